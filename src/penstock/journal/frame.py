@@ -182,7 +182,7 @@ class RowWriter(Outbox):
     bodies: BodySource | None  # Reads bodies that are on disk only.
     room: MoveSource | None  # Computes how much can be written.
     _spilled: list[Spilled]  # Jobs of the collected rows whose bodies will be dropped from memory.
-    _frame_spilled: list[Spilled]  # The same for the frame that was made.
+    _frame_spilled: list[Spilled]  # Such jobs of the frame that was made.
     _var_start: i64  # Offset of the var bytes in that frame.
     _words: vec[i64]  # Space for the frame header, then the collected rows, then unused space.
     _view: memoryview  # A view of the words.
@@ -509,7 +509,7 @@ class RowWriter(Outbox):
         self.offset = offset
 
     def name_tubes(self, tubes: dict[int, Tube], segment: i64, now: i64) -> None:
-        """Add the names of the tubes of the collected rows, because the rows go to `segment` and not to the last one."""
+        """Add the names of the tubes of the collected rows, because the rows go to `segment` and not to the old one."""
         for row in range(self.rows):
             tube = tubes.get(self._words[HEADER_WORDS + row * ROW_WORDS + 11])
             if tube is not None and tube.announced != segment:

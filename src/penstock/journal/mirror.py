@@ -1,10 +1,12 @@
-"""A standby's directory: the files of a node's log, as they are there, up to what is durable there.
+"""The directory of a standby: a copy of the files of a node's log, up to the position that is durable on the node.
 
-It is fed by whoever can read the node's files. What arrives is checked before it is written: every frame is that of its
-node, its file and its place, and follows the one before. It is on disk before more is asked for, so a mirror that was
-interrupted anywhere goes on where it ended. What it has is always the beginning of what the node has: once it is whole,
-it can be opened at any time, as soon as it is told to be the node. One that has fallen so far behind that the node has
-not kept what comes next begins anew in a directory below, and keeps what it has until that is whole.
+A client that reads the node's files feeds it. Received bytes are checked before they are written: every frame must
+belong to the node, the file and the offset, and must continue the previous one. They are on disk before more is
+requested, so an interrupted standby continues where it ended.
+
+The directory is always a prefix of the node's log. Once it is complete, it can be opened as soon as the standby is
+promoted. If the standby is so far behind that the node has deleted the next rows, it is rebuilt in a subdirectory. The
+old files stay until the rebuilt log is complete.
 """
 
 from __future__ import annotations
@@ -33,17 +35,17 @@ from penstock.journal.segment import (
 )
 from penstock.journal.snapshot import whole_at
 
-Fetch = Callable[[str, int, int], bytes]  # Reads a file of the node: its name, an offset, and so many bytes at most.
+Fetch = Callable[[str, int, int], bytes]  # Reads a file of the node: name, offset, maximum length.
 
-# Where a log grows that was begun anew.
+# Subdirectory in which a log is rebuilt.
 _ANEW: Final = "anew"
 
-# How much of a snapshot is fetched and written at a time.
+# Bytes of a snapshot to fetch and write at a time.
 _PIECE_BYTES: Final = 4 * 1024 * 1024
 
 
 class Kept(Protocol):
-    """A file that the node has."""
+    """A file of the node's log."""
 
     @property
     def name(self) -> str: ...
@@ -53,16 +55,16 @@ class Kept(Protocol):
 
 @dataclass
 class _Tail:
-    """The segment that grows."""
+    """The newest segment."""
 
     header: SegmentHeader
-    end: int  # Where the next frame will be.
+    end: int  # Offset of the next frame.
     file: File
 
 
 @dataclass(frozen=True)
 class Commit:
-    """What of a frame stays the same wherever it is: by that of the last one a log is known again."""
+    """The fields of a frame that do not depend on its place. Those of the last frame identify a log."""
 
     position: int
     rows: int
@@ -71,28 +73,28 @@ class Commit:
 
     @staticmethod
     def of(frame: f.Frame) -> Commit:
-        """That of a frame."""
+        """Return the mark of a frame."""
         return Commit(frame.position, frame.rows, frame.wall_ms, frame.durable)
 
 
 class Mirror:
-    """The directory of a standby, which is its own until it is closed."""
+    """The directory of a standby. It is locked until `close`."""
 
-    position: int  # The one that comes next.
+    position: int  # Position of the next row.
 
     def __init__(self, disk: RealDisk) -> None:
-        """Own a directory: that of a standby, or an empty one."""
+        """Lock a directory, which must be a standby's or empty."""
         self._disk = disk
-        self._log = disk  # Where the log grows: here, or below if it was begun anew.
+        self._log = disk  # Where the log grows: `_disk`, or a subdirectory during a rebuild.
         self._tail: _Tail | None = None
-        self.last: Commit | None = None  # The one that is here last.
+        self.last: Commit | None = None  # The last frame in the directory.
         disk.lock()
         try:
             names = set(disk.names()) - {"lock"}
             if NODE_FILE in names and not identity(disk).standby:
-                raise CommandError("this directory is that of a node itself; name a new one for its standby")
+                raise CommandError("this directory belongs to a node; choose a new one for its standby")
             if NODE_FILE not in names and names:
-                raise CommandError("this directory is neither empty nor that of a standby; name a new one")
+                raise CommandError("this directory is neither empty nor a standby's; choose a new one")
             if disk.has_below(_ANEW):
                 self._log = disk.below(_ANEW)
             for each in (disk, self._log):
@@ -100,7 +102,7 @@ class Mirror:
                     if name.endswith(UNFINISHED):
                         each.remove(name)
             if self._log is not disk and not self._log.names():
-                # All of it has come up, or nothing was begun.
+                # The rebuilt log was moved completely, or nothing was written yet.
                 self._end_anew()
             elif self._log is not disk:
                 self._come_up()
@@ -110,41 +112,44 @@ class Mirror:
             raise
 
     def close(self) -> None:
-        """Let others have the directory."""
+        """Unlock the directory."""
         self._leave_tail()
         self._disk.unlock()
 
     @property
     def node(self) -> Identity | None:
-        """Whom it follows; None until that is said."""
+        """Return the identity of the node that is followed, or None if it is not known yet."""
         return identity(self._disk) if NODE_FILE in self._disk.names() else None
 
     def follow(self, who: Identity) -> None:
-        """Follow a node, the one before or the first one."""
+        """Follow a node. It must be the first one, or the same as before."""
         before, wanted = self.node, replace(who, standby=True)
         if before is not None and (before.node, before.key, before.log) != (wanted.node, wanted.key, wanted.log):
             raise CommandError(
-                f"this directory follows node {before.node}, and there is {who.node}; name a new directory for that one"
+                f"this directory follows node {before.node}, but the server is {who.node}; choose another directory"
             )
         if before is not None and before.node_epoch > wanted.node_epoch:
             raise CommandError(
-                f"node {who.node} was replaced: this directory follows the one in epoch {before.node_epoch}"
+                f"node {who.node} was replaced: this directory follows its successor in epoch {before.node_epoch}"
             )
         if before != wanted:
             wanted.write(self._disk)
 
     @property
     def segment(self) -> int:
-        """The number of the segment that grows; 0 if nothing is here to go on from."""
+        """Return the number of the newest segment, or 0 if there is nothing to continue from."""
         return 0 if self._tail is None else self._tail.header.segment
 
     @property
     def end(self) -> int:
-        """Where it ends by now."""
+        """Return the offset of the next frame in the newest segment."""
         return 0 if self._tail is None else self._tail.end
 
     def begin_anew(self) -> None:
-        """Begin from nothing: what is here does not lead to what the node still has. It stays until that is whole."""
+        """Start a rebuild, because the node has deleted the rows after `position`.
+
+        Existing files stay until it is complete.
+        """
         self._leave_tail()
         self._log = self._disk.below(_ANEW)
         for name in [*snapshot_names(self._log), *segment_names(self._log)]:
@@ -152,21 +157,21 @@ class Mirror:
         self._find_end()
 
     def begin_at(self, number: int, position: int, fetch: Fetch) -> None:
-        """Begin with a segment of the node's, the first row of which has a position."""
+        """Start with a segment of the node whose first row has `position`."""
         self._open(self._made(number, fetch))
         self.position = position
 
     # The log
 
     def append(self, name: str, offset: int, data: bytes, fetch: Fetch) -> None:
-        """Write frames where they are on the node. Segments before theirs may be empty, and are made, too."""
+        """Write frames at the same offset as on the node. Empty segments before theirs are created, too."""
         number = number_of(name)
         if number == self.segment and self.end == SEGMENT_HEADER_BYTES:
-            # As long as nothing was in it, a node that was opened again may have made another in its place.
+            # The node may have replaced an empty segment after a restart.
             self._open(self._made(number, fetch))
         tail = self._reach(number, fetch)
         if (tail.header.name, tail.end) != (name, offset):
-            raise DamagedJournal(f"{name} goes on at offset {offset}, and {tail.header.name} ends at {tail.end} here")
+            raise DamagedJournal(f"{name} continues at offset {offset}, but {tail.header.name} ends at {tail.end} here")
         frames = f.read_frames(data, 0, offset, tail.header.seeds, True)
         position = self.position
         for frame in frames:
@@ -176,33 +181,33 @@ class Mirror:
                 )
             position = frame.position + frame.rows
         if not frames or frames[-1].at + frames[-1].length != len(data):
-            raise DamagedJournal(f"what came for {name} at offset {offset} is not what the node wrote there")
+            raise DamagedJournal(f"the bytes received for {name} at offset {offset} are not valid frames")
         tail.file.write(offset, data)
         tail.file.sync()
         tail.end = offset + len(data)
         self.position = position
         self.last = Commit.of(frames[-1])
 
-    # Snapshots, and what they make superfluous
+    # Snapshots, and the files that they replace
 
     def lacks(self, snapshot: str) -> bool:
-        """Whether a snapshot of the node's is newer than those here."""
+        """Return whether a snapshot of the node is newer than those in the directory."""
         have = self._snapshots()
         return not have or have[-1] < snapshot
 
     def take_snapshot(self, name: str, size: int, fetch: Fetch, tell: Callable[[int], None]) -> None:
-        """Have a snapshot of the node's, whose log is here as far as it was durable when the snapshot was there."""
+        """Fetch a snapshot of the node. The log must already contain the rows that the snapshot depends on."""
         file = self._log.begin(name)
         try:
             offset = 0
             while offset < size:
                 data = fetch(name, offset, min(_PIECE_BYTES, size - offset))
                 if not data:
-                    raise DamagedJournal(f"{name} ends at offset {offset} on the node, and not at {size}")
+                    raise DamagedJournal(f"{name} ends at offset {offset} on the node, not at {size}")
                 file.write(offset, data)
                 offset += len(data)
                 tell(len(data))
-            # A snapshot does not stand alone: it needs its segment, which may be empty.
+            # A snapshot needs its segment, which may be empty.
             self._reach(number_of(name), fetch)
         except BaseException:
             self._log.abandon(name, file)
@@ -213,7 +218,7 @@ class Mirror:
                 self._check_header(whole.header)
                 upto = whole_at(whole)
             if upto > self.position:
-                raise DamagedJournal(f"{name} was taken at position {upto}, and the log is at {self.position}")
+                raise DamagedJournal(f"{name} was taken at position {upto}, but the log is at {self.position}")
         except DamagedJournal:
             self._log.remove(name)
             raise
@@ -223,7 +228,7 @@ class Mirror:
             self._find_end()
 
     def _come_up(self) -> None:
-        """If what was begun anew is whole, let it take the place of what is here; it can be interrupted anywhere."""
+        """Replace the old log by the rebuilt one, if that is complete. The move can be interrupted at any point."""
         whole = self._snapshots()
         if not whole:
             return
@@ -231,18 +236,18 @@ class Mirror:
         for name in [*snapshot_names(self._disk), *segment_names(self._disk)]:
             if number_of(name) < first:
                 self._disk.remove(name)
-        # The snapshot last: as long as it is there, this is not done.
+        # Move the snapshot last: while it is in the subdirectory, the move is not complete.
         for name in [*segment_names(self._log), *whole]:
             self._log.hand(name, self._disk)
         self._end_anew()
 
     def _end_anew(self) -> None:
-        """Let the log grow here again: nothing is below any more."""
+        """End the rebuild: the log grows in the directory itself again."""
         self._disk.drop_below(_ANEW)
         self._log = self._disk
 
     def tidy(self, kept: Iterable[Kept]) -> None:
-        """Remove what the node has no more, and bodies that it has taken out, as far as nothing here needs them."""
+        """Remove files and bodies that the node has removed, if recovery does not need them here."""
         have = self._snapshots()
         if not have:
             return
@@ -271,7 +276,7 @@ class Mirror:
         return snapshot_names(self._log)
 
     def _find_end(self) -> None:
-        """Find where what is here ends, and cut what was half written."""
+        """Find the end of the log, and truncate an incomplete frame."""
         self.position, self.last = 1, None
         for name in reversed(segment_names(self._log)):
             with FrameFile(self._log, name) as file:
@@ -291,7 +296,7 @@ class Mirror:
             if header.position != NOT_BEGUN:
                 self.position = header.position
                 return
-        # Nothing was written yet in what is here.
+        # No frame was written yet.
         for name in self._snapshots()[-1:]:
             with FrameFile(self._log, name) as file:
                 self.position = file.header.position
@@ -301,22 +306,22 @@ class Mirror:
             self._log.remove(name)
 
     def _reach(self, number: int, fetch: Fetch) -> _Tail:
-        """Have all segments up to one, which is the one that grows then if it is the last."""
+        """Create all missing segments up to `number`. Return the newest one."""
         assert self._tail is not None
         for missing in range(self.segment + 1, number + 1):
             self._open(self._made(missing, fetch))
         return self._tail
 
     def _made(self, number: int, fetch: Fetch) -> SegmentHeader:
-        """Make a segment as the node has it, without its frames."""
+        """Create a segment with the node's header and without frames."""
         name = segment_name(number)
         data = fetch(name, 0, SEGMENT_HEADER_BYTES)
         header = read_header(name, data)
         if header.name != name:
-            raise DamagedJournal(f"{name} says that it is {header.name}")
+            raise DamagedJournal(f"{name} has the header of {header.name}")
         self._check_header(header)
         if not header.bodies or header.repaired:
-            raise Trimmed(f"{name} is history by now, and not what it was: a newer snapshot has all that it led to")
+            raise Trimmed(f"{name} was rewritten as history; a newer snapshot contains its result")
         self._log.replace(name, data)
         return header
 
@@ -324,10 +329,10 @@ class Mirror:
         who = self.node
         assert who is not None
         if header.node != who.of_log:
-            raise DamagedJournal(f"{header.name} is of node {header.node}, and not of {who.of_log}")
+            raise DamagedJournal(f"{header.name} belongs to node {header.node}, not to {who.of_log}")
 
     def _open(self, header: SegmentHeader) -> _Tail:
-        """Let a segment be the one that grows."""
+        """Make a segment the newest one."""
         self._leave_tail()
         tail = self._tail = _Tail(header, SEGMENT_HEADER_BYTES, self._log.open(header.name))
         return tail

@@ -1,7 +1,7 @@
-"""The history that a log holds, for people and tools: every event, by position, without opening the queue.
+"""Reads the history of a log by position, without opening the queue.
 
-Reading takes no lock and changes nothing, so it may look at a queue that is open elsewhere. It never shows what is not
-whole: a torn tail ends it, and where the reader is told how far the log is durable, it stops there.
+Reading takes no lock and changes nothing, so the queue may be open elsewhere. A reader never returns an incomplete
+frame: it ends before a torn tail, and at the durable position if it is given one.
 """
 
 from __future__ import annotations
@@ -49,19 +49,19 @@ _OTHER_NAMES = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Event:
-    """Something that happened: to a job, or (with no job) to a tube, a session or the log itself."""
+    """A change of a job, or (without a job) an event of a tube, a session or the log itself."""
 
     position: int
     time_ms: int
     event: str
     tube: str | None = None
-    # The name of the tube as bytes. `tube` is for people: two names may read alike if one of them is no UTF-8.
+    # Name of the tube as bytes. `tube` is for display: two names may look the same if one of them is not UTF-8.
     raw_tube: bytes | None = field(default=None, compare=False, repr=False)
     job: str | None = None  # Its 40-character id.
     before: str | None = None
     after: str | None = None
     session: int | None = None
-    number: int | None = None  # Its integer within the tube.
+    number: int | None = None  # Number of the job within its tube.
     priority: int = 0
     deliveries: int = 0
     nacks: int = 0
@@ -70,23 +70,23 @@ class Event:
     expiry_ms: int | None = None
     key: str | None = None
     reason: str | None = None
-    body: bytes | None = None  # In the event of a put, and where the body changed.
+    body: bytes | None = None  # Set in the event of a put, and where the body changed.
 
     def as_json(self, bodies: bool) -> dict[str, Any]:
-        """What it says, as JSON has it; the body as text where it is text."""
+        """Return the event as a JSON object, with the body as text."""
         told = {name: getattr(self, name) for name in TOLD_FIELDS if name != "body"}
         if bodies and self.body is not None:
             told["body"] = self.body.decode("utf-8", "backslashreplace")
         return {name: value for name, value in told.items() if value is not None}
 
 
-# What is told of an event, in this order.
+# Fields of an event in output, in this order.
 TOLD_FIELDS: Final = tuple(each.name for each in fields(Event) if each.name != "raw_tube")
 
 
 @dataclass(frozen=True, slots=True)
 class SegmentReport:
-    """What was found in one segment."""
+    """The size of one segment."""
 
     name: str
     frames: int
@@ -95,14 +95,14 @@ class SegmentReport:
 
 
 class _Segment:
-    """One segment, and what is known of where things are in it."""
+    """One segment and its index."""
 
     def __init__(self, disk: ReadableDisk, name: str) -> None:
         self.name = name
         self.size = disk.size(name)
         self._disk = disk
         self._lock = threading.Lock()
-        self._whole = False  # The index is of all of it, for ever.
+        self._whole = False  # Whether the index covers the whole segment, which is full.
         self._index = SegmentIndex()
         with FrameFile(disk, name) as file:
             self.header = file.header
@@ -110,7 +110,10 @@ class _Segment:
     def frames(
         self, start: int = SEGMENT_HEADER_BYTES, whole: bool = False, piece_bytes: int = PIECE_BYTES
     ) -> Iterator[Found]:
-        """Its frames from an offset on. A frame in the writing is not there yet, unless all of it must be `whole`."""
+        """Yield the frames from offset `start` on.
+
+        An incomplete last frame is skipped, or an error if the segment must be `whole`.
+        """
         with FrameFile(self._disk, self.name) as file:
             run = file.run(start, piece_bytes)
             for data, frames, base in run:
@@ -120,14 +123,14 @@ class _Segment:
                 raise run.damage()
 
     def index(self) -> SegmentIndex:
-        """Where things are in it, as far as it is written by now."""
+        """Return the index of the part that is written so far."""
         with self._lock:
             if not self._whole and not self._load_index():
                 self._extend_index()
             return self._index
 
     def _extend_index(self) -> None:
-        # A frame in the writing is not there yet.
+        # An incomplete frame is skipped.
         with FrameFile(self._disk, self.name) as file:
             for piece in file.run(self._index.end, f.MARK_BYTES):
                 self._index.add(piece)
@@ -141,7 +144,7 @@ class _Segment:
 
 
 class Reader:
-    """The events of one directory. Any thread may use it, and it may be kept while the log goes on."""
+    """The events of one directory. Any thread may use a reader, and it stays valid while the log grows."""
 
     def __init__(self, disk: ReadableDisk) -> None:
         self._disk = disk
@@ -150,7 +153,7 @@ class Reader:
         self._ids = IdForms(who.node[:8].encode(), who.key)
 
     def events(self, start: int = 1, end: int = NEVER) -> Iterator[Event]:
-        """Every event that is kept from a position on, up to another one, in order."""
+        """Yield all kept events from position `start` up to `end`, in order."""
         segments = self._segments()
         at = max(0, _first_behind(segments, start) - 1)
         for index, segment in enumerate(segments[at:], at):
@@ -160,7 +163,7 @@ class Reader:
                 with contextlib.suppress(FileNotFoundError):
                     known = segment.index()
                     names, offset = dict(known.names), known.offset_of(start)
-            # One that was removed meanwhile is not kept any more.
+            # A segment that was removed meanwhile is no longer kept.
             with contextlib.suppress(FileNotFoundError):
                 for found in segment.frames(offset, whole=index + 1 < len(segments)):
                     if found.frame.position >= end:
@@ -168,14 +171,14 @@ class Reader:
                     yield from self._events_in(found, names, start, end)
 
     def number_of(self, id: str) -> int:
-        """The number of a job of this directory, whose id is given in either form."""
+        """Return the number of a job of this directory from its id in either form."""
         number = self._ids.parse(id.encode("utf-8", "replace"))
         if number == NOT_AN_ID:
             raise BadId()
         return number
 
     def history(self, job: int, newest: int | None = None, end: int = NEVER) -> list[Event]:
-        """Every event that is kept of one job, by its number; `newest` is the position of its last one, if known."""
+        """Return all kept events of the job with number `job`. `newest` is the position of its last event, if known."""
         segments = self._segments()
         position = newest if newest is not None else self._newest(segments, job)
         found: list[Event] = []
@@ -185,7 +188,7 @@ class Reader:
             with contextlib.suppress(FileNotFoundError):
                 row = self._row_at(segments[at], position) if at >= 0 else None
             if row is None:
-                # What was before is not kept any more.
+                # Earlier rows are no longer kept.
                 break
             event, before = row
             if position < end:
@@ -194,50 +197,50 @@ class Reader:
         return found[::-1]
 
     def segments(self) -> Iterator[SegmentReport]:
-        """Each segment, read whole: how much is in it."""
+        """Yield the size of each segment, after reading it completely."""
         for name in begun_names(self._disk):
-            # One that was removed meanwhile is not kept any more.
+            # A segment that was removed meanwhile is no longer kept.
             with contextlib.suppress(FileNotFoundError), FrameFile(self._disk, name) as file:
                 yield _report(file)
 
     def first(self) -> int | None:
-        """The first position that is kept; None if none is."""
+        """Return the first position that is kept, or None."""
         segments = self._segments()
         return segments[0].header.position if segments else None
 
     def places_from(self, position: int) -> Iterator[tuple[str, int]]:
-        """The files that hold a position and what follows it, and from which offset on to look for it in each."""
+        """Yield the files that contain a position and the rows after it, each with the offset to start from."""
         segments = self._segments()
         for segment in segments[max(0, _first_behind(segments, position) - 1) :]:
             offset = SEGMENT_HEADER_BYTES
             if position > segment.header.position:
-                # One that was removed meanwhile is not kept any more.
+                # A segment that was removed meanwhile is no longer kept.
                 with contextlib.suppress(FileNotFoundError):
                     offset = segment.index().offset_of(position)
             yield segment.name, offset
 
     def names_in(self, name: str) -> dict[int, bytes]:
-        """What the tubes are called that a file tells of, by their numbers."""
+        """Return the names of the tubes in a segment, by number."""
         segment = self._known.get(name)
         with contextlib.suppress(FileNotFoundError):
             return dict((segment or _Segment(self._disk, name)).index().names)
         return {}
 
     def positions(self) -> tuple[int, int]:
-        """The first position that is kept, and about the last."""
+        """Return the first position that is kept, and a position near the end."""
         segments = self._segments()
         if not segments:
             return 1, 1
         return segments[0].header.position, segments[-1].index().last
 
     def _segments(self) -> list[_Segment]:
-        """All segments there are now, oldest first."""
+        """Return all segments that have frames, oldest first."""
         found: list[_Segment] = []
-        # The newest first: when one has begun, those before have too, and are written to no more.
+        # Newest first: if a segment has frames, the earlier ones have frames, too, and are complete.
         for name in reversed(segment_names(self._disk)):
             with contextlib.suppress(FileNotFoundError):
                 segment = self._known.get(name)
-                # One of another size was written anew, and places in it are others.
+                # If the size differs, the segment was rewritten, and its index is no longer valid.
                 if segment is None or segment.size != self._disk.size(name):
                     segment = _Segment(self._disk, name)
                 if segment.header.position != NOT_BEGUN:
@@ -246,7 +249,7 @@ class Reader:
         return found[::-1]
 
     def _newest(self, segments: list[_Segment], job: int) -> int | None:
-        """The position of the newest row of a job."""
+        """Return the position of the newest row of a job, or None."""
         for segment in reversed(segments):
             with contextlib.suppress(FileNotFoundError):
                 position = segment.index().newest(job)
@@ -255,9 +258,9 @@ class Reader:
         return None
 
     def _row_at(self, segment: _Segment, position: int) -> tuple[Event, int] | None:
-        """The event at a position, and the position of the one before it of the same job."""
+        """Return the event at a position, and the position of the same job's previous event."""
         index = segment.index()
-        # No further away than two places that the index knows: more than that would be read for nothing.
+        # The row is at most one mark distance away, so read no more than that.
         for data, frame, _ in segment.frames(index.offset_of(position), piece_bytes=f.MARK_BYTES):
             if frame.position > position:
                 return None
@@ -316,12 +319,12 @@ def _report(file: FrameFile) -> SegmentReport:
 
 
 def to_json_line(event: Event, bodies: bool) -> str:
-    """One line of JSON."""
+    """Return an event as a line of JSON."""
     return json.dumps(event.as_json(bodies), ensure_ascii=False)
 
 
 def _first_behind(segments: list[_Segment], position: int) -> int:
-    """The index of the first segment that begins behind a position."""
+    """Return the index of the first segment that starts after a position."""
     return bisect_right(segments, position, key=lambda segment: segment.header.position)
 
 

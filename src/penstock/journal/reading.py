@@ -1,14 +1,14 @@
-"""A directory read as an open reads it: the newest snapshot, then the log from there on.
+"""Reads a directory as an open does: the newest snapshot, then the log from there on.
 
-The last row of each job wins, and what cannot be meant is refused.
+The last row of each job wins. Damage is refused.
 
-A frame that cannot be read is the *torn tail* of a log that was cut off while being written, or it is *damage*. It is
-damage if something after it proves that it had been durable: a later frame that says so, or one written under the same
-boot of the machine (then no power cut can have reordered the writes). A tail is cut; damage is refused by file and
-offset, or told to whoever salvages what can be read.
+A frame that cannot be read is either the *torn tail* of a log whose last write was interrupted, or *damage*. It is
+damage if later data proves that the frame had been durable: a later frame that says so, or a later frame that was
+written under the present boot of the machine (then no power cut can have reordered the writes). A torn tail is cut.
+Damage is refused with file and offset, or collected in `salvage` during a repair.
 
-Reading takes no lock, so the log may be in use. It only ever grows at its end: so where something proves damage, the
-place is read once more, and what was in the writing before is there now.
+Reading takes no lock, so the log may be in use. A log only grows at its end. Before damage is reported, the place is
+therefore read once more, because the frame may have been incomplete at the first read.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ from penstock.journal.snapshot import read_snapshot
 
 @dataclass(frozen=True)
 class Cut:
-    """What the log ends before, because it was being written when the machine stopped."""
+    """A torn tail, which an open cuts."""
 
     where: str
     what: str
@@ -49,7 +49,7 @@ class Cut:
         return f"{self.where}: cut {self.what}"
 
     def ahead(self) -> str:
-        """The same, before it is done."""
+        """Return the sentence for a cut that has not been made yet."""
         return f"{self.where}: the next open will cut {self.what}"
 
 
@@ -58,7 +58,7 @@ class Part:
     """A segment that is needed, and how much of it was read."""
 
     header: SegmentHeader
-    end: int = SEGMENT_HEADER_BYTES  # Of its frames.
+    end: int = SEGMENT_HEADER_BYTES  # End of its frames.
     size: int = SEGMENT_HEADER_BYTES
     frames: int = 0
     rows: int = 0
@@ -78,9 +78,9 @@ class Reading:
         salvage: list[str] | None = None,
     ) -> None:
         self.cuts: list[Cut] = []
-        self.unusable: list[str] = []  # Snapshots, and why.
+        self.unusable: list[str] = []  # Snapshots that cannot be used, with reasons.
         self.parts: list[Part] = []
-        self.first_segment = 1  # That is read.
+        self.first_segment = 1  # The first segment that is read.
         self.snapshot: SegmentHeader | None = None
         self.snapshot_bytes = 0
         self._disk = disk
@@ -91,12 +91,12 @@ class Reading:
         self._salvage = salvage
         self._done = 0
         self._total = 0
-        self._lost: list[str] = []  # Segments that were made ahead, or that follow a tail which is lost.
-        self._epoch = 0  # Of what was read last.
-        self._durable = 0  # Every position below it was on disk, as the log says.
+        self._lost: list[str] = []  # Segments without frames at the end of the log, and segments after a torn tail.
+        self._epoch = 0  # Epoch of the file that was read last.
+        self._durable = 0  # Every position below this was on disk, according to the log.
 
     def read(self) -> Replay:
-        """Read everything that is needed."""
+        """Read all files that are needed."""
         replay = self._read_snapshot()
         self._read_headers()
         self.report()
@@ -111,31 +111,31 @@ class Reading:
         while self.parts and self.parts[-1].header.position == NOT_BEGUN:
             self._lose(len(self.parts) - 1)
         self._check(replay)
-        self.report(self._total - self._done)  # The rest is empty, or lost.
+        self.report(self._total - self._done)  # The rest is empty or lost.
         if self._salvage:
-            # Whatever its end says: something may be missing.
+            # Rows may be missing, even if the end row is there.
             replay.stopped = False
         return replay
 
     @property
     def newest(self) -> SegmentHeader | None:
-        """The file that was written to last."""
+        """Return the header of the file that was written last."""
         return self.parts[-1].header if self.parts else self.snapshot
 
     @property
     def next_segment(self) -> int:
-        """The number of the segment with which the log goes on."""
+        """Return the number of the segment with which the log continues."""
         return self.parts[-1].header.segment + 1 if self.parts else self.first_segment
 
     @property
     def log_bytes(self) -> int:
-        """How much of the log was read."""
+        """Return how many bytes of the log were read."""
         return sum(part.end for part in self.parts)
 
     def cut(self, disk: Disk) -> None:
-        """End the log where what was read ends, once none of it was refused."""
+        """Truncate the log where the reading ended. Called only if nothing was refused."""
         for name in reversed(self._lost):
-            # The first of them stays until the next segment takes its place: a snapshot must not stand alone.
+            # The first of them stays until the next segment replaces it, because a snapshot needs a segment.
             if number_of(name) != self.next_segment:
                 disk.remove(name)
         cut = [part for part in self.parts if part.size > part.end or part is self.parts[-1]]
@@ -143,14 +143,14 @@ class Reading:
             _cut(disk, part)
         changed = [*map(number_of, self._lost), *(part.header.segment for part in cut)]
         for index in {index_name(number) for number in changed} & set(disk.names()):
-            # It may tell of rows that are lost.
+            # It may contain rows that are lost.
             disk.remove(index)
 
     def write_again(self, disk: Disk) -> None:
-        """Let what was read be on disk, as far as the log does not say itself that it is.
+        """Write all rows again that the log itself does not prove durable.
 
-        It may be in the memory of the system only: after a sync failed, that takes for written what it could not write,
-        and no later sync tries it again. Written anew, it is. After another boot, what was read came from the disk.
+        They may be in the page cache only: after a failed sync, the system regards pages as clean that it could not
+        write, and no later sync writes them. After another boot, all bytes that were read came from the disk.
         """
         if self.newest is None or self.newest.boot != self._boot:
             return
@@ -160,7 +160,10 @@ class Reading:
                 break
 
     def _read_snapshot(self) -> Replay:
-        """What the newest snapshot says that is whole; nothing, if there is none, and the log is all there."""
+        """Return the replay of the newest snapshot that is complete.
+
+        Without one, the log must start with the first segment.
+        """
         for name in reversed(snapshot_names(self._disk)):
             replay = Replay(self._leave_bodies)
             self._done = 0
@@ -186,9 +189,9 @@ class Reading:
         return Replay(self._leave_bodies)
 
     def _read_headers(self) -> None:
-        """Look at the segments that are needed; those before are history, and whether it can be read is not asked."""
+        """Read the headers of all needed segments. Earlier segments are history and not checked."""
         names = [name for name in segment_names(self._disk) if number_of(name) >= self.first_segment]
-        # The newest first: when one has begun, those before have too, and are written to no more.
+        # Newest first: if a segment has frames, the earlier ones have frames, too, and are complete.
         for name in reversed(names):
             try:
                 with self._open(name) as file:
@@ -205,15 +208,19 @@ class Reading:
             self._refuse(f"{segment_name(self.first_segment)} is missing")
 
     def _pass_over(self, header: SegmentHeader, replay: Replay) -> None:
-        """A segment has no frame to begin with: nothing was written to it yet, or all that was is lost."""
+        """Check a segment without a first frame: either nothing was written to it yet, or all of it is lost."""
         if self._proves(None, [header], replay):
             with self._open(header.name) as again:
-                # If it has one now, the log is in use, and everything there was when we came was in those before.
+                # If it has a frame now, the log is in use, and all rows of the beginning of this reading are in earlier
+                # segments.
                 if again.header.position == NOT_BEGUN:
                     self._refuse(f"{header.name} is damaged at offset {SEGMENT_HEADER_BYTES}")
 
     def _follows(self, index: int, replay: Replay) -> bool:
-        """Whether the log goes on with a segment, or ended before it: in a power cut the older of two may be lost."""
+        """Return whether the log continues with a segment.
+
+        If not, it ended before: a power cut can lose the older of two.
+        """
         later = [part.header for part in self.parts[index:]]
         header = later[0]
         if header.position != replay.position:
@@ -225,12 +232,12 @@ class Reading:
         return True
 
     def _lose(self, index: int) -> None:
-        """The log ends before a segment."""
+        """End the log before a segment."""
         self._lost = [*(part.header.name for part in self.parts[index:]), *self._lost]
         del self.parts[index:]
 
     def _read_segment(self, index: int, replay: Replay) -> None:
-        """Let the rows of one segment be the last word; where it ends too early, judge why."""
+        """Apply the rows of one segment. If it ends early, decide whether that is damage."""
         part = self.parts[index]
         header, later = part.header, [other.header for other in self.parts[index + 1 :]]
         self._durable = max(self._durable, header.durable)
@@ -253,8 +260,11 @@ class Reading:
             self.report(file.size - reported)
 
     def _read_on(self, file: FrameFile, run: Run, part: Part, later: list[SegmentHeader], replay: Replay) -> Run | None:
-        """A frame cannot be read: damage is refused, a torn tail is cut. Tell how to go on, if that is to be done."""
-        # In this order: what was in the writing is there by the time that something follows it.
+        """Handle a frame that cannot be read: refuse damage, record a torn tail.
+
+        Return a run to continue with, or None.
+        """
+        # In this order: an incomplete frame is complete by the time that something follows it.
         proven = self._proves((file, run.end + 8), later, replay)
         for piece in run:
             self._apply(file, piece, part, replay)
@@ -264,7 +274,7 @@ class Reading:
         why = run.torn()
         behind = None if self._salvage is None else next(file.frames_anywhere(run.end + 8), None)
         if proven or behind is not None:
-            durable = "and what follows shows that it was durable"
+            durable = "and later data shows that it was durable"
             self._refuse(f"{file.name} is damaged at offset {run.end} ({why}), {durable}")
         elif why:
             size = file.used(run.end) - run.end
@@ -272,7 +282,7 @@ class Reading:
         return None if behind is None else file.run(behind.base)
 
     def _apply(self, file: FrameFile, piece: Piece, part: Part, replay: Replay) -> None:
-        """Let a piece of a segment be the last word."""
+        """Apply a piece of a segment."""
         data, frames, base = piece
         part.frames += len(frames)
         part.rows += sum(frame.rows for frame in frames)
@@ -284,7 +294,7 @@ class Reading:
             frames = frames[frames.index(stranger) :]
 
     def _proves(self, rest: tuple[FrameFile, int] | None, later: list[SegmentHeader], replay: Replay) -> bool:
-        """Whether the rest of a segment, or a later one, proves that what is missing before it had been on disk."""
+        """Return whether the rest of a segment or a later one proves that the missing bytes had been on disk."""
         position = replay.position
         if any(header.durable > position for header in later):
             return True
@@ -296,7 +306,7 @@ class Reading:
     def _later_frames(
         self, rest: tuple[FrameFile, int] | None, later: list[SegmentHeader]
     ) -> Iterator[tuple[SegmentHeader, Found]]:
-        """Every frame that is good after a place, wherever it begins."""
+        """Yield every valid frame after a place, at any offset."""
         if rest is not None:
             file, start = rest
             for found in file.frames_anywhere(start):
@@ -307,16 +317,16 @@ class Reading:
                     yield header, found
 
     def _check(self, replay: Replay) -> None:
-        """Whether what was read can be all of it."""
+        """Check that the replay is complete."""
         upto = replay.counters.get("upto", 0)
         if upto > replay.position:
-            self._refuse(f"the log ends at position {replay.position}, and the snapshot was taken at {upto}")
+            self._refuse(f"the log ends at position {replay.position}, but the snapshot was taken at {upto}")
         if replay.bodiless:
             self._refuse(f"the bodies of {len(replay.bodiless)} jobs are missing")
             replay.drop_bodiless()
 
     def _refuse(self, why: str) -> None:
-        """What cannot be meant is refused, unless everything that can be read is to be salvaged."""
+        """Raise DamagedJournal, or collect the reason during a salvage."""
         if self._salvage is None:
             raise DamagedJournal(f"{why}; restore a backup, or see `penstock journal repair`. Nothing was changed")
         self._salvage.append(why)
@@ -333,14 +343,14 @@ class Reading:
         return sum(self._disk.size(name) for name in segment_names(self._disk) if number_of(name) >= segment)
 
     def report(self, count: int = 0) -> None:
-        """Report progress: `count` more bytes were read. Long work that reads nothing reports 0 from time to time."""
+        """Report progress after `count` more bytes. Long work that reads nothing reports 0 from time to time."""
         self._done += count
         if self._progress is not None:
             self._progress(self._done, self._total)
 
 
 def _cut(disk: Disk, part: Part) -> None:
-    """End a segment of an earlier open where its frames end: no torn tail, no unused room; and all of it durable."""
+    """Truncate a segment of an earlier open at the end of its frames, and sync it."""
     file = disk.open(part.header.name)
     try:
         if file.size() > part.end:
@@ -352,7 +362,7 @@ def _cut(disk: Disk, part: Part) -> None:
 
 
 def _write_again(disk: Disk, part: Part, durable: int) -> None:
-    """Write the frames of a segment with positions from `durable` on once more, and sync them."""
+    """Write the frames with positions from `durable` on again, and sync them."""
     file = disk.open(part.header.name)
     try:
         with FrameFile(disk, part.header.name) as source:

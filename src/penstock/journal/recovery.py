@@ -1,7 +1,7 @@
-"""Opening a log: what a directory holds is read back into an engine, and the log goes on from there.
+"""Opens a log: reads a directory back into an engine, and continues the log.
 
-`reading.py` reads and judges it, `filling.py` fills the engine, and `salvage.py` makes do with what is left of one that
-is damaged.
+`reading.py` reads and checks the files, `filling.py` fills the engine, and `salvage.py` repairs the result for a
+damaged log.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ from penstock.journal.segment import Progress, SegmentHeader
 
 @dataclass
 class Opened:
-    """A log that was read back, and is open for more."""
+    """A recovered engine and its log, which is open for appending."""
 
     engine: Engine
     log: Log
     node: str
-    key: bytes  # Of the ids.
+    key: bytes  # Secret of the job ids.
     warnings: list[str]
 
 
@@ -48,13 +48,13 @@ def open_log(
     progress: Progress | None = None,
     salvage: list[str] | None = None,
 ) -> Opened:
-    """Read the log of a directory back into an engine, and open it for more.
+    """Read the log of a directory into an engine, and open it for appending.
 
-    `clock` returns the wall clock in ms. It is read when the log has been read, which can take seconds: what happens
-    to jobs from then on happens at that time, and grace times begin. Engine time is never behind the log.
+    `clock` returns the wall clock in ms. It is called after the log was read, which can take seconds. Changes to jobs
+    have that time from then on, and grace times start. Engine time is never behind the log.
 
-    Segments are as large as told, or as suits the disk. With a `memory_max`, bodies are left on disk. With `salvage`,
-    whatever can be read is used, and what could not be is told there.
+    `segment_bytes` is 0 for a size that suits the disk. With a `memory_max`, bodies are left on disk. With `salvage`,
+    all readable data is used, and the list receives the problems.
     """
     who = opened_by(disk)
     for name in disk.names():
@@ -70,13 +70,14 @@ def open_log(
         raise JournalFailed(f"the log cannot be opened: {error}") from error
     wall = clock()
     last = reading.newest
-    # A directory that was restored from a copy must not give out ids that the original gave out afterwards.
+    # A directory that was restored from a copy must not issue ids that the original has issued since.
     epoch = max(restore.next_epoch(replay.highest_id, last.epoch if last else 0), who.epoch)
     now = max(wall, replay.latest_ms)
     doubtful = who.doubtful or bool(salvage) or _may_lack_rows(last, replay, boot)
     try:
         if doubtful:
-            # Before the log goes on: as soon as it does, it does not show any more that an earlier boot broke off.
+            # Store this before the log continues, because afterwards the log no longer shows that an earlier boot ended
+            # early.
             replace(who, doubtful=True).write(disk)
         size = segment_bytes or suitable_segment_bytes(disk)
         log = Log(disk, who.of_log, boot, epoch, reading.next_segment, replay.position, fsync, wall, size)
@@ -103,5 +104,5 @@ def open_log(
 
 
 def _may_lack_rows(last: SegmentHeader | None, replay: Replay, boot: str) -> bool:
-    """Whether a power cut may have taken rows that somebody has seen the effect of."""
+    """Return whether a power cut may have lost rows whose effects clients have seen."""
     return last is not None and not replay.stopped and last.fsync != ALWAYS and last.boot != boot

@@ -1,8 +1,8 @@
-"""Repair: a queue is made of whatever can be read of a damaged directory, and what could not be read is told.
+"""Repairs a damaged directory: builds a queue from all readable data, and reports the rest.
 
-Damaged files are kept aside under another name. The directory is read leniently, and a snapshot of the result takes the
-place of the log. History is what can still be read of it; a segment in which or before which something is missing says
-so in its header, and is not called damaged again.
+Damaged files are kept under another name. The directory is read leniently, and a snapshot of the result replaces the
+log. Readable history stays. A segment with missing rows in it or before it is marked in its header, so that it is not
+reported as damaged again.
 """
 
 from __future__ import annotations
@@ -33,28 +33,28 @@ from penstock.journal.segment import (
 )
 from penstock.journal.snapshot import take_snapshot
 
-# What a damaged file is called when it has been repaired.
+# Suffix of a damaged file after a repair.
 DAMAGED: Final = ".damaged"
 
 
 @dataclass(frozen=True)
 class Repaired:
-    """What was done."""
+    """The result of a repair."""
 
-    problems: list[str]  # What could not be read.
-    kept_aside: list[str]  # The files with the damage.
-    jobs: int  # How many jobs there are now.
+    problems: list[str]  # Data that could not be read.
+    kept_aside: list[str]  # The damaged files, under their new names.
+    jobs: int  # Number of jobs after the repair.
 
 
 def examine(disk: ReadableDisk, boot: str, progress: Progress | None = None) -> list[str]:
-    """What of a directory could not be read, if it were to be repaired now; nothing is changed."""
+    """Return the problems that a repair would report. Nothing is changed."""
     who, lost = _who(disk)
     return [*lost, *settled(disk, lambda: _problems(disk, who.of_log, boot, progress), bool)]
 
 
 def repair(disk: Disk, wall: int, boot: str, progress: Progress | None = None) -> Repaired:
-    """Salvage what can be read. A directory without damage is left as it is."""
-    # Before anything is made: this may be the wrong directory.
+    """Salvage all readable data. A directory without damage is left unchanged."""
+    # Check this before anything is created, because this may be the wrong directory.
     who, problems = _who(disk)
     disk.lock()
     try:
@@ -73,7 +73,7 @@ def repair(disk: Disk, wall: int, boot: str, progress: Progress | None = None) -
         take_snapshot(disk, opened.log, opened.engine, opened.engine.now, wall)
         jobs = opened.engine.jobs.count
         opened.log.close(opened.engine.now, wall)
-        # What is before the new snapshot does not lead to it any more.
+        # The rows before the new snapshot no longer lead to its state.
         _mend(disk, [*damaged, segment_name(opened.log.kept.segment)])
         return Repaired(problems, kept_aside, jobs)
     finally:
@@ -85,20 +85,23 @@ def _problems(disk: ReadableDisk, node: str, boot: str, progress: Progress | Non
     problems: list[str] = []
     if checked.refused:
         Reading(disk, node, boot, progress=progress, salvage=problems).read()
-    # A snapshot that cannot be used is found both times.
+    # Both checks find a snapshot that cannot be used.
     return list(dict.fromkeys([*problems, *checked.problems]))
 
 
 def _who(disk: ReadableDisk) -> tuple[Identity, list[str]]:
-    """The identity of a directory. If it is lost, a new one: the node's id is in every file, its secret is not."""
+    """Return the identity of a directory.
+
+    If it is lost, create one: every file has the node's id, but not its secret.
+    """
     try:
         return identity(disk), []
     except (DamagedJournal, NoJournal) as error:
         for name in segment_names(disk):
             with contextlib.suppress(DamagedJournal), FrameFile(disk, name) as file:
-                lost = f"{NODE_FILE} is lost: ids that were given out before will not be known any more"
+                lost = f"{NODE_FILE} is lost: job ids that were issued before will no longer be valid"
                 return new_identity(file.header.node), [lost]
-        raise NoJournal("there is nothing here that could be repaired") from error
+        raise NoJournal("this directory contains nothing that can be repaired") from error
 
 
 def _is_damaged(disk: Disk, name: str) -> bool:
@@ -113,7 +116,7 @@ def _is_damaged(disk: Disk, name: str) -> bool:
 
 
 def _set_aside(disk: Disk, name: str) -> str:
-    """Keep a damaged file under another name, and leave it where it is only if something of it can be read."""
+    """Keep a damaged file under another name. Leave a copy in place only if a part of it can be read."""
     aside = name + DAMAGED
     try:
         with FrameFile(disk, name) as file:
@@ -139,7 +142,7 @@ def _set_aside(disk: Disk, name: str) -> str:
 
 
 def _mend(disk: Disk, changed: list[str]) -> None:
-    """Write anew the segments in which or before which rows are missing, from what can be read, and let them say so."""
+    """Rewrite the segments with missing rows in them or before them from their readable frames, and mark them."""
     number, position = 0, NOT_BEGUN
     for name in segment_names(disk):
         with FrameFile(disk, name) as file:
@@ -154,6 +157,6 @@ def _mend(disk: Disk, changed: list[str]) -> None:
             number = header.segment
         if name in changed or (gap and not header.repaired):
             with contextlib.suppress(FileNotFoundError):
-                # The places it tells of are about to be others.
+                # The offsets in it are about to change.
                 disk.remove(index_name(number))
             rewrite(disk, name, bodies=True, repaired=True)

@@ -1,8 +1,8 @@
-"""What the rows of a log come to: the last row of each job, tube, session and consumer wins.
+"""The result of the rows of a log: the last row of each job, tube, session and consumer wins.
 
-No rule of the engine runs here. A snapshot is read first, if there is one, then the log from where the snapshot began.
-A snapshot was taken while work went on, so each of its rows was true at a moment of its own. Rows of the log that are
-not newer than what is known of a job or tube are passed over; at the end of the walk that made it, all agree.
+No rule of the engine runs here. A snapshot is read first, if there is one, then the log from the start of the snapshot.
+A snapshot was taken while work continued, so each of its rows has its own position. Rows of the log that are older than
+the state from the snapshot are skipped. At the end of the log, all states belong to the same position.
 """
 
 from __future__ import annotations
@@ -21,22 +21,22 @@ from penstock.core.stages import STAGE_WORDS, Stage
 from penstock.core.table import JobTable
 from penstock.journal import frame as f
 
-# A body that has not been read: its job was put before the first row that is there.
+# Length of a body that was not read, because its job was put before the first row that was read.
 _UNREAD: Final = -1
 
 
 @mypyc_attr(acyclic=True)
 class TubeSoFar:
-    """What the rows read so far say of a tube."""
+    """The state of a tube after the rows read so far."""
 
     number: i64
     name: bytes
-    told: dict[str, Any]  # Its policy and the like; empty while no row has said.
-    counts: list[int]  # How often each rule was applied.
-    key_counts: dict[bytes, list[int]]  # The same, of the keys that are counted apart.
+    told: dict[str, Any]  # Policy and other fields of the tube. Empty until a row with them was read.
+    counts: list[int]  # Number of times that each rule was applied.
+    key_counts: dict[bytes, list[int]]  # These counters by key, for keys with separate statistics.
     next_local: i64
     reserved: i64
-    upto: i64  # Rows of the log below this position are in all that already.
+    upto: i64  # Rows of the log below this position are already included.
 
     def __init__(self, number: i64) -> None:
         self.number = number
@@ -50,36 +50,37 @@ class TubeSoFar:
 
 
 class Replay:
-    """What the rows read so far say."""
+    """The state after the rows read so far."""
 
-    jobs: JobTable  # By id; `job.tube` is an index in `tubes`.
-    late: dict[int, Job]  # Jobs that came back into the log after jobs of greater ids.
+    jobs: JobTable  # By id. `job.tube` is an index into `tubes`.
+    late: dict[int, Job]  # Jobs that returned to the log after jobs with greater ids.
     keys: dict[int, bytes]  # By job id.
     held: dict[int, int]  # Session number by job id.
-    sessions: dict[int, bytes]  # Token by number.
-    graces: dict[int, int]  # Of those that have their own, ms.
-    tubes: list[TubeSoFar | None]  # None for those dropped.
-    tube_at: dict[int, int]  # Index in it, by number.
-    # Tube number, dedup id, job id, ttl class, when; also of tubes that were dropped: no other gets their numbers.
+    sessions: dict[int, bytes]  # Token by session number.
+    graces: dict[int, int]  # Grace time in ms by session number, for sessions that set their own.
+    tubes: list[TubeSoFar | None]  # None for dropped tubes.
+    tube_at: dict[int, int]  # Index into `tubes` by tube number.
+    # Tube number, dedup id, job id, ttl class, time. Includes dropped tubes, whose numbers are not reused.
     dedups: list[tuple[int, bytes, int, int, int]]
     consumers: dict[bytes, Consumer]
     open_claims: dict[bytes, list[int]]
-    acked_claims: dict[bytes, list[int]]  # Whose jobs were not all gone.
-    stages: dict[bytes, Stage]  # By name, in the order in which they changed last.
-    notes: dict[bytes, bytes]  # What is to be remembered, by key.
-    counters: dict[str, int]  # What the snapshot said that counters go on from.
-    bodiless: dict[int, int]  # Jobs whose put was not read, by id: the position of their newest row.
+    acked_claims: dict[bytes, list[int]]  # Acked claims that still have jobs.
+    stages: dict[bytes, Stage]  # By name, in the order of their last change.
+    notes: dict[bytes, bytes]  # By key.
+    counters: dict[str, int]  # Values from which counters continue, from the snapshot.
+    bodiless: dict[int, int]  # Jobs whose put was not read, with the position of their newest row.
     highest_id: i64
     lowest_order: i64
     highest_number: i64
     latest_ms: i64
-    position: i64  # Of the next row.
-    stopped: bool  # The log was closed in order here.
-    leave_bodies: bool  # Leave bodies on disk, but for the shortest.
-    _nodes: dict[bytes, bytes]  # The ids of nodes, one object each.
-    _newest_id: i64  # The greatest in `jobs`, gone or not.
-    _leaving: dict[int, None]  # Jobs that moved out of a tube, and into none yet.
-    _counted_keys: dict[int, bytes]  # By job id: where keys are counted apart, the one that a job was counted for last.
+    position: i64  # Position of the next row.
+    stopped: bool  # Whether the log was closed in order at this position.
+    leave_bodies: bool  # Whether bodies are left on disk, except for the shortest.
+    _nodes: dict[bytes, bytes]  # Interned node ids.
+    _newest_id: i64  # Greatest id in `jobs`, including jobs that are gone.
+    _leaving: dict[int, None]  # Jobs that moved out of a tube and not yet into another.
+    # By job id: the key under which a job was last counted, in tubes with separate statistics for keys.
+    _counted_keys: dict[int, bytes]
 
     def __init__(self, leave_bodies: bool) -> None:
         self.jobs = JobTable()
@@ -111,14 +112,14 @@ class Replay:
         self._counted_keys = {}
 
     def find(self, job_id: i64) -> Job | None:
-        """The job of an id."""
+        """Return the job with an id, or None."""
         job = self.jobs.find(job_id)
         if job is None and self.late:
             return self.late.get(job_id)
         return job
 
     def apply_all(self, data: bytes, frames: list[f.Frame], file: i64, base: i64) -> f.Frame | None:
-        """Let frames that follow each other be the last word; give back the first that does not follow, if any."""
+        """Apply consecutive frames of the log. Return the first frame that does not follow, or None."""
         for found in frames:
             if found.position != self.position:
                 return found
@@ -126,7 +127,7 @@ class Replay:
         return None
 
     def apply(self, data: bytes, found: f.Frame, file: i64, base: i64) -> None:
-        """Let the rows of a frame of the log be the last word on what they are about."""
+        """Apply the rows of a frame of the log."""
         at = found.rows_at
         position = found.position
         for _ in range(found.rows):
@@ -138,7 +139,8 @@ class Replay:
                 self._apply_job(data, at, found, event, position, file, base)
             at += found.row_bytes
             position += 1
-        # A job that left a tube for one that is not logged has left the log. Moves within it end in the same frame.
+        # A job that moved to a tube that is not logged has left the log. A move between logged tubes ends in the same
+        # frame.
         if self._leaving:
             for job_id in self._leaving:
                 self.drop(job_id)
@@ -148,7 +150,7 @@ class Replay:
             self.latest_ms = found.engine_ms
 
     def apply_kept(self, data: bytes, found: f.Frame, file: i64, base: i64) -> None:
-        """Take over the rows of a frame of a snapshot."""
+        """Apply the rows of a frame of a snapshot."""
         at = found.rows_at
         for _ in range(found.rows):
             event = i64(data[at + 112])
@@ -168,13 +170,13 @@ class Replay:
             self.latest_ms = found.engine_ms
 
     def use_up_integers(self) -> None:
-        """An open did not end in order, so integers up to the ceilings may have been seen by somebody."""
+        """Skip the reserved integers of all tubes, because consumers may have seen them before a crash."""
         for tube in self.tubes:
             if tube is not None and tube.next_local < tube.reserved:
                 tube.next_local = tube.reserved
 
     def drop_bodiless(self) -> None:
-        """Give up the jobs whose bodies are lost, for those who salvage what there is."""
+        """Drop the jobs whose bodies are lost, during a salvage."""
         for job_id in list(self.bodiless):
             self.drop(job_id)
 
@@ -199,7 +201,7 @@ class Replay:
             if tube.key_counts:
                 self._count_key(tube, known, data, at, found, event, position)
         if known is not None and position <= known.position:
-            # The snapshot has seen this already; but a put that is remembered is remembered in the order of the log.
+            # The snapshot includes this row. But dedup ids must be recorded in the order of the log.
             self._note_dedup(data, at, found, number)
             return
         if event == s.MOVED_OUT:
@@ -222,7 +224,7 @@ class Replay:
     def _count_key(
         self, tube: TubeSoFar, known: Job | None, data: bytes, at: i64, found: f.Frame, event: i64, position: i64
     ) -> None:
-        """The same, of its key. A job that comes back with another key left the old one, and arrived at the new one."""
+        """Count a row for its key. A job that returns with another key left the old key and arrived at the new one."""
         job_id = read_i64_le(data, at)
         before, after = i64(data[at + 113]), i64(data[at + 114])
         key = dict(f.var_fields(data, at, found)).get(f.TAG_KEY, b"")
@@ -240,7 +242,7 @@ class Replay:
             self._counted_keys[job_id] = key
 
     def _load_job(self, data: bytes, at: i64, found: f.Frame, position: i64, file: i64, base: i64) -> None:
-        """A job is now what a row says."""
+        """Set a job to the state in a row."""
         job_id = read_i64_le(data, at)
         number = read_i64_le(data, at + 88)
         job = self.find(job_id)
@@ -273,7 +275,7 @@ class Replay:
             self.bodiless.pop(job_id, None)
 
     def _load_vars(self, job: Job, data: bytes, row_at: i64, found: f.Frame, number: i64, file: i64, base: i64) -> None:
-        # What is written only where it is new, is as the rows before say.
+        # Fields that are written only when they change keep their values from earlier rows.
         copy: Copy | None = job.copy()
         job.extra = None
         at = found.var_at + i64(read_i32_le(data, row_at + 120))
@@ -335,7 +337,7 @@ class Replay:
             self.dedups.append((number, dedup, read_i64_le(data, at), ttl_minutes, read_i64_le(data, at + 48)))
 
     def drop(self, job_id: i64) -> None:
-        """A job is gone."""
+        """Drop a job that is gone."""
         job = self.find(job_id)
         if job is not None:
             if self.late and job_id in self.late:
@@ -350,7 +352,7 @@ class Replay:
             self.bodiless.pop(job_id, None)
 
     def _apply_other(self, data: bytes, at: i64, found: f.Frame, event: i64, position: i64) -> None:
-        """A row about a tube, a session or a consumer."""
+        """Apply a row about a tube, session, consumer, stage or note."""
         number = read_i64_le(data, at)
         fields = dict(f.var_fields(data, at, found))
         if number > self.highest_number:
@@ -397,7 +399,7 @@ class Replay:
         counted = [key.encode() for key in told["policy"]["key_stats"]]
         tube.key_counts = {key: tube.key_counts.get(key, [0] * s.RULES_COUNT) for key in counted}
         if upto > 0:
-            # The whole of it, up to here.
+            # The row is from a snapshot and includes everything up to here.
             tube.upto = upto
             tube.next_local = told["next_local"]
             tube.counts = _counts(told["counts"])
@@ -428,7 +430,7 @@ class Replay:
         consumer.lease_ms = told["lease_ms"]
         self.consumers[consumer.name] = consumer
         self.open_claims[consumer.name] = told["open"]
-        # What an older version did not say: it acked all of a claim at once.
+        # An older version did not write this, because it acked all jobs of a claim at once.
         self.acked_claims[consumer.name] = told.get("acking", [])
 
 

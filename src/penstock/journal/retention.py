@@ -1,7 +1,7 @@
-"""What of the log is kept as history, and for how long.
+"""Limits the history of the log by size and age.
 
-Segments before the newest snapshot are not needed to recover: they are history only. No job, however old, keeps one of
-them alive, because the snapshot has its body. So they can be removed from the oldest on, or be rewritten without the
+Segments before the newest snapshot are not needed for recovery, only for history. No job needs one of them, however old
+it is, because the snapshot contains its body. They can therefore be removed, oldest first, or rewritten without the
 bodies of jobs.
 """
 
@@ -42,12 +42,12 @@ class Retention:
     bodies: bool = True
 
 
-# When the disk is full.
+# Used when the disk is full.
 NO_HISTORY: Final = Retention(bytes_max=0)
 
 
 def trim(disk: Disk, log: Log, retention: Retention, wall: int) -> int:
-    """Remove the history that is too much or too old, and every snapshot but the newest; tell how much history."""
+    """Remove history that exceeds a limit, and all snapshots except the newest. Return the bytes of history removed."""
     needed = log.kept.segment
     for name in snapshot_names(disk):
         if name < snapshot_name(needed):
@@ -68,20 +68,21 @@ def trim(disk: Disk, log: Log, retention: Retention, wall: int) -> int:
 
 
 def _ends(headers: list[SegmentHeader], since: int) -> list[int]:
-    """When each segment ended at the latest: everything in it happened before any later one began.
+    """Return the latest time at which each segment can have ended.
 
-    Before the earliest of them, as their headers say: a clock that was once ahead must not keep history for ever.
+    All its rows were written before any later segment started. The earliest of these starts is used, because a clock
+    that was once ahead must not keep history for ever.
     """
     later = [*(header.created for header in headers[1:]), since]
     return list(accumulate(reversed(later), min))[::-1]
 
 
 def without_bodies(disk: Disk, log: Log) -> str | None:
-    """Rewrite one segment of history that has bodies in it without them, and tell its name; None if there is none."""
+    """Rewrite one segment of history without bodies. Return its name, or None if no segment has bodies."""
     for header in _headers(disk, log.kept.segment):
         if header.bodies:
             with contextlib.suppress(FileNotFoundError):
-                # The places it tells of are about to be others.
+                # The offsets in it are about to change.
                 disk.remove(index_name(header.segment))
             log.bodies.forget(header.segment)
             rewrite(disk, header.name, bodies=False)
@@ -90,7 +91,7 @@ def without_bodies(disk: Disk, log: Log) -> str | None:
 
 
 def rewrite(disk: Disk, name: str, bodies: bool, repaired: bool = False) -> None:
-    """Write a segment anew from the frames in it that can be read, with or without the bodies of jobs."""
+    """Rewrite a segment from its readable frames, with or without the bodies of jobs."""
     with FrameFile(disk, name) as file:
         before = file.header
         header = replace(before, bodies=bodies and before.bodies, repaired=repaired or before.repaired)
@@ -109,10 +110,10 @@ def rewrite(disk: Disk, name: str, bodies: bool, repaired: bool = False) -> None
 
 
 def _headers(disk: Disk, needed: int) -> list[SegmentHeader]:
-    """The segments that are history only, oldest first."""
+    """Return the headers of the segments that are only history, oldest first."""
     found = []
     for name in segment_names(disk):
-        # One that cannot be read is left to `penstock journal repair`.
+        # A segment that cannot be read is left for `penstock journal repair`.
         if name < segment_name(needed):
             with contextlib.suppress(DamagedJournal), FrameFile(disk, name) as file:
                 found.append(file.header)

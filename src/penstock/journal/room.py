@@ -1,9 +1,9 @@
-"""The room of a log: the file that frames go to, the next one, which is made ahead, and what more the disk has.
+"""The space of a log: the present segment, the next segment, which is created ahead, and the free space of the disk.
 
-Others write to the disk, too, and what was free a moment ago may not be. So what is free counts for puts only, which
-can be refused. Whatever else the engine does has its room before it happens, in files that are made: it counts its
-moves, and asks when those that it was told of are used up; then one of the files is made longer, or takes are refused.
-Jobs that are taken keep the room to end.
+Other programs write to the disk, too, so free space can vanish at any time. Free space therefore counts only for puts,
+which can be refused. All other changes need space in existing files before they happen. The engine counts its
+transitions. When the granted number is used up, it asks again; then one of the files is extended, or takes are refused.
+Taken jobs always keep the space that they need to end.
 """
 
 from __future__ import annotations
@@ -19,41 +19,41 @@ from penstock.journal.disk import Disk, File
 from penstock.journal.frame import FRAME_HEADER_BYTES, ROW_BYTES, MoveSource
 from penstock.journal.segment import SEGMENT_HEADER_BYTES, SegmentHeader
 
-# What acks, takes and timers may still write when puts are refused, whatever jobs there are.
+# Space for acks, takes and timers after puts are refused, independent of the number of jobs.
 RESERVE_BYTES: Final = 1024 * 1024
 
-# Of that, what is left when takes are refused: for those who cannot be, sessions that end for example.
+# The part of it that is left when takes are refused, for changes that cannot be refused, such as the end of sessions.
 LAST_BYTES: Final = RESERVE_BYTES // 4
 
-# A row in a frame of its own: what a command writes if nothing else happens in its turn.
+# A row in a frame of its own: the bytes of a command if nothing else happens in its turn.
 MOVE_BYTES: Final = FRAME_HEADER_BYTES + ROW_BYTES
 
-# A row and its share of a frame: what a put needs beside its body.
+# A row and its share of a frame: the bytes that a put needs beside its body.
 PUT_BYTES: Final = 1_024
 
-# What names and keys add to a move at most, as a mean. It is taken over the jobs there are, and dedup ids may be of
-# many more.
+# Upper limit of the mean bytes that names and keys add to a transition. The mean is taken over the existing jobs, but
+# dedup ids may belong to many more.
 _LABEL_BYTES_MAX: Final = 4_096
 
-# How often a disk that is nearly full is asked how full it is, or for more, wall ms.
+# Milliseconds between two requests for free space to a disk that is nearly full.
 LOOK_MS: Final = 500
 
-# A file is not made longer by less; and where there was no room for moves, less is none.
+# A file is extended by at least this much. After transitions were refused, less space than this counts as none.
 _LONGER_BYTES_MIN: Final = 64 * 1024
 
 
 @dataclass
 class Tail:
-    """A segment that frames go to, or will."""
+    """A segment that frames are or will be written to."""
 
     file: File
     header: SegmentHeader
     size: int
-    kept: int = 0  # How much of that was added for moves, and is not for puts.
-    seeds: int = 0  # Of the checksums of its frames.
-    filled: int = SEGMENT_HEADER_BYTES  # Up to where its zeros were written, while it is the next segment.
-    end: int = 0  # Where its frames end, once another segment is written to.
-    before: Tail | None = None  # The segment before it, as long as that is not on disk.
+    kept: int = 0  # Bytes that were added for transitions and are not available for puts.
+    seeds: int = 0  # Seed of the checksums of its frames.
+    filled: int = SEGMENT_HEADER_BYTES  # End of the zeros that were written in advance, while it is the next segment.
+    end: int = 0  # End of its frames, after another segment became the newest.
+    before: Tail | None = None  # The previous segment, until that is on disk.
 
     def __post_init__(self) -> None:
         self.seeds = self.header.seeds
@@ -64,68 +64,69 @@ class Tail:
 
 
 class Room(MoveSource):
-    """The room of one log. Any thread may look; who changes the next segment has the lock."""
+    """The space of one log. Any thread may read it. Changing the next segment needs the lock."""
 
     def __init__(self, disk: Disk, segment_bytes: int, wall: int) -> None:
         self.lock = threading.Lock()
         self.segment_bytes = segment_bytes
-        self.wall = wall  # Of the newest commit, ms.
-        self.spare: Tail | None = None  # The next segment, made ahead.
-        self.ahead = 0  # How many bytes of bodies it can take at least, if it is there; else 0.
-        self.free = 0  # How many bytes more the disk has for us,
-        self.look_not_before = 0  # and when to ask it again, if they are few.
-        self.spare_not_before = 0  # When to try again to make the next segment,
-        self._longer_not_before = 0  # or one of the two longer.
-        self.kept = 0  # How much of what is free is for a snapshot that makes room, and for nothing else.
-        # How many moves the engine was told of, which were counted; good as long as there are so many bytes in files
-        # that are made. And how many jobs were taken then, and how much a move of one takes.
-        self.moves = 0
-        self.sure_min = 1 << 60
-        self._used_up = False  # Whether there were none.
-        self._taken = 0
-        self._move_bytes = MOVE_BYTES
+        self.wall = wall  # Wall time of the newest commit, in ms.
+        self.spare: Tail | None = None  # The next segment, created ahead.
+        self.ahead = 0  # Bytes of bodies that the next segment has room for, or 0 if there is none.
+        self.free = 0  # Free bytes of the disk that the log may use.
+        self.look_not_before = 0  # Time of the next request for free space, if it is short.
+        self.spare_not_before = 0  # Time of the next attempt to create the next segment.
+        self._longer_not_before = 0  # Time of the next attempt to extend a segment.
+        self.kept = 0  # Free bytes that are reserved for a snapshot that frees space.
+        self.moves = 0  # Granted transitions.
+        self.sure_min = 1 << 60  # The grant is valid while existing files have at least this many free bytes.
+        self._used_up = False  # Whether the last grant was zero.
+        self._taken = 0  # Number of taken jobs at the last grant.
+        self._move_bytes = MOVE_BYTES  # Bytes per transition at the last grant.
         self._disk = disk
 
     def look(self) -> None:
-        """See how much room the disk has."""
+        """Ask the disk for its free space."""
         before, self.free = self.free, self._disk.free() - self.kept
         if self.free > before:
-            # What there was no room for, there may be now.
+            # Extending a segment may succeed now.
             self._longer_not_before = 0
         self.look_not_before = self.wall + LOOK_MS
 
     def check(self, size: int) -> None:
-        """Refuse what would take of the room that is kept for something else."""
+        """Raise OSError if creating `size` bytes would use space that is reserved for a snapshot."""
         if self.kept and self._disk.free() < self.kept + size:
-            raise OSError(errno.ENOSPC, "the room that is left is kept for a snapshot")
+            raise OSError(errno.ENOSPC, "the remaining space is reserved for a snapshot")
 
     def has_spare(self, spare: Tail | None) -> None:
-        """Know another next segment, or another length of it, or none; and see what that leaves of the disk."""
+        """Set the next segment, or None. Also called after its size changed. Update the free space."""
         self.spare = spare
         reserve = SEGMENT_HEADER_BYTES + RESERVE_BYTES + PUT_BYTES
         self.ahead = 0 if spare is None else spare.size - spare.kept - reserve
         self.look()
 
     def held(self, moves_left: int) -> int:
-        """What those need at most to end that are taken, when so many moves are left of those that were told."""
+        """Return the bytes that taken jobs need at most to end, if `moves_left` granted transitions are unused."""
         return (self._taken + self.moves - moves_left) * self._move_bytes
 
     def for_puts(self, tail: Tail, left: int, pending: int, moves_left: int) -> int:
-        """What puts may write to one of the files, where so much is left of the first, for all that is taken to end."""
+        """Return the bytes that puts may write to one of the files, so that all taken jobs can still end.
+
+        `left` is the space left in the present segment.
+        """
         held = self.held(moves_left)
         spare = self.spare
         if spare is None:
             return left - max(held, tail.kept)
         ahead = self.ahead + spare.kept - max(held, spare.kept) - pending
-        # Those that are taken can end in the next one, if it is long enough and puts stay here.
+        # Taken jobs can end in the next segment, if it is long enough and puts stay in the present one.
         left -= tail.kept if spare.size > held + LAST_BYTES + SEGMENT_HEADER_BYTES else max(held, tail.kept)
         return max(left, ahead)
 
     def more_moves(self, tail: object, offset: i64, pending: i64, taken: i64, label_bytes: i64) -> i64:
-        """How many moves there is surely room for, beside a frame that is pending, while all that is taken can end.
+        """Return how many transitions there is room for, beside `pending` bytes, so that all taken jobs can still end.
 
-        A quarter of them is told: a move is written, and what it takes has to end; and as many bytes again may be
-        written beside before they have to be counted anew.
+        Only a quarter of the room is granted. Each transition needs a row now and a row for the end of its job. As many
+        bytes again may be written by others before the next count.
         """
         assert isinstance(tail, Tail)
         self._taken, self._move_bytes = taken, MOVE_BYTES + min(label_bytes, _LABEL_BYTES_MAX)
@@ -136,7 +137,7 @@ class Room(MoveSource):
             beside = self._sure(tail, offset, pending) - held
         self.moves = beside // (4 * self._move_bytes)
         if self._used_up and beside < _LONGER_BYTES_MIN:
-            # One that ends is no room for many.
+            # The end of one job does not make room for many.
             self.moves = min(0, self.moves)
         self._used_up = self.moves <= 0
         spare = self.spare
@@ -144,14 +145,14 @@ class Room(MoveSource):
         return self.moves
 
     def _sure(self, tail: Tail, offset: int, pending: int) -> int:
-        """What can be written to files that are made, beside a frame that is pending, at once or bit by bit."""
+        """Return the bytes that can be written to existing files beside a pending frame, at once or in small frames."""
         spare = self.spare
         here, ahead = tail.size - offset, 0 if spare is None else spare.size - SEGMENT_HEADER_BYTES
-        # A frame goes to one of the two, and what follows it does, too.
+        # A frame goes to one of the two files, and all later frames follow it.
         return max(here - pending, ahead - pending)
 
     def _lengthen(self, tail: Tail, more: int) -> None:
-        """Make the next segment longer by so much, or as much as there is room for; if there is none, this one."""
+        """Extend the next segment by `more` bytes, or as much as fits. Without a next one, extend the present one."""
         if self.wall < self._longer_not_before:
             return
         with self.lock:
@@ -166,7 +167,10 @@ class Room(MoveSource):
             self._longer_not_before = self.wall + LOOK_MS
 
     def extend(self, file: Tail, size: int, kept: int = 0) -> bool:
-        """Make a file longer, if there is room for that, and keep so much of it for moves. With the lock."""
+        """Extend a segment, if there is room, and reserve `kept` bytes of it for transitions.
+
+        The caller holds the lock.
+        """
         try:
             self.check(size - file.size)
             file.file.extend(size)

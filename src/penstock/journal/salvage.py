@@ -1,4 +1,4 @@
-"""Making do with what is left of a damaged log: what rows say is made consistent where others are lost."""
+"""Makes the replay of a damaged log consistent, where rows are lost."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from penstock.core.claims import Consumer
 from penstock.core.job import Job
 from penstock.journal.replay import Replay, TubeSoFar
 
-# How a job that is there may have come to be in its state, as far as anybody knows.
+# Events that can have led to the state of a job.
 _ARRIVALS: Final = {
     s.READY: [s.MOVED_IN_READY],
     s.DELAYED: [s.MOVED_IN_DELAYED],
@@ -25,7 +25,7 @@ _ARRIVALS: Final = {
 
 
 def make_do(replay: Replay, now: int) -> None:
-    """Where rows are lost, let everything refer to something that is there; statistics begin anew with the jobs."""
+    """Remove all references to missing objects. Counters start again from the existing jobs."""
     jobs_of = restore.by_tube(replay.jobs, replay.late, len(replay.tubes))
     names: set[bytes] = set()
     for number in sorted(replay.tube_at, reverse=True):
@@ -38,19 +38,19 @@ def make_do(replay: Replay, now: int) -> None:
         _end_claims(replay, jobs)
         jobs_of[at] = []
     for jobs in jobs_of:
-        # Their tubes were dropped, and the rows that said what became of them are lost.
+        # Their tubes were dropped, and the rows about the jobs' ends are lost.
         for job in jobs:
             replay.drop(job.id)
 
 
 def _make_tube(tube: TubeSoFar, jobs: list[Job], names: set[bytes], now: int) -> None:
-    """Let a tube of which only jobs are left be one, and let no two have the same name."""
+    """Give a tube a policy if only its jobs are left, and a name that no other tube has."""
     if jobs and not tube.told:
         ids = p.ID_INTEGER if all(job.local >= 0 for job in jobs) else p.ID_LONG
         policy = asdict(replace(p.FIFOTTL, ids=ids))
         tube.told = {"policy": policy, "created": now, "paused_in": False, "paused_out": False}
     if not tube.name or tube.name in names:
-        # It was dropped, and made anew, and the row that said so is lost.
+        # The tube was dropped and created again, and the row about that is lost.
         tube.name = (tube.name[:60] + b" tube %d" % tube.number).strip()
     names.add(tube.name)
     tube.reserved = max(tube.reserved, tube.next_local)
@@ -68,7 +68,7 @@ def _count_anew(tube: TubeSoFar, jobs: list[Job]) -> None:
 
 
 def _end_labels(jobs: list[Job]) -> None:
-    """Leave a name or unique value to the newest of several jobs: the ends of the others are lost."""
+    """Leave a name or unique value to the newest of several jobs, because the end rows of the others are lost."""
     names: set[bytes] = set()
     uniques: set[bytes] = set()
     for job in reversed(jobs):
@@ -83,7 +83,10 @@ def _end_labels(jobs: list[Job]) -> None:
 
 
 def _end_claims(replay: Replay, jobs: list[Job]) -> None:
-    """Let there be a consumer of every claim. One that no row says is open ends, and its jobs go back."""
+    """Create the missing consumers of claims.
+
+    Claims that no row shows as open end, and their jobs return to their tubes.
+    """
     for job in jobs:
         if job.extra is not None and job.extra.consumer:
             name = job.extra.consumer

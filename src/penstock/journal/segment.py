@@ -1,12 +1,12 @@
-"""The files of a log, and how their frames are read: a segment of it, or a snapshot of what it led to.
+"""The files of a log, segments and snapshots, and how their frames are read.
 
     file = header, 4,096 bytes │ frame │ frame │ … │ zeros
 
 The header is the magic "PENSTOCK", a version u16, must-understand bits u16, a length u32, a crc32 u32, and that many
-bytes of JSON: the fields of `SegmentHeader`. Snapshot number n is what the log before segment n comes to; so whoever
-has read it goes on with that segment.
+bytes of JSON: the fields of `SegmentHeader`. Snapshot number n is the result of the log before segment n. A reader of
+the snapshot continues with that segment.
 
-Files are read in pieces of a few megabytes, whatever their size.
+Files are read in pieces of a few megabytes, independent of their size.
 """
 
 from __future__ import annotations
@@ -28,55 +28,55 @@ SEGMENT_MAGIC: Final = b"PENSTOCK"
 SEGMENT_VERSION: Final = 1
 SEGMENT_HEADER_BYTES: Final = 4_096
 
-# The position of a segment that was made ahead. Once it is used, its first frame says more than its header.
+# The position in the header of a segment that was created ahead. After it is used, its first frame has the position.
 NOT_BEGUN: Final = 0
 
 LOG: Final = "log"
 SNAPSHOT: Final = "snapshot"
 
-# How much of a file is read at a time, if no frame is longer.
+# Bytes of a file to read at a time, unless a frame is longer.
 PIECE_BYTES: Final = 4 * 1024 * 1024
 
 _HEAD: Final = struct.Struct("<8sHHII")
 
-Progress = Callable[[int, int], None]  # Of long work: bytes done, bytes in all.
+Progress = Callable[[int, int], None]  # Progress of long work: bytes done, bytes in total.
 
 
 @dataclass(frozen=True, kw_only=True)
 class SegmentHeader:
-    """What a segment or snapshot says about itself."""
+    """The header of a segment or snapshot."""
 
     node: str
     segment: int
     epoch: int
     boot: str
-    position: int  # Of its first row; of a snapshot, from where on the log has news for it. See NOT_BEGUN.
+    position: int  # Of the first row, or NOT_BEGUN. In a snapshot: rows of the log from this position on are newer.
     fsync: str
-    created: int  # Wall time, ms.
-    durable: int  # Every position below it was on disk when this file was begun.
+    created: int  # Wall time, in ms.
+    durable: int  # Every position below this was on disk when the file was started.
     kind: str = LOG
-    bodies: bool = True  # Whether bodies are in it: they may be taken out of what is history only.
-    repaired: bool = False  # Whether a repair has left out rows in it or right before it.
+    bodies: bool = True  # Whether it has bodies. They may be removed from history.
+    repaired: bool = False  # Whether a repair has left out rows in it or directly before it.
 
     def encode(self) -> bytes:
-        """The bytes that the file begins with."""
+        """Return the bytes at the beginning of the file."""
         text = json.dumps(asdict(self)).encode()
         head = _HEAD.pack(SEGMENT_MAGIC, SEGMENT_VERSION, 0, len(text), crc32(text))
         return (head + text).ljust(SEGMENT_HEADER_BYTES, b"\0")
 
     @property
     def seeds(self) -> int:
-        """Where the seeds of the checksums of its frames begin: see `frame.seed_at`."""
+        """Return the seed of the checksums of its frames. See `frame.seed_at`."""
         name = f"{self.segment}" if self.kind == LOG else f"{self.kind} {self.segment}"
         return crc32(f"{self.node} {name} ".encode())
 
     def seed(self, offset: int) -> int:
-        """Where the checksum of the frame at an offset begins."""
+        """Return the seed of the frame at an offset."""
         return f.seed_at(self.seeds, offset)
 
     @property
     def name(self) -> str:
-        """The file of this header."""
+        """Return the name of the file."""
         return segment_name(self.segment) if self.kind == LOG else snapshot_name(self.segment)
 
 
@@ -84,7 +84,7 @@ _FIELDS: Final = {field.name for field in fields(SegmentHeader)}
 
 
 def read_header(name: str, data: bytes) -> SegmentHeader:
-    """What a file says about itself, or why it cannot be read."""
+    """Decode the header of a file, or raise DamagedJournal."""
     if len(data) < SEGMENT_HEADER_BYTES or data[:8] != SEGMENT_MAGIC:
         raise DamagedJournal(f"{name} is not a file of a Penstock log: its header is missing")
     _, version, must_understand, length, crc = _HEAD.unpack_from(data)
@@ -95,7 +95,7 @@ def read_header(name: str, data: bytes) -> SegmentHeader:
     text = data[_HEAD.size : _HEAD.size + length]
     if length > SEGMENT_HEADER_BYTES - _HEAD.size or crc32(text) != crc:
         raise DamagedJournal(f"{name} is damaged at offset 0: the checksum of its header is wrong")
-    # A later version may say more, as long as one that does not know it may go on.
+    # A later version may write more fields, as long as this version may ignore them.
     return SegmentHeader(**{field: value for field, value in json.loads(text).items() if field in _FIELDS})
 
 
@@ -104,42 +104,42 @@ _SNAPSHOT_NAME: Final = re.compile(r"snapshot-[0-9]{10}\.log")
 
 
 def segment_name(number: int) -> str:
-    """The file of a segment."""
+    """Return the file name of a segment."""
     return f"segment-{number:010d}.log"
 
 
 def snapshot_name(number: int) -> str:
-    """The file of a snapshot."""
+    """Return the file name of a snapshot."""
     return f"snapshot-{number:010d}.log"
 
 
 def number_of(name: str) -> int:
-    """The number of a segment or snapshot, by its file's name."""
+    """Return the number of a segment or snapshot from its file name."""
     return int(name.split("-")[1].removesuffix(".log"))
 
 
 def index_name(number: int) -> str:
-    """The index of a segment."""
+    """Return the file name of a segment's index."""
     return f"segment-{number:010d}.idx"
 
 
 def is_segment(name: str) -> bool:
-    """Whether a file is one of the log, by its name; others may lie beside it."""
+    """Return whether a file name is that of a segment. Other files may be in the directory."""
     return _SEGMENT_NAME.fullmatch(name) is not None
 
 
 def is_snapshot(name: str) -> bool:
-    """Whether a file is a snapshot, by its name."""
+    """Return whether a file name is that of a snapshot."""
     return _SNAPSHOT_NAME.fullmatch(name) is not None
 
 
 def segment_names(disk: ReadableDisk) -> list[str]:
-    """The files of the log, in order."""
+    """Return the names of all segments, oldest first."""
     return list(filter(is_segment, disk.names()))
 
 
 def snapshot_names(disk: ReadableDisk) -> list[str]:
-    """The snapshots, oldest first."""
+    """Return the names of all snapshots, oldest first."""
     return list(filter(is_snapshot, disk.names()))
 
 
@@ -148,7 +148,7 @@ class Found(NamedTuple):
 
     data: bytes  # The piece.
     frame: f.Frame  # Its offsets count from the start of the piece.
-    base: int  # Where the piece begins in the file.
+    base: int  # Offset of the piece in the file.
 
 
 class Piece(NamedTuple):
@@ -156,11 +156,11 @@ class Piece(NamedTuple):
 
     data: bytes
     frames: list[f.Frame]  # Their offsets count from the start of the piece.
-    base: int  # Where the piece begins in the file.
+    base: int  # Offset of the piece in the file.
 
 
 class FrameFile:
-    """A segment or snapshot, to be read frame by frame."""
+    """A segment or snapshot that is read frame by frame."""
 
     def __init__(self, disk: ReadableDisk, name: str) -> None:
         self.name = name
@@ -168,7 +168,7 @@ class FrameFile:
         try:
             self.header = read_header(name, self.file.read(0, SEGMENT_HEADER_BYTES))
             if self.header.name != name:
-                raise DamagedJournal(f"{name} says that it is {self.header.name}; it was renamed by mistake")
+                raise DamagedJournal(f"{name} has the header of {self.header.name}; it was renamed by mistake")
             self.see_begin()
         except BaseException:
             self.file.close()
@@ -176,7 +176,7 @@ class FrameFile:
         self.size = self.file.size()
 
     def see_begin(self) -> None:
-        """Learn from the first frame, once there is one, what a segment that was made ahead could not say."""
+        """Complete the header of a segment that was created ahead from its first frame, if there is one."""
         if self.header.position != NOT_BEGUN:
             return
         with contextlib.suppress(f.DamagedFrame):
@@ -199,28 +199,28 @@ class FrameFile:
         self.file.close()
 
     def run(self, start: int = SEGMENT_HEADER_BYTES, piece_bytes: int = PIECE_BYTES) -> Run:
-        """Its frames from an offset on, many at a time, as far as they can be read."""
+        """Return the readable frames from offset `start` on, many at a time."""
         return Run(self, start, piece_bytes)
 
     def pieces(self, start: int = SEGMENT_HEADER_BYTES, piece_bytes: int = PIECE_BYTES) -> Iterator[Piece]:
-        """The same, up to the zeros at the end; DamagedJournal where there is something else."""
+        """Yield pieces up to the zeros at the end. Raise DamagedJournal if the frames end in anything else."""
         run = self.run(start, piece_bytes)
         yield from run
         if run.torn():
             raise run.damage()
 
     def frames(self, start: int = SEGMENT_HEADER_BYTES) -> Iterator[Found]:
-        """The same, one at a time."""
+        """Yield single frames up to the zeros at the end. Raise DamagedJournal if they end in anything else."""
         for data, frames, base in self.pieces(start):
             for frame in frames:
                 yield Found(data, frame, base)
 
     def whole_pieces(self, last: bool, piece_bytes: int = PIECE_BYTES) -> Iterator[Piece]:
-        """Its pieces, for readers: the last segment may end in a frame that is in the writing or torn, no other may."""
+        """Yield pieces. Only the last segment may end in an incomplete frame."""
         yield from self.run(piece_bytes=piece_bytes) if last else self.pieces(piece_bytes=piece_bytes)
 
     def used(self, start: int) -> int:
-        """Where the last byte that is not zero ends, from an offset on."""
+        """Return the offset after the last byte from `start` on that is not zero."""
         end = self.size
         while end > start:
             begin = max(start, end - PIECE_BYTES)
@@ -231,7 +231,7 @@ class FrameFile:
         return start
 
     def frames_anywhere(self, start: int) -> Iterator[Found]:
-        """Every frame that is good from an offset on, wherever it begins: for those who look behind damage."""
+        """Yield every valid frame from offset `start` on, at any offset, to find frames after damage."""
         magic = f.FRAME_MAGIC.to_bytes(4, "little")
         offset = (start + 7) & ~7
         while offset < self.size:
@@ -256,14 +256,14 @@ class FrameFile:
 
 
 class Run:
-    """The frames of a file one after the other, as far as they can be read; then, where they end, and why.
+    """The consecutive readable frames of a file. Afterwards, `end` and `why` say where and why they end.
 
-    It can be iterated again: it goes on where it ended, and finds what was written since.
+    It can be iterated again: it continues where it ended, and finds frames that were written since.
     """
 
     def __init__(self, file: FrameFile, start: int, piece_bytes: int) -> None:
-        self.end = start  # Of what was read; where the next frame would begin.
-        self.why = ""  # Why none begins there; empty where zeros do.
+        self.end = start  # Offset at which the next frame would start.
+        self.why = ""  # Why no frame starts there. Empty if zeros follow.
         self._file = file
         self._piece_bytes = piece_bytes
 
@@ -274,7 +274,7 @@ class Run:
             offset = self.end
             data = file.file.read(offset, length)
             if len(data) < length:
-                # It may have been cut since it was opened.
+                # The file may have been truncated since it was opened.
                 file.size = offset + len(data)
             frames = f.read_frames(data, 0, offset, file.header.seeds, offset + len(data) >= file.size)
             if frames:
@@ -293,51 +293,51 @@ class Run:
             return
 
     def torn(self) -> str:
-        """Why the file does not end where its frames do, in zeros; empty if it does."""
+        """Return why the file has other bytes than zeros after its frames, or an empty string."""
         if not self.why and self._file.used(self.end) > self.end:
-            self.why = "zeros, and more behind them"
+            self.why = "zeros followed by other bytes"
         return self.why
 
     def whole(self, last: bool) -> Iterator[Piece]:
-        """Read on to the end of a log that may be in use; DamagedJournal where that is none.
+        """Yield pieces to the end of a log that may be in use. Raise DamagedJournal if there is damage.
 
-        No segment but the last may end in a frame that is in the writing or torn, and behind that no other is whole.
+        Only the last segment may end in an incomplete frame, and no complete frame may follow it.
         """
         yield from self
         while self.overtaken() if last else self.torn():
             end = self.end
-            # What was in the writing is there by now, if anything is behind it.
+            # A frame that was incomplete is complete now, if another one follows it.
             yield from self
             if self.end == end:
                 raise self.damage()
 
     def overtaken(self) -> bool:
-        """Whether a frame is whole behind the place where none can be read."""
+        """Return whether a complete frame exists after the place where none can be read."""
         return next(self._file.frames_anywhere(self.end + 8), None) is not None
 
     def damage(self) -> DamagedJournal:
-        """What to raise where something else should be."""
+        """Return the error for the place where the frames end."""
         return DamagedJournal(f"{self._file.name} is damaged at offset {self.end} ({self.torn()})")
 
 
 def all_headers(disk: ReadableDisk) -> list[SegmentHeader]:
-    """What the segments say about themselves, in order."""
+    """Return the headers of all segments, oldest first."""
     found = []
-    # The newest first: when one has begun, those before have too, and are written to no more.
+    # Newest first: if a segment has frames, the earlier ones have frames, too, and are complete.
     for name in reversed(segment_names(disk)):
-        # One that was removed meanwhile is not kept any more.
+        # A segment that was removed meanwhile is no longer kept.
         with contextlib.suppress(FileNotFoundError), FrameFile(disk, name) as file:
             found.append(file.header)
     return found[::-1]
 
 
 def begun_names(disk: ReadableDisk) -> list[str]:
-    """The segments that have something in them, in order; not one that was made ahead."""
+    """Return the names of the segments that have frames, oldest first."""
     return [header.name for header in all_headers(disk) if header.position != NOT_BEGUN]
 
 
 def _frame_length(data: bytes) -> int:
-    """How long the frame that begins here says it is, if one does and it can be so long; else of a header."""
+    """Return the length in a frame header, if it is plausible; otherwise the length of a header."""
     if len(data) < f.FRAME_HEADER_BYTES or data[:4] != f.FRAME_MAGIC.to_bytes(4, "little"):
         return f.FRAME_HEADER_BYTES
     length = int.from_bytes(data[12:16], "little")

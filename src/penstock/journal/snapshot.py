@@ -1,8 +1,8 @@
-"""A snapshot: what the log came to, in a file of its own, made while work goes on.
+"""Snapshots: the state of the queue in a file of its own, written while work continues.
 
-Snapshot n is begun by beginning segment n of the log; it is what all segments before come to, and whoever reads it goes
-on with segment n. Its frames have the layout of the log's. The file gets its name when all of it is on disk, and the
-log too, up to the end of the walk: only together do they say what was so.
+Snapshot n starts together with segment n of the log. It is the result of all earlier segments, and recovery continues
+with segment n. Its frames have the same layout as those of the log. The file gets its name when it is on disk and the
+log is on disk up to the end of the walk, because only both together are a consistent state.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ from penstock.journal.replay import Replay
 from penstock.journal.segment import SEGMENT_HEADER_BYTES, SNAPSHOT, FrameFile, Piece, SegmentHeader, snapshot_name
 from penstock.journal.walk import SLICE_ROWS, Walk, use_copies
 
-# How much is written between two syncs: a sync of it all at the end would hold up those of the log.
+# Bytes between two syncs. One sync at the end would delay the syncs of the log.
 _SYNC_BYTES: Final = 8 * 1024 * 1024
 
-# How much of it is read at a time while others work.
+# Bytes to read at a time while other threads work.
 _PIECE_BYTES: Final = 256 * 1024
 
 
 class Snapshot:
-    """A snapshot in the making. What touches the engine is said to need its lock; the rest is slow and does not."""
+    """A snapshot in progress. Methods that access the engine need its lock. All others are slow and do not."""
 
     def __init__(
         self,
@@ -41,7 +41,7 @@ class Snapshot:
         rows_max: int = SLICE_ROWS,
         small: bool = False,
     ) -> None:
-        """Begin one, in a small segment if the disk is full. It needs the lock."""
+        """Start a snapshot, in a small segment if the disk is full. The caller holds the lock."""
         self.number = log.begin_snapshot(now, wall, small)
         self._log_bytes = log.kept.log_bytes
         self._disk = disk
@@ -61,13 +61,13 @@ class Snapshot:
             raise
 
     def slice(self, now: int, wall: int) -> bool:
-        """Look at a little more of the engine; tell whether there is more to come. It needs the lock."""
+        """Visit the next part of the engine. Return whether there is more. The caller holds the lock."""
         self._log.commit(now, wall)
         self._upto = self._log.writer.position
         return self._walk.slice(self._upto, now)
 
     def write(self, now: int, wall: int, last: bool) -> None:
-        """Write what was seen."""
+        """Write the rows of the last slice."""
         if self._writer.rows:
             kind = f.KEPT_END if last else f.KEPT
             self._writer.make_frame(now, wall, 0, self._header.seed(self._offset), kind)
@@ -78,18 +78,18 @@ class Snapshot:
                 self._synced = self._offset
 
     def finish(self) -> None:
-        """Let it count: from now on the log is read from here."""
+        """Complete the snapshot. Recovery starts from it from now on."""
         self._log.make_durable(self._upto)
         self._disk.finish(self._header.name, self._file)
         self._log.has_snapshot(self._header, self._offset, self._log_bytes)
 
     def abandon(self) -> None:
-        """Give it up; the log goes on as if nothing had been."""
+        """Remove the snapshot. The log continues without it."""
         self._disk.abandon(self._header.name, self._file)
 
 
 def take_snapshot(disk: Disk, log: Log, engine: Engine, now: int, wall: int) -> None:
-    """Take a snapshot at one go, while nobody else uses the engine."""
+    """Take a snapshot in one go, while no other thread uses the engine."""
     snapshot = Snapshot(disk, log, engine, now, wall)
     try:
         more = True
@@ -105,42 +105,42 @@ def take_snapshot(disk: Disk, log: Log, engine: Engine, now: int, wall: int) -> 
 
 
 def read_snapshot(file: FrameFile, replay: Replay, tell: Callable[[int], None]) -> None:
-    """Take over what a snapshot says, or say why it cannot be used."""
+    """Apply a snapshot to `replay`, or raise DamagedJournal. `tell` receives the bytes read."""
     for data, frames, base in snapshot_pieces(file):
         for frame in frames:
             replay.apply_kept(data, frame, -file.header.segment, base)
         tell(frames[-1].at + frames[-1].length)
-    # It was taken in the middle of things.
+    # It was taken while the queue was open.
     replay.stopped = False
     replay.highest_id = max(replay.highest_id, replay.counters["next_id"] - 1)
 
 
 def whole_at(file: FrameFile) -> int:
-    """The position of the log at which a snapshot was whole, from where on it needs the log no more."""
-    # All of it is read, and so checked.
+    """Return the position of the log at which a snapshot was complete. Rows before it are included in the snapshot."""
+    # Reading the whole file checks it.
     last = deque(snapshot_pieces(file), maxlen=1).pop()
     return last.frames[-1].position
 
 
 def snapshot_pieces(file: FrameFile) -> Iterator[Piece]:
-    """The pieces of a snapshot, if they are all there."""
+    """Yield the pieces of a snapshot. Raise DamagedJournal if it is incomplete."""
     if file.header.kind != SNAPSHOT:
-        raise DamagedJournal(f"{file.name} is no snapshot")
+        raise DamagedJournal(f"{file.name} is not a snapshot")
     kind, end = 0, SEGMENT_HEADER_BYTES
     for piece in file.pieces():
         yield piece
         last = piece.frames[-1]
         kind, end = last.kind, piece.base + last.at + last.length
     if kind != f.KEPT_END or end != file.size:
-        raise DamagedJournal(f"{file.name} is not whole: it ends at offset {end}")
+        raise DamagedJournal(f"{file.name} is incomplete: it ends at offset {end}")
 
 
 def use_snapshot(
     disk: Disk, engine: Engine, number: int, locked: Callable[[], AbstractContextManager[None]] = nullcontext
 ) -> Iterator[None]:
-    """Let bodies that are on disk only be read from a snapshot, so that the files before it can go.
+    """Make jobs read their bodies from a snapshot, so that earlier files can be removed.
 
-    The file is read without the engine's lock, and `locked` is for the rest. It may be left alone when it yields.
+    The file is read without the engine's lock; `locked` acquires it for the rest. The caller may pause at each yield.
     """
     with FrameFile(disk, snapshot_name(number)) as file:
         for data, frames, base in file.pieces(piece_bytes=_PIECE_BYTES):

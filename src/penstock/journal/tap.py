@@ -1,8 +1,8 @@
-"""The log for those who follow it from elsewhere: whole frames by position, byte for byte, and only durable ones; and
-its files, for those who make a directory like it.
+"""Follows a log from elsewhere: returns durable frames by position, unchanged, and whole files for a standby.
 
-A frame is found without reading a segment for it: whoever goes on where it ended does so at a place that was noted, and
-anybody else by the index of the segment. Files are opened for each read, so nothing keeps history from being removed.
+A frame is found without reading its segment from the start. A follower that continues where it ended uses an offset
+that was noted then; all others use the index of the segment. Files are opened for each read, so a follower does not
+prevent history from being removed.
 """
 
 from __future__ import annotations
@@ -21,41 +21,42 @@ from penstock.journal.disk import ReadableDisk
 from penstock.journal.reader import Event, Reader
 from penstock.journal.segment import NOT_BEGUN, FrameFile, Piece, all_headers, snapshot_names
 
-# How many ends of reads are noted.
+# Number of noted offsets.
 _PLACES_MAX: Final = 1_024
 
-# How much of a file is looked at before other threads get their turn: a millisecond's work, if its frames are short.
+# Bytes of a file to process before other threads get their turn: a millisecond of work if the frames are short.
 _PIECE_BYTES: Final = 512 * 1024
 
-# How many events are looked at for one page, so that a filter which matches nothing comes to an end.
+# Number of events to examine for one page, so that a filter that matches nothing comes to an end.
 EXAMINED_MAX: Final = 10_000
 
-# How many events are decoded before other threads get their turn.
+# Number of events to decode before other threads get their turn.
 _SLICE_EVENTS: Final = 64
 
 
 @dataclass
 class Frames:
-    """What was found from a position on."""
+    """A page of frames."""
 
-    next: int  # The position to go on from.
+    next: int  # The position to continue from.
     data: bytes = b""
-    place: tuple[str, int] = ("", 0)  # The file that they are in, and where in it they begin.
-    names: dict[int, bytes] = field(default_factory=dict)  # Of tubes that were named before the first of the frames.
+    place: tuple[str, int] = ("", 0)  # File and offset of the first frame.
+    # Names of tubes that the segment has named before these frames.
+    names: dict[int, bytes] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
 class KeptFile:
-    """A file of the log, as those need to know it who have one like it."""
+    """A file of the log, with the facts that a standby needs."""
 
     name: str
-    bytes: int  # As many as there are in it by now.
-    bodies: bool  # Whether bodies are in it.
+    bytes: int  # Its size so far.
+    bodies: bool  # Whether it has bodies.
 
 
 @dataclass
 class Events:
-    """The same, decoded."""
+    """A page of decoded events."""
 
     next: int
     found: list[Event] = field(default_factory=list)
@@ -63,24 +64,24 @@ class Events:
 
 
 class Tap:
-    """Reads a log for those who follow it, in any thread."""
+    """Reads a log for followers, in any thread."""
 
     def __init__(self, disk: ReadableDisk, reader: Reader) -> None:
         self._disk = disk
         self._reader = reader
         self._lock = threading.Lock()
-        self._places: dict[int, tuple[str, int]] = {}  # File and offset by the position of the frame that begins there.
+        self._places: dict[int, tuple[str, int]] = {}  # File and offset by the position of the frame that starts there.
 
     def first(self, end: int) -> int:
-        """The oldest position that is kept; the end, where none is."""
+        """Return the oldest position that is kept, or `end` if none is."""
         first = self._reader.first()
         return end if first is None else first
 
     def files(self) -> list[KeptFile]:
-        """The files that the log is in by now: snapshots, and the segments that have begun."""
+        """Return the present files of the log: snapshots, and the segments that have frames."""
         found = []
         for name in snapshot_names(self._disk):
-            # One that was removed meanwhile is not kept any more.
+            # A file that was removed meanwhile is no longer kept.
             with contextlib.suppress(FileNotFoundError):
                 found.append(KeptFile(name, self._disk.size(name), True))
         for header in all_headers(self._disk):
@@ -90,7 +91,7 @@ class Tap:
         return found
 
     def fetch(self, name: str, offset: int, length: int) -> bytes:
-        """A piece of a file, as it is."""
+        """Return bytes of a file."""
         try:
             file = self._disk.open_to_read(name)
         except FileNotFoundError:
@@ -101,10 +102,10 @@ class Tap:
             file.close()
 
     def read(self, position: int, end: int, bytes_max: int, names: bool, one_file: bool = False) -> Frames:
-        """Whole frames that hold a position or follow it, up to the end; about so many bytes, one frame at least.
+        """Return the frames from the one that contains `position` up to `end`: about `bytes_max`, at least one frame.
 
-        With `names`, also those of the tubes that the segment named so far: rows call tubes by their numbers. If all
-        have to be of `one_file`, they end where it does.
+        With `names`, add the names of the tubes that the segment has named so far, because rows contain tube numbers
+        only. With `one_file`, all frames are of one file.
         """
         parts: list[bytes] = []
         called: dict[int, bytes] = {}
@@ -120,7 +121,7 @@ class Tap:
                 break
             frames = _fitting(piece.frames, bytes_max - length, not parts)
             if frames:
-                # They follow each other, so they are one slice: a frame may hold a single row.
+                # The frames are consecutive, so one slice copies all of them. A frame may contain a single row.
                 first, last = frames[0], frames[-1]
                 parts.append(piece.data[first.at : last.at + last.length])
                 length += len(parts[-1])
@@ -133,9 +134,10 @@ class Tap:
         return Frames(upto, b"".join(parts), begin, called)
 
     def events(self, position: int, end: int, count: int, bytes_max: int, tube: bytes | None) -> Events:
-        """Events from a position on, up to the end; so many, or about so many bytes of bodies, and one at least.
+        """Return events from `position` up to `end`: at most `count`, about `bytes_max` of bodies, and at least one.
 
-        Fewer, perhaps none, where a filter passed over many: then there is more to come before the end.
+        With a filter, there may be fewer or none before the end is reached; the caller then continues with the next
+        page.
         """
         self._check(position, end)
         page = Events(position)
@@ -160,20 +162,20 @@ class Tap:
 
     def _note(self, position: int, place: tuple[str, int]) -> None:
         with self._lock:
-            # Anew, so that those which are used stay.
+            # Insert it again, so that offsets that are used stay.
             self._places.pop(position, None)
             self._places[position] = place
             if len(self._places) > _PLACES_MAX:
                 del self._places[next(iter(self._places))]
 
     def _pieces(self, position: int, end: int) -> Iterator[tuple[str, Piece]]:
-        """The frames from the one on that holds a position, many at a time, and the file that they are in."""
+        """Yield the frames from the one that contains `position` on, many at a time, with their file."""
         place = self._places.get(position)
         at = position
         if place is not None:
             for piece in self._pieces_at(place[0], place[1], position, end):
                 if piece.frames[0].position != at and at == position:
-                    # The file was written anew since, and this is another place in it.
+                    # The file was rewritten since, and the offset is no longer valid.
                     break
                 yield place[0], piece
                 at = piece.frames[-1].position + piece.frames[-1].rows
@@ -185,12 +187,12 @@ class Tap:
                     yield name, piece
                     at = piece.frames[-1].position + piece.frames[-1].rows
             if at == before:
-                # What is durable is not there: it has just been removed, or it is damaged.
+                # A durable row is not there: it was removed a moment ago, or it is damaged.
                 self._check(at, end)
-                raise DamagedJournal(f"position {at} of the log cannot be read; see penstock journal check")
+                raise DamagedJournal(f"position {at} of the log cannot be read; run `penstock journal check`")
 
     def _pieces_at(self, name: str, offset: int, position: int, end: int) -> Iterator[Piece]:
-        """The frames of one file from an offset on that hold a position or follow it; some in every piece."""
+        """Yield the frames of one file from `offset` on that contain `position` or follow it. No piece is empty."""
         try:
             file = FrameFile(self._disk, name)
         except FileNotFoundError:
@@ -216,7 +218,7 @@ def _end(frame: f.Frame) -> int:
 
 
 def _fitting(frames: list[f.Frame], bytes_max: int, one: bool) -> list[f.Frame]:
-    """The first of these frames that have so many bytes together; one at least, if there has to be."""
+    """Return the first frames with at most `bytes_max` bytes together; with `one`, at least one."""
     start = frames[0].at
     count = bisect_right(frames, start + bytes_max, key=lambda frame: int(frame.at + frame.length))
     return frames[: max(count, 1 if one else 0)]

@@ -1,8 +1,9 @@
-"""The walk over everything an engine holds, in slices short enough that nobody notices. Pure, and compiled.
+"""Visits all objects of an engine in short slices, for a snapshot. Pure and compiled.
 
-Between two slices work goes on. Jobs, tubes and puts are visited in the order of their numbers, so what is there
-throughout is seen exactly once. What comes, goes or changes meanwhile is in the log from the position at which the walk
-began, and `replay.py` puts the two together; so the walk ends where it began to be news, however fast others work.
+Work continues between two slices. Jobs, tubes and puts are visited in the order of their numbers, so each object that
+exists throughout is seen exactly once. Objects that are added, removed or changed meanwhile are in the log from the
+position at which the walk started, and `replay.py` combines both. The walk therefore ends at the numbers that existed
+at its start, however fast others work.
 """
 
 from __future__ import annotations
@@ -16,10 +17,10 @@ from penstock.core.engine import Engine
 from penstock.core.job import BodyRef
 from penstock.journal import frame as f
 
-# How many rows a slice has at most, and about how many bytes: a fraction of a millisecond's work.
+# Limits of a slice: rows, and about this many bytes. A slice takes a fraction of a millisecond.
 SLICE_ROWS: Final = 512
 SLICE_BYTES: Final = 512 * 1024
-# A tube's row is a page of JSON.
+# The row of a tube is a page of JSON.
 SLICE_TUBES: Final = 16
 SLICE_STAGES: Final = 64
 
@@ -35,21 +36,21 @@ _OVER: Final = 8
 
 
 class Walk:
-    """One walk over an engine. What it sees goes to a writer of its own."""
+    """One walk over an engine. Rows go to a writer of its own."""
 
     writer: f.RowWriter
-    jobs: i64  # Seen so far.
+    jobs: i64  # Number of jobs seen so far.
     _rows_max: i64
     _engine: Engine
     _stage: i64
-    _next: i64  # The number to go on with, of what the stage walks over.
-    _next_put: i64  # The same, of the puts that the tube remembers.
-    _jobs_end: i64  # What is numbered from here on came after the walk began.
+    _next: i64  # Number of the next object of the present stage.
+    _next_put: i64  # Number of the next remembered put of the present tube.
+    _jobs_end: i64  # Jobs from this id on were added after the walk started.
     _tubes_end: i64
     _began: i64
     _consumers: list[bytes]
-    _stages: list[bytes]  # The last of them first.
-    _notes: list[bytes]  # Their keys.
+    _stages: list[bytes]  # In reverse order.
+    _notes: list[bytes]  # Keys of the notes.
 
     def __init__(self, engine: Engine, writer: f.RowWriter, now: i64, rows_max: i64 = SLICE_ROWS) -> None:
         self.writer = writer
@@ -68,7 +69,7 @@ class Walk:
         writer.attach(engine._session_slots)
 
     def slice(self, position: i64, now: i64) -> bool:
-        """Write rows of what is next, true at this position of the log; tell whether the walk goes on."""
+        """Write the next rows, which are valid at `position` of the log. Return whether there is more."""
         self.writer.position = position
         stage = self._stage
         if stage == _JOBS:
@@ -139,7 +140,7 @@ class Walk:
             self._go_on()
 
     def _walk_puts(self) -> None:
-        """Most tubes remember none, so a slice looks at as many tubes as it may write rows."""
+        """Write remembered puts. Most tubes have none, so a slice visits as many tubes as it may write rows."""
         for _ in range(self._rows_max):
             number: i64 = self._engine._tube_numbers.next_from(self._next)
             if number < 0 or number >= self._tubes_end:
@@ -195,16 +196,16 @@ class Walk:
 
 
 def use_copies(engine: Engine, data: bytes, found: f.Frame, snapshot: i64, base: i64) -> None:
-    """Let jobs whose bodies are on disk only find them in a frame of this snapshot, and not in files before it."""
+    """Replace references to bodies in earlier files by references to a frame of this snapshot."""
     row_at = found.rows_at
     for _ in range(found.rows):
         if data[row_at + 112] == f.AS_IT_IS:
             job = engine.jobs.find(read_i64_le(data, row_at))
             if job is not None:
                 body = job.body
-                # One that is in the log since the snapshot began is another body.
+                # A body in a file that is newer than the start of the snapshot is another body.
                 if isinstance(body, BodyRef) and body.file < snapshot:
-                    # The body is the first of a row's var fields.
+                    # The body is the first var field of a row.
                     at = found.var_at + i64(read_i32_le(data, row_at + 120)) + f.VAR_HEADER_BYTES
                     job.body = BodyRef(-snapshot, base + at, body.length, body.crc)
         row_at += found.row_bytes
