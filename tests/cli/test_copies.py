@@ -59,7 +59,7 @@ def test_a_restore_goes_back_to_a_position(directory: Path, tmp_path: Path) -> N
     assert result.exit_code == 0 and f"the state after position {position}" in result.output
     assert ready(tmp_path / "earlier") == [f"{number}" for number in range(1, 10)]
     result = run("restore", directory, tmp_path / "never", "--to-position", 10_000)
-    assert result.exit_code == 2 and re.search(r"behind the end of the log, which is \d+", result.output)
+    assert result.exit_code == 2 and re.search(r"after the end of the log, which is \d+", result.output)
 
 
 @pytest.mark.parametrize("command", [("backup",), ("restore",)])

@@ -51,7 +51,7 @@ def test_a_restore_to_any_position_is_the_state_after_the_last_commit_up_to_it(s
         restored = copied(disk, position)
         if commit in known:
             assert picture(reopen(restored).engine, restarted=False) == known[commit], f"position {position}"
-    with pytest.raises(OutOfRange, match=f"behind the end of the log, which is {last}"):
+    with pytest.raises(OutOfRange, match=f"after the end of the log, which is {last}"):
         copied(disk, last + 1)
 
 
@@ -62,7 +62,7 @@ def test_what_a_snapshot_has_replaced_cannot_be_restored_and_the_first_position_
     life.take_snapshot(3)
     life.work(30)
     target = MemoryDisk()
-    with pytest.raises(OutOfRange, match=r"the first position to restore to is (\d+)") as refusal:
+    with pytest.raises(OutOfRange, match=r"the first position that can be restored is (\d+)") as refusal:
         copy_log(trim(disk), target, 5)
     assert target.names() == []
     first = int(str(refusal.value).rsplit(" ", 1)[1])

@@ -304,7 +304,7 @@ def test_what_a_repair_made_is_not_restored_from_what_was_before_it(directory: P
         queue.tube("t").put("new")
         last = [event.position for event in queue.events()][-1]
     disk = RealDisk(str(directory))
-    with pytest.raises(OutOfRange, match="the first position to restore to is"):
+    with pytest.raises(OutOfRange, match="the first position that can be restored is"):
         copy_log(disk, RealDisk(str(tmp_path / "early")), 3)
     copy_log(disk, RealDisk(str(tmp_path / "late")), last)
     assert bodies(tmp_path / "late") == bodies(directory)
