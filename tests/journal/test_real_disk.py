@@ -137,7 +137,10 @@ def test_everysec_syncs_within_a_second_or_so(tmp_path: Path) -> None:
         (lambda path: (path / "segment-0000000003.log").rename(path / "segment-0000000007.log"), "renamed by mistake"),
         (lambda path: (path / "segment-0000000002.log").unlink(), "segment-0000000002.log is missing"),
         (lambda path: _link(path, ["segment-0000000002.log"]), "segment-0000000002.log is a symbolic link"),
-        (lambda path: _link(path, [f"segment-000000000{number}.log" for number in (1, 2, 3)]), "log is a symbolic link"),
+        (
+            lambda path: _link(path, [f"segment-000000000{number}.log" for number in (1, 2, 3)]),
+            "log is a symbolic link",
+        ),
         (lambda path: _patch(path / "segment-0000000001.log", 8, b"\x02"), "newer Penstock"),
         (lambda path: _patch(path / "segment-0000000001.log", 10, b"\x01"), "newer Penstock"),
         (lambda path: _patch(path / "segment-0000000001.log", 40, b"\xff"), "offset 0"),
