@@ -280,7 +280,7 @@ def test_history_that_cannot_be_read_does_not_keep_the_log_from_being_shortened(
             queue.checkpoint()
     for number in (1, 2):
         name = f"segment-000000000{number}.log"
-        assert sum(record.getMessage().startswith(name) for record in caplog.records) == 1
+        assert sum(f"segment={name} " in record.getMessage() for record in caplog.records) == 1
 
 
 def test_an_index_that_is_damaged_is_made_again(tmp_path: Path) -> None:

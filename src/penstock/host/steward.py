@@ -350,9 +350,7 @@ class Steward:
                     self._index_one(disk, name, index_name(number) in there)
                 except DamagedJournal as error:
                     if name not in self._indexed:
-                        _log.warning(
-                            "index not created, history lookups will be slow: segment=%s error=%s", name, error
-                        )
+                        _log.warning("index not created, history lookups are slow: segment=%s error=%s", name, error)
                 self._indexed.add(name)
 
     def _index_one(self, disk: Disk, name: str, there: bool) -> None:

@@ -211,7 +211,7 @@ class Reading:
         """Check a segment without a first frame: either nothing was written to it yet, or all of it is lost."""
         if self._proves(None, [header], replay):
             with self._open(header.name) as again:
-                # If it has a frame now, the log is in use, and all rows of the beginning of this reading are in earlier
+                # If it has a frame now, the log is in use. All rows from before this reading are in earlier
                 # segments.
                 if again.header.position == NOT_BEGUN:
                     self._refuse(f"{header.name} is damaged at offset {SEGMENT_HEADER_BYTES}")
