@@ -465,6 +465,17 @@ def attempts_tables() -> str:
     )
 
 
+def decisions_table() -> str:
+    """List every architecture decision record by its title, with the one that replaced it."""
+    rows = []
+    for path in sorted((DOCS / "adr").glob("0*.md")):
+        text = path.read_text()
+        number, _, title = text.partition("\n")[0].removeprefix("# ").partition(". ")
+        successor = re.search(r"^Superseded by (.*)\.$", text, flags=re.MULTILINE)
+        rows.append([number, f"[{title}]({path.name})", successor[1] if successor else ""])
+    return table(["number", "decision", "replaced by"], rows)
+
+
 PARTS: dict[str, tuple[str, Callable[[], str]]] = {
     "command line": ("reference/cli.md", command_line_reference),
     "commands": ("reference/protocol.md", commands_table),
@@ -476,6 +487,7 @@ PARTS: dict[str, tuple[str, Callable[[], str]]] = {
     "settings": ("reference/configuration.md", settings_tables),
     "tubes": ("reference/tubes/README.md", tubes_table),
     "attempts": ("explanation/security.md", attempts_tables),
+    "decisions": ("adr/README.md", decisions_table),
 }
 
 

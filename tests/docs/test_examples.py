@@ -2,7 +2,7 @@
 
 The ```python blocks of a page run in order and share one namespace, as a reader would type them. A ```text block right
 below one is its exact output; without one it prints nothing. Shell blocks are parsed, not run, and name only targets of
-make that exist.
+make that exist. The tutorials and how-to guides are followed as a whole, shell blocks included: see test_guides.py.
 """
 
 import contextlib
@@ -26,6 +26,8 @@ PAGES = [ROOT / "README.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").rglo
 # Their examples want a Spark session, which takes long to start: tests/spark runs them in the one that is there. So do
 # the ```py blocks of other pages.
 SPARK_PAGES = ("spark.md", "pipeline.md")
+# Readers follow these from top to bottom, shell commands included: test_guides.py and test_moving_guides.py do, too.
+GUIDES = [path for path in PAGES if path.parent.name in ("tutorials", "how-to")]
 FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", flags=re.MULTILINE | re.DOTALL)
 LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
 
@@ -124,7 +126,9 @@ for _path in PAGES:
     _blocks = list(blocks_of(_path.read_text()))
     _runnable = [block for block in _blocks if block.language in ("python", "redis")]
     _page = Page(_path, _runnable, {"__name__": "__main__"})
-    if _path.name in SPARK_PAGES:
+    if _path in GUIDES:
+        pass
+    elif _path.name in SPARK_PAGES:
         SPARK_EXAMPLES += [_page] if _page.blocks else []
     else:
         EXAMPLES += [(_page, block) for block in _page.blocks]

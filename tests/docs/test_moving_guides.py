@@ -16,6 +16,8 @@ from tests.cli.test_import import deljob, loadjob
 from tests.docs.test_examples import CHANGING, ROOT, blocks_of
 from tests.server.serving import PATIENCE_S, Server, environment
 
+PAGES = ["moving-from-tarantool.md", "moving-from-disque.md"]
+
 # Where the reader of the pages is.
 HOME = "/home/ann"
 
@@ -117,7 +119,7 @@ def test_the_guide_for_users_of_disque(tmp_path: Path, needs: Callable[[object, 
             server.stop()
 
 
-@pytest.mark.parametrize("page", ["moving-from-tarantool.md", "moving-from-disque.md"])
+@pytest.mark.parametrize("page", PAGES)
 def test_a_guide_starts_servers_in_blocks_that_a_test_does_not_run(page: str) -> None:
     """All other commands are in console blocks, which run above."""
     for block in blocks_of((ROOT / "docs" / "how-to" / page).read_text()):
