@@ -110,7 +110,7 @@ def test_who_is_asked_natively_for_a_job_that_is_elsewhere_says_whom_to_ask() ->
     assert told == f"NOHOME job '{id.decode()}' lives on node {guild[0].id.decode()}; connect to that node"
     assert guild[1].ask("job", "wait", id) == told
     stranger = id.replace(id[2:10], b"dcb833cf")
-    assert guild[1].ask("job", "peek", stranger).endswith("dcb833cf…, which made it, is not in the cluster any more")
+    assert guild[1].ask("job", "peek", stranger).endswith("its maker dcb833cf… is no longer in the cluster")
     assert guild[0].ask("job", "peek", id[:-1]).startswith("BADID")
     assert Guild(1)[0].ask("job", "peek", stranger).startswith("BADID")
 

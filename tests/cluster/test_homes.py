@@ -134,9 +134,10 @@ def test_no_tube_is_made_while_somebody_cannot_be_asked() -> None:
     assert other.ask("tube", "create", "mail") is None
     guild.run(TIMEOUT_MS)
     refused, lost = client.answer_so_far(), guild[2].id.decode()
-    assert refused.startswith(f"NOHOME tube 'mail' cannot be made while node {lost} at 10.0.0.3:7711 cannot be reached")
+    where = f"node {lost} at 10.0.0.3:7711"
+    assert refused.startswith(f"NOHOME tube 'mail' cannot be created while {where} cannot be reached")
     assert refused.endswith(f"penstock cluster forget {lost}")
-    assert other.answer_so_far().startswith("NOHOME tube 'mail' cannot be made while node")
+    assert other.answer_so_far().startswith("NOHOME tube 'mail' cannot be created while node")
     assert homes_of(guild, b"mail") == []
 
 
@@ -178,7 +179,8 @@ def test_a_node_that_calls_all_others_failed_makes_no_tube() -> None:
     lonely = guild[2].connect()
     assert lonely.ask("put", "mail", "body") is None
     guild.run(TIMEOUT_MS)
-    assert lonely.answer_so_far().startswith("NOHOME tube 'mail' cannot be made while most nodes cannot be reached; ")
+    refused = lonely.answer_so_far()
+    assert refused.startswith("NOHOME tube 'mail' cannot be created while most nodes cannot be reached; ")
     assert homes_of(guild, b"mail") == []
     for number in (0, 1):
         guild[2].members.forget(guild[number].id, guild.now)
@@ -268,7 +270,7 @@ def test_a_queue_of_disques_of_the_same_name_is_in_the_way() -> None:
     guild = Guild(2)
     guild[1].ask("addjob", "mail", "body", 1000, "replicate", 1)
     refused = guild[0].ask("put", "mail", "body")
-    assert refused.startswith(f"TUBEEXISTS tube 'mail' exists as a queue of Disque's on node {guild[1].id.decode()}")
+    assert refused.startswith(f"TUBEEXISTS tube 'mail' exists as a shared queue on node {guild[1].id.decode()}")
 
 
 def test_a_take_of_tubes_on_different_nodes_is_refused() -> None:

@@ -1,1 +1,1 @@
-"""The cluster: nodes that hold copies of each other's jobs. Pure: messages and moments in, messages out."""
+"""The cluster protocol: nodes that hold copies of each other's jobs. Pure: it maps messages and times to messages."""

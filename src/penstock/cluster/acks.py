@@ -1,17 +1,20 @@
-"""Acknowledgements: kept until every holder of the job knows, then collected.
+"""Acknowledgements: each ack is kept until every holder of the job has recorded it, and is then collected.
 
-Whoever is told by a client that a job is done tells all holders it knows of (SETACK), again and again, less and less
-often. A holder lets its copy go, keeps the acknowledgement likewise, and says so (GOTACK), with the holders that it
-knows of if they are others. When all know, all are told to forget it (DELJOB). Whoever does not hear that begins to
-collect by itself after a while; so any one of those who know is enough. Whoever has never met one of the holders leaves
-that to those who have.
+Protocol:
+1. The node that a client acks a job on sends SETACK to all holders that it knows of. It repeats this at growing
+   intervals.
+2. A holder deletes its copy, records the ack and answers GOTACK. If it knows of other holders, it names them.
+3. When all holders have answered, the collecting node sends DELJOB to them, and all of them drop the ack.
+4. A holder that receives no DELJOB starts to collect by itself after a while. One node that has the ack is enough.
+5. A node that never met one of the holders leaves the collection to nodes that did.
 
-An acknowledgement of a job that nobody here has heard of is kept, too (a *dummy*): the job may be on a node that
-cannot be reached now. All nodes are asked then, and the first that knows the job takes it over.
+A *dummy* is the ack of a job that this node has never had. The job may be on a node that cannot be reached now, so the
+dummy is kept and SETACK is sent to all nodes. The first node that knows the job takes the ack over.
 
-A client may be restricted to some tubes. Only a holder knows the tube of a job, so a dummy of a restricted client is a
-request: it carries the client's tube patterns, each holder checks them, and no node takes it as proof that the job is
-done. In particular it leaves no tombstone (`place.lately`): that would remove a job of another tube that arrives later.
+A client may be restricted to some tubes. Only a holder knows the tube of a job, so the dummy of a restricted client is
+a request: it contains the client's tube patterns, each holder checks them, and no node takes it as proof that the job
+is done. In particular it leaves no tombstone (`place.lately`), which would remove a job of another tube that arrives
+later.
 """
 
 from __future__ import annotations
@@ -29,37 +32,38 @@ from penstock.core.deadlines import Timed
 from penstock.core.job import Job
 from penstock.core.tube_patterns import EVERY_TUBE, TubePatterns
 
-# After each attempt to collect it, an acknowledgement waits twice as long for the next, up to three minutes.
+# Each interval is twice as long as the one before, up to three minutes.
 _PERIOD_MS: Final = 1_000
 _PERIOD_MS_MAX: Final = 180_000
 
-# After so many attempts, about a minute, whoever has never met a holder forgets what others remember, who may have met
-# it; and after so many, about four minutes, what nobody else does: nobody has told of such a node all the while.
+# A node that never met a holder gives up after this many attempts, about a minute, if another node has the ack and may
+# have met the holder. If no other node has the ack, it gives up after about four minutes, because no greeting reported
+# such a node in that time.
 _ATTEMPTS_UNMET: Final = 5
 _ATTEMPTS_ALONE: Final = 7
 
-# How many dummies there may be: whoever acknowledges what nobody knows must not fill the memory. About 50 MB.
+# Limits the dummies to about 50 MB, because any client can ack ids that no node knows.
 DUMMIES_MAX: Final = 100_000
 
-# How many are looked at when a node can be reached again; the rest have their own time.
+# When a node can be reached again, at most this many acks are examined. The others wait for their timers.
 _AGAIN_MAX: Final = 10_000
 
 _KEY: Final = b"ack "
 
-# Marks a tube pattern, in hex digits, in the note of a dummy. Dummies whose patterns are longer in total are not in the
-# log: 100,000 of them must not fill the memory. They are retried until this process ends.
+# Marks a tube pattern, in hex digits, in the note of a dummy. Dummies with longer patterns are not logged, because
+# 100,000 of them must not fill the memory. They are kept until the process ends.
 _PATTERN_MARK: Final = b"?"
 _PATTERN_BYTES_MAX: Final = 256
 
 
 class Ack(Timed):
-    """That a job was acknowledged. Its deadline is when to tell the others again."""
+    """The ack of a job. Its deadline is when SETACK is sent again."""
 
     id: bytes
-    holders: list[bytes]  # Those that are believed to have a copy, or to know; this node among them. Empty: a dummy.
-    confirmed: dict[bytes, bool]  # Who has said that it knows, and whether it had a copy.
+    holders: list[bytes]  # Nodes that are believed to have a copy or the ack, with this node. Empty: a dummy.
+    confirmed: dict[bytes, bool]  # The nodes that answered, and whether each had a copy.
     attempts: i64
-    expiry: i64  # When it is of no use any more, because the job would be over.
+    expiry: i64  # When the job would have expired, so that the ack is no longer needed.
     tubes: TubePatterns  # Of a dummy: the tubes that the client may use.
 
     def __init__(self, id: bytes, holders: list[bytes], expiry: i64, tubes: TubePatterns = EVERY_TUBE) -> None:
@@ -72,17 +76,17 @@ class Ack(Timed):
         self.tubes = tubes
 
     def is_dummy(self) -> bool:
-        """Whether it is of a job that this node never had."""
+        """Return whether it is for a job that this node never had."""
         return not self.holders
 
 
 class Acks:
-    """All acknowledgements of a node that are not collected."""
+    """The acks of a node that are not collected yet."""
 
     by_id: dict[bytes, Ack]
     dummies: i64
     collected: i64
-    refused: i64  # Dummies that there was no room for.
+    refused: i64  # Dummies that were dropped because of DUMMIES_MAX.
     _place: Place
 
     def __init__(self, place: Place) -> None:
@@ -93,24 +97,24 @@ class Acks:
         self._place = place
 
     def restore(self, now: i64) -> None:
-        """Go on with those that the log has."""
+        """Continue with the acks in the log."""
         for key, value in self._place.engine.notes.items():
             if key.startswith(_KEY):
                 ack = self._read_note(key[len(_KEY) :], value)
                 self._know(ack)
                 self._place.deadlines.set(ack, now + _PERIOD_MS + self._place.chance.below(_PERIOD_MS))
 
-    # What clients say
+    # Requests of clients
 
     def begin(self, id: bytes, holders: list[bytes], expiry: i64, now: i64) -> None:
-        """A job that was here is done: let every holder know."""
+        """Start to collect the ack of a job that ended on this node."""
         if len(holders) > 1 and id not in self.by_id:
             self._try(self._keep(Ack(id, list(holders), expiry), now), now)
         else:
             self._place.lately.add(id, now)
 
     def dummy(self, id: bytes, minutes: i64, tubes: TubePatterns, now: i64) -> None:
-        """A client who may use these tubes says that a job which is not here is done: ask who has it."""
+        """Keep an ack for a job that is not on this node. `tubes` are those that the client may use."""
         ack = self.by_id.get(id)
         if ack is not None:
             if ack.is_dummy() and ack.tubes is not tubes:
@@ -125,7 +129,7 @@ class Acks:
             self._try(self._keep(Ack(id, [], now + minutes * 60_000, tubes), now), now)
 
     def forget(self, id: bytes, now: i64) -> list[bytes]:
-        """Drop an acknowledgement, if there is one; tell who were the holders."""
+        """Drop the ack of a job, if there is one, and return its holders."""
         ack = self.by_id.get(id)
         if ack is None:
             return []
@@ -133,7 +137,7 @@ class Acks:
         return ack.holders
 
     def evict(self, count: i64, now: i64) -> int:
-        """Drop up to so many, the oldest first: memory is short, and what they prevent is only a second delivery."""
+        """Drop up to `count` acks, the oldest first, to free memory. Their jobs may be delivered again."""
         oldest: list[Ack] = []
         for ack in self.by_id.values():
             if len(oldest) == count:
@@ -143,13 +147,16 @@ class Acks:
             self._drop(ack, now)
         return len(oldest)
 
-    # What others say
+    # Messages from other nodes
 
     def object_to(self, sender: bytes, id: bytes, now: i64, queue: bytes = b"") -> bool:
-        """Tell a node that a job is done, if it is; return whether it is. `queue` is the job's tube, where known."""
+        """If the job is done, send SETACK to the sender of a message about it.
+
+        Return whether it is done. `queue` is the job's tube, where known.
+        """
         ack = self.by_id.get(id)
         if ack is not None and queue and not ack.tubes.match(queue):
-            # A client has acknowledged a job that it may not use.
+            # The client that acked the job may not use its tube.
             self._drop(ack, now)
         elif ack is not None:
             if not ack.is_dummy() and sender not in ack.holders:
@@ -162,7 +169,7 @@ class Acks:
         return False
 
     def receive_setack(self, sender: bytes, message: OfJob, now: i64) -> None:
-        """A node knows that a job is done."""
+        """SETACK: the job was acked on another node."""
         place = self._place
         id = message.id
         ack = self.by_id.get(id)
@@ -170,7 +177,7 @@ class Acks:
         if ack is None:
             job = place.find(id, now)
             if job is not None and not message.tubes.match(place.engine.tube_of(job).name):
-                # The client may not use its tube, and learns no more than if there were no such job.
+                # The client may not use the tube. The answer is the same as for an unknown job.
                 place.mail.send(sender, OfHolders(GOTACK, id, 0, []))
                 return
             if job is not None:
@@ -178,11 +185,11 @@ class Acks:
         if ack is None:
             heir = place.heirs.heir_of(id)
             if job is None and heir is not None:
-                # It keeps the acknowledgement, not we.
+                # The new holder keeps the ack.
                 place.mail.send(sender, OfHolders(GOTACK, id, 0, [heir]))
                 return
             if job is not None or message.tubes.any_tube:
-                # It may still be on its way to us.
+                # A message with the job may still arrive.
                 place.lately.add(id, now)
             place.mail.send(sender, OfHolders(GOTACK, id, 1 if job is not None else 0, []))
             return
@@ -193,7 +200,7 @@ class Acks:
         place.mail.send(sender, OfHolders(GOTACK, id, 1 if had else 0, place.to_name(ack.holders) if told else []))
 
     def _acked(self, job: Job, id: bytes, sender: bytes, by_dummy: bool, now: i64) -> Ack | None:
-        """Another node says that a job which is here is done: keep that, if anybody else may have to know."""
+        """Delete a job that was acked on another node. Return the ack if it has to be collected."""
         place = self._place
         copy = job.copy()
         holders = [place.myself] if copy is None else list(copy.holders)
@@ -209,12 +216,12 @@ class Acks:
             if by_dummy:
                 self._try(ack, now)
             else:
-                # Whoever told us collects; we do if nothing comes of it.
+                # The sender collects. This node starts only if it receives no DELJOB.
                 place.deadlines.set(ack, min(ack.expiry, now + 2 * _PERIOD_MS + place.jitter()))
         return ack
 
     def receive_gotack(self, sender: bytes, message: OfHolders, now: i64) -> None:
-        """A node says that it knows; or that it never heard of the job."""
+        """GOTACK: a node has recorded the ack, or does not know the job."""
         ack = self.by_id.get(message.id)
         if ack is None:
             return
@@ -227,7 +234,7 @@ class Acks:
         self._collect_if_known(ack, now)
 
     def receive_holders(self, sender: bytes, message: OfHolders, now: i64) -> bool:
-        """A node tells who has copies of a job. Tell whether it is done, and they have to know that."""
+        """HOLDERS: a node names holders of a job. Return whether the job is done, so that they receive SETACK."""
         ack = self.by_id.get(message.id)
         if ack is None or ack.is_dummy():
             return self.object_to(sender, message.id, now)
@@ -235,7 +242,7 @@ class Acks:
         return True
 
     def _tell_more(self, ack: Ack, sender: bytes, nodes: list[bytes]) -> None:
-        """Know of more holders, and tell them; the sender knows already."""
+        """Add holders and send SETACK to them, except to the sender."""
         for node in [sender, *nodes]:
             if node and node not in ack.holders:
                 ack.holders.append(self._place.node(node))
@@ -243,12 +250,15 @@ class Acks:
                     self._place.send_all([node], OfJob(SETACK, ack.id, fingerprint(ack.holders)))
 
     def receive_deljob(self, sender: bytes, message: OfJob, now: i64) -> None:
-        """Forget a job: all who have to know do, or its maker gave it up, or it was acknowledged fast, or moved."""
+        """DELJOB: delete a copy and its ack.
+
+        The ack is collected, the job was given up, ended by FASTACK or deleted, or it moved.
+        """
         place = self._place
         id = message.id
         job = place.find(id, now)
         if not message.tubes.any_tube and (job is None or not message.tubes.match(place.engine.tube_of(job).name)):
-            # A client has ended a job that is not here, or that it may not use.
+            # A restricted client has ended a job that is not here, or whose tube it may not use.
             return
         if message.aux == MOVED_AWAY:
             if job is not None and not job.once:
@@ -263,7 +273,8 @@ class Acks:
         elif not job.once:
             copy = job.copy()
             if copy is not None and message.aux != 0 and message.aux != fingerprint(copy.holders):
-                # Whoever did not know of them has not told them. Nobody passes it on twice: the job is gone then.
+                # The sender did not know of these holders, so they have received nothing. This cannot loop, because the
+                # job is deleted.
                 told = OfJob(DELJOB, id, fingerprint(copy.holders))
                 place.send_all([node for node in copy.holders if node != sender], told)
             place.lately.add(id, now)
@@ -275,24 +286,24 @@ class Acks:
         self._place.quiet = False
 
     def try_again(self, node: bytes, now: i64) -> None:
-        """A node can be reached again: tell it what it has not confirmed soon, and not all at once."""
+        """Send unconfirmed acks to a node that can be reached again, spread over a second."""
         for ack in islice(self.by_id.values(), _AGAIN_MAX):
             if node not in ack.confirmed and (ack.is_dummy() or node in ack.holders):
                 soon = now + self._place.chance.below(_PERIOD_MS)
                 if soon < ack.due:
                     self._place.deadlines.set(ack, soon)
 
-    # How they are collected
+    # Collection
 
     def fire(self, ack: Ack, now: i64) -> None:
-        """Try again, or give up because the job would be over by itself."""
+        """Send SETACK again, or drop the ack because the job would have expired."""
         if ack.expiry <= now:
             self._drop(ack, now)
         else:
             self._try(ack, now)
 
     def _try(self, ack: Ack, now: i64) -> None:
-        """Tell all who have not confirmed."""
+        """Send SETACK to all holders that have not answered."""
         place = self._place
         ack.attempts += 1
         if self._collect_if_known(ack, now):
@@ -305,7 +316,10 @@ class Acks:
         place.deadlines.set(ack, min(ack.expiry, now + period + place.jitter()))
 
     def _collect_if_known(self, ack: Ack, now: i64) -> bool:
-        """Let an acknowledgement go when all who have to know do. Nodes that are members no more are not waited for."""
+        """Collect an ack if all holders have recorded it, and return whether it was collected.
+
+        Former members do not count.
+        """
         members = self._place.members
         unmet = False
         for node in members.everybody() if ack.is_dummy() else ack.holders:
@@ -331,7 +345,7 @@ class Acks:
         return ack
 
     def _write_note(self, ack: Ack, now: i64) -> None:
-        """Write an acknowledgement to the log: its expiry, and its holders or the patterns of a restricted client."""
+        """Log an ack: its expiry, and its holders or the patterns of a restricted client."""
         words = [b"%d" % ack.expiry, *ack.holders]
         if not ack.tubes.any_tube:
             words += [_PATTERN_MARK + text.hex().encode() for text in ack.tubes.texts]
@@ -361,5 +375,5 @@ class Acks:
 
 
 def is_at_least_once(id: bytes) -> bool:
-    """Whether an id is of a job that is delivered until it is acknowledged."""
+    """Return whether an id is of a job that is delivered until it is acked."""
     return id[39:40] in (b"1", b"3", b"5", b"7", b"9", b"b", b"d", b"f")

@@ -1,4 +1,4 @@
-"""Chance for those who have none of their own: a generator of 32 bits, the same compiled and interpreted."""
+"""A xorshift generator of 32 bits. It returns the same numbers in the compiled and the interpreted build."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ _MASK32: Final = 0xFFFFFFFF
 
 
 class Chance:
-    """Numbers that follow from what the shell gave at the start."""
+    """Pseudo-random numbers that depend only on the seed, so that the pure packages need no source of randomness."""
 
     _state: i64
 
@@ -18,7 +18,7 @@ class Chance:
         self._state = (entropy & _MASK32) or 1
 
     def next32(self) -> i64:
-        """The next 32 bits."""
+        """Return the next 32 bits."""
         x = self._state
         x ^= (x << 13) & _MASK32
         x ^= x >> 17
@@ -27,10 +27,10 @@ class Chance:
         return x
 
     def below(self, limit: i64) -> i64:
-        """A number from 0 to below a limit, which is at least 1."""
+        """Return a number from 0 to `limit` - 1. `limit` is at least 1."""
         return self.next32() % limit
 
     def name(self) -> bytes:
-        """Forty hex digits, as nodes have for an id."""
+        """Return forty hex digits, the form of a node id."""
         words = [b"%08x" % int(self.next32()) for _ in range(5)]
         return b"".join(words)

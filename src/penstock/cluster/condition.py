@@ -1,11 +1,11 @@
 """The condition of this node: the reasons for which it does not accept copies of jobs now.
 
-A node announces its condition in every greeting, so that operators and clients see it on all nodes. It is computed from
-the state of the engine each time, and therefore ends by itself. A node is out of disk or memory if it has no room for a
-small job, or for the largest copy that it has refused in the last seconds.
+A node announces its condition in every greeting, so operators and clients see it on all nodes. The condition is
+computed from the state of the engine each time and therefore ends by itself. A node is out of disk or memory if it has
+no room for a small job, or for the largest copy that it refused in the last seconds.
 
 The condition does not decide where copies go, because it is up to a second old on other nodes. Each refusal of a copy
-is answered on its own (NOTHELD), and remembered in refusals.py.
+is answered on its own (NOTHELD) and recorded in refusals.py.
 """
 
 from __future__ import annotations
@@ -24,25 +24,25 @@ from penstock.core.tube import Tube
 # A small job: its body, and a new queue for it.
 _BODY_BYTES: Final = 8_192
 
-# How often a node that is out of disk tries to have room.
+# A node that is out of disk tries to free space this often.
 _TRY_MS: Final = 500
 
-# How long the size of a refused copy counts.
+# The size of a refused copy counts for this long.
 _REFUSED_MS: Final = 5_000
 
 
 class Condition:
-    """Why this node does not accept copies."""
+    """Computes why this node does not accept copies."""
 
-    paused: dict[bytes, None]  # The shared queues that are paused for jobs in.
+    paused: dict[bytes, None]  # Names of the shared queues that are paused for incoming jobs.
     _place: Place
     _make_room: Callable[[int], None]
-    _tried: i64  # When room on the disk was last asked for.
-    _body_bytes: i64  # The size of the largest copy that was refused,
-    _refused: i64  # and when one was refused last.
+    _tried: i64  # When disk space was last requested.
+    _body_bytes: i64  # The size of the largest refused copy.
+    _refused: i64  # When a copy was last refused.
 
     def __init__(self, place: Place, make_room: Callable[[int], None]) -> None:
-        """Take the node, with its queues as the log has them. `make_room` tries to have room in the log."""
+        """Start from the queues of `place`. `make_room` tries to free the given number of bytes in the log."""
         self.paused = {}
         self._place = place
         self._make_room = make_room
@@ -53,7 +53,7 @@ class Condition:
             self.tube_paused(tube)
 
     def flags(self, now: i64) -> i64:
-        """Return the condition as bits of a node's flags; 0 if the node accepts copies of all queues."""
+        """Return the condition as bits of a node's flags. 0 means that the node accepts copies of all queues."""
         flags: i64 = NODE_PAUSED if self.paused else 0
         if self._place.is_short():
             flags |= NODE_NO_MEMORY
@@ -75,17 +75,17 @@ class Condition:
         return 0
 
     def refused(self, body_bytes: i64, now: i64) -> None:
-        """Note that there was no room for a copy of a job with such a body."""
+        """Record that there was no room for a copy with a body of `body_bytes`."""
         self._body_bytes = max(self._body_bytes, body_bytes)
         self._refused = now
 
     def tube_paused(self, tube: Tube) -> None:
-        """Note whether a tube is paused for jobs in."""
+        """Record whether a tube is paused for incoming jobs."""
         if tube.paused_in and is_shared(tube):
             self.paused[tube.name] = None
         else:
             self.paused.pop(tube.name, None)
 
     def tube_dropped(self, tube: Tube) -> None:
-        """Note that a tube is gone."""
+        """Record that a tube was dropped."""
         self.paused.pop(tube.name, None)

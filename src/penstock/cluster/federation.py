@@ -1,11 +1,11 @@
-"""Jobs go where somebody waits for them.
+"""Federation: jobs move to the nodes whose consumers wait for them.
 
-A node whose clients find a queue empty asks others for jobs of it (NEEDJOBS): those that had some lately, often; all of
-them, less and less often. What it asks for is wanted for as long as until it asks again, so a node that has nothing now
-sends what comes to it later at once: nobody asks often, and nobody waits for the next question.
+A node whose clients find a queue empty sends NEEDJOBS: often to nodes that recently had jobs of the queue, and at
+growing intervals to all nodes. A request stays valid until the next one is due. A node that has no jobs now therefore
+sends a job as soon as it has one, and requests can be rare without making consumers wait.
 
-The giver takes jobs out of its queue as a client would. Those that are delivered until they are acknowledged stay with
-it as copies, and its timer brings them back if they never arrived; those that may be delivered once are handed over.
+The giver takes jobs out of its queue as a client would and sends YOURJOBS. It keeps copies of at-least-once jobs, whose
+timers bring them back if they never arrive. At-most-once jobs are handed over: see handover.py.
 """
 
 from __future__ import annotations
@@ -29,55 +29,56 @@ from penstock.core.job import Copy, Job
 from penstock.core.limits import NEVER
 from penstock.core.tube import Tube
 
-# All nodes are asked at once, then after so long, twice as long, up to so long.
+# All nodes are asked at once, then after this interval, which doubles up to the maximum.
 _ALL_MS: Final = 1_000
 _ALL_MS_MAX: Final = 30_000
 
-# Those that had jobs are asked after so long, twice as long, up to so long; and for this long they are remembered.
+# Nodes that had jobs are asked at this interval, which doubles up to the maximum. They count as sources for 5 s.
 _SOURCE_MS: Final = 25
 _SOURCE_MS_MAX: Final = 2_000
 _SOURCE_REMEMBERED_MS: Final = 5_000
 
-# What was asked for is wanted for a little longer than until it is asked for again; but only while somebody waits, or
-# looks for it as often as this: a job is not to leave a node for one where nobody takes it.
+# A request is valid for a little longer than until the next one, but only while a client waits or polls at least this
+# often. Otherwise a job would move to a node where no client takes it.
 _OVERLAP_MS: Final = 500
 _POLLED_MS: Final = 1_000
 
-# How many jobs all are asked for, on behalf of somebody who waits; and those who had some, by how fast they come.
+# All nodes are asked for one job, for a client that waits. Sources are asked for a number that follows from their rate.
 _ASKED_ALL: Final = 1
 _ASKED_MIN: Final = 5
 _ASKED_MAX: Final = 100
 
-# How much of it goes into one message, bytes of bodies; there is always one job in it.
+# Limits the bodies in one message. It contains at least one job.
 _GIVEN_BYTES_MAX: Final = 1024 * 1024
 
-# The rate at which jobs come is measured over so long.
+# The rate of incoming jobs is measured over this time.
 _WINDOW_MS: Final = 1_000
 
-# Names that nobody uses must not fill the memory: what is known of queues that are not here may take so many bytes, and
-# so may what others want; beside its name, each takes about so many.
+# Limit the memory for the demands of clients for queues that do not exist here, and for the demands of other nodes.
+# Each takes about _NAMED_BYTES beside its name.
 WANTS_BYTES_MAX: Final = 16 * 1024 * 1024
 WISHES_BYTES_MAX: Final = 64 * 1024 * 1024
 _NAMED_BYTES: Final = 500
-# Which part of them is forgotten when there is no room for one more.
+# When there is no room for one more, this fraction of them is dropped, the oldest first.
 _OLDEST: Final = 64
 
-# When nobody has asked for it for so long, what was known of a queue is forgotten.
+# The demand for a queue is dropped when no client has asked for this long.
 _IDLE_MS: Final = 60_000
 
 
 class Want(Timed):
-    """A queue that clients here want jobs of. Its deadline is when to ask again."""
+    """The demand of local clients for jobs of a queue. Its deadline is when other nodes are asked again."""
 
     queue: bytes
-    sources: dict[bytes, i64]  # Who had jobs, and when.
-    used: i64  # When a client last wanted one.
-    sources_at: i64  # When the sources were asked last,
-    sources_tries: i64  # and how often in vain.
-    all_at: i64  # The same, of all nodes.
+    sources: dict[bytes, i64]  # Nodes that sent jobs, and when they last did.
+    used: i64  # When a client last asked.
+    sources_at: i64  # When the sources were last asked.
+    sources_tries: i64  # How often they were asked without result.
+    all_at: i64  # When all nodes were last asked.
     all_tries: i64
-    all_until: i64  # How long they know that one is wanted.
-    _window: i64  # When the present window began, how many came in it, and in the one before.
+    all_until: i64  # Until when the request to all nodes is valid.
+    # When the present measuring window began. The next two fields count the jobs in it and in the one before.
+    _window: i64
     _came: i64
     _came_before: i64
 
@@ -96,15 +97,15 @@ class Want(Timed):
         self._came_before = 0
 
     def sources_ms(self) -> i64:
-        """How long to wait before the sources are asked again."""
+        """Return the interval until the sources are asked again."""
         return min(_SOURCE_MS << min(self.sources_tries, 10), _SOURCE_MS_MAX)
 
     def all_ms(self) -> i64:
-        """How long to wait before all are asked again."""
+        """Return the interval until all nodes are asked again."""
         return 0 if self.all_tries == 0 else min(_ALL_MS << min(self.all_tries - 1, 10), _ALL_MS_MAX)
 
     def came(self, source: bytes, count: i64, now: i64) -> None:
-        """Jobs came from a node."""
+        """Record that `count` jobs came from `source`."""
         if source not in self.sources and self.all_tries > 1:
             self.all_tries = 1
         self.sources[source] = now
@@ -113,7 +114,7 @@ class Want(Timed):
         self._came += count
 
     def rate(self, now: i64) -> i64:
-        """How many jobs come in a second."""
+        """Return how many jobs arrive per second."""
         self._turn(now)
         counted = self._came + self._came_before
         if counted == 0:
@@ -122,7 +123,7 @@ class Want(Timed):
         return (counted * 1_000 + elapsed - 1) // elapsed
 
     def live_sources(self, now: i64) -> list[bytes]:
-        """Who had jobs lately."""
+        """Return the nodes that recently sent jobs."""
         for node in [node for node, when in self.sources.items() if now - when > _SOURCE_REMEMBERED_MS]:
             del self.sources[node]
         return list(self.sources)
@@ -140,7 +141,7 @@ class Want(Timed):
 
 
 class Wish:
-    """What another node wants of a queue."""
+    """The demand of another node for jobs of a queue."""
 
     count: i64
     until: i64
@@ -151,7 +152,7 @@ class Wish:
 
 
 class Wishes(Timed):
-    """Who wants jobs of a queue. Its deadline is when nobody does any more."""
+    """The demands of other nodes for one queue. Its deadline is when the last of them ends."""
 
     queue: bytes
     by_node: dict[bytes, Wish]
@@ -163,16 +164,16 @@ class Wishes(Timed):
 
 
 class Federation:
-    """Jobs that come from other nodes, and go to them."""
+    """Moves jobs between this node and others."""
 
     wants: dict[bytes, Want]
     wishes: dict[bytes, Wishes]
-    wants_bytes: i64  # Of those whose queues were not here.
+    wants_bytes: i64  # Bytes of the demands for queues that did not exist here.
     wishes_bytes: i64
-    offered: dict[bytes, None]  # Queues that others want jobs of, and that have some now.
+    offered: dict[bytes, None]  # Queues that other nodes ask for and that have ready jobs now.
     imported: i64
     exported: i64
-    _bare: dict[bytes, None]  # What was wanted when no queue of that name was here, the oldest first.
+    _bare: dict[bytes, None]  # Demands for queues that did not exist here, the oldest first.
     _place: Place
     _acks: Acks
     _requeue: Requeue
@@ -192,10 +193,10 @@ class Federation:
         self._requeue = requeue
         self._handovers = handovers
 
-    # Wanting
+    # Asking
 
     def want(self, queue: bytes, patience_ms: i64, now: i64) -> None:
-        """A client found a queue empty, and waits for so long; not at all, if that is 0."""
+        """Ask other nodes for jobs of an empty queue. The client waits up to `patience_ms`; 0 if it does not wait."""
         place = self._place
         tube = place.engine.tubes.get(queue)
         if place.members.leaving or not place.members.peers:
@@ -215,14 +216,17 @@ class Federation:
         self._ask(want, patience_ms, now)
 
     def _is_bare(self, queue: bytes) -> None:
-        """No memory was counted for a queue that is wanted. If there are too many such, the oldest are forgotten."""
+        """Count the memory of a demand whose queue does not exist here.
+
+        If the limit is exceeded, drop the oldest ones.
+        """
         self._bare[queue] = None
         self.wants_bytes += len(queue) + _NAMED_BYTES
         while self.wants_bytes > WANTS_BYTES_MAX:
-            # Some at a time: a dict looks for its first one behind all that were taken out before it.
+            # Several at a time, because a dict finds its first item by skipping all that were deleted before it.
             for oldest in list(islice(self._bare, 1 + len(self._bare) // _OLDEST)):
                 if oldest in self._place.engine.tubes:
-                    # It came into being since, and perhaps somebody waits for it.
+                    # The queue was created since, and a client may wait for it.
                     self._is_bare_no_more(oldest)
                 else:
                     self._forget(self.wants[oldest])
@@ -238,13 +242,13 @@ class Federation:
             self._is_bare_no_more(want.queue)
 
     def emptied(self, queue: bytes, now: i64) -> None:
-        """The last job of a queue was taken. If jobs have come lately, more are asked for at once."""
+        """The last job of a queue was taken. If jobs have come from other nodes recently, ask for more at once."""
         want = self.wants.get(queue)
         if want is not None and want.rate(now) > 0 and not self._place.members.leaving:
             self._ask_sources(want, now)
 
     def fire_want(self, want: Want, now: i64) -> None:
-        """Ask again if somebody waits; forget the queue if nobody has for long."""
+        """Ask again if a client waits. Drop the demand if no client has asked for a minute."""
         tube = self._place.engine.tubes.get(want.queue)
         if tube is not None and tube.line.length > 0 and not tube.paused_in and not self._place.members.leaving:
             want.used = now
@@ -255,7 +259,10 @@ class Federation:
             self._place.deadlines.set(want, want.used + _IDLE_MS)
 
     def _ask(self, want: Want, patience_ms: i64, now: i64) -> None:
-        """Ask whoever it is time to ask. If somebody waits for long, and nobody knows that any more, it is time."""
+        """Ask the sources and all nodes if it is time.
+
+        Ask all nodes also if a client waits and the last request is no longer valid.
+        """
         if want.live_sources(now) and now - want.sources_at >= want.sources_ms():
             self._ask_sources(want, now)
         if now - want.all_at >= want.all_ms() or (patience_ms >= _OVERLAP_MS and want.all_until <= now):
@@ -278,17 +285,17 @@ class Federation:
             self._place.send_all(sources, OfQueue(NEEDJOBS, want.queue, count, want.sources_ms() + _OVERLAP_MS))
 
     def rate(self, queue: bytes, now: i64) -> i64:
-        """How many jobs of a queue come from other nodes in a second."""
+        """Return how many jobs of a queue arrive from other nodes per second."""
         want = self.wants.get(queue)
         return 0 if want is None else want.rate(now)
 
     def sources(self, queue: bytes, now: i64) -> list[bytes]:
-        """Who sent jobs of a queue lately."""
+        """Return the nodes that recently sent jobs of a queue."""
         want = self.wants.get(queue)
         return [] if want is None else want.live_sources(now)
 
     def receive_yourjobs(self, sender: bytes, message: OfJobs, now: i64) -> None:
-        """Jobs come."""
+        """YOURJOBS: queue jobs that another node sent."""
         came: dict[bytes, i64] = {}
         handed_over = message.number > 0 and self._handovers.receive(sender, message, now)
         for image in message.jobs:
@@ -297,15 +304,15 @@ class Federation:
         for queue, count in came.items():
             self.imported += count
             want = self.wants.get(queue)
-            # A node that leaves pushes its jobs to nodes that have not asked for them. They are not a sign that jobs
-            # are taken here, so they are passed on to a node that asks.
+            # A node that leaves sends its jobs to nodes that have not asked for them. They do not show that jobs are
+            # taken here, so they may be passed on to a node that asks.
             if want is not None and not self._place.members.is_leaving(sender):
                 want.came(sender, count, now)
         self._place.engine._settle(now)
 
     def _import(self, sender: bytes, image: JobImage, now: i64) -> bool:
         place = self._place
-        # One that may be delivered once comes with a number.
+        # An at-most-once job comes with a handover number.
         if image.retry_ms == 0 or self._acks.object_to(sender, image.id, now, image.queue):
             return False
         job = place.find(image.id, now)
@@ -319,28 +326,28 @@ class Federation:
                 if job is not None:
                     self._requeue.was_given(job, now)
                     return True
-        # It has a copy of its own to queue.
+        # The sender has a copy that it can queue.
         place.mail.send(sender, OfJob(ENQUEUE, image.id))
         return False
 
     # Giving
 
     def tube_made(self, tube: Tube) -> None:
-        """A queue came into being: perhaps others wait for it."""
+        """Mark a new queue if other nodes ask for its jobs."""
         tube.wanted = tube.name in self.wishes
 
     def can_be_had(self, tube: Tube) -> None:
-        """A job is ready in a queue that others want jobs of."""
+        """A job is ready in a queue that other nodes ask for."""
         self.offered[tube.name] = None
 
     def can_take(self, node: bytes) -> None:
-        """A node can have jobs from now on: perhaps it has asked for some."""
+        """A node can be given jobs from now on. Serve its earlier requests."""
         for queue, wishes in self.wishes.items():
             if node in wishes.by_node:
                 self.offered[queue] = None
 
     def receive_needjobs(self, sender: bytes, message: OfQueue, now: i64) -> None:
-        """A node wants jobs: what there is now, and what comes within the time it says."""
+        """NEEDJOBS: send jobs that are ready now, and record a demand for those that become ready in the given time."""
         tube = self._place.engine.tubes.get(message.queue)
         left = message.aux
         if tube is not None:
@@ -356,7 +363,7 @@ class Federation:
             wishes = Wishes(message.queue)
             self.wishes[message.queue] = wishes
             self.wishes_bytes += len(message.queue) + _NAMED_BYTES
-        # The place of one who asks again is behind those who ask, too.
+        # A node that asks again moves behind the other nodes.
         wishes.by_node.pop(sender, None)
         wishes.by_node[sender] = Wish(left, now + min(message.ms, 2 * _ALL_MS_MAX))
         if wishes.due < now + message.ms or len(wishes.by_node) == 1:
@@ -365,7 +372,7 @@ class Federation:
             tube.wanted = True
 
     def fire_wishes(self, wishes: Wishes, now: i64) -> None:
-        """Forget those who do not want jobs of a queue any more."""
+        """Drop the demands for a queue that have ended."""
         for node in [node for node, wish in wishes.by_node.items() if wish.until <= now]:
             del wishes.by_node[node]
         if wishes.by_node:
@@ -379,7 +386,7 @@ class Federation:
             tube.wanted = False
 
     def serve(self, now: i64) -> None:
-        """Give jobs that came meanwhile to those who want them, and nobody here takes."""
+        """Send jobs that became ready to nodes that ask for them, if no client here takes them."""
         offered, self.offered = self.offered, {}
         for queue in offered:
             tube = self._place.engine.tubes.get(queue)
@@ -393,14 +400,17 @@ class Federation:
                     del wishes.by_node[node]
 
     def _give(self, tube: Tube, node: bytes, wanted: i64, waits: bool, now: i64) -> i64:
-        """Send jobs of a queue to a node: about half of what there is, and no more than it wants."""
+        """Send jobs of a queue to a node: about half of those that are ready, at most `wanted`.
+
+        Return how many were sent.
+        """
         length: i64 = tube.count_in(s.READY)
         if length == 0 or tube.paused_out or tube.line.length > 0 or not is_shared(tube):
             return 0
         if not self._place.can_take(node):
             return 0
         if not waits and self.rate(tube.name, now) > 0 and not self._place.members.leaving:
-            # Some came from others lately: they would only go to and fro.
+            # Jobs of this queue came from other nodes recently. Sending some on would move them back and forth.
             return 0
         count = min(wanted, _ASKED_MAX)
         if length < 2 * count:
@@ -425,7 +435,7 @@ class Federation:
         return given
 
     def _give_copy(self, job: Job, node: bytes, images: list[JobImage], now: i64) -> bool:
-        """Let another node queue a job, and keep a copy that comes back if it does not."""
+        """Let another node queue a job. Keep a copy, which comes back if the job does not arrive."""
         place = self._place
         try:
             image = image_of(place, job, now)

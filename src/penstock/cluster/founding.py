@@ -1,10 +1,14 @@
-"""How a tube that lives on one node gets its only home: claims, before it is made.
+"""Home election: how a tube that lives on one node gets exactly one home before it is created.
 
-A node that is to make such a tube asks every peer that is not failed (CLAIM). Who says yes (MAY) enters the claimant as
-the home at once, and takes that back only if the claimant says so, by word (UNCLAIM) or by a list without the tube.
-So a yes outlives whatever happens to either, and no timer can end it on one side and not on the other. Two who claim at
-once hear of each other: the lesser id wins. More than half of all members have to have said yes, the claimant among
-them, whoever is failed: that is an opinion, and two may hold at once, but two such majorities have a node in common.
+Protocol:
+1. The claimant sends CLAIM to every peer that is not failed.
+2. A peer answers CLAIMED. If it grants the claim (MAY), it records the claimant as the home at once. It removes this
+   record only if the claimant withdraws, with UNCLAIM or with a list of homes that does not contain the tube. The grant
+   therefore survives restarts of either side, and no timer can end it on one side only.
+3. If two nodes claim at the same time, the one with the lesser id wins.
+4. The claimant creates the tube when all peers that are not failed have granted the claim and they are, with itself,
+   more than half of all members. Nodes may disagree about which nodes are failed, but two majorities have a node in
+   common.
 """
 
 from __future__ import annotations
@@ -36,16 +40,16 @@ from penstock.core.policy import DISQUE, TubePolicy
 from penstock.core.tube import Tube
 from penstock.core.waits import Connection, ElsewhereWait
 
-# How long until those are asked again who have not said yes: at first, and at most.
+# Peers that have not granted the claim are asked again after this interval, which doubles up to the maximum.
 _AGAIN_MS: Final = 25
 _AGAIN_MS_MAX: Final = 500
 
 
 class ClaimWait(ElsewhereWait):
-    """A command that waits until it is known where its tube lives: here, or elsewhere. Then it is to be run again."""
+    """A command that waits until the home of its tube is known, here or elsewhere. It is then run again."""
 
     tube: bytes
-    refusal: CommandError | None  # Why it is not to be run again, if so.
+    refusal: CommandError | None  # The error to return instead of running the command again, if any.
 
     def __init__(self, number: i64, connection: Connection, tube: bytes, tag: object) -> None:
         super().__init__(number, connection, tag)
@@ -54,16 +58,16 @@ class ClaimWait(ElsewhereWait):
 
 
 class Claim(Timed):
-    """A tube that this node is about to make. Its deadline is when to ask again, or to give up."""
+    """An election for a tube that this node wants to create. Its deadline is when to ask again or to give up."""
 
     tube: bytes
     number: i64
-    until: i64  # When it is given up.
+    until: i64  # When the election is given up.
     again_ms: i64
-    yes: dict[bytes, None]  # Who has said so, and not lost its link since.
-    rival: bytes  # Who was last said to be about to make it, too.
+    yes: dict[bytes, None]  # Peers that have granted the claim and whose link was not lost since.
+    rival: bytes  # The node that was last reported to claim the tube as well.
     waits: dict[int, ClaimWait]
-    granted: bool  # Those who waited were told.
+    granted: bool  # The election was won, and the waiting commands are run again.
 
     def __init__(self, tube: bytes, number: i64, until: i64) -> None:
         super().__init__()
@@ -78,10 +82,10 @@ class Claim(Timed):
 
 
 class Founding:
-    """The claims of a node, and what it says to those of others."""
+    """The elections of this node, and its answers to those of others."""
 
-    claims: dict[bytes, Claim]  # Of this node, by tube.
-    _number: i64  # Of the last one.
+    claims: dict[bytes, Claim]  # Elections of this node by tube.
+    _number: i64  # The number of the last election.
     _place: Place
     _homes: Homes
 
@@ -91,17 +95,20 @@ class Founding:
         self._place = place
         self._homes = homes
 
-    # What commands want
+    # Requests of commands
 
     def may_make(self, name: bytes, policy: TubePolicy) -> bool:
-        """Whether a tube may be made here now: it can be shared, there is nobody else, or it was agreed on."""
+        """Return whether a tube may be created now.
+
+        It is shared, there are no other members, or the election was won.
+        """
         if policy is DISQUE or self._place.members.size() == 1 or is_shared(Tube(name, 0, 0, policy, 0)):
             return True
         claim = self.claims.get(name)
         return claim is not None and self._is_agreed(claim)
 
     def claim(self, connection: Connection, name: bytes, tag: object, now: i64) -> ClaimWait:
-        """Ask everybody whether a tube may be made here, and wait for that."""
+        """Start or join the election for a tube, and wait for its result."""
         engine = self._place.engine
         wait = ClaimWait(engine._number(), connection, name, tag)
         begin_wait(engine, wait, NEVER, now)
@@ -112,10 +119,10 @@ class Founding:
         return wait
 
     def begin(self, name: bytes, now: i64) -> Claim:
-        """The same, and nobody waits; or go on with what was begun."""
+        """Return the election for a tube; start it if there is none."""
         claim = self.claims.get(name)
         if claim is None:
-            # The clock, so that answers to a claim before a restart are not taken for those to one after it.
+            # The clock is used so that answers to an election before a restart do not match one after it.
             self._number = max(self._number + 1, now)
             claim = Claim(name, self._number, now + self._place.members.timeout_ms)
             self.claims[name] = claim
@@ -124,43 +131,46 @@ class Founding:
         return claim
 
     def wait_ended(self, wait: ClaimWait) -> None:
-        """Somebody waits no more."""
+        """Remove a wait. Withdraw the claim if it was the last one."""
         claim = self.claims.get(wait.tube)
         if claim is not None and claim.waits.pop(wait.number, None) is not None:
             if not claim.waits and not claim.granted:
                 self._withdraw(claim)
 
-    # What the engine and the shell tell
+    # Events of the engine and of links
 
     def tube_made(self, tube: Tube) -> None:
-        """A tube came into being here."""
+        """End the election for a tube that was created."""
         claim = None if is_shared(tube) else self.claims.pop(tube.name, None)
         if claim is not None:
             self._place.deadlines.clear(claim)
             self._end(claim, None)
 
     def list_told(self, node: bytes) -> None:
-        """A node is told what lives here, which takes back its yes; and it may have lost its memory of it before."""
+        """Send all claims to a node again after it was sent the list of homes.
+
+        The list cancels its grants, and it may have lost them anyway.
+        """
         self.link_down(node)
         for claim in self.claims.values():
             self._place.mail.send(node, OfClaim(CLAIM, claim.tube, claim.number))
 
     def link_down(self, node: bytes) -> None:
-        """A node does not hear us any more. What it has said does not count, nor does what is under way from it."""
+        """Discard the grants of a node whose link is down. New numbers make its answers in transit invalid."""
         for claim in self.claims.values():
             claim.yes.pop(node, None)
             self._number += 1
             claim.number = self._number
 
     def begin_anew(self) -> None:
-        """Know nobody."""
+        """Withdraw all claims."""
         for claim in list(self.claims.values()):
             self._withdraw(claim)
 
-    # Claims of others
+    # Elections of other nodes
 
     def receive_claim(self, sender: bytes, message: OfClaim, now: i64) -> None:
-        """A node wants to make a tube."""
+        """CLAIM: another node wants to create a tube."""
         name = message.tube
         answer = OfClaim(CLAIMED, name, message.number)
         tube = self._place.engine.tubes.get(name)
@@ -178,14 +188,14 @@ class Founding:
         else:
             self._homes.promise(name, sender, message.number, now)
             if mine is not None:
-                # The lesser id wins; whoever waits here goes there.
+                # The lesser id wins. Commands that wait here are forwarded to the winner.
                 self._withdraw(mine)
         self._place.mail.send(sender, answer)
 
-    # Claims of this node
+    # Elections of this node
 
     def receive_claimed(self, sender: bytes, message: OfClaim, now: i64) -> None:
-        """A node says whether a tube may be made here."""
+        """CLAIMED: a peer answers a claim."""
         claim = self.claims.get(message.tube)
         if claim is None or claim.number != message.number:
             return
@@ -193,15 +203,15 @@ class Founding:
             claim.yes[sender] = None
             self._look(claim, now)
         elif message.verdict == IS_SHARED:
-            text = f"tube {shown(claim.tube)} exists as a queue of Disque's on {self._shown(message.node)}"
+            text = f"tube {shown(claim.tube)} exists as a shared queue on {self._shown(message.node)}"
             self._withdraw(claim, TubeExists(f"{text}; drop it there, or choose another name"))
         elif message.verdict == LIVES_ELSEWHERE and message.node != self._place.myself:
             if message.node in self._place.members.peers:
                 self._homes.lives(claim.tube, message.node, now)
                 self._withdraw(claim)
             else:
-                text = f"tube {shown(claim.tube)} lives on {self._shown(message.node)}, which this node does not know; "
-                self._withdraw(claim, NoHome(text + "meet it, or let all others forget it"))
+                text = f"tube {shown(claim.tube)} lives on {self._shown(message.node)}, which is not known here; "
+                self._withdraw(claim, NoHome(text + "meet it, or remove it on all nodes: penstock cluster forget"))
         else:
             claim.rival = message.node
 
@@ -217,26 +227,26 @@ class Founding:
         self._look(claim, now)
 
     def _ask(self, claim: Claim) -> None:
-        """Ask everybody who has not said yes and can hear it."""
+        """Send CLAIM to every peer that has a link and has not granted the claim."""
         for node in self._missing(claim):
             if self._place.members.is_linked(node):
                 self._place.mail.send(node, OfClaim(CLAIM, claim.tube, claim.number))
 
     def _missing(self, claim: Claim) -> list[bytes]:
-        """Who has not said yes. Those who are failed are not waited for."""
+        """Return the members that have not granted the claim. Failed nodes are not waited for."""
         peers = self._place.members.peers.values()
         return [
             peer.id for peer in peers if peer.is_member() and not peer.flags & NODE_FAILED and peer.id not in claim.yes
         ]
 
     def _is_agreed(self, claim: Claim) -> bool:
-        """Whether everybody who is not failed has said yes, and most of us have."""
+        """Return whether all members that are not failed have granted the claim, and they are a majority."""
         members = self._place.members
         yes = [node for node in claim.yes if members.is_member(node)]
         return not self._missing(claim) and 1 + len(yes) > members.size() // 2
 
     def _look(self, claim: Claim, now: i64) -> None:
-        """Let those who wait make the tube if that is agreed on."""
+        """End the waits if the election is won, so that the commands create the tube."""
         if not claim.granted and self._is_agreed(claim):
             claim.granted = True
             self._end(claim, None)
@@ -249,7 +259,7 @@ class Founding:
             end_wait(self._place.engine, wait, w.SERVED)
 
     def _withdraw(self, claim: Claim, refusal: CommandError | None = None) -> None:
-        """Do not make a tube after all. Who waits is refused, or looks anew where it lives."""
+        """Withdraw a claim. Waiting commands get `refusal`, or are run again to find the new home."""
         del self.claims[claim.tube]
         self._place.deadlines.clear(claim)
         for peer in self._place.members.peers.values():
@@ -260,14 +270,14 @@ class Founding:
     def _why_not(self, claim: Claim) -> CommandError:
         missing = self._missing(claim)
         if claim.rival and claim.rival not in missing:
-            return NoHome(f"tube {shown(claim.tube)} may be about to be made on {self._shown(claim.rival)}; try again")
+            return NoHome(f"tube {shown(claim.tube)} may soon be created on {self._shown(claim.rival)}; try again")
         if self._is_agreed(claim):
-            return NoHome(f"tube {shown(claim.tube)} could not be made; try again")
+            return NoHome(f"tube {shown(claim.tube)} could not be created; try again")
         if not missing:
-            text = f"tube {shown(claim.tube)} cannot be made while most nodes cannot be reached"
-            return NoHome(f"{text}; wait until they are back, or give up those that are lost: penstock cluster forget")
-        text = f"tube {shown(claim.tube)} cannot be made while {self._shown(missing[0])} cannot be reached"
-        return NoHome(f"{text}; wait until it is back, or give it up: penstock cluster forget {missing[0].decode()}")
+            text = f"tube {shown(claim.tube)} cannot be created while most nodes cannot be reached"
+            return NoHome(f"{text}; wait until they are back, or remove lost ones: penstock cluster forget")
+        text = f"tube {shown(claim.tube)} cannot be created while {self._shown(missing[0])} cannot be reached"
+        return NoHome(f"{text}; wait until it is back, or remove it: penstock cluster forget {missing[0].decode()}")
 
     def _shown(self, node: bytes) -> str:
         return self._place.shown(node)

@@ -1,14 +1,15 @@
-"""Jobs that are handed to another node, and not forgotten here before that has said so.
+"""Handover: a job is moved to another node and deleted here after that node has confirmed it.
 
-A job that may be delivered once has one holder at any time. Its giver takes it out of its queue, durably, and numbers
-the handing-over; then it says YOURJOBS again and again until the receiver says TAKENOVER. The receiver remembers
-which numbers it has accepted, as durably as the jobs, and takes each once. A number belongs to what the giver
-remembers since it lost its memory last (its *series*), and the message names the receiver's memory: one that has
-forgotten what it took since it was addressed takes nothing, and the giver, which cannot know whether the job was
-delivered there, gives it up.
+An at-most-once job has one holder at any time. Protocol:
+1. The giver takes the job out of its queue and logs the handover under a number. Then it sends YOURJOBS until it is
+   answered.
+2. The receiver takes the jobs of each number once. It logs the number together with the jobs and answers TAKENOVER. If
+   it cannot take them, it answers NOTTAKEN and logs that as well, and the giver puts the jobs back into their queues.
+3. A number is unique within an *incarnation* of the giver, which changes when the node loses its jobs (`series`). The
+   message also names the incarnation of the receiver. A receiver that has lost its jobs since then takes nothing. The
+   giver cannot know whether that receiver delivered the jobs before, so it deletes at-most-once jobs.
 
-A receiver that cannot take what it is handed says that, too (NOTTAKEN), and holds to it; then the jobs go back to their
-queues. Nodes that leave hand over all they have in this way.
+Nodes that leave hand over all their jobs in this way.
 """
 
 from __future__ import annotations
@@ -33,20 +34,21 @@ from penstock.core.limits import NEVER, check_body
 from penstock.core.tube import Tube
 from penstock.core.waits import CopyWait
 
-# A handing-over is said again after so long, then twice as long, up to so long.
+# An unanswered YOURJOBS is sent again after this long, then after twice as long, up to the maximum.
 _AGAIN_MS: Final = 500
 _AGAIN_MS_MAX: Final = 8_000
 
-# Numbers are reserved in the log so many at a time: after a crash they go on behind all that were given.
+# Numbers are reserved in the log in blocks. After a crash, numbering continues behind the reserved block.
 _NUMBERS: Final = 1_024
 
-# What a giver said before it lost its memory may still arrive for so long.
+# Messages of an earlier incarnation of a giver may still arrive for this long.
 _SERIES_MS: Final = 3_600_000
 
-# Of how many that are none of us any more what they gave is remembered after that: one may be met again, and repeat it.
+# After that time, the numbers of this many former members are still kept, because a former member may join again and
+# repeat its messages.
 _GONE_MAX: Final = 100
 
-# When a job that is buried is to be queued: not at all.
+# The `due_at` of a buried job, which is not to be queued.
 _BURIED: Final = -1
 
 _KEY: Final = b"give "
@@ -55,15 +57,15 @@ _KEY_TOOK: Final = b"took "
 
 
 class Handing(Timed):
-    """One handing-over. Its deadline is when to say it again."""
+    """One handover. Its deadline is when YOURJOBS is sent again."""
 
     number: i64
-    series: bytes  # What we remembered since when it was numbered.
+    series: bytes  # Our incarnation when the number was given.
     heir: bytes
-    memory: bytes  # What the heir had said of its memory.
+    memory: bytes  # The incarnation of the receiver when the handover began.
     jobs: list[Job]
-    # When those that were not ready are to be queued, by their numbers; negative: for the first time, when the delay
-    # is over that their producers asked for.
+    # When jobs that were not ready are to be queued, by job number. Negative: the job was never ready, because its
+    # producer asked for a delay.
     due_at: dict[int, int]
     tries: i64
 
@@ -80,16 +82,16 @@ class Handing(Timed):
         self.tries = 0
 
     def written(self) -> bytes:
-        """What the log has to know of it."""
+        """Return the note for the log."""
         jobs = [b"%d:%d" % (job.id, self.due_at.get(job.id, 0)) for job in self.jobs]
         return b" ".join([binascii.hexlify(self.series), self.heir, binascii.hexlify(self.memory), *jobs])
 
 
 class Taken:
-    """What was accepted from a giver, of one series of its numbers."""
+    """The numbers that were received from one incarnation of a giver."""
 
-    floor: i64  # What is below is over.
-    numbers: dict[int, bool]  # From there on: whether it was taken, or refused for ever.
+    floor: i64  # Handovers with lower numbers are over.
+    numbers: dict[int, bool]  # From `floor` on: whether the jobs were taken, or refused for good.
     used: i64
 
     def __init__(self, now: i64) -> None:
@@ -98,28 +100,28 @@ class Taken:
         self.used = now
 
     def raise_floor(self, floor: i64) -> None:
-        """Forget what is over."""
+        """Drop the numbers below `floor`."""
         if floor > self.floor:
             self.floor = floor
             self.numbers = {number: taken for number, taken in self.numbers.items() if number >= floor}
 
     def written(self) -> bytes:
-        """What the log has to know of it: refused numbers are negative."""
+        """Return the note for the log. Refused numbers are negative."""
         numbers = [b"%d" % (number if taken else -number) for number, taken in self.numbers.items()]
         return b" ".join([b"%d" % self.floor, *numbers])
 
 
 class Handovers:
-    """All jobs on their way to other nodes, and what came from others in this way."""
+    """The handovers from this node, and the numbers of those that it received."""
 
-    under_way: dict[int, Handing]  # By number, the first first.
+    under_way: dict[int, Handing]  # By number, in ascending order.
     by_job: dict[int, Handing]
-    by_heir: dict[bytes, dict[int, Handing]]  # Of each heir the same, by number; only those that have any.
-    lost: i64  # Jobs that were given up because their heirs forgot whether they had taken them.
-    accepted: i64  # How many handings-over were taken,
-    refused: i64  # and how many were not.
-    _taken: dict[bytes, Taken]  # By giver and series.
-    _waits: dict[int, CopyWait]  # Producers who wait until their jobs are taken over, by the number of the job.
+    by_heir: dict[bytes, dict[int, Handing]]  # The same for each receiver that has any.
+    lost: i64  # Jobs that were deleted because their receiver lost its jobs and may have delivered them.
+    accepted: i64  # Handovers that were taken.
+    refused: i64  # Handovers that were refused.
+    _taken: dict[bytes, Taken]  # By giver and incarnation.
+    _waits: dict[int, CopyWait]  # Producers that wait until their job is taken over, by the number of the job.
     _next: i64
     _reserved: i64
     _place: Place
@@ -142,7 +144,7 @@ class Handovers:
         self._requeue = requeue
 
     def restore(self, now: i64) -> None:
-        """Go on with those that the log has."""
+        """Continue with the handovers in the log."""
         place = self._place
         found: list[Handing] = []
         for key, value in place.engine.notes.items():
@@ -160,7 +162,7 @@ class Handovers:
             if handing.series == place.members.memory:
                 place.deadlines.set(handing, now + _AGAIN_MS)
             else:
-                # What became of it may have been in rows that are lost.
+                # The log lost rows, which may have contained the end of this handover.
                 self._give_up(handing, now)
 
     def _read(self, number: i64, words: list[bytes]) -> Handing:
@@ -179,11 +181,11 @@ class Handovers:
     # Giving
 
     def give(self, jobs: list[Job], heir: bytes, now: i64) -> int:
-        """Hand jobs that nobody holds to another node, for good; tell how many that were."""
+        """Hand over jobs that are not delivered to `heir`. Return how many were handed over."""
         place = self._place
         memory = place.members.memory_of(heir)
         if not memory:
-            # It has not greeted us yet.
+            # No greeting has confirmed the incarnation of the receiver.
             return 0
         given: list[Job] = []
         due_at: dict[int, int] = {}
@@ -195,7 +197,7 @@ class Handovers:
             try:
                 place.body_of(job)
             except CommandError:
-                # It stays, for whoever repairs that.
+                # The body cannot be read. The job stays until the operator repairs the disk.
                 continue
             given.append(job)
             buried = job.state == s.BURIED
@@ -209,7 +211,7 @@ class Handovers:
             merge_holders(place, copy, [heir])
             if not buried:
                 if not copy.announces:
-                    # If it is ever queued here, the heir may have done so before.
+                    # If the job is queued here again, the receiver may have queued it before.
                     copy.announces = True
                     copy.logged = False
                 set_aside(place.engine, job, self._back_at(job, abs(due_at.get(job.id, 0)), now), now)
@@ -218,16 +220,16 @@ class Handovers:
             self._know(handing)
             place.engine.note(_KEY + b"%d" % handing.number, handing.written(), now)
             self._send(handing, now)
-            # What is taken out of a delay was ready for a moment, and somebody may have waited for that.
+            # A job that was taken out of a delay was ready for a moment, and waiting consumers were woken.
             place.engine._settle(now)
         return len(given)
 
     def _back_at(self, job: Job, due: i64, now: i64) -> i64:
-        """When a job that was set aside for an heir is to come back if it never gets there."""
+        """Return when a job comes back to its queue here if the receiver never gets it."""
         return self._requeue.stand_by(retry_ms(job), max(0, due - now) + retry_ms(job), now)
 
     def put(self, tube: Tube, draft: Draft, now: i64) -> Job:
-        """Add a job that may be delivered once and is not to stay here."""
+        """Add an at-most-once job that is not to stay on this node."""
         place = self._place
         heirs = place.targets([place.myself], 1)
         job = put_for(place.engine, tube, draft, Copy(b"", 1, [place.myself], draft.delay_ms == 0), now)
@@ -236,23 +238,23 @@ class Handovers:
         return job
 
     def wait_for(self, job: Job, wait: CopyWait) -> None:
-        """Tell a producer when its job was taken over."""
+        """Answer the producer when its job is taken over."""
         self._waits[job.id] = wait
 
     def wait_ended(self, wait: CopyWait, now: i64) -> None:
-        """Nobody waits any more for a job to be taken over. If it was not, it is given up."""
+        """End the wait of a producer. If its job was not taken over, delete it."""
         if self._waits.pop(wait.job.id, None) is not None and wait.job.state != s.GONE:
             self._finish([wait.job], now)
 
     def gone(self, job: Job, now: i64) -> None:
-        """A job that was on its way is over here: taken over, acknowledged, expired."""
+        """Remove a job from its handover, because it was taken over, acked or expired."""
         self._leave_out(job, now)
         wait = self._waits.pop(job.id, None)
         if wait is not None:
             end_wait(self._place.engine, wait, w.SERVED)
 
     def _leave_out(self, job: Job, now: i64) -> None:
-        """Let a job be on its way no more."""
+        """Remove a job from its handover. End the handover if it was the last job."""
         handing = self.by_job.pop(job.id, None)
         if handing is not None:
             handing.jobs = [other for other in handing.jobs if other is not job]
@@ -260,7 +262,7 @@ class Handovers:
                 self._over(handing, now)
 
     def receive_takenover(self, sender: bytes, number: i64, now: i64) -> None:
-        """The heir has them: they are its own."""
+        """TAKENOVER: the receiver has the jobs. Delete them here."""
         handing = self.under_way.get(number)
         if handing is not None and handing.heir == sender:
             self.accepted += 1
@@ -271,7 +273,10 @@ class Handovers:
             self._finish(handing.jobs, now)
 
     def receive_nottaken(self, sender: bytes, number: i64, now: i64) -> None:
-        """The heir will never have them: they go to another one, or back to their queues."""
+        """NOTTAKEN: the receiver will never take the jobs.
+
+        Hand them to another node or put them back into their queues.
+        """
         handing = self.under_way.get(number)
         if handing is None or handing.heir != sender:
             return
@@ -287,7 +292,7 @@ class Handovers:
         place.engine._settle(now)
 
     def _take_back(self, job: Job, due: i64, now: i64) -> None:
-        """Let a job be as it was before it was handed over."""
+        """Restore the state that a job had before the handover."""
         engine = self._place.engine
         if job.once:
             if job.state == s.TAKEN:
@@ -301,14 +306,14 @@ class Handovers:
                 postpone(engine, job, due)
 
     def say_again(self, heir: bytes, now: i64) -> None:
-        """A node can be reached again: it may not have heard what it was told."""
+        """Send all handovers to a node again, because its link is up again and messages may have been lost."""
         there = self.by_heir.get(heir)
         if there is not None:
             for handing in there.values():
                 self._place.deadlines.set(handing, now)
 
     def fire(self, handing: Handing, now: i64) -> None:
-        """Say it again, unless the heir has forgotten what it took, or is none of us any more."""
+        """Send a handover again. Give it up if the receiver lost its jobs or is no longer a member."""
         members = self._place.members
         if members.is_member(handing.heir) and members.memory_of(handing.heir) in (handing.memory, b""):
             self._send(handing, now)
@@ -316,7 +321,10 @@ class Handovers:
             self._give_up(handing, now)
 
     def _give_up(self, handing: Handing, now: i64) -> None:
-        """Nobody can know whether the heir has delivered them: what may be delivered once, is not again."""
+        """End a handover whose result is unknown.
+
+        Delete at-most-once jobs, because the receiver may have delivered them.
+        """
         self._over(handing, now)
         once = [job for job in handing.jobs if job.once]
         self.lost += len(once)
@@ -361,14 +369,14 @@ class Handovers:
             image.delay_ms = max(0, abs(due) - now)
             image.state = s.BURIED if due == _BURIED else s.DELAYED if due < _BURIED else s.READY
             if job.once:
-                # Taken out it was, delivered by that it was not.
+                # Taking the job out of its queue counted as a delivery.
                 image.deliveries -= 1
             images.append(image)
         if not images:
             return
         message = OfJobs(YOURJOBS, images)
         message.number = handing.number
-        # What others have not answered is nothing to this one: it would remember all that it took until they do.
+        # Only handovers to this receiver count. Otherwise it would have to keep its numbers until other nodes answer.
         message.floor = next(iter(self.by_heir[handing.heir]))
         message.series = handing.series
         message.memory = handing.memory
@@ -377,12 +385,12 @@ class Handovers:
         place.deadlines.set(handing, now + min(_AGAIN_MS << min(handing.tries - 1, 10), _AGAIN_MS_MAX) + place.jitter())
 
     def _leave_unreadable(self, job: Job, now: i64) -> None:
-        """The body of a job on its way cannot be read any more. The heir may have it, or not."""
+        """Remove a job whose body cannot be read any more. The receiver may have it already."""
         if job.once:
             self.lost += 1
             self._finish([job], now)
         else:
-            # It stays, for whoever repairs that.
+            # The job stays until the operator repairs the disk.
             self._leave_out(job, now)
 
     def _number(self, now: i64) -> i64:
@@ -396,7 +404,7 @@ class Handovers:
     # Taking
 
     def receive(self, sender: bytes, message: OfJobs, now: i64) -> bool:
-        """A node hands jobs over: take them, once, and say so. Tell whether they are new."""
+        """YOURJOBS: take the jobs of each handover once, and answer. Return whether jobs were taken."""
         place = self._place
         if message.memory != place.members.memory:
             return False
@@ -419,7 +427,7 @@ class Handovers:
         return new and accepted
 
     def _forget_series(self, giver: bytes, now: i64) -> None:
-        """Forget what a giver said before it lost its memory, and what many said who are none of us any more."""
+        """Drop the numbers of earlier incarnations of `giver`, and those of former members beyond a limit."""
         is_member = self._place.members.is_member
         old = [key for key, taken in self._taken.items() if now - taken.used > _SERIES_MS]
         gone = sorted([key for key in old if not is_member(_giver_of(key))], key=self._used)
@@ -434,12 +442,15 @@ class Handovers:
         self._place.engine.note(_KEY_TOOK + key, b"", now)
 
     def begin_anew(self, now: i64) -> None:
-        """Know no giver: what is addressed to the memory that this node had is not taken any more."""
+        """Drop all received numbers.
+
+        This node has a new incarnation and takes no handovers that name the earlier one.
+        """
         for key in list(self._taken):
             self._forget_taken(key, now)
 
     def _take_all(self, sender: bytes, images: list[JobImage], now: i64) -> bool:
-        """Take all of them, or none."""
+        """Take all jobs, or none. Return whether they were taken."""
         place = self._place
         if place.members.leaving or place.is_short():
             return False
@@ -463,7 +474,10 @@ class Handovers:
         return True
 
     def _gives_away(self, image: JobImage, now: i64) -> bool:
-        """Whether the copy here is on its way to another node: two who hand a job to each other would both lose it."""
+        """Return whether this node hands its copy to another one.
+
+        If two nodes handed a job to each other, both would delete it.
+        """
         job = self._place.find(image.id, now)
         return job is not None and image.retry_ms != 0 and job.id in self.by_job
 
@@ -475,9 +489,9 @@ class Handovers:
         if image.retry_ms == 0:
             if job is not None:
                 if job.id not in self.by_job:
-                    # Only one can be the one that may be delivered.
+                    # Another instance of this at-most-once job is here already. Only one may be delivered.
                     return
-                # It was on its way to whoever gives it to us now, whose receipt we have not had.
+                # The job was handed to the node that now gives it back, and the receipt was lost.
                 self._finish([job], now)
             take_in(place, image, tube, wake, True, now, buried)
         elif not self._acks.object_to(sender, image.id, now, image.queue):
@@ -485,11 +499,11 @@ class Handovers:
                 take_in(place, image, tube, wake, image.state != s.DELAYED, now, buried)
             else:
                 self.import_known(job, image, now)
-            # Whoever gave it is about to be gone, and nobody else knows that we have it.
+            # The giver deletes its copy, and no other holder knows of this one yet.
             place.send_all(image.holders, OfHolders(HOLDERS, image.id, 0, []))
 
     def import_known(self, job: Job, image: JobImage, now: i64) -> None:
-        """A job comes to be queued here of which there is a copy already."""
+        """Queue a job that another node handed over and of which there is a copy already."""
         copy = job.copy()
         if copy is not None:
             merge_holders(self._place, copy, image.holders)
@@ -505,7 +519,7 @@ class Handovers:
 
 
 def _giver_of(key: bytes) -> bytes:
-    """Whose series it is that was taken from, out of a key."""
+    """Return the giver's node id in a key of `_taken`."""
     return key.partition(b" ")[0]
 
 

@@ -1,11 +1,12 @@
-"""Where tubes live that are on one node: a directory of homes.
+"""The directory of homes: which node each strict tube lives on.
 
-A tube that promises something about all of its jobs together is *strict*, and lives on the node that made it. Each node
-tells its own to every peer, all of them when a link comes up, then what changes; and remembers what it was told, in its
-log, so that it knows after a restart where the tubes of a node live that is down. How a tube gets its only home is
-said in `founding.py`.
+A tube that guarantees something about all of its jobs together is *strict*. It lives on the node that created it. Each
+node sends the list of its strict tubes to every peer when a link comes up, and changes after that (HOMES). Receivers
+keep the lists in their logs, so the home of a tube is known after a restart even if its node is down. founding.py
+ensures that a tube has one home only.
 
-Nodes that never met may both have made one. Then both keep it, others go to the lesser id, and `disputes` tells.
+Nodes that had never met may both have created a tube of the same name. Then both keep it, other nodes use the one with
+the lesser id, and `disputes` contains the tube.
 """
 
 from __future__ import annotations
@@ -21,17 +22,17 @@ from penstock.core.deadlines import Timed
 from penstock.core.limits import NEVER
 from penstock.core.tube import Tube
 
-# How many tubes are looked at, or told of, in a turn; and about how many bytes of names a message has.
+# Limit the tubes that are examined or sent in a turn, and the bytes of names in a message.
 _LIST_SLICE: Final = 1_000
 _LIST_BYTES: Final = 256 * 1024
 
-# The notes of the log: a tube, and the node it lives on; behind that a mark where the node only may be making it.
+# Notes of the log: a tube and its home. A mark after the home means that the node may be about to create the tube.
 _KEY: Final = b"home "
 _PROMISED: Final = b"?"
 
 
 class Telling(Timed):
-    """A list of this node's tubes that is being told to a peer. Its deadline is when to go on."""
+    """The list of this node's tubes on its way to a peer. Its deadline is when the next part is sent."""
 
     node: bytes
     cursor: int
@@ -47,12 +48,12 @@ class Telling(Timed):
 class Homes:
     """The directory of a node."""
 
-    of: dict[bytes, bytes]  # Tubes that live elsewhere, and where.
-    disputes: dict[bytes, bytes]  # Tubes of this node that live on another one, too.
-    changes: i64  # Raised with every dispute, so that the shell can tell of it.
-    _promised: dict[bytes, i64]  # Tubes that a node may be making, and the number of its claim.
+    of: dict[bytes, bytes]  # Homes of the tubes that live on other nodes.
+    disputes: dict[bytes, bytes]  # Tubes of this node that live on another one as well.
+    changes: i64  # Raised with every dispute, so that the server logs it.
+    _promised: dict[bytes, i64]  # Tubes that a node may be about to create, with the number of its election.
     _names: dict[bytes, dict[bytes, None]]  # Tubes by node.
-    _listed: dict[bytes, dict[bytes, None]]  # What a list that is being told has named so far, by node.
+    _listed: dict[bytes, dict[bytes, None]]  # Names received so far of a list that is not complete, by node.
     _telling: dict[bytes, Telling]
     _place: Place
 
@@ -67,7 +68,7 @@ class Homes:
         self._place = place
 
     def restore(self) -> None:
-        """Know what the log knows."""
+        """Load the directory from the log."""
         for key, value in self._place.engine.notes.items():
             if key.startswith(_KEY):
                 name = key[len(_KEY) :]
@@ -77,62 +78,62 @@ class Homes:
                 if len(value) != len(node):
                     self._promised[name] = 0
 
-    # What others ask
+    # Queries
 
     def home_of(self, name: bytes) -> bytes:
-        """The node that a tube which is not here lives on, or may be made on; empty if nobody is known to have it."""
+        """Return the other node that a tube lives on, or may be created on; empty if none is known."""
         return self._place.home_of(name)
 
     def known(self) -> list[bytes]:
-        """The tubes that are known to live elsewhere."""
+        """Return the tubes that are known to live on other nodes."""
         return [name for name in self.of if name not in self._promised and self.home_of(name)]
 
     def is_promised(self, name: bytes) -> bool:
-        """Whether a tube is not known to live where it may."""
+        """Return whether the home of a tube may be about to create it, and has not confirmed that it did."""
         return name in self._promised
 
-    # What the engine tells
+    # Events of the engine
 
     def tube_made(self, tube: Tube) -> None:
-        """A tube came into being here."""
+        """Announce a tube that was created here."""
         if not is_shared(tube):
             self._tell(OfTubes(HOMES, 0, [tube.name], []))
 
     def tube_dropped(self, tube: Tube) -> None:
-        """A tube is gone."""
+        """Announce that a tube was dropped."""
         if not is_shared(tube):
             self.disputes.pop(tube.name, None)
             self._tell(OfTubes(HOMES, 0, [], [tube.name]))
 
-    # What the shell tells
+    # Events of the server
 
     def tidy(self, now: i64) -> None:
-        """Forget the tubes of nodes that are none of us any more."""
+        """Remove the tubes of nodes that are no longer in the table."""
         for node in [node for node in self._names if node not in self._place.members.peers]:
             for name in list(self._names[node]):
                 self._leaves(name, node, now)
             del self._names[node]
             self._listed.pop(node, None)
 
-    # Telling what lives here
+    # Sending the list of homes
 
     def ask_for_all(self, node: bytes) -> None:
-        """Ask a node for every tube that lives there. It may have told them before it was known here."""
+        """Ask a node for its list. It may have sent the list before this node had it in its table."""
         self._place.mail.send(node, OfTubes(HOMES, LIST_WANTED, [], []))
 
     def tell_all(self, node: bytes, now: i64) -> None:
-        """Tell a node of every tube that lives here, from the first one on."""
+        """Start to send the list of this node's tubes to a node."""
         self.stop_telling(node)
         self.go_on_telling(Telling(node), now)
 
     def stop_telling(self, node: bytes) -> None:
-        """Do not go on with a list: it is told, or nobody hears it any more."""
+        """Stop sending a list, because it is complete or the link is down."""
         telling = self._telling.pop(node, None)
         if telling is not None:
             self._place.deadlines.clear(telling)
 
     def go_on_telling(self, telling: Telling, now: i64) -> None:
-        """Tell of some more tubes."""
+        """Send the next part of a list."""
         names: list[bytes] = []
         size = 0
         tubes, telling.cursor = self._place.engine.scan_tubes(telling.cursor, _LIST_SLICE)
@@ -158,10 +159,10 @@ class Homes:
             if peer.linked:
                 self._place.mail.send(peer.id, message)
 
-    # What others tell
+    # Messages from other nodes
 
     def receive_homes(self, sender: bytes, message: OfTubes, now: i64) -> None:
-        """A node tells which tubes live there."""
+        """HOMES: a node sends its list or a change of it."""
         if message.part & LIST_BEGINS:
             self._listed[sender] = {}
         listed = self._listed.get(sender)
@@ -179,7 +180,7 @@ class Homes:
                 self._leaves(name, sender, now)
 
     def lives(self, name: bytes, node: bytes, now: i64) -> None:
-        """A tube lives on a node."""
+        """Record that a tube lives on a node."""
         node = self._place.node(node)
         self._names_of(node)[name] = None
         home = self.of.get(name)
@@ -192,7 +193,7 @@ class Homes:
             self.changes += 1
 
     def _leaves(self, name: bytes, node: bytes, now: i64) -> None:
-        """A tube lives on a node no more."""
+        """Record that a tube no longer lives on a node."""
         self._names_of(node).pop(name, None)
         if self.disputes.get(name) == node:
             del self.disputes[name]
@@ -219,10 +220,10 @@ class Homes:
             names = self._names[node] = {}
         return names
 
-    # Tubes that may come to live elsewhere
+    # Tubes that are about to be created on other nodes
 
     def promise(self, name: bytes, node: bytes, number: i64, now: i64) -> None:
-        """A tube may live on a node from now on, until that says that it does not."""
+        """Record that `node` may create the tube, until it withdraws."""
         node = self._place.node(node)
         self._promised[name] = number
         self._names_of(node)[name] = None
@@ -232,6 +233,6 @@ class Homes:
             listed[name] = None
 
     def take_back(self, name: bytes, node: bytes, number: i64, now: i64) -> None:
-        """A tube that might live on a node does not; nor did it by any claim before that of this number."""
+        """Remove a promise that was given in election `number` or an earlier one."""
         if self.of.get(name) == node and self._promised.get(name, NEVER) <= number:
             self._leaves(name, node, now)

@@ -1,4 +1,4 @@
-"""A job as it travels, and how it becomes a job again."""
+"""Conversion of a job to its image in a message, and of an image to a job of this node."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from penstock.core.tube import Tube
 
 
 def image_of(place: Place, job: Job, now: i64) -> JobImage:
-    """What to send of a job. Reading its body from disk may fail, which raises CommandError."""
+    """Return the image of a job, with its body. Raise CommandError if the body cannot be read from disk."""
     image = outline_of(place, job, now)
     image.body = place.body_of(job)
     return image
 
 
 def outline_of(place: Place, job: Job, now: i64) -> JobImage:
-    """The same without its body."""
+    """Return the image of a job without its body."""
     image = JobImage(place.id_of(job), place.engine.tube_of(job).name, b"")
     copy = job.copy()
     image.body_kind = i64(job.body_kind)
@@ -45,7 +45,10 @@ def outline_of(place: Place, job: Job, now: i64) -> JobImage:
 def take_in(
     place: Place, image: JobImage, tube: Tube, wake: i64, announces: bool, now: i64, buried: bool = False
 ) -> Job | None:
-    """Make a job of an image: ready, or delayed until it is to wake. None if there is no room for it, or it is over."""
+    """Add the job of an image and return it, ready or delayed until `wake`.
+
+    Return None if the job has expired, the image is invalid, or there is no room.
+    """
     engine = place.engine
     if image.ttl_ms <= 0 or not _is_sane(image):
         return None
@@ -76,7 +79,7 @@ def take_in(
 
 
 def _is_sane(image: JobImage) -> bool:
-    """Whether an image can be a job. Whoever sends us nonsense has proven who they are, and may still be mad."""
+    """Return whether the values of an image are valid. A peer is authenticated, but it may be faulty."""
     if len(image.id) != LONG_ID_BYTES or not 0 <= image.body_kind <= BODY_MSGPACK or not 0 < image.repl <= 65_535:
         return False
     for count in (image.nacks, image.returns, image.deliveries):
@@ -91,7 +94,7 @@ def _is_sane(image: JobImage) -> bool:
 
 
 def ttl_minutes(id: bytes) -> i32:
-    """The ttl class that an id shows; 0 where it shows none."""
+    """Return the ttl in minutes that the id encodes, or 0."""
     try:
         return i32(int(id[36:40], 16))
     except ValueError:
@@ -99,7 +102,7 @@ def ttl_minutes(id: bytes) -> i32:
 
 
 def merge_holders(place: Place, copy: Copy, nodes: list[bytes]) -> None:
-    """Know of more holders of a job. The log hears of them with whatever happens to it next."""
+    """Add nodes to the holders of a job. The next log record of the job contains them."""
     for node in nodes:
         if node not in copy.holders:
             copy.holders.append(place.node(node))
@@ -107,7 +110,7 @@ def merge_holders(place: Place, copy: Copy, nodes: list[bytes]) -> None:
 
 
 def count(job: Job, nacks: i64, returns: i64) -> None:
-    """Let a job's counters be no less than another holder says."""
+    """Raise a job's counters to those that another holder reported."""
     if i64(job.nacks) < nacks <= NACKS_MAX:
         job.nacks = i32(nacks)
     if i64(job.returns) < returns <= NACKS_MAX:

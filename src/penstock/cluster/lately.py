@@ -1,8 +1,10 @@
-"""Jobs that are not here any more since a moment ago, by their ids.
+"""Tombstones of jobs that ended or left this node in the last 10 to 20 seconds.
 
-Messages overtake each other: what was said of a job before it was acknowledged may arrive after everybody has
-forgotten it, and must not bring it back; what is said to one who gave it away belongs to whoever has it. Two
-generations, of which the older goes when the younger is full or old: nothing is looked at to be forgotten.
+Messages can arrive out of order. A message about a job may arrive after the job was acknowledged everywhere. It must
+not bring the job back. If the job was handed over to another node, the sender is referred to that node.
+
+Tombstones are kept in two generations. When the young generation is full or old, it replaces the old one. Expiry
+therefore needs no scan.
 """
 
 from __future__ import annotations
@@ -11,13 +13,13 @@ from typing import Final
 
 from mypy_extensions import i64
 
-# A generation lasts so long, longer than a message is under way; and has so many ids, about 6 MB.
+# A generation lasts longer than a message can be delayed in the network. The number of ids limits it to about 6 MB.
 GENERATION_MS: Final = 10_000
 GENERATION_IDS_MAX: Final = 50_000
 
 
 class Lately:
-    """What became of jobs lately: nothing, because they are over, or the node that has them."""
+    """Ids of jobs that recently ended here, or that moved, with the node that has them now."""
 
     _young: dict[bytes, bytes]
     _old: dict[bytes, bytes]
@@ -29,7 +31,7 @@ class Lately:
         self._began = 0
 
     def add(self, id: bytes, now: i64, heir: bytes = b"") -> None:
-        """A job is over here."""
+        """Record that the job `id` ended on this node, or moved to the node `heir`."""
         if now - self._began > GENERATION_MS or len(self._young) >= GENERATION_IDS_MAX:
             self._old = self._young if now - self._began < 2 * GENERATION_MS else {}
             self._young = {}
@@ -37,10 +39,10 @@ class Lately:
         self._young[id] = heir
 
     def has(self, id: bytes) -> bool:
-        """Whether a job was over lately."""
+        """Return whether the job ended or moved recently."""
         return id in self._young or id in self._old
 
     def heir_of(self, id: bytes) -> bytes | None:
-        """Who has a job that was given away lately."""
+        """Return the node that the job moved to, or None if the job is not recorded. Empty: the job ended."""
         heir = self._young.get(id)
         return heir if heir is not None else self._old.get(id)

@@ -1,8 +1,10 @@
-"""A node that leaves gives all it has to others: whether anybody asks for it or not, until it has nothing.
+"""Leaving: a node that leaves hands over all its jobs until it has none.
 
-What is taken is waited for: it is acknowledged, or comes back and goes then. What is buried goes, and stays so. What
-was delivered once, and may not be again, is of no use to anybody and goes; so is what was switched to done, and whoever
-has a copy hears so. Acknowledgements go when somebody else has them.
+- Taken jobs are waited for. They are acked, or they return and are handed over then.
+- Buried jobs are handed over and stay buried.
+- At-most-once jobs that were delivered are deleted, because they cannot be delivered again.
+- Jobs that were switched to done are deleted, and their other holders are informed.
+- Acks are dropped when another node has them.
 """
 
 from __future__ import annotations
@@ -20,31 +22,32 @@ from penstock.core.copying import finish, is_shared
 from penstock.core.deadlines import Timed
 from penstock.core.job import Job
 
-# How many jobs are looked at in a turn, and how many may be on their way.
+# Limit the jobs that are examined in a turn, the jobs in handovers, and the bytes of bodies in a turn.
 _SLICE_JOBS: Final = 256
 _UNDER_WAY_MAX: Final = 2_000
 _SLICE_BYTES: Final = 1024 * 1024
 
-# How long to wait where there is nothing to do but wait, and before all is looked at again. Where nobody takes what is
-# given, for want of room or because its queue is paused, twice as long each time, up to so long.
+# The pauses between turns, and before the next scan of all jobs. If receivers refuse jobs, because they have no room or
+# the queue is paused, the pause doubles up to the maximum.
 _PAUSE_MS: Final = 50
 _PAUSE_MS_MAX: Final = 2_000
 _AGAIN_MS: Final = 500
 
-# What was delivered once goes after so long: until then the answer may not have been written, and it would come back.
+# At-most-once jobs that were delivered are deleted after this time. Until then the reply may not have been sent, and
+# the job would return.
 _DELIVERED_MS: Final = 10_000
 
 
 class Leaving(Timed):
-    """The emptying of a node. Its deadline is when to go on."""
+    """The process of emptying a node. Its deadline is the next turn."""
 
     _place: Place
     _acks: Acks
     _handovers: Handovers
-    _next: i64  # The number of the job to go on with.
-    _delivered: dict[int, i64]  # Jobs that were delivered once, by number: since when that is known.
-    _pause_ms: i64  # How long to wait before more is given away.
-    _accepted: i64  # What others have taken, and have not, when it was last looked at.
+    _next: i64  # The number of the next job to examine.
+    _delivered: dict[int, i64]  # Delivered at-most-once jobs by number, and since when they are known.
+    _pause_ms: i64  # The pause before more jobs are handed over.
+    _accepted: i64  # The counters of taken and refused handovers at the last turn.
     _refused: i64
 
     def __init__(self, place: Place, acks: Acks, handovers: Handovers) -> None:
@@ -59,19 +62,19 @@ class Leaving(Timed):
         self._refused = 0
 
     def start(self, now: i64) -> None:
-        """Begin, or go on."""
+        """Start to hand over jobs."""
         self._next = 0
         self._delivered = {}
         self._pause_ms = _PAUSE_MS
-        # Whoever takes here, and has not heard of it yet, gets what there is.
+        # Clients that take jobs here and do not know yet that the node leaves are served first.
         self._place.deadlines.set(self, now + _AGAIN_MS)
 
     def stop(self) -> None:
-        """Stay after all. What is under way goes all the same."""
+        """Stop leaving. Handovers that have begun continue."""
         self._place.deadlines.clear(self)
 
     def fire(self, now: i64) -> None:
-        """Give away what comes next."""
+        """Hand over the next jobs."""
         place = self._place
         self._let_acks_go(now)
         if len(self._handovers.by_job) >= _UNDER_WAY_MAX or not place.targets([place.myself], 1):
@@ -108,7 +111,7 @@ class Leaving(Timed):
         place.deadlines.set(self, now + (self._pause_ms if jobs else _AGAIN_MS))
 
     def _look_who_takes(self) -> None:
-        """Go on slowly while all that was given away comes back."""
+        """Adapt the pause: longer while all handovers are refused."""
         handovers = self._handovers
         if handovers.accepted != self._accepted:
             self._pause_ms = _PAUSE_MS
@@ -118,7 +121,7 @@ class Leaving(Timed):
         self._refused = handovers.refused
 
     def _let_go(self, job: Job, now: i64) -> None:
-        """Let a job be gone that is done, everywhere."""
+        """Delete a job that is done, here and on its other holders."""
         id = self._place.id_of(job)
         copy = job.copy()
         finish(self._place.engine, job, s.DELETED, now)
@@ -126,7 +129,7 @@ class Leaving(Timed):
             self._acks.begin(id, copy.holders, job.expiry, now)
 
     def _let_acks_go(self, now: i64) -> None:
-        """Let acknowledgements go that others have, too, or that nobody could be asked about."""
+        """Drop acks that another node has, and dummies."""
         known: list[Ack] = []
         for ack in islice(self._acks.by_id.values(), _SLICE_JOBS):
             if ack.is_dummy() or True in ack.confirmed.values():

@@ -1,5 +1,8 @@
-"""What a node has to say to its peers in this turn. The shell takes it when the turn is over and, where there is a log,
-once that is durable: nobody is told of something that a crash can undo."""
+"""Messages that this node sends to its peers at the end of the turn.
+
+The server takes them when the turn is over. If there is a log, it waits until the log is durable, so no peer learns of
+a change that a crash can undo.
+"""
 
 from __future__ import annotations
 
@@ -9,17 +12,17 @@ from penstock.cluster.messages import MESSAGES_COUNT, Message
 
 
 class Mail:
-    """Messages by the node they go to, in the order they were said."""
+    """Messages by the node that they are sent to, in order."""
 
     letters: dict[bytes, list[Message]]
-    sent: list[int]  # How many of each kind, since the start.
+    sent: list[int]  # How many messages of each kind were sent since the start.
 
     def __init__(self) -> None:
         self.letters = {}
         self.sent = [0] * MESSAGES_COUNT
 
     def send(self, node: bytes, message: Message) -> None:
-        """Say something to a node. Whether it hears it, nobody knows."""
+        """Queue a message for a node. Delivery is not guaranteed."""
         kind: i64 = message.kind
         self.sent[kind] = self.sent[kind] + 1
         letters = self.letters.get(node)
@@ -29,6 +32,6 @@ class Mail:
             letters.append(message)
 
     def take(self) -> dict[bytes, list[Message]]:
-        """What was said since this was asked last."""
+        """Return the queued messages by node, and clear the queue."""
         letters, self.letters = self.letters, {}
         return letters

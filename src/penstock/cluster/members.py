@@ -1,16 +1,21 @@
-"""Who is in the cluster, where, and who of them can be reached: gossip, as Disque has it.
+"""The table of nodes: which nodes are members, where they are, and which can be reached. It follows Disque's gossip.
 
-A node is met by its address, or heard of from another; it is a member once our link to it is up and it has spoken to us
-over a link of its own, so that both ways are known to work. Nodes greet each other (PING, answered by PONG) and tell
-each time what they have heard of others. Who owes an answer for longer than the node timeout is suspected; who is
-suspected by most is failed; any answer clears both. Answers travel on the answering node's own link, as all messages
-do: a node that hears us and cannot speak to us does not count as reachable, since it could not confirm a copy either.
+Joining: a node is met by its address, or is named in a greeting. It becomes a member when our link to it is up and it
+has greeted us over its own link, so that both directions are known to work.
 
-What differs from Disque: an address that the operator names is tried for a minute at least; a node whose address
-answers with another id is no target, and is forgotten when it has not shown up elsewhere for two timeouts; and a node
-that stood still itself asks again before it suspects anybody. A node has an epoch, which is raised when a standby
-becomes it: of two that are the same node, the one in the lesser epoch is not talked to, and hears that it was
-replaced.
+Failures: nodes send PING, and the receiver answers PONG. Every greeting reports some other nodes. A node that owes an
+answer for longer than the node timeout is *suspected*. A node that the majority suspects is *failed* (FAIL). Any answer
+clears both. A node answers on its own link, as it sends all messages. A node that receives our messages and cannot send
+to us is therefore not reachable; it could not confirm a copy either.
+
+Differences from Disque:
+- An address that the operator names is tried for at least a minute.
+- A node whose address answers with another id is no target. If it has not appeared elsewhere after two timeouts, it is
+  removed.
+- A node that was suspended itself asks again before it suspects others.
+- A node has an epoch, which is raised when a standby takes it over. Of two processes with the same id, the one with the
+  lower epoch is refused and is informed that it was replaced.
+- A node has an incarnation, which changes when it loses its jobs. See `_compare_incarnation`.
 """
 
 from __future__ import annotations
@@ -40,69 +45,70 @@ from penstock.core.limits import NEVER
 
 TIMEOUT_MS: Final = 15_000
 
-# A node that was forgotten is not learned of again for so long, so that it can be forgotten on all nodes one by one.
+# A node that was removed is not added again from greetings for this long, so that it can be removed on all nodes one by
+# one.
 FORGOTTEN_MS: Final = 60_000
 
-# For how long an address that the operator named is tried, where the timeout is not longer: whoever is there may stand
-# still, or be starting, and read a long journal before it opens its doors.
+# An address that the operator named is tried for at least this long. Its process may be suspended, or be reading a long
+# journal before it opens its ports.
 MEET_MS: Final = 60_000
 
-# A link that was lost is opened again at once. If it is not back after this time, nobody waits for its node.
+# A lost link is opened again at once. If it is not up after this time, other nodes are used instead.
 UNLINKED_MS: Final = 200
 
-# How many nodes a table may have. Each links to each: with so many a greeting a second each is still no burden.
+# Every node has a link to every other one. With this many nodes, one greeting per second and node is still cheap.
 NODES_MAX: Final = 1_024
 
-# How many unknown addresses are tried at a time: gossip from a node gone mad must not make us knock on every door.
+# Limits the unknown addresses that are tried at a time, because a faulty node may report any number of them.
 HANDSHAKES_MAX: Final = 64
 
-# How many others a greeting tells of: all of them in a small cluster, so that news travel in one step, else a tenth.
+# A greeting reports at least this many other nodes, and a tenth of a larger table. In a small cluster all nodes are
+# reported, so news needs one step.
 RUMOURS_MIN: Final = 10
 
-# One of so many chosen at random is greeted every second: the one that was quiet for longest.
+# Every second, a few random nodes are compared, and the one whose last answer is oldest is greeted.
 _CANDIDATES: Final = 5
 _GREET_MS: Final = 1_000
 
-# How often the table is looked over: a tenth of the timeout, within these.
+# The table is checked every tenth of the timeout, within these limits.
 _TICK_MS_MIN: Final = 100
 _TICK_MS_MAX: Final = 1_000
 
-# Of how many nodes that are not known any more something is remembered: that they were, in which epoch, and that the
-# operator has given them up.
+# For this many former members, the epoch is kept, and whether the operator has given them up.
 _PAST_MAX: Final = NODES_MAX
 
-# What is learned from a node, whose word alone moves nobody else.
+# Flags of a failing node. The report of one node has no effect here; reports of a majority have.
 _FAILING: Final = NODE_SUSPECTED | NODE_FAILED
 
 
 class Members:
-    """The table of nodes, and how it comes to agree with that of the others."""
+    """The table of nodes, and the messages that keep it consistent with those of other nodes."""
 
     myself: bytes
-    epoch: i64  # Greater each time that a standby becomes this node.
-    superseded: i64  # In which greater epoch another is this node now; 0: none is.
-    memory: bytes  # Changes whenever this node forgot its jobs.
-    host: str  # Where this node is, as far as it knows.
-    announced: str  # Where it says it is; empty: wherever it is seen to come from.
+    epoch: i64  # Raised each time a standby takes over this node.
+    superseded: i64  # The higher epoch in which another process has taken over this node; 0: none has.
+    memory: bytes  # The incarnation of this node. It changes when the node loses its jobs.
+    host: str  # The address of this node, as far as it is known here.
+    announced: str  # The address in greetings. Empty: receivers use the address that our links come from.
     port: i64
     bus_port: i64
     leaving: bool
     condition: i64  # Why this node does not accept copies now: bits of NODE_CONDITION.
     timeout_ms: i64
     peers: dict[bytes, Peer]
-    changes: i64  # Raised when something changed that has to survive a restart.
-    moves: i64  # Raised when there is another address to link to, or one fewer, or a link to be opened anew.
-    past: dict[bytes, i64]  # Members of before, with their epochs: none comes back in a lesser one.
-    given_up: list[bytes]  # Whom the operator has told this node to forget, as long as they have not come back.
-    strangers: i64  # How many messages came from nodes that are not known here.
+    changes: i64  # Raised by every change that has to survive a restart.
+    moves: i64  # Raised when the set of links has to change: another address, a removed node, or a link to reopen.
+    past: dict[bytes, i64]  # Epochs of former members. A former member is refused in a lower epoch.
+    given_up: list[bytes]  # Former members that the operator has removed and that have not come back.
+    strangers: i64  # Counts messages from nodes that are not in the table.
     next_due: i64
     _mail: Mail
     _chance: Chance
-    _forgotten: dict[bytes, i64]  # Until when.
+    _forgotten: dict[bytes, i64]  # Removed nodes, and until when greetings do not add them again.
     _stale: list[bytes]
     _unmet: list[Peer]
-    _looked: i64  # When the table was looked over last.
-    _greeted: i64  # When somebody was greeted at random.
+    _looked: i64  # When the table was last checked.
+    _greeted: i64  # When a random node was last greeted.
 
     def __init__(self, myself: bytes, memory: bytes, entropy: int, mail: Mail, timeout_ms: int = TIMEOUT_MS) -> None:
         self.myself = myself
@@ -131,10 +137,10 @@ class Members:
         self._looked = 0
         self._greeted = 0
 
-    # What others ask
+    # Queries
 
     def reachable(self) -> list[bytes]:
-        """The nodes that can be given jobs, by their ids; not this one."""
+        """Return the ids of the other nodes that can be given jobs."""
         return [peer.id for peer in self.peers.values() if peer.is_reachable()]
 
     def answering(self, now: i64) -> list[bytes]:
@@ -149,19 +155,19 @@ class Members:
         ]
 
     def reachable_count(self) -> int:
-        """How many they are. Every put asks, and most nodes are alone."""
+        """Return how many other nodes can be given jobs. Every put calls this, and most nodes run alone."""
         return len(self.reachable()) if self.peers else 0
 
     def linked(self) -> list[bytes]:
-        """The members that we have a link to: who a broadcast goes to."""
+        """Return the members that a link leads to. Broadcasts are sent to these."""
         return [peer.id for peer in self.peers.values() if peer.linked and peer.is_member()]
 
     def everybody(self) -> list[bytes]:
-        """All members, dead or alive; this node is one."""
+        """Return all members, reachable or not, with this node."""
         return [self.myself, *[peer.id for peer in self.peers.values() if peer.is_member()]]
 
     def is_linked(self, node: bytes) -> bool:
-        """Whether something that is said to a node now has a chance to be heard."""
+        """Return whether our link to a node is up."""
         peer = self.peers.get(node)
         return peer is not None and peer.linked
 
@@ -171,7 +177,7 @@ class Members:
         return peer is not None and peer.linked and peer.greeted
 
     def is_member(self, node: bytes) -> bool:
-        """Whether a node is one of us, dead or alive: from others nothing about jobs is believed."""
+        """Return whether a node is a member, reachable or not. Messages about jobs are accepted from members only."""
         peer = self.peers.get(node)
         return peer is not None and peer.is_member()
 
@@ -181,11 +187,11 @@ class Members:
         return peer is not None and bool(peer.flags & NODE_LEAVING)
 
     def has_left(self, node: bytes) -> bool:
-        """Whether a node was one of us, and is no more. Of others whom we do not know, others may."""
+        """Return whether a node is a former member. A node that was never met here may still be a member elsewhere."""
         return node in self.past and not self.is_member(node)
 
     def size(self) -> int:
-        """How many members the cluster has, dead or alive; this node is one."""
+        """Return the number of members, reachable or not, with this node."""
         return 1 + sum([1 for peer in self.peers.values() if peer.is_member()])
 
     def memory_of(self, node: bytes) -> bytes:
@@ -197,45 +203,48 @@ class Members:
         return b"" if peer is None or not peer.greeted else peer.memory
 
     def epoch_of(self, node: bytes) -> i64:
-        """The greatest epoch that is known of a node, which may be this one."""
+        """Return the greatest known epoch of a node, which may be this one."""
         if node == self.myself:
             return self.epoch
         peer = self.peers.get(node)
         return self.past.get(node, 0) if peer is None else peer.epoch
 
     def to_connect(self) -> list[Peer]:
-        """Whom the shell should hold links to."""
+        """Return the peers that the server should have links to."""
         return [peer for peer in self.peers.values() if not peer.flags & NOADDR]
 
     def take_stale(self) -> list[bytes]:
-        """The nodes whose links say nothing any more, or lead elsewhere: the shell should open others."""
+        """Return the nodes whose links are dead or lead to the wrong process.
+
+        The server should open these links again.
+        """
         stale, self._stale = self._stale, []
         return stale
 
     def take_unmet(self) -> list[Peer]:
-        """The addresses that the operator named, and where nobody was met in time: the shell should say so."""
+        """Return the addresses that the operator named and that did not answer in time. The server should log them."""
         unmet, self._unmet = self._unmet, []
         return unmet
 
     def _drop_link(self, peer: Peer) -> None:
-        """Let the shell open another link to a node."""
+        """Ask the server to open another link to a node."""
         self._stale.append(peer.id)
         self.moves += 1
 
     def failure_reports(self, node: bytes, now: i64) -> int:
-        """How many other nodes have said lately that they cannot reach one."""
+        """Return how many other nodes have recently reported that they cannot reach a node."""
         peer = self.peers.get(node)
         return 0 if peer is None else self._reports(peer, 0, now)
 
-    # What the operator says
+    # Requests of the operator
 
     def meet(self, host: str, port: i64, bus_port: i64, now: i64) -> bool:
-        """Get to know whoever is at an address. False if too many are being met just now."""
+        """Meet the node at an address. Return False if too many nodes are being met already."""
         for peer in self.peers.values():
             if peer.host == host and peer.bus_port == bus_port and not peer.flags & NOADDR:
                 peer.invited = True
                 if not peer.is_member():
-                    # It was being met already, and gets as much time as if it were not.
+                    # The node is being met already. The time starts again.
                     peer.added = now
                 if peer.linked:
                     self._greet(peer, MEET, now)
@@ -245,7 +254,7 @@ class Members:
         return self._add(peer, now)
 
     def forget(self, node: bytes, now: i64) -> bool:
-        """Let a node be none of us, and do not learn of it again for a while; tell whether it was one."""
+        """Remove a node, and ignore reports about it for a minute. Return whether it was in the table."""
         if node not in self.peers:
             return False
         self._remove(node)
@@ -254,14 +263,14 @@ class Members:
         return True
 
     def give_up(self, node: bytes, now: i64) -> bool:
-        """The operator says that a node will not come back: forget it, and remember that; tell whether it was one."""
+        """Remove a node that will not come back, and record that. Return whether it was in the table."""
         if not self.forget(node, now):
             return False
         self.given_up = [*[each for each in self.given_up if each != node], node][-_PAST_MAX:]
         return True
 
     def reset(self, myself: bytes) -> None:
-        """Know nobody, and be somebody, the one before or another."""
+        """Remove all peers, and change the id of this node if `myself` is another one."""
         if myself != self.myself:
             self.epoch = 0
         self.myself = myself
@@ -273,7 +282,10 @@ class Members:
         self.changes += 1
 
     def raise_epoch(self, node: bytes, epoch: i64, now: i64) -> bool:
-        """A standby is about to become a node, in an epoch; tell whether that is one that nobody has had yet."""
+        """Record the epoch in which a standby takes over `node`.
+
+        Return False if the epoch is not greater than the known one.
+        """
         if epoch <= self.epoch_of(node):
             return False
         peer = self.peers.get(node)
@@ -287,19 +299,19 @@ class Members:
         return True
 
     def set_leaving(self, leaving: bool, now: i64) -> None:
-        """Leave, or stay; everybody is told at once."""
+        """Start or stop leaving, and announce it to all peers."""
         self.leaving = leaving
         self.changes += 1
         self._greet_all(now)
 
     def set_condition(self, condition: i64, now: i64) -> None:
-        """Announce why this node does not accept copies, at once if that has changed."""
+        """Set why this node does not accept copies, and announce it if it has changed."""
         if condition != self.condition:
             self.condition = condition
             self._greet_all(now)
 
     def set_incarnation(self, incarnation: bytes, now: i64) -> None:
-        """Announce the incarnation at once if it has changed. Peers then open other links to this node."""
+        """Set the incarnation, and announce it if it has changed. Peers then open their links to this node again."""
         if incarnation != self.memory:
             self.memory = incarnation
             self._greet_all(now)
@@ -310,7 +322,10 @@ class Members:
                 self._greet(peer, PING, now)
 
     def restore(self, peers: list[Peer], now: i64, past: dict[bytes, i64] | None = None) -> None:
-        """Know those whom the table knew before this start. Who was failing has to answer before it counts again."""
+        """Fill the table from the file of the last run.
+
+        Nodes that were failing have to answer before they count again.
+        """
         if past is not None:
             self.past = past
         for peer in peers:
@@ -321,10 +336,13 @@ class Members:
         self._look_from(now)
         self.moves += 1
 
-    # What the shell tells
+    # Events of links and time
 
     def introduced(self, node: bytes, epoch: i64, known: i64) -> bool:
-        """A node has proven who it is, and in which epoch; it knows this one in another. Tell whether to talk to it."""
+        """Return whether to accept a node that has proven its identity.
+
+        `epoch` is its epoch, and `known` is the epoch of this node that it knows.
+        """
         self._hear_of_myself(known)
         if node == self.myself:
             self._hear_of_myself(epoch)
@@ -337,12 +355,15 @@ class Members:
         return True
 
     def _hear_of_myself(self, epoch: i64) -> None:
-        """Somebody knows this node in an epoch."""
+        """Record that another node knows this one in an epoch. A greater epoch means that this node was replaced."""
         if epoch > self.epoch:
             self.superseded = max(self.superseded, epoch)
 
     def _renew(self, peer: Peer, epoch: i64) -> None:
-        """Another is a node from now on: what is known of the one before, and leads there, is past."""
+        """Switch to the process that has taken over a node.
+
+        Drop the link and the reports that concern the earlier one.
+        """
         peer.epoch = epoch
         peer.flags &= ~NODE_CONDITION
         peer.heard = False
@@ -372,28 +393,28 @@ class Members:
         return True
 
     def link_down(self, node: bytes, now: i64) -> None:
-        """Our link to a node is gone; which alone says nothing about the node."""
+        """Record that our link to a node is down. This does not mean that the node has failed."""
         peer = self.peers.get(node)
         if peer is not None:
             peer.linked = False
             peer.unlinked_at = now
 
     def receive(self, sender: bytes, message: Message, now: i64) -> None:
-        """Hear what a node says about nodes."""
+        """Process a greeting or a FAIL."""
         if isinstance(message, Greeting):
             self._receive_greeting(sender, message, now)
         elif isinstance(message, OfNode):
             self._receive_failure(sender, message.node, now)
 
     def advance(self, now: i64) -> None:
-        """Let time pass: greet, suspect, give up."""
+        """Run what is due: send greetings, suspect nodes, and remove nodes that were not met in time."""
         if now < self.next_due:
             return
         slept = now - self._looked > self.timeout_ms // 2 + self._tick_ms()
         self._look_from(now)
         for peer in list(self.peers.values()):
             if slept:
-                # We may have slept through its answer, or through the time in which we were to meet.
+                # This process was suspended. It may have missed the answer, or the time in which to meet the node.
                 peer.added = now
                 if peer.ping_sent:
                     peer.ping_sent = now
@@ -405,7 +426,7 @@ class Members:
             self._greeted = now
             self._greet_the_quietest(now)
 
-    # Meeting
+    # Joining
 
     def _add(self, peer: Peer, now: i64) -> bool:
         if len(self.peers) >= NODES_MAX or self._handshakes() >= HANDSHAKES_MAX:
@@ -427,7 +448,7 @@ class Members:
         self.moves += 1
 
     def _remember(self, node: bytes, epoch: i64) -> None:
-        """Keep the epoch of a node that is not in the table."""
+        """Record the epoch of a node that is not in the table."""
         self.past.pop(node, None)
         self.past[node] = epoch
         if len(self.past) > _PAST_MAX:
@@ -435,16 +456,16 @@ class Members:
         self.changes += 1
 
     def _is_somebody_else(self, peer: Peer, found: bytes, now: i64) -> bool:
-        """At a peer's address answers somebody whom we did not expect. Tell whether that is the peer from now on."""
+        """Process that a peer's address answered with another id. Return whether the peer has this id from now on."""
         if peer.is_member():
-            # It was reset, or moved and its address was given to another. In the latter case it will greet us.
+            # The node was reset, or it moved and another node has its address. If it moved, it will greet us.
             peer.flags |= NOADDR
             if not peer.lost_at:
                 peer.lost_at = now
             self.changes += 1
             self.moves += 1
             if peer.invited:
-                # The operator meant whoever is there now.
+                # The operator meant the node that is at the address now.
                 peer.invited = False
                 self.meet(peer.host, peer.port, peer.bus_port, now)
             return False
@@ -453,7 +474,7 @@ class Members:
             return False
         known = self.peers.get(found)
         if known is not None:
-            # We know it already. It may not know us, or we not where it is now.
+            # The node is in the table already. It may not have this node in its table, or its address here may be old.
             known.invited = True
             if known.linked:
                 self._greet(known, MEET, now)
@@ -467,7 +488,7 @@ class Members:
         return True
 
     def _become_member(self, peer: Peer, now: i64) -> None:
-        """Let a node be one of us once both ways work; others hear of it at once."""
+        """Make a node a member if both directions work, and announce it."""
         if peer.is_member() or not (peer.linked and peer.heard):
             return
         peer.flags &= ~HANDSHAKE
@@ -479,13 +500,13 @@ class Members:
         self._spread(peer, now)
 
     def _spread(self, news: Peer, now: i64) -> None:
-        """Let some others hear at once what has become of a node."""
+        """Greet some other nodes now, so that they learn what changed about a node."""
         others = [peer for peer in self.peers.values() if peer.linked and peer is not news]
         for peer in self._some(others, RUMOURS_MIN):
             self._greet(peer, PING, now)
 
     def _move(self, peer: Peer, host: str, port: i64, bus_port: i64) -> None:
-        """A node is somewhere else now."""
+        """Record a new address of a node."""
         if peer.is_at(host, port, bus_port) and not peer.flags & NOADDR:
             return
         peer.host = host
@@ -500,7 +521,7 @@ class Members:
     # Greetings
 
     def _greet(self, peer: Peer, kind: i64, now: i64) -> None:
-        """Say that we are here, and what we have heard."""
+        """Send a greeting with our flags and reports about other nodes."""
         if kind != PONG:
             peer.asked = now
             if not peer.ping_sent:
@@ -511,7 +532,7 @@ class Members:
         self._mail.send(peer.id, greeting)
 
     def _rumours(self, listener: Peer) -> list[Rumour]:
-        """What to tell of others: first of those who fail, since only many reports make it known."""
+        """Return the reports for a greeting. Failing nodes come first, because a majority of reports is needed."""
         told = []
         fine = []
         for peer in self.peers.values():
@@ -526,7 +547,7 @@ class Members:
         return [peer.rumour() for peer in told + self._some(fine, most - len(told))]
 
     def _some(self, peers: list[Peer], most: i64) -> list[Peer]:
-        """So many of them, by chance; all, where there are no more."""
+        """Return up to `most` random elements."""
         size: i64 = len(peers)
         if size <= most:
             return peers
@@ -547,7 +568,7 @@ class Members:
             peer = Peer(sender, said.host, said.port, said.bus_port, HANDSHAKE, now, said.epoch)
             if not self._add(peer, now):
                 return
-            # Somebody wants it back.
+            # An operator has added it again.
             self._forgotten.pop(sender, None)
         peer.heard = True
         self._compare_incarnation(peer, said.memory)
@@ -565,13 +586,16 @@ class Members:
             self._hear(peer, rumour, now)
 
     def _compare_incarnation(self, peer: Peer, incarnation: bytes) -> None:
-        """Compare the incarnation in a greeting with that of the process at the other end of our link.
+        """Compare the incarnation in a greeting with the one that the handshake of our link named.
 
-        Links of both directions are independent. So the greeting may be the last one of a process that was killed, and
-        our link may lead to its successor; or our link leads to the process that was killed, and the greeting is from
-        its successor; or the node lost its jobs while it was running. The greeting does not tell which. A new handshake
-        does: the link is dropped, and jobs are handed over again when a greeting confirms what that handshake named. A
-        process that was killed has a few greetings under way at most, so this ends.
+        The links of both directions are independent. If the incarnations differ, there are three cases:
+        - Our link leads to a new process, and the greeting is a late one of the process before it, which was killed.
+        - Our link leads to a process that was killed, and the greeting is from the new one.
+        - The node lost its jobs while it was running.
+
+        The greeting does not show which case it is, but a new handshake does. The link is therefore dropped. Jobs are
+        handed over again when a greeting confirms the incarnation of the new handshake. This ends, because a killed
+        process has only a few greetings in transit.
         """
         if not peer.linked:
             return
@@ -583,7 +607,7 @@ class Members:
             self._drop_link(peer)
 
     def _is_alive(self, peer: Peer, now: i64) -> None:
-        """A node has answered us."""
+        """Record an answer of a node, which clears suspicions."""
         peer.ping_sent = 0
         peer.pong_received = now
         peer.lost_at = 0
@@ -593,13 +617,13 @@ class Members:
             self.changes += 1
 
     def _hear(self, sender: Peer, rumour: Rumour, now: i64) -> None:
-        """Hear what a node has to say about another one."""
+        """Process a report of `sender` about another node."""
         node, epoch = rumour.node, rumour.epoch
         if node == self.myself:
             self._hear_of_myself(epoch)
             return
         if epoch < self.epoch_of(node):
-            # Old news: of one that was replaced since.
+            # The report is about a process that was replaced since.
             return
         peer = self.peers.get(node)
         if peer is None:
@@ -615,11 +639,11 @@ class Members:
             else:
                 peer.reports.pop(sender.id, None)
                 if not peer.linked and (peer.is_failing() or peer.flags & NOADDR):
-                    # Others reach it: perhaps where they do, we can.
+                    # Other nodes reach it, so use the address that they have.
                     self._move(peer, rumour.host, rumour.port, rumour.bus_port)
 
     def _greet_the_quietest(self, now: i64) -> None:
-        """Greet one at random, rather one of whom we have not heard for long."""
+        """Greet one random node, preferably one whose last answer is old."""
         idle = [peer for peer in self.peers.values() if peer.linked and not peer.ping_sent]
         quietest: Peer | None = None
         for peer in self._some(idle, _CANDIDATES):
@@ -634,7 +658,7 @@ class Members:
         return max(_TICK_MS_MIN, min(self.timeout_ms // 10, _TICK_MS_MAX))
 
     def _look_from(self, now: i64) -> None:
-        """The table was looked over: again in a while, if there is anybody in it."""
+        """Record that the table was checked, and schedule the next check."""
         self._looked = now
         self.next_due = now + self._tick_ms() if self.peers or self._forgotten else NEVER
 
@@ -653,7 +677,7 @@ class Members:
             return
         if not peer.ping_sent:
             if not peer.linked:
-                # It could not be asked, which is as good as asked.
+                # A node without a link cannot be asked. This counts as an unanswered PING.
                 peer.ping_sent = now
             elif now - peer.pong_received > timeout // 2:
                 self._greet(peer, PING, now)
@@ -672,10 +696,10 @@ class Members:
         self._judge(peer, now)
 
     def _judge(self, peer: Peer, now: i64) -> None:
-        """Let a node that we suspect be failed if most of us do.
+        """Declare a suspected node failed if the majority suspects it.
 
-        What others said before it owed us an answer may be of troubles that are over: whoever is cut off from all has
-        heard of some, and would call everybody failed.
+        Reports that are older than our unanswered PING do not count, because those problems may be over. A node that is
+        cut off from all others has received some such reports and would otherwise declare every node failed.
         """
         if not peer.flags & NODE_SUSPECTED or 1 + self._reports(peer, peer.ping_sent, now) <= self.size() // 2:
             return
@@ -689,7 +713,7 @@ class Members:
         self.changes += 1
 
     def _reports(self, peer: Peer, since: i64, now: i64) -> int:
-        """How many others suspect it and have said so lately, and since a moment."""
+        """Return how many other nodes suspect a peer and have reported it recently, not before `since`."""
         reports = peer.reports
         for node, when in list(reports.items()):
             if now - when > 2 * self.timeout_ms or node not in self.peers:
@@ -703,5 +727,5 @@ class Members:
         elif peer is not None and peer.is_member() and not peer.flags & NODE_FAILED:
             self._set_failed(peer)
             if peer.linked:
-                # If it can hear us after all, its answer clears this.
+                # If the node receives this, its answer clears the flag.
                 self._greet(peer, PING, now)

@@ -1,8 +1,8 @@
-"""What nodes say to each other. Disque's messages under Disque's names, and a few of our own behind them.
+"""Messages between nodes: Disque's messages under Disque's names, and ours after them.
 
-A message is what it says; who sent it is known from the link it came by, and how it is written is wire/bus.py's matter.
-Moments never travel, since clocks differ: what is left of a time does. The one exception is the moment at which a job
-was made, which orders it in every queue it comes to.
+The sender of a message follows from the link that it arrived on. wire/bus.py encodes messages. Clocks of nodes differ,
+so a message contains the time that is left, never a moment. The only exception is a job's creation time, which
+determines its order in every queue.
 """
 
 from __future__ import annotations
@@ -20,40 +20,40 @@ PONG: Final = 1
 MEET: Final = 2
 FAIL: Final = 3
 
-# About jobs, whole or by id; and about queues.
-REPLJOB: Final = 4  # Hold a copy of this.
-GOTJOB: Final = 5  # I hold a copy.
-ENQUEUE: Final = 6  # Queue your copy, after so many ms.
-QUEUED: Final = 7  # I have it queued; aux is one of the reasons below.
-SETACK: Final = 8  # It was acknowledged; aux: a fingerprint of the holders I know of, 0 for none.
-WILLQUEUE: Final = 9  # I am about to queue it, unless you say that you have it queued, or handed it out, or it is done;
-# aux: the same fingerprint.
-GOTACK: Final = 10  # I know that it was acknowledged; aux 1: and had a copy. Tells of holders, if I know of others.
-DELJOB: Final = 11  # Forget it; aux: the same fingerprint, where the others should, too.
-NEEDJOBS: Final = 12  # Send me up to so many of this queue, now or within so many ms.
-YOURJOBS: Final = 13  # Here they are: queue them.
-WORKING: Final = 14  # Somebody works on it: do not queue it for so many ms. Said at every delivery, too.
-PAUSE: Final = 15  # Be paused like this: 1 in, 2 out.
-# Ours.
-TAKENOVER: Final = 16  # I have what you handed over: the receipt without which nobody forgets an at-most-once job.
-ASK: Final = 17  # Tell me about this queue, as you have it.
-TOLD: Final = 18  # The answer.
-NOTTAKEN: Final = 19  # I have not taken what you handed over, and never will: it is yours.
-HOLDERS: Final = 20  # These have copies, too, and so do I.
-HOMES: Final = 21  # These tubes live here, and these do no more.
-CLAIM: Final = 22  # I am about to make this tube: may I?
-CLAIMED: Final = 23  # What I have to say to that: one of the verdicts below.
-UNCLAIM: Final = 24  # I am not making it after all.
-TUNNEL: Final = 25  # For a client of mine I shall send commands, of this number; or: this is who it is now.
-FORWARD: Final = 26  # What it says; aux is one of the marks below.
-FORWARDED: Final = 27  # What it is answered; aux 1: and that is all of the answer.
-TUNNELREAD: Final = 28  # So many more bytes of it were passed on: aux.
-TUNNELEND: Final = 29  # It is over; data: why, in the words of RESP, if that is not that its client left.
-NOTHELD: Final = 30  # I do not hold a copy of this; aux is one of the reasons below.
+# About jobs and queues. `aux` is the argument of a message; its meaning depends on the kind. A *fingerprint* identifies
+# the holders that the sender knows of (see place.py), so that a receiver that knows others can answer with them.
+REPLJOB: Final = 4  # Hold a copy of this job.
+GOTJOB: Final = 5  # The sender holds a copy.
+ENQUEUE: Final = 6  # Queue your copy, after `aux` ms.
+QUEUED: Final = 7  # The sender has the job queued. aux: one of the reasons below.
+SETACK: Final = 8  # The job was acknowledged. aux: fingerprint of the holders; 0: the sender knows of none.
+WILLQUEUE: Final = 9  # The sender will queue the job soon, unless a holder objects. aux: fingerprint of the holders.
+GOTACK: Final = 10  # The sender has recorded the ack. aux 1: and had a copy. Names holders that the receiver lacks.
+DELJOB: Final = 11  # Delete your copy. aux: fingerprint of the holders if the receiver is to pass this on, otherwise 0.
+NEEDJOBS: Final = 12  # Send up to `aux` jobs of this queue, those that are ready now or become ready within `ms`.
+YOURJOBS: Final = 13  # Queue these jobs.
+WORKING: Final = 14  # The job was delivered, or its consumer needs more time: do not queue it for `aux` ms.
+PAUSE: Final = 15  # Pause this queue. aux: 1 for incoming jobs, 2 for outgoing jobs, 3 for both, 0 to resume.
+# Messages that Disque does not have.
+TAKENOVER: Final = 16  # The sender has taken over the jobs, so the receiver can delete them.
+ASK: Final = 17  # Answer a question about this queue.
+TOLD: Final = 18  # The answer to an ASK.
+NOTTAKEN: Final = 19  # The sender has not taken over the jobs and never will. The receiver keeps them.
+HOLDERS: Final = 20  # These nodes have copies, and so does the sender.
+HOMES: Final = 21  # These tubes live on the sender, and these no longer do.
+CLAIM: Final = 22  # The sender wants to create this tube and asks for permission.
+CLAIMED: Final = 23  # The answer to a CLAIM: one of the verdicts below.
+UNCLAIM: Final = 24  # The sender does not create the tube after all.
+TUNNEL: Final = 25  # Opens a tunnel for a client of the sender, or updates the client's credentials.
+FORWARD: Final = 26  # Bytes from the client. aux: one of the marks below.
+FORWARDED: Final = 27  # Bytes for the client. aux 1: the reply is complete.
+TUNNELREAD: Final = 28  # The sender passed on `aux` more bytes, so as many more may be sent.
+TUNNELEND: Final = 29  # Closes the tunnel. data: a RESP error, unless the client left.
+NOTHELD: Final = 30  # The sender does not hold a copy of this job. aux: one of the reasons below.
 
 MESSAGES_COUNT: Final = 31
 
-# What they are called, for people.
+# For metrics and logs.
 MESSAGE_NAMES: Final = (
     *("ping", "pong", "meet", "fail", "repljob", "gotjob", "enqueue", "queued", "setack", "willqueue", "gotack"),
     *("deljob", "needjobs", "yourjobs", "working", "pause", "takenover", "ask", "told", "nottaken", "holders"),
@@ -61,68 +61,68 @@ MESSAGE_NAMES: Final = (
     "notheld",
 )
 
-# What is asked about a queue: the `about` of ASK.
-LENGTHS: Final = 0  # How many jobs are ready, taken, delayed, buried, and mere copies.
-OLDEST: Final = 1  # Its first jobs; `count` of them.
-EMPTY: Final = 2  # Delete what it has there; how many jobs that were, and are left.
-# What is asked about something else of this name: whether it is there.
+# Questions: the `about` of an ASK.
+LENGTHS: Final = 0  # How many jobs are ready, taken, delayed and buried, and how many are mere copies.
+OLDEST: Final = 1  # The first `count` jobs of the queue.
+EMPTY: Final = 2  # Delete some jobs of the queue. The answer: how many were deleted, and how many are left.
+# Whether a consumer of claims, or a stage, of this name exists on the node.
 CONSUMER: Final = 3
 STAGE: Final = 4
-SOME: Final = 5  # The next of its jobs from a cursor on, without their bodies, and the cursor to go on from.
+SOME: Final = 5  # The next jobs from a cursor on, without their bodies, and the next cursor.
 
-# The state of a job that is only held for another node, which has it queued or handed out; beside those of states.py.
+# The state of a copy whose job is queued or delivered on another node. The other states are those of states.py.
 MERE_COPY: Final = s.STATES_COUNT
 
-# Why a job is queued: the `aux` of QUEUED.
-STILL: Final = 0  # It was before.
-TIME_OVER: Final = 1  # Its retry time was over, and nobody objected.
-ASKED_FOR: Final = 2  # A client said so: that it failed, or that it should be. Whoever holds it holds it no more.
+# Reasons of QUEUED.
+STILL: Final = 0  # It was queued before.
+TIME_OVER: Final = 1  # Its retry time has passed, and no holder objected.
+ASKED_FOR: Final = 2  # A client returned or requeued it. A delivery on another node ends by this.
 
-# Why a copy is not held: the `aux` of NOTHELD.
+# Reasons of NOTHELD.
 LEAVES: Final = 0  # The node is leaving.
 NO_MEMORY: Final = 1
 NO_DISK: Final = 2
-IS_PAUSED: Final = 3  # The queue takes no jobs there, or is of another type.
-NOT_VALID: Final = 4  # The job is over, or too large for that node. Other jobs may be held.
+IS_PAUSED: Final = 3  # The queue is paused for incoming jobs, or a tube of another type has its name.
+NOT_VALID: Final = 4  # The job has expired or is too large for the node. Other jobs may be held.
 
-# The `aux` of a DELJOB that says: the job is not over, the sender has it in a tube that lives there. No fingerprint is
-# as small.
+# The `aux` of a DELJOB for a job that did not end: the sender moved it to a tube that lives there. No fingerprint is as
+# small.
 MOVED_AWAY: Final = 1
 
-# Which part of a list of homes this is: the `part` of HOMES, bits. Without any it is what has changed.
+# Parts of a list of homes: bits of `part` in HOMES. Without any bit the message contains changes only.
 LIST_BEGINS: Final = 1
 LIST_ENDS: Final = 2
-LIST_WANTED: Final = 4  # It is none, but asks for one.
+LIST_WANTED: Final = 4  # The sender asks for the receiver's list.
 
-# What is said to one who wants to make a tube: the `verdict` of CLAIMED.
-MAY: Final = 0  # Go ahead; I make none of this name until you say that you do not, either.
-MAY_SOON: Final = 1  # `node` is about to make it. Ask again.
-LIVES_ELSEWHERE: Final = 2  # It lives on `node`.
-IS_SHARED: Final = 3  # A queue of this name, of Disque's kind, is here.
+# Verdicts of CLAIMED.
+MAY: Final = 0  # Granted. The sender of the verdict creates no such tube until the claimant withdraws.
+MAY_SOON: Final = 1  # `node` is about to create the tube. Ask again.
+LIVES_ELSEWHERE: Final = 2  # The tube lives on `node`.
+IS_SHARED: Final = 3  # A shared queue of this name exists on `node`.
 
-# What stands in a FORWARD: the end of a command, or nothing but that its client waits no more.
+# Marks of a FORWARD: a command is complete; or the client no longer waits, so a blocking command returns at once.
 COMMAND_ENDS: Final = 1
 HURRY: Final = 2
 
-# Through which door the client of a tunnel came.
+# The protocol of a tunnel's client.
 RESP_2: Final = 0
 RESP_3: Final = 1
 IPROTO: Final = 2
 IPROTO_15: Final = 3
 
-# What a node says of itself and of others: bits, as Disque has them.
+# Flags of a node in greetings, with Disque's values.
 NODE_SUSPECTED: Final = 1
 NODE_FAILED: Final = 2
 NODE_LEAVING: Final = 128
-# Ours: why a node does not accept copies now (condition.py). A node that does not know these bits ignores them.
+# Our flags: why a node does not accept copies now (condition.py). A node that does not know these bits ignores them.
 NODE_NO_DISK: Final = 256
 NODE_NO_MEMORY: Final = 512
-NODE_PAUSED: Final = 1024  # Of some queues only: those that are paused for jobs in.
+NODE_PAUSED: Final = 1024  # Some queues of the node are paused for incoming jobs.
 NODE_CONDITION: Final = NODE_NO_DISK | NODE_NO_MEMORY | NODE_PAUSED
 
 
 class Message:
-    """Something that one node says to another."""
+    """A message from one node to another. `kind` is one of the constants above."""
 
     kind: i64
 
@@ -132,12 +132,12 @@ class Message:
 
 @mypyc_attr(acyclic=True)
 class Rumour:
-    """What a node has heard of another one."""
+    """What a greeting reports about another node."""
 
-    node: bytes  # Its id, 40 hex digits.
+    node: bytes  # 40 hex digits.
     host: str
-    port: i64  # Where its clients connect,
-    bus_port: i64  # and where nodes do.
+    port: i64  # For clients.
+    bus_port: i64  # For nodes.
     flags: i64
     epoch: i64
 
@@ -151,15 +151,15 @@ class Rumour:
 
 
 class Greeting(Message):
-    """PING, PONG and MEET: that the sender is alive, where it is, and what it has heard."""
+    """PING, PONG and MEET: the sender is alive. Contains its address, its flags and reports about other nodes."""
 
-    host: str  # Its announced address; empty: the one that it is seen to come from.
+    host: str  # The announced address. Empty: the receiver uses the address that the link comes from.
     port: i64
     bus_port: i64
     flags: i64
-    memory: bytes  # Changes whenever the node forgot its jobs: 16 bytes.
+    memory: bytes  # The incarnation of the sender, 16 bytes. It changes when the node loses its jobs.
     rumours: list[Rumour]
-    epoch: i64  # Greater each time that a standby becomes this node.
+    epoch: i64  # Raised each time a standby takes over the node.
 
     def __init__(
         self,
@@ -183,7 +183,7 @@ class Greeting(Message):
 
 
 class OfNode(Message):
-    """FAIL: a node that most of us cannot reach."""
+    """FAIL: the majority cannot reach this node."""
 
     node: bytes
 
@@ -194,24 +194,25 @@ class OfNode(Message):
 
 @mypyc_attr(acyclic=True)
 class JobImage:
-    """A job as it travels."""
+    """A job in a message."""
 
     id: bytes  # 40 characters.
     queue: bytes
     body: bytes
     body_kind: i64
-    repl: i64  # How many copies were asked for.
-    age_ms: i64  # How long ago it was made.
-    order: i64  # When it was made, by the clock of its maker, ms × 10^6: its place in every queue.
-    ttl_ms: i64  # What is left of it; NEVER if it has none.
-    delay_ms: i64  # What is left of it.
+    repl: i64  # The number of copies that the producer requested.
+    age_ms: i64  # Time since the job was made.
+    order: i64  # When it was made, by the clock of its maker, in ms × 10^6. It determines the order in every queue.
+    ttl_ms: i64  # Time left; NEVER if there is no ttl.
+    delay_ms: i64  # Time left.
     retry_ms: i64  # 0 for at most once.
     nacks: i64
     returns: i64
     deliveries: i64
     holders: list[bytes]  # The nodes that are believed to have a copy.
-    state: i64  # Of the sender's copy; in a YOURJOBS, what it is to be: buried, or else ready.
-    reason: bytes  # Why it failed or was buried last.
+    # The state of the sender's copy. In a YOURJOBS the state that the job is to have: buried, or else ready.
+    state: i64
+    reason: bytes  # The reason of the last failure or bury.
 
     def __init__(self, id: bytes, queue: bytes, body: bytes) -> None:
         self.id = id
@@ -236,11 +237,11 @@ class OfJobs(Message):
     """REPLJOB and YOURJOBS: whole jobs."""
 
     jobs: list[JobImage]
-    quiet: bool  # REPLJOB: no GOTJOB is wanted.
-    number: i64  # YOURJOBS with at-most-once jobs: which handing-over of the sender's this is; else 0.
-    floor: i64  # Every handing-over from sender to receiver below this number is over: never to be accepted again.
-    series: bytes  # What the sender remembers since: its numbers are of that memory.
-    memory: bytes  # What the receiver has said of its memory: if that is another by now, nobody knows what it took.
+    quiet: bool  # REPLJOB: the receiver is not to answer with GOTJOB.
+    number: i64  # The number of the handover in a YOURJOBS that has to be confirmed; otherwise 0.
+    floor: i64  # All handovers from sender to receiver with a lower number are over and must not be accepted again.
+    series: bytes  # The sender's incarnation. Numbers are unique within it.
+    memory: bytes  # The receiver's incarnation, as the sender knows it. A receiver with another one takes nothing.
 
     def __init__(self, kind: i64, jobs: list[JobImage], quiet: bool = False) -> None:
         super().__init__(kind)
@@ -253,12 +254,12 @@ class OfJobs(Message):
 
 
 class OfJob(Message):
-    """What is said of a job by its id: GOTJOB, ENQUEUE, SETACK, WILLQUEUE, DELJOB; and more in those below."""
+    """A message about one job: GOTJOB, NOTHELD, ENQUEUE, SETACK, WILLQUEUE and DELJOB. Subclasses add fields."""
 
     id: bytes
     aux: i64
-    # SETACK, DELJOB: the tubes that the client may use who ended the job. Nodes that do not hold the job cannot check
-    # this, so each holder does. `EVERY_TUBE` also stands for what a node says on its own account.
+    # SETACK, DELJOB: the tubes that the client who ended the job may use. Only holders know the tube of a job, so each
+    # holder checks it. `EVERY_TUBE` also applies if no client is involved.
     tubes: TubePatterns
 
     def __init__(self, kind: i64, id: bytes, aux: i64 = 0, tubes: TubePatterns = EVERY_TUBE) -> None:
@@ -269,7 +270,7 @@ class OfJob(Message):
 
 
 class OfCopy(OfJob):
-    """QUEUED and WORKING: what is so of a copy, which states its counters. They are never less elsewhere then."""
+    """QUEUED and WORKING, with the counters of the sender's copy. Receivers raise theirs to these values."""
 
     nacks: i64
     returns: i64
@@ -281,7 +282,7 @@ class OfCopy(OfJob):
 
 
 class OfHolders(OfJob):
-    """GOTACK, with all holders that the sender knows of where the fingerprint that it was sent says others; HOLDERS."""
+    """GOTACK and HOLDERS: names holders of a job. A GOTACK names them only if the received fingerprint differed."""
 
     holders: list[bytes]
 
@@ -295,7 +296,7 @@ class OfQueue(Message):
 
     queue: bytes
     aux: i64
-    ms: i64  # NEEDJOBS: for how long it is wanted.
+    ms: i64  # NEEDJOBS: how long the jobs are wanted.
 
     def __init__(self, kind: i64, queue: bytes, aux: i64, ms: i64 = 0) -> None:
         super().__init__(kind)
@@ -305,7 +306,7 @@ class OfQueue(Message):
 
 
 class Receipt(Message):
-    """TAKENOVER and NOTTAKEN: what became of a handing-over of the receiver's."""
+    """TAKENOVER and NOTTAKEN: the result of a handover."""
 
     number: i64
 
@@ -315,14 +316,14 @@ class Receipt(Message):
 
 
 class Question(Message):
-    """ASK: what one node wants to know of another about a queue."""
+    """ASK: a question about a queue."""
 
-    number: i64  # Of the sender's own: the answer has it.
+    number: i64  # Chosen by the sender. The answer repeats it.
     about: i64
-    queue: bytes  # Empty for all of them, where that can be asked for.
+    queue: bytes  # Empty for all queues, where the question allows it.
     count: i64
-    cursor: i64  # SOME: where to go on,
-    states: i64  # and a bit for each state of which jobs are wanted.
+    cursor: i64  # SOME: where to continue.
+    states: i64  # SOME: a bit for each state whose jobs are wanted.
 
     def __init__(self, kind: i64, number: i64, about: i64, queue: bytes, count: i64) -> None:
         super().__init__(kind)
@@ -349,7 +350,7 @@ class Told(Message):
 
 
 class OfTubes(Message):
-    """HOMES: tubes that came to live on the sender, and those that went."""
+    """HOMES: tubes that the sender has created or dropped."""
 
     part: i64
     made: list[bytes]
@@ -363,12 +364,12 @@ class OfTubes(Message):
 
 
 class OfClaim(Message):
-    """CLAIM, CLAIMED and UNCLAIM: who may make a tube."""
+    """CLAIM, CLAIMED and UNCLAIM: the election of the node that creates a tube."""
 
     tube: bytes
-    number: i64  # Which claim of the claimant's this is about.
+    number: i64  # The number of the election, chosen by the claimant.
     verdict: i64
-    node: bytes  # CLAIMED: who has the tube, or is about to; empty where nobody does.
+    node: bytes  # CLAIMED: the node that has the tube or is about to create it; empty if there is none.
 
     def __init__(self, kind: i64, tube: bytes, number: i64, verdict: i64 = MAY, node: bytes = b"") -> None:
         super().__init__(kind)
@@ -379,16 +380,16 @@ class OfClaim(Message):
 
 
 class Papers(Message):
-    """TUNNEL: for whom a tunnel is, and what that one may do."""
+    """TUNNEL: the credentials of the client whose commands the tunnel carries."""
 
-    number: i64  # Of the sender's own.
-    epoch: i64  # Which of those that have the receiver's id it is for.
+    number: i64  # Chosen by the sender.
+    epoch: i64  # The epoch of the receiver. A process of another epoch must not accept the tunnel.
     door: i64
     user: bytes
     groups: i64
-    tubes: list[bytes]  # Patterns of those that it may use; none: every one.
-    token: bytes  # Of its session, and how long that outlives it: ms, and one more; 0: as the receiver says.
-    grace: i64
+    tubes: list[bytes]  # Patterns of the tubes that the client may use. Empty: all tubes.
+    token: bytes  # The token of the client's session.
+    grace: i64  # The grace time of the session in ms, plus 1. 0: the default of the receiver.
     address: bytes
     name: bytes
 
@@ -406,7 +407,7 @@ class Papers(Message):
         self.name = b""
 
     def is_like(self, other: Papers) -> bool:
-        """Whether nothing has changed."""
+        """Return whether the credentials are equal."""
         return (
             self.door == other.door
             and self.user == other.user
@@ -419,10 +420,10 @@ class Papers(Message):
 
 
 class OfTunnel(Message):
-    """FORWARD, FORWARDED, TUNNELREAD and TUNNELEND: what goes through a tunnel, either way."""
+    """FORWARD, FORWARDED, TUNNELREAD and TUNNELEND: data and control of a tunnel, in either direction."""
 
     number: i64
-    is_back: bool  # The tunnel is one of the receiver's: this comes back from where it leads.
+    is_back: bool  # The receiver opened the tunnel, so this is a reply.
     aux: i64
     data: bytes
 

@@ -1,7 +1,8 @@
-"""A node of the cluster: what it hears, what it does about that, and what the engine tells it. Pure.
+"""The cluster protocol of one node. Pure.
 
-The shell gives it messages and moments (`receive`, `advance`), and takes what it has to say (`mail`) when the turn is
-over and the log is durable. Each mechanism is a file of its own; this one knows which is for what.
+The server calls `receive` with messages and `advance` with the time. It takes outgoing messages (`mail`) when the turn
+is over and the log is durable. Each part of the protocol has its own file; this one dispatches messages, commands and
+events of the engine to them.
 """
 
 from __future__ import annotations
@@ -59,7 +60,7 @@ from penstock.core.waits import Connection, CopyWait, ElsewhereWait
 
 
 class Cluster(CopyKeeper):
-    """The other nodes, as this one deals with them."""
+    """The cluster protocol, as the server and the engine use it."""
 
     place: Place
     mail: Mail
@@ -75,9 +76,9 @@ class Cluster(CopyKeeper):
     founding: Founding
     _leaving: Leaving
     _make_room: Callable[[int], None]
-    _began: i64  # When this process took over.
-    ignored: i64  # Messages about jobs from nodes that are no members.
-    _changes: i64  # Of the table of nodes, as far as the directory of homes follows it.
+    _began: i64  # Engine time at the start of this process.
+    ignored: i64  # Counts messages about jobs from nodes that are not members.
+    _changes: i64  # The value of `members.changes` when the directory of homes was last updated.
 
     def __init__(
         self,
@@ -89,11 +90,10 @@ class Cluster(CopyKeeper):
         body_of: Callable[[Job], bytes],
         make_room: Callable[[int], None],
     ) -> None:
-        """Take over where the log of the engine left off.
+        """Continue from the state in the engine's log.
 
-        `body_of` reads bodies that are on disk. `make_room` tries to have room in the log for so many bytes.
-
-        The memory of `members` is one that no node has had: it counts if the log does not say which its own is.
+        `body_of` reads bodies that are on disk. `make_room` tries to free the given number of bytes in the log. The
+        incarnation of `members` is a new random one; it is used if the log does not contain one.
         """
         self.place = Place(engine, ids, members.myself, members, mail, entropy, body_of)
         self.mail = mail
@@ -116,7 +116,7 @@ class Cluster(CopyKeeper):
         self._restore(engine.now)
 
     def _restore(self, now: i64) -> None:
-        """Know the jobs that were made elsewhere, and what else the log has."""
+        """Restore the jobs of other nodes, acks, handovers and homes from the log."""
         place = self.place
         self.members.memory = place.engine.notes.get(MEMORY_NOTE, self.members.memory)
         for job in place.engine.jobs.scan(0, NEVER):
@@ -125,34 +125,37 @@ class Cluster(CopyKeeper):
                 continue
             if copy.foreign:
                 place.foreign[copy.foreign] = job.id
-            # One that was to be held by others only, when the log broke off, is in here now.
+            # A job that only other nodes were to hold is still here if the log ended before it was withdrawn.
             merge_holders(place, copy, [place.myself])
         self.acks.restore(now)
         self.handovers.restore(now)
         self.homes.restore()
 
     def set_memory(self, memory: bytes, now: i64) -> None:
-        """Set the incarnation, which is a new one if this node lost its jobs, and note it in the log."""
+        """Set the incarnation, which is a new one if this node lost its jobs, and log it."""
         self.members.set_incarnation(memory, now)
         self.place.engine.note(MEMORY_NOTE, memory, now)
 
-    # What the shell tells
+    # Events of the server
 
     @property
     def next_due(self) -> int:
-        """When `advance` has something to do; in the past, if at the end of this turn."""
+        """Return when `advance` has to be called next. 0 means at the end of this turn."""
         if self.federation.offered:
             return 0
         return min(self.place.deadlines.next_due, self.members.next_due)
 
     def news(self) -> i64:
-        """Rises whenever the shell has something to do: for links, for the table of nodes, or for the operator."""
+        """Return a number that rises when the server has to act.
+
+        The reason is a link, the file of nodes, or news for the operator.
+        """
         return self.members.moves + self.members.changes + self.members.superseded + self.homes.changes
 
     def link_up(self, named: bytes, found: bytes, incarnation: bytes, now: i64) -> bool:
-        """Our link to a node is up: see `Members.link_up`. Return whether the link is of use."""
+        """Record that our link to a node is up: see `Members.link_up`. Return whether the link is of use."""
         if MEMORY_NOTE not in self.place.engine.notes:
-            # From now on somebody may count on it; a node that is alone has nothing to note.
+            # From now on other nodes may rely on the incarnation. A node without peers need not log it.
             self.set_memory(self.members.memory, now)
         if not self.members.link_up(named, found, incarnation, now):
             return False
@@ -163,13 +166,13 @@ class Cluster(CopyKeeper):
         return True
 
     def link_down(self, node: bytes, now: i64) -> None:
-        """Our link to a node is gone."""
+        """Record that our link to a node is down."""
         self.members.link_down(node, now)
         self.homes.stop_telling(node)
         self.founding.link_down(node)
 
     def advance(self, now: i64) -> None:
-        """Let what fell due happen, as much as one turn may."""
+        """Run what is due, up to the limit of one turn."""
         self.place.engine.advance(now)
         if self.members.next_due <= now:
             self.announce_condition(now)
@@ -205,7 +208,7 @@ class Cluster(CopyKeeper):
             self.federation.serve(now)
 
     def begin_anew(self, myself: bytes, now: i64) -> None:
-        """Know no other node, and be this one from now on; all jobs are about to be removed."""
+        """Remove all peers, and change the id of this node to `myself`. The caller removes all jobs."""
         self.members.reset(myself)
         self.founding.begin_anew()
         self.homes.tidy(now)
@@ -214,7 +217,7 @@ class Cluster(CopyKeeper):
         self.acks.evict(len(self.acks.by_id), now)
 
     def receive(self, sender: bytes, message: Message, now: i64) -> None:
-        """Hear what a node says."""
+        """Process a message."""
         if isinstance(message, (Greeting, OfNode)):
             greeted = self.members.has_greeted(sender)
             self.members.receive(sender, message, now)
@@ -222,7 +225,8 @@ class Cluster(CopyKeeper):
                 self.federation.can_take(sender)
             return
         if isinstance(message, (OfTubes, OfClaim)) and sender in self.members.peers:
-            # Also of one that is still being met: it is not told again when that is over.
+            # This includes nodes that are still being met, because these messages are not sent again when they become
+            # members.
             self._receive_of_homes(sender, message, now)
             return
         if not self.members.is_member(sender):
@@ -288,7 +292,7 @@ class Cluster(CopyKeeper):
                 self.homes.take_back(message.tube, sender, message.number, now)
 
     def _tell_homes(self, node: bytes, now: i64) -> None:
-        """Tell a node of all tubes that live here, and of those that are about to."""
+        """Send a node the list of tubes that live here, and the claims of this node."""
         self.homes.tell_all(node, now)
         self.founding.list_told(node)
 
@@ -304,7 +308,7 @@ class Cluster(CopyKeeper):
             self.federation.receive_yourjobs(sender, message, now)
 
     def _have_room_for(self, jobs: list[JobImage]) -> None:
-        """Try to have room in the log for jobs and for their queues, as for the jobs of clients."""
+        """Try to make room in the log for jobs and their queues, as for those of clients."""
         engine = self.place.engine
         needed: i64 = puts_bytes(len(jobs), sum([len(job.body) for job in jobs]))
         for queue in {job.queue for job in jobs}:
@@ -323,30 +327,30 @@ class Cluster(CopyKeeper):
         else:
             self.federation.receive_needjobs(sender, message, now)
 
-    # What commands want
+    # Requests of commands
 
     def copies_for(self, name: bytes, tube: Tube | None, now: i64) -> int:
-        """Return how many copies a job of a queue gets if its producer does not say."""
+        """Return how many copies a job of a queue gets if its producer names no number."""
         if not self.members.peers or (tube is not None and not is_shared(tube)):
             return 1
         return self.replications.default_level(name, self.is_external(), now)
 
     def added_alone(self) -> None:
-        """Count a job that has one copy, because its producer named no number and no other node accepts copies."""
+        """Count a job that has one copy only, because its producer named no number and no other node accepts copies."""
         if self.members.peers:
             self.replications.count_below_default(1)
 
     def confirmed(self, job: Job) -> list[bytes]:
-        """Who is known to have a copy of a job that waits for its copies."""
+        """Return the nodes that have confirmed a copy of a job that waits for its copies."""
         started = self.replications.by_id.get(self.place.id_of(job)) if job.state == s.STAGED else None
         return [] if started is None else started.confirmed
 
     def reachable(self) -> int:
-        """How many other nodes could be given a copy."""
+        """Return how many other nodes could be given a copy."""
         return self.members.reachable_count()
 
     def is_external(self) -> bool:
-        """Whether this node keeps no copies of new jobs. One that is alone has nobody else to keep them."""
+        """Return whether this node keeps no copies of new jobs. A node without other members keeps them in any case."""
         return self.place.keeps_nothing()
 
     def replicate(
@@ -361,7 +365,10 @@ class Cluster(CopyKeeper):
         tag: object,
         now: i64,
     ) -> CopyWait:
-        """Add a job, and wait until enough nodes have a copy; `is_default` if its producer did not say how many."""
+        """Add a job, and wait until enough nodes have a copy.
+
+        `is_default` means that the producer named no number of copies.
+        """
         if draft.once:
             job = self.handovers.put(tube, draft, now)
             wait = wait_copies(self.place.engine, connection, job, now, timeout_ms, tag)
@@ -374,7 +381,7 @@ class Cluster(CopyKeeper):
         return wait
 
     def replicate_async(self, tube: Tube, draft: Draft, repl: int, external: bool, now: i64) -> bytes:
-        """Add a job, and let enough nodes have copies in the background; tell its id."""
+        """Add a job, replicate it in the background, and return its id."""
         if draft.once:
             return self.place.id_of(self.handovers.put(tube, draft, now))
         if external:
@@ -382,30 +389,31 @@ class Cluster(CopyKeeper):
         return self.place.id_of(self.replications.start_async(tube, draft, repl, now))
 
     def may_be_elsewhere(self, id: bytes) -> bool:
-        """Whether an id in 40 characters is of a job that another node may have made."""
+        """Return whether another node may have made the job of a 40-character id."""
         return id[2:10] != self.place.myself[:8] and self.members.size() > 1
 
     def whom_to_ask(self, id: bytes) -> str:
-        """Who could know of a job that another node has made, and is not here; for people."""
+        """Return a hint for users: which node may know a job that another node has made and that is not here."""
         maker = self.node_of(id[2:10])
         if maker:
-            return f"ask the one that made it, {self.place.shown(maker)}"
-        return f"ask the others: {id[2:10].decode('ascii', 'replace')}…, which made it, is not in the cluster any more"
+            return f"ask its maker, {self.place.shown(maker)}"
+        return f"ask the other nodes: its maker {id[2:10].decode('ascii', 'replace')}… is no longer in the cluster"
 
     def acknowledge_unknown(self, id: bytes, tubes: TubePatterns, now: i64) -> None:
-        """A client who may use these tubes says that a job is done which is not here."""
+        """Keep the ack of a job that is not here. `tubes` are those that the client may use."""
         if not is_at_least_once(id):
             return
         if self.members.leaving:
-            # It keeps nothing; somebody may have it from us.
+            # A node that leaves keeps no acks, but holders may receive this.
             self.place.broadcast(OfJob(m.SETACK, id, 0, tubes))
         else:
             self.acks.dummy(id, i64(ttl_minutes(id)), tubes, now)
 
     def fast_ack(self, session: Session, id: bytes, job: Job | None, tubes: TubePatterns, now: i64) -> bool:
-        """End a job for a client who may use these tubes and does not mind if the job is delivered again.
+        """End a job for FASTACK, where another delivery is acceptable.
 
-        Every node that can be reached is told once. Return whether this node has the job, or knows that it is done.
+        `tubes` are those that the client may use. Every node that can be reached is informed once. Return whether this
+        node has the job, or its ack.
         """
         place = self.place
         if job is None and not tubes.any_tube:
@@ -414,11 +422,11 @@ class Cluster(CopyKeeper):
             return False
         if job is None:
             ack = self.acks.by_id.get(id)
-            # A dummy is of a job that was never here.
+            # A dummy is for a job that was never here.
             known = ack is not None and not ack.is_dummy()
             holders = self.acks.forget(id, now)
             place.send_all(holders or self.members.linked(), OfJob(m.DELJOB, id, fingerprint(holders)))
-            # It may still be on its way to us.
+            # A message with the job may still arrive.
             place.lately.add(id, now)
             return known
         copy = job.copy()
@@ -432,7 +440,7 @@ class Cluster(CopyKeeper):
         return True
 
     def delete(self, job: Job, now: i64) -> int:
-        """A client wants a job to be gone: from all nodes that can be told, once."""
+        """Delete a job, and inform all holders that can be reached, once."""
         copy = job.copy()
         outcome = self.place.engine.delete(job, now)
         if outcome == OK and copy is not None:
@@ -440,7 +448,7 @@ class Cluster(CopyKeeper):
         return outcome
 
     def _forget_elsewhere(self, job: Job, id: bytes, copy: Copy, now: i64) -> None:
-        """Tell those who have copies of a job that it is over."""
+        """Tell the other holders of a job to delete it."""
         self.place.send_all(copy.holders, OfJob(m.DELJOB, id, fingerprint(copy.holders)))
         if not job.once:
             self.place.lately.add(id, now)
@@ -448,35 +456,35 @@ class Cluster(CopyKeeper):
     def ask(
         self, connection: Connection, about: i64, queue: bytes, count: int, timeout_ms: int, tag: object, now: i64
     ) -> QuestionWait:
-        """Ask every node that can be reached what it has of a queue."""
+        """Ask every node that can be reached about a queue."""
         return self.questions.ask(connection, about, queue, count, timeout_ms, tag, now)
 
     def next_node(self, after: bytes) -> bytes:
-        """Who comes next, where all members are asked one after the other; nothing behind the last."""
+        """Return the next member in the order of ids, or nothing after the last one."""
         behind = [node for node in self.members.everybody() if node > after]
         return min(behind) if behind else b""
 
     def postponed(self, job: Job, now: i64) -> None:
-        """A client said that it still works on a job, which was handed out elsewhere or is not known to be."""
+        """Record that a client asked for more time for a job that this node did not deliver."""
         self.requeue.postponed(job, now)
 
     def leave_to_others(self, job: Job, now: i64) -> bool:
-        """Let another holder deliver a job that was taken and cannot be read here; tell whether there is one."""
+        """Leave a job that was taken and cannot be read here to another holder. Return whether there is one."""
         return self.requeue.leave_to_others(job, now)
 
     def node_of(self, prefix: bytes) -> bytes:
-        """The node whose id begins so; empty if none of us does."""
+        """Return the member whose id starts with `prefix`, or nothing."""
         for peer in self.members.peers.values():
             if peer.id.startswith(prefix) and peer.is_member():
                 return peer.id
         return b""
 
     def wants(self, queue: bytes, patience_ms: i64, now: i64) -> None:
-        """A client found a queue empty, and waits for so long; not at all, if that is 0."""
+        """Ask other nodes for jobs of an empty queue. The client waits up to `patience_ms`; 0 if it does not wait."""
         self.federation.want(queue, patience_ms, now)
 
     def set_leaving(self, leaving: bool, now: i64) -> None:
-        """Leave the cluster: give away everything, and take nothing; or stay."""
+        """Start to leave the cluster, which hands over all jobs and accepts none; or stop leaving."""
         self.members.set_leaving(leaving, now)
         if leaving:
             self._leaving.start(now)
@@ -484,21 +492,21 @@ class Cluster(CopyKeeper):
             self._leaving.stop()
 
     def announce_condition(self, now: i64) -> None:
-        """Let `members` have the condition of this node as it is now, and the other nodes if it has changed."""
+        """Compute the condition of this node, and announce it if it has changed."""
         self.members.set_condition(self.condition.flags(now), now)
 
     def registered(self) -> int:
-        """How many jobs this node knows of, acknowledgements among them: a node that leaves is empty at 0."""
+        """Return how many jobs and acks this node has. A node that leaves is empty at 0."""
         return self.place.engine.jobs.count + len(self.acks.by_id)
 
     def pause_all(self, queue: bytes, inward: bool, outward: bool) -> None:
-        """Let a queue be paused in the same way on every node."""
+        """Pause a queue on every node."""
         self.place.broadcast(OfQueue(m.PAUSE, queue, (1 if inward else 0) | (2 if outward else 0)))
 
-    # What the engine tells
+    # Events of the engine
 
     def moved(self, job: Job, tube: Tube, rule: i64, now: i64) -> None:
-        """A job with copies changed."""
+        """A job with copies changed its state."""
         copy = job.copy()
         assert copy is not None
         event: i64 = s.EVENT_OF[rule]
@@ -516,7 +524,7 @@ class Cluster(CopyKeeper):
             self.handovers.gone(job, now)
             if event == s.ACKED and not self.place.quiet and not job.once:
                 if len(copy.holders) < copy.repl and not copy.foreign and job.created <= self._began:
-                    # One more node may have been asked to hold it when the log broke off.
+                    # The log may have ended while one more node was being asked to hold a copy.
                     merge_holders(self.place, copy, self.members.everybody())
                 self.acks.begin(self.place.id_of(job), copy.holders, job.expiry, now)
         elif event == s.TOOK or event == s.CLAIMED:
@@ -529,20 +537,23 @@ class Cluster(CopyKeeper):
             self.requeue.delivered(job, copy, now)
 
     def _live_here_alone(self, job: Job, copy: Copy, now: i64) -> None:
-        """A job with copies came to a tube that is on this node only: they would bring it back in the queue it left."""
+        """A job with copies was moved to a tube that lives on this node only.
+
+        Its copies must be deleted, because they would bring it back in the old queue.
+        """
         self.handovers.gone(job, now)
         self.place.send_all(copy.holders, OfJob(m.DELJOB, self.place.id_of(job), m.MOVED_AWAY))
         copy.holders = [self.place.myself]
         copy.logged = False
 
     def holds_back(self, job: Job, tube: Tube, now: i64) -> bool:
-        """Whether a copy has to wait a little more before it is queued."""
+        """Return whether a copy has to wait before it is queued, because its other holders are warned first."""
         copy = job.copy()
         assert copy is not None
         return self.requeue.holds_back(job, copy, now)
 
     def wait_ended(self, wait: ElsewhereWait) -> None:
-        """Somebody who waited for other nodes does so no more."""
+        """A client no longer waits for other nodes."""
         if isinstance(wait, QuestionWait):
             self.questions.wait_ended(wait)
             return
@@ -554,20 +565,20 @@ class Cluster(CopyKeeper):
         self.handovers.wait_ended(wait, self.place.engine.now)
 
     def tube_made(self, tube: Tube) -> None:
-        """A queue came into being."""
+        """A tube was created."""
         self.federation.tube_made(tube)
         self.founding.tube_made(tube)
         self.homes.tube_made(tube)
 
     def tube_dropped(self, tube: Tube) -> None:
-        """A tube is gone."""
+        """A tube was dropped."""
         self.homes.tube_dropped(tube)
         self.condition.tube_dropped(tube)
 
     def tube_paused(self, tube: Tube) -> None:
-        """A tube was paused, or goes on."""
+        """A tube was paused or resumed."""
         self.condition.tube_paused(tube)
 
     def can_be_had(self, tube: Tube) -> None:
-        """A job of a queue that others want jobs of is ready."""
+        """A job is ready in a queue that other nodes ask for."""
         self.federation.can_be_had(tube)

@@ -1,4 +1,4 @@
-"""A peer: another node, as this one knows it."""
+"""A peer: another node, with its address, its flags and the state of the link to it."""
 
 from __future__ import annotations
 
@@ -8,37 +8,39 @@ from mypy_extensions import i64
 
 from penstock.cluster.messages import NODE_FAILED, NODE_LEAVING, NODE_SUSPECTED, Rumour
 
-# What is known of a peer: the bits that nodes tell each other (messages.py), and two that stay here.
-HANDSHAKE: Final = 8  # We have not heard from it yet over a link of ours and one of its own.
-NOADDR: Final = 16  # Somebody else answers at its address.
+# Flags of a peer: those of messages.py, which nodes send to each other, and two that are local to this node.
+HANDSHAKE: Final = 8  # The peer is no member yet: our link to it, or its link to us, has not been seen working.
+NOADDR: Final = 16  # Another node answers at the address of this peer.
 
 _NO_TARGET: Final = HANDSHAKE | NOADDR | NODE_LEAVING | NODE_SUSPECTED | NODE_FAILED
 
 
 class Peer:
-    """Another node."""
+    """Another node, as this node sees it."""
 
-    id: bytes  # Forty hex digits; of our own making while nobody knows who is at its address.
+    id: bytes  # Forty hex digits. A random id is used until the node at the address has answered.
     host: str
-    port: i64  # Where its clients connect,
-    bus_port: i64  # and where nodes do.
+    port: i64  # For clients.
+    bus_port: i64  # For nodes.
     flags: i64
-    epoch: i64  # Greater each time that a standby becomes this node: an older one of the same id is not it.
-    # The incarnation that the handshake of our link named; it changes when the node loses its jobs. It is empty before
-    # the first link, and while a link is dropped because a greeting named another incarnation.
+    epoch: i64  # Raised each time a standby takes over this node. A process with a lower epoch is refused.
+    # The incarnation that the handshake of our link named. It changes when the node loses its jobs. Empty before the
+    # first link, and while a link is dropped because a greeting named another incarnation.
     memory: bytes
-    greeted: bool  # A greeting named this incarnation since the link is up. Jobs are handed over only then.
-    added: i64  # When we came to know of it, or began to try once more to meet it.
-    ping_sent: i64  # Since when it owes us an answer, or cannot even be asked; 0: it does not.
-    asked: i64  # When it was greeted last.
-    pong_received: i64  # When it answered last; 0: never.
+    greeted: bool  # A greeting has confirmed this incarnation since the link is up. Jobs are handed over only then.
+    added: i64  # When it was added to the table, or when meeting it was started again.
+    # When the oldest unanswered PING was sent, or when the link was found missing. 0: nothing is unanswered.
+    ping_sent: i64
+    asked: i64  # When the last PING or MEET was sent.
+    pong_received: i64  # When the last PONG was received; 0: never.
     linked: bool  # Our link to it is up.
-    linked_at: i64  # Since when it is.
-    unlinked_at: i64  # When our link to it was lost, or when we came to know of it; counts while it is not linked.
-    heard: bool  # It has spoken to us, over a link of its own.
-    invited: bool  # It is to be told MEET: to know us whether it has heard of us or not.
-    lost_at: i64  # Since when its address is somebody else's; 0: it is not.
-    reports: dict[bytes, i64]  # Who suspects it, too, and when they last said so.
+    linked_at: i64  # When our link to it was opened.
+    unlinked_at: i64  # When our link was lost, or when the peer was added. Used only while `linked` is false.
+    heard: bool  # A greeting was received over its own link.
+    # The operator named its address. It is sent MEET instead of PING, so that it adds this node to its table.
+    invited: bool
+    lost_at: i64  # Since when another node answers at its address; 0: none does.
+    reports: dict[bytes, i64]  # The members that suspect this peer, with the time of their last report.
 
     def __init__(
         self, id: bytes, host: str, port: i64, bus_port: i64, flags: i64 = 0, added: i64 = 0, epoch: i64 = 0
@@ -64,22 +66,22 @@ class Peer:
         self.reports = {}
 
     def is_member(self) -> bool:
-        """Whether it is a node of the cluster, and not one that we only hope to meet."""
+        """Return whether it is a member, not a node that is still being met."""
         return not self.flags & HANDSHAKE
 
     def is_failing(self) -> bool:
-        """Whether we, or most of us, cannot reach it."""
+        """Return whether this node suspects it, or the majority has declared it failed."""
         return bool(self.flags & (NODE_SUSPECTED | NODE_FAILED))
 
     def is_reachable(self) -> bool:
-        """Whether it can be given jobs."""
+        """Return whether it can be given jobs."""
         return not self.flags & _NO_TARGET
 
     def is_at(self, host: str, port: i64, bus_port: i64) -> bool:
-        """Whether this is its address."""
+        """Return whether this is its address."""
         return self.host == host and self.port == port and self.bus_port == bus_port
 
     def rumour(self) -> Rumour:
-        """What others are told of it."""
+        """Return the entry for this peer in a greeting."""
         shown = self.flags & (NODE_SUSPECTED | NODE_FAILED | NODE_LEAVING)
         return Rumour(self.id, self.host, self.port, self.bus_port, shown, self.epoch)

@@ -1,4 +1,7 @@
-"""The node as the mechanisms of the cluster see it: who it is, its engine, the other nodes, and what it tells them."""
+"""The state that all parts of the cluster protocol share.
+
+It contains this node's id, its engine, the table of peers, outgoing messages and timers.
+"""
 
 from __future__ import annotations
 
@@ -24,15 +27,16 @@ from penstock.core.limits import DURATION_MS_MAX, NEVER
 from penstock.core.policy import DISQUE
 from penstock.core.tube import Tube
 
-# Of which part of its memory on a node takes no more copies, percent. Where bodies can be left on disk, none.
+# A node that uses more than this percentage of its memory accepts no more copies. If bodies spill to disk, there is no
+# limit.
 SHORT_PERCENT: Final = 75
 
-# Timers on several nodes that were set by one message must not all fire at once.
+# Timers that one message sets on several nodes must not all fire at once.
 _JITTER_MS: Final = 250
 
 
 class Place:
-    """What all mechanisms work on."""
+    """The shared state. Each part of the protocol (acks, requeue, replication …) is a class that works on it."""
 
     engine: Engine
     ids: IdForms
@@ -40,15 +44,15 @@ class Place:
     mail: Mail
     members: Members
     chance: Chance
-    deadlines: Deadlines  # Of everything that the cluster waits for, beside those of jobs.
-    foreign: dict[bytes, int]  # Jobs that were made elsewhere, by their 40-character ids: their numbers here.
-    lately: Lately  # Jobs that were acknowledged or deleted everywhere.
-    heirs: Lately  # Jobs that were handed over.
-    homes: dict[bytes, bytes]  # Tubes that live on one node, which is another one, and on which: homes.py.
-    refusals: Refusals  # Nodes that do not hold copies at present.
-    quiet: bool  # What happens to jobs just now was said by another node: nobody is told.
-    _prefix: bytes  # Of the ids of jobs that were made here.
-    _nodes: dict[bytes, bytes]  # The ids of nodes, one object each.
+    deadlines: Deadlines  # Timers of the cluster, beside those of jobs.
+    foreign: dict[bytes, int]  # Jobs that were made on other nodes: their 40-character ids and their numbers here.
+    lately: Lately  # Jobs that recently ended on all nodes.
+    heirs: Lately  # Jobs that were recently handed over, with their new holders.
+    homes: dict[bytes, bytes]  # The home of each tube that lives on another node: see homes.py.
+    refusals: Refusals  # Nodes that recently refused copies.
+    quiet: bool  # Changes to jobs are applied on behalf of another node now, so they are not announced.
+    _prefix: bytes  # Of the ids of jobs that were made on this node.
+    _nodes: dict[bytes, bytes]  # Node ids, interned: one object for each id.
     _body_of: Callable[[Job], bytes]
 
     def __init__(
@@ -79,32 +83,38 @@ class Place:
         self._body_of = body_of
 
     def rename(self, myself: bytes) -> None:
-        """Be another node from now on; `ids` are its ids already."""
+        """Change the id of this node. `ids` must already belong to the new id."""
         self.myself = myself
         self._prefix = b"D-" + myself[:8] + b"-"
         self._nodes = {myself: myself}
 
     def id_of(self, job: Job) -> bytes:
-        """The id of a job in 40 characters, the same on every node."""
+        """Return the 40-character id of a job, which is the same on every node."""
         copy = job.copy()
         if copy is not None and copy.foreign:
             return copy.foreign
         return self.ids.long(job.id, job.ttl_minutes)
 
     def number_of(self, id: bytes) -> int:
-        """The number of a job here, or NOT_AN_ID."""
+        """Return the number of a job on this node, or NOT_AN_ID."""
         number = self.foreign.get(id)
         if number is not None:
             return number
         return self.ids.parse_long(id) if id[:11] == self._prefix else NOT_AN_ID
 
     def find(self, id: bytes, now: i64) -> Job | None:
-        """The job of an id, if this node has it, as it is now. Jobs of tubes that live here are nobody else's."""
+        """Return the job of an id if this node has it in a shared tube.
+
+        Jobs of tubes that live here are not part of the protocol.
+        """
         job = self._find(id, now)
         return job if job is not None and is_shared(self.engine.tube_of(job)) else None
 
     def lives_here_alone(self, id: bytes, now: i64) -> bool:
-        """Whether the job of an id is here, and in a tube that lives here: there are to be no copies of it."""
+        """Return whether this node has the job in a tube that lives here only.
+
+        There must be no copies of such a job.
+        """
         job = self._find(id, now)
         return job is not None and not is_shared(self.engine.tube_of(job))
 
@@ -113,12 +123,12 @@ class Place:
         return None if number == NOT_AN_ID else self.engine.find(number, now)
 
     def body_of(self, job: Job) -> bytes:
-        """The body of a job, wherever it lives."""
+        """Return the body of a job, from memory or from disk."""
         body = job.body
         return body if isinstance(body, bytes) else self._body_of(job)
 
     def node(self, id: bytes) -> bytes:
-        """The id of a node, as the one object that stands for it; of those who are no members, just as it is."""
+        """Return the interned object for a node id. Ids of nodes that are not members are returned as they are."""
         known = self._nodes.get(id)
         if known is not None:
             return known
@@ -127,35 +137,38 @@ class Place:
         return id
 
     def to_name(self, holders: list[bytes]) -> list[bytes]:
-        """The holders of a job that others are told of: who has never met those that have left would wait for them."""
+        """Return the holders that may be named to other nodes: those that have not left the cluster.
+
+        A node that never met a former member would wait for it.
+        """
         members = self.members
         if not members.past:
             return list(holders)
         return [node for node in holders if not members.has_left(node)]
 
     def shown(self, node: bytes) -> str:
-        """A node for people: who it is, and where."""
+        """Return a node's id and address for messages to users."""
         peer = self.members.peers.get(node)
         where = "" if peer is None else f" at {peer.host}:{int(peer.port)}"
         return f"node {node.decode()}{where}"
 
     def send_all(self, nodes: list[bytes], message: Message) -> None:
-        """Say something to these nodes, but for ourselves."""
+        """Send a message to these nodes, except to this node itself."""
         for node in nodes:
             if node != self.myself:
                 self.mail.send(node, message)
 
     def broadcast(self, message: Message) -> None:
-        """Say something to every node that can hear us."""
+        """Send a message to every member that has a link."""
         for node in self.members.linked():
             self.mail.send(node, message)
 
     def targets(self, taken: list[bytes], count: i64) -> list[bytes]:
-        """Return up to `count` nodes that could be given jobs, and are not `taken`; by chance."""
+        """Return up to `count` random nodes that can be given jobs and are not in `taken`."""
         return [self.node(node) for node in self._some(self._untaken(taken), count)]
 
     def copy_targets(self, taken: list[bytes], count: i64, queue: bytes, now: i64) -> list[bytes]:
-        """Return the same for copies of jobs of `queue`. Nodes that have refused such copies come last."""
+        """Return up to `count` random nodes for copies of jobs of `queue`. Nodes that refused such copies come last."""
         found = self._untaken(taken)
         refusing = [node for node in found if self.refusals.refuses(node, queue, now)]
         chosen = self._some([node for node in found if node not in refusing], count)
@@ -167,7 +180,7 @@ class Place:
         return [node for node in members.reachable() if node not in taken and members.has_greeted(node)]
 
     def _some(self, nodes: list[bytes], count: i64) -> list[bytes]:
-        """Return `count` of these nodes by chance, or all if there are fewer."""
+        """Return `count` of these nodes at random, or all if there are fewer."""
         most: i64 = len(nodes)
         if count < most:
             for at in range(count):
@@ -177,34 +190,37 @@ class Place:
         return nodes
 
     def accepting(self, queue: bytes, now: i64) -> list[bytes]:
-        """Return the other nodes that can be expected to hold a copy of a job of `queue`."""
+        """Return the other nodes that are expected to hold a copy of a job of `queue` if they are asked."""
         answering = self.members.answering(now)
         return [node for node in answering if not self.refusals.refuses(node, queue, now)]
 
     def can_take(self, node: bytes) -> bool:
-        """Whether a node that asks for jobs could have them: it hears us, and does not leave."""
+        """Return whether a node that asks for jobs can be given some.
+
+        Its link must be confirmed, and it must not be leaving.
+        """
         peer = self.members.peers.get(node)
         return peer is not None and self.members.has_greeted(node) and not peer.flags & NODE_LEAVING
 
     def is_short(self) -> bool:
-        """Whether there is too little memory for copies."""
+        """Return whether there is too little memory for copies."""
         engine = self.engine
         if engine.memory_max == NEVER or engine.spills:
             return False
         return engine.memory_used() > engine.memory_max // 100 * SHORT_PERCENT
 
     def keeps_nothing(self) -> bool:
-        """Whether this node keeps no copies of new jobs. One that is alone has nobody else to keep them."""
+        """Return whether this node keeps no copies of new jobs. A node without other members keeps them in any case."""
         members = self.members
         return members.leaving or (len(members.peers) > 0 and self.is_short() and members.size() > 1)
 
     def home_of(self, name: bytes) -> bytes:
-        """The node that a tube which is not here lives on, or may be made on; empty if nobody is known to have it."""
+        """Return the other node that a tube lives on, or may be created on; empty if none is known."""
         node = self.homes.get(name)
         return node if node is not None and node in self.members.peers else b""
 
     def shared_tube(self, name: bytes, now: i64) -> Tube | None:
-        """The queue of a name, made if need be; None if jobs from elsewhere cannot be in it."""
+        """Return the shared queue `name`; create it if needed. Return None if jobs of other nodes cannot be in it."""
         tube = self.engine.tubes.get(name)
         if tube is None:
             if self.home_of(name):
@@ -216,12 +232,12 @@ class Place:
         return tube if is_shared(tube) else None
 
     def jitter(self) -> i64:
-        """A little more or less, so that timers do not fire together."""
+        """Return a random time from -250 to 250 ms, which keeps timers from firing together."""
         return self.chance.below(2 * _JITTER_MS) - _JITTER_MS
 
 
 def fingerprint(holders: list[bytes]) -> i64:
-    """A number that stands for a list of holders, in whatever order; 0 for none."""
+    """Return a number that identifies a set of holders, independent of their order. 0 means no holders."""
     mixed = 0
     for node in holders:
         mixed ^= zlib.crc32(node)
@@ -229,10 +245,10 @@ def fingerprint(holders: list[bytes]) -> i64:
 
 
 def retry_ms(job: Job) -> i64:
-    """How long after its delivery a job is queued again, where it is at all."""
+    """Return how long after its delivery a job is queued again."""
     return job.ttr if job.ttr < DURATION_MS_MAX else DURATION_MS_MAX
 
 
 def has_others(copy: Copy) -> bool:
-    """Whether anybody else has a copy."""
+    """Return whether other nodes have copies."""
     return len(copy.holders) > 1

@@ -1,7 +1,7 @@
-"""What all nodes have of a queue: each is asked, and their answers are put together.
+"""Questions to all nodes about a queue, and the sum of their answers.
 
-A queue is spread over nodes, and each knows its own part. Those that can be reached are asked, and answer at once; who
-does not in time is missing, and whoever asked is told how many are.
+A queue is spread over nodes, and each knows its own part. ASK is sent to all nodes that can be reached, and each
+answers at once (TOLD). The caller learns how many nodes did not answer in time.
 """
 
 from __future__ import annotations
@@ -35,27 +35,27 @@ from penstock.core.limits import SCAN_EXAMINED_MAX
 from penstock.core.tube import Tube
 from penstock.core.waits import Connection, ElsewhereWait
 
-# How many jobs a node shows, and how many bytes of bodies.
+# Limit the jobs, and the bytes of their bodies, that a node returns.
 SHOWN_MAX: Final = 100
 _SHOWN_BYTES_MAX: Final = 1024 * 1024
 
-# How many jobs a node tells of, without their bodies, in an answer to a scan.
+# Limits the jobs, without their bodies, in an answer to a scan.
 SCANNED_MAX: Final = 1_000
 
-# How many jobs are deleted in one go; who asks asks again until there are none.
+# Limits the jobs that one question deletes. The caller asks again until none are left.
 EMPTIED_MAX: Final = 1_000
 
 
 class QuestionWait(ElsewhereWait):
-    """Somebody who waits for what other nodes have to say."""
+    """A client that waits for answers of other nodes."""
 
-    question: i64  # Its number,
-    about: i64  # and what it is about.
-    asked: list[bytes]  # Those who have not answered,
-    answers: i64  # and how many have.
-    figures: list[int]  # What was told so far, added up.
+    question: i64  # The number of the question.
+    about: i64  # The subject of the question.
+    asked: list[bytes]  # Nodes that have not answered.
+    answers: i64  # How many nodes have answered.
+    figures: list[int]  # Sums of the figures in the answers.
     jobs: list[JobImage]
-    where: bytes  # The node that has what was sought; empty if none has, or it was not that.
+    where: bytes  # The node that has the consumer or stage that was searched for; empty if none has it.
 
     def __init__(self, question: Question, connection: Connection, asked: list[bytes], tag: object) -> None:
         super().__init__(question.number, connection, tag)
@@ -68,7 +68,7 @@ class QuestionWait(ElsewhereWait):
         self.where = b""
 
     def hear(self, told: Told) -> None:
-        """Add what a node has told."""
+        """Add the answer of a node."""
         self.answers += 1
         while len(self.figures) < len(told.figures):
             self.figures.append(0)
@@ -78,7 +78,7 @@ class QuestionWait(ElsewhereWait):
 
 
 class Questions:
-    """Questions of this node, and answers to those of others."""
+    """The open questions of this node, and its answers to those of others."""
 
     _open: dict[int, QuestionWait]
     _place: Place
@@ -97,7 +97,7 @@ class Questions:
         tag: object,
         now: i64,
     ) -> QuestionWait:
-        """Ask every node that can be reached, this one first."""
+        """Ask every node that can be reached, with this one."""
         place = self._place
         question = Question(ASK, place.engine._number(), about, queue, count)
         return self._ask(connection, question, [place.myself, *place.members.linked()], timeout_ms, tag, now)
@@ -114,7 +114,10 @@ class Questions:
         tag: object,
         now: i64,
     ) -> QuestionWait:
-        """Ask one node, perhaps this one, for its next jobs. One that cannot be reached does not answer."""
+        """Ask one node, which may be this one, for its next jobs.
+
+        If it cannot be reached, the wait ends without an answer.
+        """
         place = self._place
         question = Question(ASK, place.engine._number(), SOME, queue, count)
         question.cursor = cursor
@@ -140,15 +143,15 @@ class Questions:
         return wait
 
     def wait_ended(self, wait: QuestionWait) -> None:
-        """Nobody wants to know any more."""
+        """Drop a question whose client no longer waits."""
         self._open.pop(wait.number, None)
 
     def receive_ask(self, sender: bytes, question: Question, now: i64) -> None:
-        """A node wants to know something."""
+        """ASK: answer a question of another node."""
         self._place.mail.send(sender, self._answer(question, now))
 
     def receive_told(self, sender: bytes, told: Told) -> None:
-        """A node answers."""
+        """TOLD: record an answer."""
         wait = self._open.get(told.number)
         if wait is None or sender not in wait.asked:
             return
@@ -203,7 +206,7 @@ class Questions:
         body_bytes = 0
         count = max(0, min(question.count, SHOWN_MAX))
         if tube.keys is not None and tube.count_in(s.READY) > SCAN_EXAMINED_MAX:
-            # All of them would have to be looked at now. The next one is known.
+            # Finding several jobs would require a scan of all of them. The first one is known.
             first = tube.first_ready(None)
             jobs = [first] if first is not None and count > 0 else []
         else:
@@ -223,13 +226,13 @@ class Questions:
 
 
 def is_mere_copy(job: Job) -> bool:
-    """Whether a job only waits here in case that another node, which has it, does not get it done."""
+    """Return whether a job is only a standby copy, for the case that the node that has it queued or delivered fails."""
     copy = job.copy()
     return copy is not None and copy.announces and job.state == s.DELAYED and not job.once
 
 
 def _lengths(tube: Tube) -> list[int]:
-    """How many jobs are ready, taken, delayed, buried, and here only as copies of what is elsewhere."""
+    """Return how many jobs are ready, taken, delayed and buried, and how many are standby copies."""
     copies = 0
     for job in islice(tube.delayed.items, SCAN_EXAMINED_MAX):
         if is_mere_copy(job):

@@ -1,7 +1,7 @@
-"""Nodes that have refused copies of jobs a moment ago.
+"""Nodes that refused to hold a copy of a job within the last second.
 
-A node that is asked to hold a copy and does not says so (NOTHELD). It is then not counted for the default number of
-copies, and is asked last. A refusal is remembered for a second, because the node may have memory or disk again by then.
+A node that does not hold a copy answers NOTHELD. It is then not counted for the default number of copies and is asked
+last. A refusal is valid for one second, because the node may have memory or disk space again by then.
 """
 
 from __future__ import annotations
@@ -14,22 +14,23 @@ from penstock.cluster.messages import IS_PAUSED, NOT_VALID
 
 REMEMBERED_MS: Final = 1_000
 
-# How many refusals of single queues are remembered. When there are more, all are dropped, and learned again.
+# Limits the refusals that concern one queue only. When there are more, all are dropped; new answers fill the table
+# again.
 _QUEUES_MAX: Final = 10_000
 
 
 class Refusals:
-    """Which nodes hold no copies now, of any job or of jobs of some queues."""
+    """Nodes that are not expected to hold copies now, of any job or of jobs of one queue."""
 
-    _nodes: dict[bytes, i64]  # Until when a node is not counted on.
-    _queues: dict[tuple[bytes, bytes], i64]  # The same for a node and a queue.
+    _nodes: dict[bytes, i64]  # The time until which a node is not expected to hold copies.
+    _queues: dict[tuple[bytes, bytes], i64]  # The same for a node and one queue.
 
     def __init__(self) -> None:
         self._nodes = {}
         self._queues = {}
 
     def add(self, node: bytes, queue: bytes, reason: i64, now: i64) -> None:
-        """Remember that a node has refused a copy of a job of `queue`."""
+        """Record that `node` refused a copy of a job of `queue`."""
         if reason == IS_PAUSED:
             if len(self._queues) >= _QUEUES_MAX:
                 self._queues.clear()
@@ -38,7 +39,7 @@ class Refusals:
             self._nodes[node] = now + REMEMBERED_MS
 
     def remove(self, node: bytes, queue: bytes) -> None:
-        """Forget what a node has refused, because it holds a copy of a job of `queue`."""
+        """Remove the refusals of `node`, because it now holds a copy of a job of `queue`."""
         if self._nodes or self._queues:
             self._nodes.pop(node, None)
             self._queues.pop((node, queue), None)

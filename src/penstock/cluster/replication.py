@@ -1,16 +1,19 @@
-"""Copies on other nodes before a producer is told that its job is safe.
+"""Replication: a put is answered when enough nodes hold a copy of the job.
 
-As many nodes as are needed are asked to hold a copy (REPLJOB), chosen by chance among those that can be reached.
-Whoever does says so (GOTJOB). While too few have, one more is asked every 50 ms (of a large job less often: it takes
-its time to arrive), and those that are silent are asked again, less and less often. When the producer's patience is
-over, all who were asked are told to forget the job. A node that does not hold a copy says why (NOTHELD).
+Protocol:
+1. The node sends REPLJOB to as many random nodes as copies are needed. A node that holds a copy answers GOTJOB; one
+   that does not answers NOTHELD with the reason.
+2. While too few have answered, one more node is asked every 50 ms, less often if the job is large. Nodes that do not
+   answer are asked again at growing intervals.
+3. When enough nodes have a copy, the job is queued here and the producer is answered.
+4. When the producer's timeout is over, DELJOB is sent to all nodes that were asked.
 
-If the producer names no number of copies, it is three, or as many nodes as accept copies if these are fewer. This is
-counted again while the producer waits: a node that dies or runs out of memory must not stop producers.
+If the producer names no number of copies, it is three, or the number of nodes that accept copies if they are fewer.
+This number is computed again while the producer waits, so a node that dies or runs out of memory does not stop
+producers.
 
-A node that is leaving, or short of memory, keeps no copy of its own: when enough others have one, one of these is
-told to queue it (ENQUEUE). A job that may be delivered once has one holder at any time, and is handed over instead:
-handover.py.
+A node that is leaving or short of memory keeps no copy. When enough other nodes have one, it asks one of them to queue
+the job (ENQUEUE). An at-most-once job has one holder at any time and is handed over instead: see handover.py.
 """
 
 from __future__ import annotations
@@ -50,38 +53,38 @@ from penstock.core.policy import DISQUE
 from penstock.core.tube import Tube
 from penstock.core.waits import CopyWait
 
-# How many copies a job gets, if its producer does not say and there are as many nodes.
+# The number of copies if the producer does not name one and there are enough nodes.
 REPLICATE: Final = 3
 
-# So often one more node is asked, while too few have a copy; and so much less often for so many bytes.
+# While copies are missing, one more node is asked at this interval. Each MiB of the body adds the same time.
 RETRY_MS: Final = 50
 _BYTES_A_TIME: Final = 1024 * 1024
-# Those that are silent are asked again after 1, 2, 4 … such times, up to so many.
+# Nodes that do not answer are asked again after 1, 2, 4 … intervals, up to this many.
 _SILENT_MAX: Final = 32
-# Where nobody waits for it, it is tried less and less often: the time doubles so many times.
+# If no producer waits, the interval is doubled at most this often.
 _DOUBLED_MAX: Final = 8
 
-# A copy is held. No reason of NOTHELD is as small.
+# A copy is held. The reasons of NOTHELD are not negative.
 _HELD: Final = -1
 
 _EXPIRED: Final = b"NOREPL job removed (expired?) before the requested replication level was achieved"
 
 
 class Replication(Timed):
-    """A job that waits for its copies. Its deadline is when to ask one more node."""
+    """A job that waits for its copies. Its deadline is when the next node is asked."""
 
     job: Job
     id: bytes
-    asked: list[bytes]  # Those who were asked to hold a copy,
-    confirmed: list[bytes]  # and those who do.
-    needed: i64  # How many have to.
-    external: bool  # No copy stays here.
+    asked: list[bytes]  # Nodes that were asked to hold a copy.
+    confirmed: list[bytes]  # Nodes that hold one.
+    needed: i64  # How many of them are needed.
+    external: bool  # This node keeps no copy.
     queue: bytes
     is_default: bool  # The producer named no number of copies, so `needed` follows the nodes that accept copies.
-    period_ms: i64  # How long to wait before one more is asked.
+    period_ms: i64  # The interval at which one more node is asked.
     tries: i64
-    again_at: i64  # Which try asks those that are silent again.
-    wait: CopyWait | None  # Who waits for it.
+    again_at: i64  # The try at which nodes that did not answer are asked again.
+    wait: CopyWait | None  # The producer that waits, if any.
 
     def __init__(self, job: Job, id: bytes, queue: bytes, asked: list[bytes], needed: i64, external: bool) -> None:
         super().__init__()
@@ -100,11 +103,11 @@ class Replication(Timed):
 
 
 class Replications:
-    """All jobs of a node that wait for their copies, and the copies that it holds for others."""
+    """Jobs of this node that wait for copies, and copies that it holds for other nodes."""
 
     by_id: dict[bytes, Replication]
     given_up: i64
-    below_default: i64  # Jobs with fewer copies than three, because some members do not accept copies.
+    below_default: i64  # Jobs with fewer than three copies, because some members do not accept copies.
     _place: Place
     _acks: Acks
     _requeue: Requeue
@@ -119,10 +122,10 @@ class Replications:
         self._requeue = requeue
         self._condition = condition
 
-    # What producers want
+    # Requests of producers
 
     def start(self, tube: Tube, draft: Draft, repl: i64, external: bool, now: i64) -> Replication:
-        """Hold a job until so many nodes have a copy, this one among them unless it keeps none."""
+        """Add a job that is queued when `repl` nodes have a copy. This node is one of them unless `external`."""
         place = self._place
         needed = repl if external else repl - 1
         asked = place.copy_targets([place.myself], needed, tube.name, now)
@@ -135,7 +138,7 @@ class Replications:
         return started
 
     def start_async(self, tube: Tube, draft: Draft, repl: i64, now: i64) -> Job:
-        """Queue a job at once, and let others have copies as well as may be."""
+        """Queue a job at once and send copies to other nodes without waiting for their answers."""
         place = self._place
         asked = place.copy_targets([place.myself], repl - 1, tube.name, now)
         job = put(place.engine, tube, draft, self._copy(asked, repl, False, draft, now), now)
@@ -144,7 +147,10 @@ class Replications:
         return job
 
     def start_elsewhere(self, tube: Tube, draft: Draft, repl: i64, now: i64) -> bytes:
-        """Let others have copies and queue one of them; tell the id at once. Until one has it, we do."""
+        """Replicate a job to other nodes, which queue it, and return its id at once.
+
+        This node keeps it until another node has it.
+        """
         started = self.start(tube, draft, repl, True, now)
         started.needed = 1
         return started.id
@@ -152,12 +158,12 @@ class Replications:
     def _copy(self, asked: list[bytes], repl: i64, external: bool, draft: Draft, now: i64) -> Copy:
         holders = list(asked) if external else [self._place.myself, *asked]
         copy = Copy(b"", i32(repl), holders, draft.delay_ms == 0)
-        # The time of those who are asked begins now, or when the delay is over.
+        # The retry time of the nodes that are asked begins now, or when the delay is over.
         copy.told = now + draft.delay_ms
         return copy
 
     def wait_ended(self, wait: CopyWait, now: i64) -> None:
-        """Nobody waits for a job's copies any more. If it has not got them, it is given up."""
+        """End the wait of a producer. If the job has too few copies, it is given up."""
         started = self.by_id.get(self._place.id_of(wait.job))
         if started is None or started.wait is not wait:
             return
@@ -166,7 +172,7 @@ class Replications:
             self._give_up(started, now)
 
     def left(self, job: Job) -> None:
-        """A job that waited for its copies does so no more: it has them, or it was acknowledged or deleted."""
+        """End the replication of a job that has its copies, or was acked or deleted."""
         started = self.by_id.pop(self._place.id_of(job), None)
         if started is None:
             return
@@ -177,26 +183,26 @@ class Replications:
             end_wait(self._place.engine, wait, w.SERVED)
 
     def default_level(self, queue: bytes, external: bool, now: i64) -> int:
-        """Return how many copies a job gets if its producer does not say."""
+        """Return how many copies a job gets if its producer does not name a number."""
         have = 0 if external else 1
         return max(1, min(REPLICATE, len(self._place.accepting(queue, now)) + have))
 
     def count_below_default(self, copies: i64) -> None:
-        """Count a job that has so many copies, if these are fewer than it would have with all members."""
+        """Count a job with fewer copies than it would have if all members accepted some."""
         if copies < min(REPLICATE, self._place.members.size()):
             self.below_default += 1
 
-    # How copies come about
+    # Replication
 
     def receive_notheld(self, sender: bytes, id: bytes, reason: i64, now: i64) -> None:
-        """A node does not hold a copy, and says why."""
+        """NOTHELD: a node does not hold a copy."""
         started = self.by_id.get(id)
         if started is not None:
             self._place.refusals.add(sender, started.queue, reason, now)
             self._follow_default(started, now)
 
     def _follow_default(self, started: Replication, now: i64) -> None:
-        """Adapt the number of copies to the nodes that accept some now. They may be enough then."""
+        """Adapt the number of copies to the nodes that accept some now. The copies may then be sufficient."""
         if not started.is_default:
             return
         external = started.external
@@ -207,7 +213,7 @@ class Replications:
         self._succeed_if_enough(started, now)
 
     def receive_gotjob(self, sender: bytes, id: bytes, now: i64) -> None:
-        """A node holds a copy."""
+        """GOTJOB: a node holds a copy."""
         started = self.by_id.get(id)
         if started is None:
             return
@@ -217,13 +223,13 @@ class Replications:
             self._succeed_if_enough(started, now)
 
     def given_away(self, sender: bytes, id: bytes) -> None:
-        """A node hands its copy over: it has none any more, and does not count."""
+        """A node handed its copy over, so it no longer counts as a holder."""
         started = self.by_id.get(id)
         if started is not None and sender in started.confirmed:
             started.confirmed.remove(sender)
 
     def fire(self, started: Replication, now: i64) -> None:
-        """Ask one more node, and those that are silent."""
+        """Ask one more node, and ask those again that did not answer."""
         place = self._place
         job = started.job
         if job.expiry <= now:
@@ -235,7 +241,7 @@ class Replications:
         copy = job.copy()
         assert copy is not None
         if started.external and started.wait is None and not place.keeps_nothing():
-            # This node stays after all, and its producer was told that the job is safe.
+            # This node does not leave after all. It keeps the job, because the producer has its id already.
             merge_holders(place, copy, [place.myself])
             let_in(place.engine, job, now)
             return
@@ -251,9 +257,9 @@ class Replications:
             started.asked.extend(more)
             merge_holders(place, copy, more)
             self._ask(started, more, False, now)
-            # Those who have one should know of the new one.
+            # Nodes with a copy have to learn about the new holders.
             self._ask(started, started.confirmed, True, now)
-        # Nobody's patience ends where nobody waits.
+        # No timeout is running if no producer waits.
         doubled = 0 if started.wait is not None else min(started.tries, _DOUBLED_MAX)
         place.deadlines.set(started, now + (started.period_ms << doubled))
 
@@ -263,7 +269,7 @@ class Replications:
         try:
             image = image_of(self._place, started.job, now)
         except CommandError:
-            # Its body cannot be read any more. Whoever waits is told so in the end: there are too few copies.
+            # The body cannot be read any more. The producer's wait ends with too few copies.
             return
         self._place.send_all(nodes, OfJobs(REPLJOB, [image], quiet))
 
@@ -282,14 +288,18 @@ class Replications:
         chosen = started.confirmed[place.chance.below(len(started.confirmed))] if started.confirmed else b""
         delay_ms = 0 if job.wake == NEVER else max(0, job.wake - now)
         if len(started.confirmed) < len(started.asked):
-            # Others were asked, too, and may have a copy soon: when it is done, they have to be told.
+            # Other nodes were asked as well and may receive a copy soon. The holders have to know them when the job is
+            # acked.
             self._ask(started, started.confirmed, True, now)
         withdraw(place.engine, job, now)
         if chosen:
             place.mail.send(chosen, OfJob(ENQUEUE, started.id, delay_ms))
 
     def _give_up(self, started: Replication, now: i64) -> None:
-        """Too few have a copy: nobody should. Some may have one all the same, and deliver it."""
+        """Delete a job that has too few copies.
+
+        A node that has a copy and does not receive DELJOB may still deliver it.
+        """
         self.given_up += 1
         wait = started.wait
         started.wait = None
@@ -299,10 +309,10 @@ class Replications:
         if started.job.state == s.STAGED:
             withdraw(self._place.engine, started.job, now)
 
-    # What others want
+    # Requests of other nodes
 
     def receive_repljob(self, sender: bytes, image: JobImage, quiet: bool, now: i64) -> None:
-        """A node wants us to hold a copy."""
+        """REPLJOB: hold a copy of a job."""
         place = self._place
         if self._acks.object_to(sender, image.id, now, image.queue) or image.retry_ms == 0:
             return
@@ -323,7 +333,7 @@ class Replications:
             place.mail.send(sender, OfJob(GOTJOB, image.id))
 
     def _hold_copy(self, image: JobImage, now: i64) -> i64:
-        """Hold a copy of a job; return _HELD, or why that is not possible."""
+        """Hold a copy of a job. Return _HELD, or the reason why it is not held."""
         place = self._place
         if place.members.leaving:
             return LEAVES

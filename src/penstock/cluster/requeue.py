@@ -1,9 +1,14 @@
-"""When a job is queued again, and by which of its holders: so that one does it, and the others know.
+"""Requeueing: which holder of a job queues it again after its retry time.
 
-A holder that is about to queue a copy says so half a second ahead (WILLQUEUE). Who has it queued, handed out or buried,
-or knows that it is done, objects; if nobody does, it is queued, and all holders hear so (QUEUED): their timers begin
-anew. If two are about to queue it, or have done so, the one does or keeps it whose id, mixed with that of the job, is
-the greater. A delivery is told, too (WORKING), so the time to retry counts from the delivery on every node.
+Protocol:
+1. Half a second before its timer fires, a holder sends WILLQUEUE to the other holders.
+2. A holder that has the job queued answers QUEUED. One that has it delivered, buried or done answers WORKING. One that
+   has recorded its ack answers SETACK. The sender then does not queue the job.
+3. Otherwise the sender queues the job and sends QUEUED. All holders restart their timers.
+4. If two holders are about to queue the job, or have queued it, one of them wins: the one whose id, mixed with the id
+   of the job, is greater. The other one keeps its copy without queueing it.
+
+A delivery is announced with WORKING, so that the retry time counts from the delivery on every node.
 """
 
 from __future__ import annotations
@@ -34,19 +39,19 @@ from penstock.core.copying import postpone, queue, set_aside
 from penstock.core.job import Copy, Job
 from penstock.core.limits import DURATION_MS_MAX, NEVER
 
-# How long before it queues a job again a node says so.
+# A holder announces this long in advance that it will queue a job again.
 WARNING_MS: Final = 500
 
-# How much longer than whoever handed a job out the other holders wait for it to come back: so long, which with jitter
-# is until its time is over, and a part of the time to retry. A delivery that comes within that part of when their time
-# began need not be told: they wait long enough.
+# Holders that did not deliver a job wait longer for it to come back than the node that did: by MARGIN_MS, which covers
+# the jitter of timers, and by an eighth of the retry time. A delivery within that eighth of the last announcement need
+# not be announced, because the others wait long enough.
 MARGIN_MS: Final = 750
 _SLACK: Final = 8
 
-# Who has a job in one of these states does not want it queued by anybody.
+# States in which a holder does not want the job to be queued by another one.
 _OUT: Final = bytes([s.TAKEN, s.BURIED, s.DONE, s.ZOMBIE])
 
-# What makes a job ready, and is news: somebody asked for it.
+# Events that make a job ready because a client asked for it. Other holders have to be informed.
 _ASKED: Final = bytes(
     [
         s.NACKED,
@@ -63,7 +68,7 @@ _ASKED: Final = bytes(
 
 
 class Requeue:
-    """How holders of a job agree on who queues it."""
+    """The requeue protocol of this node."""
 
     _place: Place
     _acks: Acks
@@ -72,14 +77,14 @@ class Requeue:
         self._place = place
         self._acks = acks
 
-    # What happens here
+    # Local events
 
     def delivered(self, job: Job, copy: Copy, now: i64) -> None:
-        """A copy was handed out, or whoever has it asked for more time: the time of all holders begins anew.
+        """A copy was delivered, or its consumer asked for more time.
 
-        We warn the others before ours is over.
+        Restart the retry time on all holders. The others are warned before the time is over here.
         """
-        # Until it is armed, it is to wake when its time is over.
+        # Until the timer is set to the warning, it fires when the retry time is over.
         copy.warned = True
         if has_others(copy) and not job.once:
             if now - copy.told > retry_ms(job) // _SLACK:
@@ -90,13 +95,16 @@ class Requeue:
                 copy.warned = False
 
     def was_given(self, job: Job, now: i64) -> None:
-        """A job came to be queued here: the time of whoever gave it began just now."""
+        """A job was received from another node and queued here. The retry time on the sender began just now."""
         copy = job.copy()
         if copy is not None and len(copy.holders) == 2:
             copy.told = now
 
     def queued(self, job: Job, copy: Copy, event: i64, now: i64) -> None:
-        """A copy is ready to be had. The others hear so unless it never was before, anywhere."""
+        """A copy became ready.
+
+        Inform the other holders, unless it is the first time that the job is ready on any node.
+        """
         copy.warned = False
         announces = copy.announces
         if not announces:
@@ -107,7 +115,7 @@ class Requeue:
         time_over = event == s.TTR_PASSED or event == s.DELAY_PASSED
         if announces and time_over:
             if event == s.DELAY_PASSED:
-                # Here it only waited; so it was not counted yet.
+                # The job was delayed here as a standby copy, so the return was not counted yet.
                 job.returns += 1
             self._say(QUEUED, job, copy.holders, TIME_OVER)
             copy.told = now
@@ -116,14 +124,17 @@ class Requeue:
             copy.told = now
 
     def postponed(self, job: Job, now: i64) -> None:
-        """A client said that it works on a job, and it is not this node that handed it out."""
+        """A client asked for more time for a job that another node delivered."""
         copy = job.copy()
         if copy is not None and has_others(copy):
             copy.warned = False
             self._say_working(job, copy, copy.holders, now)
 
     def leave_to_others(self, job: Job, now: i64) -> bool:
-        """Let another holder have a job that is of no use here, if there is one: its time is over before ours."""
+        """Leave a job that cannot be delivered here to another holder.
+
+        Return whether there is one; its timer fires before ours.
+        """
         copy = job.copy()
         if copy is None or not has_others(copy) or job.once:
             return False
@@ -131,7 +142,7 @@ class Requeue:
         return True
 
     def holds_back(self, job: Job, copy: Copy, now: i64) -> bool:
-        """Warn the other holders, and wait whether one objects."""
+        """Send the warning and postpone the job, unless that is done or not needed. Return whether it was postponed."""
         if not is_armed(job, copy):
             return False
         copy.warned = True
@@ -142,10 +153,10 @@ class Requeue:
     def _warn(self, job: Job, copy: Copy, nodes: list[bytes]) -> None:
         self._place.send_all(nodes, OfJob(WILLQUEUE, self._place.id_of(job), fingerprint(copy.holders)))
 
-    # What others say
+    # Messages from other nodes
 
     def receive_willqueue(self, sender: bytes, message: OfJob, now: i64) -> None:
-        """A holder is about to queue its copy."""
+        """WILLQUEUE: a holder is about to queue its copy."""
         place = self._place
         id = message.id
         if self._acks.object_to(sender, id, now):
@@ -154,7 +165,7 @@ class Requeue:
         if job is None:
             heir = place.heirs.heir_of(id)
             if place.lives_here_alone(id, now):
-                # The sender has not heard that it was moved.
+                # The sender has not received the message that the job was moved.
                 place.mail.send(sender, OfJob(DELJOB, id, MOVED_AWAY))
             elif heir is not None:
                 place.mail.send(sender, OfHolders(HOLDERS, id, 0, [heir]))
@@ -166,14 +177,14 @@ class Requeue:
             self._say_working(job, copy, [sender], now)
         else:
             if message.aux != fingerprint(copy.holders):
-                # One whom the sender does not know of may have it queued.
+                # A holder that the sender does not know of may have the job queued.
                 place.mail.send(sender, OfHolders(HOLDERS, id, 0, place.to_name(copy.holders)))
             if job.state == s.DELAYED and copy.warned and wins(sender, place.myself, id):
-                # We are about to, too; it could be handed out by both before either hears of the other.
+                # Both nodes are about to queue the job. Both could deliver it before the QUEUED of either arrives.
                 self._stand_back(job, copy, warning_ms(job), now)
 
     def receive_holders(self, sender: bytes, message: OfHolders, now: i64) -> None:
-        """A holder tells of others."""
+        """HOLDERS: a holder names others."""
         if self._acks.receive_holders(sender, message, now):
             return
         job = self._place.find(message.id, now)
@@ -186,7 +197,7 @@ class Requeue:
             self._warn(job, copy, more)
 
     def receive_queued(self, sender: bytes, message: OfCopy, now: i64) -> None:
-        """A holder has queued its copy."""
+        """QUEUED: a holder has queued its copy."""
         place = self._place
         if self._acks.object_to(sender, message.id, now):
             return
@@ -203,7 +214,7 @@ class Requeue:
             self._stand_back(job, copy, retry_ms(job), now)
 
     def receive_working(self, sender: bytes, message: OfCopy, now: i64) -> None:
-        """A holder has handed its copy out, or was asked for more time."""
+        """WORKING: a holder has delivered its copy, or its consumer asked for more time."""
         if self._acks.object_to(sender, message.id, now):
             return
         job = self._place.find(message.id, now)
@@ -220,7 +231,7 @@ class Requeue:
             self._stand_back(job, copy, message.aux, now)
 
     def receive_enqueue(self, id: bytes, delay_ms: i64, now: i64) -> None:
-        """Whoever made a job and keeps no copy wants ours queued, for the first time."""
+        """ENQUEUE: the maker of a job keeps no copy and asks this node to queue it for the first time."""
         job = self._place.find(id, now)
         if job is None or job.state != s.DELAYED or self._place.engine.tube_of(job).paused_in:
             return
@@ -233,7 +244,7 @@ class Requeue:
             self.queue_quietly(job, now)
 
     def delay(self, job: Job, until: i64, now: i64) -> None:
-        """Let a copy be the one that is queued when the delay is over: for the first time, which is no news."""
+        """Delay a copy that this node queues first. When the delay is over, the job is not announced as returned."""
         copy = job.copy()
         if copy is not None:
             copy.announces = False
@@ -241,18 +252,18 @@ class Requeue:
         set_aside(self._place.engine, job, until, now)
 
     def queue_quietly(self, job: Job, now: i64) -> None:
-        """Queue a copy because another node said so: that is no news to anybody."""
+        """Queue a copy on behalf of another node, without announcing it."""
         self._place.quiet = True
         queue(self._place.engine, job, now)
         self._place.quiet = False
 
     def stand_by(self, retry_ms: i64, after_ms: i64, now: i64) -> i64:
-        """When a holder that has a copy and has not queued it is to warn that it will."""
+        """Return when a holder that has not queued its copy sends WILLQUEUE."""
         after_ms = max(0, min(after_ms, DURATION_MS_MAX)) + min(retry_ms, DURATION_MS_MAX) // _SLACK
         return now + after_ms + MARGIN_MS + self._place.jitter() - half_or_warning(retry_ms)
 
     def _stand_back(self, job: Job, copy: Copy, after_ms: i64, now: i64) -> None:
-        """Let another holder have it, for so long."""
+        """Leave the job to another holder for `after_ms`, plus a margin."""
         copy.warned = False
         if not copy.announces:
             copy.announces = True
@@ -264,7 +275,7 @@ class Requeue:
             set_aside(self._place.engine, job, wake, now)
 
     def _copy_of(self, job: Job, sender: bytes) -> Copy:
-        """What is known of a job's copies, now that one more holder is."""
+        """Return the copy record of a job, and add the sender to its holders."""
         copy = job.copy()
         if copy is None:
             copy = Copy(b"", 1, [self._place.myself], True)
@@ -287,27 +298,30 @@ class Requeue:
 
 
 def keeps_it_out(job: Job) -> bool:
-    """Whether nobody else is to queue a job: it is handed out here, or buried, or switched to done."""
+    """Return whether no other holder may queue the job: it is delivered here, buried or done."""
     return job.state in _OUT
 
 
 def is_armed(job: Job, copy: Copy) -> bool:
-    """Whether a copy that waits wakes to warn the other holders, and not to be queued."""
+    """Return whether the timer of a copy sends the warning first and does not queue the job."""
     return has_others(copy) and copy.announces and not copy.warned and not job.once
 
 
 def warning_ms(job: Job) -> i64:
-    """How long before it is queued again the other holders of a job are warned."""
+    """Return how long before a job is queued again its other holders are warned."""
     return half_or_warning(retry_ms(job))
 
 
 def half_or_warning(retry: i64) -> i64:
-    """Half a second, unless that is more than half of the time to retry."""
+    """Return half a second, or half of the retry time if that is less."""
     return retry // 2 if retry < 2 * WARNING_MS else WARNING_MS
 
 
 def wins(node: bytes, other: bytes, id: bytes) -> bool:
-    """Whether a node keeps a job queued that another has queued, too: not always the same one for all jobs."""
+    """Return whether `node` keeps a job that `other` has queued as well.
+
+    The job's id is mixed in, so that all nodes win equally often.
+    """
     for at in range(min(len(node), len(other))):
         mixed = id[11 + at % 24]
         mine = node[at] ^ mixed

@@ -1,10 +1,10 @@
-"""The table of nodes as text, in Disque's lines: what CLUSTER NODES shows, and the file that survives a restart.
+"""The table of nodes as text, in Disque's format: the output of CLUSTER NODES and the file that survives a restart.
 
     <id> <ip>:<port>[@<bus port>] <flags> <ping sent> <pong received> <connected|disconnected>
 
-The bus port is there where it is not the usual one. Among the flags is `epoch=N` of a node that a standby has become;
-for those that are in the table no more, the file has a line of its own, and one for those that were given up. Why a
-node does not accept copies now (`nodisk`, `nomem`, `paused`) is shown, and is not in the file:
+The bus port is written only if it is not the usual one. The flags contain `epoch=N` if a standby has taken over the
+node. The flags `nodisk`, `nomem` and `paused`, which say why a node does not accept copies now, are shown and not
+stored. The file has two more lines, for the epochs of former members and for those that the operator has given up:
 
     vars epochs <id>=<epoch> …
     vars forgotten <id> …
@@ -28,10 +28,10 @@ from penstock.cluster.messages import (
 )
 from penstock.cluster.peers import HANDSHAKE, NOADDR, Peer
 
-# The bus of a node listens so far above its port, unless it says otherwise.
+# The usual bus port is this much above the port for clients.
 BUS_OFFSET: Final = 10_000
 
-# In the order in which they are shown.
+# In the order of the output.
 _FLAGS: Final = {
     "fail?": NODE_SUSPECTED,
     "fail": NODE_FAILED,
@@ -44,20 +44,20 @@ _FLAGS: Final = {
 }
 
 
-# In front of an epoch, among the flags.
+# Prefix of an epoch among the flags.
 _EPOCH: Final = "epoch="
 
-# The flag of a node that does not know us perhaps, and is to be told to: in files that a node did not write itself.
+# The flag of a node that may not know this one and is sent MEET. It occurs in files that were not written by the node.
 _INVITED: Final = "invited"
 
 
 class Roster:
-    """What the file says."""
+    """The contents of the file."""
 
     myself: bytes
     peers: list[Peer]
-    past: dict[bytes, i64]  # Members of before, with their epochs.
-    given_up: list[bytes]  # Those that the operator has told the node to forget.
+    past: dict[bytes, i64]  # Epochs of former members.
+    given_up: list[bytes]  # Former members that the operator has removed.
 
     def __init__(self, myself: bytes) -> None:
         self.myself = myself
@@ -67,20 +67,23 @@ class Roster:
 
 
 def nodes_text(members: Members, address: str) -> str:
-    """What CLUSTER NODES shows to one who has found this node at an address."""
+    """Return the output of CLUSTER NODES. `address` is the address at which the client reached this node."""
     own = _own_line(members, address + _unusual(members.port, members.bus_port), members.condition)
     return own + "".join([_line(peer, peer.flags) for peer in members.peers.values()])
 
 
 def file_text(members: Members) -> str:
-    """What the file is to say: the members, without those whom we only hope to meet."""
+    """Return the contents of the file: the members, without nodes that are being met."""
     lines = [_own_line(members, _address(members.host, members.port, members.bus_port), 0)]
     lines += [_line(peer, peer.flags & ~NODE_CONDITION) for peer in members.peers.values() if peer.is_member()]
     return "".join([*lines, _epochs(members.past), _vars("forgotten", [node.decode() for node in members.given_up])])
 
 
 def first_text(myself: bytes, peers: list[Peer], past: dict[bytes, i64] | None = None) -> str:
-    """What the file of a node is to say that has never run as this one: whom it is to get to know, and whom not."""
+    """Return the first file of a node that has not run with this id.
+
+    `peers` are to be met, `past` are former members.
+    """
     lines = [f"{myself.decode()} :0 myself 0 0 connected\n"]
     lines += [
         f"{peer.id.decode()} {_address(peer.host, peer.port, peer.bus_port)} "
@@ -91,7 +94,7 @@ def first_text(myself: bytes, peers: list[Peer], past: dict[bytes, i64] | None =
 
 
 def read_file(text: str) -> Roster:
-    """What the file says; raises ValueError, and says which line is wrong."""
+    """Parse the file. Raise ValueError with the number of the wrong line."""
     roster = Roster(b"")
     for number, line in enumerate(text.splitlines(), 1):
         words = line.split()
@@ -109,14 +112,14 @@ def read_file(text: str) -> Roster:
                 else:
                     roster.peers.append(peer)
         except (ValueError, IndexError, UnicodeEncodeError):
-            raise ValueError(f"line {number} is not what this node wrote") from None
+            raise ValueError(f"line {number} is malformed") from None
     if not roster.myself:
-        raise ValueError("there is no line of the node itself")
+        raise ValueError("the line of this node (myself) is missing")
     return roster
 
 
 def flags_text(flags: i64) -> str:
-    """What is known of a node, in Disque's words."""
+    """Return flags in Disque's words."""
     return ",".join([word for word, bit in _FLAGS.items() if flags & bit])
 
 
@@ -134,7 +137,7 @@ def _line(peer: Peer, shown: i64) -> str:
 
 
 def _epochs(past: dict[bytes, i64]) -> str:
-    """The epochs of nodes that are in the table no more, if there are any."""
+    """Return the line with the epochs of former members, if there are any."""
     return _vars("epochs", [f"{node.decode()}={epoch}" for node, epoch in past.items()])
 
 
@@ -143,7 +146,7 @@ def _vars(name: str, words: list[str]) -> str:
 
 
 def _flags(words: str, epoch: i64) -> str:
-    """Flags, and an epoch behind them if there ever was another."""
+    """Return the flags, with the epoch if it is not 0."""
     return ",".join([word for word in (words, f"{_EPOCH}{epoch}" if epoch else "") if word])
 
 
@@ -152,12 +155,12 @@ def _address(host: str, port: i64, bus_port: i64) -> str:
 
 
 def _unusual(port: i64, bus_port: i64) -> str:
-    """The bus port behind the other one, where it has to be said; one that has none cannot be found at any."""
+    """Return the suffix with the bus port if it is not the usual one. A node without a bus has none."""
     return "" if bus_port in (0, port + BUS_OFFSET) else f"@{bus_port}"
 
 
 def _peer(words: list[str]) -> Peer:
-    """A peer out of its line, as it is known at a start: it has to show by itself whether it is still there."""
+    """Parse the line of a node. Whether the node can be reached is not known at the start."""
     if len(words) != 6:
         raise ValueError("not a line of a node")
     host, _, ports = words[1].rpartition(":")
