@@ -32,7 +32,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     command = [sys.executable, "-m", "penstock", "serve", *settings]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as process:
         assert process.stdout is not None
-        assert "serves" in process.stdout.readline()
+        assert "server started: " in process.stdout.readline()
         yield f"penstock://127.0.0.1:{port}"
         process.terminate()
         assert process.wait(10) == 0

@@ -201,7 +201,7 @@ def own_server(directory: Path, *settings: str) -> Iterator[tuple[str, subproces
     port = free_port()
     command = [*PENSTOCK, "serve", "--port", str(port), "--dir", str(directory), *settings]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as process:
-        assert process.stdout is not None and "serves" in process.stdout.readline()
+        assert process.stdout is not None and "server started: " in process.stdout.readline()
         try:
             yield f"127.0.0.1:{port}", process
         finally:

@@ -116,7 +116,7 @@ def test_the_session_in_the_readme_is_what_a_terminal_shows(screens: Screens, tm
     serve, redis_cli = block("sh", "penstock serve").splitlines()
     screens.open("server")
     screens.type("server", serve)
-    wait_for(lambda: f"serves 127.0.0.1:{port}" in " ".join(screens.lines("server")))
+    wait_for(lambda: f"ports=127.0.0.1:{port}" in " ".join(screens.lines("server")))
 
     # The masks of a transcript, one set for the page and one for the screen: each counts its ids from 1.
     page, screen = Session(tmp_path, {}, {}), Session(tmp_path, {}, {})

@@ -170,7 +170,7 @@ def a_server(directory: Path) -> Iterator[tuple[int, int]]:
     command = [sys.executable, "-m", "penstock", "serve", *ports, "--dir", str(directory)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as process:
         assert process.stdout is not None
-        assert "serves" in process.stdout.readline()
+        assert "server started: " in process.stdout.readline()
         try:
             yield port, iproto_port
         finally:

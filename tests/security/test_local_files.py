@@ -175,7 +175,7 @@ def test_a_unix_socket_has_its_permissions_from_the_start(tmp_path: Path, mode: 
             [*words, "--unixsocketperm", mode], cwd=tmp_path, env=environment(), stdout=out, stderr=err, umask=umask
         )
     try:
-        wait_until(lambda: " serves " in (tmp_path / "out").read_text() or process.poll() is not None)
+        wait_until(lambda: " server started: " in (tmp_path / "out").read_text() or process.poll() is not None)
         process.terminate()
         assert process.wait(PATIENCE_S) == 0, (tmp_path / "err").read_text()
     finally:

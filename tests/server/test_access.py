@@ -355,7 +355,7 @@ def test_a_user_has_no_more_tubes_than_another_node_can_be_told() -> None:
     account = Account("mail", None)
     for number in range(PATTERNS_MAX):
         account.grant(b"t%d" % number, truncate=True)
-    with pytest.raises(OutOfRange, match="user 'mail' may truncate 10000 tubes"):
+    with pytest.raises(OutOfRange, match="user 'mail' may already truncate the maximum of 10000 tubes"):
         account.grant(b"more", truncate=True)
 
 

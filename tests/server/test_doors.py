@@ -93,11 +93,11 @@ def test_a_file_that_is_no_socket_is_not_removed_for_one(tmp_path: Path) -> None
 def test_the_log_tells_where_clients_find_the_server_and_who_ended_it(start: Start) -> None:
     server = start("--bind", "127.0.0.1", "::1", "--no-journal")
     wire = server.connect()
-    assert f" serves 127.0.0.1:{server.port} (RESP), [::1]:{server.port} (RESP), " in server.log()
+    assert f" ports=127.0.0.1:{server.port} (RESP), [::1]:{server.port} (RESP), " in server.log()
     wire.send("SHUTDOWN")
     address = wire.address
     assert server.ended() == 0
-    assert f"SHUTDOWN from {address}: stopping\n" in server.log()
+    assert f"shutdown started: command=SHUTDOWN address={address}\n" in server.log()
 
 
 def test_a_log_that_was_moved_away_begins_anew(start: Start) -> None:
@@ -113,7 +113,7 @@ def test_a_log_that_was_moved_away_begins_anew(start: Start) -> None:
 def test_a_log_may_be_a_link_of_the_servers_own_user(start: Start, tmp_path: Path) -> None:
     (tmp_path / "link").symlink_to(tmp_path / "log")
     start("--logfile", str(tmp_path / "link"), "--no-journal")
-    assert " serves " in (tmp_path / "log").read_text()
+    assert " server started: " in (tmp_path / "log").read_text()
 
 
 def test_a_client_is_told_where_the_node_is_announced(start: Start) -> None:

@@ -61,7 +61,7 @@ def serving(home: Path, *words: str) -> Iterator[Path]:
         )
     try:
         # The warnings follow the line with the ports; the line about the interpreted package is not always there.
-        wait_for(lambda: " serves " in log.read_text() or process.poll() is not None)
+        wait_for(lambda: " server started: " in log.read_text() or process.poll() is not None)
         assert process.poll() is None, log.read_text()
         yield log
     finally:
@@ -81,7 +81,7 @@ def test_a_default_port_that_is_taken_is_off_with_one_warning_that_names_the_opt
 ) -> None:
     option, name = DEFAULTS[port]
     with taken(address, port), serving(tmp_path, "--bind", address) as log:
-        start = next(line for line in log.read_text().splitlines() if " serves " in line)
+        start = next(line for line in log.read_text().splitlines() if " server started: " in line)
         assert f":{port} " not in start
         assert f"{address}:{3301 if port == 7711 else 7711} " in start
     assert warnings_about_ports(log) == [f"port {port} is in use, so {name} is off; choose another port with {option}"]
@@ -157,8 +157,8 @@ def test_the_start_message_names_every_open_port(tmp_path: Path, address: str, c
     words = ["--bind", address, "--http-bind", address, "--dir", ".", "--unixsocket", "s"]
     words += ["--tls-cert-file", str(certificate / "cert.pem"), "--tls-key-file", str(certificate / "key.pem")]
     with serving(tmp_path, *words, *(word for pair in ports.items() for word in pair)) as log:
-        start = next(line for line in log.read_text().splitlines() if " serves " in line)
-    told = start.partition(" serves ")[2].rpartition(" from ")[0]
+        start = next(line for line in log.read_text().splitlines() if " server started: " in line)
+    told = start.partition(" ports=")[2].rpartition(" dir=")[0]
     expected = [f"{address}:{ports[option]} ({name})" for option, name in named.items()]
     expected += [f"{address}:7711 (RESP)", f"{address}:3301 (IPROTO)", f"{address}:17711 (cluster bus)"]
     assert sorted(told.replace(", 127", "\n127").replace(", s (", "\ns (").splitlines()) == sorted(

@@ -114,11 +114,11 @@ def test_a_standby_becomes_the_node_and_the_old_one_steps_down(tmp_path: Path) -
 
         # Even before the new one is there, the old one does not serve among those who know.
         old.start_again()
-        wait_for(lambda: "This node goes on as" in old.log() and old.answers())
+        wait_for(lambda: "This node restarts without jobs: new_node=" in old.log() and old.answers())
         assert old.id != id
         [aside] = old.home.glob("superseded-*")
         assert aside.name == f"superseded-{id[:8].decode()}-0" and aside.stat().st_mode & 0o777 == 0o700
-        assert f"{aside.name}` shows it" in old.log()
+        assert f"{aside.name}`. This node restarts" in old.log()
         with penstock.open(aside) as queue:
             assert queue.job(tail.decode()).body == b"tail"
 
@@ -215,5 +215,5 @@ def test_of_two_that_became_one_node_where_neither_could_know_one_steps_down(tmp
         lesser.kill()
         lesser.start_again()
         lesser.meet(greater, greater.bus_port)
-        wait_for(lambda: "This node goes on as" in lesser.log() and lesser.answers() and lesser.id != id)
+        wait_for(lambda: "This node restarts without jobs: new_node=" in lesser.log() and lesser.answers() and lesser.id != id)
         assert greater.id == id and greater.ask("TUBE", "INFO", "orders")

@@ -106,7 +106,7 @@ def server(directory: Path) -> Iterator[str]:
         assert process.stdout is not None
         said = ""
         for said in process.stdout:
-            if " serves " in said:
+            if " server started: " in said:
                 break
         else:
             raise ConnectionError(f"the server did not start: {said.strip()}")

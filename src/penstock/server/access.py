@@ -14,12 +14,12 @@ from penstock.dialects.command import EVERYTHING, GROUPS
 from penstock.server.words import to_bytes
 from penstock.wire.bus import PATTERNS_MAX
 
-# The user whom a password alone belongs to, as in Redis.
+# As in Redis, AUTH with a password alone logs in as this user.
 DEFAULT_USER: Final = "default"
 
 
 class Account:
-    """Somebody with a password, who may run some groups of commands on some tubes."""
+    """A user with a password, who may run some groups of commands on some tubes."""
 
     def __init__(
         self,
@@ -29,37 +29,37 @@ class Account:
         tubes: TubePatterns = EVERY_TUBE,
         chap: bytes = b"",
     ) -> None:
-        """Take the SHA-256 of the password, or None where any password will do; and what scrambles are checked with."""
+        """Take the SHA-256 of the password, or None if any password is right. `chap` checks logins over IPROTO."""
         self.name = name
         self.groups = groups
-        self.chap = chap  # The SHA-1 of the SHA-1 of the password; empty where only the SHA-256 is known.
+        self.chap = chap  # The SHA-1 of the SHA-1 of the password; empty if only the SHA-256 is configured.
         self._secret = secret
         self.tubes = tubes
-        self.truncates: set[bytes] = set()  # Tubes that it was granted to empty.
+        self.truncates: set[bytes] = set()  # Tubes that the user was granted to truncate.
 
     def has_password(self, password: bytes) -> bool:
-        """Tell whether this is its password, in the same time whether it is or not."""
+        """Return whether the password is right. This takes the same time in both cases."""
         return self._secret is None or hmac.compare_digest(hashlib.sha256(password).digest(), self._secret)
 
     def has_scrambled(self, scramble: bytes, salt: bytes) -> bool:
-        """Tell whether this is made of its password and a salt, by chap-sha1."""
-        # The other side has sent sha1(password) xor sha1(salt + chap).
+        """Return whether a chap-sha1 scramble was made from the password and `salt`."""
+        # The client has sent sha1(password) xor sha1(salt + chap).
         mask = hashlib.sha1(salt + self.chap).digest()
         once = bytes(a ^ b for a, b in zip(scramble, mask, strict=False))
         is_right = hmac.compare_digest(hashlib.sha1(once).digest(), self.chap)
         return is_right and len(scramble) == len(mask)
 
     def grant(self, tube: bytes, truncate: bool = False) -> None:
-        """Let the user use another tube, and empty it if `truncate` is set."""
+        """Let the user use another tube, and truncate it if `truncate` is set."""
         if len(self.tubes.texts) >= PATTERNS_MAX and not self.tubes.match(tube):
             raise OutOfRange(
-                f"user {self.name!r} has {PATTERNS_MAX} patterns of tubes, as many as there may be; "
-                "configure fewer that match more"
+                f"user {self.name!r} already has the maximum of {PATTERNS_MAX} tube patterns; "
+                "configure fewer patterns that match more"
             )
         if truncate:
             if len(self.truncates) >= PATTERNS_MAX and tube not in self.truncates:
                 raise OutOfRange(
-                    f"user {self.name!r} may truncate {PATTERNS_MAX} tubes, as many as there may be; "
+                    f"user {self.name!r} may already truncate the maximum of {PATTERNS_MAX} tubes; "
                     "make the user an administrator of its tubes instead"
                 )
             self.truncates.add(tube)
@@ -70,7 +70,7 @@ class Account:
 
 
 class Accounts:
-    """Everybody who may connect."""
+    """All users."""
 
     def __init__(self) -> None:
         self._users: dict[str, Account] = {}
@@ -91,7 +91,7 @@ class Accounts:
     def add(
         self, name: str, secret: bytes | None, groups: Iterable[str], tubes: Iterable[bytes], chap: bytes = b""
     ) -> None:
-        """Let another user in."""
+        """Add a user."""
         mask = 0
         for group in groups:
             mask |= GROUPS[group]
@@ -99,12 +99,12 @@ class Accounts:
 
     @property
     def has_default_password(self) -> bool:
-        """Whether a password alone says who somebody is."""
+        """Return whether AUTH with a password alone is possible."""
         return DEFAULT_USER in self._users
 
     @property
     def any(self) -> bool:
-        """Whether clients have to say who they are."""
+        """Return whether clients have to authenticate."""
         return bool(self._users)
 
     def admits(self, account: Account) -> bool:
@@ -112,7 +112,7 @@ class Accounts:
         return not self._users or self._users.get(account.name) is account
 
     def log_in(self, name: str, password: bytes) -> Account | None:
-        """The user of this name and password. It takes as long when there is none of this name."""
+        """Return the user with this name and password, or None. An unknown name takes the same time."""
         user = self._users.get(name)
         if user is None:
             _NOBODY.has_password(password)
@@ -120,16 +120,16 @@ class Accounts:
         return user if user.has_password(password) else None
 
     def log_in_by_scramble(self, name: str, scramble: bytes, salt: bytes) -> Account | None:
-        """The same of one who does not send the password, but proves to know it."""
+        """Return the user whose password made this scramble, or None."""
         user = self._users.get(name, _NOBODY)
         return user if user.has_scrambled(scramble, salt) and user.chap else None
 
     def has_no_scramble(self, name: str) -> bool:
-        """Whether of a user's password only what RESP needs is known."""
+        """Return whether only the SHA-256 of a user's password is configured, so it cannot log in over IPROTO."""
         return name in self._users and not self._users[name].chap
 
     def grant(self, name: str, tube: bytes, truncate: bool) -> bool:
-        """Let a user use another tube until the server ends, and empty it if `truncate` is set.
+        """Let a user use another tube until the server ends, and truncate it if `truncate` is set.
 
         Return whether there is such a user.
         """
@@ -140,7 +140,7 @@ class Accounts:
 
 
 def chap_of(password: bytes) -> bytes:
-    """What scrambles made of a password are checked with."""
+    """Return the digest that scrambles of a password are checked with."""
     return hashlib.sha1(hashlib.sha1(password).digest()).digest()
 
 

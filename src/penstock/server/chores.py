@@ -1,6 +1,6 @@
-"""What a server does by itself, now and then, for as long as it serves. Each chore is a task of its own.
+"""Periodic tasks of a server. Each is an asyncio task of its own.
 
-One that fails is told of as an internal error, and tried again: nobody waits for it who would notice that it is gone.
+A task that fails is logged as an internal error and tried again, because no other code would notice that it ended.
 """
 
 from __future__ import annotations
@@ -16,15 +16,15 @@ from penstock.server.server import Server
 
 _OFTEN_S: Final = 1.0
 
-# From 95 % of the memory on it is evicted; the last 5 % have to be enough for what is put until that is noticed.
+# Eviction starts at 95 % of the memory. The last 5 % have to hold the puts of this interval.
 _EVICT_S: Final = 0.1
 
-# How long a chore rests that has failed: whatever was wrong with it may be so again, and is told each time.
+# A task that failed rests this long, because it may fail again and each failure is logged.
 _REST_S: Final = 10.0
 
 
 def start(server: Server, info: Info) -> list[asyncio.Task[None]]:
-    """Begin with all of them."""
+    """Start all periodic tasks."""
     garbage = Garbage(server)
     chores: list[tuple[float, Callable[[], bool | None]]] = [
         (SAMPLE_S, info.sample),
@@ -38,7 +38,7 @@ def start(server: Server, info: Info) -> list[asyncio.Task[None]]:
 
 
 async def every(server: Server, seconds: float, chore: Callable[[], bool | None], rest_s: float = _REST_S) -> None:
-    """Do something again and again; at once, when others had their turn, if it tells that there is more to do."""
+    """Run `chore` every `seconds`. While it returns that there is more to do, run it again after other commands."""
     is_done = True
     while True:
         await asyncio.sleep(seconds if is_done else 0)

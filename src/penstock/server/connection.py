@@ -1,7 +1,7 @@
-"""One client over RESP: its bytes in, its answers out.
+"""A client connection over RESP: bytes in, replies out.
 
-It is read no faster than it reads: while its answers pile up, or its commands do because it waits, its socket is left
-alone. `clients.py` closes what cannot end well.
+Backpressure: the connection is not read while its replies pile up, or while many of its commands cannot be run because
+it waits. `clients.py` closes connections that exceed a limit.
 """
 
 from __future__ import annotations
@@ -18,48 +18,47 @@ from penstock.dialects.inbox import ALL_RUN, MORE_LEFT, STOPPED, Inbox
 from penstock.server.access import Account
 from penstock.server.node import Client, Node
 
-# Above this a client that cannot be served now is not read from; its commands wait where they are.
+# A client that cannot be served now is not read from above this number of bytes. The rest stays in its socket.
 _UNREAD_BYTES_MAX: Final = 64 * 1024
 
-# One that waits is read from for longer: else it cannot be heard leaving, and what it has taken stays taken.
+# A waiting client is read further, because otherwise its disconnect goes unnoticed and the jobs it took stay taken.
 _UNREAD_BYTES_MAX_WAITING: Final = 1024 * 1024
 
-# How many bytes of answers may wait in a socket's buffer before its client is served no more until it reads.
+# A client that has more unsent reply bytes than this in its socket's buffer is not served until it reads.
 UNSENT_BYTES_HIGH: Final = 256 * 1024
 
-# Whether a client reads its answers is looked at when it was sent so many more of them, bytes: to ask costs as much as
-# a short answer.
+# The size of the write buffer is checked after this many bytes of replies. A check costs as much as a short reply.
 _UNLOOKED_BYTES_MAX: Final = 16 * 1024
 
 
 class Overseer(Protocol):
-    """Whoever looks after all connections."""
+    """An observer of all connections."""
 
     def came(self, connection: Connection) -> None:
-        """It was made."""
+        """Add a new connection, or refuse it."""
 
     def left(self, connection: Connection) -> None:
-        """It is gone."""
+        """Remove a connection that is gone."""
 
     def is_known(self, connection: Connection) -> None:
-        """Its client has said who it is."""
+        """Note that the client has authenticated."""
 
     def is_unfinished(self, connection: Connection, unfinished: bool) -> None:
-        """Its client has sent a part of a command, or the rest of it."""
+        """Note that the client has sent a part of a command, or the rest of it."""
 
     def is_slow(self, connection: Connection, slow: bool) -> None:
-        """Its client does not read what it is sent, or does so again."""
+        """Note whether the client reads its replies slower than they are written."""
 
     def is_held(self, connection: Connection, held: bool) -> None:
-        """It is not read from, or is so again."""
+        """Note whether reading from the connection is paused."""
 
     def is_behind(self, connection: Connection, unread: int) -> None:
-        """Its client has still to read so many bytes of answers before the last."""
+        """Note that `unread` bytes of earlier replies are still in the write buffer."""
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class Connection(Client):
-    """One client. asyncio calls it as a Protocol."""
+    """A client connection. asyncio calls it as a Protocol."""
 
     inbox: Inbox | CallInbox
     transport: asyncio.Transport
@@ -73,69 +72,69 @@ class Connection(Client):
         self.library = b""
         self.library_version = b""
         self.address = ""
-        self.local_address = ""  # Where it has found us; empty if by a Unix socket.
-        self.is_local = False  # It came from this machine.
+        self.local_address = ""  # The server's address that the client connected to; empty for a Unix socket.
+        self.is_local = False  # The client is on this machine.
         self.created = node.now
-        self.active = node.now  # When it last sent something.
+        self.active = node.now  # The time of its last command.
         self.is_monitor = False
-        self.bulk_max = 0  # What an argument may have once it is known who it is, bytes.
-        self._eof = False  # It sends no more.
-        self._left = False  # It will send no more, though not all that it has sent was read.
+        self.bulk_max = 0  # The maximum bytes of an argument after the client has authenticated.
+        self._eof = False  # The client has closed its sending side.
+        self._left = False  # The client has disconnected, but not all of its bytes are read.
         self._unfinished = False  # It has sent a part of a command.
-        self._held = False  # It is not read from.
-        self._closed = False  # It was sent its last answer.
-        self._unlooked: i64 = 0  # How many bytes it was sent since it was looked at whether it reads them.
+        self._held = False  # Reading is paused.
+        self._closed = False  # It was sent its last reply.
+        self._unlooked: i64 = 0  # Bytes sent since the write buffer was checked.
 
-    # What asyncio calls
+    # Called by asyncio
 
     def connection_made(self, transport: asyncio.Transport) -> None:
-        """It is there."""
+        """Register the connection."""
         self.transport = transport
         self._node.join(self)
         self._overseer.came(self)
 
     def data_received(self, data: bytes) -> None:
-        """Bytes came in."""
+        """Parse received bytes, and run them at the end of the turn."""
         self._node.bytes_in += len(data)
         self.inbox.parser.feed(data)
         if len(data) > _UNREAD_BYTES_MAX and not self._held:
-            # The loop reads on and on from one who sends that fast, and comes to the others when it is through.
+            # asyncio keeps reading from a client that sends this fast, and the other clients would have to wait.
             self._stop_reading()
             self._node.run_later(self)
         else:
             self._node.arrived(self)
 
     def eof_received(self) -> bool:
-        """It sends no more. What it has sent is run and answered; but a take does not wait for one who has left."""
+        """Run and answer everything received, because the client sends no more. Its waits end at once."""
         self._eof = True
         self._node.end_waits(self)
         self._node.run(self)
-        # TLS has no half of a connection: asyncio closes it, and complains of whoever wants it open.
+        # TLS connections cannot be half-open: asyncio closes them, and logs a warning if the protocol asks otherwise.
         return self.transport.get_extra_info("sslcontext") is None
 
     def connection_lost(self, error: Exception | None) -> None:
-        """It is gone."""
+        """Remove the connection."""
         self.lost = self._closed = True
         self._node.leave(self)
         self._overseer.left(self)
 
     def pause_writing(self) -> None:
-        """It does not read what it is sent."""
+        """Pause the client, because it does not read its replies."""
         self.is_unread = True
         self._overseer.is_slow(self, True)
         self.hold()
 
     def resume_writing(self) -> None:
-        """It reads again."""
+        """Continue, because the client reads again."""
         self.is_unread = False
         self._overseer.is_slow(self, False)
         if not self.lost:
             self._node.reads_again(self)
 
-    # What the node calls
+    # Called by the node
 
     def run(self, budget: int) -> bool:
-        """Run what it has sent, no more than so many commands; tell whether there is more."""
+        """Run up to `budget` commands that the client has sent. Return whether there are more."""
         node = self._node
         if self.is_unread:
             self.hold()
@@ -155,7 +154,7 @@ class Connection(Client):
         return left == MORE_LEFT
 
     def _all_run(self) -> None:
-        """Everything it has sent was run, except perhaps a command that is not complete."""
+        """Handle the state in which all complete commands have run."""
         self.active = self._node.now
         parser = self.inbox.parser
         if parser.error:
@@ -168,15 +167,15 @@ class Connection(Client):
             self._read_on()
 
     def refuse_bytes(self, why: bytes) -> None:
-        """Say why nothing more of it is read."""
+        """Reply with the reason why nothing more of this connection is read."""
         self.reply.error(b"ERR " + why)
 
     def turned_away(self, why: bytes) -> bytes:
-        """What it is told if it may not stay."""
+        """Return the reply to a client that may not stay. `why` is a RESP error line."""
         return why
 
     def end_wait(self, wait: Waiting, now: int, refusal: bytes = b"") -> None:
-        """What it waited for has ended: answer it, or refuse it."""
+        """Reply to a command whose wait has ended, or refuse it."""
         self._node.desk.end_wait(self, wait, now, refusal)
 
     def _note_unfinished(self, unfinished: bool) -> None:
@@ -185,8 +184,8 @@ class Connection(Client):
             self._overseer.is_unfinished(self, unfinished)
 
     def send(self, answers: bytes) -> None:
-        """Send it answers, and close it if they were the last."""
-        # What a socket that the system has closed is handed was not delivered.
+        """Send replies, and close the connection if they were the last."""
+        # If the system has closed the socket, the jobs in the reply are not delivered.
         if self._closed or (self.unsent and self.transport.is_closing()):
             return
         were_last = self.were_sent()
@@ -202,23 +201,23 @@ class Connection(Client):
 
     def _look_whether_it_reads(self, length: i64) -> None:
         self._unlooked = 0
-        # What was just handed over is one answer, however long; only what is left of those before counts.
+        # The reply just written counts as one, however long it is. Only the rest of earlier replies is checked.
         unread = self.transport.get_write_buffer_size() - length
         if unread > 0:
             self._overseer.is_behind(self, unread)
 
     def close(self) -> None:
-        """Close it when what it was sent has left; it is sent no more."""
+        """Close the connection after its written replies have left. Nothing more is sent."""
         self._closed = True
         self.transport.close()
 
     def abort(self) -> None:
-        """Close it at once, whatever it was to be sent."""
+        """Close the connection at once and drop its replies."""
         self.closing = self._closed = True
         self.transport.abort()
 
     def become(self, user: Account) -> None:
-        """It has said who it is."""
+        """Use the account of a user who has logged in."""
         self.user = user
         self.known = True
         self.groups = user.groups
@@ -228,20 +227,20 @@ class Connection(Client):
         self._overseer.is_known(self)
 
     def fileno(self) -> int:
-        """The number of its socket."""
+        """Return the file descriptor of the socket, or -1."""
         socket = self.transport.get_extra_info("socket")
         return -1 if socket is None else int(socket.fileno())
 
     def has_answers(self) -> bool:
-        """Whether there is anything that it was not sent yet."""
+        """Return whether there are replies that have not left."""
         return self.reply.length > 0 or self.sending > 0 or self.buffered() > 0
 
     def buffered(self) -> int:
-        """How many bytes of answers wait until it reads: in its socket's buffer, and what is to follow them."""
+        """Return how many bytes of replies the client has not read: in the socket's buffer, and owed after that."""
         return self.transport.get_write_buffer_size() + int(self.owed)
 
     def hold(self) -> None:
-        """Do not read from it while it has sent much that cannot be run yet, or does not read itself."""
+        """Stop reading while the client has sent much that cannot be run yet, or does not read its replies."""
         if self.lost:
             return
         most = _UNREAD_BYTES_MAX_WAITING if self.is_waiting else _UNREAD_BYTES_MAX
@@ -252,7 +251,7 @@ class Connection(Client):
             self._read_on()
 
     def has_left(self) -> None:
-        """It has left while it was not read from. A take does not wait for it, so that the rest comes to be read."""
+        """Handle a disconnect that was noticed while reading was paused. Ending its waits lets the rest be read."""
         self._left = True
         self._node.end_waits(self)
 

@@ -34,7 +34,7 @@ RESERVE: Final = (
     _PROCESS + _LISTENERS + _JOURNAL + BODY_FILES_MAX + HTTP_MAX + OPENING_MAX + STRANGERS_MAX + _LINKS + _IN_TRANSIT
 )
 
-# What a server needs that is attacked on all ports and has no cluster, if the system allows few descriptors.
+# Enough for a server without a cluster that is attacked on all ports, if the system allows few descriptors.
 _RESERVE_MIN: Final = 64
 
 

@@ -1,4 +1,4 @@
-"""Removing everything, in slices: DEBUG FLUSHALL and CLUSTER RESET."""
+"""DEBUG FLUSHALL and CLUSTER RESET: remove all jobs and queues, in slices."""
 
 from __future__ import annotations
 
@@ -11,23 +11,23 @@ from penstock.server.server import Server
 
 
 def flush(server: Server, caller: Connection) -> None:
-    """Remove everything."""
+    """Remove all jobs and queues."""
     check_whole_server(caller)
     server.node.start_long(caller, _Flush(server))
 
 
 class _Flush(Long):
-    """Removes every job, and every queue that nobody needs."""
+    """Removes every job, and every queue that is not in use."""
 
     def __init__(self, server: Server) -> None:
         self._server = server
         self._cursor = 0
 
     def step(self, caller: Caller, now: int) -> bool:
-        """Remove so many jobs and queues as make a slice."""
+        """Remove one slice of jobs and queues."""
         engine = self._server.node.engine
         if self._cursor == 0:
-            # What claims hold, no tube can let go of.
+            # A tube cannot remove jobs that are claimed.
             for consumer in list(engine.consumers.values()):
                 if consumer.claims:
                     claiming.release_claims(engine, consumer.name, consumer.token, now)
@@ -48,7 +48,7 @@ class _Flush(Long):
         return False
 
     def _end_waits(self, tube: Tube) -> None:
-        """Answer those who wait in a queue as if their time were over."""
+        """End all waits on a queue as if they had timed out."""
         waiting = []
         for line in (tube.line, tube.put_line, *tube.key_lines.values()):
             link = line.head
@@ -62,5 +62,5 @@ class _Flush(Long):
         try:
             self._server.node.engine.drop(tube, now)
         except (TubeTaken, TubeAwaited):
-            # A claim keeps its jobs until it ends; and one who waited may have asked to wait again.
+            # A claim keeps its jobs until it ends, and a client whose wait ended may wait again.
             pass

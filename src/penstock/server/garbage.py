@@ -1,8 +1,8 @@
-"""Garbage that is in cycles, and when it is looked for: now and then, for a moment, and mostly among what is young.
+"""When Python's garbage collector runs: often and briefly on young objects, rarely on all of them.
 
-Nothing that comes and goes with clients and links is part of a cycle once it is over, so most of it goes by itself.
-What is old is not looked at while there is much of it: with a million jobs that takes 50 ms, though none of them is in
-a cycle, because the pages that hold them are looked at.
+No object that belongs to a client or a link is part of a cycle once it is closed, so reference counts free most of
+them. A collection of all objects is skipped while there are many: with a million jobs it takes 50 ms. No job is part of
+a cycle, but the collector still visits the pages that hold them.
 """
 
 from __future__ import annotations
@@ -13,12 +13,11 @@ from typing import Final
 
 from penstock.server.server import Server
 
-# How often it is looked for not only among what came in the last second, but in the last seconds, and everywhere.
+# Intervals of collections of the two younger generations, and of all. Generation 0 is collected every second.
 _LATELY_S: Final = 10
 _EVERYWHERE_S: Final = 60
 
-# How long it may take to look everywhere, seconds: by what it is thought to take, measured on a slow machine, and by
-# what it took the last time.
+# A full collection may take this long: by the estimate, measured on a slow machine, and by the last one's duration.
 _THOUGHT_S: Final = 0.002
 _TOOK_S: Final = 0.005
 _JOB_S: Final = 60e-9
@@ -27,14 +26,14 @@ _CLIENT_S: Final = 1_500e-9
 
 
 def leave_alone() -> None:
-    """Collect what there is. The rest stays, so nobody need look at it again; when to look at more, `Garbage` says."""
+    """Collect once, exclude all present objects from later collections, and let `Garbage` decide when those run."""
     gc.collect()
     gc.freeze()
     gc.disable()
 
 
 class Garbage:
-    """What looks for garbage in a server."""
+    """Runs the garbage collector of a server."""
 
     def __init__(self, server: Server, thought_s: float = _THOUGHT_S) -> None:
         self._server = server
@@ -43,7 +42,7 @@ class Garbage:
         self._looks = 0
 
     def look(self) -> None:
-        """Look for some. This is called every second."""
+        """Collect some garbage. Called every second."""
         self._looks += 1
         second = self._looks
         if second % _EVERYWHERE_S == 0 and self._is_short():
@@ -54,7 +53,7 @@ class Garbage:
             gc.collect(1 if second % _LATELY_S == 0 else 0)
 
     def _is_short(self) -> bool:
-        """Whether it would be short to look everywhere."""
+        """Return whether a full collection would be short."""
         server = self._server
         jobs, tubes = server.membership.cluster.registered(), len(server.node.engine.tubes)
         thought_s = jobs * _JOB_S + tubes * _TUBE_S + len(server.clients) * _CLIENT_S

@@ -1,4 +1,4 @@
-"""How a connection begins: HELLO and AUTH; and the small talk of PING, TIME and COMMAND."""
+"""The commands about a connection: HELLO, AUTH, PING, TIME and COMMAND."""
 
 from __future__ import annotations
 
@@ -25,30 +25,30 @@ from penstock.server.server import Server
 from penstock.server.words import to_text
 from penstock.wire.errors import SYNTAX, Refused
 
-# The name of a client is not longer.
+# The maximum length of a client's name.
 _NAME_BYTES_MAX: Final = 1_024
 
-# COMMAND tells of no more commands at a time: there are not so many, and each is told in many times its name's bytes.
+# COMMAND describes at most this many commands at a time. A description is much longer than the name that asks for it.
 _TOLD_COMMANDS_MAX: Final = 1_000
 
-# A password is not longer.
+# The maximum length of a password.
 _PASSWORD_BYTES_MAX: Final = 512
 
 _WRONG: Final = b"ERR invalid password"
 _WRONG_PAIR: Final = b"WRONGPASS invalid username-password pair or user is disabled."
 
-# What the letters of a command's flags stand for in COMMAND, in the order in which it tells them.
+# The flags of a command in COMMAND by their letters, in the order of the reply.
 _FLAGS: Final = {"w": b"write", "r": b"readonly", "m": b"denyoom", "a": b"admin", "l": b"loading", "F": b"fast"}
 
 
 class Greeting:
-    """The commands with which clients introduce themselves."""
+    """HELLO, AUTH, PING, TIME and COMMAND."""
 
     def __init__(self, server: Server) -> None:
         self._server = server
 
     def hello(self, caller: Connection, args: list[bytes], now: int) -> None:
-        """HELLO is Disque's, HELLO 2|3 [AUTH user password] [SETNAME name] is Redis's."""
+        """Run HELLO, which is Disque's, or HELLO 2|3 [AUTH user password] [SETNAME name], which is Redis's."""
         if len(args) == 1:
             if not caller.known:
                 raise Refused(b"NOAUTH Authentication required.")
@@ -81,7 +81,7 @@ class Greeting:
         greet()
 
     def _greet(self, caller: Connection, version: bytes, name: bytes | None) -> None:
-        """Answer HELLO: use a version of RESP from here on, and set the name of the client if there is one."""
+        """Reply to HELLO, switch to a version of RESP, and set the client's name if one is given."""
         if name is not None:
             caller.name = name
         reply = caller.reply
@@ -101,7 +101,7 @@ class Greeting:
         reply.array(0)
 
     def _introduce(self, caller: Connection, now: int) -> None:
-        """Say who this node is and whom it knows."""
+        """Reply to Disque's HELLO with this node and its peers."""
         reply, members = caller.reply, self._server.membership.members
         self._server.membership.cluster.announce_condition(now)
         flags = members.condition | (NODE_LEAVING if self._server.site.leaving else 0)
@@ -130,7 +130,7 @@ class Greeting:
     def _log_in(
         self, caller: Connection, name: str, password: bytes, refusal: bytes, accept: Callable[[], None]
     ) -> None:
-        """Log a client in. It is answered by `accept`, or with the refusal."""
+        """Log a client in. The reply is made by `accept`, or is `refusal`."""
         self._server.logins.begin(caller, _RespLogin(self._server, caller, name, password, refusal, accept))
 
     def ping(self, caller: Connection, args: list[bytes], now: int) -> None:
@@ -150,7 +150,7 @@ class Greeting:
     def command(self, caller: Connection, args: list[bytes], now: int) -> None:
         """COMMAND [COUNT | LIST | INFO name ... | DOCS name ...]
 
-        A user is told of the commands that it may run. A renamed command is told only to a user who names it.
+        A user sees the commands that it may run. A renamed command is shown only to a user who asks for its new name.
         """
         commands = {
             name: command for name, command in self._server.desk.commands.items() if command.group & caller.groups
@@ -159,7 +159,7 @@ class Greeting:
         reply = caller.reply
         word = args[1].upper() if len(args) > 1 else b""
         if len(args) - 2 > _TOLD_COMMANDS_MAX:
-            raise Refused(b"ERR COMMAND tells of up to %d commands at a time" % _TOLD_COMMANDS_MAX)
+            raise Refused(b"ERR COMMAND describes up to %d commands at a time" % _TOLD_COMMANDS_MAX)
         if len(args) == 1:
             reply.array(len(listed))
             for command in listed.values():
@@ -187,7 +187,7 @@ class Greeting:
             raise Refused(b"ERR Unknown subcommand or wrong number of arguments.")
 
     def _write_docs(self, caller: Connection, command: Command) -> None:
-        """What redis-cli shows as help and hints. Its words for arguments cannot say ours, so all are one to it."""
+        """Write the help that redis-cli shows. It cannot describe our arguments, so all of them are one."""
         reply = caller.reply
         reply.map(4 if command.members else 3)
         if command.members:
@@ -209,7 +209,7 @@ class Greeting:
 
     def _write_command(self, caller: Connection, command: Command) -> None:
         reply = caller.reply
-        # Clients of version 3 know the longer form of today's Redis.
+        # Clients of RESP 3 expect the longer form of newer Redis versions.
         reply.array(10 if reply.resp3 else 6)
         reply.bulk(command.name)
         reply.integer(command.arity)
@@ -259,7 +259,7 @@ class _RespLogin(Login):
 
 
 def _priority(flags: int, is_linked: bool) -> int:
-    """Return the priority of a node for clients. The least is the best: Disque has 1, 5, 10 and 100."""
+    """Return the priority of a node for clients. The lowest is the best. Disque uses 1, 5, 10 and 100."""
     if flags & (NODE_FAILED | NODE_LEAVING | NOADDR):
         return 100
     if flags & NODE_SUSPECTED:
@@ -272,7 +272,7 @@ def _priority(flags: int, is_linked: bool) -> int:
 
 
 def check_client_name(name: bytes) -> bytes:
-    """Refuse a name that would break the lines of CLIENT LIST, or be all that one sees of them."""
+    """Return the name, or refuse one that is too long or would break the lines of CLIENT LIST."""
     if len(name) > _NAME_BYTES_MAX:
         raise Refused(b"ERR Client names may have up to %d bytes." % _NAME_BYTES_MAX)
     if any(byte < 33 or byte > 126 for byte in name):

@@ -1,10 +1,10 @@
-"""The rounds of the loop: a turn ends with the round that it began in, and another round may follow at once. Compiled.
+"""The rounds of the event loop: when a turn ends, and whether the loop sleeps afterwards. Compiled.
 
-To be woken takes a process tens of microseconds, on a virtual machine up to a hundred, and whoever wakes it pays as
-much again: several times what a command costs. So after a turn the loop looks for more without sleeping, for as long as
-is set, where that lately paid: as KVM does for processors, it learns that from the last pause. One that was shorter
-than the moment would have been slept through in vain; after a longer one the loop goes to sleep at once, so a server
-with nothing to do does nothing.
+A turn ends with the round of the loop in which it began. Waking a sleeping process takes tens of microseconds, on a
+virtual machine up to a hundred, and the process that wakes it spends as much. This is several times the cost of a
+command. So after a turn the loop polls for more work without sleeping, for the time of the setting `linger`, if that
+recently paid off. As KVM does for halted processors, it decides by the last pause. If the pause was shorter than
+`linger`, sleeping was a loss. After a longer pause the loop sleeps at once, so an idle server uses no processor.
 """
 
 from __future__ import annotations
@@ -17,16 +17,16 @@ from mypy_extensions import i64
 
 
 class Linger:
-    """When a turn ends, and whether a loop that has nothing to do goes to sleep."""
+    """Ends turns, and decides whether an idle loop goes to sleep."""
 
-    moment_ns: i64  # For how long it stays awake; 0 for not at all.
+    moment_ns: i64  # The time to stay awake; 0 never stays awake.
     _loop: asyncio.AbstractEventLoop
     _end_turn: Callable[[], None]
-    _clock_ns: Callable[[], int]  # Any clock that goes on.
+    _clock_ns: Callable[[], int]  # A monotonic clock.
     _pays: bool  # The last pause was short.
-    _awake: bool  # The loop is not let sleep.
+    _awake: bool  # The loop polls instead of sleeping.
     _in_turn: bool
-    _ended: i64  # When the last turn did.
+    _ended: i64  # The time at which the last turn ended.
 
     def __init__(
         self,
@@ -34,7 +34,7 @@ class Linger:
         end_turn: Callable[[], None],
         clock_ns: Callable[[], int] = time.perf_counter_ns,
     ) -> None:
-        """Take what ends a turn; it may begin the next one, which then ends with the next round."""
+        """Take the function that ends a turn. It may begin the next one, which then ends with the next round."""
         self.moment_ns = 0
         self._loop = loop
         self._end_turn = end_turn
@@ -43,10 +43,10 @@ class Linger:
         self._awake = False
         self._in_turn = False
         self._ended = 0
-        self._on_round = self._come_round  # Made once: the loop is handed it again and again.
+        self._on_round = self._come_round  # Bound once, because it is scheduled very often.
 
     def turn_begins(self) -> None:
-        """Something came."""
+        """Note that a turn has begun, and schedule its end."""
         self._in_turn = True
         if not self._awake:
             self._awake = True
@@ -54,7 +54,7 @@ class Linger:
             self._loop.call_soon(self._on_round)
 
     def _come_round(self) -> None:
-        """The loop has looked for more: end the turn, and let it look again, or sleep."""
+        """End the turn after the loop has read all ready sockets. Then poll again, or let the loop sleep."""
         if self._in_turn:
             self._in_turn = False
             try:

@@ -1,7 +1,7 @@
 """TCP and Unix listeners that accept only a few connections at a time.
 
-asyncio accepts up to `backlog` connections before it calls `connection_made` for the first of them. Limits are checked
-there, so these connections could take the last free descriptors. uvloop accepts one at a time.
+asyncio accepts up to `backlog` connections before it calls `connection_made` for the first of them, which checks the
+limits. Connections beyond the limits could take the last free descriptors that way. uvloop accepts one at a time.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Final
 
 Accept = Callable[[], asyncio.BaseProtocol]
 
-# How many connections of a listener are accepted before the first is counted.
+# This many connections of a listener are accepted before the first is counted.
 ACCEPTED_AT_ONCE: Final = 4
 
 
@@ -37,13 +37,13 @@ async def bind_unix(
 
 
 async def start(listener: asyncio.Server, backlog: int) -> None:
-    """Accept connections."""
+    """Start to accept connections."""
     await listener.start_serving()
     _set_backlog(listener, backlog)
 
 
 def _set_backlog(listener: asyncio.Server, backlog: int) -> None:
-    """Set how many connections the system queues. `create_server` has one argument for both numbers.
+    """Set how many connections the system queues. `create_server` uses one argument for both numbers.
 
     Two processes can bind one port until one of them listens, so this raises OSError if another process was faster.
     """

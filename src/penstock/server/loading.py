@@ -1,15 +1,15 @@
-"""Loading the journal: a thread loads it, and clients and probes get an answer meanwhile.
+"""Loading the journal in a thread, while clients and health checks get an answer.
 
 A million jobs take seconds to load. A journal that is loaded within `SOON_S` is loaded before any port is open, so a
 client of a small queue never gets LOADING. After that time the ports are opened (`ports.py`):
 
     RESP            -LOADING with the progress; INFO is answered where no password is needed
     IPROTO          error 116, ER_LOADING
-    GET /livez      200: the process works, and must not be killed
+    GET /livez      200, because the process works and must not be killed
     GET /readyz     503 with the progress
 
-No password is compared while the journal loads: AUTH is answered with LOADING, too. Connections that are made meanwhile
-are kept, and become ordinary clients when the journal is loaded.
+No password is compared while the journal loads: AUTH is answered with LOADING, too. Connections that are opened
+meanwhile are kept, and become ordinary clients when the journal is loaded.
 """
 
 from __future__ import annotations
@@ -50,13 +50,13 @@ from penstock.wire.resp import RespParser
 
 _log = logging.getLogger("penstock")
 
-# Before this time is over, no port is open. It is shorter than the patience of a liveness probe.
+# No port is open before this time is over. It is shorter than the timeout of a liveness probe.
 SOON_S: Final = 1.0
 
 # The progress is logged this often.
 _LOG_INTERVAL_S: Final = 1.0
 
-# A connection is sent the answers to this many commands before it is checked whether it reads them.
+# After the replies to this many commands, it is checked whether the client reads them.
 _COMMANDS_AT_ONCE: Final = 64
 
 T = TypeVar("T")
@@ -73,24 +73,24 @@ class Progress:
         self._logged = time.monotonic()
 
     def update(self, done_bytes: int, total_bytes: int) -> None:
-        """Take the new figures, log them from time to time, and let the loop run.
+        """Store the new figures, log them from time to time, and let the event loop run.
 
-        Compiled code never lets another thread run by itself.
+        The loop has to be given time, because compiled code never releases the interpreter by itself.
         """
         self.done_bytes, self.total_bytes = done_bytes, total_bytes
         if time.monotonic() - self._logged > _LOG_INTERVAL_S:
             self._logged = time.monotonic()
-            _log.info("loading the journal: %s", self)
+            _log.info("loading journal: progress=%s", self)
         time.sleep(0)
 
     @property
     def percent(self) -> float:
-        """How much of the journal has been read."""
+        """Return how much of the journal has been read."""
         return 100 * self.done_bytes / self.total_bytes if self.total_bytes else 0.0
 
     @property
     def left_s(self) -> int:
-        """The time that is left, if the rest takes as long as what has been read; 0 while that is unknown."""
+        """Return the estimated seconds left, or 0 while nothing has been read."""
         elapsed_s = time.time() - self.began
         return round(elapsed_s * (self.total_bytes - self.done_bytes) / self.done_bytes) if self.done_bytes else 0
 
@@ -98,11 +98,11 @@ class Progress:
         return f"{self.percent:.0f} % ({self.done_bytes >> 20} of {self.total_bytes >> 20} MB)"
 
     def sentence(self) -> str:
-        """Return the refusal of every command, with its code."""
+        """Return the error that every command is refused with, including its code."""
         return f"{LoadingError.code} Penstock is loading its journal, {self}; try again soon"
 
     def info(self) -> str:
-        """Return the section of INFO about it, with Disque's names."""
+        """Return the Persistence section of INFO, with Disque's field names."""
         return section(
             "Persistence",
             {
@@ -117,7 +117,7 @@ class Progress:
 
 
 class Loading:
-    """The journal of a server while it is loaded, and the clients that wait for it."""
+    """A server whose journal is being loaded, and the clients that wait for it."""
 
     def __init__(self, config: Config, loop: asyncio.AbstractEventLoop) -> None:
         self.config = config
@@ -131,14 +131,14 @@ class Loading:
         self.ports = Ports(config, loop, partial(_RespLoading, self), iproto, self._pages(), self._handshakes)
 
     async def run(self, open_host: OpenHost, stopped: asyncio.Future[None]) -> Host | None:
-        """Load the journal. Return None if the server is stopped first: the directory is whole, whatever was read."""
+        """Load the journal. Return None if the server is stopped first. Stopping does no harm to the directory."""
         loaded = _in_thread(self._loop, lambda: open_host(self.config, self.progress.update))
         ends: list[asyncio.Future[Any]] = [loaded, stopped]
         await asyncio.wait(ends, timeout=SOON_S, return_when=asyncio.FIRST_COMPLETED)
         if not (loaded.done() or stopped.done()):
             await self.ports.bind()
             await self.ports.accept()
-            _log.info("loading the journal: %s; clients are answered LOADING until it is loaded", self.progress)
+            _log.info("loading journal: progress=%s; clients get LOADING until it is loaded", self.progress)
             await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
         if not loaded.done():
             self.ports.close()
@@ -150,7 +150,7 @@ class Loading:
             raise
 
     def hand_over(self, server: Server, doors: dict[str, Door], pages: Pages) -> None:
-        """Let the server serve all connections, old and new."""
+        """Hand all present and future connections over to the server."""
         self.ports.resp = server.clients.accept
         self.ports.iproto = {name: door.accept for name, door in doors.items()}
         self.ports.http.pages = pages
@@ -185,10 +185,10 @@ class _LoadingConnection(asyncio.Protocol):
 
     def __init__(self, loading: Loading) -> None:
         self._loading = loading
-        self._is_unread = False  # The client does not read its answers.
+        self._is_unread = False  # The client does not read its replies.
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        # It is one in all but its class: uvloop has classes of its own.
+        # uvloop's transports are not subclasses of asyncio.Transport.
         self.transport = cast(asyncio.Transport, transport)
         if not self._loading.opened(self):
             self.transport.abort()
@@ -210,7 +210,7 @@ class _LoadingConnection(asyncio.Protocol):
         self._answer()
 
     def _answer(self) -> None:
-        """Refuse the commands that are complete, while the client reads the answers."""
+        """Refuse all complete commands, while the client reads the replies."""
         while not self._is_unread and not self.transport.is_closing():
             self.transport.write(self.answers())
             if self.parser.error:
@@ -219,13 +219,13 @@ class _LoadingConnection(asyncio.Protocol):
                 return
 
     def answers(self) -> bytes:
-        """Return the answers to the next commands, and to bytes that make no sense."""
+        """Return the replies to the next commands, and the error if the bytes are malformed."""
         raise NotImplementedError
 
     def hand_over(self, server: Server, doors: dict[str, Door]) -> None:
-        """Become a client of the server. A command that is not complete goes on there."""
+        """Become a client of the server, which continues with a command that is not complete."""
         if self._is_unread or self.transport.is_closing():
-            # Nothing was done for this client, and it does not know that yet.
+            # The client has not read its refusals. Closing is safe, because none of its commands was run.
             self.transport.abort()
             return
         client = self.client(server, doors)
@@ -234,7 +234,7 @@ class _LoadingConnection(asyncio.Protocol):
         client.data_received(b"")
 
     def client(self, server: Server, doors: dict[str, Door]) -> Connection:
-        """Return the client of the server that this becomes."""
+        """Return the server's client that replaces this one."""
         raise NotImplementedError
 
 
@@ -296,7 +296,7 @@ class _IprotoLoading(_LoadingConnection):
 
     def client(self, server: Server, doors: dict[str, Door]) -> Connection:
         door = doors[self._setting]
-        # The client has got its greeting, and a password is compared with the salt in it.
+        # The client already has its greeting, and its password is scrambled with the salt in it.
         client = cast(IprotoConnection, server.clients.accept_as(door.greeted))
         client.salt = self._salt[: iproto.SALT_BYTES]
         client.inbox = CallInbox(self.parser, door.calls, WAITS_PER_CONNECTION_MAX)
@@ -304,7 +304,7 @@ class _IprotoLoading(_LoadingConnection):
 
 
 def _in_thread(loop: asyncio.AbstractEventLoop, work: Callable[[], T]) -> asyncio.Future[T]:
-    """Run `work` in a thread that does not keep the process alive, and return its outcome."""
+    """Run `work` in a thread that does not keep the process alive. Return a future with its result."""
     outcome: asyncio.Future[T] = loop.create_future()
 
     def finish(settle: Callable[[], None]) -> None:
@@ -318,7 +318,7 @@ def _in_thread(loop: asyncio.AbstractEventLoop, work: Callable[[], T]) -> asynci
             settle = partial(outcome.set_exception, error)
         else:
             settle = partial(outcome.set_result, result)
-        with contextlib.suppress(RuntimeError):  # The loop is closed: the server did not wait.
+        with contextlib.suppress(RuntimeError):  # The loop is closed, because the server was stopped.
             loop.call_soon_threadsafe(finish, settle)
 
     threading.Thread(target=run, name="penstock-load", daemon=True).start()

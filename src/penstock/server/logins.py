@@ -1,7 +1,7 @@
 """Logins: when a password is compared, and which refusals are logged.
 
 An address that sends many wrong passwords is delayed. Each later login from it, right or wrong, waits a second before
-the password is compared, so the time of the answer does not tell a guesser anything. The number of logins that wait is
+the password is compared, so the time of the reply tells a guesser nothing. The number of logins that wait is
 limited per address, so more connections do not mean more guesses. Both protocols use the same delay and the same limit.
 
 `access.py` has the users and compares the passwords.
@@ -28,37 +28,37 @@ WRONG_MAX: Final = 10
 _WRONG_WINDOW_S: Final = 60.0
 DELAY_S: Final = 1.0
 
-# This many logins of an address wait at a time. It is the number of guesses per second that an address has.
+# This many logins of an address wait at a time. So an address has this many guesses per second.
 WAITING_MAX: Final = 16
 _TOO_MANY: Final = "too many logins from this address are waiting; try again in a second"
 
-# Limits the table of addresses to a few megabytes. The address whose last wrong password is the oldest is dropped.
+# Limits the table of addresses to a few megabytes. The address with the oldest last wrong password is dropped.
 _ADDRESSES_MAX: Final = 10_000
 
 # Wrong passwords are logged at most this often.
 _LOG_INTERVAL_S: Final = 1.0
 
-# One customer of a provider usually has a whole IPv6 network of this size.
+# A customer of an internet provider usually has a whole IPv6 network of this size.
 _IPV6_PREFIX_BITS: Final = 64
 
 
 class Login:
-    """One login of a client. Each protocol has its own kind."""
+    """One login of a client. Each protocol has its own subclass."""
 
     def account(self) -> Account | None:
         """Return the account whose password was given, or None if the password is wrong."""
         raise NotImplementedError
 
     def accept(self) -> None:
-        """Answer a client that is logged in now."""
+        """Reply to a client that is now logged in."""
         raise NotImplementedError
 
     def refuse(self) -> None:
-        """Answer a client whose password is wrong."""
+        """Reply to a client whose password is wrong."""
         raise NotImplementedError
 
     def refuse_as_busy(self, sentence: str) -> None:
-        """Answer a client whose password is not compared now."""
+        """Reply to a client whose password is not compared now."""
         raise NotImplementedError
 
 
@@ -73,9 +73,9 @@ class Logins:
         self._not_logged = 0
 
     def begin(self, caller: Connection, login: Login) -> None:
-        """Compare the password of a login and answer it, now or after the delay.
+        """Compare the password of a login and reply, now or after the delay.
 
-        A client of another node has logged in there. Its node states its address, so guesses could not be counted.
+        A client of another node has logged in there. Its address comes from that node, so guesses cannot be counted.
         """
         if caller.entry:
             login.refuse()
@@ -92,7 +92,7 @@ class Logins:
             self._node.park(caller, delayed)
 
     def compare(self, caller: Connection, login: Login) -> None:
-        """Compare the password of a login and answer it."""
+        """Compare the password of a login and reply."""
         account = login.account()
         if account is None:
             self._was_wrong(caller.address)
@@ -131,7 +131,7 @@ class Logins:
 
 
 class _DelayedLogin(Parked):
-    """A login that waits. Its client is busy meanwhile, so the commands behind it run after it."""
+    """A delayed login. Its client is busy meanwhile, so later commands run after it."""
 
     timer: asyncio.TimerHandle
 
@@ -153,7 +153,7 @@ class _DelayedLogin(Parked):
 
 
 def source_of(address: str) -> str:
-    """Return what wrong passwords are counted by: an IPv4 address, an IPv6 network, or the path of a Unix socket.
+    """Return the key by which wrong passwords are counted: an IPv4 address, an IPv6 network, or a Unix socket's path.
 
     An IPv4 client of an IPv6 socket counts by its IPv4 address.
     """

@@ -1,4 +1,4 @@
-"""How much memory this machine has, or as much of it as the container leaves us."""
+"""The memory of this machine, or of its container."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ _CGROUPS = Path("/sys/fs/cgroup")
 
 
 def memory_bytes() -> int:
-    """The memory that this process can count on."""
+    """Return the bytes of memory that this process can use."""
     return min([os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"), *_cgroup_limits()])
 
 
 def _cgroup_limits() -> Iterator[int]:
-    """Every limit above this process; a container's own group may be what it sees as the root."""
+    """Yield every cgroup limit above this process. In a container, its own group may be mounted as the root."""
     for path in [*_own_groups(), _CGROUPS / "memory.max", _CGROUPS / "memory/memory.limit_in_bytes"]:
         try:
             text = path.read_text().strip()
         except OSError:
             continue
-        if text.isdecimal() and int(text) > 0:  # Else it is "max": no limit.
+        if text.isdecimal() and int(text) > 0:  # "max" means no limit.
             yield int(text)
 
 

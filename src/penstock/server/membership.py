@@ -1,4 +1,4 @@
-"""A server's place in a cluster: whom it knows, what of that survives a restart, and its bus."""
+"""A server's membership in a cluster: its peers, the file that keeps them over a restart, and its bus."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ _log = logging.getLogger("penstock")
 
 BUS_PORT_MAX: Final = 65_535
 
-# Where a server listens on every address of its machine.
+# Addresses that stand for all addresses of the machine.
 _EVERYWHERE: Final = ("0.0.0.0", "::", "*")
 
 
 class Membership:
-    """Who a server is to other nodes."""
+    """This server as a member of a cluster."""
 
     def __init__(self, config: Config, host: Host, node: Node) -> None:
         self._config = config
@@ -56,16 +56,16 @@ class Membership:
 
     @property
     def is_alone(self) -> bool:
-        """Whether it knows no other node."""
+        """Return whether there are no peers."""
         return not self.members.peers
 
     def close_bus(self) -> None:
-        """Announce no port for other nodes, because it cannot be opened."""
+        """Announce no bus port, because it cannot be opened."""
         self.bus_port = 0
         self.members.bus_port = 0
 
     def address_for(self, found_at: str) -> str:
-        """Where clients find this node: where it is announced, else where one has found it; "" is a Unix socket."""
+        """Return the address for clients: the announced one, or `found_at`, which is "" for a Unix socket."""
         config = self._config
         host, _, port = found_at.rpartition(":")
         if not found_at:
@@ -74,49 +74,54 @@ class Membership:
         return f"{bracketed(self.members.announced) or host}:{config.cluster_announce_port or port}"
 
     def apply(self) -> None:
-        """Let settings that can change take effect."""
+        """Apply the settings that can change at run time."""
         self.members.timeout_ms = self._config.cluster_node_timeout
         self.bus.secret = to_bytes(self._config.cluster_secret)
         self.bus.tls_name = self._config.tls_cluster_name
         has_users = bool(self._config.requirepass or self._config.users)
         self.bus.set_needs_secret(has_users and not self._config.tls_cluster)
 
-    # What survives a restart
+    # The file that survives a restart
 
     def keep(self) -> None:
-        """Have on disk whom this node knows; raises OSError."""
+        """Write the peers to disk. Raise OSError."""
         text_file.replace(self._path, file_text(self.members))
 
     def _keep_quietly(self) -> None:
         try:
             self.keep()
         except OSError as error:
-            _log.error("whom this node knows could not be written to %s: %s", self._path, error.strerror)
+            _log.error("peers not saved: file=%s error=%s", self._path, error.strerror)
 
     def _load(self) -> Roster:
-        """Whom this node knew."""
+        """Read the peers from disk."""
         myself = self._host.node.encode()
         if not self._path.exists():
             return Roster(myself)
         try:
             roster = read_file(text_file.read(self._path, str(self._path)))
         except ValueError as error:
-            raise ConfigError(f"{self._path}: {error}; restore it, or remove it and meet the others again") from None
+            raise ConfigError(f"{self._path}: {error}; restore it, or remove it and meet the peers again") from None
         if roster.myself != myself:
             aside = self._path.with_name(f"{self._path.name}.{roster.myself[:8].decode()}")
             self._path.rename(aside)
-            _log.warning("%s was of another node, and is now %s: meet the others again", self._path, aside.name)
+            _log.warning(
+                "peers not loaded, because the file belongs to another node: file=%s renamed_to=%s; "
+                "meet them again with CLUSTER MEET",
+                self._path,
+                aside.name,
+            )
             return Roster(myself)
         return roster
 
     def forgot(self) -> None:
-        """All jobs were removed: whoever counts on this node's copies has to hear of it."""
+        """Start a new incarnation, because all jobs were removed and peers must not count on this node's copies."""
         self.cluster.set_memory(secrets.token_bytes(wire.MEMORY_BYTES), self._node.now)
 
-    # What the operator asks for
+    # Commands of the operator
 
     def meet(self, host: str, port: int, bus_port: int) -> str:
-        """Get to know whoever is at an address; tells why not, if so."""
+        """Start to connect to the node at an address. Return why that is not possible, or ""."""
         if not self.bus_port:
             return "the cluster bus of this node is off; start it with --cluster-port"
         why_not = self.bus.why_not(host)
@@ -124,16 +129,16 @@ class Membership:
             return why_not
         self._node.begin_turn()
         if not self.members.meet(host, port, bus_port or port + BUS_OFFSET, self._node.now):
-            return "too many nodes are being met, or are known; try again in a while"
+            return "too many nodes are being met or are known; try again later"
         return ""
 
     def set_leaving(self, leaving: bool) -> None:
-        """Let the others know that this node leaves, or stays."""
+        """Announce to the peers whether this node is leaving."""
         self._node.begin_turn()
         self.cluster.set_leaving(leaving, self._node.now)
 
     def reset(self, hard: bool) -> None:
-        """Know nobody any more, and be somebody else if it is a hard reset; all jobs are about to be removed."""
+        """Drop all peers. With `hard`, take a new node id. All jobs are about to be removed."""
         self._node.begin_turn()
         if hard:
             self._host.rename()
@@ -144,7 +149,7 @@ class Membership:
 
 
 def bus_port_of(config: Config) -> int:
-    """Return the port for other nodes: `cluster-port`, else 10,000 above `port`; 0 if there is no such port."""
+    """Return the port for other nodes: `cluster-port`, or 10,000 above `port`; 0 if there is no such port."""
     if config.cluster_port:
         return config.cluster_port
     usual = config.port + BUS_OFFSET
@@ -152,12 +157,12 @@ def bus_port_of(config: Config) -> int:
 
 
 def bracketed(host: str) -> str:
-    """An address as it stands before a port."""
+    """Return an address as it is written before a port."""
     return f"[{host}]" if ":" in host else host
 
 
 def announced_ip(config: Config) -> str:
-    """Where this node says it is; empty if it is to be found where it comes from."""
+    """Return the address that this node announces, or "" if peers use the address they see."""
     if not config.cluster_announce_ip:
         return ""
     try:
@@ -183,7 +188,7 @@ def load_tls_files(context: ssl.SSLContext, config: Config, settings: tuple[str,
     for name in settings:
         path = getattr(config, name)
         try:
-            # OpenSSL does not say which file it cannot read.
+            # OpenSSL's error does not name the file that it cannot read.
             if path is not None:
                 path.open("rb").close()
         except OSError as error:
@@ -192,9 +197,9 @@ def load_tls_files(context: ssl.SSLContext, config: Config, settings: tuple[str,
     try:
         context.load_cert_chain(str(cert), key)
     except (OSError, ssl.SSLError) as error:
-        raise ConfigError(f"{config.origin(settings[0])}: {cert} and {key} are of no use: {error}") from None
+        raise ConfigError(f"{config.origin(settings[0])}: {cert} and {key} cannot be used: {error}") from None
     try:
         if authorities is not None:
             context.load_verify_locations(authorities)
     except (OSError, ssl.SSLError) as error:
-        raise ConfigError(f"{config.origin(settings[2])}: {authorities} is of no use: {error}") from None
+        raise ConfigError(f"{config.origin(settings[2])}: {authorities} cannot be used: {error}") from None

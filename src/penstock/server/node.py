@@ -1,11 +1,11 @@
-"""A node: one engine, and everybody who is connected to it. Its life is turns of the event loop.
+"""A node: one engine, the clients connected to it, and the turns in which it works.
 
     read all → parse and run all → append → sync → write
 
-What all connections sent until the loop comes round is one turn. It runs under the lock of the host, and ends with a
-commit to the log. Its answers leave when the log is as durable as was promised, those of reads and refusals too: nobody
-is ever told of something that a crash can undo. While a slow disk syncs in a thread, turns go on, and their answers
-wait for the next sync.
+A turn runs everything that all connections sent until the event loop comes round. It holds the host's lock and ends
+with a commit to the log. Its replies are sent when the log is as durable as promised. This includes the replies to
+reads and the refusals, so no client ever sees a change that a crash can undo. While a slow disk syncs in a thread,
+turns continue, and their replies wait for the next sync.
 """
 
 from __future__ import annotations
@@ -34,85 +34,85 @@ from penstock.wire.iproto import Answers
 
 _log = logging.getLogger("penstock")
 
-# How many commands of one connection run before the others get their turn: about half a millisecond's work.
+# This many commands of one connection run before the others get their turn: about half a millisecond of work.
 COMMANDS_PER_TURN: Final = 256
 
-# A sync is done in the loop while it takes no longer than this on average, seconds: changing threads costs as much.
+# A sync runs in the event loop if it takes no longer than this on average, because a change of threads costs as much.
 SYNC_INLINE_MAX_S: Final = 0.0005
-# More than this takes longer, whatever the syncs before it took.
+# A sync of more bytes than this runs in a thread, because it takes longer than the average tells.
 SYNC_INLINE_BYTES_MAX: Final = 256 * 1024
 
 _SYNC_WEIGHT: Final = 0.2
 
-# A slice of a long command is followed by so many times its own length for everybody else, if they have need of it.
+# After a slice of a long command, other clients get this many times the slice's duration, if they need it.
 _REST: Final = 19
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class Client(Caller):
-    """A client as the node sees it."""
+    """A client as the node uses it."""
 
     def __init__(self, number: int, connection: Connection) -> None:
         super().__init__(connection)
         self.number = number
-        self.lost = False  # It is gone.
-        self.has_arrived = False  # It has sent something that is to be run at the end of the turn.
-        self.is_dirty = False  # It has answers to be sent.
-        self.is_unread = False  # It does not read what it is sent.
+        self.lost = False  # The connection is gone.
+        self.has_arrived = False  # It has sent bytes that are run at the end of the turn.
+        self.is_dirty = False  # It has replies to be sent.
+        self.is_unread = False  # It does not read its replies.
 
     def run(self, budget: int) -> bool:
-        """Run what it has sent, no more than so many commands; tell whether there is more."""
+        """Run up to `budget` commands that the client has sent. Return whether there are more."""
         raise NotImplementedError
 
     @property
     def is_waiting(self) -> bool:
-        """Whether it waits for something."""
+        """Return whether the client waits for a reply."""
         return bool(self.connection.waits) or self.abroad > 0
 
     def end_wait(self, wait: Waiting, now: int, refusal: bytes = b"") -> None:
-        """What it waited for has ended: answer it, or refuse it in the words of RESP."""
+        """Reply to a command whose wait has ended, or refuse it with the RESP error `refusal`."""
         raise NotImplementedError
 
     def hold(self) -> None:
-        """Do not read from it while it has sent much that cannot be run yet."""
+        """Stop reading from the client while it has sent much that cannot be run yet."""
         raise NotImplementedError
 
     def send(self, answers: bytes) -> None:
-        """Send it answers, and close it if they were the last."""
+        """Send replies, and close the connection if they were the last."""
         raise NotImplementedError
 
     def abort(self) -> None:
-        """Close it at once, whatever it was to be sent."""
+        """Close the connection at once and drop its replies."""
         raise NotImplementedError
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class Parked(Long):
-    """A long command that waits for something outside of the engine: it goes on when somebody says so."""
+    """A long command that waits for an event outside of the engine. `Node.resume` continues it."""
 
     def hurry(self) -> None:
-        """Wait no longer than need be: its client sends no more."""
+        """Stop waiting as soon as possible, because the client sends no more."""
 
     def forget(self) -> None:
-        """Its client is gone."""
+        """Drop the command, because its client is gone."""
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class Abroad:
-    """What clients have under way on other nodes. This is that of a node without others: nothing."""
+    """The commands that clients run on other nodes. This base class is for a node without peers and does nothing."""
 
     def hurry(self, client: Client) -> None:
-        """A client waits no longer than need be."""
+        """Stop the client's waits on other nodes as soon as possible."""
 
     def leaves(self, client: Client) -> None:
-        """A client is gone."""
+        """Drop the client's remote commands, because it is gone."""
 
     def reads_again(self, client: Client) -> None:
-        """A client reads again what it is sent."""
+        """Continue, because the client reads its replies again."""
 
 
 class _Outgoing:
-    """What waits for the log to be durable: answers to clients, and letters to nodes."""
+    """Replies to clients and messages to peers that wait until the log is durable."""
 
     def __init__(self, answers: list[tuple[Client, bytes]], letters: Letters | None) -> None:
         self.answers = answers
@@ -125,37 +125,37 @@ class Node:
 
     desk: Desk
     abroad: Abroad
-    bytes_in: i64  # What clients have sent,
-    bytes_out: i64  # and were sent.
+    bytes_in: i64  # Bytes received from clients.
+    bytes_out: i64  # Bytes sent to clients.
 
     def __init__(self, host: Host, loop: asyncio.AbstractEventLoop) -> None:
         self.host = host
         self.engine = host.engine
         self.loop = loop
         self.ledger = host.ledger
-        self.now: i64 = self.ledger.clock.now()  # Of the turn.
+        self.now: i64 = self.ledger.clock.now()  # The time of the turn.
         self.clients: dict[int, Client] = {}
-        self.failed: asyncio.Future[None] = loop.create_future()  # Why the node cannot go on.
+        self.failed: asyncio.Future[None] = loop.create_future()  # Fails with the reason why the node cannot go on.
         self.post = Post()
         self.linger = Linger(loop, self._end_turn)
         self.abroad = Abroad()
         self.bytes_in = 0
         self.bytes_out = 0
         self.sync_average_s = 0.0
-        self.on_sync: Callable[[float], None] = lambda _: None  # Told how long a sync took.
+        self.on_sync: Callable[[float], None] = lambda _: None  # Called with the seconds that each sync took.
         self._in_turn = False
         self._stopped = False
-        self._arrived: list[Client] = []  # Those who have sent something in this turn that was not run yet.
-        self._dirty: list[Client] = []  # Those who have answers to be sent.
-        self._to_run: dict[Client, None] = {}  # Those who have more commands than fit in a turn, first come first.
+        self._arrived: list[Client] = []  # Clients whose bytes of this turn are not run yet.
+        self._dirty: list[Client] = []  # Clients that have replies to be sent.
+        self._to_run: dict[Client, None] = {}  # Clients that have more commands than fit in a turn, oldest first.
         self._long: deque[tuple[Client, Long]] = deque()
-        self._rested_at = 0.0  # From when on the next slice of a long command may run, whoever else is there.
-        self._rest: asyncio.TimerHandle | None = None  # Until then.
-        self._others_ran = False  # Since the last slice.
-        self._parked: dict[Client, Parked] = {}  # Those that wait for something outside of the engine.
-        self._unread: dict[Client, Long] = {}  # Those whose clients have to read before they can go on.
+        self._rested_at = 0.0  # The next slice of a long command may run from this time on, even if others are busy.
+        self._rest: asyncio.TimerHandle | None = None  # Fires at `_rested_at`.
+        self._others_ran = False  # Other clients ran commands since the last slice.
+        self._parked: dict[Client, Parked] = {}  # Long commands that wait for an event outside of the engine.
+        self._unread: dict[Client, Long] = {}  # Long commands that wait until their clients read.
         self._syncing = False
-        self._pause: asyncio.TimerHandle | None = None  # While no command is to be run.
+        self._pause: asyncio.TimerHandle | None = None  # Set while no command may run.
         self._paused: dict[Client, None] = {}
         self._timer: asyncio.TimerHandle | None = None
         self._timer_due = NEVER
@@ -166,7 +166,7 @@ class Node:
     # Turns
 
     def begin_turn(self) -> None:
-        """Begin a turn, unless one is under way."""
+        """Begin a turn, unless one is already running."""
         if not self._in_turn:
             self.linger.turn_begins()
             self._begin()
@@ -181,10 +181,9 @@ class Node:
             self._go_on_with_long()
 
     def arrived(self, client: Client) -> None:
-        """A client has sent something: it is run when the loop has read from everybody who has.
+        """Note that a client has sent bytes. They are run after the loop has read from all ready sockets.
 
-        Whatever reads, runs or writes for all of them in a row finds its own code in the processor's cache; and nobody
-        is kept out by the lock while sockets are read.
+        Reading all sockets first keeps each phase's code in the instruction cache. The lock is not held while reading.
         """
         if not client.has_arrived:
             client.has_arrived = True
@@ -192,7 +191,7 @@ class Node:
             self.linger.turn_begins()
 
     def run(self, client: Client) -> None:
-        """Run what a client has sent, as much as one turn may, and note that it has answers."""
+        """Run the commands that a client has sent, as many as fit in a turn, and note that it has replies."""
         if not self._in_turn:
             self.begin_turn()
         client.has_arrived = False
@@ -208,41 +207,41 @@ class Node:
             self._dirty.append(client)
 
     def keep_frames_small(self) -> None:
-        """Commit what was done so far, if more would not fit in one frame; it is not answered sooner for that."""
+        """Commit early if the outbox fills a frame. The replies are still sent at the end of the turn."""
         if self.engine.outbox.full():
             self.host.commit()
 
     def run_later(self, client: Client) -> None:
-        """Run what a client has sent in the next turn."""
+        """Run the commands of a client in the next turn."""
         self.begin_turn()
         self._to_run[client] = None
 
     def answered(self, client: Client) -> None:
-        """A client has something to be sent that no command of its own caused just now."""
+        """Note that a client has a reply that none of its own commands caused in this turn."""
         self.begin_turn()
         if not client.is_dirty:
             client.is_dirty = True
             self._dirty.append(client)
 
     def start_long(self, client: Client, long: Long) -> None:
-        """Run a long command, a slice a turn."""
+        """Run a long command, one slice per turn."""
         client.busy = True
         self._long.append((client, long))
 
     def park(self, client: Client, parked: Parked) -> None:
-        """Let a long command rest until `resume`. One that is under way says so in a step."""
+        """Suspend a long command until `resume`. A command that is already running calls this from its `step`."""
         client.busy = True
         self._parked[client] = parked
 
     def resume(self, client: Client, parked: Parked) -> None:
-        """Go on with a long command that rests, if its client is still there."""
+        """Continue a suspended command, if its client is still connected."""
         if self._parked.get(client) is parked:
             del self._parked[client]
             self.begin_turn()
             self._long.append((client, parked))
 
     def reads_again(self, client: Client) -> None:
-        """A client reads again what it is sent: go on with it."""
+        """Continue with a client that reads its replies again."""
         long = self._unread.pop(client, None)
         if long is not None:
             self._long.append((client, long))
@@ -250,7 +249,7 @@ class Node:
         self.run(client)
 
     def _end_turn(self) -> None:
-        """End the turn: run what came, serve who waited, commit, and let the answers go."""
+        """End the turn: run the received commands, serve ended waits, commit, and send the replies."""
         if not self._in_turn:
             if not self._arrived:
                 return
@@ -262,7 +261,7 @@ class Node:
             self._serve_waiters()
             self.ledger.commit()
         except Exception as error:
-            # The disk failed; or an assertion did, and then nobody knows what else is wrong.
+            # The disk or an assertion failed. After a failed assertion, the rest of the state cannot be trusted.
             if isinstance(error, JournalFailed):
                 self.host.fail(error)
             self._fail(error)
@@ -274,7 +273,7 @@ class Node:
         self._set_timer()
         if self._stopped:
             return
-        # What a commit itself set going may have ended waits.
+        # The commit itself may have ended waits.
         if self._to_run or self.engine.outbox.ended_waits or (self._long and self._may_go_on()):
             self.begin_turn()
         elif self._long and self._rest is None:
@@ -283,27 +282,27 @@ class Node:
     def _run_arrived(self) -> None:
         arrived, self._arrived = self._arrived, []
         for client in arrived:
-            # Unless that was done meanwhile, because it sends no more or is gone.
+            # A client that disconnected in the meantime was already run.
             if client.has_arrived:
                 try:
                     self.run(client)
                 except JournalFailed:
                     raise
                 except Exception as defect:
-                    # A defect of ours, and the end of this client; of all, if it came in the middle of a change.
+                    # An internal error closes this client. If it interrupted a change, `report` ends the node.
                     self.desk.internal_errors += 1
                     self.report(defect)
                     client.abort()
 
     def _go_on(self) -> None:
-        """Go on with those who did not come to their end in the turn before."""
+        """Run the clients that had more commands than fit in the previous turn."""
         waiting, self._to_run = self._to_run, {}
         for client in waiting:
             if not client.lost:
                 self.run(client)
 
     def _may_go_on(self) -> bool:
-        """Whether a long command may go on: nobody else has need of the time, or they had enough of it."""
+        """Return whether a long command may continue: no other client ran, or the others had their share of time."""
         return not self._others_ran or time.perf_counter() >= self._rested_at
 
     def _have_rested(self) -> None:
@@ -311,7 +310,7 @@ class Node:
         self.begin_turn()
 
     def _go_on_with_long(self) -> None:
-        """Run a slice of the long command whose turn it is."""
+        """Run a slice of the next long command."""
         client, long = self._long.popleft()
         if client.lost:
             return
@@ -325,12 +324,12 @@ class Node:
             self._long.append((client, long))
         ended = time.perf_counter()
         self._rested_at = ended + _REST * (ended - began)
-        # Also if it is not through: one that has left meanwhile must not be let wait.
+        # Run the client even if the command is not finished, because a client that left must not wait for it.
         self.run(client)
         self._others_ran = False
 
     def _serve_waiters(self) -> None:
-        """Answer those whose wait has ended, and run what they have sent meanwhile."""
+        """Reply to the waits that ended, and run the commands that their clients sent in the meantime."""
         self.engine.advance(self.now)
         self.post.advance(self.now)
         ended = self.engine.outbox.ended_waits
@@ -347,7 +346,7 @@ class Node:
             self.post.advance(self.now)
 
     def _set_timer(self) -> None:
-        """Come again when the next deadline is due."""
+        """Start a turn when the next deadline is due."""
         due = min(self.engine.deadlines.next_due, self.post.next_due)
         if due < self._timer_due:
             if self._timer is not None:
@@ -362,10 +361,10 @@ class Node:
     # Sending
 
     def _send(self) -> None:
-        """Send what may be sent; the rest when the log is durable."""
+        """Send the replies now if the log is durable, otherwise after a sync."""
         if self._syncing or not (self._dirty or self.post.has_mail()):
             return
-        assert not self._in_turn, "what was done is in the log"
+        assert not self._in_turn, "replies are sent after the commit"
         if self.ledger.is_durable():
             self._send_all()
         elif self.sync_average_s <= SYNC_INLINE_MAX_S and self.ledger.unsynced_bytes() <= SYNC_INLINE_BYTES_MAX:
@@ -382,8 +381,8 @@ class Node:
             self.loop.run_in_executor(None, sync).add_done_callback(lambda done: self._synced(done, outgoing))
 
     def _send_all(self) -> None:
-        """Send everything that is to be said: the log is durable."""
-        # Other nodes first: they can work on it while clients are written to.
+        """Send all messages and replies. The log is durable."""
+        # Peers come first, because they can work while the clients' sockets are written.
         letters = self.post.take()
         if letters is not None:
             self.post.send(letters)
@@ -393,16 +392,16 @@ class Node:
             client.send(client.take_answers())
 
     def _gather(self) -> _Outgoing:
-        """Set aside what is to be said so far, to be sent together once the log is durable up to here."""
+        """Collect the pending messages and replies. They are sent when the log is durable up to this point."""
         dirty, self._dirty = self._dirty, []
         for client in dirty:
             client.is_dirty = False
         return _Outgoing([(client, client.take_answers()) for client in dirty], self.post.take())
 
     def _log_to_sync(self) -> Callable[[], float]:
-        """What makes durable what is in the log now, in whichever thread, and tells how long that took.
+        """Return a function that makes the present log durable and returns the seconds it took. Any thread may call it.
 
-        The journal may be switched off meanwhile; then it was closed, and everything in it is durable.
+        If the journal is switched off in the meantime, it was closed, and all of it is durable.
         """
         log = self.ledger.log
         assert log is not None
@@ -431,40 +430,40 @@ class Node:
         for client, answers in outgoing.answers:
             client.send(answers)
         if not self._in_turn:
-            # Otherwise there are answers to what is not in the log yet; the end of the turn sends them.
+            # Within a turn, there are replies whose changes are not in the log yet. The end of the turn sends them.
             self._send()
 
     def _fail(self, error: BaseException) -> None:
-        """Nothing more can be promised: nobody gets another answer."""
+        """Abort all clients, because no further reply can be trusted."""
         if not self.failed.done():
             self.failed.set_exception(error)
         for client in list(self.clients.values()):
             client.abort()
 
     def report(self, defect: Exception) -> None:
-        """A command failed in a way that nobody meant. If that left it half done, the node ends rather than limps."""
+        """Log an internal error. If it left a change half done, the node ends."""
         _log.error("internal error; please report it", exc_info=defect)
         self.host.gives_up(defect)
 
     def _hear_of_failure(self, error: BaseException) -> None:
-        """Something failed in whichever thread."""
-        # If the loop has ended, so has everything else.
+        """Fail the node from any thread."""
+        # The loop may already be closed.
         with contextlib.suppress(RuntimeError):
             self.loop.call_soon_threadsafe(self._fail, error)
 
     def _hear_of_ended_waits(self) -> None:
-        """Somebody else has ended waits, in whichever thread: a turn answers them."""
+        """Start a turn that replies to waits which another thread ended."""
         with contextlib.suppress(RuntimeError):
             self.loop.call_soon_threadsafe(self.begin_turn)
 
-    # Coming and going
+    # Clients come and go
 
     def join(self, client: Client) -> None:
-        """A client came."""
+        """Add a client."""
         self.clients[client.number] = client
 
     def stop(self) -> None:
-        """End the turn that is under way. There are no clients any more, and there will be no turn after it."""
+        """End the running turn. All clients are gone, and no other turn follows."""
         self._stopped = True
         self._end_turn()
         for timer in (self._timer, self._rest):
@@ -472,13 +471,13 @@ class Node:
                 timer.cancel()
 
     def leave(self, client: Client) -> None:
-        """A client is gone: what it sent last is run, what it was handed and never sent goes back, its session ends."""
+        """Remove a client: run its last commands, take unsent deliveries back, and end its session."""
         if self.clients.pop(client.number, None) is None or self.failed.done() or self._stopped:
             return
         self.begin_turn()
         if client.has_arrived:
             self.run(client)
-        # First it waits no longer: what it gives back is for others.
+        # Cancel its waits first, so that jobs it gives back go to others.
         for wait in list(client.connection.waits.values()):
             self.engine.cancel(wait)
         self._take_back(client)
@@ -491,35 +490,35 @@ class Node:
         self.engine.disconnect(client.connection, self.now)
 
     def _take_back(self, client: Client) -> None:
-        """A client is gone, and never saw what it was handed last: that was not delivered."""
+        """Undo the deliveries that a disconnected client was never sent."""
         for job, delivery in zip(client.unsent, client.unsent_deliveries):
             self.engine.undelivered(job, self.now, delivery)
         client.unsent.clear()
         client.unsent_deliveries.clear()
         for wait in self._unanswered(client):
-            # It is answered at the end of the turn, with nothing.
+            # The end of the turn replies to it, with no jobs.
             jobs, deliveries = wait.jobs, wait.deliveries
             wait.jobs, wait.deliveries = [], []
             for job, delivery in zip(jobs, deliveries):
                 self.engine.undelivered(job, self.now, delivery)
 
     def _unanswered(self, client: Client) -> list[Wait]:
-        """The takes of a client that were served in this turn, and are to be answered at its end."""
+        """Return the takes of a client that were served in this turn and have no reply yet."""
         waits: list[Waiting] = []
         if client.wait is not None:
             waits.append(client.wait)
         elif isinstance(client.reply, Answers):
-            # Over IPROTO it may have many, and has no list of them.
+            # An IPROTO client can have many waits, and keeps no list of them.
             waits = [wait for wait in self.engine.outbox.ended_waits if wait.connection is client.connection]
         return [wait for wait in waits if isinstance(wait, Wait)]
 
     def end_waits(self, client: Client, refusal: bytes = b"") -> None:
-        """Let a client wait no longer, and run what it has sent meanwhile."""
+        """End all waits of a client, and run the commands that it sent in the meantime."""
         if self.cancel_waits(client, refusal):
             self.run(client)
 
     def cancel_waits(self, client: Client, refusal: bytes = b"") -> bool:
-        """Let a client wait no longer: it is refused, or answered as if its time were over. Tell whether it waited."""
+        """End all waits of a client with a refusal, or as if they had timed out. Return whether there were any."""
         parked = self._parked.get(client)
         if parked is not None:
             parked.hurry()
@@ -527,14 +526,14 @@ class Node:
             self.abroad.hurry(client)
         waits = list(client.connection.waits.values())
         if not refusal:
-            # Whether a tube may be made is known soon, and what waits for that is to be done.
+            # Whether a tube may be created is decided soon, so these commands still run.
             waits = [wait for wait in waits if not isinstance(wait, ClaimWait)]
         for wait in waits:
             self._cancel(wait, refusal)
         return bool(waits)
 
     def end_wait(self, wait: Waiting) -> None:
-        """Let one thing that a client waits for be over, and run what it has sent meanwhile."""
+        """End one wait of a client as if it had timed out, and run the commands that it sent in the meantime."""
         self._cancel(wait, b"")
         self.run(_who_waits(wait))
 
@@ -545,7 +544,7 @@ class Node:
             _who_waits(wait).end_wait(wait, self.now, refusal)
 
     def pause_clients(self, seconds: float) -> None:
-        """Run no command of anybody for so long; from now on, if a pause is under way."""
+        """Run no client's commands for this many seconds. A pause that is already running is replaced."""
         if self._pause is not None:
             self._pause.cancel()
         self._pause = self.loop.call_later(seconds, self._end_pause)
@@ -558,7 +557,7 @@ class Node:
 
 
 def _who_waits(wait: Waiting) -> Client:
-    """The client behind a wait: its tag, or the client of the call that is."""
+    """Return the client of a wait. The tag is the client, or the IPROTO call that it made."""
     tag = wait.tag
     client = tag.caller if isinstance(tag, Pending) else tag
     assert isinstance(client, Client)

@@ -1,4 +1,4 @@
-"""BGREWRITEAOF, SHUTDOWN and LOADJOB: what Disque's clients say about the disk."""
+"""BGREWRITEAOF, SHUTDOWN and LOADJOB: Disque's commands about persistence."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from penstock.wire.errors import SYNTAX, Refused
 
 
 class Persistence:
-    """The commands about the journal, which stands where Disque has its AOF."""
+    """The persistence commands. The journal takes the place of Disque's AOF."""
 
     def __init__(self, server: Server) -> None:
         self._server = server
 
     def bgrewriteaof(self, caller: Connection, args: list[bytes], now: int) -> None:
-        """BGREWRITEAOF: take a snapshot, so that what is behind it need not be kept."""
+        """BGREWRITEAOF: take a snapshot, and remove the log before it."""
         if self._server.rewriting:
             raise Refused(b"ERR Background append only file rewriting already in progress")
         self._server.rewrite_in_background()
@@ -29,11 +29,11 @@ class Persistence:
             try:
                 self._server.keep_memory()
             except (CommandError, OSError) as error:
-                # Whoever asked for it must not lose it: the server goes on.
-                self._server.log.warning("what is in memory cannot be kept, so the server does not stop: %s", error)
+                # The caller asked to keep the jobs in memory, so the server goes on.
+                self._server.log.warning("shutdown refused, because the jobs cannot be saved: error=%s", error)
                 raise Refused(b"ERR Errors trying to SHUTDOWN. Check logs.") from None
         caller.busy = True
-        self._server.log.info("SHUTDOWN from %s: stopping", caller.address)
+        self._server.log.info("shutdown started: command=SHUTDOWN address=%s", caller.address)
         self._server.stop()
 
     def loadjob(self, caller: Connection, args: list[bytes], now: int) -> None:

@@ -1,4 +1,4 @@
-"""Serving: from a configuration to a node that answers, and back to a process that ends well."""
+"""Serving: start a node from a configuration, serve until it is stopped, and shut down cleanly."""
 
 from __future__ import annotations
 
@@ -42,18 +42,18 @@ _log = logging.getLogger("penstock")
 
 _STOPPING: Final = (signal.SIGTERM, signal.SIGINT)
 
-# How long clients get to fetch their last answers when the server stops.
+# When the server stops, clients have this long to read their last replies.
 _DRAIN_S: Final = 2.0
 
-# How long to wait until the system says that they are gone; over TLS it does not say so.
+# The server then waits this long for the connections to close. TLS connections do not report their end.
 _PART_S: Final = 0.2
 
-# A thread that works beside the loop, the steward, gives way to it this soon.
+# Background threads release the interpreter to the event loop after this long.
 _SWITCH_S: Final = 0.0005
 
 
 def open_host(config: Config, progress: Callable[[int, int], None] | None = None) -> Host:
-    """Read back what the directory of a configuration holds."""
+    """Open the directory of a configuration and recover its jobs."""
     os.makedirs(config.dir, mode=0o700, exist_ok=True)
     retention = Retention(config.history_bytes, duration_ms(config.history, "history"), config.history_bodies)
     keeps = config.journal or config.aof_enqueue_jobs_once
@@ -64,7 +64,7 @@ def open_host(config: Config, progress: Callable[[int, int], None] | None = None
 
 
 def serve(config: Config, ready: Callable[[Server], None] | None = None) -> int:
-    """Serve until told to stop; gives the exit code of the process."""
+    """Serve until the server is stopped. Return the exit code of the process."""
     _log.setLevel(LOG_LEVELS[config.loglevel])
     _check_doors(config)
     try:
@@ -74,7 +74,7 @@ def serve(config: Config, ready: Callable[[Server], None] | None = None) -> int:
     go_on_as_another(config)
     sys.setswitchinterval(_SWITCH_S)
     if (fit := clients_that_fit(config.max_clients)) < config.max_clients:
-        _log.warning("the system allows so few open files that no more than %d clients are served at a time", fit)
+        _log.warning("client limit lowered, because the system allows too few open files: max_clients=%d", fit)
     with asyncio.Runner(loop_factory=_new_loop) as runner:
         code, restart_s = runner.run(_load_and_serve(config, ready))
     if restart_s >= 0:
@@ -90,7 +90,7 @@ async def _load_and_serve(config: Config, ready: Callable[[Server], None] | None
     loading = Loading(config, loop)
     host = await loading.run(open_host, stopped)
     if host is None:
-        _log.info("stopped")
+        _log.info("shutdown finished")
         return 0, -1.0
     for warning in [*host.warnings, *host.start_drivers()]:
         _log.warning("%s", warning)
@@ -101,13 +101,13 @@ async def _load_and_serve(config: Config, ready: Callable[[Server], None] | None
 
 
 def _be_ordinary_again(config: Config, host: Host) -> None:
-    """What was kept for one start has been read: from now on there is a journal only where one was asked for."""
+    """Reset aof-enqueue-jobs-once after the journal was loaded, and stop the journal unless `journal` is set."""
     config.change("aof-enqueue-jobs-once", "no")
     if config.file is not None:
         try:
             config.rewrite()
         except ConfigError as error:
-            _log.warning("aof-enqueue-jobs-once is still yes in the file, which cannot be written: %s", error)
+            _log.warning("configuration file not updated: aof-enqueue-jobs-once is still yes there: error=%s", error)
     if not config.journal:
         with host.lock:
             host.stop_journal()
@@ -118,7 +118,7 @@ async def _serve(
 ) -> tuple[int, float]:
     loop = asyncio.get_running_loop()
     ports = loading.ports
-    await ports.bind()  # First, because the node announces the ports that are open.
+    await ports.bind()  # This comes first, because the node announces the ports that are open.
     server = Server(config, host, loop)
     info = table.install(server)
     loop.set_exception_handler(server.on_defect)
@@ -130,14 +130,14 @@ async def _serve(
     loading.hand_over(server, iproto_doors, pages(server) if config.http_port else {})
     await ports.accept()
     server.warnings += [*_warnings_of_secrets(config), *ports.warnings]
-    server.node.begin_turn()  # In which the links to other nodes are opened.
+    server.node.begin_turn()  # This turn opens the links to other nodes.
     _heed_signals(loop, partial(_on_signal, server))
-    _log.info("penstock %s serves %s from %s", __version__, ports, config.dir)
+    _log.info("server started: version=%s ports=%s dir=%s", __version__, ports, config.dir)
     for warning in server.warnings:
         _log.warning("%s", warning)
     _tell_locked_bus(server)
     if not is_compiled():
-        _log.warning("this installation is interpreted: expect a tenth of the speed")
+        _log.warning("interpreted build: expect a tenth of the speed of a compiled one")
     if ready is not None:
         ready(server)
     tasks = chores.start(server, info)
@@ -157,31 +157,31 @@ async def _serve(
         with host.lock:
             host.close()
     except (PenstockError, OSError) as error:
-        _log.error("the journal could not be closed: %s", error)
+        _log.error("journal not closed: error=%s", error)
         code = 1
     for signum in _STOPPING:
-        # Nobody listens any more.
+        # The handler would call a loop that is about to be closed.
         signal.signal(signum, signal.SIG_DFL)
-    _log.info("stopped")
+    _log.info("shutdown finished")
     return code, server.restart_s
 
 
 def _failure(server: Server) -> int:
-    """Say why the node failed, if it did; gives the exit code."""
+    """Log why the node failed, if it did. Return the exit code."""
     if not server.node.failed.done():
         return 0
     error = server.node.failed.exception()
     if isinstance(error, JournalFailed):
-        _log.error("the journal failed, and nothing more can be promised: %s", error)
+        _log.error("journal failed, so the server stops: error=%s", error)
     elif isinstance(error, Interrupted):
-        _log.error("a command broke off half-way, so this node ends; its directory is whole: start it again")
+        _log.error("command interrupted half-way, so the server stops: its directory is intact; start it again")
     else:
         _log.error("internal error; please report it", exc_info=error)
     return 1
 
 
 async def _stop(server: Server) -> None:
-    """Let clients have their last answers, and everything be on disk."""
+    """Let clients read their last replies, then close them, the bus and the node."""
     until = time.monotonic() + _DRAIN_S
     while time.monotonic() < until and any(client.has_answers() for client in server.clients):
         await asyncio.sleep(0.01)
@@ -204,7 +204,8 @@ def _new_loop() -> asyncio.AbstractEventLoop:
 
 
 def _heed_signals(loop: asyncio.AbstractEventLoop, stop: Callable[[int], None]) -> None:
-    """Let signals stop a server. Not by the loop: uvloop tells of some twice, and a second SIGINT means more."""
+    """Call `stop` on SIGTERM and SIGINT. The loop's own handlers are not used: uvloop reports some signals twice, and
+    a second SIGINT exits at once."""
 
     def tell(signum: int, _: object) -> None:
         loop.call_soon_threadsafe(stop, signum)
@@ -215,38 +216,38 @@ def _heed_signals(loop: asyncio.AbstractEventLoop, stop: Callable[[int], None]) 
 
 
 def _stop_loading(stopped: asyncio.Future[None], signum: int) -> None:
-    """Stop before the journal is loaded."""
+    """Stop the server before the journal is loaded."""
     if not stopped.done():
-        _log.info("%s: stopping", signal.Signals(signum).name)
+        _log.info("shutdown started: signal=%s", signal.Signals(signum).name)
         stopped.set_result(None)
 
 
 def _on_signal(server: Server, signum: int) -> None:
     if server.stopping.done() and signum == signal.SIGINT:
         os._exit(1)
-    _log.info("%s: stopping", signal.Signals(signum).name)
+    _log.info("shutdown started: signal=%s", signal.Signals(signum).name)
     server.stop()
 
 
-# The doors
+# Ports
 
 
 def _check_doors(config: Config) -> None:
-    """Refuse to be open to everybody by mistake."""
+    """Refuse a configuration that would serve everyone by mistake."""
     elsewhere = [address for address in config.bind if not is_loopback(address)]
     is_open = config.port or config.iproto_port or config.iproto15_port
     if elsewhere and is_open and config.protected_mode and not (config.requirepass or config.users):
         raise ConfigError(
-            f"binding {elsewhere[0]} without a password would let everybody in: write `requirepass <a long password>` "
+            f"binding {elsewhere[0]} without a password would let everyone in: set `requirepass <a long password>` "
             "(or users, or only a tls-port with tls-auth-clients yes), or `bind 127.0.0.1`; "
-            "`protected-mode no` if you mean it"
+            "to allow it, set `protected-mode no`"
         )
     others_may_connect = config.unixsocket and config.unixsocketperm & stat.S_IWOTH
     if others_may_connect and config.protected_mode and not (config.requirepass or config.users):
         raise ConfigError(
             f"unixsocketperm {config.unixsocketperm:o} without a password would let all users of this machine in: "
-            "write `requirepass <a long password>` (or users), or `unixsocketperm 770`; "
-            "`protected-mode no` if you mean it"
+            "set `requirepass <a long password>` (or users), or `unixsocketperm 770`; "
+            "to allow it, set `protected-mode no`"
         )
 
 
@@ -260,7 +261,7 @@ def _warnings_of_secrets(config: Config) -> list[str]:
 
 
 async def open_bus(server: Server, ports: Ports) -> None:
-    """Open the port for other nodes."""
+    """Open the port for other nodes, if there is one."""
     config, membership = server.config, server.membership
     contexts = tls_contexts(config)
     bus = membership.bus
@@ -275,13 +276,14 @@ async def open_bus(server: Server, ports: Ports) -> None:
                 "choose a port for it with --cluster-port"
             )
         return
-    # A node that belongs to a cluster cannot do without it.
+    # A node that belongs to a cluster needs the port, so it does not start without it.
     if not await ports.bind_bus(membership.bus_port, accept, is_needed=not membership.is_alone):
         membership.close_bus()
 
 
 def _tell_locked_bus(server: Server) -> None:
-    """Log that other nodes are refused, and what to set. A server that is meant to be alone needs no warning."""
+    """Log that other nodes are refused, and which setting to change. It is no warning if the server is meant to be
+    alone."""
     membership = server.membership
     if membership.bus.is_locked:
         alone = membership.is_alone and server.config.origin("cluster_port") == "default"

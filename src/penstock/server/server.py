@@ -1,4 +1,4 @@
-"""A server: a node, its clients, and what it was told, as one thing that starts and stops."""
+"""A server: a node, its clients, its commands and its settings, as one object that starts and stops."""
 
 from __future__ import annotations
 
@@ -39,30 +39,30 @@ from penstock.server.node import Node
 from penstock.server.words import to_bytes
 from penstock.wire.errors import Elsewhere, Refused, Unclaimed
 
-# An argument may be as long as a body, and a little more: what is accepted can be sent.
+# An argument may be a little longer than a body, so that every accepted body can be sent.
 ENVELOPE_BYTES: Final = 64 * 1024
 
-# A queue that Disque's commands made goes when it has been empty and unused for so long; sooner when memory is short.
+# A queue created by Disque's commands is dropped after it was empty and unused this long; sooner if memory is short.
 _IDLE_MS: Final = 300_000
 _IDLE_MS_SHORT: Final = 10_000
 _IDLE_MS_VERY_SHORT: Final = 2_000
 
-# How many queues are looked at in a second.
+# This many queues are checked per second.
 _IDLE_SCAN: Final = 1_000
 
-# How many dedup ids that are too old are forgotten in a second, of a queue.
+# This many expired dedup ids of a queue are removed per second.
 _FORGET_MAX: Final = 1_000
 
-# From which part of its memory on a server without a journal evicts, percent.
+# A server without a journal starts to evict at this percentage of its memory.
 _EVICT_PERCENT: Final = 95
 
-# How many jobs are evicted at a time: less than a millisecond's work. Others are served before it goes on.
+# This many jobs are evicted at a time: less than a millisecond of work. Other commands run in between.
 _EVICT_SLICE: Final = 250
 
-# How many threads read the log. Not those that sync it: whoever reads must not hold up whoever commits.
+# This many threads read the log. They are not the threads that sync it, so reads do not delay commits.
 _READERS: Final = 2
 
-# Longer than it takes to stop.
+# A pause that outlasts the shutdown.
 _FOR_EVER_S: Final = 3_600.0
 
 LOG_LEVELS: Final = {
@@ -74,7 +74,7 @@ LOG_LEVELS: Final = {
 
 
 class Server:
-    """Everything that the commands of a server work on."""
+    """The objects that the commands of a server work on."""
 
     def __init__(self, config: Config, host: Host, loop: asyncio.AbstractEventLoop) -> None:
         self.config = config
@@ -105,26 +105,26 @@ class Server:
         self.desk.ask_others = self.site.ask_others
         self.desk.evict = self.evict_some
         self.node.desk = self.desk
-        self.warnings: list[str] = []  # What its operator should hear of once it serves.
+        self.warnings: list[str] = []  # Logged for the operator when the server has started.
         self.readers = ThreadPoolExecutor(_READERS, "penstock-history")
         self.rewriting = False
         self.last_rewrite_s = -1
         self.last_rewrite_ok = True
         self.stopping: asyncio.Future[None] = loop.create_future()
-        self.restart_s = -1.0  # When to start again, once it has stopped; negative for not at all.
-        self._spaces_left: dict[str, None] = {}  # Spaces of the configuration that other nodes are asked about.
+        self.restart_s = -1.0  # Seconds from the shutdown to the restart; negative for no restart.
+        self._spaces_left: dict[str, None] = {}  # Configured spaces whose names other nodes are being asked about.
         self._idle_cursor = 0
         self._tasks: set[asyncio.Task[None]] = set()
 
     @property
     def node_id(self) -> str:
-        """Who this node is: 40 hex digits."""
+        """The id of this node: 40 hex digits."""
         return self.host.node
 
     # Settings
 
     def apply_all(self) -> None:
-        """Let every setting take effect, before anybody is served."""
+        """Apply all settings, before any client is served."""
         self._add_users()
         names = ("requirepass", "max_memory", "slowlog_log_slower_than", "loglevel", "queue15_pri_mode", "linger")
         for name in (*names, "queue_in_replicaset"):
@@ -143,14 +143,14 @@ class Server:
         self.log.warning("%s", text)
 
     def _add_users(self) -> None:
-        """Let the users of the configuration in. Once: what they are granted later is theirs until the server ends."""
+        """Add the configured users. This happens once: tubes granted later are kept until the server ends."""
         for user in self.config.users.values():
             secret = user.password_sha256 or hashlib.sha256(to_bytes(user.password)).hexdigest()
             chap = chap_of(to_bytes(user.password)) if user.password else b""
             self.accounts.add(user.name, bytes.fromhex(secret), user.commands, user.tubes, chap)
 
     def make_spaces(self) -> None:
-        """Let the spaces of the configuration be as it says."""
+        """Create or change the configured xqueue spaces."""
         with self.host.lock, self.host:
             for name in self.config.xqueue:
                 try:
@@ -159,7 +159,7 @@ class Server:
                     raise ConfigError(f"{self.config.origin('xqueue')}: space {name}: {error}") from None
 
     def make_spaces_left(self) -> None:
-        """Make spaces of the configuration that other nodes had to be asked about."""
+        """Create the configured spaces for which other nodes had to be asked."""
         if self._spaces_left:
             self.node.begin_turn()
             for name in list(self._spaces_left):
@@ -167,7 +167,7 @@ class Server:
                     self._make_space(name)
                 except CommandError as error:
                     del self._spaces_left[name]
-                    self.log.error("space %s of the configuration cannot be made: %s", name, error)
+                    self.log.error("configured xqueue space not created: space=%s error=%s", name, error)
 
     def _make_space(self, name: str) -> None:
         now = self.host.now()
@@ -180,14 +180,14 @@ class Server:
             self.membership.cluster.founding.begin(unclaimed.tube, now)
             return
         except Elsewhere as there:
-            self.log.info("space %s of the configuration lives on node %s", name, there.node.decode())
+            self.log.info("configured xqueue space is on another node: space=%s node=%s", name, there.node.decode())
         self._spaces_left.pop(name, None)
 
     def apply(self, name: str, by: Connection | None = None) -> None:
-        """Let a setting take effect that was changed, perhaps by a client."""
+        """Apply a changed setting. `by` is the client that changed it, if any."""
         config = self.config
         if name == "requirepass":
-            # One that is among the users has a password of its own.
+            # If `default` is a configured user, it has a password of its own.
             if DEFAULT_USER not in config.users:
                 self.accounts.set_password(config.requirepass)
                 self.clients.close_outdated(by)
@@ -220,7 +220,7 @@ class Server:
         self.membership.apply()
 
     def rewrite_config(self) -> None:
-        """Let the file of the configuration say what was changed."""
+        """Write the changed settings to the configuration file."""
         try:
             self.config.rewrite()
         except (ConfigError, OSError) as error:
@@ -228,7 +228,7 @@ class Server:
 
     def _limit_clients(self) -> None:
         config, limits = self.config, self.clients.limits
-        # More would leave no file for the journal.
+        # More clients would leave no descriptor for the journal.
         limits.clients = clients_that_fit(config.max_clients)
         bus = self.membership.bus
         bus.opening_max, bus.strangers_max = share(OPENING_MAX), share(STRANGERS_MAX)
@@ -244,20 +244,20 @@ class Server:
         self.host.engine.body_bytes_max = self.desk.body_bytes_max = config.max_body
 
     def _keep_journal(self, wanted: bool) -> None:
-        """Begin or end to keep a journal, while everybody waits."""
+        """Start or stop the journal. All clients wait meanwhile."""
         if wanted and self.host.journal is None:
             self.start_journal()
         elif not wanted and self.host.journal is not None:
             self.host.stop_journal()
 
     def start_journal(self) -> None:
-        """Begin to keep a journal of what there is."""
+        """Start a journal, beginning with the present jobs."""
         config = self.config
         retention = Retention(config.history_bytes, duration_ms(config.history, "history"), config.history_bodies)
         self.host.start_journal(config.fsync, retention)
 
     def reset_statistics(self) -> None:
-        """Begin to count anew."""
+        """Reset all counters."""
         clients, node, desk = self.clients, self.node, self.desk
         clients.accepted = clients.rejected = 0
         node.bytes_in = node.bytes_out = 0
@@ -266,7 +266,7 @@ class Server:
             command.calls = command.ns = 0
 
     def set_leaving(self, leaving: bool) -> None:
-        """Say that this node is about to leave, or not; that survives a restart."""
+        """Set whether this node is about to leave. This survives a restart."""
         self.host.set_leaving(leaving)
         self.site.leaving = leaving
         self.membership.set_leaving(leaving)
@@ -277,7 +277,7 @@ class Server:
     # Housekeeping
 
     def drop_idle_queues(self) -> None:
-        """Drop some of the queues that came by themselves and that nobody uses any more; sooner, if memory is short."""
+        """Drop some idle queues that were created implicitly; sooner if memory is short."""
         engine = self.node.engine
         idle_ms = _IDLE_MS
         if self._uses_more_than(75):
@@ -286,13 +286,13 @@ class Server:
         tubes, self._idle_cursor = engine.scan_tubes(self._idle_cursor, _IDLE_SCAN)
         for tube in tubes:
             if tube.dedups is not None:
-                # Where nobody puts any more, nobody else does.
+                # Only puts remove expired ids, and an unused queue gets none.
                 tube.dedups.forget(self.node.now, _FORGET_MAX)
             if tube.used + idle_ms <= self.node.now and _is_idle(tube):
                 engine.drop_if_empty(tube, self.node.now)
 
     def used_memory(self) -> int:
-        """How many bytes the jobs and queues take, as `maxmemory` counts them."""
+        """Return how many bytes the jobs and queues take, as `maxmemory` counts them."""
         return int(self.node.engine.memory_used())
 
     def _uses_more_than(self, percent: int) -> bool:
@@ -300,18 +300,18 @@ class Server:
         return bool(limit) and self.used_memory() > limit * percent // 100
 
     def evict(self) -> bool:
-        """Free memory if there is little left; return whether that helped and there is more to do."""
+        """Free memory if there is little left. Return whether that helped and there is more to do."""
         if not self._uses_more_than(_EVICT_PERCENT):
             return False
         self.node.begin_turn()
         return self.evict_some(_EVICT_PERCENT) and self._uses_more_than(_EVICT_PERCENT)
 
     def evict_some(self, percent: int = 0) -> bool:
-        """Without a journal, delete some jobs or acks that nothing can come of any more; return whether there were any.
+        """Delete some jobs or acks that are not needed any more, if there is no journal. Return whether there were any.
 
-        Stop where no more than `percent` of the memory is used. The candidates are delivered
-        jobs of RETRY 0, the oldest delivery first, and then acks. A put for which there is no memory calls this, so it
-        is not refused while there is such a job.
+        Stop when at most `percent` of the memory is used. The candidates are delivered jobs of RETRY 0, the oldest
+        delivery first, and then acks. A put for which there is no memory calls this, so it is not refused while there
+        is such a job.
         """
         if self.host.journal is not None or self.config.max_memory_policy != "acks":
             return False
@@ -326,7 +326,7 @@ class Server:
         return bool(jobs) or cluster.acks.evict(_EVICT_SLICE, self.node.now) > 0
 
     def rewrite_in_background(self) -> None:
-        """Shorten the journal: take a snapshot, and remove what it stands for."""
+        """Take a snapshot in the background, and remove the log before it."""
         task = self.loop.create_task(self._rewrite())
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
@@ -340,31 +340,31 @@ class Server:
         except (CommandError, OSError) as error:
             self.last_rewrite_ok = False
             if not self.stopping.done():
-                self.log.warning("the journal could not be shortened: %s", error)
+                self.log.warning("snapshot failed, so the journal was not shortened: error=%s", error)
         finally:
             self.rewriting = False
             self.last_rewrite_s = int(time.monotonic() - began)
 
     def on_defect(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
-        """The loop met an exception that nobody meant: it is counted, and told."""
+        """Count and log an unexpected exception of the event loop."""
         self.desk.internal_errors += 1
         self.log.error("internal error; please report it: %s", context["message"], exc_info=context.get("exception"))
 
     # Stopping
 
     def stop(self) -> None:
-        """Stop soon."""
+        """Start the shutdown."""
         if not self.stopping.done():
             self.stopping.set_result(None)
 
     def keep_memory(self) -> None:
-        """Have everything on disk that is in memory only, for the next start."""
+        """Write all jobs to disk for the next start, if there is no journal."""
         if self.host.journal is None:
             self.start_journal()
 
     def _step_down(self, epoch: int) -> None:
-        """Another is this node, in a greater epoch: serve nobody any more, and start again as a new node."""
-        self.log.warning("this node was replaced, in epoch %d: it serves nobody any more, and steps down", epoch)
+        """Stop serving and restart as a new node, because another process is this node in a greater epoch."""
+        self.log.warning("node replaced, so it stops serving and restarts as a new node: epoch=%d", epoch)
         self.node.pause_clients(_FOR_EVER_S)
         for client in list(self.clients):
             client.abort()
@@ -375,7 +375,7 @@ class Server:
         self.stop()
 
     def restart(self, crash: bool, delay_s: float) -> None:
-        """Stop and start again in this process; or do so as if it had crashed."""
+        """Shut down and restart in this process. With `crash`, restart at once without a shutdown."""
         if crash:
             time.sleep(delay_s)
             start_again()
@@ -386,12 +386,12 @@ class Server:
 
 
 def start_again() -> None:
-    """Be this program from its beginning. Every file and socket is closed on the way, and every lock with them."""
+    """Replace this process by a new run of the program. The system closes all files, sockets and locks."""
     os.execv(sys.executable, sys.orig_argv)
 
 
 def _is_idle(tube: Tube) -> bool:
-    """Whether a queue is empty, and nobody has made it on purpose or waits for it."""
+    """Return whether an implicitly created queue is empty, and no client waits for it."""
     return tube.policy == DISQUE and not (
         tube.total() or tube.line.length or tube.put_line.length or tube.paused_in or tube.paused_out or tube.dedups
     )

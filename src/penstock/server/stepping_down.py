@@ -1,7 +1,7 @@
-"""Stepping down: a node that was replaced keeps what it has aside, and goes on as a new one that knows the same nodes.
+"""Stepping down: a node that was replaced archives its jobs and restarts as a new node with the same peers.
 
-It hears of it in the middle of its work, notes that it was replaced, and starts again; what remains to be done is done
-then, before anything is served. So wherever it is interrupted, nobody is served by two.
+A running node learns from a peer that it was replaced. It records that and restarts. The rest happens at the next
+start, before any client is served. So no client is served by both nodes, wherever this is interrupted.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _log = logging.getLogger("penstock")
 
 
 def go_on_as_another(config: Config) -> None:
-    """If the node of a directory was replaced, put what it has aside, and let the directory be of a new node."""
+    """If the node of the directory was replaced, archive its files and give the directory a new node id."""
     disk = RealDisk(str(config.dir))
     if NODE_FILE not in disk.names() or not identity(disk).superseded:
         return
@@ -29,7 +29,7 @@ def go_on_as_another(config: Config) -> None:
         before, fresh = identity(disk), new_identity()
         path = config.within_dir(config.cluster_config_file)
         known = _known(config)
-        # The one before is nobody's peer in the epoch that it had, and who was replaced earlier still is.
+        # Peers must not accept the old node in its old epoch, nor any node that was replaced before it.
         lost = {peer.id: peer.epoch for peer in known.peers if peer.flags & NOADDR and peer.epoch}
         past = {**known.past, **lost, before.node.encode(): before.superseded}
         peers = [peer for peer in known.peers if not peer.flags & NOADDR]
@@ -38,8 +38,8 @@ def go_on_as_another(config: Config) -> None:
     finally:
         disk.unlock()
     _log.warning(
-        "node %s was replaced, in epoch %d: what was here, with everything that the other does not have, is in %s; "
-        "`penstock journal export %s` shows it. This node goes on as %s, with no jobs",
+        "node replaced: node=%s epoch=%d archive=%s; the archive may have jobs that the other node lacks; "
+        "read it with `penstock journal export %s`. This node restarts without jobs: new_node=%s",
         before.node,
         before.superseded,
         aside.path,
@@ -49,12 +49,12 @@ def go_on_as_another(config: Config) -> None:
 
 
 def _known(config: Config) -> Roster:
-    """Whom the node knew, and where they are."""
+    """Return the peers of the node and their addresses."""
     path = config.within_dir(config.cluster_config_file)
     if not path.exists():
         return Roster(b"")
     try:
         return read_file(text_file.read(path, str(path)))
     except ValueError as error:
-        _log.warning("%s: %s; meet the others again", path, error)
+        _log.warning("peers not loaded: file=%s error=%s; meet them again with CLUSTER MEET", path, error)
         return Roster(b"")

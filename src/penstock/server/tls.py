@@ -40,16 +40,16 @@ class Handshakes:
     def begin(self, transport: asyncio.Transport, accept: Accept, context: ssl.SSLContext, timeout_s: float) -> None:
         """Start TLS on an accepted connection, or close it if there is no room."""
         if self._make_room():
-            # Without a free descriptor there is nothing to be done for it.
+            # Without a free descriptor the connection can only be closed.
             with contextlib.suppress(OSError):
                 handshake = Handshake(self, transport.get_extra_info("socket").dup(), accept)
                 self._unfinished[handshake] = None
                 handshake.begin(context, timeout_s)
-        # This closes one of two descriptors of the connection, or the only one.
+        # This closes one of the two descriptors of the connection, or the only one.
         transport.abort()
 
     def end(self, handshake: Handshake) -> None:
-        """Count a handshake no more: it is finished, or it failed."""
+        """Stop counting a handshake, because it is finished or failed."""
         self._unfinished.pop(handshake, None)
 
     def close_oldest(self) -> bool:
@@ -61,7 +61,7 @@ class Handshakes:
         return False
 
     def close(self) -> None:
-        """Close all of them."""
+        """Close all unfinished handshakes."""
         while self.close_oldest():
             pass
 
@@ -98,7 +98,7 @@ class Handshake(asyncio.Protocol):
         protocol.connection_made(transport)
 
     def close(self) -> None:
-        """Close the connection. Its transport finds the socket at its end, whatever state the handshake is in."""
+        """Close the connection. Its transport notices that the socket has ended in every state of the handshake."""
         with contextlib.suppress(OSError):
             self._socket.shutdown(socket.SHUT_RDWR)
 
@@ -113,6 +113,6 @@ class _Accepted(asyncio.Protocol):
         self._timeout_s = timeout_s
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        # It is one in all but its class: uvloop has classes of its own.
+        # uvloop's transports are not subclasses of asyncio.Transport.
         plain = cast(asyncio.Transport, transport)
         self._handshakes.begin(plain, self._accept, self._context, self._timeout_s)

@@ -1,11 +1,11 @@
-"""Who may connect beside those who know the one password, and what each of them may do.
+"""The setting `users`: users with their own passwords, commands and tubes.
 
     [users.alice]                                           user alice password:s3cret commands:read tubes:mail.*,q?
     password = "s3cret"
     commands = ["read"]
     tubes = ["mail.*", "q?"]
 
-On the left in TOML, on the right in Disque's form.
+The left side is TOML, the right side is Disque's form.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ _SHA256: Final = re.compile(r"[0-9a-f]{64}", re.ASCII)
 
 @dataclass(frozen=True)
 class User:
-    """One user. There is a password or the SHA-256 of one; the other is empty. Neither is ever shown."""
+    """One user. Either `password` or `password_sha256` is set and the other is empty. Neither is ever shown."""
 
     name: str
     password: str = field(repr=False)
     password_sha256: str = field(repr=False)  # In lower-case hex digits.
     commands: frozenset[str]  # Of COMMAND_CLASSES.
-    tubes: tuple[bytes, ...]  # Patterns; a tube that any of them matches is the user's to use.
+    tubes: tuple[bytes, ...]  # Patterns. The user may use a tube that matches one of them.
 
 
 class Users(Collected[User]):
