@@ -349,7 +349,7 @@ def test_a_user_has_no_more_tubes_than_another_node_can_be_told() -> None:
     for _ in range(2):
         account.grant(b"mail")
     assert account.tubes.match(b"mail") and len(account.tubes.texts) == PATTERNS_MAX
-    with pytest.raises(OutOfRange, match="user 'mail' has 10000 patterns of tubes"):
+    with pytest.raises(OutOfRange, match="user 'mail' already has the maximum of 10000 tube patterns"):
         account.grant(b"more", truncate=True)
     assert not account.tubes.match(b"more") and not account.truncates
     account = Account("mail", None)

@@ -82,7 +82,7 @@ class Config:
     tls_key_file: Path | None
     tls_ca_cert_file: Path | None
     tls_auth_clients: str
-    # Who may do what.
+    # Access control.
     requirepass: str
     users: dict[str, User]
     rename_command: dict[str, str]
@@ -92,7 +92,7 @@ class Config:
     queue15_pri_mode: str
     queue_in_replicaset: bool
     xqueue: dict[str, dict[str, Any]]
-    # Limits of a client.
+    # Client limits.
     max_clients: int
     timeout: float
     tcp_keepalive: float

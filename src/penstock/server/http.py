@@ -4,7 +4,7 @@ It answers GET and HEAD without a body, and refuses everything else. It checks `
 page could otherwise read the metrics through the browser of a user who can reach this port.
 
 The number of connections is limited. A new connection takes the place of the oldest one that has not sent its request,
-or else of the oldest one that does not read its answer. So silent connections keep no health check out.
+or else of the oldest one that does not read its reply. So silent connections never keep a health check out.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _REQUEST_BYTES_MAX: Final = 16 * 1024
 _HEADERS_MAX: Final = 100
 _REQUEST_S: Final = 10.0
 
-# How many connections there may be. Each is a descriptor of the server's reserve.
+# The maximum number of connections. Each uses a descriptor of the server's reserve.
 CONNECTIONS_MAX: Final = 32
 
 TEXT: Final = "text/plain; charset=utf-8"
@@ -35,7 +35,7 @@ _REASONS: Final = {
 
 
 class Answer:
-    """What is answered to a request."""
+    """The response to a request."""
 
     def __init__(self, status: int, text: str, content_type: str = TEXT) -> None:
         self.status = status
@@ -43,7 +43,7 @@ class Answer:
         self.content_type = content_type
 
     def encode(self, with_body: bool) -> bytes:
-        """The bytes of it."""
+        """Return the bytes of the response."""
         body = self.text.encode("utf-8", "replace")
         head = (
             f"HTTP/1.1 {self.status} {_REASONS[self.status]}\r\n"
@@ -65,7 +65,7 @@ class HttpPort:
         self.allowed_hosts = allowed_hosts
         self._connections_max = connections_max
         self._asking: dict[HttpConnection, None] = {}  # Their requests are not complete; the oldest is first.
-        self._answered: dict[HttpConnection, None] = {}  # They have not received all of their answers.
+        self._answered: dict[HttpConnection, None] = {}  # Not all of their response is sent.
 
     def accept(self) -> HttpConnection:
         """Return the protocol of the next connection."""
@@ -80,7 +80,7 @@ class HttpPort:
         self._asking[connection] = None
 
     def answering(self, connection: HttpConnection) -> None:
-        """Note that a connection is sent its answer."""
+        """Note that the response of a connection is being sent."""
         if connection in self._asking:
             del self._asking[connection]
             self._answered[connection] = None
@@ -99,7 +99,7 @@ class HttpConnection(asyncio.Protocol):
         self._received = b""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        # It is one in all but its class: uvloop has classes of its own.
+        # uvloop's transports are not subclasses of asyncio.Transport.
         self._transport = cast(asyncio.Transport, transport)
         self._timeout = asyncio.get_running_loop().call_later(_REQUEST_S, self._transport.abort)
         self._port.opened(self)

@@ -16,7 +16,7 @@ import socket
 from collections.abc import Sequence
 from typing import Final
 
-# A name or an IPv4 address, or an IPv6 address in brackets; and perhaps a port.
+# A name or an IPv4 address, or an IPv6 address in brackets, with an optional port.
 _HOST: Final = re.compile(r"(?:([A-Za-z0-9_.-]{1,253})|\[([0-9A-Fa-f:.]{2,45})\])(?::[0-9]{0,5})?", re.ASCII)
 
 _OWN_NAME: Final = socket.gethostname().lower()

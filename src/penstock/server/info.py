@@ -1,4 +1,4 @@
-"""INFO: the figures of a node, in Disque's sections and under its names."""
+"""INFO: the statistics of a node, in Disque's sections and with its field names."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from penstock.server.server import Server
 from penstock.server.words import to_bytes
 from penstock.wire.errors import SYNTAX, Refused
 
-# Rates are the mean of so many samples, taken so often.
+# Rates are the mean over this many samples, taken at this interval.
 _SAMPLES: Final = 16
 SAMPLE_S: Final = 0.1
 
-# Users with patterns of tubes are not told these: they count what other users do.
+# Users that are limited to some tubes do not see these sections, because they count the jobs of other users.
 _OF_ALL_TUBES: Final = frozenset(["Jobs", "Queues", "Commandstats"])
 
 Figures = dict[str, object]
@@ -61,17 +61,17 @@ class Info:
         caller.reply.bulk(to_bytes("\r\n".join(parts)))
 
     def forget_rates(self) -> None:
-        """What grows is counted anew."""
+        """Drop the samples, because the counters were reset."""
         self._samples.clear()
 
     def sample(self) -> None:
-        """Look at what grows, for the rates."""
+        """Record the counters, for the rates."""
         node, desk = self._server.node, self._server.desk
         self._samples.append((time.monotonic(), int(desk.executed), int(node.bytes_in), int(node.bytes_out)))
         self._memory_peak = max(self._memory_peak, self._server.used_memory())
 
     def _rate(self, figure: int) -> float:
-        """How much a figure of the samples grows in a second."""
+        """Return the growth per second of a figure of the samples."""
         if len(self._samples) < 2:
             return 0.0
         first, last = self._samples[0], self._samples[-1]
@@ -207,7 +207,7 @@ def _rss_bytes() -> int:
 
 
 def human_bytes(number: int) -> str:
-    """A size as Disque writes it for people."""
+    """Return a size for people, as Disque writes it."""
     if number < 1024:
         return f"{number}B"
     size = float(number)

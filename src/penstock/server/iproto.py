@@ -1,4 +1,4 @@
-"""Clients over IPROTO: how they are greeted, and who they are. There are two doors, for the two APIs of the queue."""
+"""Clients over IPROTO: their greeting and their login. There are two kinds of ports, for the two APIs of the queue."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ from penstock.wire.errors import Refused
 from penstock.wire.iproto import Answers, IprotoParser, Request
 from penstock.wire.msgpack import Reader
 
-# Whom nobody needs a password for.
+# As in Tarantool, this user needs no password.
 _GUEST: Final = "guest"
 
 
 class IprotoConnection(Connection):
-    """One client over IPROTO."""
+    """A client connection over IPROTO."""
 
     __slots__ = ("_calls", "_greeting", "is_15", "salt")
 
@@ -50,29 +50,29 @@ class IprotoConnection(Connection):
         self._greeting = iproto.greeting(VERSION, iproto_door.uuid, salt) if greets else b""
 
     def connection_made(self, transport: asyncio.Transport) -> None:
-        """It is there."""
+        """Send the greeting, and register the connection."""
         transport.write(self._greeting)
         super().connection_made(transport)
 
     def end_wait(self, wait: Waiting, now: int, refusal: bytes = b"") -> None:
-        """What one of its calls waited for has ended: answer it, or refuse it."""
+        """Reply to a call whose wait has ended, or refuse it."""
         pending = wait.tag
         assert isinstance(pending, Pending)
         self._calls.end_wait(pending, wait, now, Refused(refusal) if refusal else None)
 
     def refuse_bytes(self, why: bytes) -> None:
-        """Say why nothing more of it is read."""
+        """Reply with the reason why nothing more of this connection is read."""
         answers_of(self).refusal(0, iproto.ER_INVALID_MSGPACK, why)
 
     def turned_away(self, why: bytes) -> bytes:
-        """What it is told if it may not stay: the sentence of a line of RESP."""
+        """Return the reply to a client that may not stay: the sentence of a RESP error line."""
         answers = Answers()
         answers.refusal(0, iproto.ER_ACCESS_DENIED, why.partition(b" ")[2].strip())
         return answers.take()
 
 
 class Door:
-    """What those who connect to one port may call."""
+    """An IPROTO port, and the functions that its clients can call."""
 
     def __init__(self, server: Server, is_15: bool, entropy: Callable[[int], bytes]) -> None:
         self.server = server
@@ -82,11 +82,11 @@ class Door:
         self.calls = functions(server, is_15, self._log_in)
 
     def accept(self) -> asyncio.BaseProtocol:
-        """Make what asyncio wants for the next connection."""
+        """Return the asyncio protocol of the next connection."""
         return self.server.clients.accept_as(self._connection)
 
     def greeted(self, number: int, engine_connection: EngineConnection) -> IprotoConnection:
-        """Return the connection of a client that got its greeting from another node, or while the journal loaded."""
+        """Return the connection of a client that was greeted by another node, or while the journal loaded."""
         return IprotoConnection(self, number, engine_connection, False)
 
     def _connection(self, number: int, engine_connection: EngineConnection) -> IprotoConnection:
@@ -131,7 +131,7 @@ class _IprotoLogin(Login):
 
 
 def _scramble(request: Request) -> bytes:
-    """What proves that somebody knows a password: [method, 20 bytes], as text or binary. Empty if there is nothing."""
+    """Return the proof that a client has the password: [method, 20 bytes], as text or binary. Empty if missing."""
     try:
         if len(request.args) == 2 and Reader(request.args[0]).string() == b"chap-sha1":
             return Reader(request.args[1]).string()
@@ -141,6 +141,6 @@ def _scramble(request: Request) -> bytes:
 
 
 def doors(server: Server) -> dict[str, Door]:
-    """The doors of a server, by the settings that say where they are."""
+    """Return the IPROTO ports of a server by their settings."""
     today, old = (Door(server, is_15, secrets.token_bytes) for is_15 in (False, True))
     return {"iproto_port": today, "iproto15_port": old, "iproto_tls_port": today, "iproto15_tls_port": old}

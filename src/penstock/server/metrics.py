@@ -1,7 +1,7 @@
-"""/metrics: the figures of a node for Prometheus, collected when somebody asks.
+"""/metrics: the metrics of a node for Prometheus, collected on each request.
 
-Tubes come and go, and their names can be anything: those with the most jobs are told by name, up to a limit, so that no
-client can make a monitoring system drown in them.
+Clients can create any number of tubes with any names. Only the tubes with the most jobs are listed by name, up to a
+limit, so that no client can overload a monitoring system.
 """
 
 from __future__ import annotations
@@ -20,57 +20,57 @@ from penstock.core import states as s
 from penstock.core import stats
 from penstock.server.server import Server
 
-# How many tubes are told by name: those with the most jobs.
+# This many tubes are listed by name: those with the most jobs.
 _TUBES_MAX: Final = 200
 
 
 class Metrics:
-    """Collects the figures of a server, as prometheus-client wants a collector to."""
+    """A collector for prometheus-client."""
 
     def __init__(self, server: Server) -> None:
         self._server = server
 
     def page(self) -> tuple[str, str]:
-        """The figures as text, and the type of that text."""
+        """Return the metrics as text, and its content type."""
         registry = CollectorRegistry()
         registry.register(self)
         return generate_latest(registry).decode(), CONTENT_TYPE_LATEST
 
     def collect(self) -> Iterable[Metric]:
-        """What prometheus-client calls."""
+        """Yield all metrics. Called by prometheus-client."""
         server = self._server
         engine, desk, clients = server.node.engine, server.desk, server.clients
         journal = server.host.journal
-        build = GaugeMetricFamily("penstock_build_info", "What runs here.", labels=["version", "python", "compiled"])
+        build = GaugeMetricFamily("penstock_build_info", "Version and build.", labels=["version", "python", "compiled"])
         build.add_metric([__version__, platform.python_version(), "yes" if is_compiled() else "no"], 1)
         yield build
         yield GaugeMetricFamily("penstock_jobs", "Jobs in any state.", int(engine.jobs.count))
         yield GaugeMetricFamily("penstock_tubes", "Tubes.", len(engine.tubes))
         yield GaugeMetricFamily(
-            "penstock_memory_used_bytes", "What jobs take, as maxmemory counts.", server.used_memory()
+            "penstock_memory_used_bytes", "Memory used by jobs, as counted by maxmemory.", server.used_memory()
         )
-        yield GaugeMetricFamily("penstock_memory_limit_bytes", "maxmemory; 0 for none.", server.config.max_memory)
-        yield GaugeMetricFamily("penstock_connections", "Connections.", len(clients))
+        yield GaugeMetricFamily("penstock_memory_limit_bytes", "maxmemory; 0 for no limit.", server.config.max_memory)
+        yield GaugeMetricFamily("penstock_connections", "Open connections.", len(clients))
         waiting = sum(client.is_waiting for client in clients)
         yield GaugeMetricFamily("penstock_waiting_takes", "Connections that wait for a job.", waiting)
         yield CounterMetricFamily("penstock_connections_accepted", "Connections accepted.", clients.accepted)
-        yield CounterMetricFamily("penstock_connections_rejected", "Connections refused: too many.", clients.rejected)
-        yield CounterMetricFamily("penstock_internal_errors", "Defects that were met.", int(desk.internal_errors))
+        yield CounterMetricFamily("penstock_connections_rejected", "Connections refused.", clients.rejected)
+        yield CounterMetricFamily("penstock_internal_errors", "Internal errors since start.", int(desk.internal_errors))
         yield CounterMetricFamily("penstock_received_bytes", "Bytes received.", int(server.node.bytes_in))
         yield CounterMetricFamily("penstock_sent_bytes", "Bytes sent.", int(server.node.bytes_out))
         yield CounterMetricFamily(
             "penstock_adds_below_default",
-            "Jobs with fewer copies than three, because some nodes do not accept copies.",
+            "Jobs with fewer than three copies, because some nodes do not accept copies.",
             int(server.membership.cluster.replications.below_default),
         )
         if journal is not None:
             log = journal.log
-            yield GaugeMetricFamily("penstock_journal_bytes", "Log that a recovery reads.", log.needed_bytes())
-            yield GaugeMetricFamily("penstock_journal_position", "Where the log ends: rows so far.", log.written)
+            yield GaugeMetricFamily("penstock_journal_bytes", "Bytes of log that recovery reads.", log.needed_bytes())
+            yield GaugeMetricFamily("penstock_journal_position", "Position of the next row of the log.", log.written)
             lag = log.written - log.durable
             yield GaugeMetricFamily("penstock_journal_unsynced_rows", "Rows that are not on disk yet.", lag)
             yield GaugeMetricFamily(
-                "penstock_journal_fsync_seconds", "How long a sync takes.", server.node.sync_average_s
+                "penstock_journal_fsync_seconds", "Average duration of a sync.", server.node.sync_average_s
             )
         yield from self._commands()
         yield from self._tubes()
@@ -90,7 +90,7 @@ class Metrics:
         jobs = GaugeMetricFamily("penstock_tube_jobs", "Jobs of a tube by state.", labels=["tube", "state"])
         waiting = GaugeMetricFamily("penstock_tube_waiting_takes", "Takes that wait on a tube.", labels=["tube"])
         moves = CounterMetricFamily(
-            "penstock_tube_transitions", "How often jobs went from one state to another.", labels=["tube", "from", "to"]
+            "penstock_tube_transitions", "Transitions of jobs between two states.", labels=["tube", "from", "to"]
         )
         for tube in heapq.nlargest(_TUBES_MAX, tubes, key=lambda tube: tube.total()):
             name = tube.name[:200].decode("utf-8", "backslashreplace")

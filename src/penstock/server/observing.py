@@ -1,4 +1,4 @@
-"""SLOWLOG and LATENCY: what took long."""
+"""SLOWLOG and LATENCY: slow commands and latency spikes."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from penstock.server.connection import Connection
 from penstock.server.server import Server
 from penstock.wire.errors import SYNTAX, Refused
 
-# How many samples of an event are kept.
+# This many samples of an event are kept.
 _SAMPLES_MAX: Final = 160
 
 
 class Slowlog:
-    """The commands that took longest, the newest first."""
+    """The last slow commands, newest first."""
 
     def __init__(self, server: Server) -> None:
         self._server = server
@@ -25,7 +25,7 @@ class Slowlog:
         self._number = 0
 
     def add(self, caller: Connection, args: list[bytes], ns: int) -> None:
-        """A command took so long; it is kept if that is long enough."""
+        """Record a command that took `ns`, if that is above the threshold."""
         if not 0 <= self._server.config.slowlog_log_slower_than * 1000 <= ns:
             return
         kept = told(self._server.desk, args)
@@ -56,7 +56,7 @@ class Slowlog:
 
 
 class Latency:
-    """Spikes: what kept the loop from everybody else, by what it was doing."""
+    """Latency spikes by event: operations that kept the event loop from other clients."""
 
     def __init__(self, server: Server) -> None:
         self._server = server
@@ -64,7 +64,7 @@ class Latency:
         self._worst: dict[bytes, int] = {}
 
     def add(self, event: bytes, ms: int) -> None:
-        """Something took so long; it is kept if that is long enough. One sample a second of each."""
+        """Record an event that took `ms`, if that is above the threshold. One sample per second and event is kept."""
         threshold = self._server.config.latency_monitor_threshold
         if threshold == 0 or ms < threshold:
             return
@@ -107,7 +107,7 @@ class Latency:
             raise Refused(SYNTAX)
 
     def _graph(self, event: bytes) -> bytes:
-        """A bar for each sample, the oldest first."""
+        """Return a bar for each sample, oldest first."""
         samples, now = self._samples[event], int(time.time())
         worst = max(ms for _, ms in samples)
         lines = [f"{event.decode()} - high {worst} ms, all time high {self._worst[event]} ms"]
@@ -117,9 +117,7 @@ class Latency:
 
     def _advice(self) -> str:
         if self._server.config.latency_monitor_threshold == 0:
-            return (
-                "Nothing is measured: set latency-monitor-threshold to the milliseconds from which you want to know.\n"
-            )
+            return "Latency monitoring is off. Set latency-monitor-threshold to the least milliseconds to record.\n"
         if not self._samples:
             return "No latency spike was seen since latency-monitor-threshold was set.\n"
         lines = []
@@ -133,5 +131,5 @@ class Latency:
                 "The disk is slow to sync: use a faster one, or `appendfsync everysec` if a second may be lost."
             )
         if b"command" in self._samples or b"fast-command" in self._samples:
-            lines.append("Some commands are slow: SLOWLOG GET tells which.")
+            lines.append("Some commands are slow: see SLOWLOG GET.")
         return "\n".join(lines) + "\n"

@@ -1,11 +1,11 @@
 """The ports of a server: for clients, for health checks, and for other nodes.
 
-A port that the user asked for (by a flag, the environment or the configuration file) is opened, or the server does not
-start. A port that is open by default is closed if it cannot be opened, and a warning names the option. A server without
-any port for clients does not start.
+A port that the user asked for (by a flag, the environment or the configuration file) must open, or the server does not
+start. A port that is open by default stays closed if it cannot be opened, and a warning names the option. A server
+without any port for clients does not start.
 
-Opening has two steps. `bind` reserves the ports; connections wait. Then the settings have the ports that are open, and
-the node can announce them. `accept` lets connections in. The protocol of a new connection is looked up when it is
+Opening has two steps. `bind` reserves the ports, and connections wait. The settings then contain the ports that are
+open, so the node can announce them. `accept` lets connections in. The protocol of a connection is chosen when it is
 accepted, because it changes when the journal has been loaded: until then every command is answered with LOADING
 (`loading.py`).
 """
@@ -34,7 +34,7 @@ from penstock.server.tls import Handshakes
 # The settings of the IPROTO ports.
 IPROTO_PORTS: Final = ("iproto_port", "iproto15_port", "iproto_tls_port", "iproto15_tls_port")
 
-# Every setting of a port for clients, and what the port is called.
+# Every setting of a port for clients, and the name of its protocol.
 _CLIENT_PORTS: Final = {
     "port": "RESP",
     "tls_port": "RESP, TLS",
@@ -62,21 +62,21 @@ class Ports:
         self.iproto = iproto
         self.http = HttpPort(pages, lambda: config.http_hosts, share(CONNECTIONS_MAX))
         self.handshakes = handshakes
-        self.warnings: list[str] = []  # Why ports are closed that are open by default.
+        self.warnings: list[str] = []  # One for each default port that stays closed, with the reason.
         self._config = config
         self._loop = loop
-        self._open: dict[str, str] = {}  # What people call each open port, by its setting.
+        self._open: dict[str, str] = {}  # The addresses and the name of each open port, by its setting.
         self._listeners: list[asyncio.Server] = []
-        self._waiting: list[asyncio.Server] = []  # Those that do not accept yet.
+        self._waiting: list[asyncio.Server] = []  # Listeners that do not accept yet.
 
     async def bind(self) -> None:
-        """Reserve all ports except the cluster bus, unless that is done. A port that stays closed becomes 0 in the
-        settings."""
+        """Reserve all ports except the cluster bus, unless that was already done. Set the settings of ports that stay
+        closed to 0."""
         if self._listeners:
             return
         config = self._config
         try:
-            # When RESP accepts a client, all other ports do too, because this listener is the last to be started.
+            # The RESP listener is bound first and started last, so when it accepts a client, all other ports do, too.
             for setting in _CLIENT_PORTS:
                 await self._bind_client_port(setting)
             if config.http_port:
@@ -90,7 +90,7 @@ class Ports:
             raise
 
     async def bind_bus(self, port: int, accept: Accept, is_needed: bool) -> bool:
-        """Reserve the port for other nodes. Return whether it is open."""
+        """Reserve the bus port. Return whether it is open."""
         return await self._bind("cluster_port", port, self._config.bind, accept, "cluster bus", is_needed)
 
     async def accept(self) -> None:
@@ -100,7 +100,7 @@ class Ports:
         self._waiting.clear()
 
     def close(self) -> None:
-        """Close the listeners, and TLS handshakes that are not finished."""
+        """Close the listeners and unfinished TLS handshakes."""
         for listener in self._listeners:
             listener.close()
         self.handshakes.close()
@@ -135,7 +135,7 @@ class Ports:
     async def _bind(
         self, setting: str, port: int, hosts: Sequence[str], accept: Accept, name: str, is_needed: bool = False
     ) -> bool:
-        """Reserve a port on all addresses of `hosts`. Return False if it has to stay closed and nobody asked for it."""
+        """Reserve a port on all addresses of `hosts`. Return False if it stays closed and was not asked for."""
         try:
             self._add(await bind(self._loop, accept, hosts, port, self._config.tcp_backlog))
         except OSError as error:
@@ -168,7 +168,7 @@ class Ports:
 
 
 def _explain(port: int, setting: str, error: OSError) -> tuple[str, str]:
-    """Return why a port could not be opened, and what to do about it."""
+    """Return why a port could not be opened, and a remedy."""
     if error.errno == errno.EADDRINUSE:
         return f"port {port} is in use", f"choose another port with {_flag(setting)}"
     if error.errno == errno.EACCES:
@@ -179,7 +179,7 @@ def _explain(port: int, setting: str, error: OSError) -> tuple[str, str]:
 
 
 def _no_port(warnings: Sequence[str]) -> str:
-    """Return why a server does not start that no client could reach."""
+    """Return the error of a server that no client could reach."""
     if not warnings:
         return "no port for clients is open; choose one with --port, --tls-port, --iproto-port or --unixsocket"
     causes = " and ".join(warning.partition(", so")[0] for warning in warnings)
@@ -191,13 +191,13 @@ def _flag(setting: str) -> str:
 
 
 def _unix_socket(path: Path, mode: int) -> socket.socket:
-    """Return a Unix socket that is bound to a path. A mode of 0 leaves its permissions to the umask, except others'.
+    """Return a Unix socket that is bound to a path. With mode 0, the umask applies, and others have no access.
 
-    The socket does not listen yet, so nobody can connect before it has its permissions.
+    The socket does not listen yet, so no client can connect before the permissions are set.
     """
     sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
-        # Linux gives the file these permissions, less the umask. Other systems refuse, and the umask alone counts.
+        # Linux gives the file these permissions, less the umask. Other systems refuse this, and only the umask applies.
         with contextlib.suppress(OSError):
             os.fchmod(sock.fileno(), mode or 0o775)
         sock.bind(str(path))

@@ -1,9 +1,9 @@
-"""THE table of settings: one row each. Flags, environment, files, CONFIG and the documentation are all read off it.
+"""The table of settings, one row each. Flags, environment, files, CONFIG and the documentation are derived from it.
 
-A setting has a name, for Python, TOML, flags (`--max-clients`) and the environment (`PENSTOCK_MAX_CLIENTS`), and a
-directive, which is Disque's word where Disque has the setting: in its config files, in CONFIG, and as a flag
-(`--maxclients`). Either is understood wherever settings are given. Defaults are written as people write values. A
-server started from a config file of Disque's has Disque's defaults where its operators may rely on them.
+A setting has a name for Python, TOML, flags (`--max-clients`) and the environment (`PENSTOCK_MAX_CLIENTS`). It also has
+a directive for Disque's config files, CONFIG and flags (`--maxclients`), which is Disque's word if Disque has the
+setting. Both are accepted everywhere. Defaults are written as users write values. A server that is started from a
+config file in Disque's form has Disque's defaults where its operators may rely on them.
 """
 
 from __future__ import annotations
@@ -39,21 +39,21 @@ from penstock.server.users import Users
 
 INT_MAX: Final = (1 << 31) - 1
 PORT: Final = Whole(0, 65_535)
-# Longer than any setting's name: what CONFIG SET brings may be of any length.
+# Longer than the name of any setting. CONFIG SET can receive a word of any length.
 WORD_CHARACTERS_MAX: Final = 64
-PASSWORD: Final = Text(512)  # As long as Disque's may be.
+PASSWORD: Final = Text(512)  # Disque's maximum length.
 
 
 class ConfigError(PenstockError):
-    """Something is wrong with how the server is configured; the message is one sentence for its operator."""
+    """The configuration is wrong. The message is one sentence for the operator."""
 
 
 class CannotListen(PenstockError):
-    """A port or a socket that was asked for cannot be had; the message is one sentence for the server's operator."""
+    """A requested port or socket cannot be opened. The message is one sentence for the operator."""
 
 
 class UnknownSetting(ConfigError):
-    """There is no such setting, or none that can be changed at run time."""
+    """There is no such setting, or it cannot be changed at run time."""
 
     def __init__(self, directive: str, message: str) -> None:
         super().__init__(message)
@@ -61,7 +61,7 @@ class UnknownSetting(ConfigError):
 
 
 class BadValue(ConfigError):
-    """A setting cannot have this value."""
+    """A setting was given an invalid value."""
 
     def __init__(self, directive: str, text: str, message: str) -> None:
         super().__init__(message)
@@ -71,25 +71,25 @@ class BadValue(ConfigError):
 
 @dataclass(frozen=True)
 class Setting:
-    """One row."""
+    """One setting."""
 
     name: str
     directive: str
     kind: Kind[Any]
     default: str
     description: str  # One sentence.
-    disque_default: str | None = None  # The default in a config file of Disque's, where it is another.
-    changeable: bool = False  # By CONFIG SET.
-    secret: bool = False  # Never shown: CONFIG GET and `penstock config show` only say whether there is one.
-    only_in_file: bool = False  # Neither flags nor the environment may give it.
+    disque_default: str | None = None  # The default with a config file in Disque's form, if it differs.
+    changeable: bool = False  # CONFIG SET can change it.
+    secret: bool = False  # CONFIG GET and `penstock config show` only show whether it is set.
+    only_in_file: bool = False  # Neither flags nor the environment can set it.
 
     @property
     def in_config_get(self) -> bool:
         return not isinstance(self.kind, Collected)
 
 
-# By what they are about; each group is a table in the documentation. A row that takes several lines has on the first
-# what the setting is, and then what there is to say about it.
+# Settings by topic. Each group is a table in the documentation. If a row has several lines, the first one has its name,
+# directive, kind and default.
 GROUPS: Final[dict[str, tuple[Setting, ...]]] = {
     "Listening": (
         Setting("port", "port", PORT, "7711", "The TCP port for RESP clients; 0 opens none."),
@@ -100,22 +100,23 @@ GROUPS: Final[dict[str, tuple[Setting, ...]]] = {
         ),
         Setting(
             *("iproto15_port", "iproto15-port", PORT, "0"),
-            "The TCP port where `queue.statistics` is that of the 1.5 API, mostly 33020; 0 opens none.",
+            "The TCP port for clients of Tarantool's 1.5 queue API, where `queue.statistics` has the form of that API; "
+            "usually 33020; 0 opens none.",
         ),
         Setting("bind", "bind", Texts("addresses", 16), "127.0.0.1", "The addresses to listen on."),
         Setting(
             *("protected_mode", "protected-mode", YesNo(), "yes"),
-            "Whether clients from elsewhere are refused while there is neither a password nor TLS.",
+            "Whether clients on other machines are refused while there is neither a password nor TLS.",
             changeable=True,
         ),
-        Setting("tcp_backlog", "tcp-backlog", Whole(0, INT_MAX), "511", "How many connections wait to be accepted."),
+        Setting("tcp_backlog", "tcp-backlog", Whole(0, INT_MAX), "511", "The length of the accept queue."),
         Setting(
             *("unixsocket", "unixsocket", Text(107), ""),
             "The path of a Unix socket to listen on, relative to `dir`; empty for none.",
         ),
         Setting(
             *("unixsocketperm", "unixsocketperm", Mode(), "0"),
-            "The permissions of the Unix socket; 0 leaves them to the umask, but others may never write.",
+            "The permissions of the Unix socket; 0 leaves them to the umask, but others can never write.",
         ),
         Setting("http_port", "http-port", PORT, "0", "The port for metrics and health checks over HTTP; 0 opens none."),
         Setting(
@@ -136,7 +137,7 @@ GROUPS: Final[dict[str, tuple[Setting, ...]]] = {
         ),
         Setting(
             *("iproto15_tls_port", "iproto15-tls-port", PORT, "0"),
-            "The same where `queue.statistics` is that of the 1.5 API.",
+            "The TCP port for clients of Tarantool's 1.5 queue API that use TLS; 0 opens none.",
         ),
         Setting("tls_cert_file", "tls-cert-file", File(), "", "The server's certificate and its chain, in PEM."),
         Setting("tls_key_file", "tls-key-file", File(), "", "The key of the certificate, in PEM."),
@@ -149,7 +150,7 @@ GROUPS: Final[dict[str, tuple[Setting, ...]]] = {
             "Whether clients must have a certificate.",
         ),
     ),
-    "Who may do what": (
+    "Access control": (
         Setting(
             *("requirepass", "requirepass", PASSWORD, ""),
             "The password that clients must give with AUTH; empty for none.",
@@ -157,15 +158,15 @@ GROUPS: Final[dict[str, tuple[Setting, ...]]] = {
             secret=True,
         ),
         Setting("users", "user", Users(), "", "Users with passwords and permissions of their own.", secret=True),
-        Setting("rename_command", "rename-command", Renames(), "", "Commands under other names, or none.", secret=True),
+        Setting("rename_command", "rename-command", Renames(), "", "Commands to rename or remove.", secret=True),
         Setting(
             *("debug_commands", "debug-commands", YesNo(), "no"),
-            "Whether DEBUG may do what can harm the server, for an admin on this machine.",
+            "Whether DEBUG can stop the server, and can be used from other machines.",
         ),
         Setting(
             *("drivers", "driver", DriverModules(), ""),
-            "Types of tubes that are Python code, each with its module and class, as `my_drivers:Lifo`; only the "
-            "configuration file can name them.",
+            "Types of tubes that are Python code, each with its module and class, like `my_drivers:Lifo`; only the "
+            "configuration file can set them.",
             only_in_file=True,
         ),
     ),
@@ -177,59 +178,60 @@ GROUPS: Final[dict[str, tuple[Setting, ...]]] = {
         ),
         Setting(
             *("queue15_pri_mode", "queue15-pri-mode", Choice("absolute", "offset"), "absolute"),
-            "Whether the priority of the 1.5 API is 0 to 255 as its document says, or is added to 127 as its code did.",
+            "Whether priorities of the 1.5 API are absolute (0 to 255, as its document says) or an offset to 127 (as "
+            "its code did).",
             changeable=True,
         ),
-        Setting("xqueue", "xqueue", XqueueSpaces(), "", "Spaces of xqueue that are there from the start."),
+        Setting("xqueue", "xqueue", XqueueSpaces(), "", "Spaces of xqueue that are created at the start."),
     ),
-    "Limits of a client": (
+    "Client limits": (
         Setting(
             *("max_clients", "maxclients", Whole(1, 1_000_000), "10000"),
-            "How many clients may be connected at a time, with unfinished TLS handshakes, if the system allows as "
-            "many open files and 256 more.",
+            "The maximum number of connected clients and unfinished TLS handshakes; the system must allow 256 more "
+            "open files.",
             changeable=True,
         ),
         Setting(
             *("timeout", "timeout", Seconds(), "0"),
-            "How long a client may be idle before it is disconnected, unless it waits for an answer; 0 for ever.",
+            "Disconnect a client that is idle this long and does not wait for a reply; 0 never does.",
             changeable=True,
         ),
         Setting(
             *("tcp_keepalive", "tcp-keepalive", Keepalive(), "300"),
-            "How long a connection is quiet before TCP checks that the other side is still there; 0 never checks, and "
-            "what is longer than 32,767 s is taken as that.",
+            "The idle time of a connection before TCP checks that the client is still there; 0 never checks, and the "
+            "maximum is 32,767 s.",
             disque_default="0",
             changeable=True,
         ),
         Setting(
             *("auth_timeout", "auth-timeout", Seconds(0.001), "10s"),
-            "How long a new client may take to give its password, where one is required.",
+            "The time that a new client has to authenticate, if a password is required.",
             changeable=True,
         ),
         Setting(
             *("progress_timeout", "progress-timeout", Seconds(0.001), "30s"),
-            "How long a client may take to send one command, from its first byte to its last.",
+            "The time that a client has to send one command, from its first byte to its last.",
             changeable=True,
         ),
         Setting(
             *("session_grace", "session-grace", Seconds(), "0"),
-            "How long the jobs of a client that disconnected wait for it to come back.",
+            "Keep the taken jobs of a disconnected client for this long, so that it can come back and continue.",
             changeable=True,
         ),
         Setting(
             *("max_body", "max-body", Size(0, BODY_BYTES_HARD_MAX), "64mb"),
-            "How large the body of a job may be.",
+            "The maximum size of a job's body.",
             changeable=True,
         ),
         Setting(
             *("max_query_buffer", "max-query-buffer", Size(1 << 20), "1gb"),
-            "How much a client may send ahead of what was executed before it is disconnected.",
+            "The maximum amount of commands that a client may send ahead of their execution before it is disconnected.",
             changeable=True,
         ),
         Setting(
             *("output_limit", "client-output-buffer-limit", OutputLimits(), "64mb 16mb 30"),
-            "How much may wait to be sent to a client before it is disconnected: at once, or for so many seconds; "
-            "0 is no limit.",
+            "Disconnect a client whose unread replies exceed the hard limit, or exceed the soft limit for this many "
+            "seconds; 0 is no limit.",
             disque_default="0 0 0",
             changeable=True,
         ),
@@ -237,69 +239,69 @@ GROUPS: Final[dict[str, tuple[Setting, ...]]] = {
     "Memory": (
         Setting(
             *("max_memory", "maxmemory", Size(1, of_memory=True), "50%"),
-            "How much memory the jobs may take.",
+            "The maximum memory that jobs may use.",
             disque_default="1gb",
             changeable=True,
         ),
         Setting(
             *("max_memory_policy", "maxmemory-policy", Choice("acks", "noeviction"), "acks"),
-            "Whether a server without a journal that runs out of memory may forget acked jobs before it refuses puts.",
+            "Whether a server without a journal that runs out of memory may drop acked jobs before it refuses puts.",
             changeable=True,
         ),
         Setting(
             *("max_memory_samples", "maxmemory-samples", Whole(1, INT_MAX), "5"),
-            "Has no effect: what to forget is not found by sampling.",
+            "Has no effect: eviction does not use sampling.",
             changeable=True,
         ),
     ),
     "Journal": (
         Setting(
             *("dir", "dir", Folder(), "./penstock-data"),
-            "The directory of the journal and of the node's identity, made if it is not there.",
+            "The directory of the journal and of the node's identity; it is created if it does not exist.",
             disque_default=".",
         ),
         Setting(
             *("journal", "appendonly", YesNo(), "yes"),
-            "Whether jobs are kept on disk.",
+            "Whether jobs are stored on disk.",
             disque_default="no",
             changeable=True,
         ),
         Setting(
             *("fsync", "appendfsync", Choice("always", "everysec", "never", disque={"never": "no"}), "always"),
-            "Whether a reply waits until what it says is on disk, or that follows within a second, or when the system "
-            "pleases.",
+            "When the journal is synced to disk: before each reply (always), once per second (everysec), or when the "
+            "system decides (never).",
             disque_default="everysec",
             changeable=True,
         ),
-        Setting("history", "history", Seconds(off=True), "7d", "How long what happened can be looked up."),
-        Setting("history_bytes", "history-bytes", Size(), "1gb", "How much of what happened is kept at most."),
-        Setting("history_bodies", "history-bodies", YesNo(), "yes", "Whether history has the bodies of jobs in it."),
+        Setting("history", "history", Seconds(off=True), "7d", "Keep the history of jobs for this long."),
+        Setting("history_bytes", "history-bytes", Size(), "1gb", "The maximum size of the history."),
+        Setting("history_bodies", "history-bodies", YesNo(), "yes", "Whether the history includes the bodies of jobs."),
         Setting(
             *("aof_enqueue_jobs_once", "aof-enqueue-jobs-once", YesNo(), "no"),
-            "Whether the next start loads the journal even if `journal` is no; it is then set back to no.",
+            "Whether the next start loads the journal even if `journal` is no; the start resets it to no.",
             changeable=True,
         ),
         Setting(
             *("aof_load_truncated", "aof-load-truncated", YesNo(), "yes"),
-            "Has no effect: the torn end that a crash leaves is always cut off, with a warning.",
+            "Has no effect: a torn end left by a crash is always cut off, with a warning.",
             changeable=True,
         ),
         Setting(
             *("appendfilename", "appendfilename", Text(255), "disque.aof"),
-            "Has no effect: the files of the journal have names of their own.",
+            "Has no effect: the journal's files have fixed names.",
         ),
         Setting(
             *("no_appendfsync_on_rewrite", "no-appendfsync-on-rewrite", YesNo(), "no"),
-            "Has no effect: a snapshot never holds up a sync.",
+            "Has no effect: a snapshot never delays a sync.",
         ),
         Setting(
             *("auto_aof_rewrite_percentage", "auto-aof-rewrite-percentage", Whole(0, INT_MAX), "100"),
-            "Has no effect: the journal decides by itself when it takes a snapshot.",
+            "Has no effect: the journal decides when to take a snapshot.",
             changeable=True,
         ),
         Setting(
             *("auto_aof_rewrite_min_size", "auto-aof-rewrite-min-size", Size(), "64mb"),
-            "Has no effect: the journal decides by itself when it takes a snapshot.",
+            "Has no effect: the journal decides when to take a snapshot.",
             changeable=True,
         ),
         Setting(
@@ -311,53 +313,53 @@ GROUPS: Final[dict[str, tuple[Setting, ...]]] = {
     "Log and process": (
         Setting(
             *("loglevel", "loglevel", Choice("debug", "verbose", "notice", "warning"), "notice"),
-            "The least important messages that are logged.",
+            "The lowest level of messages that are logged.",
             changeable=True,
         ),
         Setting("logfile", "logfile", Text(), "", "The file to log to, relative to `dir`; empty for standard output."),
-        Setting("log_format", "log-format", Choice("text", "json"), "text", "How a line of the log is written."),
-        Setting("daemonize", "daemonize", YesNo(), "no", "Whether the server goes into the background when it serves."),
+        Setting("log_format", "log-format", Choice("text", "json"), "text", "The format of log lines."),
+        Setting("daemonize", "daemonize", YesNo(), "no", "Whether the server runs in the background."),
         Setting(
             *("pidfile", "pidfile", Text(), "/var/run/penstock.pid"),
-            "The file that a server in the background writes its process id to, relative to `dir`.",
+            "The file to which a server in the background writes its process id, relative to `dir`.",
             disque_default="/var/run/disque.pid",
         ),
         Setting(
             *("slowlog_log_slower_than", "slowlog-log-slower-than", Whole(-1), "10000"),
-            "From how many microseconds on a command is in the slow log; 0 logs all, -1 none.",
+            "Log commands that take at least this many microseconds in the slow log; 0 logs all, -1 none.",
             changeable=True,
         ),
         Setting(
             *("slowlog_max_len", "slowlog-max-len", Whole(0, 1_000_000), "128"),
-            "How many commands the slow log keeps.",
+            "The number of commands that the slow log keeps.",
             changeable=True,
         ),
         Setting(
             *("latency_monitor_threshold", "latency-monitor-threshold", Whole(0), "0"),
-            "From how many milliseconds on LATENCY remembers what took so long; 0 remembers nothing.",
+            "Record events that take at least this many milliseconds for LATENCY; 0 records none.",
             changeable=True,
         ),
         Setting(
             *("linger", "linger", Whole(0, 10_000), "100"),
-            "For how many microseconds the server stays awake after a command, where the next mostly comes as soon, "
-            "since being woken takes longer than a command; 0 lets it sleep at once, which costs less of a processor.",
+            "Poll for this many microseconds after a command before sleeping, if commands usually follow that soon, "
+            "because waking up takes longer than a command; 0 sleeps at once and uses less processor time.",
             changeable=True,
         ),
-        Setting("syslog_enabled", "syslog-enabled", YesNo(), "no", "Has no effect: let what starts the server log."),
-        Setting("syslog_ident", "syslog-ident", Text(), "disque", "Has no effect, as there is no syslog."),
+        Setting("syslog_enabled", "syslog-enabled", YesNo(), "no", "Has no effect: syslog is not supported."),
+        Setting("syslog_ident", "syslog-ident", Text(), "disque", "Has no effect: syslog is not supported."),
         Setting(
             *("syslog_facility", "syslog-facility", Choice("user", *(f"local{n}" for n in range(8))), "local0"),
-            "Has no effect, as there is no syslog.",
+            "Has no effect: syslog is not supported.",
         ),
         Setting("databases", "databases", Whole(1, INT_MAX), "16", "Has no effect, as in Disque."),
         Setting(
             *("hz", "hz", Whole(1, 500, clamps=True), "10"),
-            "Has no effect: timers are kept to the millisecond.",
+            "Has no effect: timers are accurate to the millisecond.",
             changeable=True,
         ),
         Setting(
             *("activerehashing", "activerehashing", YesNo(), "yes"),
-            "Has no effect: there is nothing to rehash.",
+            "Has no effect: no table is rehashed.",
             changeable=True,
         ),
         Setting(
@@ -369,62 +371,62 @@ GROUPS: Final[dict[str, tuple[Setting, ...]]] = {
     "Cluster": (
         Setting(
             *("cluster_port", "cluster-port", PORT, "0"),
-            "The TCP port for other nodes; 0 is 10,000 above `port`, or none if there is no such port.",
+            "The TCP port for other nodes; 0 uses `port` + 10,000, or none if that is not a port.",
         ),
         Setting(
             *("cluster_secret", "cluster-secret", Secret(), ""),
-            "What all nodes of a cluster know and nobody else does; without it, or `tls-cluster`, nodes connect on one "
-            "machine only, and only while the server has no password and no users.",
+            "The secret that all nodes of a cluster share; without it or `tls-cluster`, only nodes on this machine can "
+            "connect, and only while the server has no password and no users.",
             secret=True,
         ),
         Setting(
             *("tls_cluster", "tls-cluster", YesNo(), "no"),
-            "Whether nodes connect over TLS, each with a certificate that `tls-cluster-ca-cert-file` has signed.",
+            "Whether nodes connect over TLS, each with a certificate signed by `tls-cluster-ca-cert-file`.",
         ),
         Setting(
             *("tls_cluster_ca_cert_file", "tls-cluster-ca-cert-file", File(), ""),
-            "The certificates of the authorities that sign nodes, in PEM; they must sign nothing else, because every "
-            "certificate of theirs can join the cluster.",
+            "The certificates of the authorities that sign nodes' certificates, in PEM; they must sign nothing else, "
+            "because every certificate they sign can join the cluster.",
         ),
         Setting(
             *("tls_cluster_cert_file", "tls-cluster-cert-file", File(), ""),
-            "This node's certificate for other nodes, in PEM; empty for `tls-cert-file`.",
+            "This node's certificate for other nodes, in PEM; empty uses `tls-cert-file`.",
         ),
         Setting(
             *("tls_cluster_key_file", "tls-cluster-key-file", File(), ""),
-            "The key of that certificate, in PEM; empty for `tls-key-file`.",
+            "The key of that certificate, in PEM; empty uses `tls-key-file`.",
         ),
         Setting(
             *("tls_cluster_name", "tls-cluster-name", Text(255), ""),
-            "A DNS name that the certificate of every node must have; empty if each must have the IP address of its "
-            "node instead.",
+            "A DNS name that the certificate of every node must contain; if empty, each certificate must contain the "
+            "IP address of its node.",
         ),
         Setting(
             *("cluster_announce_ip", "cluster-announce-ip", Text(45), ""),
-            "The address where other nodes and clients find this one, if that is not the one that they see.",
+            "The IP address that this node announces to nodes and clients, if it differs from the one they see.",
         ),
         Setting(
             *("cluster_announce_port", "cluster-announce-port", PORT, "0"),
-            "The port where clients find this node, if it is another from outside; 0 if it is not.",
+            "The port that this node announces to clients, if it differs from `port`; 0 announces `port`.",
         ),
         Setting(
             *("cluster_announce_bus_port", "cluster-announce-bus-port", PORT, "0"),
-            "The port where other nodes find this one, if it is another from outside; 0 if it is not.",
+            "The port that this node announces to other nodes, if it differs from the bus port; 0 announces that.",
         ),
         Setting(
             *("cluster_node_timeout", "cluster-node-timeout", Whole(1, INT_MAX), "15000"),
-            "The milliseconds after which a node that does not answer is suspected to have failed.",
+            "Suspect a node to have failed after it has not answered for this many milliseconds.",
             changeable=True,
         ),
         Setting(
             *("cluster_config_file", "cluster-config-file", Text(255), "nodes.conf"),
-            "The file, relative to `dir`, in which the node keeps whom it knows; it is no file to edit.",
+            "The file, relative to `dir`, in which the node stores its peers; do not edit it.",
         ),
     ),
 }
 SETTINGS: Final[tuple[Setting, ...]] = tuple(setting for group in GROUPS.values() for setting in group)
 
-# The order in which Disque answers CONFIG GET. What it does not answer comes after.
+# The order of Disque's reply to CONFIG GET. Our own settings follow.
 DISQUE_ORDER: Final = (
     *("requirepass", "unixsocket", "logfile", "pidfile"),
     *("maxmemory", "maxmemory-samples", "timeout", "tcp-keepalive"),
@@ -439,7 +441,7 @@ DISQUE_ORDER: Final = (
 
 
 def _spelled(word: str) -> str:
-    """The one spelling by which settings are found."""
+    """Return the spelling by which settings are looked up."""
     return word.lower().replace("_", "-")
 
 
@@ -449,12 +451,12 @@ _BY_WORD: Final[dict[str, Setting]] = {
 
 
 def find(word: str) -> Setting | None:
-    """The setting that has this name or this directive."""
+    """Return the setting with this name or directive, or None."""
     return _BY_WORD.get(_spelled(word)) if len(word) <= WORD_CHARACTERS_MAX else None
 
 
 def meant(word: str, prefix: str = "") -> str:
-    """What may have been meant by a word that is no setting: the end of a sentence, or nothing."""
+    """Return the end of an error sentence that suggests the closest setting, or ""."""
     if len(word) > WORD_CHARACTERS_MAX:
         return ""
     close = difflib.get_close_matches(_spelled(word), _BY_WORD, 1, 0.7)
@@ -462,5 +464,5 @@ def meant(word: str, prefix: str = "") -> str:
 
 
 def cited(text: str) -> str:
-    """Something that was given, as an error may repeat it: not too long, and without what could garble a terminal."""
+    """Return an input as errors repeat it: shortened, and without characters that could garble a terminal."""
     return repr(text if len(text) <= 60 else f"{text[:60]}…")
