@@ -195,7 +195,7 @@ def test_other_answers_and_errors_as_they_are_seen(prompt: Prompt) -> None:
 
 def test_help_tells_the_grammar_of_a_command(prompt: Prompt) -> None:
     told = prompt.ask("help qpeek")
-    assert "QPEEK queue count" in told and "Look at the first jobs of a queue, or the last." in told
+    assert "QPEEK queue count" in told and "Show the first jobs of a queue, or the last." in told
     assert "Ctrl-D" in prompt.ask("help") and "SHOW id" in prompt.ask("? @read")
     assert "There is no bogus." in prompt.ask("help bogus")
     assert "TUBE DROP name" in prompt.ask("help tube") and "TUBE DROP" not in prompt.ask("help tube create")

@@ -83,7 +83,7 @@ def test_a_name_of_a_type_that_there_is_cannot_be_a_driver(tmp_path: Path) -> No
 
 
 def test_only_the_configuration_file_can_name_code(server: Server, tmp_path: Path) -> None:
-    why = "names code that the server runs; write it in the config file"
+    why = "names code that the server runs; set it in the config file"
     assert f"flag --driver: driver {why}" in cannot_start(tmp_path, "--driver", "stack documented_lifo:Lifo")
     told = cannot_start(tmp_path, PENSTOCK_DRIVERS="stack documented_lifo:Lifo")
     assert f"environment PENSTOCK_DRIVERS: drivers {why}" in told

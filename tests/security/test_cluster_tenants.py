@@ -148,7 +148,7 @@ def test_an_empty_list_of_tubes_is_refused_at_start(tmp_path: Path, form: str) -
     name, text = EMPTY[form]
     (tmp_path / name).write_text(text)
     [(code, said)] = refusals(tmp_path, [name, "--dir", "d"])
-    assert code == 2 and "must be given one or more patterns as tubes, none of them empty" in said
+    assert code == 2 and "must be configured with one or more tube patterns, none of them empty" in said
 
 
 # Admins with patterns

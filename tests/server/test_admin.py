@@ -489,7 +489,7 @@ def test_command_info_of_no_command_is_null(wire: Wire) -> None:
     assert wire.ask("COMMAND", "DOCS", "nosuch") == b"*0\r\n"
     assert wire.call("COMMAND", "DOCS", "QLEN")[0] == b"qlen"
     tube = pairs(wire.call("COMMAND", "DOCS", "TUBE")[1])
-    assert pairs(pairs(tube[b"subcommands"])[b"tube|drop"])[b"summary"] == b"Remove a tube with its jobs."
+    assert pairs(pairs(tube[b"subcommands"])[b"tube|drop"])[b"summary"] == b"Delete a tube and its jobs."
 
 
 # ---- INFO ------------------------------------------------------------------------------------------------------------

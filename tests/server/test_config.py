@@ -168,8 +168,8 @@ def test_flags_may_come_as_a_mapping(cwd: Path) -> None:
         (["--no-port"], "there is no flag '--no-port'"),
         (["--port"], "flag --port: port must be one value: a whole number from 0 to 65535, not ''"),
         (["--port", "1", "2"], "flag --port: port must be one value: a whole number from 0 to 65535, not '1 2'"),
-        (["--no-journal", "yes"], "flag --no-journal: must have nothing behind it, not 'yes'"),
-        (["port", "7711"], "'port' is no flag; settings are given like --port 7711"),
+        (["--no-journal", "yes"], "flag --no-journal: must have no value, not 'yes'"),
+        (["port", "7711"], "'port' is not a flag; write settings like --port 7711"),
         (["--include", "x"], "there is no flag '--include'"),
     ],
 )
@@ -253,12 +253,12 @@ def test_values_mean_what_they_mean_in_disque_and_to_people(cwd: Path, line: str
         ("daemonize true", "daemonize must be yes or no, not 'true'"),
         ("appendfsync sometimes", "appendfsync must be always, everysec or never, not 'sometimes'"),
         ("unixsocketperm 888", "unixsocketperm must be permissions in octal digits, from 0 to 777, not '888'"),
-        ("bind " + "::1 " * 17, "bind must be 1 to 16 addresses, with spaces between, not"),
+        ("bind " + "::1 " * 17, "bind must be 1 to 16 addresses, separated by spaces, not"),
         ("client-output-buffer-limit normal 1 2", "client-output-buffer-limit must be a hard limit"),
         ("client-output-buffer-limit other 1 2 3", "client-output-buffer-limit must be a hard limit"),
         ("client-output-buffer-limit normal 1 -2 3", "client-output-buffer-limit must be a hard limit"),
         ("rename-command CONFIG", 'rename-command must be a command and its new name, or "" for none'),
-        ("logfile a\0b", "logfile must be text of at most 4,096 bytes, none of them zero, not 'a\\x00b'"),
+        ("logfile a\0b", "logfile must be text of at most 4,096 bytes, without zero bytes, not 'a\\x00b'"),
         ("maxclient 5", "there is no directive 'maxclient'; did you mean maxclients?"),
         ("qqq 5", "there is no directive 'qqq'"),
     ],
@@ -275,11 +275,11 @@ def test_an_error_never_repeats_a_secret(cwd: Path) -> None:
 
 def test_tls_needs_its_files(cwd: Path) -> None:
     for port in ("tls-port", "iproto-tls-port", "iproto15-tls-port"):
-        assert refused(cwd, f"--{port}", "7713") == f"flag --{port}: {port} needs tls-cert-file and tls-key-file too"
+        assert refused(cwd, f"--{port}", "7713") == f"flag --{port}: {port} also needs tls-cert-file and tls-key-file"
     pair = ["--tls-cert-file", "c.pem", "--tls-key-file", "/k.pem"]
     config = configured(cwd, "--tls-port", "7713", *pair)
     assert (config.tls_cert_file, config.tls_key_file) == (cwd / "c.pem", Path("/k.pem"))
-    assert "needs tls-ca-cert-file" in refused(cwd, "--tls-auth-clients", "yes")
+    assert "also needs tls-ca-cert-file" in refused(cwd, "--tls-auth-clients", "yes")
 
 
 def test_dir_is_where_the_server_was_started_and_logs_are_in_it(cwd: Path) -> None:
@@ -310,20 +310,29 @@ def test_users_are_the_same_in_both_forms(cwd: Path) -> None:
     ("line", "message"),
     [
         ("user", "must be a name, then password:…"),
-        ("user alice", "must be given either a password or a password_sha256"),
-        (f"user alice password:x password_sha256:{DIGEST}", "must be given either a password or a password_sha256"),
-        ("user alice password_sha256:abc", "must be given a password_sha256 of 64 hex digits"),
+        ("user alice", "must be configured with either a password or a password_sha256"),
+        (
+            f"user alice password:x password_sha256:{DIGEST}",
+            "must be configured with either a password or a password_sha256",
+        ),
+        ("user alice password_sha256:abc", "must be configured with a password_sha256 of 64 hex digits"),
         (
             "user alice password:x commands:read,all",
-            "must be given commands of these classes: read, write, admin, debug",
+            "must be configured with commands of these classes: read, write, admin, debug",
         ),
-        ("user alice password:x colour:red", "must be made of password, password_sha256, commands, tubes"),
+        (
+            "user alice password:x colour:red",
+            "must be configured with these fields only: password, password_sha256, commands, tubes",
+        ),
         ("user alice password", "must be a name, then password:…"),
         ("user alice password:x password:y", "must be a name, then password:…"),
-        (f"user alice password:x tubes:{'q,' * 10_000}q", "must be given 10,000 patterns of tubes at most"),
-        ("user alice password:x tubes:", "must be given one or more patterns as tubes, none of them empty"),
-        ("user alice password:x tubes:mail.*,", "must be given one or more patterns as tubes, none of them empty"),
-        ('user "a b" password:x', "must be named in 1 to 64 characters without spaces"),
+        (f"user alice password:x tubes:{'q,' * 10_000}q", "must be configured with at most 10,000 tube patterns"),
+        ("user alice password:x tubes:", "must be configured with one or more tube patterns, none of them empty"),
+        (
+            "user alice password:x tubes:mail.*,",
+            "must be configured with one or more tube patterns, none of them empty",
+        ),
+        ('user "a b" password:x', "must be configured with names of 1 to 64 characters without spaces"),
     ],
 )
 def test_a_bad_user_is_explained(cwd: Path, line: str, message: str) -> None:

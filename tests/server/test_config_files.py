@@ -128,7 +128,7 @@ def test_includes_are_bounded_in_depth_and_in_number(cwd: Path) -> None:
 
 @pytest.mark.parametrize("line", ["include", "include a b", 'include ""', "include a\0b"])
 def test_an_include_names_one_file(cwd: Path, line: str) -> None:
-    assert "a.conf line 1: include must have the path of one file" in refused(cwd, "a.conf", a_conf=line)
+    assert "a.conf line 1: include must be followed by the path of one file" in refused(cwd, "a.conf", a_conf=line)
 
 
 # ---- What nobody should write ----------------------------------------------------------------------------------------

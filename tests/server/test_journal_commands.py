@@ -284,7 +284,7 @@ def test_those_who_wait_hear_that_the_journal_was_switched_off(start: Callable[.
         (["READ", 0], "RANGE"),
         (["READ", "x"], "RANGE"),
         (["READ", 1 << 70], "RANGE"),
-        (["READ", 10_000_000], "RANGE the log ends before"),
+        (["READ", 10_000_000], "RANGE position 10000000 is beyond the end of the log; the next position is "),
         (["READ", 1, "BYTES", 0], "RANGE"),
         (["READ", 1, "BYTES", 1 << 25], "RANGE"),
         (["READ", 1, "BYTES"], "SYNTAX"),

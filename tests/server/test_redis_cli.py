@@ -95,7 +95,7 @@ def test_other_answers_and_errors_as_they_are_seen(terminal: Terminal) -> None:
 def test_help_tells_the_grammar_of_a_command(terminal: Terminal) -> None:
     told = re.sub(r"\x1b\[[0-9;]*m", "", terminal.type("help qpeek"))
     assert "QPEEK queue count" in told
-    assert "Look at the first jobs of a queue, or the last." in told
+    assert "Show the first jobs of a queue, or the last." in told
 
 
 @pytest.mark.parametrize("version", ["-2", "-3"])

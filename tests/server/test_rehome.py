@@ -181,10 +181,10 @@ def test_a_backup_becomes_its_node_where_that_one_was_forgotten(tmp_path: Path) 
         assert done[0]["start"] == f"penstock serve --dir {home} {' '.join(words)}"
         assert f"127.0.0.1:{other.port}@{other.bus_port} invited" in (home / "others.conf").read_text()
         assert done[0]["missed"] == []
-        with pytest.raises(Refusal, match=f"is in epoch {epochs[1]} already: choose a greater one"):
+        with pytest.raises(Refusal, match=f"is already in epoch {epochs[1]}; choose a greater one"):
             other.ask("CLUSTER", "EPOCH", id, epochs[1])
         for wrong in ("0", "-1", str(1 << 53)):
-            with pytest.raises(Refusal, match="an epoch is 1 to"):
+            with pytest.raises(Refusal, match="an epoch must be 1 to"):
                 other.ask("CLUSTER", "EPOCH", id, wrong)
         itself = rehome(other.home, other)
         assert itself.exit_code == 75 and "is open in another process" in itself.stderr
@@ -215,5 +215,9 @@ def test_of_two_that_became_one_node_where_neither_could_know_one_steps_down(tmp
         lesser.kill()
         lesser.start_again()
         lesser.meet(greater, greater.bus_port)
-        wait_for(lambda: "This node restarts without jobs: new_node=" in lesser.log() and lesser.answers() and lesser.id != id)
+        wait_for(
+            lambda: (
+                "This node restarts without jobs: new_node=" in lesser.log() and lesser.answers() and lesser.id != id
+            )
+        )
         assert greater.id == id and greater.ask("TUBE", "INFO", "orders")

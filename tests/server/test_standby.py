@@ -189,8 +189,8 @@ def test_files_of_the_log_are_read_as_they_are_and_no_others(node: Node) -> None
     assert names == [b"segment-0000000001.log"]
     assert client.call("JOURNAL", "FETCH", names[0], 0, "BYTES", 8) == b"PENSTOCK"
     for wrong, why in [
-        (("../node.json", 0), "no file of the log"),
-        (("node.json", 0), "no file of the log"),
+        (("../node.json", 0), "is not a file of the log"),
+        (("node.json", 0), "is not a file of the log"),
         (("segment-0000000009.log", 0), "not kept any more"),
         ((names[0], -1), "0 or more"),
         ((names[0], 0, "BYTES", 0), "BYTES must be"),

@@ -1,4 +1,4 @@
-"""Which commands there are, for those who want to know without a server: the documentation, and a prompt's help."""
+"""The list of all commands without a running server, for the documentation and a prompt's help."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from penstock.server.table import install
 
 
 def tables() -> tuple[list[Command], list[Command]]:
-    """Every command over RESP: Disque's and those of the server, and our own. Of families, each member."""
+    """Return the commands over RESP: those of Disque and the server, and our own. Families are expanded to members."""
     loop = asyncio.new_event_loop()
     try:
         server = Server(load(None, [], {}, Path()), Host(0), loop)

@@ -1,4 +1,4 @@
-"""CLIENT and MONITOR: who is connected, and what they say."""
+"""CLIENT and MONITOR: list, name and close connections, and watch their commands."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ from penstock.server.words import to_text
 from penstock.wire.errors import SYNTAX, Refused
 from penstock.wire.resp import printable
 
-# What is about others is for administrators.
+# Subcommands about other clients need the admin class.
 _ADMINISTRATIVE: Final = frozenset([b"LIST", b"KILL", b"PAUSE"])
 
-# How much others see of a command, with MONITOR and SLOWLOG: the words, and the bytes of each.
+# MONITOR and SLOWLOG show at most this many words of a command, and this many bytes of each.
 _WORDS_MAX: Final = 32
 _WORD_BYTES_MAX: Final = 128
 
 # Commands whose arguments are passwords, or tokens that let a client join a session. (The TOKEN of CLAIM is none: it is
-# a fencing token, a number that everybody may read with CLAIM INFO.)
+# a fencing token, a number that every user may read with CLAIM INFO.)
 _SECRET_COMMANDS: Final = frozenset([b"auth", b"hello", b"identify"])
 
-# How bytes are written between double quotes that cannot stand there as they are. One byte is one character of latin-1.
+# Escapes of bytes that cannot be written between double quotes. One byte is one character of latin-1.
 _ESCAPED: Final = {byte: f"\\x{byte:02x}" for byte in range(256) if not 32 <= byte < 127} | {
     ord(byte): f"\\{letter}" for byte, letter in zip('\\"\n\r\t\a\b', '\\"nrtab', strict=True)
 }
@@ -71,7 +71,7 @@ class ClientCommands:
         flags = ("O" if connection.is_monitor else "") + ("b" if connection.is_waiting else "")
         flags += ("c" if connection.closing else "") + ("" if connection.local_address or connection.entry else "U")
         pending, unsent = int(connection.inbox.parser.pending()), connection.buffered()
-        # Of one that does not exist it is whatever its client says, and must not look like more than a name.
+        # A client can send any bytes as the name of a command. They must not look like other fields.
         command = printable(connection.last_command[:32]).replace(b" ", b"?").decode().lower() or "NULL"
         return (
             f"id={connection.number} addr={connection.address} fd={connection.fileno()} "
@@ -127,7 +127,7 @@ class ClientCommands:
     def _close(self, caller: Connection, victims: list[Connection]) -> None:
         for connection in victims:
             if connection is caller:
-                # It gets its answer first.
+                # The caller gets its reply first.
                 caller.closing = True
             else:
                 connection.abort()
@@ -157,7 +157,7 @@ class ClientCommands:
         caller.reply.ok()
 
     def show(self, caller: Connection, args: list[bytes]) -> None:
-        """Tell those who watch about a command."""
+        """Send a command to all monitors."""
         monitors = self._server.clients.monitors
         self._server.desk.watched = bool(monitors)
         seconds, ns = divmod(time.time_ns(), 1_000_000_000)
@@ -165,21 +165,21 @@ class ClientCommands:
         words = b" ".join(b'"' + quoted(word) + b'"' for word in shown)
         line = b"%d.%06d [%s] %s" % (seconds, ns // 1000, caller.address.encode(), words)
         for connection in monitors:
-            # Of one that runs a long command, a part of its answer may have left.
+            # A part of a long command's reply may have been sent, so its client gets no line.
             if connection is not caller and not connection.busy:
                 connection.reply.simple(line)
                 self._server.node.answered(connection)
 
 
 def _wait_word(wait: Waiting | None) -> str:
-    """What somebody waits for."""
+    """Return the kind of a client's wait, for CLIENT LIST."""
     if wait is None:
         return "no"
     return "put" if isinstance(wait, PutWait) else "job" if isinstance(wait, EndWait) else "take"
 
 
 def _parse_kill(args: list[bytes]) -> tuple[Callable[[Connection], bool], bool]:
-    """Read the filters of CLIENT KILL."""
+    """Return the filter of CLIENT KILL, and whether the caller is skipped."""
     tests: list[Callable[[Connection], bool]] = []
     skip_me = True
     if len(args) < 4 or len(args) % 2:
@@ -205,7 +205,7 @@ def _parse_kill(args: list[bytes]) -> tuple[Callable[[Connection], bool], bool]:
 
 
 def told(desk: Desk, args: list[bytes]) -> list[bytes]:
-    """Return the words of a command, or of a function and its arguments, that others may see: no secrets, and not all.
+    """Return the words of a command, or of a function and its arguments, for other users: shortened, without secrets.
 
     Over IPROTO the first word is the name of a function, which CALL has as its second.
     """
@@ -220,7 +220,7 @@ def told(desk: Desk, args: list[bytes]) -> list[bytes]:
     if name == b"call" and len(args) > 2 and _is_secret_function(args[1]):
         return [*shown[:2], REDACTED]
     if name == b"config":
-        # Also where it will be refused: who says a password in the wrong place has said it.
+        # This also holds for a command that will be refused, because the password was already sent.
         for at, word in enumerate(shown[2:], 3):
             if is_secret(word):
                 return [*shown[:at], REDACTED]
@@ -230,12 +230,12 @@ def told(desk: Desk, args: list[bytes]) -> list[bytes]:
 
 
 def _is_secret_function(name: bytes) -> bool:
-    """Return whether a function has the token of a session as its argument: it has the same name in each module."""
+    """Return whether a function takes the token of a session. It has the same name in each module."""
     return name.rpartition(b".")[2] == b"identify"
 
 
 def is_secret(name: bytes) -> bool:
-    """Whether the value of a setting is nobody's business."""
+    """Return whether a setting is secret."""
     setting = find(to_text(name))
     return setting is not None and setting.secret
 
@@ -251,5 +251,5 @@ def _unknown_form() -> Refused:
 
 
 def quoted(word: bytes) -> bytes:
-    """A word as it could be written between double quotes."""
+    """Return a word as it is written between double quotes."""
     return word.decode("latin-1").translate(_ESCAPED).encode()

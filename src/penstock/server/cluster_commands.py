@@ -1,4 +1,4 @@
-"""CLUSTER: what a node knows of others, and what it is told about them."""
+"""CLUSTER: show and change the nodes of the cluster."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from penstock.server.words import to_bytes
 from penstock.wire import bus as wire
 from penstock.wire.errors import Refused
 
-# Subcommands that change nothing and show no tube that the caller may not use.
+# Subcommands that change nothing and show only tubes that the caller may use.
 _LOOKING: Final = frozenset([b"NODES", b"HOMES", b"MYID", b"INFO", b"COUNT-FAILURE-REPORTS"])
 
 _WRONG: Final = b"ERR Wrong CLUSTER subcommand or number of arguments"
@@ -140,13 +140,13 @@ class ClusterCommands:
         caller.reply.integer(members.failure_reports(node, now))
 
     def _epoch(self, caller: Connection, node: bytes, raised: list[bytes], now: int) -> None:
-        """The greatest epoch that this node knows of one; or that a standby is about to become it, in a greater one."""
+        """Reply with the greatest known epoch of a node, or raise it, because a standby is about to become the node."""
         if not wire.is_node_id(node):
             raise Refused(b"ERR Invalid node identifier")
         members = self._server.membership.members
         if raised and not members.raise_epoch(node, _epoch(raised[0]), now):
             known = b"%d" % members.epoch_of(node)
-            raise Refused(b"STALE node " + node + b" is in epoch " + known + b" already: choose a greater one")
+            raise Refused(b"STALE node " + node + b" is already in epoch " + known + b"; choose a greater one")
         caller.reply.integer(members.epoch_of(node))
 
     def _leave(self, caller: Connection, answer: bytes) -> None:
@@ -164,21 +164,23 @@ class ClusterCommands:
 def _epoch(word: bytes) -> int:
     epoch = parse_integer(word)
     if not 0 < epoch <= wire.EPOCH_MAX:
-        raise Refused(b"ERR an epoch is 1 to %d" % wire.EPOCH_MAX)
+        raise Refused(b"ERR an epoch must be 1 to %d" % wire.EPOCH_MAX)
     return epoch
 
 
 class _Homes(Pages):
-    """CLUSTER HOMES: every tube that is on one node, that node, and its epoch."""
+    """CLUSTER HOMES: every tube that has a home node, with that node and its epoch."""
 
     def __init__(self, cluster: Cluster) -> None:
         super().__init__()
         self._cluster = cluster
         self._cursor = 0
-        self._elsewhere: list[bytes] | None = None  # What is left of those, once all that are here were told.
+        self._elsewhere: list[bytes] | None = (
+            None  # Remaining tubes of other nodes; None while local tubes are scanned.
+        )
 
     def look(self, caller: Caller, now: int) -> bool:
-        """Look at the next tubes."""
+        """Add the next tubes to the reply."""
         members, homes = self._cluster.members, self._cluster.homes
         found: list[tuple[bytes, bytes, int]] = []
         if self._elsewhere is None:

@@ -1,8 +1,8 @@
-"""The server's configuration: every setting's value and where it came from; how it is loaded, changed and written back.
+"""The server's configuration: the value and the origin of every setting, and how it is loaded, changed and rewritten.
 
     flags  >  environment (PENSTOCK_...)  >  file (TOML or Disque's form)  >  defaults
 
-The table of settings is settings.py. A value is an attribute here, by the setting's name.
+`settings.py` has the table of settings. Each value is an attribute of `Config` with the setting's name.
 """
 
 from __future__ import annotations
@@ -36,12 +36,12 @@ from penstock.server.words import printable
 
 __all__ = ["BadValue", "Config", "ConfigError", "OutputLimit", "Setting", "UnknownSetting", "User", "load"]
 
-# No directive is that long, so a longer pattern is a mistake or an attack.
+# No directive is this long, so a longer pattern is a mistake or an attack.
 PATTERN_CHARACTERS_MAX: Final = 256
 
 
 class Source(Enum):
-    """Where a value can come from, in the order in which one overrules another."""
+    """The source of a value. A later one overrides an earlier one."""
 
     DEFAULT = auto()
     FILE = auto()
@@ -53,14 +53,14 @@ class Source(Enum):
 
 @dataclass(frozen=True)
 class Origin:
-    """Where a value came from, and how to say it."""
+    """The source of a value, and its description for people."""
 
     source: Source
     place: str
 
 
 class Config:
-    """The values of all settings, at their defaults at first."""
+    """The values of all settings. They start at their defaults."""
 
     # Listening.
     port: int
@@ -152,25 +152,25 @@ class Config:
     cluster_config_file: str
 
     def __init__(self, cwd: Path, file: Path | None = None, is_disque: bool = False) -> None:
-        self.file = file  # What was given to load, as an absolute path; CONFIG REWRITE writes it.
-        self.is_disque = is_disque  # Whether the file has Disque's form, and so the defaults are Disque's.
+        self.file = file  # The absolute path of the configuration file. CONFIG REWRITE writes it.
+        self.is_disque = is_disque  # The file has Disque's form, so the defaults are Disque's.
         self._cwd = cwd
         self._origins: dict[str, Origin] = {}
         for setting in SETTINGS:
             self._keep(setting, self._default(setting), Origin(Source.DEFAULT, "default"))
 
-    # ---- What it is --------------------------------------------------------------------------------------------------
+    # ---- Values ------------------------------------------------------------------------------------------------------
 
     def value(self, setting: Setting) -> Any:
-        """The value of a setting that is not known by its name."""
+        """Return the value of a setting."""
         return getattr(self, setting.name)
 
     def origin(self, name: str) -> str:
-        """Where the value of a setting came from: "flag --port", "disque.conf line 12", "default"."""
+        """Return the origin of a value, for people: "flag --port", "disque.conf line 12", "default"."""
         return self._origins[name].place
 
     def secrets_on_command_line(self) -> list[Setting]:
-        """Return the secret settings that flags gave. Other users of the machine see them in the process list."""
+        """Return the secrets that were given as flags. Other users of the machine can see them in the process list."""
         return [
             setting
             for setting in SETTINGS
@@ -178,11 +178,11 @@ class Config:
         ]
 
     def is_default(self, setting: Setting) -> bool:
-        """Whether a setting has the value that it would have if nobody had given one."""
+        """Return whether a setting has its default value."""
         return bool(self.value(setting) == self._default(setting))
 
     def within_dir(self, path: str) -> Path:
-        """Where `logfile`, `pidfile` or `unixsocket` is: Disque changes to `dir`, so they are relative to it."""
+        """Return the path of `logfile`, `pidfile` or `unixsocket`. They are relative to `dir`, as in Disque."""
         return self.dir / path
 
     def tls_cluster_settings(self) -> tuple[str, str, str]:
@@ -192,7 +192,7 @@ class Config:
         return *own, "tls_cluster_ca_cert_file"
 
     def shown(self, pattern: str) -> list[tuple[str, str]]:
-        """What CONFIG GET answers: the directives that match, and their values as Disque writes them."""
+        """Return the reply of CONFIG GET: the directives that match, and their values as Disque writes them."""
         if len(pattern) > PATTERN_CHARACTERS_MAX:
             return []
         glob = Glob(pattern)
@@ -204,22 +204,22 @@ class Config:
         kind = setting.kind
         return kind.masked(self.value(setting)) if setting.secret else kind.disque(self.value(setting))
 
-    # ---- How it changes ----------------------------------------------------------------------------------------------
+    # ---- Changes -----------------------------------------------------------------------------------------------------
 
     def change(self, directive: str, text: str) -> Setting:
-        """Do what CONFIG SET asks for, and tell which setting it was; what cannot be set is as if it did not exist."""
+        """Run CONFIG SET, and return the changed setting. A setting that cannot be changed counts as unknown."""
         setting = find(directive)
         if setting is None or not setting.changeable:
             hint = "it can only be set at the start" if setting else f"there is no such setting{meant(directive)}"
             raise UnknownSetting(directive, f"CONFIG SET {cited(directive)}: {hint}")
         if setting.secret and text == MASK:
-            # A script that restores what CONFIG GET returned would replace the password by the mask.
+            # A script that restores the reply of CONFIG GET would replace the password by the mask.
             raise BadValue(directive, text, f"CONFIG SET {directive}: {MASK} is what CONFIG GET shows, not the value")
         self.give(setting, directive, text, Origin(Source.CHANGED, "CONFIG SET"))
         return setting
 
     def way_back(self, directive: str) -> Callable[[], None]:
-        """What lets a setting be what it is now, and come from where it does, after a change that cannot be."""
+        """Return a function that restores the present value and origin of a setting, to undo a failed change."""
         setting = find(directive)
         if setting is None:
             return lambda: None
@@ -227,9 +227,9 @@ class Config:
         return lambda: self._keep(setting, value, origin)
 
     def give(self, setting: Setting, word: str, given: object, origin: Origin) -> None:
-        """Let a setting have what was given for it, in a form that `Kind.take` takes, by whoever calls it `word`."""
+        """Set a setting. `given` is in a form that `Kind.take` accepts, and `word` is the name that the user used."""
         if setting.only_in_file and origin.source not in (Source.FILE, Source.INCLUDED):
-            raise ConfigError(f"{origin.place}: {word} names code that the server runs; write it in the config file")
+            raise ConfigError(f"{origin.place}: {word} names code that the server runs; set it in the config file")
         try:
             value = setting.kind.take(given, self.value(setting))
         except Refused as refused:
@@ -249,13 +249,13 @@ class Config:
         has_own = self.is_disque and setting.disque_default is not None
         return self._absolute(setting.kind.initial(str(setting.disque_default if has_own else setting.default)))
 
-    # ---- How it is written back --------------------------------------------------------------------------------------
+    # ---- CONFIG REWRITE ----------------------------------------------------------------------------------------------
 
     def rewrite(self) -> None:
-        """Do what CONFIG REWRITE asks for: let the file say what was changed, and keep everything else in it.
+        """Run CONFIG REWRITE: write the changed settings to the file, and keep everything else in it.
 
-        What was given by a flag is written too, as Disque does. What the environment gave is not, so that a password in
-        it does not end up in a file; nor is what an included file says.
+        As in Disque, values of flags are written, too. Values of the environment are not, so that a password in it does
+        not end up in a file. Values of included files are not written either.
         """
         if self.file is None:
             raise ConfigError("The server is running without a config file")
@@ -270,7 +270,7 @@ class Config:
         found: dict[str, Rewrite] = {}
         for setting in SETTINGS:
             source = self._origins[setting.name].source
-            # Disque always writes `dir`, absolute: the file may be used from elsewhere next time.
+            # Disque always writes `dir` as an absolute path, because the next start may be in another directory.
             needed = source in (Source.FLAG, Source.CHANGED) or (
                 self.is_disque and setting.name == "dir" and source is not Source.ENVIRONMENT
             )
@@ -301,11 +301,11 @@ _IN_CONFIG_GET: Final = sorted(
 def load(
     file: str | None, flags: Sequence[str] | Mapping[str, str], environment: Mapping[str, str], cwd: Path
 ) -> Config:
-    """The configuration of a server that is started in `cwd` with this file ("-": standard input) and these flags."""
+    """Return the configuration of a server started in `cwd` with a file ("-" is standard input) and flags."""
     config = Config(cwd) if file is None else _from_file(file, cwd)
     _take_environment(config, environment, cwd)
     for flag in command_line.read(flags):
-        # One word may hold several: --bind "127.0.0.1 ::1".
+        # One word may hold several values: --bind "127.0.0.1 ::1".
         given = flag.words[0] if len(flag.words) == 1 else flag.words
         config.give(flag.setting, flag.word, given, Origin(Source.FLAG, flag.place))
     _check_together(config)
@@ -350,11 +350,11 @@ def _found(word: str, place: str, what: str) -> Setting:
 
 def _take_environment(config: Config, environment: Mapping[str, str], cwd: Path) -> None:
     for setting in SETTINGS:
-        for word in dict.fromkeys([setting.directive, setting.name]):  # If both are there, the name counts.
+        for word in dict.fromkeys([setting.directive, setting.name]):  # If both are set, the name wins.
             variable = "PENSTOCK_" + word.upper().replace("-", "_")
             text = environment.get(variable)
             if text is None and setting.secret and f"{variable}_FILE" in environment:
-                # Containers are handed their secrets in files.
+                # Container platforms provide secrets as files.
                 variable += "_FILE"
                 path = cwd / environment[variable]
                 text = text_file.read(path, f"environment {variable}: {path}").rstrip("\r\n")
@@ -363,13 +363,13 @@ def _take_environment(config: Config, environment: Mapping[str, str], cwd: Path)
 
 
 def _check_together(config: Config) -> None:
-    """Refuse settings that make no sense without each other."""
+    """Refuse settings that need other settings which are missing."""
     for name in ("tls_port", "iproto_tls_port", "iproto15_tls_port"):
         if getattr(config, name) and not (config.tls_cert_file and config.tls_key_file):
             directive = name.replace("_", "-")
-            raise ConfigError(f"{config.origin(name)}: {directive} needs tls-cert-file and tls-key-file too")
+            raise ConfigError(f"{config.origin(name)}: {directive} also needs tls-cert-file and tls-key-file")
     if config.tls_auth_clients != "no" and not config.tls_ca_cert_file:
-        raise ConfigError(f"{config.origin('tls_auth_clients')}: tls-auth-clients needs tls-ca-cert-file too")
+        raise ConfigError(f"{config.origin('tls_auth_clients')}: tls-auth-clients also needs tls-ca-cert-file")
     if config.tls_cluster and not all(getattr(config, name) for name in config.tls_cluster_settings()):
         raise ConfigError(
             f"{config.origin('tls_cluster')}: tls-cluster needs tls-cluster-ca-cert-file (an authority that signs "

@@ -1,4 +1,4 @@
-"""CONFIG: what the server was told, and telling it otherwise while it runs."""
+"""CONFIG: show and change the configuration at run time."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ class ConfigCommands:
         try:
             self._server.apply(setting.name, caller)
         except (PenstockError, OSError) as error:
-            # What cannot be done does not stand in the configuration.
+            # A change that cannot be applied is undone.
             undo()
             if isinstance(error, OSError):
                 raise Refused(b"ERR " + str(error).encode("utf-8", "backslashreplace")) from None

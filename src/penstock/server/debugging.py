@@ -1,4 +1,4 @@
-"""DEBUG: what testing needs. Only from this machine; what ends the process, only where the configuration allows it."""
+"""DEBUG: commands for tests, for local clients. `debug-commands` also allows remote clients, and stopping the server."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from penstock.server.flushing import flush
 from penstock.server.server import Server
 from penstock.wire.errors import Refused
 
-# Every subcommand, and the words that follow it.
+# Every subcommand, and its arguments.
 SUBCOMMANDS: Final[dict[bytes, str]] = {
     b"FLUSHALL": "",
     b"SLEEP": "seconds",
@@ -29,7 +29,7 @@ SUBCOMMANDS: Final[dict[bytes, str]] = {
 _COUNTS: Final = {"": (0,), "seconds": (1,), "text": (1,), "[ms]": (0, 1)}
 GRAMMAR: Final = " | ".join(f"{name.decode()} {words}".strip() for name, words in SUBCOMMANDS.items())
 
-# What stops the server, or parts of it.
+# Subcommands that stop the server.
 _DANGEROUS: Final = frozenset([b"SEGFAULT", b"OOM", b"ASSERT", b"RESTART", b"CRASH-AND-RECOVER"])
 _SLEEP_S_MAX: Final = 3_600.0
 
@@ -44,7 +44,7 @@ class Debugging:
             b"SLEEP": self._sleep,
             b"ERROR": lambda caller, words: caller.reply.error(words[0]),
             b"STRUCTSIZE": lambda caller, _: caller.reply.simple(b"job:400"),
-            # Disque reads its file again, which changes nothing it did not forget; the journal forgets nothing.
+            # Disque reloads its AOF. Here memory and journal always agree, so there is nothing to reload.
             b"LOADAOF": lambda caller, _: caller.reply.ok(),
             b"RESTART": lambda caller, words: self._restart(caller, words, False),
             b"CRASH-AND-RECOVER": lambda caller, words: self._restart(caller, words, True),

@@ -1,10 +1,11 @@
-"""Drivers that a server loads at its start: types of tubes as Python code, named in the configuration file.
+"""Drivers that a server loads at its start: tube types in Python, named in the configuration file.
 
     [drivers]                                               driver stack my_drivers:Lifo
     stack = "my_drivers:Lifo"
 
-On the left in TOML, on the right in Disque's form. The module must be installed, or in a directory of PYTHONPATH. Only
-the file may name one: who may change a flag, an environment variable or a setting at run time cannot run code by it.
+The left side is TOML, the right side is Disque's form. The module must be installed, or be in a directory of
+PYTHONPATH. Only the file can name drivers, so that permission to change a flag, an environment variable or a setting at
+run time is not permission to run code.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ _TARGET: Final = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*(\.[A-Za
 
 
 class DriverModules(Collected[str]):
-    """The code of drivers by the types of tubes that they make."""
+    """The setting `drivers`: the code of each tube type."""
 
     annotation = "dict[str, str]"
     allowed = "a type of tube, then a module and a name in it, like my_drivers:Lifo"
@@ -38,11 +39,11 @@ class DriverModules(Collected[str]):
 
 
 class CannotLoad(PenstockError):
-    """A driver of the configuration cannot be loaded; the message says why."""
+    """A configured driver cannot be loaded. The message has the reason."""
 
 
 def load_drivers(drivers: dict[str, str]) -> None:
-    """Import these drivers, and register each as a type of tube; raises CannotLoad."""
+    """Import drivers, and register each as a tube type. Raise CannotLoad."""
     for name, target in drivers.items():
         try:
             driver = _load(target)

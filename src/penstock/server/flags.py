@@ -1,7 +1,7 @@
-"""Settings on the command line, as disque-server takes them: `--port 7712 --bind 127.0.0.1 ::1 --appendonly yes`.
+"""Settings on the command line, in the form of disque-server: `--port 7712 --bind 127.0.0.1 ::1 --appendonly yes`.
 
-What follows a flag up to the next one is its value; `--port=7712` is the same. Yes-or-no settings do without:
-`--journal`, `--no-journal`.
+The value of a flag is every word up to the next flag. `--port=7712` is also possible. A yes-or-no setting needs no
+value: `--journal`, `--no-journal`.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from penstock.server.settings import ConfigError, Setting, UnknownSetting, cited
 
 @dataclass(frozen=True)
 class Flag:
-    """One flag, as it was written, and the words of its value."""
+    """A flag as it was written, and the words of its value."""
 
     word: str
     setting: Setting
@@ -27,12 +27,12 @@ class Flag:
 
 
 def read(flags: Sequence[str] | Mapping[str, str]) -> Iterator[Flag]:
-    """Every flag, in the order in which they count: the last one of a setting wins."""
+    """Yield every flag in order. The last one of a setting wins."""
     arguments = [f"--{name}={value}" for name, value in flags.items()] if isinstance(flags, Mapping) else flags
     at = 0
     while at < len(arguments):
         if not arguments[at].startswith("--"):
-            raise ConfigError(f"{cited(arguments[at])} is no flag; settings are given like --port 7711")
+            raise ConfigError(f"{cited(arguments[at])} is not a flag; write settings like --port 7711")
         end = at + 1
         while end < len(arguments) and not arguments[end].startswith("--"):
             end += 1
@@ -49,5 +49,5 @@ def _flag(word: str, words: list[str]) -> Flag:
     if denied is None or not isinstance(denied.kind, YesNo):
         raise UnknownSetting(word, f"there is no flag {cited(f'--{word}')}{meant(word, '--')}")
     if words:
-        raise ConfigError(f"flag --{word}: must have nothing behind it, not {cited(words[0])}")
+        raise ConfigError(f"flag --{word}: must have no value, not {cited(words[0])}")
     return Flag(word, denied, ["no"])

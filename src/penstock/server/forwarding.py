@@ -1,10 +1,10 @@
-"""Commands that go to the node on which their tube lives, and their answers back.
+"""Forwarding: commands that run on the home of their tube, and the replies to them.
 
     client ── RESP or IPROTO ── this node ── tunnel ── the home of the tube
 
-A client has a tunnel to each home that it uses, for as long as both links to that node are up. A client of RESP has one
-command under way and waits for it; one of IPROTO may have many, told apart by their syncs. What was sent is never sent
-again: if the link is lost before the answer came, the client hears that nobody knows.
+A client has a tunnel to each home that it uses, as long as both links to that node are up. A RESP client has one
+command in progress and waits for it. An IPROTO client can have many, identified by their syncs. A command is never sent
+twice: if the link is lost before the reply arrives, the client gets an error that the outcome is unknown.
 """
 
 from __future__ import annotations
@@ -29,20 +29,20 @@ from penstock.wire import answers, iproto
 from penstock.wire.errors import Elsewhere, Refused, Spread
 from penstock.wire.iproto import AnswerPackets, Request
 
-# A number of a tunnel is one that none before a restart had: the time in ms, and room for a million a second.
+# Tunnel numbers start at the time in ms times this, so none is used again after a restart: a million per second fit.
 _NUMBERS_PER_MS: Final = 1_000
 
 _UNKNOWN: Final = "; this may have been done or not"
 
 
 class Tunnel:
-    """This end of a tunnel: what one client has to do with one other node."""
+    """This end of a tunnel: the commands of one client on one other node."""
 
     def __init__(self, forwarding: Forwarding, client: Connection, node: bytes, number: int) -> None:
         self.client = client
         self.node = node
         self.number = number
-        self.papers: Papers | None = None  # As the other end has them.
+        self.papers: Papers | None = None  # The credentials that the other end has.
         self._voice = Voice(forwarding.lines, node, number, False)
         self.inflow = Inflow(self._voice.say_read)
         self._out = Outflow(self._voice.say_command, self._voice.has_to_wait)
@@ -52,11 +52,11 @@ class Tunnel:
         self._out.write(command, True)
 
     def is_full(self) -> bool:
-        """Whether the other end has enough to read."""
+        """Return whether the other end has a full window of bytes to read."""
         return self._out.waiting() > WINDOW_BYTES
 
     def hear(self, message: OfTunnel) -> None:
-        """The other end says something."""
+        """Receive a message from the other end."""
         if message.kind == m.TUNNELREAD:
             self._out.were_read(message.aux)
             self.was_read()
@@ -67,42 +67,42 @@ class Tunnel:
             self.inflow.read(len(message.data))
 
     def flow(self) -> None:
-        """There is room for more of what waits."""
+        """Send more of the waiting bytes, because there is room."""
         self._out.flow()
         self.was_read()
 
     def was_read(self) -> None:
-        """The other end has read something."""
+        """Continue, because the other end has read bytes."""
 
     def answered(self, data: bytes, ends: bool) -> None:
-        """Some of an answer came, or the rest of it."""
+        """Receive a part of a reply. `ends` marks the last one."""
         raise NotImplementedError
 
     def fail(self, why: str, line: bytes) -> None:
-        """It is over: refuse what is under way, in these words of RESP if there are any."""
+        """End the tunnel, and refuse the commands in progress, with the RESP error `line` if there is one."""
         raise NotImplementedError
 
     def say_hurry(self) -> None:
-        """Let what is under way wait no longer."""
+        """Stop the waits of the commands in progress."""
         self._voice.say(m.FORWARD, m.HURRY, b"")
 
     def say_end(self) -> None:
-        """Nobody is here any more."""
+        """Close the other end, because the client is gone."""
         self._voice.say(m.TUNNELEND, 0, b"")
 
 
 class RespTunnel(Tunnel):
-    """The tunnel of a client that speaks RESP: one command at a time, whose answer somebody waits for."""
+    """The tunnel of a RESP client: one command at a time, with a reader for its reply."""
 
     reader: Reader | None = None
 
     def ask(self, command: bytes, reader: Reader) -> None:
-        """Send a command, and let somebody have the answer."""
+        """Send a command. `reader` gets the reply."""
         self.reader = reader
         self.send(command)
 
     def answered(self, data: bytes, ends: bool) -> None:
-        """Some of the answer came, or the rest of it."""
+        """Receive a part of the reply. `ends` marks the last one."""
         if self.reader is not None:
             self.reader.read(data)
             if ends:
@@ -110,20 +110,20 @@ class RespTunnel(Tunnel):
                 reader.end()
 
     def fail(self, why: str, line: bytes) -> None:
-        """It is over."""
+        """End the tunnel, and refuse the command in progress."""
         reader, self.reader = self.reader, None
         if reader is not None:
             reader.fail(Refused(line) if line else NoHome(f"{reader.what} lives on {why}{_UNKNOWN}"))
 
 
 class CallTunnel(Tunnel):
-    """The tunnel of a client that speaks IPROTO: many calls at a time."""
+    """The tunnel of an IPROTO client: many calls at a time."""
 
     def __init__(self, forwarding: Forwarding, client: Connection, node: bytes, number: int) -> None:
         super().__init__(forwarding, client, node, number)
         self._packets = AnswerPackets()
-        self._calls: dict[int, list[str]] = {}  # What those are about that are under way, by their syncs.
-        self._blocks = False  # Its client is not served until the other end has read more.
+        self._calls: dict[int, list[str]] = {}  # The subjects of the calls in progress, by their syncs.
+        self._blocks = False  # The client is not served until the other end has read more.
         self._node = forwarding.node
 
     def ask(self, request: Request, what: str) -> None:
@@ -135,13 +135,13 @@ class CallTunnel(Tunnel):
             self._blocks = self.client.busy = True
 
     def was_read(self) -> None:
-        """The other end has read something: go on with those that had to wait for that."""
+        """Serve the client again, if it had to wait until the other end has read."""
         if self._blocks and not self.is_full():
             self._blocks = self.client.busy = False
             self._node.run(self.client)
 
     def answered(self, data: bytes, ends: bool) -> None:
-        """Some answers came, or parts of them."""
+        """Receive bytes of replies, and send the complete ones to the client."""
         for packet in self._packets.feed(data):
             if self._is_over(int(iproto.sync_of(packet))):
                 self.client.reply.raw(packet)
@@ -158,7 +158,7 @@ class CallTunnel(Tunnel):
         return True
 
     def fail(self, why: str, line: bytes) -> None:
-        """It is over."""
+        """End the tunnel, and refuse all calls in progress."""
         if self._blocks:
             self.client.busy = False
         for sync, calls in list(self._calls.items()):
@@ -169,7 +169,7 @@ class CallTunnel(Tunnel):
 
 
 class Reader:
-    """Somebody who waits for the answer to a command over RESP: a client."""
+    """Passes the reply to a forwarded RESP command on to its client."""
 
     def __init__(self, forwarding: Forwarding, client: Connection, what: str) -> None:
         self.what = what
@@ -178,20 +178,20 @@ class Reader:
         self._began = False
 
     def read(self, data: bytes) -> None:
-        """Some of the answer came."""
+        """Pass a part of the reply on."""
         if data and self._client.muted == ANSWERED:
             self._began = True
             self._client.reply.raw(data)
             self._forwarding.node.answered(self._client)
 
     def end(self) -> None:
-        """That was all of it."""
+        """Finish the command, because its reply is complete."""
         self._forwarding.is_through(self._client, self._client.reply.length)
 
     def fail(self, refusal: PenstockError) -> None:
-        """There will be no answer."""
+        """Refuse the command, because there will be no reply."""
         if self._began:
-            # Whatever came next would be read as the rest of it.
+            # The client would read an error as the rest of the reply.
             self._client.abort()
             return
         before = self._client.reply.length
@@ -200,7 +200,7 @@ class Reader:
 
 
 class Part(Reader):
-    """The answer to a part of a command."""
+    """Collects the reply to one part of a command."""
 
     def __init__(self, whole: Whole, what: str) -> None:
         self.what = what
@@ -208,20 +208,20 @@ class Part(Reader):
         self._answer = bytearray()
 
     def read(self, data: bytes) -> None:
-        """Some of it came."""
+        """Collect a part of the reply."""
         self._answer += data
 
     def end(self) -> None:
-        """That was all of it."""
+        """Add the complete reply to the merged one."""
         self._whole.add(bytes(self._answer))
 
     def fail(self, refusal: PenstockError) -> None:
-        """There will be none."""
+        """Add an error to the merged reply."""
         self._whole.add(b"-" + refusal_line(refusal) + b"\r\n")
 
 
 class Whole:
-    """The answer to a command of which several nodes have done a part each: counts are added up, lists are one."""
+    """The reply to a command that several nodes ran in parts. Counts are added, and lists are concatenated."""
 
     def __init__(self, forwarding: Forwarding, client: Connection, parts: int) -> None:
         self._forwarding = forwarding
@@ -230,7 +230,7 @@ class Whole:
         self._answers: list[bytes] = []
 
     def add(self, answer: bytes) -> None:
-        """A part is done."""
+        """Add the reply of one part. After the last one, reply to the client."""
         self._answers.append(answer)
         self._missing -= 1
         if self._missing == 0 and not self._client.lost:
@@ -240,7 +240,7 @@ class Whole:
 
 
 def _put_together(parts: list[bytes]) -> bytes:
-    """One answer out of several: the first refusal, the sum of numbers, or the items of all lists."""
+    """Merge replies: return the first error, the sum of numbers, or the items of all lists."""
     for part in parts:
         if part.startswith(b"-"):
             return part
@@ -250,7 +250,7 @@ def _put_together(parts: list[bytes]) -> bytes:
 
 
 class Forwarding(Abroad):
-    """All tunnels of the clients of a node."""
+    """The remote commands of all clients of a node, and their tunnels."""
 
     def __init__(self, node: Node, desk: Desk, cluster: Cluster, lines: Lines) -> None:
         self.node = node
@@ -260,16 +260,16 @@ class Forwarding(Abroad):
         self._number = node.now * _NUMBERS_PER_MS
         self._tunnels: dict[int, Tunnel] = {}
         self._by_client: dict[Client, dict[bytes, Tunnel]] = {}
-        self._used: dict[bytes, dict[bytes, None]] = {}  # The nodes that a session uses, by its token.
-        self._used_max = 1_024  # When there are more, those of sessions that are over are forgotten.
+        self._used: dict[bytes, dict[bytes, None]] = {}  # The nodes that each session uses, by its token.
+        self._used_max = 1_024  # Above this number of entries, those of ended sessions are removed.
 
     def __len__(self) -> int:
         return len(self._tunnels)
 
-    # What desks pass on
+    # Called by the dispatchers
 
     def pass_on(self, client: Connection, args: list[bytes], where: Elsewhere) -> None:
-        """A command over RESP is for another node, or for several."""
+        """Forward a RESP command to another node, or its parts to several."""
         if not isinstance(where, Spread):
             tunnel = self._tunnel(client, where.node, where.what, where.is_promised)
             self._begin(client, 1)
@@ -284,7 +284,7 @@ class Forwarding(Abroad):
             tunnel.ask(answers.encode(where.parts[node]), Part(whole, where.what))
 
     def pass_on_call(self, client: IprotoConnection, request: Request, where: Elsewhere) -> None:
-        """A call over IPROTO is for another node."""
+        """Forward an IPROTO call to another node."""
         tunnel = self._tunnel(client, where.node, where.what, where.is_promised)
         assert isinstance(tunnel, CallTunnel)
         tunnel.ask(request, where.what)
@@ -294,14 +294,14 @@ class Forwarding(Abroad):
         client.abroad = count
 
     def is_through(self, client: Connection, before: int) -> None:
-        """What a client of RESP has asked for was answered, with what begins there, and the next command is run."""
+        """Finish the command of a RESP client, whose reply starts at `before` in its buffer, and run the next one."""
         client.abroad = 0
         client.busy = False
         self._desk.answered(client, before)
         self.node.run(client)
 
     def _tunnel(self, client: Connection, node: bytes, what: str, is_promised: bool = False) -> Tunnel:
-        """The tunnel of a client to a node, whose other end knows who that is."""
+        """Return the tunnel of a client to a node. The other end has the client's credentials."""
         if client.entry:
             raise NoHome(f"{what} does not live here any more, but on {self._cluster.place.shown(node)}; try again")
         if not self.lines.is_two_way(node):
@@ -322,10 +322,10 @@ class Forwarding(Abroad):
         there = f"was perhaps never made: {self._cluster.place.shown(node)}, which was to make it, cannot be reached"
         return f"{there}; wait until it is back, or give it up: penstock cluster forget {node.decode()}"
 
-    # Who a client is
+    # Credentials of a client
 
     def _show_papers(self, tunnel: Tunnel) -> None:
-        """Let the other end know for whom it is, if that is not known."""
+        """Send the client's credentials to the other end, if they have changed."""
         papers = self._papers(tunnel)
         if tunnel.papers is None or not papers.is_like(tunnel.papers):
             tunnel.papers = papers
@@ -358,63 +358,63 @@ class Forwarding(Abroad):
             self._used_max = 2 * len(self._used) + 1_024
 
     def uses(self, client: Connection) -> list[bytes]:
-        """The other nodes that the session of a client uses, as far as they can be reached."""
+        """Return the other nodes that a client's session uses and that can be reached."""
         if client.entry:
             return []
         nodes = self._used.get(client.connection.session.token, {})
         return [node for node in nodes if self.lines.is_two_way(node)]
 
     def identified(self, client: Connection) -> None:
-        """A client is of another session now, or that has another grace: it is so on every node that it uses."""
+        """Update all nodes that a client uses, because its session or the session's grace time has changed."""
         for tunnel in self._by_client.get(client, {}).values():
             self._show_papers(tunnel)
         for node in self.uses(client):
             self._tunnel(client, node, "")
 
-    # What the node tells
+    # Called by the node
 
     def hurry(self, client: Client) -> None:
-        """A client waits no longer than need be."""
+        """Stop the client's waits on other nodes as soon as possible."""
         for tunnel in self._by_client.get(client, {}).values():
             tunnel.say_hurry()
 
     def leaves(self, client: Client) -> None:
-        """A client is gone."""
+        """End the client's tunnels, because it is gone."""
         for tunnel in self._by_client.pop(client, {}).values():
             del self._tunnels[tunnel.number]
             self._show_papers(tunnel)
             tunnel.say_end()
 
     def reads_again(self, client: Client) -> None:
-        """A client reads again what it is sent."""
+        """Continue, because the client reads its replies again."""
         for tunnel in self._by_client.get(client, {}).values():
             tunnel.inflow.go_on()
 
-    # What other nodes say
+    # Called by the bus
 
     def hear(self, sender: bytes, message: Papers | OfTunnel) -> None:
-        """The other end of a tunnel says something."""
+        """Receive a message from the other end of a tunnel."""
         assert isinstance(message, OfTunnel)
         tunnel = self._tunnels.get(message.number)
         if tunnel is None or tunnel.node != sender:
             if message.kind == m.FORWARDED:
                 self.lines.say(sender, OfTunnel(m.TUNNELEND, message.number, False, 0, b""))
         elif message.kind == m.TUNNELEND:
-            # What was said until now may have opened it again there.
+            # Messages that were sent before this arrived may have opened the tunnel there again.
             tunnel.say_end()
             self._end(tunnel, f"{self._cluster.place.shown(sender)}, which has closed the connection", message.data)
         else:
             tunnel.hear(message)
 
     def has_room(self, node: bytes) -> None:
-        """A node has read most of what it was told."""
+        """Send more to a node, because it has read most of its buffer."""
         for tunnel in [each for each in self._tunnels.values() if each.node == node]:
             tunnel.flow()
 
     def link_lost(self, node: bytes) -> None:
-        """What was under way to a node or from it may be lost."""
+        """End all tunnels to a node, because messages in either direction may be lost."""
         for tunnel in [each for each in self._tunnels.values() if each.node == node]:
-            # The other end may not have found out.
+            # The other end may not have noticed.
             tunnel.say_end()
             self._end(tunnel, self._why(node), b"")
 
@@ -426,25 +426,25 @@ class Forwarding(Abroad):
 
 
 class _Lines:
-    """What leads to other nodes, and to this one: a part of a command may be for it."""
+    """The links to other nodes, and to this one, because a part of a command may run here."""
 
     def __init__(self, node: Node, bus: Bus) -> None:
         self._node = node
         self._bus = bus
 
     def say(self, node: bytes, message: Papers | OfTunnel) -> None:
-        """Tell a node something."""
+        """Send a message to a node."""
         if node == self._bus.node:
             self._node.loop.call_soon(self._hear, message)
         else:
             self._bus.say(node, message)
 
     def is_two_way(self, node: bytes) -> bool:
-        """Whether a node can be told something, and can answer."""
+        """Return whether messages can be sent to a node and received from it."""
         return node == self._bus.node or self._bus.is_two_way(node)
 
     def is_crowded(self, node: bytes) -> bool:
-        """Whether a node has so much to read that bytes of clients have to wait."""
+        """Return whether a node has so much to read that bytes of clients have to wait."""
         return self._bus.is_crowded(node)
 
     def _hear(self, message: Papers | OfTunnel) -> None:
@@ -454,7 +454,7 @@ class _Lines:
 
 
 def open_tunnels(server: Server, doors: list[Door]) -> None:
-    """Let commands go to other nodes, and those of others come here."""
+    """Forward commands of clients to other nodes, and run commands that other nodes forward."""
     node, bus, cluster = server.node, server.membership.bus, server.membership.cluster
     lines = _Lines(node, bus)
     by_door = {m.IPROTO_15 if door.is_15 else m.IPROTO: door for door in doors}

@@ -1,7 +1,7 @@
 """The functions that clients call by name: over IPROTO, and over RESP by CALL.
 
-Only `queue.statistics` means two things: the map of today's queue, or the flat list of the 1.5 API. Under the name of
-`queue15` the functions of the 1.5 API are what they are everywhere.
+Only `queue.statistics` has two meanings: the map of today's queue, or the flat list of the 1.5 API. The functions of
+the 1.5 API are also available under `queue15`, where they are the same on every port.
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ from penstock.wire.errors import BoxError, LuaError, NoProcedure
 from penstock.wire.iproto import Request
 from penstock.wire.msgpack import NO_VALUES
 
-# Tarantool's errors for those whom it does not know.
+# Tarantool's error codes for unknown users and roles.
 _ER_NO_SUCH_USER: Final = 45
 _ER_NO_SUCH_ROLE: Final = 82
 
-# What clients are told that this is. From 2.10 on they ask for features (ID); below 1.7 they read answers otherwise.
+# The Tarantool version reported to clients. From 2.10 on, clients send ID; below 1.7, they decode replies differently.
 VERSION: Final = "2.11.0"
 
 
 def functions(server: Server, is_15: bool, log_in: LogIn) -> Calls:
-    """Everything that can be called; with the statistics of the 1.5 API, if it is that one."""
+    """Return all functions. With `is_15`, `queue.statistics` is that of the 1.5 API."""
     administration = Administration(server)
     tubes = TubeMethods(server.site)
     tubes.add(b"grant", Method(ADMIN, administration.grant))
@@ -49,13 +49,13 @@ def functions(server: Server, is_15: bool, log_in: LogIn) -> Calls:
 
 
 def function_rows(server: Server) -> list[Row]:
-    """The row of THE table of commands that calls them."""
+    """Return the row of the command table for CALL."""
     command = CallCommand(server.site, functions(server, False, _no_log_in))
     return [
         (
             *("call", -2, "w", EVERYTHING, "function [argument ...]"),
             *(
-                "Call a function of Tarantool's queues in msgpack: its results, and which jobs were handed out.",
+                "Call a function of Tarantool's queues in msgpack. Return its results and the delivered jobs.",
                 command.call,
             ),
         ),
@@ -63,24 +63,24 @@ def function_rows(server: Server) -> list[Row]:
 
 
 def _no_log_in(caller: Caller, request: Request) -> None:
-    """Who speaks RESP logs in by AUTH."""
+    """Fail, because RESP clients log in with AUTH."""
     raise NotImplementedError
 
 
 def uuid_of(node: str) -> str:
-    """What a node is called where ids are UUIDs."""
-    # With a version in it: net.box hangs up on one of eight ids that are only random.
+    """Return the UUID of a node, for protocols whose ids are UUIDs."""
+    # net.box closes the connection if the version bits are wrong, as they are in one of eight random ids.
     return str(uuid.UUID(hex=node[:32], version=4))
 
 
 class Administration:
-    """The functions of the queue that are about the server: who may use which tube, how long sessions last."""
+    """The queue functions about the server: permissions of users, and how long sessions last."""
 
     def __init__(self, server: Server) -> None:
         self._server = server
 
     def info(self, caller: Caller, call: Request, _: bytes, now: int) -> bytes | None:
-        """box.info(): by this a pool of connections learns whom it may send what"""
+        """Run box.info(). Connection pools use it to find out which instance accepts writes."""
         server = self._server
         return one(
             {
@@ -94,13 +94,13 @@ class Administration:
         )
 
     def cfg(self, caller: Caller, call: Request, _: bytes, now: int) -> bytes | None:
-        """queue.cfg({ttr, in_replicaset}): set how long sessions outlive connections; refuse temporary tubes"""
+        """Run queue.cfg({ttr, in_replicaset}): set how long sessions outlive connections; refuse temporary tubes"""
         check_whole_server(caller)
         for name, value in read_options(call.args[0]).items() if call.args else ():
             if name == "ttr":
                 if isinstance(value, bool) or not isinstance(value, (int, float)) or not value >= 0:
                     raise LuaError(f"Invalid value of ttr: {value}")
-                # Some clients mean nanoseconds: that is as long as can be.
+                # Some clients send nanoseconds. The value is limited to the longest duration.
                 self._server.config.change("session-grace", f"{min(value, DURATION_MS_MAX // 1_000):.3f}")
                 self._server.apply("session_grace")
             elif name == "in_replicaset":
@@ -113,7 +113,7 @@ class Administration:
         return NO_VALUES
 
     def grant(self, caller: Caller, call: Request, tube: bytes, now: int) -> bytes | None:
-        """tube:grant(user, {call, truncate}): let a user use a tube until the server ends, and truncate it"""
+        """Run tube:grant(user, {call, truncate}): let a user use a tube until the server ends, and truncate it"""
         if tube not in self._server.node.engine.tubes:
             self._server.site.seek([tube])
             raise NoProcedure(call.name)
@@ -126,5 +126,5 @@ class Administration:
         return NO_VALUES
 
     def grant_role(self, caller: Caller, call: Request, tube: bytes, now: int) -> bytes | None:
-        """tube:grant_role(role): there are no roles"""
+        """Run tube:grant_role(role): refuse it, because there are no roles"""
         raise BoxError(_ER_NO_SUCH_ROLE, f"Role '{shown(argument(call, 0))}' is not found; grant users instead")

@@ -1,4 +1,4 @@
-"""JOB HISTORY: what happened to a job, read from the log while everybody else is served."""
+"""JOB HISTORY: the events of a job, read from the log in a thread."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from penstock.server.connection import Connection
 from penstock.server.server import Server
 from penstock.wire.reply import Reply
 
-# What is told of an event beside its body and its reason.
+# The size of an event in the reply, without its body and its reason.
 _TOLD_BYTES: Final = 500
 
 
@@ -30,21 +30,21 @@ class HistoryCommands:
         caller.busy = True
 
         def read() -> list[Event]:
-            # It may be long until one's turn comes; nobody reads for one who has left meanwhile.
+            # The thread may start late. It does not read for a client that has left.
             return [] if caller.lost else journal.history(number)
 
         reading = server.loop.run_in_executor(server.readers, read)
         reading.add_done_callback(lambda done: self._was_read(caller, done))
 
     def _was_read(self, caller: Connection, reading: asyncio.Future[list[Event]]) -> None:
-        """Answer with what was read, in slices."""
+        """Start the reply, in slices."""
         if not caller.lost:
             self._server.node.begin_turn()
             self._server.node.start_long(caller, _Events(reading))
 
 
 class _Events(Pages):
-    """Events, each a map of what is known of it."""
+    """The reply of JOB HISTORY: a list of events, each a map of its known fields."""
 
     def __init__(self, reading: asyncio.Future[list[Event]]) -> None:
         super().__init__()
@@ -52,11 +52,11 @@ class _Events(Pages):
 
     def look(self, caller: Connection, now: int) -> bool:  # type: ignore[override]
         """Write the next events."""
-        # Raises, where they could not be read: that is the answer then.
+        # If the log could not be read, this raises the error for the reply.
         events = self._reading.result()
         page = self.page(caller)
         for event in events[self.found : self.found + LOOK_SLICE]:
-            # A row of a tube whose name is not known is of no tube that the caller may use.
+            # A row of an unknown tube counts as a tube that the caller may not use.
             check_tube(caller, event.raw_tube or b"")
             if not self.fits(page, _TOLD_BYTES + len(event.body or b"") + len(event.reason or ""), True):
                 break
@@ -67,7 +67,7 @@ class _Events(Pages):
 
 
 def write_event(reply: Reply, event: Event) -> None:
-    """What happened, under the names that the log's readers know; what is not known is left out."""
+    """Write an event as a map with the field names of the log's readers. Unknown fields are left out."""
     told = {name: value for name in TOLD_FIELDS if (value := getattr(event, name)) is not None}
     reply.map(len(told))
     for name, value in told.items():

@@ -1,8 +1,8 @@
-"""JOURNAL: the log of this node by position, for those who follow it from elsewhere; at its head they wait for more.
-Its files are for a standby, which has a directory like this one.
+"""JOURNAL: the log of this node by position, for programs that follow it, and its files, for a standby.
 
-Files are read in a thread of their own, so a cold disk holds nobody up. Those who wait at the head are one list: a sync
-costs a look at whether there is anybody in it, and they are served after those who wait for the sync.
+Files are read in separate threads, so a cold disk does not delay other clients. A follower that has read everything
+waits for new rows. All waiting followers are in one table: a sync only checks whether it is empty, and followers are
+served after the clients that wait for the sync.
 """
 
 from __future__ import annotations
@@ -26,23 +26,23 @@ from penstock.server.server import Server
 from penstock.wire.errors import Refused
 from penstock.wire.reply import Reply
 
-# How many bytes of frames a READ answers, and the most it can be asked for. There is always one frame in it.
+# The default and the maximum bytes of frames in a reply to READ. A reply has at least one frame.
 _BYTES: Final = 1024 * 1024
 _BYTES_MAX: Final = 16 * 1024 * 1024
 
-# The same for EVENTS, which are decoded here.
+# The default and the maximum number of events in a reply to EVENTS.
 _COUNT: Final = 100
 _COUNT_MAX: Final = 1_000
 
 
 class _Query(NamedTuple):
-    """What somebody asks of the log."""
+    """A request for a part of the log."""
 
     position: int
-    most: int  # Bytes of frames, or events.
+    most: int  # Maximum bytes of frames, or number of events.
     decoded: bool
     names: bool = False
-    placed: bool = False  # It is told where frames are, and those of one answer are in one file.
+    placed: bool = False  # The reply includes the file and offset of the frames, which are then all of one file.
     tube: bytes | None = None
 
 
@@ -51,9 +51,9 @@ class JournalCommands:
 
     def __init__(self, server: Server) -> None:
         self._server = server
-        self._followers: dict[_Follow, None] = {}  # Those who wait at the head.
-        self._told = False  # The loop will look at them soon.
-        self._reads: dict[tuple[_Query, int], list[_Follow]] = {}  # Who waits for what is being read.
+        self._followers: dict[_Follow, None] = {}  # Followers that wait at the head of the log.
+        self._told = False  # The event loop will wake followers soon.
+        self._reads: dict[tuple[_Query, int], list[_Follow]] = {}  # Followers that wait for each running read.
 
     def head(self, caller: Connection, args: list[bytes], now: int) -> None:
         """JOURNAL HEAD"""
@@ -109,9 +109,9 @@ class JournalCommands:
         _check_every_tube(caller)
         name, offset, most, words = args[2].decode("ascii", "replace"), parse_integer(args[3]), _BYTES, Words(args, 4)
         if not (is_segment(name) or is_snapshot(name)):
-            raise OutOfRange(f"{shown(args[2])} is no file of the log; JOURNAL FILES names them")
+            raise OutOfRange(f"{shown(args[2])} is not a file of the log; JOURNAL FILES lists them")
         if not 0 <= offset < NEVER:
-            raise OutOfRange("an offset is 0 or more")
+            raise OutOfRange("the offset must be 0 or more")
         while words.more():
             if words.option() != b"BYTES":
                 raise words.unknown(["BYTES"])
@@ -122,33 +122,33 @@ class JournalCommands:
         if not parked.step(caller, now):
             caller.busy = True
 
-    # What those who were asked for something use
+    # Called by the commands that wait
 
     @property
     def server(self) -> Server:
         return self._server
 
     def follow(self, follower: _Follow) -> None:
-        """Let somebody wait at the head."""
+        """Let a follower wait at the head of the log."""
         journal = self._server.host.has_journal()
         journal.log.on_durable = self._tell
         self._followers[follower] = None
         if follower.position < journal.log.durable:
-            # It has grown before we said that we want to know.
+            # The log has grown before `on_durable` was set.
             self._tell()
 
     def unfollow(self, follower: _Follow) -> None:
-        """Somebody waits at the head no more."""
+        """Remove a waiting follower."""
         self._followers.pop(follower, None)
 
     def _tell(self) -> None:
-        """More of the log is on disk, says whichever thread; tell the loop once, if anybody waits for it."""
+        """Wake the followers from the event loop, because more of the log is durable. Any thread may call this."""
         if self._followers and not self._told:
             self._told = True
             self._server.loop.call_soon_threadsafe(self._wake)
 
     def _wake(self) -> None:
-        """Let those go on who have something to read; or to be told, where the journal was switched off."""
+        """Continue the followers that have something to read, or all of them if the journal was switched off."""
         self._told = False
         journal = self._server.host.journal
         for follower in list(self._followers):
@@ -157,13 +157,13 @@ class JournalCommands:
                 follower.go_on()
 
     def look_up(self, work: Callable[[Tap], object], done: Callable[[asyncio.Future[object]], None]) -> None:
-        """Do something with the log in a thread, and then something else in the loop."""
+        """Run `work` on the log in a thread, then `done` in the event loop."""
         tap = self._server.host.has_journal().tap
         future = self._server.loop.run_in_executor(self._server.readers, work, tap)
         future.add_done_callback(done)
 
     def read_for(self, follower: _Follow, query: _Query, end: int) -> None:
-        """Read for somebody. Who asks for the same meanwhile gets the same: they all stand at one head."""
+        """Read a part of the log for a follower. Followers at the same position share one read."""
         key = (query, end)
         waiting = self._reads.setdefault(key, [])
         waiting.append(follower)
@@ -184,7 +184,7 @@ def _look(tap: Tap, query: _Query, end: int) -> Frames | Events:
 
 
 class _OfTheLog(Parked):
-    """A command that waits for a thread to look at the log."""
+    """A command that waits for a thread which reads the log."""
 
     def __init__(self, commands: JournalCommands, caller: Connection) -> None:
         self._commands = commands
@@ -192,20 +192,20 @@ class _OfTheLog(Parked):
         self.found: object = None
 
     def park(self) -> bool:
-        """Go on when somebody says so."""
+        """Suspend the command until `go_on`."""
         self._commands.server.node.park(self._caller, self)
         return False
 
     def go_on(self) -> None:
-        """What it waits for is there."""
+        """Continue the command, because the thread has finished."""
         self._commands.server.node.resume(self._caller, self)
 
 
 class _Lookup(_OfTheLog):
-    """A command that has to look at files before it can answer."""
+    """A command that reads files before it replies."""
 
     def step(self, caller: Caller, now: int) -> bool:
-        """Look, then answer."""
+        """Start to read, or reply when that is done."""
         if self.found is None:
             self._commands.look_up(self.look, self._looked_up)
             return self.park()
@@ -219,11 +219,11 @@ class _Lookup(_OfTheLog):
         self.go_on()
 
     def look(self, tap: Tap) -> object:
-        """What there is to be found, in a thread."""
+        """Read files in a thread, and return the result."""
         raise NotImplementedError
 
     def answer(self, reply: Reply) -> None:
-        """Tell what was found."""
+        """Write the reply from the result."""
         raise NotImplementedError
 
 
@@ -231,13 +231,13 @@ class _Files(_Lookup):
     """JOURNAL FILES"""
 
     def look(self, tap: Tap) -> object:
-        """Whose log it is, and its files."""
+        """Return the identity of the log's node, and the files of the log."""
         disk = self._commands.server.host.disk
         assert disk is not None
         return identity(disk), tap.files()
 
     def answer(self, reply: Reply) -> None:
-        """Tell whose they are, with all that the ids in them need; and how far they go."""
+        """Write the node, the keys that its job ids need, the positions, and the files."""
         assert isinstance(self.found, tuple)
         who, files = self.found
         log = self._commands.server.host.has_journal().log
@@ -253,7 +253,7 @@ class _Files(_Lookup):
         reply.bulk(b"files")
         reply.array(len(files))
         for file in files:
-            # The segment that is written to is as large as it will be.
+            # The segment that is being written is preallocated, so its file is larger than its content.
             is_written_to = file.name == segment_name(log.segment)
             reply.array(3)
             reply.bulk(file.name.encode())
@@ -269,11 +269,11 @@ class _Fetch(_Lookup):
         self._place = (name, offset, most)
 
     def look(self, tap: Tap) -> object:
-        """A piece of a file."""
+        """Return a piece of a file."""
         return tap.fetch(*self._place)
 
     def answer(self, reply: Reply) -> None:
-        """Tell it as it is."""
+        """Write the piece."""
         assert isinstance(self.found, bytes)
         reply.bulk(self.found)
 
@@ -282,16 +282,16 @@ class _Head(_Lookup):
     """JOURNAL HEAD"""
 
     def look(self, tap: Tap) -> object:
-        """What is kept."""
+        """Return the first position that is kept."""
         return tap.first(self._commands.server.host.has_journal().log.durable)
 
     def answer(self, reply: Reply) -> None:
-        """Tell how far the log is."""
+        """Write the positions of the log."""
         log = self._commands.server.host.has_journal().log
         told = {b"epoch": log.epoch, b"first": self.found, b"durable": log.durable - 1, b"written": log.written - 1}
         reply.map(1 + len(told))
         reply.bulk(b"node")
-        # Positions are of a log: where the node has another id since it was reset, they go on under the one of before.
+        # Positions belong to a log. After CLUSTER RESET HARD the log keeps the id that its node had before.
         reply.bulk(log.node.encode())
         for name, number in told.items():
             assert isinstance(number, int)
@@ -300,30 +300,31 @@ class _Head(_Lookup):
 
 
 class _Follow(_OfTheLog):
-    """JOURNAL READ and EVENTS: what is there from a position on; at the head, wait for more."""
+    """JOURNAL READ and EVENTS: read from a position on, and wait for more at the head."""
 
     def __init__(self, commands: JournalCommands, caller: Connection, query: _Query, timeout_ms: int) -> None:
         super().__init__(commands, caller)
         self._query = query
         self._timer: asyncio.TimerHandle | None = None
-        self._is_over = timeout_ms == 0  # Its time.
+        self._is_over = timeout_ms == 0  # The timeout has passed.
         if not self._is_over and timeout_ms != NEVER:
-            # A millisecond more: the loop counts from the beginning of its turn, and never early is promised.
+            # One millisecond is added, because the loop's time is that of the start of its round, and a timeout must
+            # not end early.
             self._timer = commands.server.loop.call_later((timeout_ms + 1) / 1000, self.hurry)
 
     @property
     def position(self) -> int:
-        """From where on it wants to read."""
+        """Return the position from which to read."""
         return self._query.position
 
     def step(self, caller: Caller, now: int) -> bool:
-        """Answer with what was found; or look, or wait for it."""
+        """Reply with the result, or start to read, or wait."""
         found = self.found
         if isinstance(found, BaseException):
             self.forget()
             raise found
         if isinstance(found, Events) and not found.found and not self._is_over:
-            # A filter passed over all of it, and there may be more.
+            # No event matched the filter, but there may be more events.
             self._query = self._query._replace(position=found.next)
             self.found = found = None
         if found is None and not self._is_at_end():
@@ -333,15 +334,15 @@ class _Follow(_OfTheLog):
         return True
 
     def _is_at_end(self) -> bool:
-        """Whether there is nothing to read and no time to wait; otherwise begin to."""
+        """Return whether there is nothing to read and no time to wait. Otherwise start to read or to wait."""
         journal = self._commands.server.host.journal
         if journal is None:
             self.forget()
-            raise NoJournal("this server keeps no journal, so it has no history; start it with appendonly yes")
+            raise NoJournal("this server has no journal, so it has no history; start it with appendonly yes")
         log, position = journal.log, self._query.position
         if position > log.written:
             self.forget()
-            raise OutOfRange(f"the log ends before position {position}: the next one is {log.written}")
+            raise OutOfRange(f"position {position} is beyond the end of the log; the next position is {log.written}")
         if position < log.durable:
             self._commands.read_for(self, self._query, log.durable)
         elif self._is_over:
@@ -378,24 +379,24 @@ class _Follow(_OfTheLog):
                 reply.bulk(name)
 
     def hurry(self) -> None:
-        """Its time is over: answer with what there is, unless it is being read."""
+        """Reply with the present result, because the timeout has passed, unless a read is running."""
         self._is_over = True
         if self in self._commands._followers:
             self._commands.unfollow(self)
             self.go_on()
 
     def forget(self) -> None:
-        """It has ended, or its client has left."""
+        """Stop waiting, because the command has ended or its client has left."""
         self._commands.unfollow(self)
         if self._timer is not None:
             self._timer.cancel()
 
 
 def _position(args: list[bytes]) -> tuple[int, Words]:
-    """The position that a command names, and the words behind it."""
+    """Return the position of a command, and the words after it."""
     position = parse_integer(args[2])
     if not 1 <= position < NEVER:
-        raise OutOfRange(f"positions of the log are numbered from 1; {shown(args[2])} is none")
+        raise OutOfRange(f"{shown(args[2])} is not a position of the log; positions start at 1")
     return position, Words(args, 3)
 
 
@@ -406,7 +407,7 @@ def _within(number: int, what: str, most: int) -> int:
 
 
 def _check_own_client(caller: Connection) -> None:
-    """Refuse a client of another node: each node has a journal of its own, and no node forwards these commands."""
+    """Refuse a client of another node. Each node has its own journal, and no node forwards these commands."""
     if caller.entry:
         check_whole_server(caller)
 
@@ -415,5 +416,5 @@ def _check_every_tube(caller: Connection) -> None:
     _check_own_client(caller)
     if not caller.any_tube:
         raise Refused(
-            b"NOPERM the journal tells of every queue, and this user may not use every one; EVENTS takes a TUBE"
+            b"NOPERM the journal contains all queues, and this user may not use all of them; use EVENTS with TUBE"
         )

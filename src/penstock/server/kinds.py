@@ -1,10 +1,10 @@
-"""What the value of a setting can be: what people may write for it, and how it is written back.
+"""Kinds of settings: how the value of a setting is read and written.
 
-A value has three written forms: `text`, for people and TOML ("64mb", "7d", "never"); `disque`, what CONFIG GET answers
-to programs made for Disque ("67108864", "604800", "no"); and `conf`, what stands in a config file of Disque's.
+A value has three written forms. `text` is for users and TOML ("64mb", "7d", "never"). `disque` is the reply of CONFIG
+GET to programs written for Disque ("67108864", "604800", "no"). `conf` is for a config file in Disque's form.
 
-A kind reads words, because a line of a config file and a flag may have several. It is also told what the value was
-before: of a kind that collects (renamed commands, users), every line adds to it; the others do not look.
+A kind reads a list of words, because a line of a config file or a flag may have several. It also gets the previous
+value: kinds that collect entries (renamed commands, users) add to it, and the others ignore it.
 """
 
 from __future__ import annotations
@@ -20,20 +20,20 @@ from penstock.server.words import UnbalancedQuotes, quote, split, to_bytes
 
 T = TypeVar("T")
 
-# What a signed 64-bit integer holds: compiled code must be able to take it.
+# The largest signed 64-bit integer, which compiled code can hold.
 WHOLE_MAX: Final = (1 << 63) - 1
 
 # Shown instead of a secret.
 MASK: Final = "***"
 
-# No value is longer; CONFIG SET could bring hundreds of megabytes, and splitting them into words takes minutes.
+# The maximum length of a value. CONFIG SET can receive hundreds of megabytes, and splitting them would take minutes.
 TEXT_CHARACTERS_MAX: Final = 64 * 1024
 
 # A recorded handshake of the bus lets an attacker test guesses offline, as fast as its hardware can. So a secret must
 # look like 256 random bits: hex digits or base64, and not a password or words.
 _RANDOM_HEX: Final = re.compile(r"[0-9A-Fa-f]{64,512}", re.ASCII)
 _RANDOM_BASE64: Final = re.compile(r"(?=.*[0-9])(?=.*[A-Z])(?=.*[a-z])[0-9A-Za-z+/_-]{43,510}={0,2}", re.ASCII)
-_RANDOM_CHARACTERS_MIN: Final = 10  # So many different ones: less than one in a billion random secrets has fewer.
+_RANDOM_CHARACTERS_MIN: Final = 10  # Different ones. Less than one in a billion random secrets has fewer.
 
 _WHOLE: Final = re.compile(r"[+-]?[0-9]{1,19}", re.ASCII)
 _SIZE: Final = re.compile(r"([0-9]{1,19}) ?([kmgt]i?b?|b)?", re.ASCII | re.IGNORECASE)
@@ -46,31 +46,31 @@ _PERCENT: Final = re.compile(r"([1-9][0-9]?|100)%", re.ASCII)
 
 
 class Refused(ValueError):
-    """This is no such value. The message says what would be, and goes on from "must be"."""
+    """The input is not a valid value. The message continues "must be" and describes a valid one."""
 
 
 class Kind(Generic[T]):
-    """One kind of value."""
+    """A kind of value."""
 
-    # The type that its values have, as it is written in an annotation.
+    # The type of its values, as written in an annotation.
     annotation: str
-    # What a value must be: goes on from "must be" in errors and in the documentation.
+    # A description of valid values that continues "must be", for errors and the documentation.
     allowed: str
-    # Whether it is written as several words.
+    # Whether a value is written as several words.
     several = False
 
     def read(self, word: str) -> T:
-        """The value that one word stands for; raises Refused."""
+        """Return the value of one word. Raise Refused."""
         raise NotImplementedError
 
     def parse(self, words: list[str], before: T | None) -> T:
-        """The value after these words were given; raises Refused."""
+        """Return the value of these words, given the previous value. Raise Refused."""
         if len(words) != 1:
             raise Refused(f"one value: {self.allowed}")
         return self.read(words[0])
 
     def take(self, given: object, before: T | None) -> T:
-        """The value after this was given: words, a text that comes in one piece, or what TOML has; raises Refused."""
+        """Return the value of words, of one text, or of a TOML value, given the previous value. Raise Refused."""
         if isinstance(given, str) and len(given) <= TEXT_CHARACTERS_MAX:
             return self.parse(self.words(given), before)
         if isinstance(given, list) and all(isinstance(each, str) for each in given):
@@ -82,36 +82,36 @@ class Kind(Generic[T]):
         raise Refused(self.allowed)
 
     def words(self, text: str) -> list[str]:
-        """The words of a text."""
+        """Return the words of a text."""
         if not self.several:
             return [text]
         try:
             return split(text)
         except UnbalancedQuotes:
-            raise Refused("words whose quotes are closed") from None
+            raise Refused("words with closed quotes") from None
 
     def initial(self, default: str) -> T:
-        """The value while nothing was given."""
+        """Return the value of a setting that is not configured."""
         return self.take(default, None)
 
     def text(self, value: T) -> str:
-        """As people write it."""
+        """Return the value as users write it."""
         return str(value)
 
     def masked(self, value: T) -> str:
-        """As much of a secret as may be shown: whether there is one."""
+        """Return the part of a secret that may be shown: whether it is set."""
         return MASK if value else ""
 
     def disque(self, value: T) -> str:
-        """As CONFIG GET answers it."""
+        """Return the value as CONFIG GET replies it."""
         return self.text(value)
 
     def conf(self, value: T) -> str:
-        """As it stands behind the directive in a config file of Disque's."""
+        """Return the value as it follows the directive in a config file of Disque's form."""
         return self.disque(value)
 
     def writes(self, words: list[str]) -> bool:
-        """Whether a line with these words behind the directive is the one that `conf` would write anew."""
+        """Return whether `conf` replaces a line that has these words after the directive."""
         return True
 
 
@@ -123,7 +123,7 @@ class Whole(Kind[int]):
     def __init__(self, low: int, high: int = WHOLE_MAX, clamps: bool = False) -> None:
         self._low, self._high, self._clamps = low, high, clamps
         if clamps:
-            self.allowed = f"a whole number (taken as one from {low} to {high})"
+            self.allowed = f"a whole number (limited to {low} to {high})"
         else:
             self.allowed = f"a whole number {_range(str(low), str(high) if high < WHOLE_MAX else None)}"
 
@@ -139,7 +139,7 @@ class Whole(Kind[int]):
 
 
 class Mode(Kind[int]):
-    """The permissions of a file, in octal digits; in TOML too, where 700 means what it means to chmod."""
+    """File permissions in octal digits. This also holds in TOML, where 700 means the same as for chmod."""
 
     annotation = "int"
     allowed = "permissions in octal digits, from 0 to 777"
@@ -181,7 +181,7 @@ class Size(Kind[int]):
 
 
 class Seconds(Kind[float]):
-    """A time. What is given without a unit is in seconds."""
+    """A duration. A number without a unit is in seconds."""
 
     annotation = "float"
 
@@ -193,7 +193,7 @@ class Seconds(Kind[float]):
         if self._off and word.lower() == "off":
             return 0.0
         ms = read_duration(to_bytes(word))
-        # What is for ever is no value of a setting either.
+        # "forever" is not allowed for settings.
         if not self._low * 1000 <= ms <= DURATION_MS_MAX:
             raise Refused(self.allowed)
         return ms / 1000
@@ -206,7 +206,7 @@ class Seconds(Kind[float]):
 
 
 class Keepalive(Seconds):
-    """A time that Disque's CONFIG knows only as yes and no, though its file has seconds."""
+    """A duration that is yes or no in Disque's CONFIG, and in seconds in its file."""
 
     _YES: Final = 300.0
 
@@ -238,7 +238,7 @@ class YesNo(Kind[bool]):
 
 
 class Choice(Kind[str]):
-    """One of some words. Where Disque has another word for one, that is another way to write it."""
+    """One of several words. Disque's word for one of them is accepted, too."""
 
     annotation = "str"
 
@@ -270,7 +270,7 @@ class Text(Kind[str]):
         if len(to_bytes(word)) > self._bytes_max:
             raise Refused(self.allowed)
         if "\0" in word:
-            raise Refused(f"{self.allowed}, none of them zero")
+            raise Refused(f"{self.allowed}, without zero bytes")
         return word
 
     def conf(self, value: str) -> str:
@@ -278,7 +278,7 @@ class Text(Kind[str]):
 
 
 class Secret(Text):
-    """A random secret that cannot be guessed, or none."""
+    """A random secret, or none."""
 
     def __init__(self) -> None:
         super().__init__(512)
@@ -295,14 +295,14 @@ class Secret(Text):
 
 
 class Texts(Kind[tuple[str, ...]]):
-    """Some words."""
+    """Several words."""
 
     annotation = "tuple[str, ...]"
     several = True
 
     def __init__(self, what: str, count_max: int) -> None:
         self._count_max = count_max
-        self.allowed = f"1 to {count_max} {what}, with spaces between"
+        self.allowed = f"1 to {count_max} {what}, separated by spaces"
 
     def parse(self, words: list[str], before: tuple[str, ...] | None) -> tuple[str, ...]:
         if not 1 <= len(words) <= self._count_max or not all(words) or any("\0" in word for word in words):
@@ -314,11 +314,11 @@ class Texts(Kind[tuple[str, ...]]):
 
 
 class HostNames(Kind[tuple[str, ...]]):
-    """Names of this machine, or none."""
+    """Host names, or none."""
 
     annotation = "tuple[str, ...]"
     several = True
-    allowed = "up to 64 names without ports, with spaces between, or *"
+    allowed = "up to 64 names without ports, separated by spaces, or *"
 
     def parse(self, words: list[str], before: tuple[str, ...] | None) -> tuple[str, ...]:
         names = [word for word in words if word]
@@ -334,7 +334,7 @@ class HostNames(Kind[tuple[str, ...]]):
 
 
 class File(Kind[Path | None]):
-    """A file, or none. A relative path begins where the server was started."""
+    """A file, or none. A relative path starts in the directory in which the server was started."""
 
     annotation = "Path | None"
     allowed = "the path of a file"
@@ -350,7 +350,7 @@ class File(Kind[Path | None]):
 
 
 class Folder(Kind[Path]):
-    """A directory. A relative path begins where the server was started."""
+    """A directory. A relative path starts in the directory in which the server was started."""
 
     annotation = "Path"
     allowed = "the path of a directory"
@@ -365,17 +365,17 @@ class Folder(Kind[Path]):
 
 
 class OutputLimit(NamedTuple):
-    """How much may wait to be sent to a client before it is disconnected. Zero: no limit."""
+    """Limits of a client's unread replies. A client that exceeds one is disconnected. Zero is no limit."""
 
-    hard_bytes: int  # At once.
-    soft_bytes: int  # When it has been more than this...
-    soft_seconds: int  # ...for so long without a break.
+    hard_bytes: int  # More than this disconnects at once.
+    soft_bytes: int  # More than this, for `soft_seconds` without a break, disconnects.
+    soft_seconds: int
 
 
 class OutputLimits(Kind[OutputLimit]):
     """The limit of normal clients, the only class that Disque has.
 
-    Its example file had lines for two classes of Redis's once. They may stay there, and mean nothing.
+    Early versions of Disque's example file had lines for two other classes of Redis. They are accepted and ignored.
     """
 
     annotation = "OutputLimit"
@@ -412,16 +412,16 @@ class OutputLimits(Kind[OutputLimit]):
 
 
 class Collected(Kind[dict[str, T]]):
-    """Entries by name; every line adds one. They are never written back: their lines stay as they are."""
+    """Entries by name. Every line adds one. CONFIG REWRITE keeps their lines as they are."""
 
     several = True
 
     def entry(self, words: list[str]) -> tuple[str, T]:
-        """The name and the entry that one line has; raises Refused."""
+        """Return the name and the value of one line's entry. Raise Refused."""
         raise NotImplementedError
 
     def toml_entry(self, name: str, value: object) -> tuple[str, T]:
-        """The name and the entry that a TOML table has; raises Refused."""
+        """Return the name and the value of a TOML table's entry. Raise Refused."""
         raise NotImplementedError
 
     def initial(self, default: str) -> dict[str, T]:
@@ -434,7 +434,7 @@ class Collected(Kind[dict[str, T]]):
     def take(self, given: object, before: dict[str, T] | None) -> dict[str, T]:
         if isinstance(given, dict):
             return {**(before or {}), **dict(self.toml_entry(name, each) for name, each in given.items())}
-        if isinstance(given, str):  # Of which every line counts.
+        if isinstance(given, str):  # One entry per line.
             for line in given.split("\n"):
                 before = super().take(line, before) if line.strip() else before
             return before or {}
@@ -442,7 +442,7 @@ class Collected(Kind[dict[str, T]]):
 
 
 class Renames(Collected[str]):
-    """New names by old ones, in lower case; an empty new name means that there is no such command any more."""
+    """New names of commands by their old ones, in lower case. An empty new name removes the command."""
 
     annotation = "dict[str, str]"
     allowed = 'a command and its new name, or "" for none'
@@ -459,13 +459,13 @@ class Renames(Collected[str]):
 
 
 def read_size(word: str) -> int | None:
-    """A number of bytes: 1k is 1,000 of them and 1kb is 1,024, as in Disque; 1kib is another way to write 1kb."""
+    """Return a number of bytes, or None. As in Disque, 1k is 1,000 bytes and 1kb is 1,024; 1kib is the same as 1kb."""
     found = _SIZE.fullmatch(word)
     return int(found[1]) * _SIZE_UNITS[(found[2] or "").lower().replace("i", "")] if found else None
 
 
 def size_text(value: int) -> str:
-    """In the largest unit of which it is a whole number."""
+    """Return a size in the largest unit that divides it."""
     for unit in ("gb", "mb", "kb"):
         if value and value % _SIZE_UNITS[unit] == 0:
             return f"{value // _SIZE_UNITS[unit]}{unit}"
@@ -473,7 +473,7 @@ def size_text(value: int) -> str:
 
 
 def seconds_text(value: float) -> str:
-    """In the largest unit of which it is a whole number."""
+    """Return a duration in the largest unit that divides it."""
     ms = round(value * 1000)
     for unit in ("d", "h", "m", "s", "ms"):
         if ms and ms % UNITS_MS[unit.encode()] == 0:
@@ -482,7 +482,7 @@ def seconds_text(value: float) -> str:
 
 
 def _share_of_memory(percent: int) -> int:
-    """In whole megabytes: nobody means more than that by a percentage, and it is easier to read."""
+    """Return a percentage of the memory in whole megabytes, which are easier to read."""
     megabyte = _SIZE_UNITS["mb"]
     return max(machine.memory_bytes() * percent // 100 // megabyte, 1) * megabyte
 

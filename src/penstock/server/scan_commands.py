@@ -1,4 +1,4 @@
-"""QSCAN, JSCAN and QPEEK: one slice at once, or many, a slice a turn."""
+"""QSCAN, JSCAN and QPEEK."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from penstock.server.server import Server
 
 
 class ScanCommands:
-    """The commands that may look at everything."""
+    """The commands that can visit all jobs or queues."""
 
     def __init__(self, server: Server) -> None:
         self._server = server
@@ -39,6 +39,6 @@ class ScanCommands:
             self._server.disque.oldest(caller, args[1], count, now)
 
     def _seek(self, queue: bytes) -> None:
-        """Go where a queue lives that is not here."""
+        """Forward the command to the home of a queue that is not on this node."""
         if queue not in self._server.node.engine.tubes:
             self._server.site.seek([queue])

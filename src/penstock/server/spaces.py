@@ -1,11 +1,11 @@
-"""Spaces of xqueue that a server has from its start.
+"""The setting `xqueue`: spaces that a server creates at its start.
 
     [xqueue.jobs]                                           xqueue jobs '{"fields": {"status": 2}, ...}'
     format = [{name = "id", type = "unsigned"}, …]
     fields = {status = "status", runat = "runat"}
     features = {id = "auto_increment", ttl = true}
 
-On the left in TOML, on the right in Disque's form. The options are those of `xqueue.upgrade`.
+The left side is TOML, the right side is Disque's form. The options are those of `xqueue.upgrade`.
 """
 
 from __future__ import annotations

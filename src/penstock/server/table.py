@@ -1,4 +1,4 @@
-"""THE table of commands over RESP: dispatch, COMMAND, permissions and docs/reference/protocol.md are made from it.
+"""The table of commands over RESP. Dispatch, COMMAND, permissions and docs/reference/protocol.md are derived from it.
 
 Flags are those of Disque's COMMAND: w writes, r only reads, m is refused when memory is full, a is for administrators,
 l also runs while loading, F is fast.
@@ -24,12 +24,12 @@ from penstock.server.pipeline_table import pipeline_rows
 from penstock.server.scan_commands import ScanCommands
 from penstock.server.server import Server
 
-# Commands that show or change what belongs to every tube.
+# Commands that show or change the data of all tubes.
 _WHOLE_SERVER: Final = frozenset(["monitor", "slowlog", "latency", "config", "bgrewriteaof", "shutdown", "debug"])
 
 
 def commands_of(rows: list[Row]) -> list[Command]:
-    """The commands of some rows; rows of two words make one command for each first word."""
+    """Return the commands of some rows. Rows with names of two words are grouped into one command per first word."""
     commands: list[Command] = []
     families: dict[str, Family] = {}
     for name, arity, flags, group, grammar, summary, handler in rows:
@@ -45,7 +45,7 @@ def commands_of(rows: list[Row]) -> list[Command]:
 
 
 def install(server: Server) -> Info:
-    """Give a server its commands; one of them wants to look at its figures now and then."""
+    """Add all commands to a server. Return the handler of INFO, which takes samples periodically."""
     greeting, clients, info = Greeting(server), ClientCommands(server), Info(server)
     cluster, debugging, persistence = ClusterCommands(server), Debugging(server), Persistence(server)
     slowlog, latency, scans = Slowlog(server), Latency(server), ScanCommands(server)
@@ -59,7 +59,7 @@ def install(server: Server) -> Info:
             "wmF",
             WRITE,
             "queue body ms-timeout [REPLICATE n] [DELAY s] [RETRY s] [TTL s] [MAXLEN n] [ASYNC]",
-            "Add a job to a queue, and answer its id.",
+            "Add a job to a queue. Return its id.",
             disque.addjob,
         ),
         (
@@ -68,17 +68,25 @@ def install(server: Server) -> Info:
             "wF",
             WRITE,
             "[NOHANG] [TIMEOUT ms] [COUNT n] [WITHCOUNTERS] FROM queue [queue ...]",
-            "Take jobs from the queues, or wait for one.",
+            "Take jobs from queues, or wait for one.",
             disque.getjob,
         ),
-        ("ackjob", -1, "wF", WRITE, ids, "Say that jobs are done: they go, and are delivered no more.", disque.ackjob),
+        (
+            "ackjob",
+            -1,
+            "wF",
+            WRITE,
+            ids,
+            "Acknowledge jobs on all nodes, so that they are not delivered again.",
+            disque.ackjob,
+        ),
         (
             "fastack",
             -1,
             "wF",
             WRITE,
             ids,
-            "The same with less ado between nodes; on one node, the same.",
+            "Acknowledge jobs with fewer messages between nodes; on a single node, the same as ACKJOB.",
             disque.fastack,
         ),
         (
@@ -87,26 +95,34 @@ def install(server: Server) -> Info:
             "wF",
             WRITE,
             "id",
-            "Ask for another retry time before a job is delivered again.",
+            "Postpone the next delivery of a job by its retry time.",
             disque.working,
         ),
-        ("nack", -1, "mwF", WRITE, ids, "Say that jobs failed: they are queued again at once.", disque.nack),
+        ("nack", -1, "mwF", WRITE, ids, "Report that jobs failed, and queue them again at once.", disque.nack),
         ("enqueue", -1, "mwF", WRITE, ids, "Queue jobs that are active or delayed.", disque.enqueue),
-        ("dequeue", -1, "wF", WRITE, ids, "Take jobs out of their queues without delivering them.", disque.dequeue),
-        ("deljob", -1, "wF", WRITE, ids, "Delete jobs, whatever their state.", disque.deljob),
-        ("show", 2, "rF", READ, "id", "Tell everything about a job.", disque.show),
-        ("loadjob", 2, "w", WRITE, "serialized-job", "Not for clients: a line of Disque's AOF.", persistence.loadjob),
+        ("dequeue", -1, "wF", WRITE, ids, "Remove jobs from their queues without delivering them.", disque.dequeue),
+        ("deljob", -1, "wF", WRITE, ids, "Delete jobs in any state.", disque.deljob),
+        ("show", 2, "rF", READ, "id", "Describe a job.", disque.show),
+        (
+            "loadjob",
+            2,
+            "w",
+            WRITE,
+            "serialized-job",
+            "Refused: only Disque's AOF contains this command.",
+            persistence.loadjob,
+        ),
         # Queues
         ("qlen", 2, "rF", READ, "queue", "Count the jobs of a queue that can be taken.", disque.qlen),
-        ("qstat", 2, "rF", READ, "queue", "Tell everything about a queue.", disque.qstat),
-        ("qpeek", 3, "r", READ, "queue count", "Look at the first jobs of a queue, or the last.", scans.qpeek),
+        ("qstat", 2, "rF", READ, "queue", "Describe a queue.", disque.qstat),
+        ("qpeek", 3, "r", READ, "queue count", "Show the first jobs of a queue, or the last.", scans.qpeek),
         (
             "pause",
             -3,
             "rF",
             WRITE,
             "queue in|out|all|none|state|bcast [...]",
-            "Close a queue for jobs in, jobs out or both, or open it.",
+            "Pause a queue for incoming jobs, outgoing jobs or both, or resume it.",
             disque.pause,
         ),
         (
@@ -115,7 +131,7 @@ def install(server: Server) -> Info:
             "r",
             READ,
             "[cursor] [COUNT n] [BUSYLOOP] [MINLEN n] [MAXLEN n] [IMPORTRATE n]",
-            "Go through the queues.",
+            "Iterate over the queues.",
             scans.qscan,
         ),
         (
@@ -124,7 +140,7 @@ def install(server: Server) -> Info:
             "r",
             READ,
             "[cursor] [COUNT n] [BUSYLOOP] [QUEUE queue] [STATE state ...] [REPLY all|id]",
-            "Go through the jobs.",
+            "Iterate over the jobs.",
             scans.jscan,
         ),
         # The connection
@@ -134,19 +150,27 @@ def install(server: Server) -> Info:
             "rF",
             EVERYTHING,
             "[2|3 [AUTH user password] [SETNAME name]]",
-            "Alone: who the nodes are. With a version: speak RESP 2 or 3.",
+            "Without arguments, list the nodes. With a version, use RESP 2 or 3.",
             greeting.hello,
         ),
-        ("auth", -2, "rlF", EVERYTHING, "[user] password", "Say who you are.", greeting.auth),
-        ("ping", -1, "rF", EVERYTHING, "[message]", "Answer PONG, or the message.", greeting.ping),
-        ("time", 1, "rF", EVERYTHING, "", "Tell the time: seconds, and microseconds of the second.", greeting.time),
+        ("auth", -2, "rlF", EVERYTHING, "[user] password", "Authenticate the connection.", greeting.auth),
+        ("ping", -1, "rF", EVERYTHING, "[message]", "Return PONG, or the message.", greeting.ping),
+        (
+            "time",
+            1,
+            "rF",
+            EVERYTHING,
+            "",
+            "Return the time in seconds, and the microseconds of the second.",
+            greeting.time,
+        ),
         (
             "command",
             0,
             "rl",
             EVERYTHING,
             "[COUNT | LIST | INFO name ... | DOCS name ...]",
-            "Tell which commands there are.",
+            "List and describe commands.",
             greeting.command,
         ),
         (
@@ -155,20 +179,20 @@ def install(server: Server) -> Info:
             "ar",
             EVERYTHING,
             "LIST | ID | GETNAME | SETNAME name | SETINFO what value | KILL … | PAUSE ms | REPLY ON|OFF|SKIP",
-            "See, name and close connections.",
+            "List, name and close connections.",
             clients.client,
         ),
         # The server
-        ("info", -1, "rl", READ, "[section]", "Tell the figures of the server.", info.info),
-        ("monitor", 1, "ar", ADMIN, "", "Show every command that the server runs.", clients.monitor),
-        ("slowlog", -2, "r", ADMIN, "GET [count] | LEN | RESET", "Tell which commands took long.", slowlog.slowlog),
+        ("info", -1, "rl", READ, "[section]", "Return statistics of the server.", info.info),
+        ("monitor", 1, "ar", ADMIN, "", "Stream all commands that the server runs.", clients.monitor),
+        ("slowlog", -2, "r", ADMIN, "GET [count] | LEN | RESET", "List slow commands.", slowlog.slowlog),
         (
             "latency",
             -2,
             "arl",
             ADMIN,
             "HISTORY event | LATEST | RESET [event ...] | GRAPH event | DOCTOR",
-            "Tell what else took long.",
+            "Show latency spikes by event.",
             latency.latency,
         ),
         (
@@ -177,7 +201,7 @@ def install(server: Server) -> Info:
             "ar",
             ADMIN,
             "GET pattern | SET name value | RESETSTAT | REWRITE",
-            "See and change the configuration.",
+            "Show and change the configuration.",
             config.config,
         ),
         (
@@ -187,12 +211,12 @@ def install(server: Server) -> Info:
             ADMIN,
             "MEET ip port [bus-port] | NODES | HOMES | MYID | INFO | SAVECONFIG | FORGET [id] | "
             "COUNT-FAILURE-REPORTS id | EPOCH id [epoch] | RESET [SOFT|HARD] | LEAVING [yes|no]",
-            "See and change the cluster.",
+            "Show and change the cluster.",
             cluster.cluster,
         ),
         ("bgrewriteaof", 1, "ar", ADMIN, "", "Shorten the journal in the background.", persistence.bgrewriteaof),
         ("shutdown", -1, "arl", ADMIN, "[REWRITE-AOF]", "Stop the server.", persistence.shutdown),
-        ("debug", -2, "a", DEBUG, GRAMMAR, "What testing needs.", debugging.debug),
+        ("debug", -2, "a", DEBUG, GRAMMAR, "Run a subcommand for tests.", debugging.debug),
     ]
     for command in commands_of([*rows, *native_rows(server), *pipeline_rows(server), *function_rows(server)]):
         server.desk.add(command, command.name)

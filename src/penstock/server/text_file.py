@@ -1,4 +1,4 @@
-"""A config file as one piece of text: read within bounds, and replaced whole or not at all."""
+"""Text files such as config files: reading within limits, and atomic replacement."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from typing import Final
 from penstock.server.settings import ConfigError
 from penstock.server.words import to_bytes, to_text
 
-# Nobody writes that much by hand, and whoever names the wrong file is told so before it fills the memory.
+# Larger than any config file. A wrong file is refused before it fills the memory.
 FILE_BYTES_MAX: Final = 1024 * 1024
 LINE_BYTES_MAX: Final = 64 * 1024
 
@@ -23,7 +23,7 @@ _BOM: Final = b"\xef\xbb\xbf"
 
 
 def read(path: Path, label: str) -> str:
-    """The text of a file; errors call it by its label."""
+    """Return the text of a file. Errors use its label."""
     try:
         with path.open("rb") as file:
             raw = file.read(FILE_BYTES_MAX + 1)
@@ -33,13 +33,13 @@ def read(path: Path, label: str) -> str:
 
 
 def read_standard_input(label: str) -> str:
-    """The text that was piped into this process."""
+    """Return the text of standard input."""
     return _checked(sys.stdin.buffer.read(FILE_BYTES_MAX + 1), label)
 
 
 def _checked(raw: bytes, label: str) -> str:
     if len(raw) > FILE_BYTES_MAX:
-        raise ConfigError(f"{label}: has more than {FILE_BYTES_MAX:,} bytes, so it is hardly a config file")
+        raise ConfigError(f"{label}: has more than {FILE_BYTES_MAX:,} bytes, so it is probably not a config file")
     for number, line in enumerate(raw.split(b"\n"), 1):
         if len(line) > LINE_BYTES_MAX:
             raise ConfigError(f"{label} line {number}: is longer than {LINE_BYTES_MAX:,} bytes")
@@ -47,7 +47,7 @@ def _checked(raw: bytes, label: str) -> str:
 
 
 def replace(path: Path, text: str) -> None:
-    """Let a file have this text: after a crash the old one or the new one is there, with its owner and permissions."""
+    """Replace the text of a file, and keep its owner and permissions. A crash leaves the old text or the new one."""
     target = Path(os.path.realpath(path))  # A link stays a link.
     descriptor, temporary = tempfile.mkstemp(prefix=f".{target.name}.", dir=target.parent)
     try:

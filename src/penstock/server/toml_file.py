@@ -1,4 +1,4 @@
-"""TOML as a config file: a setting a key, at the top. How it is read, and changed in place.
+"""Config files in TOML, with one top-level key per setting: reading, and changing values in place.
 
     port = 7711
     max_body = "64mb"
@@ -6,8 +6,8 @@
     [users.alice]
     password_sha256 = "…"
 
-Python reads TOML but does not say where what stands, and does not write it. So the lines of one setting are found by
-trying: the fewest that are TOML by themselves.
+Python's tomllib reads TOML, but reports no line numbers and cannot write. So the lines of a setting are found by trial:
+they are the fewest lines that parse by themselves.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from typing import Final
 from penstock.server.conf_file import MARKER, Rewrite
 from penstock.server.settings import ConfigError, find
 
-# How many lines one value is looked for in. One that has more is read all the same, but not changed in place.
+# A value is searched in this many lines. A longer value is read, but cannot be changed in place.
 VALUE_LINES_MAX: Final = 100
 
 _KEY: Final = re.compile(r"""\s*["']?([A-Za-z0-9_-]+)["']?\s*=\s*""", re.ASCII)
@@ -31,7 +31,7 @@ _FIRST_LINE: Final = re.compile(r"""\s*(\[|[\w."'-]+\s*=)""")
 
 @dataclass(frozen=True)
 class Entry:
-    """One key of the file, and what it is."""
+    """A key of the file, and its value."""
 
     place: str
     key: str
@@ -39,7 +39,7 @@ class Entry:
 
 
 def is_toml(text: str) -> bool:
-    """Tell TOML from Disque's form by the first line that says something: it has an equals sign, or a bracket."""
+    """Return whether a file is TOML: its first line that is no comment has an equals sign or a bracket."""
     for line in text.split("\n"):
         if line.strip() and not line.lstrip().startswith("#"):
             return _FIRST_LINE.match(line) is not None
@@ -47,7 +47,7 @@ def is_toml(text: str) -> bool:
 
 
 def entries(text: str, label: str) -> Iterator[Entry]:
-    """Everything that the file says."""
+    """Yield all top-level keys and their values."""
     try:
         text.encode()
         table = tomllib.loads(text.replace("\r\n", "\n"))
@@ -64,7 +64,7 @@ def entries(text: str, label: str) -> Iterator[Entry]:
 
 @dataclass(frozen=True)
 class _Span:
-    """The lines that one simple key and its value take, at the top of the file."""
+    """The lines of a top-level key and its value."""
 
     key: str
     first: int
@@ -99,7 +99,7 @@ def _parses(text: str) -> bool:
 
 
 def _numbers(lines: list[str]) -> dict[str, int]:
-    """On which line, from 1, a key or its table begins."""
+    """Return the line, from 1, on which each key or its table begins."""
     found = {span.key: span.first + 1 for span in _spans(lines)}
     for number, line in enumerate(lines, 1):
         table = _TABLE.match(line)
@@ -109,9 +109,9 @@ def _numbers(lines: list[str]) -> dict[str, int]:
 
 
 def rewritten(text: str, rewrites: dict[str, Rewrite]) -> str:
-    """The text with these settings, by name, as they should be; the line of each is its value as TOML has it.
+    """Return the text with new values for these settings, by name. The line of a rewrite is its value in TOML.
 
-    What is new goes behind the last key at the top: below a table's heading it would belong to the table.
+    New keys are added after the last top-level key, because below a table's heading they would belong to the table.
     """
     lines = text.removesuffix("\n").split("\n") if text else []
     spans = list(_spans(lines))
@@ -121,30 +121,30 @@ def rewritten(text: str, rewrites: dict[str, Rewrite]) -> str:
     if added:
         end = spans[-1].last + 1 if spans else 0
         lines[end:end] = added if MARKER in lines else [MARKER, *added]
-    for span, setting in reversed(list(zip(spans, settings))):  # From below, so that the numbers above stay right.
+    for span, setting in reversed(list(zip(spans, settings))):  # From the end, so that earlier line numbers stay right.
         if setting and setting.name in rewrites:
             line = _replaced(lines[span.first : span.last + 1], rewrites[setting.name].line)
             lines[span.first : span.last + 1] = [line]
     result = "\n".join([*lines, ""])
     if not _parses(result):
-        raise ConfigError("this TOML cannot be changed line by line; it was left as it is")
+        raise ConfigError("this TOML file cannot be changed line by line, so it was not changed")
     return result
 
 
 def _replaced(lines: list[str], value: str) -> str:
-    """The line of a key with another value; the comment behind the old one stays, if that was on one line."""
+    """Return the line of a key with a new value. A comment after the old value is kept, if that was on one line."""
     key = _KEY.match(lines[0])
     assert key is not None
     comment = ""
     if len(lines) == 1:
-        # The first # before which there is a whole value is not inside of one.
+        # The first # that follows a complete value starts the comment. An earlier one is inside of a string.
         at = next((at for at, sign in enumerate(lines[0]) if sign == "#" and _parses(lines[0][:at])), None)
         comment = f"  {lines[0][at:]}" if at is not None else ""
     return f"{key[0]}{value}{comment}"
 
 
 def quoted(text: str) -> str:
-    """A text as TOML has it, on one line."""
+    """Return a text as a TOML string on one line."""
     return f'"{"".join(_escape(character) for character in text)}"'
 
 

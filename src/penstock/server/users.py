@@ -68,29 +68,29 @@ class Users(Collected[User]):
         listed = value if key in _LISTS and isinstance(value, list) else [value]
         texts = [each for each in listed if isinstance(each, str)]
         if len(texts) < len(listed):
-            raise Refused(f"given text as {key}" + ", or a list of it" * (key in _LISTS))
+            raise Refused(f"configured with text as {key}" + ", or a list of texts" * (key in _LISTS))
         return texts
 
     def _user(self, name: str, fields: dict[str, list[str]]) -> User:
         if not _NAME.fullmatch(name):
-            raise Refused("named in 1 to 64 characters without spaces")
+            raise Refused("configured with names of 1 to 64 characters without spaces")
         password = "".join(fields.get("password", []))
         digest = "".join(fields.get("password_sha256", [])).lower()
         if bool(password) == bool(digest):
-            raise Refused("given either a password or a password_sha256, each of them")
+            raise Refused("configured with either a password or a password_sha256")
         if digest and not _SHA256.fullmatch(digest):
-            raise Refused("given a password_sha256 of 64 hex digits")
+            raise Refused("configured with a password_sha256 of 64 hex digits")
         commands = fields.get("commands", COMMAND_CLASSES[:2])
         if not set(commands) <= set(COMMAND_CLASSES):
-            raise Refused(f"given commands of these classes: {', '.join(COMMAND_CLASSES)}")
+            raise Refused(f"configured with commands of these classes: {', '.join(COMMAND_CLASSES)}")
         patterns = fields.get("tubes", ["*"])
         if not all(patterns) or not patterns:
             raise Refused(
-                "given one or more patterns as tubes, none of them empty; leave `tubes` out to allow every tube"
+                "configured with one or more tube patterns, none of them empty; leave `tubes` out to allow every tube"
             )
         tubes = tuple(to_bytes(pattern) for pattern in patterns)
         if len(tubes) > PATTERNS_MAX:
-            raise Refused(f"given {PATTERNS_MAX:,} patterns of tubes at most")
+            raise Refused(f"configured with at most {PATTERNS_MAX:,} tube patterns")
         return User(name, password, digest, frozenset(commands), tubes)
 
     def masked(self, value: dict[str, User]) -> str:
@@ -99,4 +99,4 @@ class Users(Collected[User]):
 
 def _check_fields(fields: Iterable[str]) -> None:
     if not set(fields) <= set(_FIELDS):
-        raise Refused(f"made of {', '.join(_FIELDS)}, each of them")
+        raise Refused(f"configured with these fields only: {', '.join(_FIELDS)}")

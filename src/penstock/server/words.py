@@ -1,7 +1,7 @@
-"""Words as text: of a line of a config file, or of one at a prompt (`wire/quoting.py` has their grammar).
+"""Words of a line of a config file or of a prompt, as text (`wire/quoting.py` has their grammar).
 
-Text here may stand for any bytes: those that are no UTF-8 are lone surrogates in it (`surrogateescape`), so a password
-or a path survives being read and written whatever it is made of.
+Text here can represent any bytes: bytes that are not UTF-8 become lone surrogates (`surrogateescape`). So every
+password and path can be read and written back unchanged.
 """
 
 from __future__ import annotations
@@ -14,22 +14,22 @@ class UnbalancedQuotes(ValueError):
 
 
 def to_bytes(text: str) -> bytes:
-    """The bytes that a text stands for."""
+    """Return the bytes that a text represents."""
     return text.encode("utf-8", "surrogateescape")
 
 
 def to_text(raw: bytes) -> str:
-    """The text that stands for these bytes."""
+    """Return the text that represents these bytes."""
     return raw.decode("utf-8", "surrogateescape")
 
 
 def printable(text: str) -> str:
-    """A text on one line, without what a terminal would obey."""
+    """Return a text on one line, without control characters."""
     return "".join(each if each.isprintable() else ascii(each)[1:-1] for each in text)
 
 
 def split(line: str) -> list[str]:
-    """The words of a line. A quoted word may be empty."""
+    """Return the words of a line. A quoted word may be empty."""
     words = split_words(to_bytes(line), False)
     if words is None:
         raise UnbalancedQuotes
@@ -37,7 +37,7 @@ def split(line: str) -> list[str]:
 
 
 def quote(word: str) -> str:
-    """A word in double quotes, on one line and printable, that `split` reads back as it was."""
+    """Return a word in double quotes, on one line and printable. `split` reads it back unchanged."""
     return f'"{"".join(_escape(character) for character in word)}"'
 
 
