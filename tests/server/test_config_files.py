@@ -119,11 +119,11 @@ def test_a_link_is_followed_unless_it_leads_nowhere(cwd: Path) -> None:
 def test_includes_are_bounded_in_depth_and_in_number(cwd: Path) -> None:
     for number in range(40):
         (cwd / f"{number}.conf").write_text(f"include {number + 1}.conf\n")
-    assert "16 deep, and 100 in all" in refused(cwd, "0.conf")
+    assert "16 deep, and 100 in total" in refused(cwd, "0.conf")
     for number in range(12):
         (cwd / f"{number}.conf").write_text(f"include {number + 1}.conf\n" * 2)
     (cwd / "12.conf").write_text("")
-    assert "16 deep, and 100 in all" in refused(cwd, "0.conf")
+    assert "16 deep, and 100 in total" in refused(cwd, "0.conf")
 
 
 @pytest.mark.parametrize("line", ["include", "include a b", 'include ""', "include a\0b"])

@@ -1,4 +1,4 @@
-"""DEBUG: commands for tests, for local clients. `debug-commands` also allows remote clients, and stopping the server."""
+"""DEBUG: commands for tests, for local clients. `debug-commands` also allows remote clients and stopping the server."""
 
 from __future__ import annotations
 
