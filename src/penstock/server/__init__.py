@@ -1,1 +1,1 @@
-"""The server: the engine and its journal behind sockets, and how it is configured."""
+"""The server: the engine and its journal behind sockets, and its configuration."""

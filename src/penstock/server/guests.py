@@ -1,7 +1,7 @@
-"""Clients of other nodes that use tubes of this one: each a connection like any other, whose socket is a tunnel.
+"""Forwarded clients: clients of other nodes that use tubes of this one. Each is a connection whose socket is a tunnel.
 
-A guest has the session of its client, may do what its client may do there, and is served in its turn. It leaves when
-its client does, or when the link to its node is lost.
+A forwarded client has the session and the permissions of the original client, and is served like any other. It is
+removed when the original client disconnects, or when the link to its node is lost.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ from penstock.server.node import Node
 from penstock.server.tunnels import WINDOW_BYTES, Inflow, Lines, Outflow, Voice
 from penstock.wire.resp import RespParser, printable
 
-# What a node states of its client may have this many bytes.
+# The maximum bytes of a text that a node sends about its client.
 _STATED_BYTES_MAX: Final = 1_024
 
 
 class Guest(Connection):
-    """A guest that speaks RESP: one command at a time, and its node hears when the answer is complete."""
+    """A forwarded client over RESP. It runs one command at a time, and marks the end of each reply for its node."""
 
     __slots__ = ("was_asked",)
 
@@ -41,7 +41,7 @@ class Guest(Connection):
         self.was_asked = False
 
     def send(self, answers: bytes) -> None:
-        """Send it answers."""
+        """Send replies, and mark the end of the command's reply."""
         self.transport.gather()
         super().send(answers)
         is_answered = self.was_asked and self._is_through()
@@ -50,32 +50,32 @@ class Guest(Connection):
         self.transport.flush(is_answered)
 
     def _is_through(self) -> bool:
-        """Whether its command has run, and all of the answer is in what was sent last."""
+        """Return whether its command has run and all of the reply was sent."""
         waits = self.wait is not None or self.busy
         return not waits and self.reply.length == 0 and not self.inbox.parser.is_unfinished()
 
 
 class Tunnel(asyncio.Transport):
-    """The socket of a guest."""
+    """The transport of a forwarded client."""
 
     def __init__(self, guests: Guests, node: bytes, number: int) -> None:
         super().__init__()
         self.node = node
         self.number = number
-        self.connection: Connection  # Until that is lost.
+        self.connection: Connection  # Deleted when the connection is lost.
         self._guests = guests
         voice = Voice(guests.lines, node, number, True)
         self._out = Outflow(voice.say_answer, voice.has_to_wait)
         self._in = Inflow(voice.say_read)
         self._gathered: bytearray | None = None
-        self._why = b""  # What was written to a guest before it asked for anything.
+        self._why = b""  # The text written to a client before its first command: the reason of a refusal.
         self._is_slow = False
         self._closing = False
 
-    # What the other end says
+    # Messages from the other end
 
     def hear(self, message: OfTunnel) -> None:
-        """The other end says something."""
+        """Receive a message from the other end."""
         if message.kind == m.TUNNELREAD:
             self._out.were_read(message.aux)
             self._look_whether_slow()
@@ -88,34 +88,34 @@ class Tunnel(asyncio.Transport):
             self._in.read(len(message.data))
 
     def flow(self) -> None:
-        """There is room for more of what waits."""
+        """Send more of the waiting bytes, because there is room."""
         self._out.flow()
         self._look_whether_slow()
 
     def lose(self) -> None:
-        """The other end is gone."""
+        """Lose the connection, because the other end is gone."""
         self._closing = True
         connection = self.connection
-        # Each has the other: together they would stay for ever.
+        # The tunnel and the connection refer to each other. This breaks the cycle, so that both are freed.
         del self.connection
         if not connection.lost:
             connection.connection_lost(None)
 
-    # What a connection wants of its socket
+    # The methods of an asyncio transport
 
     def gather(self) -> None:
-        """Keep what is written until `flush`."""
+        """Collect all writes until `flush`."""
         self._gathered = bytearray()
 
     def flush(self, ends: bool) -> None:
-        """Say what was gathered; an answer ends with it, perhaps."""
+        """Send the collected bytes. `ends` marks the end of a reply."""
         gathered, self._gathered = self._gathered or b"", None
         if (gathered or ends) and not self._closing:
             self._out.write(bytes(gathered), ends)
             self._look_whether_slow()
 
     def write(self, data: bytes | bytearray | memoryview) -> None:
-        """Say something."""
+        """Send bytes, or collect them."""
         if self._gathered is not None:
             self._gathered += data
         elif isinstance(self.connection, Guest):
@@ -134,47 +134,47 @@ class Tunnel(asyncio.Transport):
             self.connection.resume_writing()
 
     def close(self) -> None:
-        """Close it, when what was written has been read as far as it can be."""
+        """Close the tunnel. Bytes that the other end cannot take now are dropped."""
         self.abort()
 
     def abort(self) -> None:
-        """Close it at once."""
+        """Close the tunnel at once."""
         if not self._closing:
             self._closing = True
             said = bytes(self._gathered or self._why)
             self._guests.ends(self, said[1:].partition(b"\r\n")[0] if said.startswith(b"-") else b"")
 
     def is_closing(self) -> bool:
-        """Whether it is closed."""
+        """Return whether the tunnel is closed."""
         return self._closing
 
     def get_extra_info(self, name: str, default: Any = None) -> Any:
-        """It has no address, no certificate."""
+        """Return the default, because a tunnel has no socket, address or certificate."""
         return default
 
     def get_write_buffer_size(self) -> int:
-        """How many bytes wait until others were read."""
+        """Return how many bytes are not sent yet."""
         return self._out.waiting()
 
     def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
-        """It has limits of its own."""
+        """Do nothing, because a tunnel has its own limits."""
 
     def pause_reading(self) -> None:
-        """Its connection has enough to do."""
+        """Stop confirming received bytes, because the connection cannot take more."""
         self._in.hold()
 
     def resume_reading(self) -> None:
-        """Its connection wants more."""
+        """Confirm received bytes again."""
         self._in.go_on()
 
 
 class Guests:
-    """All guests of a node."""
+    """All forwarded clients of a node."""
 
     def __init__(
         self, node: Node, clients: Clients, epoch: Callable[[], int], doors: dict[int, Door], lines: Lines
     ) -> None:
-        """Take which epoch of itself the node is of, its doors for IPROTO, and what leads to other nodes."""
+        """Take a function that returns the node's epoch, the IPROTO ports by kind, and the links to other nodes."""
         self.node = node
         self.lines = lines
         self._clients = clients
@@ -186,7 +186,7 @@ class Guests:
         return len(self._tunnels)
 
     def hear(self, sender: bytes, message: Papers | OfTunnel) -> None:
-        """A node says something for a guest."""
+        """Receive a message for a forwarded client."""
         tunnel = self._tunnels.get((sender, message.number))
         if isinstance(message, Papers):
             self._admit(sender, message, tunnel)
@@ -200,25 +200,25 @@ class Guests:
             self.lines.say(sender, OfTunnel(m.TUNNELEND, message.number, True, 0, b""))
 
     def has_room(self, node: bytes) -> None:
-        """A node has read most of what it was told."""
+        """Send more to a node, because it has read most of its buffer."""
         for tunnel in [each for each in self._tunnels.values() if each.node == node]:
             tunnel.flow()
 
     def link_lost(self, node: bytes) -> None:
-        """A node cannot be heard any more, or not be told anything: its guests leave."""
+        """Remove the clients of a node, because a link from it or to it is lost."""
         for key in [key for key in self._tunnels if key[0] == node]:
             self._tunnels.pop(key).lose()
 
     def ends(self, tunnel: Tunnel, why: bytes) -> None:
-        """A guest has to leave."""
+        """Close a tunnel, and send the reason to its node."""
         if self._tunnels.pop((tunnel.node, tunnel.number), None) is not None:
             self.lines.say(tunnel.node, OfTunnel(m.TUNNELEND, tunnel.number, True, 0, why))
             self.node.loop.call_soon(tunnel.lose)
 
     def _admit(self, sender: bytes, papers: Papers, tunnel: Tunnel | None) -> None:
-        """Let a guest in, or know who it is now."""
+        """Add a forwarded client, or update its credentials."""
         if papers.epoch != self._epoch():
-            why = b"NOHOME the node that this tube lives on has been replaced; try again"
+            why = b"NOHOME the home of this tube has been replaced; try again"
             self.lines.say(sender, OfTunnel(m.TUNNELEND, papers.number, True, 0, why))
             return
         if tunnel is None:
@@ -235,7 +235,7 @@ class Guests:
         self._tunnels[sender, papers.number] = tunnel
         door = self._doors.get(papers.door)
         make = self._guest if door is None else door.greeted
-        # Others of its session may be here already.
+        # Other connections of the session may already be here.
         is_new = papers.token not in self.node.engine.sessions
         token = papers.token if is_new else secrets.token_bytes(len(papers.token))
         tunnel.connection = self._clients.connection(make, token)
@@ -251,7 +251,7 @@ class Guests:
         return guest
 
     def _join(self, connection: Connection, papers: Papers) -> None:
-        """Let a guest be of the session that its client is of."""
+        """Let a forwarded client join the session of the original client."""
         engine, now = self.node.engine, self.node.now
         grace = papers.grace - 1 if papers.grace else UNSET
         if papers.token in engine.sessions:
@@ -263,5 +263,5 @@ class Guests:
 
 
 def _shown(stated: bytes) -> str:
-    """Return what a node states of its client as it may stand in a line of CLIENT LIST, MONITOR and the log."""
+    """Return a text that a node sent about its client, as it is safe in CLIENT LIST, MONITOR and the log."""
     return printable(stated[:_STATED_BYTES_MAX]).replace(b" ", b"?").decode()
