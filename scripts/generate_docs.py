@@ -2,8 +2,8 @@
 
     python scripts/generate_docs.py
 
-A generated part of a page stands between two comments, `<!-- generated: NAME -->` and `<!-- end -->`; the words around
-it are written by hand. tests/docs/test_generated.py fails when a page does not say what this script would write.
+A generated part of a page is between two comments, `<!-- generated: NAME -->` and `<!-- end -->`. The text around it is
+written by hand. tests/docs/test_generated.py fails if a page is stale.
 """
 
 import dataclasses
@@ -36,7 +36,7 @@ DOCS = ROOT / "docs"
 
 
 def table(headings: list[str], rows: list[list[str]]) -> str:
-    """A Markdown table."""
+    """Return a Markdown table."""
     lines = [headings, ["---"] * len(headings), *rows]
     return "\n".join("| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |" for line in lines)
 
@@ -44,71 +44,71 @@ def table(headings: list[str], rows: list[list[str]]) -> str:
 # ---- States ----------------------------------------------------------------------------------------------------------
 
 STATE_MEANINGS = {
-    s.GONE: "Not in the queue: before its put, and after its end.",
+    s.GONE: "Not in the queue: before its put or after its end.",
     s.READY: "Can be taken.",
-    s.TAKEN: "Somebody works on it.",
-    s.DELAYED: "Cannot be taken before a certain moment.",
-    s.BURIED: "Put aside until somebody digs it up.",
-    s.DONE: "Acked, and kept.",
-    s.ZOMBIE: "Acked, and kept for a while.",
-    s.STAGED: "Put into a stage, and not published yet.",
+    s.TAKEN: "A consumer works on it.",
+    s.DELAYED: "Can be taken when its delay ends.",
+    s.BURIED: "Set aside until it is kicked or dug up.",
+    s.DONE: "Acknowledged and kept.",
+    s.ZOMBIE: "Acknowledged and kept for a limited time.",
+    s.STAGED: "Put into a stage that is not published yet.",
 }
 
-# Disque knows of a job whether it is queued, whether it was acked, and whether it waits for its replicas.
+# Disque distinguishes jobs that are queued, active, acked and waiting for their replicas.
 DISQUE_WORDS = ["", "queued", "active", "active", "active", "acked", "acked", "wait-repl"]
 
 EVENT_MEANINGS = {
-    s.PUT: "It was put.",
-    s.PUT_DELAYED: "It was put with a delay.",
-    s.DELAY_PASSED: "Its delay ended.",
-    s.TOOK: "A consumer took it.",
-    s.UNDELIVERED: "Its taker was gone before a byte of it was handed over; this delivery is not counted.",
-    s.RELEASED: "It was given back: to its old place.",
-    s.POSTPONED: "It was given back with a delay.",
-    s.NACKED: "Its taker said that it failed.",
-    s.TTR_PASSED: "Its taker held it longer than its ttr.",
-    s.DISCONNECTED: "The session that held it ended.",
-    s.ACKED: "It was acked, and goes.",
-    s.BURIED_BY: "It was buried.",
-    s.KICKED: "It was dug up.",
-    s.KICKED_DELAYED: "It was dug up with a delay.",
-    s.DELETED: "It was deleted.",
-    s.EXPIRED: "Its ttl ended.",
-    s.TRUNCATED: "Its tube was emptied.",
-    s.TOUCHED: "Its taker got more time.",
-    s.REQUEUED: "It was given back to behind all others.",
-    s.KEPT: "It was acked, and stays.",
-    s.LINGERED: "It was acked, and stays for a while.",
-    s.ZOMBIE_PASSED: "The while is over.",
-    s.HELD_BACK: "It had failed, and its retry policy lets it wait.",
-    s.EXHAUSTED: "It had failed as often as it may, and is buried.",
-    s.DISCARDED: "It had failed as often as it may, and is dropped.",
-    s.SNATCHED: "It was taken away from its holder.",
-    s.SNATCHED_DELAYED: "It was taken away from its holder, with a delay.",
-    s.RESTARTED: "It was brought back.",
-    s.RESTARTED_DELAYED: "It was brought back with a delay.",
-    s.SWITCHED_READY: "Somebody made it ready.",
-    s.SWITCHED_DELAYED: "Somebody made it delayed.",
-    s.SWITCHED_BURIED: "Somebody made it buried.",
-    s.SWITCHED_DONE: "Somebody made it done.",
-    s.SWITCHED_ZOMBIE: "Somebody made it a zombie.",
-    s.MOVED_OUT: "It left for another tube.",
-    s.MOVED_IN_READY: "It came from another tube.",
-    s.MOVED_IN_DELAYED: "It came from another tube, delayed.",
-    s.MOVED_IN_BURIED: "It came from another tube, buried.",
-    s.MOVED_IN_DONE: "It came from another tube, done.",
-    s.MOVED_IN_ZOMBIE: "It came from another key as it was acked, to be kept for a while.",
-    s.CLAIMED: "A claim took it.",
-    s.CLAIM_ENDED: "The claim that held it ended without an ack.",
-    s.PUT_URGENT: "It was put before all others.",
-    s.DOOMED: "It was deleted while a claim holds it, and goes when the claim ends.",
-    s.PUT_STAGED: "It was put into a stage.",
-    s.PUBLISHED: "Its stage was published.",
-    s.PUBLISHED_DELAYED: "Its stage was published, and its delay began.",
-    s.WITHDRAWN: "Its stage was discarded, or was not published in time.",
+    s.PUT: "The job was put.",
+    s.PUT_DELAYED: "The job was put with a delay.",
+    s.DELAY_PASSED: "The delay ended.",
+    s.TOOK: "A consumer took the job.",
+    s.UNDELIVERED: "The consumer disconnected before it received any byte of the job. This delivery is not counted.",
+    s.RELEASED: "The consumer returned the job to its old place.",
+    s.POSTPONED: "The consumer returned the job with a delay.",
+    s.NACKED: "The consumer reported a failure.",
+    s.TTR_PASSED: "The consumer held the job longer than its ttr.",
+    s.DISCONNECTED: "The session that held the job ended.",
+    s.ACKED: "The job was acknowledged and removed.",
+    s.BURIED_BY: "The job was buried.",
+    s.KICKED: "The job was kicked or dug up.",
+    s.KICKED_DELAYED: "The job was dug up with a delay.",
+    s.DELETED: "The job was deleted.",
+    s.EXPIRED: "The ttl ended.",
+    s.TRUNCATED: "The tube was truncated.",
+    s.TOUCHED: "The consumer extended its time.",
+    s.REQUEUED: "The consumer returned the job behind all others.",
+    s.KEPT: "The job was acknowledged and is kept.",
+    s.LINGERED: "The job was acknowledged and is kept for a limited time.",
+    s.ZOMBIE_PASSED: "The time for which an acknowledged job is kept ended.",
+    s.HELD_BACK: "The job failed, and its retry policy delays the next attempt.",
+    s.EXHAUSTED: "The job failed too often, and its retry policy buried it.",
+    s.DISCARDED: "The job failed too often, and its retry policy dropped it.",
+    s.SNATCHED: "The job was taken away from its consumer.",
+    s.SNATCHED_DELAYED: "The job was taken away from its consumer, with a delay.",
+    s.RESTARTED: "The job was restarted.",
+    s.RESTARTED_DELAYED: "The job was restarted with a delay.",
+    s.SWITCHED_READY: "The state was set to ready.",
+    s.SWITCHED_DELAYED: "The state was set to delayed.",
+    s.SWITCHED_BURIED: "The state was set to buried.",
+    s.SWITCHED_DONE: "The state was set to done.",
+    s.SWITCHED_ZOMBIE: "The state was set to zombie.",
+    s.MOVED_OUT: "The job moved to another tube.",
+    s.MOVED_IN_READY: "The job came from another tube.",
+    s.MOVED_IN_DELAYED: "The job came from another tube, delayed.",
+    s.MOVED_IN_BURIED: "The job came from another tube, buried.",
+    s.MOVED_IN_DONE: "The job came from another tube, done.",
+    s.MOVED_IN_ZOMBIE: "The job was acknowledged, changed its key, and is kept for a limited time.",
+    s.CLAIMED: "A claim took the job.",
+    s.CLAIM_ENDED: "The claim that held the job ended without an ack.",
+    s.PUT_URGENT: "The job was put in front of all others.",
+    s.DOOMED: "The job was deleted while a claim holds it. It is removed when the claim ends.",
+    s.PUT_STAGED: "The job was put into a stage.",
+    s.PUBLISHED: "The stage of the job was published.",
+    s.PUBLISHED_DELAYED: "The stage of the job was published, and the delay of the job began.",
+    s.WITHDRAWN: "The stage of the job was discarded, or was not published in time.",
 }
 
-# Left out of the diagram, which would otherwise be a net: what can happen in nearly every state.
+# Events that can happen in nearly every state. They would make the diagram unreadable.
 NOT_DRAWN = {s.DELETED, s.TRUNCATED, s.MOVED_OUT} | set(range(s.SWITCHED_READY, s.SWITCHED_ZOMBIE + 1))
 
 
@@ -117,7 +117,7 @@ def _node(state: int) -> str:
 
 
 def diagram() -> str:
-    """The states and what leads from one to another, for Mermaid."""
+    """Draw the states and the events between them, for Mermaid."""
     edges: dict[tuple[int, int], list[str]] = {}
     for event, source, target in s.TRANSITIONS:
         if event not in NOT_DRAWN:
@@ -127,7 +127,7 @@ def diagram() -> str:
 
 
 def states_table() -> str:
-    """Every state: what it means, and how each vocabulary writes it."""
+    """List every state, its meaning, and its name in each client API."""
     words = {
         "Tarantool queue": tarantool.STATE_LETTERS,
         "xqueue": xqueue.STATUS_LETTERS,
@@ -142,19 +142,19 @@ def states_table() -> str:
         ]
         for state in range(s.STATES_COUNT)
     ]
-    return table(["the job is", "which means", *words], rows)
+    return table(["the job is", "meaning", *words], rows)
 
 
 def events_table() -> str:
-    """Every event and what happened then."""
+    """List every event and its meaning."""
     unexplained = [name for event, name in enumerate(s.EVENT_NAMES) if event not in EVENT_MEANINGS]
-    assert not unexplained, f"say in EVENT_MEANINGS what happened: {', '.join(unexplained)}"
+    assert not unexplained, f"EVENT_MEANINGS does not explain: {', '.join(unexplained)}"
     rows = [[str(event), s.EVENT_NAMES[event], EVENT_MEANINGS[event]] for event in range(s.EVENTS_COUNT)]
-    return table(["number", "event", "what happened"], rows)
+    return table(["number", "event", "meaning"], rows)
 
 
 def rules_table() -> str:
-    """Every rule: event, from, to."""
+    """List every rule: event, from, to."""
     rows = [
         [str(rule), s.EVENT_NAMES[event], s.STATE_NAMES[source], s.STATE_NAMES[target]]
         for rule, (event, source, target) in enumerate(s.TRANSITIONS)
@@ -163,28 +163,27 @@ def rules_table() -> str:
 
 
 def states_page() -> str:
-    """docs/reference/states.md, whole."""
+    """Return docs/reference/states.md."""
     parts = [
         "# The states of a job",
         "This page is generated from the table in `src/penstock/core/states.py` by `make docs`. Do not edit it.",
-        "A job is in one state at a time. An event takes it to the next. Which event is allowed in which state, and "
-        "where it\nleads, is one table; nothing else changes a job's state.",
+        "A job is in one state at a time. An event moves it to the next state. One table defines which event is "
+        "allowed in which\nstate, and the next state. Nothing else changes the state of a job.",
         "## The diagram",
-        "Left out, because they can happen to a job in nearly every state: deleting it, emptying its tube, "
-        "moving it to another\ntube, switching it by hand. They are in the table of rules below.",
+        "Events that can happen in nearly every state are not drawn: deleting a job, truncating its tube, moving the "
+        "job to\nanother tube, and setting its state. The table of rules below includes them.",
         diagram(),
-        "## The states, and how each vocabulary writes them",
-        "The names in the first column are used in Python, in errors and in statistics. The other columns are how the\n"
-        "vocabularies of the originals write the same state; today the server speaks Disque's. Disque has "
-        "no word\nfor a job that is gone, and none for one that is buried: that is neither queued nor acked. "
-        "The xqueue's statistics also\nhave `S`, another tube, which is `elsewhere` in `tube.transitions()`.",
+        "## The states, and their names in each client API",
+        "The names in the first column are used in Python, in errors and in statistics. The other columns show the "
+        "names in the\nAPIs of the originals. Disque has no name for a job that is gone, and shows a buried job as "
+        "active. The statistics of\nxqueue also have `S`, another tube, which is `elsewhere` in `tube.transitions()`.",
         states_table(),
         "## The events",
-        "The numbers are for ever. `tube.events()` counts by these names.",
+        "The numbers never change. `tube.events()` counts by these names.",
         events_table(),
         "## The rules",
-        f"{s.RULES_COUNT} rules. A tube counts how often it applied each one; "
-        "every statistic is a sum over these counts.",
+        f"There are {s.RULES_COUNT} rules. A tube counts how often it applied each rule. "
+        "All statistics are sums of these counts.",
         rules_table(),
     ]
     return "\n\n".join(parts) + "\n"
@@ -194,7 +193,7 @@ def states_page() -> str:
 
 
 def refusals() -> list[type[CommandError]]:
-    """Every class of refusal that has a code of its own, in the order they were written, module by module."""
+    """Return every error class that has a code of its own, by module and then in source order."""
     found: list[type[CommandError]] = []
     waiting = [CommandError]
     while waiting:
@@ -202,54 +201,57 @@ def refusals() -> list[type[CommandError]]:
         found.append(kind)
         ours = [each for each in kind.__subclasses__() if each.__module__.startswith("penstock.")]
         waiting.extend(each for each in ours if "code" in vars(each))
-    # Which module is imported first is an accident; the engine's own is the first here.
+    # The order of imports is arbitrary, so sort by module, with the module of the engine first.
     return sorted(found[1:], key=lambda kind: (kind.__module__ != CommandError.__module__, kind.__module__))
 
 
 def errors_table() -> str:
-    """Every code and its sentence."""
+    """List every code and its sentence."""
     return table(["code", "class", "sentence"], [[f"`{k.code}`", k.__name__, str(k())] for k in refusals()])
 
 
 # ---- Limits ----------------------------------------------------------------------------------------------------------
 
-# What a user can run into, and in which unit.
+# The limits that a user can reach: what they limit, and their unit.
 LIMITS = {
     "DURATION_MS_MAX": ("the longest ttl, ttr, delay or timeout that ends", "ms"),
     "PRIORITY_MAX": ("the greatest priority; the least is its negative", ""),
-    "NUMBER_MAX": ("the greatest integer of a job within its tube that a put may bring", ""),
+    "NUMBER_MAX": ("the greatest number that a put can give a job within its tube", ""),
     "NAME_BYTES_MAX": ("the name of a tube, a key, a job's name, a unique value, a dedup id", "bytes"),
-    "BODY_BYTES_MAX": ("a body, unless `max_body` says otherwise", "bytes"),
-    "BODY_BYTES_HARD_MAX": ("what `max_body` can be set to", "bytes"),
+    "BODY_BYTES_MAX": ("a body, unless `max_body` is set", "bytes"),
+    "BODY_BYTES_HARD_MAX": ("the greatest value of `max_body`", "bytes"),
     "REASON_BYTES_MAX": ("the reason of a nack or bury", "bytes"),
-    "RESULT_TTL_MS": ("how long a result is kept, unless `done` says otherwise", "ms"),
+    "RESULT_TTL_MS": ("how long a result is kept, unless `done` has a `ttl`", "ms"),
     "BATCH_JOBS_MAX": ("jobs in one put, take, kick or claim", "jobs"),
     "BATCH_BYTES_MAX": ("bodies, keys and names in one put", "bytes"),
-    "JOB_MEMORY_BYTES": ("what a job counts against `memory_limit` beside its body", "bytes"),
-    "NOTE_MEMORY_BYTES": ("what an acknowledgement that is not collected yet counts, beside its ids", "bytes"),
-    "TUBE_MEMORY_BYTES": ("what a tube counts against `memory_limit` beside its name and its notes", "bytes"),
-    "CONSUMER_MEMORY_BYTES": ("what a consumer of claims counts against `memory_limit` beside its name", "bytes"),
-    "DEDUP_MEMORY_BYTES": (
-        "what a dedup id that is remembered counts against `memory_limit`, beside its length",
+    "JOB_MEMORY_BYTES": ("memory of a job without its body, counted against `memory_limit`", "bytes"),
+    "NOTE_MEMORY_BYTES": ("memory of an acknowledgement that is not collected yet, without its ids", "bytes"),
+    "TUBE_MEMORY_BYTES": ("memory of a tube without its name and its notes, counted against `memory_limit`", "bytes"),
+    "CONSUMER_MEMORY_BYTES": (
+        "memory of a consumer of claims without its name, counted against the limit",
         "bytes",
     ),
-    "NOTES_CHARS_MAX": ("what a vocabulary notes of a tube: the options of an xqueue space", "characters"),
-    "MEMORY_BYTES_MIN": ("the least that `memory_limit` can be set to", "bytes"),
-    "NACKS_MAX": ("failures elsewhere that a put may tell of", "failures"),
+    "DEDUP_MEMORY_BYTES": (
+        "memory of a remembered dedup id without its bytes, counted against `memory_limit`",
+        "bytes",
+    ),
+    "NOTES_CHARS_MAX": ("notes of a client API about a tube: the options of an xqueue space", "characters"),
+    "MEMORY_BYTES_MIN": ("the least value of `memory_limit`", "bytes"),
+    "NACKS_MAX": ("failures in another system that a put can state", "failures"),
     "WAIT_TUBES_MAX": ("tubes that one waiting take watches", "tubes"),
     "WAITS_PER_CONNECTION_MAX": ("calls of one connection to a server that wait at a time", "calls"),
-    "DEDUP_COUNT": ("dedup ids that a tube remembers, unless it says otherwise", "ids"),
-    "DEDUP_MS": ("how long it remembers them, unless it says otherwise", "ms"),
+    "DEDUP_COUNT": ("dedup ids that a tube remembers, unless `dedup_count` is set", "ids"),
+    "DEDUP_MS": ("how long a tube remembers them, unless `dedup_window` is set", "ms"),
     "CLAIMS_OPEN_MAX": ("claims that a consumer has open", "claims"),
-    "STAGE_EXPIRE_MS": ("how long a stage waits to be published, unless it says otherwise", "ms"),
-    "STAGE_REMEMBERED_MS": ("how long it is remembered that a stage was published or discarded", "ms"),
-    "STAGES_REMEMBERED": ("stages of which that is remembered", "stages"),
+    "STAGE_EXPIRE_MS": ("how long a stage waits to be published, unless `expire` is set", "ms"),
+    "STAGE_REMEMBERED_MS": ("how long the end of a stage is remembered", "ms"),
+    "STAGES_REMEMBERED": ("ended stages that are remembered", "stages"),
     "STAGES_PER_COMMAND_MAX": ("stages that one command publishes or discards", "stages"),
     "FIRED_PER_TURN_MAX": ("deadlines that fire in one turn", "deadlines"),
     "NO_ROOM_MS": ("how long a deadline waits for room on a full disk", "ms"),
-    "SCAN_EXAMINED_MAX": ("jobs that a scan looks at for one page of results", "jobs"),
+    "SCAN_EXAMINED_MAX": ("jobs that a scan examines for one page of results", "jobs"),
 }
-# What only the engine sees: values that stand for something, and sizes without a consequence.
+# Constants that users cannot reach: special values, and sizes without consequences.
 NOT_LIMITS = {
     "JOB_TTL",
     "ROW_ROOM_BYTES",
@@ -265,7 +267,7 @@ NOT_LIMITS = {
 
 
 def limit_reasons() -> dict[str, str]:
-    """The comment above each constant of core/limits.py; a constant right below another one shares its comment."""
+    """Return the comment above each constant of core/limits.py. Adjacent constants share a comment."""
     reasons: dict[str, str] = {}
     comment: list[str] = []
     for line in (ROOT / "src/penstock/core/limits.py").read_text().splitlines():
@@ -280,14 +282,14 @@ def limit_reasons() -> dict[str, str]:
 
 
 def limits_table() -> str:
-    """Every limit that a user can meet, and its reason."""
+    """List every limit that a user can reach, and its reason."""
     reasons = limit_reasons()
     assert set(reasons) == set(LIMITS) | NOT_LIMITS, "each constant of limits.py is in LIMITS or in NOT_LIMITS"
     rows = [
         [f"`{name}`", what, f"{getattr(limits, name):,} {unit}".strip(), reasons[name]]
         for name, (what, unit) in LIMITS.items()
     ]
-    return table(["limit", "of what", "value", "reason"], rows)
+    return table(["limit", "limits", "value", "reason"], rows)
 
 
 # ---- Types of tube ---------------------------------------------------------------------------------------------------
@@ -312,7 +314,7 @@ def _preset_row(policy: p.TubePolicy) -> list[str]:
         ORDERS[policy.order],
         ", ".join(times) or "–",
         keys,
-        "what you set" if policy.type == "limfifottl" else "any number",
+        "as set" if policy.type == "limfifottl" else "any number",
         "the session that took it" if policy.owner == p.SESSION else "anyone",
         AFTER_ACK[policy.after_ack],
         IDS.get(policy.ids, f"integer from {policy.first_integer}"),
@@ -320,8 +322,8 @@ def _preset_row(policy: p.TubePolicy) -> list[str]:
 
 
 def tubes_table() -> str:
-    """The presets side by side."""
-    headings = ["type", "order", "times", "keys", "capacity", "who may ack", "after ack", "id of its vocabulary"]
+    """Compare the presets."""
+    headings = ["type", "order", "times", "keys", "capacity", "who may ack", "after ack", "id in its client API"]
     return table(headings, [_preset_row(policy) for policy in p.PRESETS.values()])
 
 
@@ -343,8 +345,8 @@ def _setting_row(setting: Setting) -> list[str]:
 
 
 def settings_tables() -> str:
-    """Every setting, a table for each group."""
-    headings = ["setting", "directive", "what it says", "must be", "default", "CONFIG SET"]
+    """List every setting, with a table for each group."""
+    headings = ["setting", "directive", "meaning", "values", "default", "CONFIG SET"]
     return "\n\n".join(
         f"### {name}\n\n{table(headings, [_setting_row(setting) for setting in group])}"
         for name, group in GROUPS.items()
@@ -359,29 +361,28 @@ def _classes(command: Command) -> str:
 
 
 def commands_table(own: bool = False) -> str:
-    """The commands of one kind."""
+    """List the commands of Disque and Redis, or Penstock's own."""
     rows = [
         [
             f"`{command.name.decode().upper()}`",
             f"`{command.grammar}`" if command.grammar else "",
             command.summary,
-            "everybody" if command.group == EVERYTHING else _classes(command),
+            "all users" if command.group == EVERYTHING else _classes(command),
         ]
         for command in tables()[own]
     ]
-    return table(["command", "what follows", "what it does", "class"], rows)
+    return table(["command", "arguments", "effect", "class"], rows)
 
 
 # ---- Pages -----------------------------------------------------------------------------------------------------------
 
-# A generated part: the page it is on, and what writes it.
 # ---- The command line ------------------------------------------------------------------------------------------------
 
 
 def _shared(command: Any) -> set[str]:
-    """The names of options of a command that nearly every command has; they are explained once.
+    """Return the names of the options that nearly every command has. They are explained once.
 
-    They come in bundles: what has only one of a bundle, like the --url of the prompt, has it of its own.
+    They come in groups. A command that has only a part of a group, like the --url of the prompt, explains it itself.
     """
     options = {each.name for each in command.params if each.param_type_name == "option"}
     bundles = [{field.name for field in dataclasses.fields(bundle)} for bundle in (Target, Output)]
@@ -393,7 +394,7 @@ def _cell(text: str) -> str:
 
 
 def _words(parameter: Any) -> str:
-    """How an option or an argument is written."""
+    """Return an option or an argument as a user writes it."""
     if parameter.param_type_name == "argument":
         return f"`{_argument(parameter)}`"
     names = [*parameter.opts, *parameter.secondary_opts]
@@ -402,13 +403,13 @@ def _words(parameter: Any) -> str:
 
 
 def _argument(parameter: Any) -> str:
-    """What stands for an argument, in brackets if it can be left out."""
+    """Return the placeholder of an argument, in brackets if it is optional."""
     shown = parameter.metavar or parameter.name.upper() + ("..." if parameter.nargs != 1 else "")
     return shown if parameter.required or shown.startswith("[") else f"[{shown}]"
 
 
 def _value(parameter: Any) -> str:
-    """What stands for the value of an option."""
+    """Return the placeholder for the value of an option."""
     if hasattr(parameter, "type_descriptor"):  # From typer 0.29 on.
         found = parameter.type_descriptor
         choices, is_number = found.choices or (), any(kind in str(found.annotation) for kind in ("int", "float"))
@@ -419,7 +420,7 @@ def _value(parameter: Any) -> str:
 
 
 def _command_section(path: str, command: Any) -> list[str]:
-    """One command: its usage, what it does, and what may follow."""
+    """Describe one command and its own options."""
     shared = _shared(command)
     own = [each for each in command.params if each.name not in shared]
     lines = [f"### {path}", "", *(" ".join(part.split()) + "\n" for part in (command.help or "").split("\n\n"))]
@@ -438,27 +439,27 @@ def _commands(path: str, group: Any) -> Iterator[tuple[str, Any]]:
 
 
 def command_line_reference() -> str:
-    """Every command of the command line, with every option of its own."""
+    """Describe every command of the command line, with its own options."""
     sections = [_command_section(path, command) for path, command in _commands("penstock", get_command(app))]
     return "\n".join(line for section in sections for line in section).strip()
 
 
 def target_options_table() -> str:
-    """The options that nearly every command has."""
+    """List the options that nearly every command has."""
     command = get_command(app).commands["stats"]
     shared = _shared(command) - {"help"}
     rows = [[_words(each), _cell(each.help or "")] for each in command.params if each.name in shared]
-    return table(["option", "what it says"], rows)
+    return table(["option", "meaning"], rows)
 
 
 def exit_codes_table() -> str:
-    """Every exit code."""
+    """List every exit code."""
     return table(["code", "meaning"], [[str(code), meaning] for code, meaning in MEANINGS.items()])
 
 
 def attempts_tables() -> str:
-    """Every attack that the tests try, a table for each test file."""
-    headings = ["tried", "where", "as whom", "result"]
+    """List every attack that the tests try, with a table for each test file."""
+    headings = ["attempt", "where", "as", "result"]
     return "\n\n".join(
         f"### {title}\n\n{table(headings, [list(dataclasses.astuple(each)) for each in attempts])}"
         for title, attempts in all_attempts()
@@ -476,6 +477,7 @@ def decisions_table() -> str:
     return table(["number", "decision", "replaced by"], rows)
 
 
+# The generated parts: the page of each, and the function that writes it.
 PARTS: dict[str, tuple[str, Callable[[], str]]] = {
     "command line": ("reference/cli.md", command_line_reference),
     "commands": ("reference/protocol.md", commands_table),
@@ -492,7 +494,7 @@ PARTS: dict[str, tuple[str, Callable[[], str]]] = {
 
 
 def with_part(text: str, name: str, content: str) -> str:
-    """A page with one of its generated parts as it should be."""
+    """Return the page with one of its generated parts replaced."""
     begin, end = f"<!-- generated: {name} -->\n", "\n<!-- end -->"
     head, found, rest = text.partition(begin)
     assert found, f"the page has no {begin.strip()}"
@@ -502,7 +504,7 @@ def with_part(text: str, name: str, content: str) -> str:
 
 
 def pages() -> dict[Path, str]:
-    """Every page that has something generated in it, as it should be."""
+    """Return every page that has generated parts, up to date."""
     found = {DOCS / "reference/states.md": states_page()}
     for name, (page, write) in PARTS.items():
         path = DOCS / page
@@ -511,7 +513,7 @@ def pages() -> dict[Path, str]:
 
 
 def main() -> int:
-    """Write the pages that are not as they should be, and name them."""
+    """Write the pages that are stale, and print their names."""
     for path, text in pages().items():
         if not path.exists() or path.read_text() != text:
             path.write_text(text)
