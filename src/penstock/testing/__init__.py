@@ -1,7 +1,7 @@
-"""Tools for testing what is built on Penstock, and Penstock itself.
+"""Tools for testing programs that use Penstock, and Penstock itself.
 
-`FakeClock` (clock.py) is a clock that a test turns by hand, `check` (invariants.py) finds what is inconsistent in an
-engine, `digest` (digest.py) tells whether two engines are the same. None of them belongs in production code.
+`FakeClock` (clock.py) is a clock that a test advances, `check` (invariants.py) checks the consistency of an engine, and
+`digest` (digest.py) shows whether two engines are equal. None of them belongs in production code.
 """
 
 from penstock.testing.clock import FakeClock

@@ -1,15 +1,18 @@
-"""A clock that a test turns by hand."""
+"""A clock that a test advances."""
 
 from __future__ import annotations
 
 from typing import Final
 
-# Some moment of 2023: like a real one in size, and easy to count from.
+# A time in 2023, as large as a real one and easy to count from.
 SOME_MOMENT_MS: Final = 1_700_000_000_000
 
 
 class FakeClock:
-    """A moment in milliseconds, which passes only when it is told to. It never goes back, as engine time never does."""
+    """A time in milliseconds that changes only when the test advances it.
+
+    It never goes back, as engine time never does.
+    """
 
     ms: int
 
@@ -20,12 +23,12 @@ class FakeClock:
         return f"FakeClock({self.ms})"
 
     def advance(self, ms: int) -> int:
-        """Let so many milliseconds pass; tell what time it is then."""
+        """Advance the clock by `ms` milliseconds, and return the new time."""
         assert ms >= 0, "time does not go back"
         self.ms += ms
         return self.ms
 
     def advance_to(self, ms: int) -> int:
-        """Let time pass up to this moment, or none if that is over already."""
+        """Advance the clock to a time, unless it is later already. Return the new time."""
         self.ms = max(self.ms, ms)
         return self.ms

@@ -1,9 +1,8 @@
-"""One line that stands for the whole state of an engine: equal digests, equal engines.
+"""A digest of the whole state of an engine: equal digests mean equal engines.
 
-`describe` spells the state out, a line for each thing in it, in an order that depends on nothing but the state;
-`digest` hashes these lines. Fields are found by looking, not by a list of names, so a field that is new is in it from
-its first day. Neither Python's hash seed nor compilation changes a byte. When two digests differ, a diff of the two
-descriptions shows where.
+`describe` lists the state, one line for each object, in an order that depends on the state only. `digest` hashes these
+lines. Fields are found by introspection, so new fields are included without further work. Neither Python's hash seed
+nor compilation changes a byte. If two digests differ, a diff of the descriptions shows where.
 """
 
 from __future__ import annotations
@@ -25,14 +24,14 @@ from penstock.core.table import JobTable
 from penstock.core.tube import Tube
 from penstock.core.waits import Connection, Line, Link, Waiting
 
-# What is not the engine's: whom the shell answers, and who keeps copies on other nodes in step.
+# Fields that are not part of the engine's state: the clients of the server, and the cluster protocol.
 OMITTED: Final = frozenset(["tag", "copies"])
-# A longer body is shown by its hash.
+# Longer bodies are represented by their hash.
 SHOWN_BYTES_MAX: Final = 100
 
 
 def digest(engine: Engine) -> str:
-    """A hash of the whole state of an engine: every field of everything in it."""
+    """Return a hash of the whole state of an engine, with every field of every object."""
     hashed = hashlib.blake2b(digest_size=16)
     for line in describe(engine):
         hashed.update(line.encode())
@@ -41,7 +40,7 @@ def digest(engine: Engine) -> str:
 
 
 def describe(engine: Engine) -> Iterator[str]:
-    """The whole state of an engine, a line for each thing in it."""
+    """Yield the whole state of an engine, one line for each object."""
     yield f"engine: {_fields(engine)}"
     for tube in sorted(engine.tubes.values(), key=lambda tube: tube.number):
         yield _spelled(tube)
@@ -61,7 +60,7 @@ def describe(engine: Engine) -> Iterator[str]:
 
 
 def _waits(engine: Engine) -> dict[int, Waiting]:
-    """Everybody who waits, and who was answered and not yet told, by number."""
+    """Return all waits by number, with those that have ended and are not reported yet."""
     found = {wait.number: wait for wait in engine.outbox.ended_waits}
     for watching in engine._watchers.values():
         found |= {wait.number: wait for wait in watching}
@@ -87,7 +86,7 @@ def _fields(thing: object) -> str:
 
 
 def field_names(kind: type) -> list[str]:
-    """The fields of a class of the engine, in a fixed order; compiled classes list theirs, others annotate them."""
+    """Return the fields of an engine class in a fixed order. Compiled classes list them; others have annotations."""
     names = getattr(kind, "__mypyc_attrs__", None)
     if names is None:
         names = [name for base in kind.__mro__ for name in inspect.get_annotations(base)]
@@ -95,7 +94,7 @@ def field_names(kind: type) -> list[str]:
 
 
 def _shown(value: object) -> str:
-    """A value in full; of what has a line of its own, the name."""
+    """Return a value in full, or the name of an object that has a line of its own."""
     if isinstance(value, (bytes, bytearray)) and len(value) > SHOWN_BYTES_MAX:
         return f"{len(value)} bytes, blake2b {hashlib.blake2b(value, digest_size=16).hexdigest()}"
     if value is None or isinstance(value, (int, str, bytes)):

@@ -1,9 +1,9 @@
-"""A disk in memory that remembers what is done to it, and can be cut off with every loss that a real one allows.
+"""A disk in memory that records all operations, and from which every state after a power cut can be derived.
 
-`MemoryDisk` does what it is told and keeps the list of it. `crashes` enumerates what a power cut may leave of a prefix
-of that list: what was synced is there; of what was written since, nothing, everything, any prefix of the last write, or
-any of its sectors without the others; and of the renames since names were synced, none or all. What a sync failed to
-write can be read as long as the power is on, and no later sync tries to write it again: so do the systems of today.
+`crashes` enumerates the states that a power cut may leave after a prefix of the operations. Synced data is present. Of
+the writes since then, none or all survive, or any prefix or any sectors of the last one. Of the renames since names
+were synced, none or all survive. Data that a failed sync did not write stays readable until the power is cut, and no
+later sync writes it, as on current operating systems.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from penstock.journal.disk import UNFINISHED, File
 
 SECTOR_BYTES = 512
 
-_numbers = count(1)  # Of files, as a disk numbers them: a file keeps its number when it is renamed.
+_numbers = count(1)  # Inode numbers. A file keeps its number when it is renamed.
 
 
 @dataclass(frozen=True)
 class Effect:
-    """One thing that was done to the disk."""
+    """One operation on the disk."""
 
     what: str  # create, write, sync, fail (to sync), extend, truncate, rename, names, remove
     file: int = 0
@@ -40,10 +40,11 @@ class MemoryDisk:
     files: dict[str, bytearray] = field(default_factory=dict)
     effects: list[Effect] = field(default_factory=list)
     numbers: dict[str, int] = field(default_factory=dict)
-    base: dict[int, bytes] = field(default_factory=dict)  # What was there before the first effect, and its names.
+    # The contents, and in the next field the names, before the first operation.
+    base: dict[int, bytes] = field(default_factory=dict)
     base_numbers: dict[str, int] = field(default_factory=dict)
-    capacity: int | None = None  # Bytes; more is ENOSPC.
-    sync_error: OSError | None = None  # What the next sync raises.
+    capacity: int | None = None  # In bytes. Writing more raises ENOSPC.
+    sync_error: OSError | None = None  # The error that the next sync raises.
     locked: bool = False
 
     def lock(self) -> None:
@@ -114,12 +115,12 @@ class MemoryDisk:
         return sys.maxsize if self.capacity is None else self.capacity - sum(map(len, list(self.files.values())))
 
     def check_room(self, size: int) -> None:
-        """Raise ENOSPC if so many bytes more do not fit."""
+        """Raise ENOSPC if `size` more bytes do not fit."""
         if size > self.free():
             raise OSError(errno.ENOSPC, "no space left on this disk")
 
     def copy(self) -> MemoryDisk:
-        """The same files on another disk, with nothing done to it yet."""
+        """Return another disk with the same files and no recorded operations."""
         return _disk_of({name: bytes(data) for name, data in self.files.items()})
 
     def _create(self, name: str, data: bytes) -> MemoryFile:
@@ -134,7 +135,7 @@ class MemoryDisk:
 
 
 class MemoryFile:
-    """One file in memory. It stays open when it is renamed or removed, as files do."""
+    """One file in memory. It stays open when it is renamed or removed."""
 
     grows = False
 
@@ -181,12 +182,12 @@ class MemoryFile:
 
 
 def killed(disk: MemoryDisk, count: int) -> MemoryDisk:
-    """What is there when the process ends after the first `count` effects and the system goes on: all of them."""
+    """Return the disk after the process was killed after the first `count` operations. All of them survive."""
     return _play(disk, disk.effects[:count])
 
 
 def crashes(disk: MemoryDisk, count: int, every_byte: bool = False) -> Iterator[MemoryDisk]:
-    """What a power cut after the first `count` effects may leave behind; first of all, only what was synced."""
+    """Yield the disks that a power cut after the first `count` operations may leave. The first has synced data only."""
     sure, renames, writes = _split(disk.effects[:count])
     for names in [[], renames] if renames else [[]]:
         for survived in _survivors(writes, every_byte):
@@ -194,7 +195,7 @@ def crashes(disk: MemoryDisk, count: int, every_byte: bool = False) -> Iterator[
 
 
 def _survivors(writes: list[Effect], every_byte: bool) -> Iterator[list[Effect]]:
-    """Which writes that were not synced are there after all."""
+    """Yield the combinations of unsynced writes that may survive."""
     yield []
     if not writes:
         return
@@ -204,7 +205,7 @@ def _survivors(writes: list[Effect], every_byte: bool) -> Iterator[list[Effect]]
         yield [*before, replace(last, data=last.data[:size])]
     sectors = _sectors(last)
     for index in range(len(sectors)):
-        # One sector is missing, or only one is there: written in another order than we did.
+        # One sector is missing, or only one is present, because the disk reorders writes.
         yield [*before, *sectors[:index], *sectors[index + 1 :]]
         yield [*before, sectors[index]]
     for index in range(len(before)):
@@ -212,7 +213,7 @@ def _survivors(writes: list[Effect], every_byte: bool) -> Iterator[list[Effect]]
 
 
 def _split(done: list[Effect]) -> tuple[list[Effect], list[Effect], list[Effect]]:
-    """What is on disk for sure; the renames and the writes of which nobody knows."""
+    """Split operations into durable ones, uncertain renames and uncertain writes."""
     sure: list[Effect] = []
     renames: list[Effect] = []
     writes: list[Effect] = []
@@ -236,14 +237,14 @@ def _split(done: list[Effect]) -> tuple[list[Effect], list[Effect], list[Effect]
 
 
 def _write(file: bytearray, offset: int, data: bytes) -> None:
-    """Write at a place; a file that is shorter is filled up with zeros, as disks do."""
+    """Write at an offset. A shorter file is filled with zeros."""
     if len(file) < offset:
         file.extend(bytes(offset - len(file)))
     file[offset : offset + len(data)] = data
 
 
 def _sectors(write: Effect) -> list[Effect]:
-    """A write, cut where the sectors of the disk are."""
+    """Split a write at the boundaries of sectors."""
     found = []
     start = 0
     while start < len(write.data):
@@ -254,14 +255,14 @@ def _sectors(write: Effect) -> list[Effect]:
 
 
 def _disk_of(files: dict[str, bytes]) -> MemoryDisk:
-    """A disk with these files, to which nothing was done yet."""
+    """Return a disk with these files and no recorded operations."""
     numbers = {name: next(_numbers) for name in files}
     base = {numbers[name]: data for name, data in files.items()}
     return MemoryDisk({name: bytearray(data) for name, data in files.items()}, [], dict(numbers), base, numbers)
 
 
 def _play(disk: MemoryDisk, effects: list[Effect]) -> MemoryDisk:
-    """A disk as it was before, on which these things were done."""
+    """Return the original disk after these operations."""
     names = dict(disk.base_numbers)
     contents = {number: bytearray(data) for number, data in disk.base.items()}
     for effect in effects:

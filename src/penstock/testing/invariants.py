@@ -1,20 +1,20 @@
-"""What must hold in an engine after every command; `check` raises AssertionError with the name of what does not.
+"""Invariants of an engine. `check` raises AssertionError with the name of a violated one.
 
-Every index is built again from the job table, the plain way, and compared with the one that the engine maintains. The
-cost is linear in everything, so this is for tests, simulations and a debugging session, never for production.
+Every index is rebuilt from the job table and compared with the one that the engine maintains. The cost is linear in the
+size of the engine, so this is for tests, simulations and debugging, never for production.
 
-    E1  conservation: the jobs in each state are those that came into it less those that left it
+    E1  conservation: the jobs in each state are those that entered it minus those that left it
     E2  every index equals the one rebuilt from the job table; nothing is leaked
-    E3  of one key no more jobs are taken than its tube's limit; after the limit of a running tube was lowered, once the
-        surplus is back
-    E4  the next job is the least, by priority and then order, of those that can be had
-    E5  a job's deadline is what its ttl, and E6 its ttr, and E7 its delay imply in its state
-    E8  a taken job is held by one living session, by one claim or by nobody, and nothing else is held
-    E9  who waits and what they could have do not coexist
-    E10 a staged job is in one stage that is known, and a stage that is over and has jobs is about to be emptied
+    E3  no more jobs of a key are taken than the limit of its tube allows; if the limit of a running tube was lowered,
+        this holds once the surplus has returned
+    E4  the next job is the least available one, by priority and then order
+    E5  a job's deadline is the one that its ttl (E5), its ttr (E6) and its delay (E7) imply in its state
+    E8  a taken job is held by one live session, by one claim, or by none of them; no other job is held
+    E9  no command waits for something that is available
+    E10 a staged job belongs to one known stage; a stage that has ended and has jobs is being emptied
 
-While deadlines are due that a turn has not come to yet, the engine is *behind*, and E9 has to wait for it.
-tube_checks.py looks at one tube, wait_checks.py at those who wait.
+While deadlines are due that no turn has processed yet, the engine is *behind*, and E9 is not checked. tube_checks.py
+checks one tube, wait_checks.py checks waiting commands.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from penstock.testing.wait_checks import check_lines, check_served
 
 
 def check(engine: Engine) -> None:
-    """Raise AssertionError, naming the invariant, if anything in an engine is inconsistent."""
+    """Raise AssertionError with the name of the invariant if an engine is inconsistent."""
     if not __debug__:
         raise RuntimeError("python -O takes away the assertions that this check is made of")
     jobs = check_table(engine.jobs, engine._next_id, lambda job: job.id)
@@ -62,12 +62,12 @@ def check(engine: Engine) -> None:
 
 
 def is_behind(engine: Engine) -> bool:
-    """Tell whether deadlines are due that no turn has come to yet."""
+    """Return whether deadlines are due that no turn has processed yet."""
     return engine.deadlines.next_due <= engine.now
 
 
 def _check_slots(engine: Engine) -> None:
-    """E2: who is referred to by slot, name or number is found by it."""
+    """E2: tubes and sessions are found by slot, name, number and token."""
     tubes = list(engine.tubes.values())
     same("E2", "tubes by slot", filled(engine._tube_slots), {tube.slot: tube for tube in tubes})
     same("E2", "free tube slots", sorted(engine._tube_slots_free), free(engine._tube_slots))
@@ -80,7 +80,7 @@ def _check_slots(engine: Engine) -> None:
 
 
 def _check_deadlines(engine: Engine, jobs: list[Job], waits: list[Waiting], claims: list[Claim]) -> None:
-    """E2, E5: who should have a deadline has it, nobody else does, and they stand in order."""
+    """E2, E5: exactly the objects that should have a deadline have one, and the heap is in order."""
     items = engine.deadlines._items
     for index, item in enumerate(items):
         assert item.deadline_pos == index, f"E2: the deadline at {index} says {item.deadline_pos}"
@@ -95,14 +95,14 @@ def _check_deadlines(engine: Engine, jobs: list[Job], waits: list[Waiting], clai
     timed += [engine.stages] if engine.stages.closing else []
     same("E5", "how many have a deadline", len(items), len(timed))
     for item in timed:
-        assert items[item.deadline_pos] is item, "E2: a deadline stands where another says it is"
+        assert items[item.deadline_pos] is item, "E2: a deadline is not at its stored position"
 
 
 def _has_deadline(engine: Engine, job: Job) -> bool:
-    """Tell whether a job has a deadline, once it is sure that it has the right one."""
+    """Check the deadline of a job, and return whether it has one."""
     if job.state in (s.READY, s.BURIED, s.DONE) or job.holder == HELD_BY_CLAIM:
         same("E7", f"when the state of {shown(job)} ends", job.wake, NEVER)
-    assert job.wake != NEVER or job.state not in (s.DELAYED, s.ZOMBIE), f"E7: {shown(job)} would be so for ever"
+    assert job.wake != NEVER or job.state not in (s.DELAYED, s.ZOMBIE), f"E7: {shown(job)} would never change its state"
     due = job.wake
     ttl_waits = job.holder == HELD_BY_CLAIM or not engine.tube_of(job).ttl_kills
     if job.state != s.ZOMBIE and not (job.state == s.TAKEN and ttl_waits):
@@ -111,21 +111,21 @@ def _has_deadline(engine: Engine, job: Job) -> bool:
         due = NEVER
     armed = job.deadline_pos != NOWHERE
     if armed and engine.moves_left <= 0 and due <= engine.now < job.due <= engine.now + NO_ROOM_MS:
-        # It waits for room on the disk.
+        # The job waits for space on the disk.
         return armed
     same("E5", f"the deadline of {shown(job)}", job.due if armed else NEVER, due)
     return armed
 
 
 def _on_grace(session: Session) -> bool:
-    """Tell whether a session is on its grace time, once it is sure that it should be."""
+    """Return whether a session is in its grace time, after checking that it should be."""
     armed = session.deadline_pos != NOWHERE
     same("E8", f"whether session {session.number} is on its grace time", armed, not session.connections)
     return armed
 
 
 def _check_holders(engine: Engine, jobs: list[Job]) -> None:
-    """E8: what is held is taken, and held by one living session that knows it; the rest is held by nobody."""
+    """E8: a held job is taken and in the list of its session, which is live. Other jobs have no holder."""
     holdings: dict[int, list[Job]] = {session.slot: [] for session in engine.sessions.values()}
     for job in jobs:
         if job.state == s.TAKEN and job.holder >= 0:
@@ -141,21 +141,21 @@ def _check_holders(engine: Engine, jobs: list[Job]) -> None:
 
 
 def _claims(engine: Engine) -> list[Claim]:
-    """The claims that are open, and those that ended and have not given everything back yet."""
+    """Return the open claims, and those that have ended and still have jobs to return."""
     opened = [claim for consumer in engine.consumers.values() for claim in consumer.claims.values()]
     ending = [item for item in engine.deadlines._items if isinstance(item, Claim) and item not in opened]
     return opened + ending
 
 
 def _check_claims(jobs: Sequence[Job], claims: list[Claim]) -> None:
-    """E8: what is held by a claim is in one claim."""
+    """E8: a job that is held by a claim is in exactly one claim."""
     claimed = [job for job in jobs if job.holder == HELD_BY_CLAIM]
     same_jobs("E8", "jobs in claims", [job for claim in claims for job in claim.jobs], claimed)
     assert all(job.state == s.TAKEN for job in claimed), "E8: a job is held by a claim and not taken"
 
 
 def _check_stages(engine: Engine, jobs: Sequence[Job]) -> None:
-    """E10: staged jobs and stages know each other."""
+    """E10: staged jobs and stages refer to each other."""
     stages = engine.stages
     waiting: dict[bytes, list[Job]] = {name: [] for name in stages.by_name}
     for job in jobs:
@@ -179,7 +179,7 @@ def _check_stages(engine: Engine, jobs: Sequence[Job]) -> None:
 
 
 def _is_held(job: Job) -> bool:
-    """Whether a job waits for copies on other nodes: it is staged in no stage."""
+    """Return whether a job waits for copies on other nodes. It is then staged without a stage."""
     return job.extra is not None and job.extra.copy is not None and not job.extra.stage
 
 

@@ -1,12 +1,11 @@
-"""Planted bugs: each a line of the source, and what stands in its place. They test the tests.
+"""Planted bugs (mutants), which test the tests. Each replaces a line of the source.
 
-A mutant is put in where its module is imported, so without one nothing is different, and nothing costs anything. It
-works in a process of its own:
+A mutant is applied when its module is imported, so there is no effect or cost without one. It runs in its own process:
 
-    python -m penstock.testing.mutants NAME --seeds 50      simulate with the bug; it ends with 0 if it was caught
+    python -m penstock.testing.mutants NAME --seeds 50      simulate with the bug; exit code 0 if it was caught
 
-or, with PENSTOCK_MUTANT=NAME, in whatever calls `install_from_environment` first. Mutants are interpreted: the package
-is read from its source, also where a compiled one lies beside it.
+or, with PENSTOCK_MUTANT=NAME, in a program that calls `install_from_environment` first. Mutants run interpreted: the
+package is loaded from its source even if a compiled one exists.
 """
 
 from __future__ import annotations
@@ -29,17 +28,17 @@ _ROOT: Final = Path(__file__).parent.parent
 
 @dataclass(frozen=True)
 class Mutant:
-    """One bug."""
+    """One planted bug."""
 
     name: str
-    module: str  # Below `penstock`.
-    line: str  # What stands there, without its indentation, once in the file,
-    instead: str  # and what stands there then.
-    other_line: str = ""  # The same for another line, where one alone would not be the bug.
+    module: str  # Relative to `penstock`.
+    line: str  # The original line without its indentation. It occurs once in the file.
+    instead: str  # Its replacement.
+    other_line: str = ""  # A second line to replace, if one is not sufficient.
     other_instead: str = ""
 
     def applied(self, source: str) -> str:
-        """The source of its module with the bug in it."""
+        """Return the source of the module with the bug."""
         source = self._changed(source, self.line, self.instead)
         return self._changed(source, self.other_line, self.other_instead) if self.other_line else source
 
@@ -55,12 +54,12 @@ class Mutant:
 
     @property
     def path(self) -> Path:
-        """The file of its module."""
+        """The file of the module."""
         return _ROOT / (self.module.replace(".", "/") + ".py")
 
 
 MUTANTS: Final = (
-    # The cluster.
+    # The cluster
     Mutant(
         "answers-before-all-copies",
         "cluster.replication",
@@ -108,7 +107,7 @@ MUTANTS: Final = (
         "most: i64 = len(nodes)",
         "nodes = list(set(nodes))\nmost: i64 = len(nodes)",
     ),
-    # The disk, and what survives a restart.
+    # The disk and recovery
     Mutant("no-sync", "journal.log", "tail.file.sync()", "pass"),
     Mutant(
         "sync-after-reply",
@@ -138,7 +137,7 @@ MUTANTS: Final = (
         "if not any(data[at + length - 8 : at + length]) and length < 64:",
     ),
     Mutant("names-are-not-synced", "journal.disk", "_sync_directory(self.path)", "pass"),
-    # The engine.
+    # The engine
     Mutant(
         "key-stays-busy-when-buried",
         "core.tube",
@@ -156,9 +155,9 @@ MUTANTS: Final = (
     Mutant("ttr-stays-after-ack", "core.moves", "self.deadlines.clear(job)", "pass"),
     Mutant("heap-out-of-order", "core.order", "self._up(job, pos)", "job.pos = pos"),
     Mutant("waiter-is-not-woken", "core.moves", "elif tube.line.length > 0:", "elif tube.line.length > 1:"),
-    # What clients send.
+    # Parsers
     Mutant("parser-reads-on-after-an-error", "wire.resp", "if self.error:", "if False:"),
-    # Time.
+    # Time
     Mutant(
         "wall-clock-for-retry",
         "testing.sim.node",
@@ -171,14 +170,14 @@ BY_NAME: Final = {mutant.name: mutant for mutant in MUTANTS}
 
 
 class _Loader(SourceFileLoader):
-    """Loads a module from its source, with the bug in it if it is its module."""
+    """Loads a module from its source, with the bug if it is the mutant's module."""
 
     def __init__(self, name: str, path: str, mutant: Mutant) -> None:
         super().__init__(name, path)
         self._mutant = mutant
 
     def get_code(self, fullname: str) -> object:  # type: ignore[override]
-        """Compile it; what was compiled before may be without the bug."""
+        """Compile the source, because cached bytecode may not contain the bug."""
         source = Path(self.path).read_text(encoding="utf-8")
         if fullname == f"penstock.{self._mutant.module}":
             source = self._mutant.applied(source)
@@ -208,7 +207,7 @@ class _Finder(MetaPathFinder):
 
 
 def install(name: str) -> None:
-    """Let everything of the package that is imported from now on have a bug."""
+    """Plant a bug into all modules of the package that are imported from now on."""
     mutant = BY_NAME[name]
     for module in [module for module in sys.modules if module.partition(".")[0] == "penstock"]:
         del sys.modules[module]
@@ -216,13 +215,13 @@ def install(name: str) -> None:
 
 
 def install_from_environment() -> None:
-    """Do so if the environment names one."""
+    """Plant the bug that the environment names, if any."""
     if VARIABLE in os.environ:
         install(os.environ[VARIABLE])
 
 
 def main(words: list[str]) -> int:
-    """Simulate with a bug, until it is caught or the seeds are through; tell whether it was, as an exit code."""
+    """Simulate with a bug until it is caught. Return the exit code."""
     if not words or words[0] not in BY_NAME:
         print(f"name a mutant: {', '.join(BY_NAME)}", file=sys.stderr)
         return 2

@@ -1,4 +1,4 @@
-"""What must hold in one tube: see invariants.py for the names."""
+"""Invariants of one tube. See invariants.py for their names."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ LIVE_STATES: Final = range(s.GONE + 1, s.STATES_COUNT)
 
 
 def check_tube(tube: Tube, jobs: list[Job]) -> None:
-    """Everything that a tube keeps, against its jobs."""
-    assert not tube.arriving and not tube.dropped, f"E2: {tube.name!r} is in the middle of something"
+    """Compare everything that a tube maintains with its jobs."""
+    assert not tube.arriving and not tube.dropped, f"E2: {tube.name!r} is in the middle of a transition"
     _check_counts(tube, jobs)
     _check_places(tube, jobs)
     _check_labels(tube, jobs)
@@ -47,7 +47,7 @@ def check_tube(tube: Tube, jobs: list[Job]) -> None:
 
 
 def check_table(table: JobTable, end: int, number: Callable[[Job], int]) -> list[Job]:
-    """Every job of a table, in order, each found by its number."""
+    """Return all jobs of a table in order, after checking that each is found by its number."""
     jobs = table.scan(0, table.count + 1)
     same("E2", "jobs in the table", table.count, len(jobs))
     before = -1
@@ -66,7 +66,7 @@ def check_table(table: JobTable, end: int, number: Callable[[Job], int]) -> list
 
 
 def _check_counts(tube: Tube, jobs: list[Job]) -> None:
-    """E1: what the rules counted, in less out, is what is there."""
+    """E1: the transitions into each state minus those out of it equal the number of jobs in it."""
     flow = _flow(tube.counts, tube.counts_before)
     for state in LIVE_STATES:
         there = len(in_state(jobs, state))
@@ -81,7 +81,7 @@ def _check_counts(tube: Tube, jobs: list[Job]) -> None:
 
 
 def _flow(counts: list[int], before: list[int]) -> list[int]:
-    """How many more jobs went into each state than out of it."""
+    """Return the number of transitions into each state minus those out of it."""
     flow = [0] * s.STATES_COUNT
     for rule, (_, source, target) in enumerate(s.TRANSITIONS):
         flow[source] -= counts[rule] + before[rule]
@@ -90,7 +90,7 @@ def _flow(counts: list[int], before: list[int]) -> list[int]:
 
 
 def _check_places(tube: Tube, jobs: list[Job]) -> None:
-    """E2: each job stands where jobs of its state stand, and knows its place."""
+    """E2: each job is in the container of its state, and its stored position is right."""
     for state in LIVE_STATES:
         what = f"{s.STATE_NAMES[state]} jobs of {tube.name!r}"
         same_jobs("E2", what, tube.jobs_in(state), in_state(jobs, state))
@@ -110,7 +110,7 @@ def _check_places(tube: Tube, jobs: list[Job]) -> None:
 
 
 def _check_labels(tube: Tube, jobs: list[Job]) -> None:
-    """E2: jobs are found by their integers, names, unique values and bodies, and by nobody else's."""
+    """E2: jobs are found by their integers, names, unique values and bodies, and no other entries exist."""
     if tube.driven:
         assert all(job.extra is not None and job.extra.name for job in jobs), f"E2: {tube.name!r} has jobs without ids"
     elif tube.locals is None:
@@ -142,7 +142,7 @@ def _check_bodies(what: str, index: BodyIndex, jobs: list[Job]) -> None:
 
 
 def _check_keys(tube: Tube, keys: Keys, jobs: list[Job]) -> None:
-    """E2, E3: keys are there exactly while they have jobs, know how many, and keep the limit."""
+    """E2, E3: keys exist exactly while they have jobs, their counts are right, and the limit holds."""
     members: dict[int, list[Job]] = {}
     for job in jobs:
         members.setdefault(job.key, []).append(job)
@@ -171,7 +171,7 @@ def _check_key(what: str, key: Key, limit: int, jobs: list[Job]) -> None:
 
 
 def _check_open(what: str, keys: Keys) -> None:
-    """E2: exactly the keys with a ready job and room stand in the order that takes look at."""
+    """E2: the heap of open keys contains exactly the keys with a ready job and free capacity."""
     opened = keys.open_keys()
     room = keys.limit if keys.limit > 0 else NEVER
     could = [key for key in keys.all_keys() if key.first is not None and key.taken < room]
@@ -187,7 +187,7 @@ def _check_open(what: str, keys: Keys) -> None:
 
 
 def _check_next(tube: Tube, keys: Keys, jobs: list[Job]) -> None:
-    """E4: the next job is the least of those that can be had, found by looking at all."""
+    """E4: the next job is the least available one, found by a full scan."""
     ready = in_state(jobs, s.READY)
     if keys.limit > 0:
         taken = Counter(int(job.key) for job in in_state(jobs, s.TAKEN))
@@ -207,7 +207,7 @@ def _turn(key: Key) -> tuple[int, int]:
 
 
 def label_bytes(tube: Tube) -> int:
-    """What the names, keys, unique values and dedup ids of a tube take of memory."""
+    """Return the memory of the names, keys, unique values and dedup ids of a tube."""
     keys = [] if tube.keys is None else [key.name for key in tube.keys.all_keys()]
     seen = [] if tube.dedups is None else [dedup for dedup, _, _ in tube.dedups.entries()]
     return sum(map(len, [*tube.names, *tube.uniques, *keys, *seen])) + DEDUP_MEMORY_BYTES * len(seen)

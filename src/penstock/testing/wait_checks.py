@@ -1,4 +1,4 @@
-"""What must hold of those who wait: see invariants.py for the names."""
+"""Invariants of waiting commands. See invariants.py for their names."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from penstock.testing.assertions import same, shown
 
 
 def check_lines(engine: Engine) -> list[Waiting]:
-    """E2: everybody who waits stands in their lines, first come first; tell who they are."""
+    """E2: check the lines of waiting commands, which are in order of arrival. Return all waits."""
     standing: list[Waiting] = []
     for tube in engine.tubes.values():
         assert not tube.named or tube.line.length == 0, f"E2: a take of {tube.name!r} waits without a name"
@@ -27,8 +27,8 @@ def check_lines(engine: Engine) -> list[Waiting]:
         same("E2", f"links of wait {wait.number}", len(wait.links), standing.count(wait))
     for job_id, watching in engine._watchers.items():
         job = engine.jobs.find(job_id)
-        assert watching and job is not None, f"E2: job {job_id} is watched by nobody, or is gone"
-        assert job.state not in (s.DONE, s.ZOMBIE), f"E9: {shown(job)}, and somebody still waits for its end"
+        assert watching and job is not None, f"E2: job {job_id} has an empty list of watchers, or is gone"
+        assert job.state not in (s.DONE, s.ZOMBIE), f"E9: {shown(job)}, and a command still waits for its end"
         waits |= {wait.number: wait for wait in watching}
     waits |= {wait.number: wait for wait in _for_copies(engine)}
     for wait in waits.values():
@@ -37,7 +37,7 @@ def check_lines(engine: Engine) -> list[Waiting]:
 
 
 def _for_copies(engine: Engine) -> list[ElsewhereWait]:
-    """Those who wait for other nodes: they stand in no line. A job that waits for copies is held meanwhile."""
+    """Return the waits for other nodes, which are in no line. A job that waits for copies is staged meanwhile."""
     found: list[ElsewhereWait] = []
     for session in engine.sessions.values():
         for connection in session.connections.values():
@@ -46,18 +46,18 @@ def _for_copies(engine: Engine) -> list[ElsewhereWait]:
     for wait in found:
         if not isinstance(wait, CopyWait):
             continue
-        # One that may be delivered once is handed over instead: it is taken meanwhile, or back if nobody has it.
+        # An at-most-once job is handed over instead. It is taken meanwhile, or back in its queue if no node takes it.
         held = wait.job.state == s.STAGED or (wait.job.once and wait.job.state != s.GONE)
-        assert held, f"E9: {shown(wait.job)}, and somebody still waits for its copies"
+        assert held, f"E9: {shown(wait.job)}, and a command still waits for its copies"
     return found
 
 
 def _check_wait(engine: Engine, wait: Waiting, waits: dict[int, Waiting]) -> None:
-    assert wait.outcome == w.WAITING, f"E2: wait {wait.number} ended, and still stands in line"
-    assert not isinstance(wait, Wait) or not wait.jobs, f"E2: wait {wait.number} has jobs, and still stands in line"
+    assert wait.outcome == w.WAITING, f"E2: wait {wait.number} has ended and is still in a line"
+    assert not isinstance(wait, Wait) or not wait.jobs, f"E2: wait {wait.number} has jobs and is still in a line"
     own = wait.connection.waits
-    assert own.get(wait.number) is wait, f"E2: the connection of wait {wait.number} does not know of it"
-    assert all(number in waits for number in own), "E2: a connection remembers a wait that stands in no line"
+    assert own.get(wait.number) is wait, f"E2: the connection of wait {wait.number} does not contain it"
+    assert all(number in waits for number in own), "E2: a connection has a wait that is in no line"
     session = wait.connection.session
     alive = engine.sessions.get(session.token) is session and bool(session.connections)
     assert alive, f"E8: wait {wait.number} is of a session that has ended"
@@ -68,24 +68,24 @@ def _check_line(tube: Tube, line: Line, kind: type[Waiting]) -> list[Waiting]:
     before = None
     link = line.head
     while link is not None:
-        assert link.line is line and link.before is before, f"E2: a link in a line of {tube.name!r} is astray"
-        assert link in link.wait.links, f"E2: wait {link.wait.number} does not know of its place in {tube.name!r}"
-        assert isinstance(link.wait, kind), f"E2: wait {link.wait.number} stands in the wrong line of {tube.name!r}"
+        assert link.line is line and link.before is before, f"E2: a link in a line of {tube.name!r} is broken"
+        assert link in link.wait.links, f"E2: wait {link.wait.number} has no link in {tube.name!r}"
+        assert isinstance(link.wait, kind), f"E2: wait {link.wait.number} is in the wrong line of {tube.name!r}"
         waits.append(link.wait)
         before = link
         link = link.after
     numbers = [wait.number for wait in waits]
-    assert numbers == sorted(numbers), f"E2: in a line of {tube.name!r} somebody stands before one who came first"
+    assert numbers == sorted(numbers), f"E2: a line of {tube.name!r} is not in order of arrival"
     assert line.tail is before, f"E2: the end of a line of {tube.name!r} is not its last link"
     same("E2", f"length of a line of {tube.name!r}", line.length, len(waits))
     return waits
 
 
 def check_served(engine: Engine) -> None:
-    """E9: whoever waits has nothing that they could have, and nothing is left to be looked at."""
-    assert not engine._woken, "E9: the engine has tubes left to look at"
+    """E9: no command waits for a job or room that is available, and no tube is left to be processed."""
+    assert not engine._woken, "E9: tubes are left to be processed"
     for tube in engine.tubes.values():
-        assert not tube.woken and not tube.woken_keys, f"E9: {tube.name!r} is left to be looked at"
+        assert not tube.woken and not tube.woken_keys, f"E9: {tube.name!r} is left to be processed"
         _check_room(tube)
         if tube.paused_out or tube.driven:
             continue

@@ -1,6 +1,6 @@
-"""A cluster in one thread: real nodes, and a network, clocks, disks and clients that a seed decides.
+"""A deterministic simulation of a cluster in one thread: real nodes with simulated network, clocks, disks and clients.
 
-`simulate(seed)` runs one and reports what was broken, `penstock sim` does so from the command line
+`simulate(seed)` runs one simulation and reports violated guarantees. `penstock sim` does so from the command line
 (docs/explanation/simulation.md). The same seed gives the same history to the last byte, on every machine.
 """
 

@@ -1,7 +1,7 @@
-"""The judges: what a cluster promises (C1 to C13, V1 to V3), each looked for in what clients saw and nodes hold.
+"""Checkers of the guarantees C1 to C13 and V1 to V3. They examine the history of the clients and the jobs of the nodes.
 
-Each goes over the history once. What it names on failure is the promise, the job, and what speaks against it. Faults
-excuse only what they can cause: a checker subtracts what was going on, and no more.
+A failed check names the guarantee, the job and the evidence. A fault excuses only a loss that it can cause: each
+checker subtracts the faults that were active, and nothing else.
 """
 
 from __future__ import annotations
@@ -19,38 +19,38 @@ from penstock.testing.sim.node import SimNode
 from penstock.testing.sim.schedule import MS, SECOND
 from penstock.testing.sim.world import World
 
-# Ttls below this may run out in a run: then a job that nobody got is no loss.
+# Shorter ttls may expire during a run. A job that expired without a delivery is not lost.
 _LONG_TTL_MS = 3_600_000
 
-# The retry time of a copy is so much more or less than what was asked for, ms.
+# The retry time of a copy deviates by up to this much, in ms.
 _JITTER_MS = 250
 
-# In a cluster where nothing fails, everybody who holds a copy has heard of an ack by then.
+# In a cluster without faults, every holder has received an ack by then.
 _HEARD_AFTER = 500 * MS
 
-# A message that is not lost is under way for no longer than this.
+# The longest time that a message is in transit, unless it is lost.
 _NETWORK_MAX = 3 * SECOND
 
-# What was not collected is tried again after three minutes at most.
+# An ack that is not collected is sent again after three minutes at most.
 _COLLECTED_AFTER = 190 * SECOND
 
-# What can leave a copy somewhere that nobody else knows of. It is delivered once more, and acked by that.
+# Nemeses that can leave a copy that no other holder knows of. It is delivered once more and then acked.
 _COPIES_ASTRAY = ("kill", "power_cut", "failing_disk", "wipe", "leave", "memory", "lose")
 
-# What acks may take beyond it: they are not refused, since each is less than the job it ends.
+# Memory that acks may use beyond the limit. They are not refused, because each ends a larger job.
 _MEMORY_SLACK = 16 * 1024
 
 _CRASHES = ("kill", "power cut", "wipe", "failing disk", "lose")
 
-# Messages that take a race or a fault to be said at all.
+# Messages that are sent only after a race or a fault.
 _TOLD_KINDS = {QUEUED: "QUEUED", WILLQUEUE: "WILLQUEUE", ENQUEUE: "ENQUEUE", NOTTAKEN: "NOTTAKEN", HOLDERS: "HOLDERS"}
 
-# So many violations of one promise are told; the rest would say the same.
+# Violations of one guarantee that are reported. More would not add information.
 _TOLD_MAX = 5
 
 
 def judge(world: World) -> list[str]:
-    """Everything that is wrong."""
+    """Return all violations that the final state and the history show."""
     by_id = _by_id(world)
     found: list[str] = []
     for checker in (_total_queue, _at_most_once, _contents, _ids, _spacing, _acked, _counters, _quiet, _engines):
@@ -60,7 +60,7 @@ def judge(world: World) -> list[str]:
 
 
 def _by_id(world: World) -> dict[bytes, list[Delivery]]:
-    """Deliveries of each job, in the order they were sent."""
+    """Return the deliveries of each job, in the order in which they were sent."""
     found: dict[bytes, list[Delivery]] = {}
     for delivery in world.history.deliveries:
         found.setdefault(delivery.id, []).append(delivery)
@@ -69,11 +69,11 @@ def _by_id(world: World) -> dict[bytes, list[Delivery]]:
     return found
 
 
-# What clients saw
+# The history of the clients
 
 
 def _total_queue(world: World, by_id: dict[bytes, list[Delivery]]) -> Iterator[str]:
-    """C1, C4: what was added and answered was delivered, if its ttl let it."""
+    """C1, C4: a job whose add was answered with an id is delivered, unless it expires."""
     delivered = {delivery.body for delivery in world.history.deliveries}
     for add in world.history.adds.values():
         if add.outcome != DONE or add.body in delivered or add.ttl_ms < _LONG_TTL_MS:
@@ -86,26 +86,26 @@ def _total_queue(world: World, by_id: dict[bytes, list[Delivery]]) -> Iterator[s
 
 
 def _excuse(world: World, add: Add) -> str:
-    """Why a job may have been lost; nothing, if it may not."""
+    """Return why the loss of a job is allowed, or nothing."""
     history = world.history
     since = [fault for fault in history.faults if max(fault.began, fault.ended) >= add.invoked]
     if add.retry_ms == 0:
         if history.written[add.id]:
-            return "at most once, and it was handed to a client that was gone, or the node was"
+            return "at most once, and it was sent to a client, but the connection or the node ended"
         if any(fault.forgets for fault in since):
-            return "at most once, and its node forgot it"
-        # Whether it came there before, nobody can know.
-        return "at most once, and it was handed to a node that was gone" if history.astray[add.id] else ""
+            return "at most once, and its node lost its jobs"
+        # It is unknown whether the job arrived there before.
+        return "at most once, and it was handed over to a process that had ended" if history.astray[add.id] else ""
     copies = 1 if add.is_async else add.replicate
-    # A node that forgot twice may have held two copies, one after the other. One that leaves gives its copy to another,
-    # and where all that it can reach and that do not leave have one, there is one fewer.
+    # A node that lost its jobs twice may have held two copies in succession. A node that leaves gives its copy to
+    # another one; if all other nodes have a copy, there is one fewer.
     forgot = [fault for fault in since if fault.forgets]
     left = [fault for fault in since if fault.kind == "leave"]
-    return "all its holders forgot it" if forgot and len(forgot) + len(left) >= copies else ""
+    return "all its holders lost their jobs" if forgot and len(forgot) + len(left) >= copies else ""
 
 
 def _at_most_once(world: World, by_id: dict[bytes, list[Delivery]]) -> Iterator[str]:
-    """C3: a job that may not be delivered again is not."""
+    """C3: an at-most-once job is delivered once at most."""
     times: dict[bytes, list[Delivery]] = {}
     for delivery in world.history.deliveries:
         add = world.history.adds.get(delivery.body)
@@ -118,13 +118,13 @@ def _at_most_once(world: World, by_id: dict[bytes, list[Delivery]]) -> Iterator[
 
 
 def _contents(world: World, by_id: dict[bytes, list[Delivery]]) -> Iterator[str]:
-    """C2, C6: what is delivered was added, as it was."""
-    # A node that was started again believes its clock, and a delay may be over by that.
+    """C2, C6: a delivered job was added, with the same contents."""
+    # A restarted node uses its wall clock, by which a delay may be over.
     jumps = "clock_jump" in world.options.nemeses
     for delivery in world.history.deliveries:
         add = world.history.adds.get(delivery.body)
         if add is None:
-            yield f"C6: {delivery.body!r}, which nobody added, was delivered from {delivery.queue!r}"
+            yield f"C6: {delivery.body!r}, which was never added, was delivered from {delivery.queue!r}"
         elif add.queue != delivery.queue:
             yield f"C6: {_told(add)} was delivered from {delivery.queue!r}"
         elif add.outcome == DONE and add.id != delivery.id:
@@ -138,7 +138,7 @@ def _contents(world: World, by_id: dict[bytes, list[Delivery]]) -> Iterator[str]
 
 
 def _ids(world: World, by_id: dict[bytes, list[Delivery]]) -> Iterator[str]:
-    """C10: an id names one job, and shows whether it may be delivered again."""
+    """C10: an id belongs to one job and shows whether the job may be delivered again."""
     owner: dict[bytes, bytes] = {}
     named = [(add.id, add.body) for add in world.history.adds.values() if add.id]
     named += [(delivery.id, delivery.body) for delivery in world.history.deliveries]
@@ -151,13 +151,16 @@ def _ids(world: World, by_id: dict[bytes, list[Delivery]]) -> Iterator[str]:
 
 
 def _spacing(world: World, by_id: dict[bytes, list[Delivery]]) -> Iterator[str]:
-    """C7: a node lets the retry time pass before it delivers a job again; where nothing fails, all nodes do."""
+    """C7: a node does not deliver a job again before the retry time.
+
+    Without faults this holds for all nodes together.
+    """
     for deliveries in by_id.values():
         add = world.history.adds.get(deliveries[0].body)
         if add is None:
             continue
         least_ms = add.retry_ms - _JITTER_MS
-        # By a clock that goes faster than the true one, it is over earlier.
+        # A clock that runs fast measures the retry time as shorter.
         least = least_ms * MS * 1_000_000 // (1_000_000 + world.options.drift_ppm)
         for first, second in pairwise(deliveries):
             if world.options.is_calm and not _nacked_between(world, first, second):
@@ -175,23 +178,23 @@ def _spacing(world: World, by_id: dict[bytes, list[Delivery]]) -> Iterator[str]:
 
 
 def _is_over(add: Add, delivery: Delivery) -> bool:
-    """Whether the ttl of a job was about over: what comes late of it meets a node that has forgotten it."""
+    """Return whether the ttl of a job was almost over. Late messages about it then reach nodes that have deleted it."""
     return delivery.sent > add.invoked + add.ttl_ms * MS * 9 // 10
 
 
 def _may_be_over_early(world: World, add: Add) -> bool:
-    """Whether the ttl of a job may be over by the clock of a node that was started again meanwhile."""
+    """Return whether a job may have expired early, by the clock of a restarted node."""
     return add.ttl_ms < _LONG_TTL_MS and "clock_jump" in world.options.nemeses
 
 
 def _aged_between(world: World, add: Add, first: Delivery, second: Delivery) -> bool:
-    """Whether the node of two deliveries was started again in between, and believed a clock that had been set."""
+    """Return whether the node of two deliveries was restarted between them with a changed wall clock."""
     set_on = {fault.node for fault in world.history.faults if fault.kind == "clock jump"}
     return _may_be_over_early(world, add) and second.node in set_on and _crashed_between(world, first, second)
 
 
 def _nacked_between(world: World, first: Delivery, second: Delivery) -> bool:
-    """Whether somebody asked for a job to be queued again at once; other nodes may hear of that a little later."""
+    """Return whether a client returned the job between two deliveries. Other nodes may learn of it a little later."""
     late = 200 * MS if world.options.is_calm else _NETWORK_MAX
     return any(
         nack.invoked <= second.sent and nack.ended + late >= first.sent
@@ -202,15 +205,18 @@ def _nacked_between(world: World, first: Delivery, second: Delivery) -> bool:
 def _fast_acked_between(world: World, first: Delivery, second: Delivery) -> bool:
     """Return whether a job ended with a FASTACK between two deliveries.
 
-    A FASTACK is sent once, and the node forgets the job. A holder that was away meanwhile brings it back: this is no
-    second delivery of the first one, and the node has nothing left to count the retry time from.
+    A FASTACK is sent once, and the node deletes the job. A holder that could not be reached brings it back. This is not
+    a redelivery, and the node no longer has the time of the first delivery.
     """
     acks = world.history.acks.get(first.id, [])
     return any(ack.fast and first.sent <= ack.invoked <= second.sent for ack in acks)
 
 
 def _crashed_between(world: World, first: Delivery, second: Delivery) -> bool:
-    """Whether the node was started again meanwhile: then jobs that it had handed out may be ready at once."""
+    """Return whether the node was restarted between two deliveries.
+
+    Jobs that it had delivered may then be ready at once.
+    """
     return any(
         fault.node == second.node
         and fault.kind in _CRASHES
@@ -221,7 +227,7 @@ def _crashed_between(world: World, first: Delivery, second: Delivery) -> bool:
 
 
 def _acked(world: World, by_id: dict[bytes, list[Delivery]]) -> Iterator[str]:
-    """C5: what was acked is not delivered again, once everybody could know."""
+    """C5: an acked job is not delivered again, once every holder can have received the ack."""
     for id, acks in world.history.acks.items():
         done = [ack for ack in acks if _is_kept(world, ack)]
         if not done or id not in by_id:
@@ -236,33 +242,36 @@ def _acked(world: World, by_id: dict[bytes, list[Delivery]]) -> Iterator[str]:
 
 
 def _is_kept(world: World, ack: Ack) -> bool:
-    """Whether a node has promised to let everybody know of an ack.
+    """Return whether the node guarantees to distribute an ack.
 
-    One that leaves, or has just come and knows nobody, does so only for what it holds.
+    A node that leaves, or has joined and knows no other node yet, does so only for jobs that it holds.
     """
     comes_or_goes = any(name in world.options.nemeses for name in ("leave", "join", "wipe"))
     return ack.outcome == DONE and (ack.counted or not comes_or_goes)
 
 
 def _known_at(world: World, acked: int, fast: bool) -> int:
-    """When every holder must know of an ack: holders are told again after twice the time each, once all is well."""
+    """Return when every holder must have received an ack.
+
+    The interval between attempts doubles, and counts from the healing.
+    """
     if world.options.is_calm:
         return acked + _HEARD_AFTER
     healed = world.healed_at
     if fast or any(name in world.options.nemeses for name in _COPIES_ASTRAY):
-        # FASTACK is said once: whoever did not hear it delivers the job once more, and hears of that.
+        # FASTACK is sent once. A holder that did not receive it delivers the job once more.
         return max(acked, healed) + _COLLECTED_AFTER
     return max(acked, healed) + max(0, healed - acked) + 4 * SECOND
 
 
 def _counters(world: World, by_id: dict[bytes, list[Delivery]]) -> Iterator[str]:
-    """C8: what a node shows of a job's past never gets less, unless it forgot."""
+    """C8: the counters of a job never decrease on a node, unless it lost its jobs."""
     for id, deliveries in by_id.items():
-        # When it was acked, or its ttl was over, it was gone: a copy that comes back has a past of its own.
+        # A job that was acked or expired is deleted. A copy that returns has its own counters.
         acked = min((ack.invoked for ack in world.history.acks.get(id, [])), default=NEVER)
         add = world.history.adds.get(deliveries[0].body)
         last: dict[int, Delivery] = {}
-        # Two that were sent in one turn, to two clients, arrive in any order.
+        # Deliveries of one turn to two clients arrive in any order.
         for delivery in sorted(deliveries, key=_when_and_counters):
             before = last.get(delivery.node)
             last[delivery.node] = delivery
@@ -278,11 +287,11 @@ def _when_and_counters(delivery: Delivery) -> tuple[int, int, int]:
     return delivery.sent, delivery.nacks, delivery.returns
 
 
-# What nodes hold
+# The jobs of the nodes
 
 
 def _quiet(world: World, by_id: dict[bytes, list[Delivery]]) -> Iterator[str]:
-    """C9, C13, V1: in the end nobody holds anything."""
+    """C9, C13, V1: in the end no node holds any jobs or acks."""
     for node in world.nodes:
         for job in _jobs(node):
             if not _is_spent(job):
@@ -299,12 +308,12 @@ def _engines(world: World, by_id: dict[bytes, list[Delivery]]) -> Iterator[str]:
 
 
 def is_empty(node: SimNode) -> bool:
-    """Whether a node holds nothing of which anything could come."""
+    """Return whether a node holds nothing that can still be delivered."""
     return node.up and all(map(_is_spent, _jobs(node))) and not node.leftovers()
 
 
 def _is_spent(job: Job) -> bool:
-    """Whether a job was delivered and may not be again: it waits for its ack or its ttl, and for nobody else."""
+    """Return whether a job is at-most-once and was delivered, so that it only waits for its ack or its ttl."""
     return bool(job.once) and job.deliveries > 0
 
 
@@ -313,7 +322,7 @@ def _jobs(node: SimNode) -> list[Job]:
 
 
 def views_agree(world: World) -> bool:
-    """C12: everybody knows everybody, and doubts nobody."""
+    """C12: all nodes are members of all tables, and none is suspected."""
     there = [node for node in world.nodes if node.joined]
     everybody = {node.id for node in there}
     for node in there:
@@ -327,7 +336,10 @@ def views_agree(world: World) -> bool:
 
 
 def acquainted(world: World) -> list[list[SimNode]]:
-    """Return the nodes that are there in groups: those of a group know each other, perhaps through others of it."""
+    """Return the running nodes in groups.
+
+    The nodes of a group know each other, directly or through other nodes of the group.
+    """
     groups: list[list[SimNode]] = []
     for node in world.nodes:
         if not (node.up and node.joined):
@@ -339,12 +351,12 @@ def acquainted(world: World) -> list[list[SimNode]]:
 
 
 def _know_each_other(one: SimNode, other: SimNode) -> bool:
-    """Return whether either of two nodes knows where the other is: it opens a link then, and both greet each other."""
+    """Return whether one of two nodes has the other in its table. It then opens a link, and both greet each other."""
     return other.id in one.cluster.members.peers or one.id in other.cluster.members.peers
 
 
 def kept_back(world: World) -> list[str]:
-    """C4: what nodes hold that are there, may be delivered by them, and never was by anybody."""
+    """C4: return the jobs that running nodes could deliver and that were never delivered."""
     delivered = {delivery.id for delivery in world.history.deliveries}
     found: list[str] = []
     for node in world.nodes:
@@ -355,7 +367,7 @@ def kept_back(world: World) -> list[str]:
 
 
 def check_copies(world: World, id: bytes, words: list[bytes]) -> None:
-    """C1: when a client is told that its job is safe, so many nodes hold it, or it was asked not to wait for them."""
+    """C1: when a client receives the id of its job, the requested number of nodes hold it, unless the add is ASYNC."""
     add = world.history.adds[words[2]]
     node = world.nodes[add.node]
     if node.left_at < add.invoked and not add.is_async and node.holds(id):
@@ -365,10 +377,10 @@ def check_copies(world: World, id: bytes, words: list[bytes]) -> None:
     if _may_be_over_early(world, add):
         return
     if id in world.history.acks:
-        # A holder that waited for longer than the retry time has delivered it: done is safe, too.
+        # A holder delivered the job after its retry time, and the job is done.
         world.sometimes("a job was acked before its add was answered")
         return
-    # One that leaves, or did and stays after all, gives its copy to others, which may have one already.
+    # A node that leaves, or left for some time, gives its copy to other nodes, which may have one already.
     left = [fault.node for fault in world.history.faults if fault.kind == "leave" and fault.ended >= add.invoked]
     away = [each.number for each in world.nodes if not each.up or each.leaving or each.number in left]
     held = [each.number for each in world.nodes if each.number in away or each.holds(id)]
@@ -378,7 +390,7 @@ def check_copies(world: World, id: bytes, words: list[bytes]) -> None:
 
 
 def check_owners(world: World) -> None:
-    """C11: a job that may be delivered once is in one queue at most."""
+    """C11: an at-most-once job is in one queue at most."""
     owner: dict[bytes, int] = {}
     for node in world.nodes:
         if not node.up:
@@ -392,7 +404,7 @@ def check_owners(world: World) -> None:
 
 
 def check_acks(world: World) -> None:
-    """C5: an ack is kept by somebody until nobody holds the job any more. (FASTACK promises no such thing.)"""
+    """C5: while a node holds an acked job, some node keeps the ack. FASTACK does not guarantee this."""
     if any(node.up and node.cluster.acks.dummies for node in world.nodes):
         world.sometimes("an ack of an unknown job was kept")
     astray = world.options.loss and any(name in world.options.nemeses for name in _COPIES_ASTRAY)
@@ -405,14 +417,14 @@ def check_acks(world: World) -> None:
             if job.once or not any(_is_kept(world, ack) for ack in acks) or any(ack.fast for ack in acks):
                 continue
             if job.expiry - node.now() < _LONG_TTL_MS // 2:
-                # An ack ends with its job's ttl, which a node that stands still has not seen yet.
+                # An ack ends with the ttl of its job, and a suspended node has not processed that yet.
                 continue
             if not any(other.keeps_ack(id) for other in world.nodes):
-                raise Violation(f"C5: {id!r} was acked, nobody remembers that, and node {node.number} still holds it")
+                raise Violation(f"C5: {id!r} was acked, no node keeps the ack, and node {node.number} holds it")
 
 
 def check_memory(world: World) -> None:
-    """V3: a node that has room takes no more than fits."""
+    """V3: a node does not exceed its memory limit, unless it did when the limit was set."""
     for node in world.nodes:
         if node.up and node.has_room and node.engine.memory_used() > node.memory_max + _MEMORY_SLACK:
             used = node.engine.memory_used()
@@ -420,17 +432,17 @@ def check_memory(world: World) -> None:
 
 
 def check_forgotten(world: World) -> None:
-    """C12: who was forgotten does not come back by hearsay."""
+    """C12: reports of other nodes do not bring back a removed node."""
     for node, life, id in world.forgotten:
         if node.up and node.life == life and id in node.cluster.members.peers:
-            raise Violation(f"C12: node {node.number} knows {id!r} again, which it was told to forget")
+            raise Violation(f"C12: node {node.number} has {id!r} in its table again, which it had removed")
 
 
-# What happened at all
+# Coverage
 
 
 def _note_sometimes(world: World, by_id: dict[bytes, list[Delivery]]) -> None:
-    """Count what should happen in some seeds: without it, others prove nothing."""
+    """Count events that must occur in some seeds. Without them, passing seeds prove nothing."""
     history = world.history
     for deliveries in by_id.values():
         if len(deliveries) > 1:
@@ -444,7 +456,7 @@ def _note_sometimes(world: World, by_id: dict[bytes, list[Delivery]]) -> None:
         if add.node != delivery.node:
             world.sometimes("a job was delivered by another node than it was added at")
             if add.retry_ms == 0:
-                world.sometimes("a job of at most once was handed over")
+                world.sometimes("an at-most-once job was handed over")
         if add.outcome != DONE:
             world.sometimes("a job was delivered though its add had failed or was unknown")
     for word, times in history.errors.items():
@@ -454,16 +466,16 @@ def _note_sometimes(world: World, by_id: dict[bytes, list[Delivery]]) -> None:
 
 
 def _note_node(world: World, node: SimNode) -> None:
-    """What a node did since it was started last."""
+    """Count the events of a node since its last start."""
     cluster = node.cluster
     counts = {
         "an ack was collected": cluster.acks.collected,
         "an add was given up for want of copies": cluster.replications.given_up,
         "a job was imported": cluster.federation.imported,
-        "a job was lost with the memory of its heir": cluster.handovers.lost,
+        "a handover was given up because its receiver lost its jobs": cluster.handovers.lost,
     }
     for kind, word in _TOLD_KINDS.items():
-        counts[f"{word} was said"] = cluster.mail.sent[kind]
+        counts[f"{word} was sent"] = cluster.mail.sent[kind]
     for what, count in counts.items():
         if count:
             world.counted[what] += count

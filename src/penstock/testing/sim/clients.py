@@ -1,7 +1,7 @@
-"""The clients of a simulated cluster: they add jobs, take them, work on them, and finish them, or do not.
+"""The clients of a simulated cluster: producers add jobs, and consumers take them and finish them, or fail to.
 
-A client is connected to one node at a time and has sent one command at a time. When its node is gone or does not answer
-it goes to another one, and what it had sent ends in the third way: nobody knows.
+A client is connected to one node at a time and has one command outstanding. If the node is down or does not answer, the
+client connects to another one. The outcome of the outstanding command is then unknown.
 """
 
 from __future__ import annotations
@@ -16,20 +16,20 @@ from penstock.testing.sim.options import Options
 from penstock.testing.sim.schedule import MS, SECOND, Schedule, spread
 from penstock.wire.answers import AnswerParser, Refusal
 
-# One way between a client and its node, on average.
+# The average one-way delay between a client and its node.
 _DELAY_US = 200
 
-# What leaves it open whether a job was added.
+# Refusals after which the job may have been added nevertheless.
 _OPEN_REFUSALS = (b"NOREPL", b"LEAVING")
 
 
 class Session:
-    """One connection of a client, as its node sees it: somebody to answer."""
+    """One connection of a client, as its node sees it."""
 
     def __init__(self, client: Client) -> None:
         self.client = client
         self.is_open = True
-        self.state: object = None  # The node's own.
+        self.state: object = None  # Used by the node.
 
 
 class ServingNode(Protocol):
@@ -39,58 +39,58 @@ class ServingNode(Protocol):
     up: bool
 
     def connect(self, session: Session) -> None:
-        """A client came."""
+        """Accept a connection."""
 
     def request(self, session: Session, args: list[bytes]) -> None:
-        """A client asks for something."""
+        """Process a command."""
 
     def hang_up(self, session: Session) -> None:
-        """A client left."""
+        """Close a connection."""
 
 
 class Cluster(Protocol):
-    """Whom a client may connect to."""
+    """The cluster, as clients see it."""
 
     schedule: Schedule
     history: History
     options: Options
 
     def serving(self) -> Sequence[ServingNode]:
-        """The nodes that clients know of."""
+        """Return the nodes that clients may connect to."""
 
     def sometimes(self, what: str) -> None:
-        """Count something that should happen now and then."""
+        """Count an event that must occur in some seeds."""
 
 
-# What an answer is given to: nothing, if there was none.
+# Called with the answer, or None if there was none, the node's time and the time at which the answer was sent.
 OnAnswer = Callable[[object | None, int, int], None]
 
 
 class Client:
-    """Somebody who is connected to a node, and to another one if that fails."""
+    """A client with one connection at a time."""
 
     def __init__(self, cluster: Cluster, number: int, random: Random) -> None:
         self.cluster = cluster
         self.number = number
         self.random = random
         self.node: ServingNode | None = None
-        self.home: ServingNode | None = None  # The only node that it goes to, if there is one.
+        self.home: ServingNode | None = None  # The only node that it connects to, if set.
         self.stopped = False
         self._session: Session | None = None
         self._parser = AnswerParser()
-        self._asked = 0  # How many commands it has sent.
+        self._asked = 0  # The number of commands that it has sent.
         self._on_answer: OnAnswer | None = None
 
     def begin(self) -> None:
-        """Do the first thing."""
+        """Schedule the first action."""
         raise NotImplementedError
 
     def later(self, delay: int, act: Callable[[], None]) -> None:
-        """Do something in a while, unless it has stopped by then."""
+        """Schedule an action, which is skipped if the client has stopped by then."""
         self.cluster.schedule.after(delay, lambda: None if self.stopped else act())
 
     def ask(self, args: list[bytes], timeout: int, on_answer: OnAnswer) -> None:
-        """Send a command, and hear what comes of it; nothing, if that takes longer than a timeout."""
+        """Send a command. `on_answer` gets the answer, or None after the timeout."""
         schedule = self.cluster.schedule
         if self._session is None:
             self._connect()
@@ -111,7 +111,7 @@ class Client:
         self.cluster.schedule.after(0, lambda: node.connect(session))
 
     def hang_up(self) -> None:
-        """Leave, in the middle of whatever is under way."""
+        """Close the connection, with or without an outstanding command."""
         session, node = self._session, self.node
         if session is not None and node is not None:
             session.is_open = False
@@ -120,13 +120,13 @@ class Client:
             self._end(None, 0, 0)
 
     def hears(self, session: Session, data: bytes, local_ms: int) -> None:
-        """The node sends something; it comes a little later."""
+        """Receive data that the node sends, after the network delay."""
         sent = self.cluster.schedule.now
         delay = spread(self.random, _DELAY_US, SECOND)
         self.cluster.schedule.after(delay, lambda: self._hear(session, data, local_ms, sent))
 
     def reset(self, session: Session) -> None:
-        """The node closed the connection, or is gone."""
+        """Receive that the connection was closed."""
         delay = spread(self.random, _DELAY_US, SECOND)
         self.cluster.schedule.after(delay, lambda: self._reset(session))
 
@@ -153,24 +153,24 @@ class Client:
 
 
 class Operator(Client):
-    """Somebody who gives a command to a node, and does not care what it says."""
+    """A client that sends a command to a node and ignores the answer."""
 
     def ask_at(self, node: ServingNode, args: list[bytes]) -> None:
-        """Give a command."""
+        """Send a command to a node."""
         self.hang_up()
         self.home = node
         self.ask(args, 2 * SECOND, lambda answer, local_ms, sent: None)
 
 
 class Producer(Client):
-    """Adds jobs, so many and no more."""
+    """Adds a fixed number of jobs."""
 
     jobs_left = 0
-    pause_us = 0  # Between two jobs, on average.
-    must_work = False  # Whether every job has to be accepted: the cluster is whole.
+    pause_us = 0  # The average pause between two jobs.
+    must_work = False  # Whether every job must be accepted, because the cluster has healed.
 
     def begin(self) -> None:
-        """Add the first one in a while."""
+        """Add the first job after a pause."""
         self.later(spread(self.random, self.pause_us, 20 * self.pause_us), self._add)
 
     def _add(self) -> None:
@@ -219,12 +219,12 @@ class Producer(Client):
 
 
 class Consumer(Client):
-    """Takes jobs, works on them, and finishes them, mostly."""
+    """Takes jobs, works on them and usually finishes them."""
 
-    careful = False  # Whether it finishes everything at once: what is left is being drained.
+    careful = False  # Whether it acks everything at once, because the cluster is being drained.
 
     def begin(self) -> None:
-        """Take the first one in a while."""
+        """Take the first job after a pause."""
         self.later(spread(self.random, 5 * MS, SECOND), self._take)
 
     def _take(self) -> None:
@@ -269,7 +269,7 @@ class Consumer(Client):
         return bytes(id)
 
     def _finish(self, jobs: list[bytes]) -> None:
-        """Do with jobs what this consumer does: one thing with all of them, since they came together."""
+        """Finish jobs that were delivered together, all in the same way."""
         random, options = self.random, self.cluster.options
         what = random.random()
         if self.careful:
@@ -310,7 +310,7 @@ class Consumer(Client):
             ack.outcome = DONE if isinstance(answer, int) else UNKNOWN if answer is None else REFUSED
             ack.counted = answer == len(acks)
         if answer is None and self.random.random() < 0.8:
-            # Its worker tries again, elsewhere perhaps.
+            # The worker tries again, possibly at another node.
             self.later(spread(self.random, 50 * MS, SECOND), lambda: self._ack([ack.id for ack in acks]))
         else:
             self.begin()

@@ -1,7 +1,7 @@
-"""The disk of a simulated node: what was written is there, and what was synced is there after a power cut, too.
+"""The disk of a simulated node. Synced data survives a power cut; written data survives the end of the process.
 
-`testing/disk.py` remembers everything that was done to it, so that every cut can be enumerated. This one remembers only
-what is not synced, so that a node can write to it for days.
+`testing/disk.py` records every operation, so that all crash states can be enumerated. This disk records unsynced data
+only, so that a node can write to it for days.
 """
 
 from __future__ import annotations
@@ -16,22 +16,22 @@ from penstock.testing.disk import SECTOR_BYTES
 
 
 class SimDisk:
-    """One directory. What is done to names is durable at once, as `journal/disk.py` has it."""
+    """One directory. Changes of names are durable at once, as with `journal/disk.py`."""
 
     def __init__(self) -> None:
         self._files: dict[str, SimFile] = {}
         self._locked = False
-        self.sync_error: OSError | None = None  # What the next sync raises.
-        self.full = False  # Whether there is no space left for anything new.
+        self.sync_error: OSError | None = None  # The error that the next sync raises.
+        self.full = False  # Whether there is no space left.
 
-    # What may happen to it
+    # Faults
 
     def process_ended(self) -> None:
-        """The process that used it was killed: the system has all that was written."""
+        """Release the lock of a process that was killed. Written data is kept."""
         self._locked = False
 
     def power_cut(self, random: Random) -> int:
-        """The machine stopped: of what was not synced, anything may be lost. Tell how many sectors were."""
+        """Lose any part of the unsynced data. Return how many sectors were lost."""
         self._locked = False
         lost = 0
         for file in self._files.values():
@@ -39,11 +39,11 @@ class SimDisk:
         return lost
 
     def wipe(self) -> None:
-        """Everything on it is gone."""
+        """Remove all files."""
         self._files.clear()
         self._locked = False
 
-    # What a journal does with it
+    # The interface of `journal.disk.Disk`
 
     def lock(self) -> None:
         if self._locked:
@@ -114,7 +114,7 @@ class SimDisk:
 
 
 class SimFile:
-    """One file. Zeros at its end are not kept: a segment of the log is mostly that."""
+    """One file. Zeros at its end are not stored, because a segment of the log consists mostly of them."""
 
     def __init__(self, disk: SimDisk, data: bytes, size: int) -> None:
         self._disk = disk
@@ -139,7 +139,7 @@ class SimFile:
 
     def sync(self) -> None:
         if self._disk.sync_error is not None:
-            # What a sync failed to write can be read while the power is on; no later sync writes it.
+            # Data that a failed sync did not write stays readable until the power is cut, and no later sync writes it.
             self._unsynced.clear()
             raise self._disk.sync_error
         for offset, data in self._unsynced:
@@ -161,7 +161,10 @@ class SimFile:
     def close(self) -> None: ...
 
     def power_cut(self, random: Random) -> int:
-        """Lose some of what was not synced: nothing of it, all of it, all from some place on, or any sectors of it."""
+        """Lose some unsynced data: none, all, everything from some sector on, or random sectors.
+
+        Return how many were lost.
+        """
         sectors = [sector for offset, data in self._unsynced for sector in _sectors(offset, data)]
         kept = random.choice((0, len(sectors), random.randint(0, len(sectors)), -1))
         survivors = sectors[:kept] if kept >= 0 else [sector for sector in sectors if random.random() < 0.5]
@@ -180,7 +183,7 @@ def _write(file: bytearray, offset: int, data: bytes) -> None:
 
 
 def _sectors(offset: int, data: bytes) -> list[tuple[int, bytes]]:
-    """A write, cut where the sectors of the disk are."""
+    """Split a write at the boundaries of sectors."""
     found = []
     start = 0
     while start < len(data):

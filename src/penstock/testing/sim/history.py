@@ -1,7 +1,7 @@
-"""What clients did and saw: the only thing that most checkers look at.
+"""The history of a simulation as clients saw it. Most checkers use nothing else.
 
-Every call is invoked, and ends in one of three ways: it was done, it was refused, or nobody knows. The third is an
-outcome of its own: taken for a refusal, it would hide a loss.
+Every call has one of three outcomes: done, refused or unknown. Unknown is separate, because treating it as refused
+would hide lost jobs.
 """
 
 from __future__ import annotations
@@ -11,18 +11,18 @@ from collections import Counter
 
 from penstock.core.limits import NEVER
 
-# How a call ended.
-UNKNOWN = "unknown"  # No answer, or one that leaves it open: NOREPL, a timeout, a lost connection.
+# Outcomes of a call.
+UNKNOWN = "unknown"  # No answer, or one that leaves the outcome open: NOREPL, a timeout, a lost connection.
 DONE = "done"
 REFUSED = "refused"
 
 
 class Violation(AssertionError):
-    """A promise was broken, seen while it happened."""
+    """A guarantee was violated, found during the run."""
 
 
 class Add:
-    """An ADDJOB. Every body is used once, so that what is delivered tells where it came from."""
+    """An ADDJOB. Every body is used once, so a delivery identifies its add."""
 
     __slots__ = (
         *("body", "queue", "retry_ms", "ttl_ms", "delay_ms", "replicate", "is_async"),
@@ -37,7 +37,7 @@ class Add:
         self.delay_ms = 0
         self.replicate = 1
         self.is_async = False
-        self.invoked = invoked  # By the true clock, microseconds.
+        self.invoked = invoked  # True time in microseconds.
         self.node = node
         self.outcome = UNKNOWN
         self.ended = 0
@@ -46,7 +46,7 @@ class Add:
 
 
 class Delivery:
-    """A job that came to a client."""
+    """A job that a client received."""
 
     __slots__ = ("at", "body", "client", "id", "local_ms", "nacks", "node", "queue", "returns", "sent")
 
@@ -54,10 +54,10 @@ class Delivery:
         self.id = id
         self.queue = queue
         self.body = body
-        self.at = 0  # When it came,
-        self.sent = 0  # and when it was sent to the client.
+        self.at = 0  # When the client received it.
+        self.sent = 0  # When the node sent it.
         self.node = 0
-        self.local_ms = 0  # When the node handed it out, by its own clock.
+        self.local_ms = 0  # When the node delivered it, by its own clock.
         self.nacks = 0
         self.returns = 0
         self.client = 0
@@ -73,7 +73,7 @@ class Ack:
         self.invoked = invoked
         self.node = node
         self.fast = fast
-        self.counted = False  # Whether the node knew the job.
+        self.counted = False  # Whether the node had the job.
         self.outcome = UNKNOWN
         self.ended = 0
 
@@ -85,40 +85,42 @@ class Nack:
 
     def __init__(self, invoked: int) -> None:
         self.invoked = invoked
-        self.ended = NEVER  # It may still come.
+        self.ended = NEVER  # NEVER: it may still arrive.
 
 
 class Fault:
-    """Something that was done to the cluster, and until when."""
+    """A fault of the cluster, with its begin and end."""
 
     __slots__ = ("began", "ended", "forgets", "kind", "node")
 
     def __init__(self, kind: str, node: int, began: int, forgets: bool = False) -> None:
         self.kind = kind
-        self.node = node  # -1: not of one node.
+        self.node = node  # -1: it does not concern one node.
         self.began = began
         self.ended = began
-        self.forgets = forgets  # The node has lost jobs that it had told others it holds.
+        self.forgets = forgets  # The node loses jobs that it had confirmed to others.
 
 
 class History:
-    """One simulation, as it was seen from outside."""
+    """The history of one simulation."""
 
     def __init__(self) -> None:
         self.adds: dict[bytes, Add] = {}  # By body.
         self.deliveries: list[Delivery] = []
         self.acks: dict[bytes, list[Ack]] = {}  # By id.
         self.nacks: dict[bytes, list[Nack]] = {}  # By id.
-        self.written: Counter[bytes] = Counter()  # Jobs by id, as nodes wrote them to clients who may not have read.
-        self.astray: Counter[bytes] = Counter()  # Jobs by id, as nodes handed them to others that were gone.
+        # How often each at-most-once job was sent to a client, which may not have received it.
+        self.written: Counter[bytes] = Counter()
+        # How often each job was handed over to a process that no longer existed.
+        self.astray: Counter[bytes] = Counter()
         self.faults: list[Fault] = []
-        self.errors: Counter[str] = Counter()  # First words of refusals.
+        self.errors: Counter[str] = Counter()  # Error codes of refusals.
         self._hash = hashlib.blake2b(digest_size=16)
 
     def note(self, *words: object) -> None:
-        """Let something count for the digest."""
+        """Add an event to the digest."""
         self._hash.update(repr(words).encode())
 
     def digest(self) -> str:
-        """A hash of everything that was noted."""
+        """Return a hash of all events."""
         return self._hash.hexdigest()

@@ -1,8 +1,8 @@
-"""The links of a simulated node: as its shell would, it opens one to every peer that the cluster names.
+"""The links of a simulated node. Like the server, it opens one to every peer in the table.
 
-A connection is made if both directions work at that moment, and breaks when the process at its other end is gone. One
-that is cut breaks only when somebody gives it up: nobody is told of silence. What is said to a process that is gone
-is not heard by the next one at its place, whose system says so if it can be heard.
+A link is opened if both directions work at that moment. It breaks when the process at its other end ends and the reset
+can be delivered. A link over a cut network breaks only when the cluster drops it. Messages to a process that has ended
+are not delivered to the next process at its address; the sender receives a reset instead.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from penstock.cluster.members import Members
 from penstock.testing.sim.network import Network
 from penstock.testing.sim.schedule import MS, SECOND, Schedule, spread
 
-# How long until a connection that could not be made is tried again.
+# The time until a failed connection is tried again.
 _AGAIN = 300 * MS
 
 
@@ -30,11 +30,11 @@ class End(Protocol):
 
     @property
     def incarnation(self) -> bytes:
-        """The incarnation of the process that runs now, which it names in the handshake of a link."""
+        """The incarnation of the current process, which it names in the handshake of a link."""
 
 
 class Links:
-    """Whom a node has a connection to, by the ids that its table of nodes gives them."""
+    """The links of a node, by the ids in its table."""
 
     def __init__(
         self,
@@ -53,20 +53,20 @@ class Links:
         self._at_address = at_address
         self._on_up = on_up
         self._ends: dict[bytes, End] = {}
-        self._lives: dict[bytes, int] = {}  # Which life of the other end a link leads to.
+        self._lives: dict[bytes, int] = {}  # The life of the other end that the link leads to.
         self._trying: dict[bytes, str] = {}
         self._moves = -1
 
     def to(self, node: bytes) -> End | None:
-        """The other end of the link to a node, if there is a link."""
+        """Return the other end of the link to a node, if there is a link."""
         return self._ends.get(node)
 
     def life_of(self, node: bytes) -> int:
-        """Which life of a node the link to it leads to; it may be over. 0 if there is no link."""
+        """Return the life of a node that the link leads to, which may be over; 0 if there is no link."""
         return self._lives.get(node, 0)
 
     def keep(self, members: Members) -> list[bytes]:
-        """Hold the links that the table asks for; tell which were given up."""
+        """Open and close links to match the table. Return the nodes whose links the cluster dropped."""
         dropped = members.take_stale()
         for node in dropped:
             self.drop(node)
@@ -83,23 +83,23 @@ class Links:
         return dropped
 
     def drop(self, node: bytes) -> None:
-        """Have no link to a node any more."""
+        """Remove the link to a node."""
         self._ends.pop(node, None)
         self._lives.pop(node, None)
         self._moves = -1
 
     def leading_to(self, other: End, life: int) -> list[bytes]:
-        """The links to a life of another node that is over."""
+        """Return the links that lead to a life of `other` that is over."""
         return [node for node, end in self._ends.items() if end is other and self._lives[node] <= life]
 
     def is_up(self, named: bytes, found: bytes, other: End) -> None:
-        """A link that was tried is there, and is of use."""
+        """Record a link that was opened and is of use."""
         self._trying.pop(named, None)
         self._ends[found] = other
         self._lives[found] = other.life
 
     def is_of_no_use(self, named: bytes) -> None:
-        """A link that was tried leads elsewhere."""
+        """Discard a link that leads to another node."""
         self._trying.pop(named, None)
         self._moves = -1
 

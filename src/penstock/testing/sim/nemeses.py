@@ -1,7 +1,8 @@
-"""What goes wrong, beside the network. A nemesis does something to the cluster, and knows how to undo it.
+"""Nemeses: faults of processes, machines, disks, networks and operators. Each injects a fault and returns how to undo
+it.
 
-Faults are within a budget: a cluster that loses more copies than a job has may lose the job, and such a run shows
-nothing. How many nodes may forget what they held is drawn for each seed; checkers know which did, and when.
+Faults have a budget. A cluster that loses more copies than a job has may lose the job, and such a run shows nothing.
+The number of nodes that may lose their jobs is drawn for each seed. Checkers know which nodes did, and when.
 """
 
 from __future__ import annotations
@@ -19,42 +20,42 @@ from penstock.testing.sim.world import World
 
 Undo = Callable[[], None]
 
-# How long a fault lasts, at least and at most; shorter ones are as frequent as longer ones.
+# Ranges of the duration of a fault. Each range is equally likely.
 _SPANS = ((10 * MS, 300 * MS), (300 * MS, 2 * SECOND), (2 * SECOND, 6 * SECOND))
 
 
 class Nemeses:
-    """Those of one simulation."""
+    """The nemeses of one simulation."""
 
     def __init__(self, world: World, random: Random) -> None:
         self._world = world
         self._random = random
         self._undo: dict[int, Undo] = {}
         self._begun = 0
-        self._may_forget = random.randint(0, 2)  # How many nodes.
+        self._may_forget = random.randint(0, 2)  # The number of nodes that may lose their jobs.
         self._over = False
         self._bring_back: Undo | None = None
 
     def begin(self) -> None:
-        """Strike now and then, until `end`."""
+        """Inject faults at random times until `end` is called."""
         options = self._world.options
         if options.nemeses and not self._over:
             pause = int(self._random.expovariate(1.0 / options.faults_every_ms) * MS) + MS
             self._world.schedule.after(pause, self._strike)
 
     def end(self) -> None:
-        """Undo everything that is not undone."""
+        """Undo all active faults."""
         self._over = True
         for number in list(self._undo):
             self._mend(number)
 
     @property
     def someone_is_away(self) -> bool:
-        """Whether a node was lost, and is not there again."""
+        """Whether a node was lost by `lose` and has not been started again."""
         return self._bring_back is not None
 
     def bring_back(self) -> None:
-        """Let the node that was lost be there again."""
+        """Start the lost node again."""
         bring_back, self._bring_back = self._bring_back, None
         if bring_back is not None:
             bring_back()
@@ -112,7 +113,7 @@ class Nemeses:
         return mend
 
     def partition(self) -> Undo | None:
-        """Halves, one node alone, a ring of majorities, or a bridge."""
+        """Cut the network: into halves, around one node, into a ring of majorities, or with one node as a bridge."""
         count = len(self._world.nodes)
         order = self._random.sample(range(count), count)
         shape = self._random.choice(("halves", "one", "ring", "bridge"))
@@ -127,13 +128,13 @@ class Nemeses:
         return self._cut(f"partition {shape}", [link for a, b in pairs for link in ((a, b), (b, a))])
 
     def one_way(self) -> Undo | None:
-        """Some nodes are not heard by some others, and hear them."""
+        """Cut some links in one direction only."""
         count = len(self._world.nodes)
         links = [(a, b) for a in range(count) for b in range(count) if a != b and self._random.random() < 0.25]
         return self._cut("one-way partition", links)
 
     def swizzle(self) -> Undo | None:
-        """Cut nodes off one by one, and let them back in another order."""
+        """Cut nodes off one by one, and reconnect them in another order."""
         schedule, count = self._world.schedule, len(self._world.nodes)
         chosen = self._random.sample(range(count), self._random.randint(1, max(1, count - 1)))
         mends: list[Undo] = []
@@ -165,11 +166,14 @@ class Nemeses:
     # Processes and machines
 
     def kill(self) -> Undo | None:
-        """Kill a process; it is started again."""
+        """Kill a process, and start it again."""
         return self._crash("kill", power=False)
 
     def power_cut(self) -> Undo | None:
-        """Switch a machine off; it is started again. Rather in the middle of its next sync: that is when it hurts."""
+        """Cut the power of a machine, and start it again.
+
+        Usually this happens in the middle of its next sync, the worst time.
+        """
         node = self._one_up()
         if node is None or self._random.random() < 0.3:
             return self._crash("power cut", power=True)
@@ -217,13 +221,13 @@ class Nemeses:
         return len(forgetful) <= self._may_forget
 
     def wipe(self) -> Undo | None:
-        """Lose a machine with its disk; another one takes its address."""
+        """Lose a machine with its disk. A new node takes its address."""
         if len(self._world.nodes) == 1:
             return None
         return self._crash("wipe", power=True, wipes=True)
 
     def lose(self) -> Undo | None:
-        """Lose a machine for longer than all other faults last; rather one that is being given jobs."""
+        """Kill a node for longer than all other faults last, preferably one that jobs are being handed to."""
         if self.someone_is_away or len(self._world.nodes) == 1:
             return None
         waits = True
@@ -245,13 +249,13 @@ class Nemeses:
         return stop
 
     def _heirs(self) -> list[SimNode]:
-        """The nodes that others are handing jobs to."""
+        """Return the nodes that others are handing jobs to."""
         up = [node for node in self._world.nodes if node.up]
         given = {handing.heir for node in up for handing in node.cluster.handovers.under_way.values()}
         return [node for node in up if node.id in given]
 
     def pause(self) -> Undo | None:
-        """Let a process stand still."""
+        """Suspend a process."""
         node = self._one_up()
         if node is None:
             return None
@@ -267,7 +271,7 @@ class Nemeses:
         return resume
 
     def clock_jump(self) -> Undo | None:
-        """Set a wall clock; nodes look at it when they start."""
+        """Change a wall clock, which nodes read at their start."""
         node = self._random.choice(self._world.nodes)
         jump = self._random.choice((-3_600_000, -60_000, -1_000, 1_000, 60_000, 3_600_000))
         fault = self._begin_fault("clock jump", node.number)
@@ -277,20 +281,20 @@ class Nemeses:
     # Disks and memory
 
     def slow_disk(self) -> Undo | None:
-        """Let syncs take long."""
+        """Make syncs slow."""
         node = self._random.choice(self._world.nodes)
         fault = self._begin_fault("slow disk", node.number)
         node.sync_us = self._random.choice((50 * MS, 500 * MS, 2 * SECOND))
 
         def mend() -> None:
             self._end_fault(fault)
-            # Not what it was before: that may have been slow, too.
+            # Not the former value, because another fault may have made it slow.
             node.sync_us = self._world.options.sync_us
 
         return mend
 
     def failing_disk(self) -> Undo | None:
-        """Let a sync fail: the node stops, and is started again when the disk is well."""
+        """Make a sync fail. The node stops, and is started again when the disk works."""
         node = self._one_up()
         options = self._world.options
         forgets = options.journal != ALWAYS
@@ -308,7 +312,7 @@ class Nemeses:
         return mend
 
     def full_disk(self) -> Undo | None:
-        """Let there be no space left."""
+        """Fill the disk."""
         node = self._random.choice(self._world.nodes)
         fault = self._begin_fault("full disk", node.number)
         node.disk.full = True
@@ -320,7 +324,7 @@ class Nemeses:
         return mend
 
     def memory(self) -> Undo | None:
-        """Let a node have little memory."""
+        """Lower the memory limit of a node."""
         node = self._one_up()
         if node is None:
             return None
@@ -335,14 +339,14 @@ class Nemeses:
         return mend
 
     def snapshot(self) -> Undo | None:
-        """Let a snapshot stand for the log of a node."""
+        """Replace the log of a node by a snapshot."""
         node = self._one_up()
         return (lambda: None) if node is not None and node.snapshot() else None
 
     # Operators and clients
 
     def join(self) -> Undo | None:
-        """Start a node that was not there yet."""
+        """Start a node that has not run yet."""
         waiting = [node for node in self._world.nodes if not node.joined]
         if not waiting or not waiting[0].start():
             return None
@@ -350,7 +354,7 @@ class Nemeses:
         return lambda: None
 
     def leave(self) -> Undo | None:
-        """Tell a node to leave; to stay, later, or not."""
+        """Let a node leave. Half of them stay in the end."""
         node = self._one_up()
         staying = [each for each in self._world.nodes if not each.leaving]
         if node is None or node.leaving or len(staying) < 2:
@@ -367,14 +371,14 @@ class Nemeses:
         return stay
 
     def hang_up(self) -> Undo | None:
-        """Let some clients leave in the middle of what they do."""
+        """Disconnect some clients at any point."""
         for client in self._world.clients:
             if self._random.random() < 0.3:
                 client.hang_up()
         return lambda: None
 
     def closed_queue(self) -> Undo | None:
-        """Close a queue for jobs in, out, or both, on all nodes."""
+        """Pause a queue for incoming jobs, outgoing jobs or both, on all nodes."""
         node = self._one_up()
         if node is None:
             return None
@@ -389,7 +393,10 @@ class Nemeses:
         return reopen
 
     def set_aside(self) -> Undo | None:
-        """Take all that a node has queued out of its queues. What may be delivered once stays so until it is dug up."""
+        """Remove all ready jobs of a node from their queues.
+
+        At-most-once jobs stay out until they are enqueued again.
+        """
         node = self._one_up()
         ready = node.ids_of(s.READY) if node is not None else []
         if node is None or not ready:

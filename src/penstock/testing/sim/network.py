@@ -1,4 +1,4 @@
-"""The network between nodes: messages come late, twice, in another order, or not at all; and links can be cut."""
+"""The network between nodes. It delays, duplicates, reorders and loses messages, and links can be cut."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from penstock.testing.sim.schedule import SECOND, Schedule, spread
 from penstock.wire.bus import PACKET_BYTES_MAX, Frames, Scribe, Seal, opened, packets
 from penstock.wire.bus import messages as read
 
-# A network that takes longer than this has lost a message.
+# A message that would take longer is lost.
 _DELAY_MAX = 2 * SECOND
 
-# Of the tags that packets have on a link.
+# The key of the packets' tags.
 _KEY = bytes(32)
 
-# Who says it, to which life of the receiver, and what.
+# Called with the sender, the receiver's life and the messages.
 Receive = Callable[[int, int, list[Message]], None]
 
 
 class Network:
-    """Who hears what of whom, and when. Nodes are numbers here."""
+    """Delivers messages between nodes, which are numbers here."""
 
     def __init__(self, schedule: Schedule, random: Random, options: Options) -> None:
         self.delay = options.delay_us
@@ -33,35 +33,35 @@ class Network:
         self.doubled = 0
         self._schedule = schedule
         self._random = random
-        self._cuts: dict[tuple[int, int], int] = {}  # How many hold a direction cut.
+        self._cuts: dict[tuple[int, int], int] = {}  # How many active cuts each direction has.
         self._receivers: dict[int, Receive] = {}
 
     def join(self, node: int, receive: Receive) -> None:
-        """Let a node be heard, and hear."""
+        """Add a node with its function for incoming messages."""
         self._receivers[node] = receive
 
     def cut(self, sender: int, receiver: int) -> None:
-        """Let nothing come through in one direction, until `mend` was called as often."""
+        """Cut one direction until `mend` is called as often."""
         link = sender, receiver
         self._cuts[link] = self._cuts.get(link, 0) + 1
 
     def mend(self, sender: int, receiver: int) -> None:
-        """Undo one cut, unless all were undone."""
+        """Undo one cut, if there is any."""
         link = sender, receiver
         self._cuts[link] = max(0, self._cuts.get(link, 0) - 1)
 
     def heal(self) -> None:
-        """From now on everything arrives."""
+        """Deliver everything from now on."""
         self._cuts.clear()
         self.loss = self.duplication = 0.0
         self.delay = min(self.delay, 1_000)
 
     def is_cut(self, sender: int, receiver: int) -> bool:
-        """Whether nothing comes through."""
+        """Return whether a direction is cut."""
         return self._cuts.get((sender, receiver), 0) > 0
 
     def send(self, sender: int, receiver: int, life: int, messages: list[Message]) -> None:
-        """Send what one node says to a life of another in one turn. What is said together comes together, mostly."""
+        """Send the messages of one turn to a life of another node. Most of them arrive together."""
         if self.loss == 0 and self.duplication == 0:
             self._carry(sender, receiver, life, messages)
             return
@@ -88,7 +88,7 @@ class Network:
         self._schedule.after(delay, lambda: self._arrive(sender, receiver, life, messages))
 
     def _arrive(self, sender: int, receiver: int, life: int, messages: list[Message]) -> None:
-        # What was under way when a link was cut is lost with it, as it is when a connection breaks.
+        # Messages in transit are lost when the link is cut, as with a broken connection.
         if self.is_cut(sender, receiver):
             self.lost += len(messages)
         else:
@@ -96,7 +96,7 @@ class Network:
 
 
 def _as_they_arrive(messages: list[Message]) -> list[Message]:
-    """Messages, written as they are sent and read as they are received."""
+    """Encode and decode messages, as on a real link."""
     frames, seal = Frames(), Seal(_KEY)
     frames.bytes_max = PACKET_BYTES_MAX
     frames.feed(packets(messages, Seal(_KEY), Scribe()))

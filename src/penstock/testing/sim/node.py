@@ -1,7 +1,7 @@
-"""A simulated node: the engine, the log, Disque's words and the cluster are the real ones; what is around them is not.
+"""A simulated node: the real engine, log, Disque commands and cluster protocol with simulated surroundings.
 
-It lives in turns as a server does (`server/node.py`): what came in is run together, then committed, then synced, and
-only then do answers and messages leave. A crash may come between any two of these.
+It runs in turns as a server does (`server/node.py`): it processes all input, commits, syncs, and only then sends
+replies and messages. A crash may occur between any two of these steps.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ from penstock.testing.sim.options import EVERYSEC, NO_JOURNAL, Options
 from penstock.testing.sim.schedule import MS, SECOND, Schedule, Streams, spread
 from penstock.wire.bus import MEMORY_BYTES
 
-# A little more than what has to fit in the log at any time: an open looks at all of it.
+# A little more than the log needs at any time, because opening reads all of it.
 _SEGMENT_BYTES = RESERVE_BYTES + 256 * 1024
 
 # No sync takes longer than this.
@@ -53,7 +53,7 @@ BUS_PORT = 17711
 
 
 class Surroundings(Protocol):
-    """What is around a node."""
+    """The surroundings of a node."""
 
     schedule: Schedule
     streams: Streams
@@ -62,35 +62,35 @@ class Surroundings(Protocol):
     options: Options
 
     def node_at(self, host: str) -> SimNode | None:
-        """Who is at an address."""
+        """Return the node at an address."""
 
     def id_of(self, number: int) -> bytes:
-        """Who a node is."""
+        """Return the id of a node."""
 
     def others(self, node: SimNode) -> list[SimNode]:
-        """All nodes but one."""
+        """Return all nodes except one."""
 
     def added(self, id: bytes, words: list[bytes]) -> None:
-        """A node tells a client that its job was added."""
+        """A node answers an add with the id of the job."""
 
     def handed_out(self, id: bytes) -> None:
-        """A node hands a client a job that may be delivered only once."""
+        """A node sends an at-most-once job to a client."""
 
     def wants_back(self, node: SimNode, id: bytes) -> None:
-        """A node hears from another one that it wants to be met."""
+        """A node received MEET from another one."""
 
     def gone_astray(self, id: bytes) -> None:
-        """A node hands a job to another one that is gone."""
+        """A node hands a job over to a process that no longer exists."""
 
     def stopped_by_disk(self, node: SimNode) -> None:
-        """The disk of a node failed, and it stopped."""
+        """A node stopped because its disk failed."""
 
     def sometimes(self, what: str) -> None:
-        """Count something that should happen now and then."""
+        """Count an event that must occur in some seeds."""
 
 
 class SimCaller(Caller):
-    """A client at a node."""
+    """A client of a node."""
 
     def __init__(self, session: Session, connection: Connection) -> None:
         super().__init__(connection)
@@ -100,7 +100,7 @@ class SimCaller(Caller):
 
 
 class Output:
-    """What leaves a node together, once the log is durable."""
+    """Replies and messages of one turn, which are sent when the log is durable."""
 
     __slots__ = ("answers", "letters", "local_ms")
 
@@ -109,11 +109,11 @@ class Output:
     ) -> None:
         self.answers = answers
         self.letters = letters
-        self.local_ms = local_ms  # When it was decided, by the clock of the node.
+        self.local_ms = local_ms  # The node's clock when the output was produced.
 
 
 class SimNode:
-    """One node, and the machine it runs on."""
+    """One node and its machine."""
 
     engine: Engine
     cluster: Cluster
@@ -125,7 +125,7 @@ class SimNode:
         self.number = number
         self.host = f"10.0.0.{number + 1}"
         self.id = b""
-        self.life = 0  # How often it was started: what was meant for an earlier life is nobody's.
+        self.life = 0  # Raised with every start and crash. Input for an earlier life is discarded.
         self.up = False
         self.paused = False
         self.leaving = False
@@ -133,10 +133,10 @@ class SimNode:
         self.clock = MachineClock(world.schedule)
         self.sync_us = world.options.sync_us
         self.memory_max = NEVER
-        self.has_room = True  # Whether it was within that when it was set.
-        self.on_sync: Callable[[], None] | None = None  # What happens when it next begins a sync.
-        self.left_at = NEVER  # When it was told to leave, by the true clock.
-        self.installs = 0  # How often its disk was empty.
+        self.has_room = True  # Whether it was within the memory limit when that was set.
+        self.on_sync: Callable[[], None] | None = None  # Called at the begin of its next sync.
+        self.left_at = NEVER  # When it was told to leave, in true time.
+        self.installs = 0  # How often it was started with an empty disk.
         self.boots = 0
         self.log: Log | None = None
         self._random = world.streams.stream(f"node {number}")
@@ -147,15 +147,15 @@ class SimNode:
         self._turn_planned = False
         self._timer_at = NEVER
         self._syncing = False
-        self._sync_over = False  # A sync ended while the node was paused.
+        self._sync_over = False  # A sync ended while the node was suspended.
         self._outputs: list[Output] = []
         self._dirty: dict[SimCaller, None] = {}
         self._table_changes = -1
 
-    # Life and death
+    # Start and end
 
     def start(self) -> bool:
-        """Start: what is on disk is read back. A full disk refuses; then tell so."""
+        """Start with the data on disk. Return False if the disk is full or fails."""
         assert not self.up
         self.disk.lock()
         try:
@@ -234,16 +234,16 @@ class SimNode:
             other.hear_of_end(self, life)
 
     def hear_of_end(self, other: SimNode, life: int) -> None:
-        """The process at the other end of a link is gone: its system says so, if it can be heard."""
+        """Receive a reset from the machine of a process that ended, if the network delivers it."""
         if self.up and not self.world.network.is_cut(other.number, self.number):
             self._came_in(lambda now: self._link_down(other, life, now))
 
     def pause(self) -> None:
-        """Stand still."""
+        """Suspend the process."""
         self.paused = True
 
     def resume(self) -> None:
-        """Go on: what came meanwhile is there, and what fell due is late."""
+        """Resume the process. Input has accumulated, and timers are late."""
         self.paused = False
         if self.up:
             self._plan_turn()
@@ -251,7 +251,7 @@ class SimNode:
                 self._synced(self.life)
 
     def wipe(self) -> None:
-        """Lose the disk. What starts next is another node at the same address."""
+        """Lose the disk. The next start creates another node at the same address."""
         assert not self.up
         self.disk.wipe()
         self.left_at = NEVER
@@ -263,33 +263,33 @@ class SimNode:
 
     @property
     def incarnation(self) -> bytes:
-        """The incarnation of the process that runs now."""
+        """The incarnation of the current process."""
         return self.cluster.members.memory
 
     # The clock
 
     def now(self) -> int:
-        """Engine time."""
+        """Return engine time."""
         return self._started_ms + (self.clock.monotonic_us() - self._started_us) // MS
 
-    # What comes in
+    # Input
 
     def connect(self, session: Session) -> None:
-        """A client came."""
+        """Accept a client."""
         if self._is_there(session):
             self._came_in(lambda now: self._let_in(session))
 
     def request(self, session: Session, args: list[bytes]) -> None:
-        """A client asks for something."""
+        """Process a command of a client."""
         if self._is_there(session):
             self._came_in(lambda now: self._answer(session, args, now))
 
     def hang_up(self, session: Session) -> None:
-        """A client left."""
+        """Process that a client closed its connection."""
         self._came_in(lambda now: self._leave(session, now))
 
     def receive(self, sender: int, life: int, messages: list[Message]) -> None:
-        """Another node says something, to this process or to one before it."""
+        """Receive messages of another node, for the current process or an earlier one."""
         if life == self.life:
             self._came_in(lambda now: self._hear(sender, messages, now))
         elif self.up:
@@ -327,7 +327,7 @@ class SimNode:
             self.world.stopped_by_disk(self)
 
     def run(self, now: int) -> None:
-        """Run what came in, let happen what fell due, and commit."""
+        """Process all input, run what is due, and commit."""
         came, self._came = self._came, []
         for act in came:
             act(now)
@@ -377,7 +377,7 @@ class SimNode:
                     self._dirty[caller] = None
 
     def _take_back(self, caller: SimCaller, now: int) -> None:
-        """A client is gone, and never saw what it was handed last: that was not delivered."""
+        """Undo deliveries that a client which is gone never received."""
         for job, delivery in zip(caller.unsent, caller.unsent_deliveries, strict=True):
             self.engine.undelivered(job, now, delivery)
         caller.unsent.clear()
@@ -405,10 +405,10 @@ class SimNode:
             self._timer_at = NEVER
             self._turn(life)
 
-    # What goes out
+    # Output
 
     def _gather(self, now: int) -> None:
-        """Set aside what is to be sent; it leaves when the log is durable up to here."""
+        """Collect replies and messages. They are sent when the log is durable."""
         if not self._dirty and not self.cluster.mail.letters:
             return
         for caller in self._dirty:
@@ -431,7 +431,7 @@ class SimNode:
             self._begin_sync()
 
     def _look_for_strays(self, letters: dict[bytes, list[Message]]) -> None:
-        """Tell which jobs are handed to a process that is gone, as nobody could tell this node yet."""
+        """Report jobs that are handed over to a process that no longer exists. This node cannot know that yet."""
         for node, messages in letters.items():
             other = self.links.to(node)
             if other is not None and other.up and self.links.life_of(node) == other.life:
@@ -449,7 +449,7 @@ class SimNode:
             self.on_sync()
 
     def _synced(self, life: int) -> None:
-        """A sync has ended: what was set aside so far may go."""
+        """Send the output that waited for a sync."""
         if life != self.life:
             return
         if self.paused:
@@ -469,7 +469,7 @@ class SimNode:
             self._send(output)
 
     def _sync_later(self, life: int) -> None:
-        """Where the log is synced every second: do so."""
+        """Sync the log every second (`everysec`)."""
         if life == self.life and self.log is not None:
             if not self.paused:
                 try:
@@ -497,12 +497,12 @@ class SimNode:
     # Other nodes
 
     def meet(self, other: SimNode) -> None:
-        """CLUSTER MEET."""
+        """Run CLUSTER MEET."""
         self.cluster.members.meet(other.host, CLIENT_PORT, BUS_PORT, self.now())
         self._plan_turn()
 
     def set_leaving(self, leaving: bool) -> None:
-        """CLUSTER LEAVING."""
+        """Run CLUSTER LEAVING."""
         self.leaving = self.site.leaving = leaving
         self.left_at = self.world.schedule.now if leaving else NEVER
         replace(identity(self.disk), leaving=leaving).write(self.disk)
@@ -520,7 +520,7 @@ class SimNode:
         self._table_changes = members.changes
 
     def _hear(self, sender: int, messages: list[Message], now: int) -> None:
-        # Who speaks was settled when its link was made; a node that was installed anew speaks over links of its own.
+        # The sender's id is that of its link. A reinstalled node has its own links.
         node = self.world.id_of(sender)
         for message in messages:
             if message.kind == MEET:
@@ -546,29 +546,29 @@ class SimNode:
             self.links.drop(node)
             self.cluster.link_down(node, now)
 
-    # What checkers and nemeses ask
+    # Queries of checkers and nemeses
 
     def holds(self, id: bytes) -> bool:
-        """Whether it has a copy of a job."""
+        """Return whether it has a copy of a job."""
         number = self.site.number_of(id)
         return number != NOT_AN_ID and self.engine.jobs.find(number) is not None
 
     def ids_of(self, state: int) -> list[bytes]:
-        """The jobs that it has in a state."""
+        """Return the ids of its jobs in a state."""
         jobs = self.engine.jobs.scan(0, self.engine.jobs.count + 1)
         return [self.site.id_of(job) for job in jobs if job.state == state]
 
     def keeps_ack(self, id: bytes) -> bool:
-        """Whether it remembers that a job was acked: until all know, and a little longer."""
+        """Return whether it keeps the ack of a job, or its tombstone."""
         return id in self.cluster.acks.by_id or self.cluster.place.lately.has(id)
 
     def leftovers(self) -> list[str]:
-        """What it keeps beside jobs, and should not for long."""
-        found = [f"an acknowledgement of {id.decode()}" for id in self.cluster.acks.by_id]
-        return [*found, *(f"handing-over {number}" for number in self.cluster.handovers.under_way)]
+        """Return the acks and handovers that should end soon."""
+        found = [f"the ack of {id.decode()}" for id in self.cluster.acks.by_id]
+        return [*found, *(f"handover {number}" for number in self.cluster.handovers.under_way)]
 
     def set_memory_max(self, limit: int | None) -> None:
-        """Let it have so much memory and no more; None for any amount."""
+        """Set the memory limit, or remove it with None."""
         self.memory_max = NEVER if limit is None else limit
         self.has_room = not self.up or self.engine.memory_used() <= self.memory_max
         if self.up:
@@ -577,7 +577,7 @@ class SimNode:
     # Maintenance
 
     def snapshot(self) -> bool:
-        """Let a snapshot stand for the log so far; tell whether it does."""
+        """Replace the log by a snapshot. Return whether this was possible."""
         log = self.log
         if log is None or self._syncing or self.disk.full or self.disk.sync_error is not None:
             return False
@@ -597,7 +597,7 @@ class SimNode:
 
 
 def _commands(disque: Disque) -> list[Command]:
-    """As much of the table of commands as clients here use."""
+    """Return the commands that the simulated clients use."""
     rows = [
         *(("addjob", disque.addjob), ("getjob", disque.getjob), ("ackjob", disque.ackjob)),
         *(("fastack", disque.fastack), ("working", disque.working), ("nack", disque.nack)),

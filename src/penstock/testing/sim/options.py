@@ -1,8 +1,7 @@
-"""What a seed is about: how large its cluster is, what its clients do, and what goes wrong.
+"""The options of a simulation: the size of the cluster, the behaviour of its clients, and the faults.
 
-Each seed has a few kinds of faults out of all, and a quarter of the seeds have none: so rare combinations are not
-drowned by common ones, and what must hold exactly when nothing fails is tried as well. Everything is drawn from the
-seed, and printed when the seed fails.
+Each seed has a few kinds of faults, so that common ones do not hide rare combinations. A quarter of the seeds has none,
+which tests what holds exactly without faults. All options are drawn from the seed, and printed when the seed fails.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ ALWAYS = "always"
 EVERYSEC = "everysec"
 NO_JOURNAL = "none"
 
-# Everything that can go wrong beside the network, by the name of the nemesis that does it.
+# The names of all nemeses.
 NEMESES = (
     *("partition", "one_way", "swizzle", "kill", "power_cut", "pause", "clock_jump", "slow_disk", "failing_disk"),
     *("full_disk", "memory", "leave", "join", "wipe", "snapshot", "hang_up", "closed_queue"),
@@ -26,21 +25,21 @@ NEMESES = (
 
 @dataclass(frozen=True)
 class Options:
-    """One simulation."""
+    """The options of one simulation."""
 
-    # The cluster.
+    # The cluster
     nodes: int = 3
     node_timeout_ms: int = 1_000
     journal: str = ALWAYS
-    sync_us: int = 300  # How long a sync takes on average.
-    turn_us: int = 100  # How long a node gathers what comes before it works on it.
-    drift_ppm: int = 0  # How much faster or slower a clock may go.
-    # The network between the nodes.
-    delay_us: int = 500  # One way, on average.
+    sync_us: int = 300  # Average duration of a sync.
+    turn_us: int = 100  # How long a node collects input before it processes it.
+    drift_ppm: int = 0  # How much faster or slower a clock may run.
+    # The network between the nodes
+    delay_us: int = 500  # Average one-way delay.
     loss: float = 0.0
     duplication: float = 0.0
-    encoded: int = 0  # 1: messages travel as the bytes they are on a real network. It takes twice the time.
-    # The clients.
+    encoded: int = 0  # 1: messages are encoded and decoded, which takes twice the time.
+    # The clients
     producers: int = 2
     consumers: int = 2
     queues: int = 1
@@ -52,32 +51,32 @@ class Options:
     body_bytes: tuple[int, ...] = (0,)
     async_share: float = 0.0
     nack_share: float = 0.0
-    drop_share: float = 0.0  # Of the jobs that a consumer takes and never comes back to.
+    drop_share: float = 0.0  # Of the jobs that a consumer takes and never finishes.
     elsewhere_share: float = 0.0  # Of the acks that are sent to another node.
     fast_share: float = 0.0  # Of the acks that are FASTACK.
     working_share: float = 0.0  # Of the jobs whose consumer asks for more time.
-    # What happens.
+    # The faults
     chaos_ms: int = 8_000
     nemeses: tuple[str, ...] = ()
     faults_every_ms: int = 2_000
 
     @property
     def is_calm(self) -> bool:
-        """Whether nothing goes wrong, not even in the network."""
+        """Return whether there are no faults, not even of the network."""
         return not self.nemeses and not self.loss and not self.duplication
 
     def shown(self) -> str:
-        """Every option on a line."""
+        """Return all options on one line."""
         return " ".join(f"{name}={_text(value)}" for name, value in asdict(self).items())
 
     def changed(self, settings: list[str]) -> Options:
-        """With some of them set: NAME=VALUE, as `shown` writes them."""
+        """Return a copy with some options set, as NAME=VALUE in the format of `shown`."""
         changes: dict[str, object] = {}
         kinds = {field.name: getattr(self, field.name) for field in fields(self)}
         for setting in settings:
             name, equals, text = setting.partition("=")
             if not equals or name not in kinds:
-                raise ValueError(f"{setting!r} is no option; there are {', '.join(kinds)}")
+                raise ValueError(f"{setting!r} is no option; available: {', '.join(kinds)}")
             changes[name] = _value(name, kinds[name], text)
         return replace(self, **changes)  # type: ignore[arg-type]
 
@@ -95,11 +94,11 @@ def _value(name: str, like: object, text: str) -> object:
             return int(text)
         return float(text) if isinstance(like, float) else text
     except ValueError:
-        raise ValueError(f"{name}={text}: not a value for it; it is like {_text(like)}") from None
+        raise ValueError(f"{name}={text}: not a value; an example is {_text(like)}") from None
 
 
 def draw(seed: int) -> Options:
-    """The options of a seed."""
+    """Draw the options of a seed."""
     random = Streams(seed).stream("options")
     nodes = random.choice((1, 2, 3, 3, 3, 4, 5, 5, 5, 6, 7))
     calm = random.random() < 0.25
@@ -143,6 +142,6 @@ def draw(seed: int) -> Options:
 
 
 def _some(random: Random, values: tuple[int, ...], most: int | None = None) -> tuple[int, ...]:
-    """One to three of some values."""
+    """Return one to three of the values."""
     chosen = sorted({random.choice(values) for _ in range(random.choice((1, 1, 2, 3)))})
     return tuple(sorted({min(value, most) for value in chosen})) if most is not None else tuple(chosen)

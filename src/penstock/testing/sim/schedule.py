@@ -1,4 +1,4 @@
-"""Time in a simulation: what happens next, and when. Nothing else makes it pass."""
+"""Simulated time: a queue of events. Only `Schedule.run` advances the time."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Callable
 from heapq import heappop, heappush
 from random import Random
 
-# The schedule counts microseconds: a network is faster than a millisecond, and nodes must not be in step by chance.
+# Time is in microseconds, because a network is faster than a millisecond, and nodes must not run in lockstep.
 MS = 1_000
 SECOND = 1_000_000
 
@@ -14,25 +14,25 @@ Act = Callable[[], None]
 
 
 class Schedule:
-    """Everything that is going to happen, in order; what falls on one moment happens in the order it was said."""
+    """All future events in order of time. Events of the same time run in the order in which they were scheduled."""
 
     def __init__(self) -> None:
-        self.now = 0  # Microseconds since the world began.
-        self.events = 0  # How many have happened.
+        self.now = 0  # Microseconds since the start of the simulation.
+        self.events = 0  # How many events have run.
         self._coming: list[tuple[int, int, Act]] = []
         self._said = 0
 
     def at(self, when: int, act: Act) -> None:
-        """Let something happen at a moment, or at once if that is over."""
+        """Schedule an event at a time, or now if that is over."""
         self.after(max(0, when - self.now), act)
 
     def after(self, delay: int, act: Act) -> None:
-        """Let something happen in so many microseconds."""
+        """Schedule an event in `delay` microseconds."""
         self._said += 1
         heappush(self._coming, (self.now + delay, self._said, act))
 
     def run(self, until: int) -> None:
-        """Let time pass up to a moment."""
+        """Run all events up to a time."""
         coming = self._coming
         while coming and coming[0][0] <= until:
             self.now, _, act = heappop(coming)
@@ -42,16 +42,16 @@ class Schedule:
 
 
 class Streams:
-    """Chance, in streams with names: one draw more in one of them changes nothing in the others."""
+    """Named random streams. One more draw from one of them does not change the others."""
 
     def __init__(self, seed: int) -> None:
         self.seed = seed
 
     def stream(self, name: str) -> Random:
-        """A stream of its own. (Seeded with text, Python's generator does not depend on the hash seed.)"""
+        """Return a stream. It is seeded with text, so it does not depend on Python's hash seed."""
         return Random(f"{self.seed}/{name}")
 
 
 def spread(random: Random, mean: float, most: float) -> int:
-    """How long something takes that mostly takes little and sometimes much, as a network does."""
+    """Return a random duration with an exponential distribution, at most `most`."""
     return int(min(random.expovariate(1.0 / mean), most)) if mean > 0 else 0

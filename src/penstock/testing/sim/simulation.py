@@ -1,8 +1,8 @@
-"""One simulation: a cluster that is disturbed, left alone, used once more, drained, and then judged.
+"""One simulation: a cluster with faults is healed, used once more, drained and checked.
 
     chaos → heal → traffic → drain → quiesce → check
 
-Everything follows from the seed and the options: there is no clock, no thread and no chance but the simulation's own.
+Everything follows from the seed and the options. There is no real clock, no thread and no other randomness.
 """
 
 from __future__ import annotations
@@ -22,22 +22,23 @@ from penstock.testing.sim.options import Options, draw
 from penstock.testing.sim.schedule import MS, SECOND
 from penstock.testing.sim.world import World
 
-# An ack that was not collected is tried again after three minutes at most; twice that, and everything must be quiet.
+# An ack that is not collected is sent again after three minutes at most. After twice that time, all nodes must be
+# empty.
 QUIET_AFTER = 400 * SECOND
 
-# How long what was said before may still be under way: on the network, or waiting for a disk that was slow.
+# The longest time that earlier messages are in transit, on the network or waiting for a slow disk.
 _UNDER_WAY_MAX = 3 * SECOND + SYNC_MAX
 
-# How long a cluster that is whole may take to say so, beside the time it takes to notice who is gone.
+# The time that a healed cluster has to agree on its members, in addition to the detection of failures.
 _WHOLE_AFTER = 15 * SECOND
 
-# How long it may take until a job is delivered whose node is away: more than the longest time to retry.
+# The time in which jobs must be delivered while a node is away: more than the longest retry time.
 _WITHOUT_AFTER = 120 * SECOND
 
 
 @dataclass
 class Report:
-    """What came of a seed."""
+    """The result of a seed."""
 
     seed: int
     options: Options
@@ -53,7 +54,7 @@ class Report:
         return not self.violations
 
     def shown(self, settings: list[str]) -> str:
-        """For people: what is wrong, all options, and how to see it again."""
+        """Return the violations, all options and the command that replays the seed."""
         again = "".join(f" --set {setting}" for setting in settings)
         lines = [f"seed {self.seed} failed:", *(f"  {violation}" for violation in self.violations)]
         lines += [f"options: {self.options.shown()}", f"digest: {self.digest}"]
@@ -61,7 +62,7 @@ class Report:
 
 
 class Simulation(World):
-    """What happens in a world, from its first start to its last check."""
+    """A world with its phases and checks."""
 
     def __init__(self, seed: int, options: Options) -> None:
         super().__init__(seed, options)
@@ -69,7 +70,7 @@ class Simulation(World):
         self.nemeses = Nemeses(self, self.streams.stream("nemeses"))
 
     def run(self) -> Report:
-        """Everything, from the first start to the last check."""
+        """Run all phases and checks."""
         violations: list[str] = []
         try:
             self._begin()
@@ -143,21 +144,21 @@ class Simulation(World):
         for node in self.nodes:
             if not node.up:
                 assert node.start()
-        # A node that was installed anew and met nobody in the middle of all this is met once more.
+        # Reinstalled nodes that could not meet any other node during the faults are introduced once more.
         for node in self.nodes[1:]:
             self.introduce(node)
         self.healed_at = self.schedule.now
         self.history.note(self.schedule.now, "healed")
 
     def _do_without(self) -> None:
-        """Nothing is wrong but that a node is away: what the others hold is delivered all the same."""
+        """Check that jobs of the other nodes are delivered while one node is away and there are no other faults."""
         if not self.nemeses.someone_is_away:
             return
         self._stop_producers()
         self._reopen_all()
         self._until(self._is_all_delivered, _WITHOUT_AFTER, "")
         for told in checkers.kept_back(self):
-            raise Violation(f"C4: {told} is delivered to nobody while another node is away")
+            raise Violation(f"C4: {told} is not delivered while another node is away")
         self.nemeses.bring_back()
 
     def _stop_producers(self) -> None:
@@ -166,14 +167,14 @@ class Simulation(World):
                 client.stopped = True
 
     def _reopen_all(self) -> None:
-        # What was said to close a queue may have been under way until a moment ago.
+        # A command that paused a queue may have been in transit until now.
         self.schedule.run(self.schedule.now + _UNDER_WAY_MAX)
         for number in range(self.options.queues):
             self.reopen(b"q%d" % number)
 
     def _traffic(self) -> None:
-        """The cluster is whole again: it says so, and takes jobs."""
-        self._until(self._is_whole, self._whole_after(), "C12: the nodes do not agree who is there")
+        """Check that the healed cluster agrees on its members and accepts jobs."""
+        self._until(self._is_whole, self._whole_after(), "C12: the nodes do not agree on the members")
         self._reopen_all()
         self._stop_producers()
         jobs = max(1, self.options.jobs // 5)
@@ -182,7 +183,7 @@ class Simulation(World):
         producer.pause_us = SECOND // jobs
         self._let_in(producer)
         self.schedule.run(self.schedule.now + SECOND)
-        self._until(lambda: producer.jobs_left == 0, 60 * SECOND, "V2: the cluster takes no jobs though it is whole")
+        self._until(lambda: producer.jobs_left == 0, 60 * SECOND, "V2: the healed cluster accepts no jobs")
 
     def _drain(self) -> None:
         for client in self.clients:
@@ -198,7 +199,7 @@ class Simulation(World):
             client.stopped = True
 
     def _dig_up(self) -> None:
-        """Now and then, queue what an operator has set aside, wherever it is by now."""
+        """Enqueue jobs that the `set_aside` nemesis removed from their queues, once a second."""
         if "set_aside" in self.options.nemeses:
             for node in self.nodes:
                 buried = node.ids_of(s.BURIED) if node.up else []
@@ -211,7 +212,10 @@ class Simulation(World):
         client.begin()
 
     def _until(self, over: Callable[[], bool], limit: int, complaint: str) -> None:
-        """Let time pass until something is so; if it takes too long, that is a violation."""
+        """Run until a condition holds.
+
+        If it takes longer than `limit`, raise a violation with `complaint`, if there is one.
+        """
         end = self.schedule.now + limit
         while not over():
             if self.schedule.now >= end:
@@ -220,13 +224,13 @@ class Simulation(World):
                 return
             self.schedule.run(self.schedule.now + 250 * MS)
 
-    # What must be so
+    # Conditions
 
     def added(self, id: bytes, words: list[bytes]) -> None:
         checkers.check_copies(self, id, words)
 
     def _whole_after(self) -> int:
-        # A link that says nothing is given up after half a timeout or more, and whoever is gone after two.
+        # A silent link is dropped after half a timeout or more, and a missing node is removed after two.
         return _WHOLE_AFTER + 4 * self.options.node_timeout_ms * MS
 
     def _is_whole(self) -> bool:
@@ -238,10 +242,10 @@ class Simulation(World):
         return not checkers.kept_back(self)
 
     def _meet_again(self) -> None:
-        """Let nodes meet that have no way to learn of each other, as an operator would.
+        """Introduce nodes that cannot learn of each other, as an operator would.
 
-        They met nodes that are away, or were wiped, or what they said was lost. A node learns of all that the nodes
-        know which it knows, so one meeting is enough for each group.
+        They met nodes that are away or were wiped, or messages were lost. A node learns of all nodes that its peers
+        know, so one meeting is enough for each group.
         """
         groups = checkers.acquainted(self)
         for group in groups[1:]:

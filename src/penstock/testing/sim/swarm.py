@@ -1,4 +1,4 @@
-"""Many seeds: how many passed, how fast, and whether everything that should happen now and then did."""
+"""Runs of many seeds: the number of failures, the speed, and whether all expected events occurred."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from typing import Final
 from penstock.testing.sim.options import draw
 from penstock.testing.sim.simulation import Report, simulate
 
-# What a few hundred seeds must have seen: a promise about what never came up is not tested.
+# Events that must occur in a few hundred seeds. A guarantee about an event that never occurs is not tested.
 EXPECTED: Final = (
     "a consumer dropped a job",
-    "a job of at most once was handed over",
+    "an at-most-once job was handed over",
     "a job was delivered after its ack",
     "a job was delivered by another node than it was added at",
     "a job was delivered though its add had failed or was unknown",
@@ -29,19 +29,19 @@ EXPECTED: Final = (
     "an ack of an unknown job was kept",
     "an ack was collected",
     "an add was given up for want of copies",
-    "ENQUEUE was said",
-    "HOLDERS was said",
-    "QUEUED was said",
-    "WILLQUEUE was said",
+    "ENQUEUE was sent",
+    "HOLDERS was sent",
+    "QUEUED was sent",
+    "WILLQUEUE was sent",
 )
 
-# How many seeds a process is given at a time.
+# Seeds per task of a worker process.
 _CHUNK: Final = 10
 
 
 @dataclass
 class Tally:
-    """What many seeds came to."""
+    """The results of many seeds."""
 
     seeds: int = 0
     failed: list[int] = field(default_factory=list)
@@ -52,7 +52,7 @@ class Tally:
     sometimes: Counter[str] = field(default_factory=Counter)
 
     def add(self, report: Report) -> None:
-        """Count a seed."""
+        """Add the result of a seed."""
         self.seeds += 1
         self.events += report.events
         self.simulated_s += report.simulated_s
@@ -62,22 +62,22 @@ class Tally:
             self.failed.append(report.seed)
 
     def missing(self) -> list[str]:
-        """What should have happened, and did not."""
+        """Return the expected events that did not occur."""
         return [what for what in EXPECTED if not self.sometimes[what]]
 
     def shown(self) -> list[str]:
-        """For people."""
+        """Return the summary as lines of text."""
         seconds = max(self.seconds, 0.001)
         lines = [
             f"{self.seeds:,} seeds, {len(self.failed):,} failed; {self.seeds * 60 / seconds:,.0f} seeds a minute, "
-            f"{self.events / seconds:,.0f} events/s, {self.simulated_s / seconds:,.0f} times as fast as time",
+            f"{self.events / seconds:,.0f} events/s, {self.simulated_s / seconds:,.0f} times as fast as real time",
             ", ".join(f"{count:,} {what}" for what, count in sorted(self.counts.items())),
         ]
         return [*lines, "sometimes:", *(f"  {count:>9,}  {what}" for what, count in sorted(self.sometimes.items()))]
 
 
 def run_seed(seed: int, settings: list[str]) -> Report:
-    """Run a seed. What stops it in the middle is a violation like any other: a node would have stopped."""
+    """Run a seed. An exception is a violation, because a real node would have stopped."""
     try:
         return simulate(seed, settings)
     except Exception:
@@ -92,7 +92,7 @@ def _run_chunk(first: int, count: int, settings: list[str]) -> list[Report]:
 def run_seeds(
     first: int, count: int, settings: list[str], workers: int, on_report: Callable[[Report], object]
 ) -> Tally:
-    """Run seeds one after another, or in so many processes at a time; hear of each in order."""
+    """Run seeds in `workers` processes. Call `on_report` for each in order."""
     tally = Tally()
     began = time.perf_counter()
     for report in _reports(first, count, settings, workers):
