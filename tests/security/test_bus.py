@@ -234,12 +234,12 @@ def test_a_recorded_handshake_is_of_no_use(member: ServerWithPassword) -> None:
     known.shake_hands(SECRET).say(greeting(m.PING))
     replaying = Stranger(member).send(recorded[0])
     replaying.word()
-    assert b"does not know the secret" in replaying.send(recorded[1]).word()
+    assert b"wrong cluster-secret: all nodes" in replaying.send(recorded[1]).word()
     assert replaying.is_hung_up_on()
     # Also both together with the packets, without waiting for the node's nonce.
     blind = Stranger(member).send(b"".join(recorded))
     blind.word()
-    assert b"does not know the secret" in blind.word()
+    assert b"wrong cluster-secret: all nodes" in blind.word()
     assert blind.is_hung_up_on()
     known.socket.close()
 
@@ -258,7 +258,7 @@ def test_a_proof_is_not_reflected(member: ServerWithPassword) -> None:
     second.name, second.nonce = first.name, heard.nonce
     second.send(bus.opening(second.name, second.nonce, 0))
     reflected = bus.hello(second.word(), True)
-    assert b"does not know the secret" in first.send(bus.proven(reflected.proof, 0)).word()
+    assert b"wrong cluster-secret: all nodes" in first.send(bus.proven(reflected.proof, 0)).word()
     first.socket.close()
     second.socket.close()
 

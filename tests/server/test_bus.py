@@ -43,6 +43,6 @@ def test_the_log_says_where_nobody_was_met(tmp_path: Path, caplog: pytest.LogCap
             peer.added -= MEET_MS
             with caplog.at_level(logging.WARNING, "penstock"):
                 await inside.until(lambda: caplog.messages)
-            assert f"nobody was met at 127.0.0.1:{port}" in caplog.text and f"({bus_port} there)" in caplog.text
+            assert f"node not met: address=127.0.0.1:{port} bus_port={bus_port};" in caplog.text
 
     inside.run(main())

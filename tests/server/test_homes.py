@@ -428,7 +428,8 @@ def test_nobody_may_do_more_through_another_node_and_a_tube_that_has_two_homes_i
         # Both keep what they made before they met, and say so.
         for node, root in zip(nodes, roots, strict=True):
             assert b"cluster_homes_disputed:1\r\n" in root.call("CLUSTER", "INFO")
-            assert "warning tube 'mail both' lives here and on node" in node.log()
+            warning = "warning tube has two homes, because it was created before the nodes met: tube='mail both' "
+            assert f"{warning}other_home=node" in node.log()
         url = f"penstock://:r@127.0.0.1:{nodes[0].port}"
         checked = CliRunner().invoke(app, ["cluster", "check", "--url", url], prog_name="penstock")
         assert checked.exit_code == 1 and "live on another node, too" in checked.stdout

@@ -63,7 +63,7 @@ def test_another_version_is_told_so_by_name(node: Node) -> None:
 
 def test_one_who_does_not_know_the_secret_is_turned_away(node: Node) -> None:
     stranger = Stranger(node).shake_hands(WRONG_SECRET).say(greeting())
-    assert b"does not know the secret" in stranger.word()
+    assert b"wrong cluster-secret: all nodes" in stranger.word()
     assert stranger.is_hung_up_on()
     assert node.cluster_info()["cluster_known_nodes"] == 1
 
@@ -76,7 +76,7 @@ def test_a_handshake_that_was_heard_cannot_be_replayed(node: Node) -> None:
     heard = bus.Secrets(SECRET.encode(), *before).dialler_proof(0)
     replaying = Stranger(node).send(bus.opening(ME, known.nonce, 0))
     replaying.word()
-    assert b"does not know the secret" in replaying.send(bus.proven(heard, 0)).word()
+    assert b"wrong cluster-secret: all nodes" in replaying.send(bus.proven(heard, 0)).word()
     assert replaying.is_hung_up_on()
     known.socket.close()
 
@@ -122,7 +122,7 @@ def test_nobody_who_has_proven_nothing_makes_a_node_step_down(node: Node) -> Non
     id = node.id
     for stranger in (Stranger(node), Stranger(node, id)):
         stranger.shake_hands(WRONG_SECRET, epoch=9, known=9)
-        assert b"does not know the secret" in stranger.word()
+        assert b"wrong cluster-secret: all nodes" in stranger.word()
         assert stranger.is_hung_up_on()
     assert node.id == id and node.ask("CLUSTER", "EPOCH", id) == 0
 
@@ -187,6 +187,6 @@ def test_a_node_that_was_replaced_is_refused_by_name(node: Node) -> None:
     known.say(m.Greeting(m.MEET, "127.0.0.1", 7, 8, 0, bytes(16), [], 2))
     wait_for(lambda: node.ask("CLUSTER", "EPOCH", name) == 2)
     before = Stranger(node, name).shake_hands(SECRET, epoch=1)
-    assert b"was replaced: it is in epoch 2 by now, and this one in 1" in before.word()
+    assert b"was replaced: it is in epoch 2 now, and this process in 1" in before.word()
     assert before.is_hung_up_on()
     known.socket.close()

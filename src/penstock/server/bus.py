@@ -1,7 +1,8 @@
-"""The bus of a node: its door for other nodes, a link to each of them, and the post that goes out with every turn.
+"""The cluster bus of a node: its port for other nodes, a link to each of them, and the messages of every turn.
 
-What a turn has to say leaves when the log is durable, as answers do, and all of it to one peer in one write. Nothing is
-kept for a peer whose link is down or that does not read: everything that matters is said again by whoever waits for it.
+The messages of a turn are sent when the log is durable, as replies are. All messages to one peer are one write. No
+message is kept for a peer whose link is down or that does not read, because every important message is repeated by the
+node that waits for its answer.
 """
 
 from __future__ import annotations
@@ -28,100 +29,100 @@ from penstock.wire.bus import Scribe
 
 _log = logging.getLogger("penstock")
 
-# As getaddrinfo tells them.
+# As returned by getaddrinfo.
 Addresses = Iterable[tuple[int, int, int, str, Any]]
 
-# How many incoming links may be in a handshake, of TLS or of the bus. A new one takes the place of the oldest, so
+# The maximum number of incoming links in a handshake, of TLS or of the bus. A new one takes the place of the oldest, so
 # silent connections keep no node out.
 OPENING_MAX: Final = 32
 
-# How many incoming links there may be from nodes that know the secret and are not in the table: those about to be met,
-# and forgotten ones. A new one takes the place of the oldest.
+# The maximum number of incoming links from nodes that have the secret and are not in the table: nodes that are being
+# met, and nodes that were removed with CLUSTER FORGET. A new one takes the place of the oldest.
 STRANGERS_MAX: Final = 16
 
-# A peer that has not read so much of what it was told, and beside that so many of the largest bodies, is hung up on;
-# what it missed is said again. A body goes out as a whole, and once more before one who is slow has read all of it.
+# The link to a peer is closed if the peer has not read this many bytes, plus this many of the largest bodies. Lost
+# messages are repeated. A body is sent as a whole, and may be sent again before a slow peer has read all of it.
 _UNSENT_BYTES_MAX: Final = 64 * 1024 * 1024
 _UNSENT_BODIES_MAX: Final = 2
 
-# How long to wait before an address is tried a third time, seconds, and at most: the second time comes at once.
+# The second attempt to connect follows at once. The third waits this long, and later ones longer, up to the maximum.
 _AGAIN_S: Final = 0.1
 _AGAIN_S_MAX: Final = 1.0
 
-# A link that lived for so long was not opened in vain, seconds.
+# A link that was open this long resets the delay.
 _LASTING_S: Final = 5.0
 
-# Why a server that asks its clients for passwords has no links to other nodes.
+# Why a server whose clients need passwords has no links to other nodes.
 NEEDS_SECRET: Final = (
     "this server has a password or users, so nodes must authenticate, too: set cluster-secret on every node "
     "(`penstock cluster secret` prints a new one), or tls-cluster"
 )
 
-# How often the log says that somebody was refused, seconds.
+# Refused links are logged at most this often, seconds.
 _TELL_S: Final = 1.0
 
-# A node that comes back to where it was so soon is two, seconds; and so often the log says that.
+# If a node moves back to its last address within this time, two nodes have its id. This is logged at most this often.
 _TO_AND_FRO_S: Final = 10.0
 
 
 class _Whereabouts:
-    """Where a node was last."""
+    """The present and the last address of a node."""
 
     def __init__(self, place: str) -> None:
         self.place = place
         self.before = ""
         self.moved = 0.0
-        self.told = -_TO_AND_FRO_S  # When the log said that there are two of it.
+        self.told = -_TO_AND_FRO_S  # When it was logged that two nodes have this id.
 
 
 class Bus:
-    """All links of a node. `Exchange` is what they see of it."""
+    """All links of a node. `Exchange` is the part of it that links use."""
 
     def __init__(self, node: Node, cluster: Cluster, keep: Callable[[], None]) -> None:
-        """Take the cluster as this node sees it, and what keeps the table of nodes when that has changed."""
+        """Take the cluster, and a function that saves the node table after a change."""
         self.members = cluster.members
         self.node = cluster.members.myself
         self.secret = b""
         self.bytes_in = 0
         self.bytes_out = 0
         self.packets_out = 0
-        self.received = 0  # Messages,
+        self.received = 0  # Messages.
         self.sent = 0
-        self.dropped = 0  # and those that nobody could be told.
+        self.dropped = 0  # Messages for which there was no link.
         self.refusals = 0
-        self.on_superseded: Callable[[int], None] = _nothing  # Told once that another is this node, and in which epoch.
-        self.tls: ssl.SSLContext | None = None  # For links of ours, where nodes use TLS.
-        self.tls_name = ""  # What their certificates are for; empty for their addresses.
+        self.on_superseded: Callable[[int], None] = _nothing  # Called with the epoch in which this node was replaced.
+        self.tls: ssl.SSLContext | None = None  # For outgoing links, if nodes use TLS.
+        self.tls_name = ""  # The name in the nodes' certificates; empty for their addresses.
         self._needs_secret = False  # The server has a password or users: see `why_not`.
-        self.tunnels: Tunnels | None = None  # Of clients that use tubes of other nodes.
+        self.tunnels: Tunnels | None = None  # The tunnels of clients that use tubes of other nodes.
         self._node = node
         self._cluster = cluster
         self._mail = cluster.mail
         self._keep = keep
         self._inbound: dict[bytes, Inbound] = {}
-        self._unknown: dict[Inbound, None] = {}  # Who has not proven anything yet, in the order in which they came.
-        self._outbound: dict[bytes, Outbound] = {}  # By who should be there; also those that are still being opened.
-        self._delays: dict[bytes, float] = {}  # How long the next try has to wait, of those that were in vain lately.
+        self._unknown: dict[Inbound, None] = {}  # Incoming links before their handshake is finished, oldest first.
+        self._outbound: dict[bytes, Outbound] = {}  # By the node that is expected; also links that are being opened.
+        self._delays: dict[bytes, float] = {}  # The delay of the next attempt, after failed ones.
         self._again: dict[bytes, asyncio.TimerHandle] = {}
         self._dials: set[asyncio.Task[None]] = set()
-        self._moves = -1  # Of the table, as far as links were opened for it.
-        self._changes = 0  # Of the table, as far as it was kept.
-        self._disputes = 0  # As far as the log has told of them.
-        self._shown: dict[bytes, str] = {}  # What the log has said of whom,
-        self._places: dict[bytes, _Whereabouts] = {}  # and where they were.
+        self._moves = -1  # The version of the node table for which links were opened.
+        self._changes = 0  # The version of the node table that was saved.
+        self._disputes = 0  # The version of the tube homes whose disputes were logged.
+        self._shown: dict[bytes, str] = {}  # The last logged state of each node.
+        self._places: dict[bytes, _Whereabouts] = {}  # The addresses of each node.
         self._told = 0.0
         self._closed = False
         self.opening_max = OPENING_MAX
         self.strangers_max = STRANGERS_MAX
-        self.handshakes = Handshakes(self._make_room)  # Of incoming links, where nodes use TLS.
+        self.handshakes = Handshakes(self._make_room)  # TLS handshakes of incoming links.
         node.post.open(cluster, self)
 
     def accept(self) -> Inbound:
-        """Somebody opens a link."""
+        """Return the protocol of the next incoming link."""
         return Inbound(self)
 
     def close(self) -> None:
-        """Hang up on everybody."""
+        """Close all links and open no others."""
         self._closed = True
         self._node.post.close()
         for again in self._again.values():
@@ -133,18 +134,18 @@ class Bus:
             link.close()
 
     def begin_anew(self, node: bytes) -> None:
-        """Be another node from now on, or one who knows nobody any more: all links were those of the one before."""
+        """Close all incoming links, because this node has a new id or no peers any more."""
         self.node = node
         for link in [*self._inbound.values(), *self._unknown]:
             link.close()
 
-    # What the post asks for: see post.Links
+    # Called by the turn: see post.Links
 
     def tend(self) -> None:
-        """Nodes came or went, or a link leads nowhere: keep what has changed, and open and close links."""
+        """Save the node table if it changed, and open and close links."""
         members = self.members
         if members.superseded:
-            # Nobody may count on what this one says any more.
+            # Peers must not rely on messages of a replaced node.
             self.close()
             self.on_superseded(int(members.superseded))
             return
@@ -155,7 +156,7 @@ class Bus:
             self._match_links()
             for peer in members.take_unmet():
                 _log.warning(
-                    "nobody was met at %s: see whether the two nodes reach each other's ports for nodes (%d there), "
+                    "node not met: address=%s bus_port=%d; check that both nodes can reach each other's bus port, "
                     "then meet it again",
                     _place(peer),
                     peer.bus_port,
@@ -169,7 +170,7 @@ class Bus:
             self._tell_disputes()
 
     def send(self, letters: Letters) -> None:
-        """Say what is in the letters."""
+        """Send messages by peer."""
         scribe = Scribe()
         unsent_max = _UNSENT_BYTES_MAX + _UNSENT_BODIES_MAX * self._node.engine.body_bytes_max
         for node, said in letters.items():
@@ -181,36 +182,36 @@ class Bus:
             self.packets_out += 1
             link.post(said, scribe)
             if link.unsent() > unsent_max:
-                link.fail("it does not read what it is told")
+                link.fail("unread messages exceed the limit")
 
     def tunnelled(self, sender: bytes, message: Message) -> None:
-        """A node has said something that is about a client of its own, or of ours."""
+        """Receive a message about a client of the sender, or of this node."""
         if self.tunnels is not None and self.members.is_member(sender):
             self.tunnels.hear(sender, message)
 
     def say(self, node: bytes, message: Message) -> None:
-        """Say something at once: it rests on nothing that is not in the log yet."""
+        """Send a message at once, because it depends on no change that is not in the log."""
         kind = int(message.kind)
         self._mail.sent[kind] += 1
         self.send({node: [message]})
 
     def is_two_way(self, node: bytes) -> bool:
-        """Whether a node can be told something, and can answer: it does so on a link of its own."""
+        """Return whether messages can be sent to a node and received from it. Each direction has its own link."""
         return node in self._inbound and self.members.is_linked(node)
 
     def is_crowded(self, node: bytes) -> bool:
-        """Whether a node has so much to read that what can wait is better not said now."""
+        """Return whether a node has so much to read that bytes of clients have to wait."""
         link = self._outbound.get(node)
         return link is not None and link.is_crowded
 
-    # What links tell: see links.Exchange
+    # Called by links: see links.Exchange
 
     def patience_s(self) -> float:
-        """How long a handshake may take."""
+        """Return the seconds that a handshake may take."""
         return min(HANDSHAKE_S, self.members.timeout_ms / 2_000)
 
     def why_not(self, host: str) -> str:
-        """Return why there are no links to or from an address; empty if there may be.
+        """Return why links to or from an address are not allowed, or "".
 
         A peer acts for its clients with the rights that it claims for them, so an unauthenticated peer is an admin. A
         server without a password trusts every process of its machine anyway. One with a password does not.
@@ -221,15 +222,15 @@ class Bus:
             return ""
         if is_loopback(host):
             return ""
-        return "without a cluster-secret or tls-cluster nodes are talked to on the same machine only"
+        return "without cluster-secret or tls-cluster, only nodes on the same machine can connect; set one of them"
 
     @property
     def is_locked(self) -> bool:
-        """Whether there are no links at all, because peers cannot be authenticated."""
+        """Return whether no links are allowed, because peers cannot be authenticated."""
         return self._needs_secret and not self.secret
 
     def set_needs_secret(self, needs_secret: bool) -> None:
-        """Set whether links need a secret, because clients need passwords; close links that may no longer be."""
+        """Set whether links need a secret, because clients need passwords. Close links that are no longer allowed."""
         was_locked = self.is_locked
         self._needs_secret = needs_secret
         if was_locked and not self.is_locked:
@@ -243,7 +244,7 @@ class Bus:
                 self._hang_up(node)
 
     def came(self, link: Inbound) -> bool:
-        """Somebody has opened a link; tell whether there is room for it."""
+        """Count a new incoming link. Return whether there is room for it."""
         if not self._make_room():
             return False
         self._unknown[link] = None
@@ -260,25 +261,25 @@ class Bus:
         return True
 
     def epoch_of(self, node: bytes) -> int:
-        """The greatest epoch that is known of a node, which may be this one."""
+        """Return the greatest known epoch of a node, which may be this one."""
         return int(self.members.epoch_of(node))
 
     def why_past(self, node: bytes, epoch: int, known: int) -> str:
-        """Why a node is not talked to that has proven who it is, and in which epoch; empty if it is.
+        """Return why a node with a proven id and epoch is refused, or "".
 
-        `known` is the greatest epoch in which that node knows this one.
+        `known` is the greatest epoch of this node that the other node has received.
         """
         self._node.begin_turn()
         if self.members.introduced(node, epoch, known):
             return ""
         if node == self.node and epoch > self.epoch_of(node):
-            return f"this node was replaced: another is node {node.decode()} now, in epoch {epoch}"
+            return f"this node was replaced: another process is node {node.decode()} now, in epoch {epoch}"
         return (
-            f"node {node.decode()} was replaced: it is in epoch {self.epoch_of(node)} by now, and this one in {epoch}"
+            f"node {node.decode()} was replaced: it is in epoch {self.epoch_of(node)} now, and this process in {epoch}"
         )
 
     def is_known(self, link: Inbound) -> None:
-        """Who opened a link has proven who it is."""
+        """Use an incoming link whose node has proven its identity."""
         self._unknown.pop(link, None)
         before = self._inbound.get(link.node)
         self._inbound[link.node] = link
@@ -287,8 +288,8 @@ class Bus:
             self._lose_tunnels(link.node)
         strangers = [node for node in self._inbound if node not in self.members.peers]
         if len(strangers) > self.strangers_max:
-            self._inbound[strangers[0]].fail("too many nodes that are not in the table have links")
-        # Somebody who can reach us can probably be reached.
+            self._inbound[strangers[0]].fail("too many links of nodes that are not in the table")
+        # A node that can reach us can probably be reached.
         again = self._again.pop(link.node, None)
         if again is not None:
             again.cancel()
@@ -296,7 +297,7 @@ class Bus:
             self._dial(link.node)
 
     def heard(self, link: Inbound, said: list[Message]) -> None:
-        """A peer has said something."""
+        """Receive messages from a peer."""
         if link.epoch < self.epoch_of(link.node):
             link.fail(self.why_past(link.node, link.epoch, 0))
             return
@@ -313,7 +314,7 @@ class Bus:
         return self.members.memory
 
     def is_open(self, link: Outbound, found: bytes, incarnation: bytes) -> None:
-        """Use a link of ours that leads to the node `found`, which has proven its identity and its incarnation."""
+        """Use an outgoing link to the node `found`, which has proven its identity and its incarnation."""
         self._node.begin_turn()
         now = self._node.now
         if self._outbound.get(link.named) is not link:
@@ -330,13 +331,13 @@ class Bus:
         link.opened_at = self._node.loop.time()
 
     def has_room(self, link: Outbound) -> None:
-        """A link of ours on which much waited has room again."""
+        """Send waiting bytes of clients, because an outgoing link has room again."""
         if self.tunnels is not None and not self._closed:
             self._node.begin_turn()
             self.tunnels.has_room(link.named)
 
     def lost(self, link: Link) -> None:
-        """A link is gone."""
+        """Remove a link that is gone."""
         if isinstance(link, Inbound):
             self._unknown.pop(link, None)
             if self._inbound.get(link.node) is link:
@@ -346,17 +347,17 @@ class Bus:
             self._lost_ours(link)
 
     def refused(self, link: Link, why: str) -> None:
-        """Somebody has said what makes no sense, or is not one of us."""
+        """Count and log a link that was closed for a malformed message or a failed handshake."""
         self.refusals += 1
         now = self._node.loop.time()
         if now - self._told >= _TELL_S:
             self._told = now
-            _log.warning("bus: hung up on %s: %s", link.host or "somebody", why)
+            _log.warning("bus link closed: address=%s reason=%s", link.host or "unknown", why)
 
-    # Links of ours
+    # Outgoing links
 
     def _match_links(self) -> None:
-        """Have a link to everybody who is in the table, and to nobody else."""
+        """Open links to all nodes in the table, and close all others."""
         wanted = {peer.id: peer for peer in self.members.to_connect()}
         for node, link in list(self._outbound.items()):
             peer = wanted.get(node)
@@ -373,7 +374,7 @@ class Bus:
                 self._dial(node)
 
     def _hang_up(self, node: bytes) -> None:
-        """Close a link of ours; if it is wanted, there will be another."""
+        """Close an outgoing link. If the node is in the table, a new link is opened."""
         link = self._outbound.get(node)
         if link is not None:
             link.close()
@@ -393,7 +394,7 @@ class Bus:
             self._dial_later(link.named)
 
     def _lose_tunnels(self, node: bytes) -> None:
-        """What a node has said, or was told, may be lost."""
+        """Close the tunnels to a node, because messages in either direction may be lost."""
         if self.tunnels is not None and not self._closed:
             self._node.begin_turn()
             self.tunnels.link_lost(node)
@@ -404,7 +405,7 @@ class Bus:
         self._again[node] = self._node.loop.call_later(delay, self._dial, node)
 
     def _dial(self, node: bytes) -> None:
-        """Open a link to somebody who is in the table."""
+        """Open a link to a node in the table."""
         self._again.pop(node, None)
         peer = self.members.peers.get(node)
         if peer is None or node in self._outbound or self._closed or self.why_not(peer.host):
@@ -421,7 +422,7 @@ class Bus:
             name = self.tls_name or link.host
             security = {"ssl": self.tls, "server_hostname": name, "ssl_handshake_timeout": self.patience_s()}
         try:
-            # Not wait_for: what fails there is in a cycle with its task.
+            # wait_for is not used, because its exceptions are in a reference cycle with their task.
             async with asyncio.timeout(self.patience_s()):
                 await _dial(self._node.loop, link, security)
         except (TimeoutError, OSError) as error:
@@ -430,26 +431,31 @@ class Bus:
             link.close()
             self._lost_ours(link)
 
-    # What the operator sees
+    # Log lines for the operator
 
     def _tell_changes(self) -> None:
-        """Let the log say who came, went or cannot be reached."""
+        """Log which nodes joined, left or changed their state."""
         shown = {peer.id: flags_text(peer.flags) for peer in self.members.peers.values() if peer.is_member()}
         for node, flags in shown.items():
             before = self._shown.get(node)
             if before is None:
-                _log.info("node %s at %s is in the cluster", node.decode(), _place(self.members.peers[node]))
+                _log.info("node joined: node=%s address=%s", node.decode(), _place(self.members.peers[node]))
             elif before != flags:
-                _log.info("node %s at %s: %s", node.decode(), _place(self.members.peers[node]), flags or "reachable")
+                _log.info(
+                    "node changed: node=%s address=%s state=%s",
+                    node.decode(),
+                    _place(self.members.peers[node]),
+                    flags or "reachable",
+                )
             self._tell_place(self.members.peers[node])
         for node in self._shown:
             if node not in shown:
-                _log.info("node %s is in the cluster no more", node.decode())
+                _log.info("node left: node=%s", node.decode())
                 self._places.pop(node, None)
         self._shown = shown
 
     def _tell_place(self, peer: Peer) -> None:
-        """Let the log say where a node is now; if it goes to and fro, that there are two of it."""
+        """Log the new address of a node. If it moves back and forth, log that two nodes have its id."""
         place, now = _place(peer), self._node.loop.time()
         known = self._places.setdefault(peer.id, _Whereabouts(place))
         if place == known.place:
@@ -461,24 +467,24 @@ class Bus:
         if is_back:
             known.told = now
             _log.warning(
-                "node %s is at %s and at %s: two nodes have one id, as if the directory of one were a copy of the "
-                "other's; stop one of them for good",
+                "node id used twice: node=%s address=%s other_address=%s; one directory is probably a copy of the "
+                "other; stop one of the nodes for good",
                 peer.id.decode(),
                 known.before,
                 place,
             )
         else:
-            _log.info("node %s is at %s now", peer.id.decode(), place)
+            _log.info("node moved: node=%s address=%s", peer.id.decode(), place)
 
     def _tell_disputes(self) -> None:
-        """Let the log say which tubes live on two nodes."""
+        """Log which tubes have two homes."""
         for tube, other in self._cluster.homes.disputes.items():
             _log.warning(
-                "tube %s lives here and on %s, where it was made before the two nodes met; other nodes go to %s: "
-                "empty one of them, and drop it",
+                "tube has two homes, because it was created before the nodes met: tube=%s other_home=%s "
+                "used_by_other_nodes=%s; empty one of the two and drop it",
                 shown(tube),
                 self._cluster.place.shown(other),
-                "that one" if other < self.node else "this one",
+                "other_home" if other < self.node else "this node",
             )
 
 
@@ -488,10 +494,10 @@ async def _dial(loop: asyncio.AbstractEventLoop, link: Outbound, security: dict[
 
 
 async def connected(loop: asyncio.AbstractEventLoop, addresses: Addresses) -> socket.socket:
-    """A socket to the first of these addresses that can be reached. Raises what the last of them failed with.
+    """Return a socket that is connected to the first reachable address. Raise the error of the last one.
 
-    Its own port is any that is free, perhaps that of a node which is down: that one may listen on it when it is back,
-    though we use it, since both sides allow that.
+    The local port of the socket may be the port of a node that is down. That node can still listen on it when it comes
+    back, because both sides set SO_REUSEADDR.
     """
     failure = OSError("there is no such address")
     try:
@@ -502,12 +508,12 @@ async def connected(loop: asyncio.AbstractEventLoop, addresses: Addresses) -> so
                 failure = error
         raise failure
     finally:
-        # It has this call in its traceback, and this call has it: together they would stay for ever.
+        # The error's traceback refers to this frame, and this frame to the error. This breaks the cycle.
         del failure
 
 
 async def _connected(loop: asyncio.AbstractEventLoop, made: socket.socket, address: Any) -> socket.socket:
-    """The socket, once it is connected; it is closed where that fails."""
+    """Connect a socket and return it. Close it if that fails."""
     try:
         made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         made.setblocking(False)
@@ -519,7 +525,7 @@ async def _connected(loop: asyncio.AbstractEventLoop, made: socket.socket, addre
 
 
 def is_loopback(host: str) -> bool:
-    """Whether an address is on this machine, seen from itself."""
+    """Return whether an address is a loopback address."""
     return host in ("localhost", "::1") or host.startswith("127.")
 
 

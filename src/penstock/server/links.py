@@ -1,7 +1,8 @@
-"""One link of the bus, from either side: who it is, that they may be, and then what they say.
+"""A link of the cluster bus, from either side: the handshake, and then messages in one direction.
 
-Each node opens a link of its own to each peer and speaks on it; on those that others opened it listens. Whoever has not
-proven to know the secret within some seconds is hung up on, and so is whoever says what makes no sense.
+Each node opens a link to each peer and sends messages on it. It receives messages on the links that its peers opened.
+A link is closed if its peer does not prove within some seconds that it has the secret, or if it sends malformed
+messages.
 """
 
 from __future__ import annotations
@@ -16,17 +17,18 @@ from penstock.cluster.messages import Message
 from penstock.core.errors import ProtocolError
 from penstock.wire import bus as wire
 
-# How long a handshake may take at most; less where nodes are soon missed.
+# The maximum time of a handshake. It is shorter if the node timeout is short.
 HANDSHAKE_S: Final = 5.0
 
-# With so much that a peer has not read, commands and answers of clients wait: they must not be why it is hung up on.
+# If a peer has not read this much, commands and replies of clients wait, so that they are not the reason to close its
+# link.
 CROWDED_BYTES: Final = 4 * 1024 * 1024
 
 TOO_MANY: Final = "too many links are being opened"
 
 
 class Exchange(Protocol):
-    """Where all links of a node come together."""
+    """The interface of the bus for its links."""
 
     node: bytes
     secret: bytes
@@ -35,69 +37,69 @@ class Exchange(Protocol):
     bytes_out: int
 
     def patience_s(self) -> float:
-        """How long a handshake may take."""
+        """Return the seconds that a handshake may take."""
 
     def why_not(self, host: str) -> str:
-        """Why nobody at an address is talked to; empty if they are."""
+        """Return why links to or from an address are not allowed, or ""."""
 
     def came(self, link: Inbound) -> bool:
-        """Somebody has opened a link; tell whether there is room for it."""
+        """Count a new incoming link. Return whether there is room for it."""
 
     def epoch_of(self, node: bytes) -> int:
-        """The greatest epoch that is known of a node, which may be this one."""
+        """Return the greatest known epoch of a node, which may be this one."""
 
     def why_past(self, node: bytes, epoch: int, known: int) -> str:
-        """Why a node is not talked to that has proven who it is, and in which epoch; empty if it is.
+        """Return why a node with a proven id and epoch is refused, or "".
 
-        `known` is the greatest epoch in which that node knows this one.
+        `known` is the greatest epoch of this node that the other node has received.
         """
 
     def is_known(self, link: Inbound) -> None:
-        """Who opened a link has proven who it is."""
+        """Use an incoming link whose node has proven its identity."""
 
     def heard(self, link: Inbound, said: list[Message]) -> None:
-        """A peer has said something."""
+        """Receive messages from a peer."""
 
     def incarnation(self) -> bytes:
         """Return the incarnation of this node, which changes when it loses its jobs."""
 
     def is_open(self, link: Outbound, found: bytes, incarnation: bytes) -> None:
-        """Use a link of ours that leads to the node `found`, which has proven its identity and its incarnation."""
+        """Use an outgoing link to the node `found`, which has proven its identity and its incarnation."""
 
     def has_room(self, link: Outbound) -> None:
-        """A link of ours on which much waited has room again."""
+        """Send waiting bytes of clients, because an outgoing link has room again."""
 
     def lost(self, link: Link) -> None:
-        """A link is gone."""
+        """Remove a link that is gone."""
 
     def refused(self, link: Link, why: str) -> None:
-        """Somebody has said what makes no sense, or is not one of us."""
+        """Count and log a link that was closed for a malformed message or a failed handshake."""
 
 
 class Link(asyncio.Protocol):
-    """What both sides have in common. asyncio calls it."""
+    """The common part of both sides of a link. asyncio calls it as a Protocol."""
 
     def __init__(self, exchange: Exchange, host: str = "", port: int = 0) -> None:
         self.exchange = exchange
-        self.node = b""  # Who is at the other end, once that is proven,
-        self.epoch = 0  # and in which epoch.
-        self.host = host  # Where that is.
+        self.node = b""  # The proven id of the other node.
+        self.epoch = 0  # The proven epoch of the other node.
+        self.host = host  # The address of the other node.
         self.port = port
-        self.own_host = ""  # Where this node is, as seen from there.
+        self.own_host = ""  # The address of this node, as the other one uses it.
         self.transport: asyncio.Transport | None = None
         self._frames = wire.Frames()
         self._nonce = secrets.token_bytes(wire.NONCE_BYTES)
         self._patience: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """It is there."""
+        """Start the timeout of the handshake."""
         self.transport = cast(asyncio.Transport, transport)
         self.own_host = _host(transport.get_extra_info("sockname"))
         loop = asyncio.get_running_loop()
-        self._patience = loop.call_later(self.exchange.patience_s(), self.fail, "the handshake takes too long")
+        self._patience = loop.call_later(self.exchange.patience_s(), self.fail, "the handshake took too long")
 
     def data_received(self, data: bytes) -> None:
-        """Bytes came in."""
+        """Handle all complete frames."""
         self.exchange.bytes_in += len(data)
         self._frames.feed(data)
         try:
@@ -110,13 +112,13 @@ class Link(asyncio.Protocol):
             self.fail(str(error))
 
     def connection_lost(self, error: Exception | None) -> None:
-        """It is gone."""
+        """Remove the link."""
         self.be_patient()
         self.transport = None
         self.exchange.lost(self)
 
     def read(self, frame: bytes) -> None:
-        """A frame came in."""
+        """Handle a frame."""
         raise NotImplementedError
 
     def say(self, data: bytes) -> None:
@@ -126,42 +128,42 @@ class Link(asyncio.Protocol):
             self.exchange.bytes_out += len(data)
 
     def be_patient(self) -> None:
-        """The handshake is over."""
+        """Stop the timeout, because the handshake is over."""
         if self._patience is not None:
             self._patience.cancel()
             self._patience = None
 
     def fail(self, why: str) -> None:
-        """Hang up, because of something that the other side did."""
+        """Close the link because of the other side's behaviour."""
         if self.transport is not None:
             self.exchange.refused(self, why)
             self.close()
 
     def part(self, why: str) -> None:
-        """Hang up, once the other side has what was said."""
+        """Close the link after all written bytes have been sent."""
         self.exchange.refused(self, why)
         if self.transport is not None:
             self.transport.close()
             self.transport = None
 
     def close(self) -> None:
-        """Hang up."""
+        """Close the link at once."""
         if self.transport is not None:
             self.transport.abort()
             self.transport = None
 
 
 class Inbound(Link):
-    """A link that a peer has opened, on which it speaks."""
+    """A link that a peer opened, on which it sends messages."""
 
     def __init__(self, exchange: Exchange) -> None:
         super().__init__(exchange)
-        self._claimed: wire.Hello | None = None  # Who the other side says it is,
-        self._secrets: wire.Secrets | None = None  # and what that has to prove.
+        self._claimed: wire.Hello | None = None  # The identity that the other side claims.
+        self._secrets: wire.Secrets | None = None  # The keys with which it has to prove that.
         self._seal: wire.Seal | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Somebody is there."""
+        """Check the address and the certificate of the other side."""
         super().connection_made(transport)
         self.host = _host(transport.get_extra_info("peername"))
         why_not = self.exchange.why_not(self.host) or self._wrong_certificate(transport)
@@ -171,23 +173,23 @@ class Inbound(Link):
             self.turn_away(TOO_MANY)
 
     def _wrong_certificate(self, transport: asyncio.BaseTransport) -> str:
-        """Return why the certificate of the other side is not that of a node; empty if it is, or without TLS.
+        """Return why the certificate of the other side is not that of a node, or "". Without TLS it is "".
 
-        TLS has checked who signed it. Its name is checked here, as diallers check that of the listener.
+        TLS has checked the signature. The name is checked here, as a dialler checks the name of a listener.
         """
         certificate = transport.get_extra_info("peercert")
         wanted = self.exchange.tls_name or self.host
         if not certificate or wanted.lower() in certificate_names(certificate):
             return ""
-        return f"its certificate is not for {wanted}; see tls-cluster-name"
+        return f"the certificate is not for {wanted}; see tls-cluster-name"
 
     def turn_away(self, why: str) -> None:
-        """Say why there will be no talk, and hang up."""
+        """Send the reason of a refusal, and close the link."""
         self.say(wire.refusal(self.exchange.node, why))
         self.part(why)
 
     def read(self, frame: bytes) -> None:
-        """A frame came in: the first word, the third, or a packet."""
+        """Handle a frame: the first or third message of the handshake, or a packet."""
         if self._seal is not None:
             self.exchange.heard(self, wire.messages(wire.opened(frame, self._seal)))
         elif self._claimed is None or self._secrets is None:
@@ -211,7 +213,7 @@ class Inbound(Link):
 
     def _believe(self, claimed: wire.Hello, secrets: wire.Secrets, proven: wire.Proven) -> None:
         if not wire.same(proven.proof, secrets.dialler_proof(proven.known)):
-            self.turn_away("it does not know the secret of this cluster (cluster-secret)")
+            self.turn_away("wrong cluster-secret: all nodes of a cluster need the same one")
             return
         why_past = self.exchange.why_past(claimed.node, claimed.epoch, proven.known)
         if why_past:
@@ -225,18 +227,18 @@ class Inbound(Link):
 
 
 class Outbound(Link):
-    """A link that this node opens to a peer, and on which it speaks."""
+    """A link that this node opens to a peer, and on which it sends messages."""
 
     def __init__(self, exchange: Exchange, named: bytes, host: str, port: int) -> None:
         super().__init__(exchange, host, port)
-        self.named = named  # Who should be there.
+        self.named = named  # The id of the expected node.
         self._myself = wire.Hello(exchange.node, self._nonce, b"", 0, 0)
-        self.seal: wire.Seal | None = None  # Once it is proven who is,
-        self.opened_at = 0.0  # and when that was.
-        self.is_crowded = False  # What can wait is not said now.
+        self.seal: wire.Seal | None = None  # Set when the other node has proven its identity.
+        self.opened_at = 0.0  # The time at which `seal` was set.
+        self.is_crowded = False  # The peer has much to read, so bytes of clients wait.
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Somebody is there."""
+        """Send the first message of the handshake."""
         super().connection_made(transport)
         cast(asyncio.Transport, transport).set_write_buffer_limits(high=CROWDED_BYTES)
         exchange = self.exchange
@@ -244,15 +246,15 @@ class Outbound(Link):
         self.say(wire.opening(exchange.node, self._nonce, self._myself.epoch))
 
     def read(self, frame: bytes) -> None:
-        """A frame came in: it can only be the second word."""
+        """Handle the second message of the handshake. No other frame is expected."""
         if self.seal is not None:
-            raise ProtocolError("a node speaks on links of its own")
+            raise ProtocolError("a peer must send messages on its own link")
         exchange = self.exchange
         hello = wire.hello(frame, True)
         made = wire.Secrets(exchange.secret, self._myself, hello)
         if not wire.same(hello.proof, made.listener_proof()):
-            raise ProtocolError("it does not know the secret of this cluster (cluster-secret)")
-        # Also to one that is not talked to: it should hear that it was replaced.
+            raise ProtocolError("wrong cluster-secret: all nodes of a cluster need the same one")
+        # The answer is also sent to a replaced node, which learns from it that it was replaced.
         known = exchange.epoch_of(hello.node)
         self.say(wire.proven(made.dialler_proof(known), known))
         why_past = exchange.why_past(hello.node, hello.epoch, hello.known)
@@ -265,39 +267,39 @@ class Outbound(Link):
         exchange.is_open(self, hello.node, hello.incarnation)
 
     def post(self, letters: list[Message], scribe: wire.Scribe) -> None:
-        """Say something, all of it at once."""
+        """Send messages in one write."""
         assert self.seal is not None
         self.say(wire.packets(letters, self.seal, scribe))
 
     def pause_writing(self) -> None:
-        """The other side has much to read."""
+        """Note that the peer has much to read."""
         self.is_crowded = True
 
     def resume_writing(self) -> None:
-        """It has read most of it."""
+        """Continue, because the peer has read most of it."""
         self.is_crowded = False
         self.exchange.has_room(self)
 
     def unsent(self) -> int:
-        """How many bytes the other side has not read yet."""
+        """Return how many bytes are not sent yet."""
         return 0 if self.transport is None else self.transport.get_write_buffer_size()
 
 
 def certificate_names(certificate: dict[str, Any]) -> set[str]:
-    """Return the DNS names and IP addresses that a certificate is for, in lower case, as `getpeercert` tells them."""
+    """Return the DNS names and IP addresses of a certificate in the form of `getpeercert`, in lower case."""
     found = set()
     for kind, value in certificate.get("subjectAltName", ()):
         if kind == "DNS":
             found.add(value.lower())
         elif kind == "IP Address":
-            # OpenSSL writes IPv6 addresses in capitals and in full.
+            # OpenSSL writes IPv6 addresses in upper case and in full.
             with contextlib.suppress(ValueError):
                 found.add(str(ipaddress.ip_address(value.strip())))
     return found
 
 
 def _host(name: object) -> str:
-    """The address in the name of a socket."""
+    """Return the address in the name of a socket."""
     if not isinstance(name, tuple):
         return ""
     try:

@@ -1,7 +1,7 @@
-"""The cluster in the turns of a node: time passes for it, and what it has to say is collected. Compiled.
+"""The cluster within the turns of a node: it advances the cluster's time and collects its messages. Compiled.
 
-What nodes say comes and goes through here, too. The bus, which has the links, is called when there is something for it:
-letters to send, a table of nodes that has changed, what a client of another node says. Most turns have none of these.
+Received messages pass through here, too. The bus, which has the links, is called only if there is work for it: messages
+to send, changes of the node table, or messages about forwarded clients. Most turns have none of these.
 """
 
 from __future__ import annotations
@@ -23,22 +23,22 @@ class Links(Protocol):
     """All links to other nodes."""
 
     def tend(self) -> None:
-        """Nodes came or went, or a link leads nowhere: see Cluster.news."""
+        """Open and close links, because nodes came or went or a link is stale (see Cluster.news)."""
 
     def send(self, letters: Letters) -> None:
-        """Say what is in the letters."""
+        """Send messages by peer."""
 
     def tunnelled(self, sender: bytes, message: Message) -> None:
-        """A node has said something that is about a client of its own, or of ours."""
+        """Receive a message about a client of the sender, or of this node."""
 
 
 class Post:
-    """What a node and its cluster have for each other in every turn; of a node without a cluster, nothing."""
+    """Connects a node to its cluster in every turn. It does nothing for a node without a cluster."""
 
-    next_due: i64  # When time has to pass for the cluster again.
+    next_due: i64  # The time at which the cluster has to be advanced again.
     _cluster: Cluster | None
     _links: Links | None
-    _seen: i64  # Of the news.
+    _seen: i64  # The last value of Cluster.news that was handled.
 
     def __init__(self) -> None:
         self.next_due = NEVER
@@ -47,18 +47,18 @@ class Post:
         self._seen = _NOTHING_SEEN
 
     def open(self, cluster: Cluster, links: Links) -> None:
-        """Let a cluster take part from now on."""
+        """Connect the node to a cluster."""
         self._cluster = cluster
         self._links = links
 
     def close(self) -> None:
-        """There are no links any more, and there will be none."""
+        """Disconnect the cluster, because all links are closed for good."""
         self._cluster = None
         self._links = None
         self.next_due = NEVER
 
     def advance(self, now: i64) -> None:
-        """Let time pass for the cluster."""
+        """Advance the cluster to `now`."""
         cluster = self._cluster
         if cluster is not None:
             cluster.advance(now)
@@ -69,9 +69,9 @@ class Post:
                 self._links.tend()
 
     def hear(self, sender: bytes, place: str, said: list[Message], now: i64) -> None:
-        """A node at some place has said this."""
+        """Receive messages from a node at an address."""
         for message in said:
-            # What it does may be the end of all links.
+            # A message can end all links.
             cluster, links = self._cluster, self._links
             if cluster is None or links is None:
                 return
@@ -83,16 +83,16 @@ class Post:
             cluster.receive(sender, message, now)
 
     def has_mail(self) -> bool:
-        """Whether there is anything to be said."""
+        """Return whether there are messages to send."""
         cluster = self._cluster
         return cluster is not None and len(cluster.mail.letters) > 0
 
     def take(self) -> Letters | None:
-        """What there is to be said, to be sent when the log is durable."""
+        """Take the messages to send. They are sent when the log is durable."""
         cluster = self._cluster
         return cluster.mail.take() if cluster is not None and cluster.mail.letters else None
 
     def send(self, letters: Letters) -> None:
-        """Say what was taken."""
+        """Send messages that were taken."""
         if self._links is not None:
             self._links.send(letters)
