@@ -66,7 +66,7 @@ def _prepare_log(turns: int, commits: int) -> Sample:
 
 
 def _sample(engine: Engine, turns: int, commits: int, commit: Commit, prepare: Commit) -> Sample:
-    """Rates of cycles with so many commits a turn. `prepare` is what a steward does meanwhile, in another thread."""
+    """Rates of cycles with so many commits a turn. `prepare` is the work of maintenance in another thread."""
     tube, now = engine.create_tube(b"bench", FIFO, engine.now), engine.now
     session = engine.connect(b"consumer of bench").session
     for _ in range(_BACKLOG):

@@ -40,7 +40,7 @@ def copy_of(directory: Directory) -> Directory:
 
 
 def open_engine(directory: Directory) -> Opened:
-    """An engine with its log, and nobody else: no lock, no steward."""
+    """An engine with its log, and nothing else: no lock, no maintenance."""
     return open_log(RealDisk(directory.name), wall_ms, boot_id(), fsync=NEVER_SYNC)
 
 

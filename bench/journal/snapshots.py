@@ -16,7 +16,8 @@ from bench.rows import Goal, Spec, Unit
 from bench.scale import Scale
 from bench.trial import Sample, Trial
 from penstock.embedded import Tube
-from penstock.host import steward
+from penstock.host.maintenance.maintained_queue import MaintainedQueue
+from penstock.host.maintenance.pacing import Pacing
 from penstock.journal.snapshot import Snapshot
 
 _SLICE_MS_MAX = 5
@@ -87,7 +88,7 @@ def _put_until(tube: Tube, is_over: Callable[[], bool]) -> float:
 
 
 class _Watch:
-    """Takes the time of what a steward does."""
+    """Measures the maintenance of queues."""
 
     def __init__(self) -> None:
         self.slices_ns: list[int] = []
@@ -97,8 +98,8 @@ class _Watch:
 
     @contextmanager
     def watching(self) -> Iterator[None]:
-        """Watch every steward of this process."""
-        slice_of, finish, locked = Snapshot.slice, Snapshot.finish, steward.Steward._locked
+        """Measure the maintenance of every queue of this process."""
+        slice_of, finish, locked = Snapshot.slice, Snapshot.finish, Pacing.locked
 
         def timed_slice(snapshot: Snapshot, now: int, wall: int) -> bool:
             began = clock()
@@ -111,8 +112,8 @@ class _Watch:
             self.took_ns = clock() - self._began
 
         @contextmanager
-        def timed_lock(keeper: steward.Steward, served: steward.Served) -> Iterator[None]:
-            with locked(keeper, served):
+        def timed_lock(pacing: Pacing, queue: MaintainedQueue) -> Iterator[None]:
+            with locked(pacing, queue):
                 began = clock()
                 self._began = self._began or began
                 try:
@@ -123,6 +124,6 @@ class _Watch:
         with (
             patch.object(Snapshot, "slice", timed_slice),
             patch.object(Snapshot, "finish", timed_finish),
-            patch.object(steward.Steward, "_locked", timed_lock),
+            patch.object(Pacing, "locked", timed_lock),
         ):
             yield

@@ -193,7 +193,7 @@ async def test_a_queue_that_tasks_used_goes_when_it_is_forgotten_while_their_loo
     try:
         with pytest.warns(ResourceWarning, match="was not closed") as warnings:
             await use_and_forget()
-            # The steward keeps it while it works for it.
+            # Maintenance keeps it while it works for it.
             await eventually(lambda: len(warnings))
     finally:
         gc.enable()

@@ -21,8 +21,8 @@ import pytest
 import penstock
 from penstock.core.errors import InUse
 from penstock.host.host import Host
+from penstock.host.maintenance.runner import Maintenance
 from penstock.host.sleepers import ThreadSleeper
-from penstock.host.steward import Steward
 from penstock.journal.log import Log
 from penstock.testing import check
 from tests.conformance.faces import PATIENCE_S
@@ -334,7 +334,7 @@ def test_a_take_that_is_interrupted_late_leaves_the_job_to_whoever_has_taken_it_
         taken[0].ack()
 
 
-@pytest.mark.parametrize("where", [(Steward, "stop"), (Host, "leave"), (Log, "close")])
+@pytest.mark.parametrize("where", [(Maintenance, "stop"), (Host, "leave"), (Log, "close")])
 def test_a_close_that_is_interrupted_can_be_called_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, where: tuple[type, str]
 ) -> None:
@@ -352,14 +352,14 @@ def test_a_close_that_is_interrupted_can_be_called_again(
         assert again.tube("t").stats()["ready"] == 1
 
 
-def test_a_directory_is_not_given_free_while_its_steward_is_at_work(
+def test_a_directory_is_not_given_free_while_its_maintenance_is_at_work(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def interrupted(self: Steward) -> None:
+    def interrupted(self: Maintenance) -> None:
         raise Interrupted
 
     queue = penstock.open(tmp_path)
-    monkeypatch.setattr(Steward, "stop", interrupted)
+    monkeypatch.setattr(Maintenance, "stop", interrupted)
     with pytest.raises(Interrupted):
         queue.close()
     monkeypatch.undo()

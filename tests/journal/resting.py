@@ -1,4 +1,4 @@
-"""A queue whose steward rests: nobody but its callers touches its files; and waiting for what a steward does."""
+"""A queue whose maintenance rests: nobody but its callers touches its files; and waiting for what maintenance does."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ def wait_for(condition: Callable[[], object], what: str) -> None:
 
 
 def wait_for_rest(queue: penstock.Queue) -> None:
-    """Wait until the steward has put in order what it finds at first.
+    """Wait until maintenance has put in order what it finds at first.
 
     Until then it makes files, writes and syncs whenever it comes to it: nobody can say before which of our own steps.
     """
     journal = queue._host.has_journal()
-    wait_for(lambda: journal._steward._seen and "ballast" in journal.disk.names(), "the steward does not rest")
+    wait_for(lambda: journal._maintenance._seen and "ballast" in journal.disk.names(), "maintenance does not rest")

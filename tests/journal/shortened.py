@@ -1,6 +1,6 @@
 """A queue on a disk in memory whose log is shortened all the while: work, snapshots in slices, retention, rewriting.
 
-It does what the host and its steward do, one step after the other, and remembers what the queue was like at each
+It does what the host and its maintenance do, one step after the other, and remembers what the queue was like at each
 moment, so that a test can cut the power anywhere and say what must be there.
 """
 
@@ -98,7 +98,7 @@ class Life:
             self.work(self.chance.randrange(steps))
 
     def tidy(self, history_bytes: int, bodies: bool) -> None:
-        """Remove what is not to be kept, and index what is, as the steward does."""
+        """Remove what is not to be kept, and index what is, as maintenance does."""
         trim(self.disk, self.log, Retention(bytes_max=history_bytes), self.now)
         while not bodies and without_bodies(self.disk, self.log):
             pass

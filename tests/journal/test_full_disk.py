@@ -16,8 +16,8 @@ from penstock.core.errors import NoSpace
 from penstock.core.limits import NEVER
 from penstock.embedded import Job, Queue, Tube
 from penstock.host.host import Host, Store
+from penstock.host.maintenance.runner import Maintenance
 from penstock.host.session import Session
-from penstock.host.steward import Steward
 from penstock.testing.disk import MemoryDisk
 from penstock.testing.invariants import check
 from tests.journal.resting import wait_for, wait_for_rest
@@ -30,18 +30,18 @@ def a_queue(disk: MemoryDisk, **store: Any) -> Queue:
 
 
 @contextmanager
-def absent_steward(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Every steward stands still before its next turn, as one does whose thread gets no time; it goes on at the end."""
+def absent_maintenance(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Hold all maintenance threads before their next turn, as if they got no CPU time. Release them at the end."""
     may_go_on = threading.Event()
-    turn = Steward._turn
+    turn = Maintenance._turn
 
-    def late(steward: Steward, served: Any) -> float:
+    def late(maintenance: Maintenance, served: Any) -> float:
         while not may_go_on.wait(0.01):
-            if steward._stopping.is_set():
+            if maintenance._stopping.is_set():
                 return 0.0
-        return turn(steward, served)
+        return turn(maintenance, served)
 
-    monkeypatch.setattr(Steward, "_turn", late)
+    monkeypatch.setattr(Maintenance, "_turn", late)
     try:
         yield
     finally:
@@ -79,7 +79,7 @@ def can_put(queue: Queue, tube: Tube) -> bool:
     try:
         tube.put("there is room again")
     except NoSpace:
-        queue._host.has_journal()._steward.wake()  # It would look again after a second.
+        queue._host.has_journal()._maintenance.wake()  # It would look again after a second.
         return False
     return True
 
@@ -87,7 +87,7 @@ def can_put(queue: Queue, tube: Tube) -> bool:
 # ---- By jobs ---------------------------------------------------------------------------------------------------------
 
 
-def test_what_the_steward_makes_is_not_counted_as_free() -> None:
+def test_what_maintenance_makes_is_not_counted_as_free() -> None:
     disk = MemoryDisk(capacity=10 * MEGABYTE)
     with a_queue(disk) as queue:
         wait_for_rest(queue)
@@ -114,11 +114,11 @@ def test_all_jobs_that_were_let_in_can_be_taken_come_back_and_be_taken_again(at_
                 end(job)
 
 
-def test_a_disk_that_is_filled_before_the_first_turn_of_the_steward_has_room_again_when_all_is_done(
+def test_a_disk_that_is_filled_before_the_first_turn_of_maintenance_has_room_again_when_all_is_done(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     disk = MemoryDisk(capacity=10 * MEGABYTE)
-    with absent_steward(monkeypatch):
+    with absent_maintenance(monkeypatch):
         queue = a_queue(disk)
         tube = queue.tube("t")
         accepted = fill(tube)
@@ -147,7 +147,7 @@ def test_a_ballast_whose_room_others_took_is_made_anew_of_what_jobs_that_are_don
         wait_for(lambda: journal.log.room.spare is not None, "there is no next segment")
         disk.capacity = sum(map(len, list(disk.files.values()))) - disk.size("ballast") + 64 * 1024
         disk.remove("ballast")
-        journal._steward.wake()
+        journal._maintenance.wake()
         wait_for(lambda: "ballast" in disk.names(), "there is none")
         for _ in range(2):
             accepted = fill(tube)
@@ -164,9 +164,9 @@ def test_a_ballast_whose_room_others_took_is_made_anew_of_what_jobs_that_are_don
 
 @pytest.fixture
 def filled(monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[MemoryDisk, Queue, Tube]]:
-    """A queue with 3,000 jobs, whose disk is to be filled by others while its steward gets no time."""
+    """A queue with 3,000 jobs, whose disk is to be filled by others while its maintenance gets no time."""
     disk = MemoryDisk(capacity=32 * MEGABYTE)
-    with absent_steward(monkeypatch):
+    with absent_maintenance(monkeypatch):
         queue = a_queue(disk)
         tube = queue.tube("t", "fifottl")
         tube.put_many([b""] * 3_000)
@@ -286,10 +286,10 @@ def test_where_no_file_can_be_made_for_other_reasons_history_is_not_given_up(
             with log.room.lock:
                 log._drop_spare()
             history = set(disk.names())
-            steward = queue._host.has_journal()._steward
+            maintenance = queue._host.has_journal()._maintenance
             # It tries for each of the two, and again, in every turn.
-            wait_for(lambda: steward.wake() or len(refused) > 8, "it does not try")
-        wait_for(lambda: steward.wake() or log.room.spare is not None, "it does not go on")
+            wait_for(lambda: maintenance.wake() or len(refused) > 8, "it does not try")
+        wait_for(lambda: maintenance.wake() or log.room.spare is not None, "it does not go on")
         assert history <= set(disk.names()) and "history deleted" not in caplog.text
 
 
@@ -297,11 +297,11 @@ def test_that_the_disk_is_full_is_told_once_and_that_it_is_not_any_more(caplog: 
     caplog.set_level(logging.INFO)
     disk = MemoryDisk(capacity=10 * MEGABYTE)
     with a_queue(disk) as queue:
-        tube, steward = queue.tube("t"), queue._host.has_journal()._steward
+        tube, maintenance = queue.tube("t"), queue._host.has_journal()._maintenance
         fill(tube)
-        wait_for(lambda: steward.wake() or bool(caplog.messages), "nobody is told")
+        wait_for(lambda: maintenance.wake() or bool(caplog.messages), "nobody is told")
         disk.capacity = 100 * MEGABYTE
-        wait_for(lambda: steward.wake() or len(caplog.messages) > 1, "nobody is told that it is over")
+        wait_for(lambda: maintenance.wake() or len(caplog.messages) > 1, "nobody is told that it is over")
         assert caplog.messages == [
             "puts refused: the log cannot grow, because the disk is full or no file can be opened",
             "puts accepted again: the log can grow",

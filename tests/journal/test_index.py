@@ -85,7 +85,7 @@ class Story:
         self.open()
 
     def index(self) -> None:
-        """Index what is full, as the steward does."""
+        """Index what is full, as maintenance does."""
         for name in segment_names(self.disk):
             if number_of(name) < self.log.segment and index_name(number_of(name)) not in self.disk.names():
                 write_index(self.disk, name)

@@ -179,7 +179,7 @@ def test_a_file_where_the_directory_should_be_is_an_error_of_the_system(tmp_path
 def test_a_queue_that_is_forgotten_gives_its_directory_free_and_says_so(tmp_path: Path) -> None:
     queue = penstock.open(tmp_path)
     queue.tube("t").put("x")
-    wait_for_steward(queue)
+    wait_for_maintenance(queue)
     with pytest.warns(ResourceWarning, match=f"the queue in {tmp_path} was not closed"):
         del queue
     assert open_files(tmp_path) == []
@@ -207,11 +207,11 @@ def test_a_session_that_is_forgotten_does_not_keep_the_queue_open(tmp_path: Path
         assert queue.tube("t").stats()["ready"] == 1
 
 
-def wait_for_steward(queue: penstock.Queue) -> None:
+def wait_for_maintenance(queue: penstock.Queue) -> None:
     """While it works for a queue, it keeps it."""
     queue.checkpoint()
     end = time.monotonic() + 10
-    while queue._host.has_journal()._steward._seen == 0 or sys.getrefcount(queue._host.journal) > 2:
+    while queue._host.has_journal()._maintenance._seen == 0 or sys.getrefcount(queue._host.journal) > 2:
         assert time.monotonic() < end
         time.sleep(0.001)
 

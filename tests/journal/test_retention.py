@@ -144,7 +144,7 @@ def test_a_clock_that_was_ahead_once_does_not_keep_history_for_ever() -> None:
 
 
 def test_a_snapshot_of_a_queue_that_was_idle_is_as_young_as_it_is() -> None:
-    """Otherwise it would be too old at once, and be taken again each time the steward looks."""
+    """Otherwise it would be too old at once, and be taken again each time maintenance looks."""
     disk = MemoryDisk()
     opened = busy(disk)
     take_snapshot(disk, opened.log, opened.engine, WALL, WALL + 1_000 * HOUR)

@@ -43,8 +43,8 @@ from penstock.host.calls import NOTHING, Barred, Context, Durable, Refusal
 from penstock.host.handed import Handed
 from penstock.host.journal import Journal
 from penstock.host.ledger import Clock, Ledger, wall_ms
+from penstock.host.maintenance.snapshots import SNAPSHOT_BYTES
 from penstock.host.sleepers import Keeper, Sleeper
-from penstock.host.steward import SNAPSHOT_BYTES
 from penstock.host.teller import SeenChange, Teller
 from penstock.journal import ballast
 from penstock.journal.disk import Disk

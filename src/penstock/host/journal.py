@@ -14,7 +14,7 @@ from penstock.core.errors import CommandError, DamagedJournal, JournalFailed, Un
 from penstock.core.job import BodyRef, Job
 from penstock.host.bell import Bell
 from penstock.host.committer import Committer
-from penstock.host.steward import Steward
+from penstock.host.maintenance.runner import Maintenance
 from penstock.journal import ballast
 from penstock.journal.disk import Disk
 from penstock.journal.log import ALWAYS, EVERYSEC, Log
@@ -60,10 +60,10 @@ class Journal:
         self._committers: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, Committer] = weakref.WeakKeyDictionary()
         self._fetched = 0
         self.closed = False
-        self._steward = Steward(self, retention, snapshot_bytes)
+        self._maintenance = Maintenance(self, retention, snapshot_bytes)
         self._grown = Bell()
         self._syncing = False
-        log.on_growth = _Growth(self._steward, self._grown)
+        log.on_growth = _Growth(self._maintenance, self._grown)
         self._sync_behind_others()
 
     def set_fsync(self, fsync: str) -> None:
@@ -124,7 +124,7 @@ class Journal:
 
     def take_snapshot(self) -> None:
         """Take a snapshot now, and delete history that need not be kept. The caller does not hold the lock."""
-        self._steward.take_snapshot()
+        self._maintenance.take_snapshot()
 
     def stop(self) -> None:
         """Close the log. The caller holds the lock, or no other thread uses the queue yet."""
@@ -147,7 +147,7 @@ class Journal:
         """Stop the threads that work in the directory."""
         self.closed = True
         self._grown.ring()
-        self._steward.stop()
+        self._maintenance.stop()
 
     def _close_log(self) -> None:
         ballast.throw_off(self.disk)
@@ -180,12 +180,12 @@ class Journal:
 class _Growth:
     """Called by a log that has grown. It has no reference to the queue, because the queue refers to the log."""
 
-    def __init__(self, steward: Steward, syncer: Bell) -> None:
-        self._steward = steward
+    def __init__(self, maintenance: Maintenance, syncer: Bell) -> None:
+        self._maintenance = maintenance
         self._syncer = syncer
 
     def __call__(self) -> None:
-        self._steward.wake()
+        self._maintenance.wake()
         self._syncer.ring()
 
 

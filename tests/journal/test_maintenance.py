@@ -1,4 +1,4 @@
-"""The steward shortens the log while others work: they notice nothing, whatever becomes of it."""
+"""Maintenance shortens the log while others work: they notice nothing, whatever becomes of it."""
 
 from __future__ import annotations
 
@@ -21,8 +21,10 @@ from penstock.core.job import Draft
 from penstock.core.limits import NEVER
 from penstock.embedded import Queue
 from penstock.host.host import Host, Store
+from penstock.host.maintenance.disk_space import DiskSpaceService
+from penstock.host.maintenance.pacing import Pacing
+from penstock.host.maintenance.runner import Maintenance
 from penstock.host.session import Session
-from penstock.host.steward import Steward
 from penstock.journal.disk import UNFINISHED, RealDisk, RealFile
 from penstock.journal.log import SEGMENT_BYTES, Log
 from penstock.journal.recovery import open_log
@@ -119,20 +121,20 @@ def test_a_queue_closed_at_any_pause_of_a_checkpoint_opens_with_everything(tmp_p
     tube = queue.tube("t", "fifottl")
     expected = [str(number).ljust(1_000, ".") for number in range(1_500)]
     tube.put_many(expected)
-    steward = queue._host.has_journal()._steward
+    maintenance = queue._host.has_journal()._maintenance
     pauses = 0
     reached = threading.Event()
-    pause = steward._pause
+    pause = maintenance._pacing.pause
 
     def until_closed(spent: float, *share: int) -> None:
         nonlocal pauses
         pauses += 1
         if pauses == phase:
             reached.set()
-            steward._stopping.wait(20)
+            maintenance._stopping.wait(20)
         pause(spent, *share)
 
-    steward._pause = until_closed  # type: ignore[method-assign]
+    maintenance._pacing.pause = until_closed  # type: ignore[method-assign]
 
     def shorten() -> None:
         try:
@@ -154,16 +156,16 @@ def test_a_queue_closed_at_any_pause_of_a_checkpoint_opens_with_everything(tmp_p
 def test_a_checkpoint_that_the_close_of_the_queue_cut_short_is_not_said_to_be_there(tmp_path: Path) -> None:
     queue = penstock.open(tmp_path)
     queue.tube("t").put("x")
-    steward = queue._host.has_journal()._steward
+    maintenance = queue._host.has_journal()._maintenance
     reached = threading.Event()
     told: list[str] = []
 
     def until_closed(spent: float, *share: int) -> None:
         reached.set()
-        steward._stopping.wait(20)
-        type(steward)._pause(steward, spent, *share)
+        maintenance._stopping.wait(20)
+        Pacing.pause(maintenance._pacing, spent, *share)
 
-    steward._pause = until_closed  # type: ignore[method-assign]
+    maintenance._pacing.pause = until_closed  # type: ignore[method-assign]
 
     def shorten() -> None:
         try:
@@ -185,23 +187,23 @@ def test_who_asks_for_a_checkpoint_during_another_one_gets_one_of_its_own(tmp_pa
     """What it did before it asked may not be in the one that is being taken."""
     with penstock.open(tmp_path, history_bodies=False) as queue:
         journal = queue._host.has_journal()
-        steward = journal._steward
+        maintenance = journal._maintenance
         walking, go_on = threading.Event(), threading.Event()
-        pause = steward._pause
+        pause = maintenance._pacing.pause
 
         def held(spent: float, *share: int) -> None:
             walking.set()
             go_on.wait(20)
             pause(spent, *share)
 
-        steward._pause = held  # type: ignore[method-assign]
+        maintenance._pacing.pause = held  # type: ignore[method-assign]
         first = threading.Thread(target=queue.checkpoint)
         first.start()
         assert walking.wait(20)
         second = threading.Thread(target=journal.take_snapshot)
         second.start()
         # It waits for the turn that is on.
-        wait_for(lambda: len(steward._turned._waiters) == 2, "the second never asked")  # type: ignore[attr-defined]
+        wait_for(lambda: len(maintenance._turned._waiters) == 2, "the second never asked")  # type: ignore[attr-defined]
         queue.tube("t").put("x")
         asked_at = journal.log.segment
         go_on.set()
@@ -213,7 +215,7 @@ def test_who_asks_for_a_checkpoint_during_another_one_gets_one_of_its_own(tmp_pa
 def test_the_log_is_shortened_by_itself_when_it_is_long(tmp_path: Path) -> None:
     with penstock.open(tmp_path, fsync="never", history_bytes=0) as queue:
         journal = queue._host.has_journal()
-        journal._steward._snapshot_bytes = 4 * MEGABYTE
+        journal._maintenance._snapshots._snapshot_bytes = 4 * MEGABYTE
         tube = queue.tube("t")
         for number in range(30):
             tube.put(os.urandom(MEGABYTE))
@@ -283,7 +285,7 @@ def test_a_full_disk_ends_a_checkpoint_and_not_the_queue(full: tuple[SmallDisk, 
 
 
 def test_checkpoints_that_fail_on_a_full_disk_leave_the_reserve_to_acks(full: tuple[SmallDisk, Queue, int]) -> None:
-    """The steward tries again and again: each try must leave as much room as there was."""
+    """Maintenance tries again and again: each try must leave as much room as there was."""
     _, queue, accepted = full
     for _ in range(8):
         with pytest.raises((OSError, NoSpace)):
@@ -310,7 +312,7 @@ def test_one_who_waits_is_served_when_a_disk_that_was_full_has_room_for_takes_ag
 ) -> None:
     disk, queue, accepted = full
     # It may have failed before, when nobody listened here, and would not say so again for a minute.
-    queue._host.has_journal()._steward._quiet_until = 0.0
+    queue._host.has_journal()._maintenance._quiet_until = 0.0
     others = iter(queue.tube("t").take_many(accepted))
     held = next(others)
     with ThreadPoolExecutor() as pool:
@@ -325,7 +327,7 @@ def test_one_who_waits_is_served_when_a_disk_that_was_full_has_room_for_takes_ag
                 held.touch(1)
         held.release()
         assert queue.tube("t").info()["waiting"] == 1
-        wait_for(lambda: told in caplog.text, "the steward has not tried")
+        wait_for(lambda: told in caplog.text, "maintenance has not tried")
         disk.capacity = None
         assert waiting.result(20) is not None
 
@@ -346,9 +348,9 @@ def filled() -> Iterator[tuple[SmallDisk, Queue, int]]:
 
 
 def let_look(disk: SmallDisk, queue: Queue) -> None:
-    """Let the steward see how much room there is now; otherwise it looks when the log has grown."""
+    """Let maintenance see how much room there is now; otherwise it looks when the log has grown."""
     journal = queue._host.has_journal()
-    journal._steward.wake()
+    journal._maintenance.wake()
     wait_for(lambda: journal.log.room.free == disk.free(), "it does not look")
 
 
@@ -356,7 +358,7 @@ def put_again(queue: Queue) -> bool:
     try:
         queue.tube("t").put("there is room again")
     except NoSpace:
-        queue._host.has_journal()._steward.wake()  # It would look again after a second.
+        queue._host.has_journal()._maintenance.wake()  # It would look again after a second.
         return False
     return True
 
@@ -388,7 +390,7 @@ def test_every_job_on_a_full_disk_can_be_taken_come_back_once_and_be_acked() -> 
 def test_a_disk_that_others_fill_lets_jobs_end_and_refuses_what_could_go_on_for_ever() -> None:
     disk = SmallDisk(capacity=8 * MEGABYTE)
     with disk.queue(fsync="never") as queue:
-        wait_for(lambda: queue._host.has_journal()._steward._seen > 0, "there is no next segment")
+        wait_for(lambda: queue._host.has_journal()._maintenance._seen > 0, "there is no next segment")
         tube = queue.tube("t")
         tube.put_many([b""] * 2_000)
         waiting = queue.tube("t").take_many(100)
@@ -428,8 +430,7 @@ def test_a_snapshot_that_turns_out_too_long_for_a_full_disk_is_tried_again(
     filled: tuple[SmallDisk, Queue, int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     disk, queue, accepted = filled
-    steward = queue._host.has_journal()._steward
-    monkeypatch.setattr(type(steward), "_is_little", lambda *_: True)
+    monkeypatch.setattr(DiskSpaceService, "_is_little", lambda *_: True)
     with pytest.raises((OSError, NoSpace)):
         queue.checkpoint()
     assert snapshot_names(disk)[1:] == []
@@ -494,7 +495,7 @@ def test_an_error_that_nobody_thought_of_is_told_to_who_waits_for_the_checkpoint
 ) -> None:
     monkeypatch.setattr(threading, "excepthook", lambda args: None)
     with penstock.open(tmp_path) as queue:
-        steward = queue._host.has_journal()._steward
+        maintenance = queue._host.has_journal()._maintenance
         told: list[BaseException] = []
 
         def broken(served: object) -> None:
@@ -506,18 +507,18 @@ def test_an_error_that_nobody_thought_of_is_told_to_who_waits_for_the_checkpoint
             except Exception as error:
                 told.append(error)
 
-        monkeypatch.setattr(steward, "_tidy", broken)
+        monkeypatch.setattr(maintenance, "_tidy", broken)
         waiting = threading.Thread(target=shorten, daemon=True)
         waiting.start()
         waiting.join(20)
         assert len(told) == 1
 
 
-def test_a_steward_that_may_open_no_file_for_a_while_goes_on_when_it_may(
+def test_maintenance_that_may_open_no_file_for_a_while_goes_on_when_it_may(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with penstock.open(tmp_path) as queue:
-        steward = queue._host.has_journal()._steward
+        maintenance = queue._host.has_journal()._maintenance
         looked = threading.Event()
         queue.checkpoint()
 
@@ -527,7 +528,7 @@ def test_a_steward_that_may_open_no_file_for_a_while_goes_on_when_it_may(
 
         with monkeypatch.context() as patched:
             patched.setattr(RealDisk, "names", too_many)
-            steward.wake()
+            maintenance.wake()
             assert looked.wait(20)
         queue.checkpoint()
 
@@ -544,7 +545,7 @@ def test_a_closed_queue_takes_no_checkpoint(tmp_path: Path) -> None:
 
 def threads() -> set[threading.Thread]:
     """Those that work for queues."""
-    return {thread for thread in threading.enumerate() if thread.name in ("penstock-steward", "penstock-sync")}
+    return {thread for thread in threading.enumerate() if thread.name in ("penstock-maintenance", "penstock-sync")}
 
 
 @pytest.mark.parametrize("fsync", ["always", "everysec", "never"])
@@ -561,7 +562,7 @@ def test_a_queue_that_is_forgotten_ends_its_threads(tmp_path: Path, fsync: Any) 
 
 
 def test_the_next_segment_is_not_made_twice_when_it_is_begun_meanwhile(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The steward makes the next segment ahead while others write, and one of them may just go on to it."""
+    """Maintenance makes the next segment ahead while others write, and one of them may just go on to it."""
     disk = MemoryDisk()
     opened = open_log(disk, lambda: WALL, "boot", segment_bytes=SEGMENT)
     engine, log = opened.engine, opened.log
@@ -569,15 +570,15 @@ def test_the_next_segment_is_not_made_twice_when_it_is_begun_meanwhile(monkeypat
     log.prepare()
     following = Log._following
 
-    def with_the_steward_in_between(self: Log, number: int, length: int) -> Any:
+    def with_maintenance_in_between(self: Log, number: int, length: int) -> Any:
         tail = following(self, number, length)
-        steward = threading.Thread(target=self.prepare)
-        steward.start()
+        maintenance = threading.Thread(target=self.prepare)
+        maintenance.start()
         # It may well have to wait until the segment is begun.
-        steward.join(0.2)
+        maintenance.join(0.2)
         return tail
 
-    monkeypatch.setattr(Log, "_following", with_the_steward_in_between)
+    monkeypatch.setattr(Log, "_following", with_maintenance_in_between)
     for number in range(60):
         engine.put(tube, Draft(b"%04d" % number * 750), WALL)
         log.commit(WALL, WALL)
@@ -618,7 +619,7 @@ def test_a_segment_that_was_begun_or_dropped_meanwhile_is_no_full_disk(
                 done.append(log.segment)
 
         monkeypatch.setattr(Log, "fill", with_others_in_between)
-        journal._steward.wake()
+        journal._maintenance.wake()
         wait_for(lambda: bool(done), "it does not fill the next one")
         # Whoever writes calls for the next one.
         tube.put(b"x")
@@ -643,65 +644,65 @@ def test_history_that_need_not_be_kept_makes_room_for_a_snapshot() -> None:
 
 
 @contextlib.contextmanager
-def unfinished(steward: Steward) -> Iterator[None]:
-    """A steward that may find a snapshot due and begin with it, but does not finish it meanwhile."""
+def unfinished(maintenance: Maintenance) -> Iterator[None]:
+    """maintenance that may find a snapshot due and begin with it, but does not finish it meanwhile."""
     looked = threading.Event()
 
     def held(spent: float, *share: int) -> None:
         looked.wait(20)
-        type(steward)._pause(steward, spent, *share)
+        Pacing.pause(maintenance._pacing, spent, *share)
 
-    steward._pause = held  # type: ignore[method-assign]
+    maintenance._pacing.pause = held  # type: ignore[method-assign]
     try:
         yield
     finally:
         looked.set()
-        del steward._pause
+        del maintenance._pacing.pause
 
 
 def test_a_short_history_calls_for_a_snapshot_only_when_it_is_worth_it() -> None:
     disk = SmallDisk()
     with disk.queue(retention=Retention(age_ms=0)) as queue:
         journal = queue._host.has_journal()
-        steward, tube = journal._steward, queue.tube("t")
+        maintenance, tube = journal._maintenance, queue.tube("t")
         queue.checkpoint()
         for _ in range(5):
             tube.put(os.urandom(2 * MEGABYTE))
-            assert not steward._snapshot_is_due(journal)
+            assert not maintenance._snapshots.is_due(journal)
         # After an hour it is, unless nothing happened; and after a segment's worth.
-        with unfinished(steward):
+        with unfinished(maintenance):
             journal.wall = lambda: journal.log.kept.since + 3_600_001
-            assert steward._snapshot_is_due(journal)
+            assert maintenance._snapshots.is_due(journal)
         queue.checkpoint()
-        assert not steward._snapshot_is_due(journal)
+        assert not maintenance._snapshots.is_due(journal)
         journal.wall = lambda: journal.log.kept.since + 1
         tube.put("x")
-        assert not steward._snapshot_is_due(journal)
-        with unfinished(steward):
+        assert not maintenance._snapshots.is_due(journal)
+        with unfinished(maintenance):
             tube.put(os.urandom(8 * MEGABYTE))
             tube.put(os.urandom(SEGMENT_BYTES))
-            assert steward._snapshot_is_due(journal)
+            assert maintenance._snapshots.is_due(journal)
 
 
 def test_a_snapshot_of_a_clock_that_was_ahead_is_taken_anew() -> None:
     disk = SmallDisk()
     with disk.queue() as queue:
         journal = queue._host.has_journal()
-        with unfinished(journal._steward):
+        with unfinished(journal._maintenance):
             journal.log.kept.since = journal.wall() + 86_400_000
             queue.tube("t").put("x")
-            assert journal._steward._snapshot_is_due(journal)
+            assert journal._maintenance._snapshots.is_due(journal)
         queue.checkpoint()
-        assert not journal._steward._snapshot_is_due(journal)
+        assert not journal._maintenance._snapshots.is_due(journal)
 
 
 def test_a_queue_that_is_never_open_for_long_is_shortened_all_the_same() -> None:
-    """Each time, the steward is stopped before it could do anything."""
+    """Each time, maintenance is stopped before it could do anything."""
     disk = SmallDisk()
     kept: list[bytes] = []
     for number in range(12):
         with disk.queue(snapshot_bytes=100_000, fsync="never", retention=Retention(bytes_max=0)) as queue:
-            queue._host.has_journal()._steward.stop()
+            queue._host.has_journal()._maintenance.stop()
             kept.append(b"%d" % number * 10_000)
             queue.tube("t").put(kept[-1])
             queue.tube("t").put(bytes(40_000))
@@ -729,9 +730,9 @@ def test_an_overdue_snapshot_that_fails_does_not_keep_a_queue_from_opening() -> 
 def test_who_writes_during_a_snapshot_finds_the_next_segment_ready(tmp_path: Path) -> None:
     with penstock.open(tmp_path, fsync="never") as queue:
         journal, tube = queue._host.has_journal(), queue.tube("t")
-        steward, log = journal._steward, journal.log
+        maintenance, log = journal._maintenance, journal.log
         tube.put_many([b"x"] * 2_000)
-        pause, before, ready = steward._pause, log.segment, []
+        pause, before, ready = maintenance._pacing.pause, log.segment, []
 
         def write(spent: float, *share: int) -> None:
             if not ready:
@@ -744,13 +745,13 @@ def test_who_writes_during_a_snapshot_finds_the_next_segment_ready(tmp_path: Pat
                 ready.append(log.room.ahead > 0)
             pause(spent, *share)
 
-        steward._pause = write  # type: ignore[method-assign]
+        maintenance._pacing.pause = write  # type: ignore[method-assign]
         queue.checkpoint()
         assert ready[1], "it has to make it by itself, and its callers wait for that"
 
 
 @pytest.mark.parametrize("fsync", ["always", "everysec", "never"])
-def test_those_who_sleep_are_told_that_the_steward_met_a_broken_disk(fsync: str) -> None:
+def test_those_who_sleep_are_told_that_maintenance_met_a_broken_disk(fsync: str) -> None:
     disk = SmallDisk()
     queue = disk.queue(fsync=fsync)
     tube = queue.tube("t")
@@ -767,12 +768,12 @@ def test_those_who_sleep_are_told_that_the_steward_met_a_broken_disk(fsync: str)
     wait_for(lambda: len(queue._session.connection.waits) == 1, "it does not sleep")
     wait_for(lambda: queue._host.has_journal().log.durable == queue._host.has_journal().log.written, "it is not synced")
     disk.sync_error = OSError(errno.EIO, "the disk is broken")
-    steward = queue._host.has_journal()._steward
+    maintenance = queue._host.has_journal()._maintenance
     with pytest.raises((JournalFailed, Closed)):
         with queue._session.lock:
-            # Nobody else is to sync before the steward does.
+            # Nobody else is to sync before maintenance does.
             queue._host.engine.put(tube._core, Draft(b"x", key=None), queue._host.now())
-        steward.take_snapshot()
+        maintenance.take_snapshot()
     sleeper.join(5)
     assert told == ["JOURNALFAILED"]
     queue.close()

@@ -1,0 +1,29 @@
+"""The part of a queue that maintenance uses."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import Protocol
+
+from penstock.core.engine import Engine
+from penstock.core.errors import CommandError
+from penstock.journal.disk import Disk
+from penstock.journal.log import Log
+
+
+class MaintainedQueue(Protocol):
+    """The queue that is maintained."""
+
+    lock: threading.Lock
+    engine: Engine
+    disk: Disk
+    log: Log
+    now: Callable[[], int]  # Engine time, in ms.
+    wall: Callable[[], int]  # Wall clock, in ms.
+
+    def fail(self, error: CommandError) -> None:
+        """Fail all pending and future calls, because the journal failed. The caller holds the lock."""
+
+    def look_for_room(self) -> None:
+        """Serve calls that wait for disk space, if there is space again. The caller holds the lock."""

@@ -1,0 +1,58 @@
+"""Pacing: maintenance yields to foreground work and ends soon when the queue is closed.
+
+Every service works in pieces of about a millisecond and calls `pause` between them.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import weakref
+from collections.abc import Iterator
+from typing import Final
+
+from penstock.host.maintenance.maintained_queue import MaintainedQueue
+
+# Pauses, as a multiple of the work done before. The slices of a snapshot are short and many, and each costs foreground
+# work more than its own time because of thread switches.
+PAUSE_BUSY: Final = 9  # While there is foreground work.
+PAUSE_SNAPSHOT: Final = 29  # While there is foreground work, between the slices of a snapshot.
+PAUSE_IDLE: Final = 1
+PAUSE_MIN_S: Final = 0.0005
+
+# Assumed duration of a piece of work that is not measured.
+WORK_S: Final = 0.001
+
+
+class Stopped(Exception):
+    """Raised in the maintenance thread when the queue is being closed."""
+
+
+class Pacing:
+    """Pauses and the queue's lock, for the services of one queue."""
+
+    def __init__(self, queue: weakref.ref[MaintainedQueue], stopping: threading.Event) -> None:
+        self._queue = queue
+        self._stopping = stopping
+        self._written = 0  # Position of the log at the last pause.
+
+    def pause(self, spent: float, busy: int = PAUSE_BUSY) -> None:
+        """Yield to foreground work. Yield longer if the journal grew since the last slice."""
+        queue = self._queue()
+        before, self._written = self._written, 0 if queue is None else queue.log.written
+        share = PAUSE_IDLE if before == self._written else busy
+        if self._stopping.wait(max(PAUSE_MIN_S, spent * share)):
+            raise Stopped
+
+    @contextlib.contextmanager
+    def locked(self, queue: MaintainedQueue) -> Iterator[None]:
+        """Acquire the queue's lock, unless `stop()` already holds it."""
+        while not queue.lock.acquire(timeout=0.05):
+            if self._stopping.is_set():
+                raise Stopped
+        try:
+            if self._stopping.is_set():
+                raise Stopped
+            yield
+        finally:
+            queue.lock.release()
