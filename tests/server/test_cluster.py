@@ -482,8 +482,8 @@ def test_two_nodes_that_are_one_by_their_directories_are_told_of(tmp_path: Path)
         first.start_again()
         copy = Node(tmp_path / "copy")
         try:
-            wait_for(lambda: f"node {first.id.decode()} is at 127.0.0.1:" in second.log())
-            wait_for(lambda: "node id used twice" in second.log())
+            wait_for(lambda: f"node moved: node={first.id.decode()} address=127.0.0.1:" in second.log())
+            wait_for(lambda: f"node id used twice: node={first.id.decode()} " in second.log())
         finally:
             copy.stop()
         two.gather()
