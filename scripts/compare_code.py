@@ -1,10 +1,10 @@
 """Compare the code of two commits, to prove that a change of language, names or places changes nothing else.
 
-    python scripts/compare_code.py OLD [NEW] [--map FILE] [--strings] [PATH ...]
+    python scripts/compare_code.py OLD [NEW] [--map FILE] [--strings] [--paths PATH ...]
 
 The multisets of all functions and of the other statements of all modules and classes must be equal. Docstrings and
 comments are left out, and so is the text of strings, unless --strings is given. Without NEW, the working tree is
-compared. --map names a file with lines `old new`, by which identifiers of OLD are renamed before the comparison.
+compared. --map names a file with lines `old.full.name new`. Identifiers that the map connects count as equal.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ class Normalizer(ast.NodeTransformer):
         if self._keep_strings:
             return node
         values = [each for each in node.values if isinstance(each, ast.FormattedValue)]
-        return ast.JoinedStr(sorted(values, key=ast.dump))  # type: ignore[arg-type]
+        return ast.JoinedStr(sorted(values, key=ast.dump))
 
 
 def _is_docstring(node: ast.AST) -> bool:
@@ -86,6 +86,22 @@ def pieces(source: str, renames: dict[str, str], keep_strings: bool) -> Counter[
     return found
 
 
+def connected_names(text: str) -> dict[str, str]:
+    """Return for each identifier of a map the one that stands for all identifiers that are connected with it."""
+    parents: dict[str, str] = {}
+
+    def root(name: str) -> str:
+        while parents.setdefault(name, name) != name:
+            name = parents[name]
+        return name
+
+    for line in text.splitlines():
+        if line and not line.startswith("#"):
+            old, new = (name.rpartition(".")[2] for name in line.split()[:2])
+            parents[root(old)] = root(new)
+    return {name: root(name) for name in parents}
+
+
 def main() -> int:
     """Print the pieces that only one side has. Return 1 if there are any."""
     parser = argparse.ArgumentParser(description="Compare the code of two commits.")
@@ -95,12 +111,12 @@ def main() -> int:
     parser.add_argument("--strings", action="store_true", help="compare the text of strings, too")
     parser.add_argument("--paths", nargs="*", default=["src"])
     options = parser.parse_args()
-    renames = dict(line.split()[:2] for line in options.map.read_text().splitlines() if line) if options.map else {}
+    renames = connected_names(options.map.read_text()) if options.map else {}
     sides = []
-    for commit, names in ((options.old, renames), (options.new, {})):
+    for commit in (options.old, options.new):
         found: Counter[str] = Counter()
         for source in sources_of(commit, options.paths).values():
-            found += pieces(source, names, options.strings)
+            found += pieces(source, renames, options.strings)
         sides.append(found)
     old, new = sides
     for title, extra in (("only in OLD", old - new), ("only in NEW", new - old)):
