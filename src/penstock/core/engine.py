@@ -1,15 +1,15 @@
-"""The engine: every tube of a node. A command in, its outcome out, at a moment that the caller names.
+"""The engine: all tubes of one node, and the commands on them.
 
-The rules it lives by:
-- Time is an argument. Every command first lets what fell due until `now` happen (`advance`), so no job is taken after
-  its ttl, acked after its ttr, or handed out before its delay, however late the shell is. Commands on one job are
-  called right after `find`, at the same moment.
-- A command that is refused has changed nothing. Refusals that clients cause in bulk are small integers (errors.py);
-  the rest are raised before the first change.
-- What a command does, it does through `moves.py`, and `_settle` ends it.
+A command maps (state, arguments, now) to an outcome. Three rules hold for all of them:
+- Time is an argument. Each command first fires all deadlines up to `now` (`advance`). Therefore no job is taken after
+  its ttl, acked after its ttr or delivered before its delay, even if the caller is late. Commands on one job are called
+  directly after `find`, with the same `now`.
+- A refused command changes nothing. Refusals that clients can cause in bulk are returned as small integers (errors.py).
+  All others are raised before the first change.
+- Commands change state only through the functions of `moves.py`, and end with `_settle`.
 
-A Job that a command returns is the engine's own: read it at once, or look it up again by its id. It is never used for
-another job, and when it is gone its state says so.
+A command returns the engine's own Job object. Read it immediately, or find it again by its id. The object is never
+reused for another job. When the job has ended, its state is GONE.
 """
 
 from __future__ import annotations
@@ -76,19 +76,22 @@ from penstock.core.waits import Connection, EndWait, Line, PutWait, Wait, Waitin
 
 
 class Engine(Driving):
-    """The commands of one node."""
+    """All commands of one node."""
 
     waits_per_connection_max: i64
 
     def __init__(self, epoch: int, now: i64, outbox: Outbox, entropy: int = 1) -> None:
-        """Start empty. The epoch is one that no earlier opening had (ids.py); entropy seeds the jitter of retries."""
+        """Create an empty engine.
+
+        No earlier run may have used `epoch` (ids.py). `entropy` seeds the jitter of retries.
+        """
         super().__init__(epoch, now, outbox, entropy)
         self.waits_per_connection_max = WAITS_PER_CONNECTION_MAX
 
     # Tubes
 
     def create_tube(self, name: bytes, policy: TubePolicy, now: i64) -> Tube:
-        """Make a tube, or find it if it exists with the same policy."""
+        """Create a tube. If a tube of this name exists with the same policy, return it."""
         self.advance(now)
         policy.check()
         there = self.tubes.get(name)
@@ -105,7 +108,7 @@ class Engine(Driving):
         return tube
 
     def check_new(self, names: list[bytes], policy: TubePolicy) -> None:
-        """Refuse to make tubes of these names, if there is no room for all of them."""
+        """Raise an error if there is no room for new tubes with all of these names."""
         tubes_bytes: i64 = 0
         for name in names:
             check_name(name, "the name of a tube")
@@ -113,27 +116,28 @@ class Engine(Driving):
         self._check_room(0, 0, tubes_bytes)
 
     def check_first(self, name: bytes, policy: TubePolicy, drafts: list[Draft], now: i64) -> None:
-        """Refuse to make a tube and to put these jobs into it, if it cannot have them or there is no room for all."""
+        """Raise an error if a new tube with this policy could not accept all of these jobs, or has no room for them."""
         check_name(name, "the name of a tube")
         policy.check()
         self._check_many(Tube(name, 0, 0, policy, now), drafts, now, tube_bytes(name, policy))
 
     def tube(self, name: bytes) -> Tube:
-        """The tube of this name."""
+        """Return the tube of this name. Raise UnknownTube if it does not exist."""
         tube = self.tubes.get(name)
         if tube is None:
             raise UnknownTube(f"there is no tube {shown(name)}; create it first")
         return tube
 
     def alter(self, tube: Tube, policy: TubePolicy, now: i64) -> None:
-        """Give a tube another policy while it runs. How it orders, keys and names its jobs is fixed.
+        """Change the policy of a tube that is in use. The order, keys and ids of its jobs cannot be changed.
 
-        What a job was given it keeps: its times, and while it is taken, who may finish it.
+        Jobs keep the values they already have: their deadlines and, while a job is taken, the session that may finish
+        it.
         """
         self.advance(now)
         policy.check()
         if tube.driven:
-            raise Unsupported(f"a {tube.policy.type} tube has a driver, which decides; there is nothing to alter")
+            raise Unsupported(f"a {tube.policy.type} tube has a driver, so its policy cannot be altered")
         old = tube.policy
         rebuilt = policy.order != old.order or policy.keys != old.keys or policy.ids != old.ids
         rebuilt = rebuilt or policy.unique_bodies != old.unique_bodies
@@ -151,12 +155,12 @@ class Engine(Driving):
         for job in tube.taken.items:
             self._arm(job, tube)
         self.outbox.tube_changed(tube, now)
-        # More of a key, or more jobs, may fit now.
+        # The new limits may allow more jobs in total or per key.
         self._note_all(tube)
         self._settle(now)
 
     def pause(self, tube: Tube, inward: bool, outward: bool, now: i64) -> None:
-        """Say which way a tube is closed: for puts, for takes, both or neither."""
+        """Set whether a tube is paused for puts (`inward`) and for takes (`outward`)."""
         self.advance(now)
         if tube.paused_in == inward and tube.paused_out == outward:
             return
@@ -169,9 +173,10 @@ class Engine(Driving):
         self._settle(now)
 
     def truncate(self, tube: Tube, now: i64, limit: int = BATCH_JOBS_MAX) -> int:
-        """Remove up to `limit` jobs, in whatever state; tell how many. Call again until there are none.
+        """Remove up to `limit` jobs in any state, and return how many. Call it again until it returns 0.
 
-        Those in a claim are removed when it ends, and counted now. On a full disk it may be none at all.
+        Jobs that a claim holds are counted now, but removed when the claim ends. On a full disk the result may be 0
+        although jobs are left.
         """
         self.advance(now)
         if limit < 0:
@@ -192,7 +197,7 @@ class Engine(Driving):
         return removed
 
     def check_drop(self, tube: Tube, now: i64) -> None:
-        """Refuse to drop a tube while clients wait on it or hold its jobs."""
+        """Raise an error if clients wait on a tube or hold its jobs, so that it cannot be dropped."""
         self.advance(now)
         if _is_awaited(tube):
             raise TubeAwaited(f"clients are waiting on tube {shown(tube.name)}; let their calls end, then drop it")
@@ -203,7 +208,7 @@ class Engine(Driving):
             )
 
     def drop(self, tube: Tube, now: i64) -> None:
-        """Remove a tube and the jobs in it. A large one is better truncated first, in slices."""
+        """Remove a tube and its jobs. Truncate a large tube first, in slices."""
         self.check_drop(tube, now)
         while tube.total():
             if not self.truncate(tube, now):
@@ -211,7 +216,10 @@ class Engine(Driving):
         self._drop(tube, now)
 
     def drop_if_empty(self, tube: Tube, now: i64) -> bool:
-        """Remove a tube that nobody waits on, if it has no jobs once what is due has happened; tell whether it went."""
+        """Fire what is due, then remove the tube if it has no jobs and no client waits on it.
+
+        Return whether it was removed.
+        """
         self.advance(now)
         if tube.total() or _is_awaited(tube):
             return False
@@ -235,7 +243,10 @@ class Engine(Driving):
             self.copies.tube_dropped(tube)
 
     def scan_tubes(self, cursor: int, count: int) -> tuple[list[Tube], int]:
-        """Up to `count` tubes from a cursor on, and the cursor to go on from; 0 begins, and 0 is the end."""
+        """Return up to `count` tubes from a cursor on, and the next cursor.
+
+        The scan starts with cursor 0, and ends when 0 is returned.
+        """
         check_count(count, "count")
         found: list[Tube] = []
         number = self._tube_numbers.next_from(cursor)
@@ -249,7 +260,10 @@ class Engine(Driving):
     # Putting
 
     def put(self, tube: Tube, draft: Draft, now: i64) -> Job:
-        """Add a job, or find the one that stands for it already. If somebody waits for it, it is taken on return."""
+        """Add a job, or return the job that exists for this draft already.
+
+        If a take waits for the job, it is TAKEN on return.
+        """
         self.advance(now)
         self._check_put(tube, draft)
         if tube.driven:
@@ -268,7 +282,7 @@ class Engine(Driving):
         return job
 
     def put_many(self, tube: Tube, drafts: list[Draft], now: i64) -> list[Job]:
-        """Add all of these jobs, or none."""
+        """Add all of these jobs, or none of them."""
         self.advance(now)
         self._check_many(tube, drafts, now, 0)
         jobs: list[Job] = []
@@ -282,7 +296,10 @@ class Engine(Driving):
         return jobs
 
     def _check_many(self, tube: Tube, drafts: list[Draft], now: i64, tubes_bytes: i64) -> None:
-        """Refuse jobs that cannot all be put, into a tube that may have to be made first."""
+        """Raise an error if these jobs cannot all be put.
+
+        `tubes_bytes` is the room that a tube takes which has to be created first.
+        """
         check_count(len(drafts), "the number of jobs in one put")
         if tube.driven:
             raise tube.lacks("batches: its driver puts one job at a time")
@@ -316,7 +333,10 @@ class Engine(Driving):
     def wait_put(
         self, connection: Connection, tube: Tube, draft: Draft, now: i64, timeout_ms: int, tag: object = None
     ) -> PutWait:
-        """Add a job when there is room for it: the outbox tells when it is in, or when the time is over."""
+        """Add a job as soon as its tube has room.
+
+        When the job was put or the timeout passed, the wait is in `outbox.ended_waits`.
+        """
         self.advance(now)
         check_duration(timeout_ms, "timeout")
         self._check_put(tube, draft)
@@ -348,7 +368,7 @@ class Engine(Driving):
     # Taking
 
     def take(self, session: Session, tube: Tube, now: i64, key: bytes | None = None, ttr_ms: int = UNSET) -> Job | None:
-        """Hand out the next job of a tube, if there is one."""
+        """Deliver the next job of a tube. Return None if it has none."""
         self.advance(now)
         self._check_take(session, tube, key, ttr_ms)
         if key is None and tube.named:
@@ -377,10 +397,10 @@ class Engine(Driving):
         ttr_ms: int = UNSET,
         bytes_max: int = NEVER,
     ) -> list[Job]:
-        """Hand out up to `count` jobs: one of each tube in turn, as they are named, until none has any.
+        """Deliver up to `count` jobs: one of each tube in turn, in the given order, until no tube has any.
 
-        Fewer, too, when their bodies have more bytes than `bytes_max`, where their keys and names are so long that more
-        would be too much for one turn, and when the disk is full.
+        Fewer jobs are delivered if their bodies exceed `bytes_max`, if their keys and names are too long for one turn,
+        or if the disk is full.
         """
         check_count(count, "count")
         for tube in tubes:
@@ -397,7 +417,7 @@ class Engine(Driving):
         jobs: list[Job] = []
         length = 0
         while tubes:
-            # One that had nothing is not asked again: a thousand empty ones would be, for every job of another.
+            # Skip tubes that were empty. Otherwise each job of one tube would cost a look at all empty ones.
             had: list[Tube] = []
             for tube in tubes:
                 job = self._take(session, tube, NO_KEY if key is None and tube.named else key, ttr_ms, now)
@@ -422,9 +442,9 @@ class Engine(Driving):
         tag: object = None,
         count_bytes: int = NEVER,
     ) -> Wait:
-        """Take when there is something to take: the outbox tells when it is served, or when its time is over.
+        """Take jobs as soon as there are any. When the wait ends, it is in `outbox.ended_waits`.
 
-        With `count` jobs, or with `count_bytes` bytes of bodies, it has enough.
+        It is served with at most `count` jobs, and with no further job once their bodies have `count_bytes` bytes.
         """
         self.advance(now)
         check_duration(timeout_ms, "timeout")
@@ -448,15 +468,16 @@ class Engine(Driving):
         return wait
 
     def cancel(self, wait: Waiting) -> None:
-        """Stop waiting, unless it ended already."""
+        """End a wait without a result. A wait that has ended already is not changed."""
         if wait.outcome == w.WAITING:
             self._end_wait(wait, w.CANCELLED)
             self._settle(self.now)
 
     def undelivered(self, job: Job, now: i64, deliveries: int = UNSET) -> None:
-        """Take a job back whose taker vanished before a byte of it was written: it was never delivered.
+        """Give a job back, because its consumer disconnected before the first byte of the job was sent.
 
-        Given which delivery it was, a job that came back meanwhile and was handed to another is left alone.
+        `deliveries` is the number of that delivery. If the job was given back and delivered again since then, nothing
+        changes.
         """
         if job.state != s.TAKEN or (deliveries != UNSET and job.deliveries != deliveries):
             return
@@ -478,17 +499,20 @@ class Engine(Driving):
     # Finding
 
     def find(self, job_id: i64, now: i64) -> Job | None:
-        """The job of this id, as it is now."""
+        """Return the job with this id in its state at `now`, or None if it is gone."""
         self.advance(now)
         return self._as_of(self.jobs.find(job_id), now)
 
     def look(self, job: Job, now: i64) -> None:
-        """Let what fell due happen, to this job in any case: what is done to it next, is done to it as it is now."""
+        """Fire all due deadlines, always including those of this job, so that it is in its state at `now`."""
         self.advance(now)
         self._as_of(job, now)
 
     def _as_of(self, job: Job | None, now: i64) -> Job | None:
-        """A job with its own deadlines behind it, also when a turn did not get round to them; None if it is gone."""
+        """Fire the job's own deadlines, even if the limit of the turn postponed them.
+
+        Return None if the job is gone.
+        """
         if job is None:
             return None
         while job.deadline_pos != NOWHERE and job.due <= now:
@@ -498,28 +522,28 @@ class Engine(Driving):
         return None if job.state == s.GONE else job
 
     def find_local(self, tube: Tube, local: i64, now: i64) -> Job | None:
-        """The job of this integer within a tube, as it is now."""
+        """Return the job with this integer id in the tube, in its state at `now`, or None."""
         self.advance(now)
         if tube.driven:
             return tube.names.get(b"%d" % int(local))
         return None if tube.locals is None else self._as_of(tube.locals.find(local), now)
 
     def find_named(self, tube: Tube, name: bytes, now: i64) -> Job | None:
-        """The job of this name within a tube, as it is now."""
+        """Return the job with this name in the tube, in its state at `now`, or None."""
         self.advance(now)
         return self._as_of(tube.names.get(name), now)
 
     def scan(self, cursor: int, count: int, tube: Tube | None = None, states: int = -1) -> tuple[list[Job], int]:
-        """About `count` jobs from a cursor on, and the cursor to go on from; 0 begins, and 0 is the end.
+        """Return about `count` jobs from a cursor on, and the next cursor.
 
-        `states` has a bit for each state asked for. A filter that matches little gives less than `count`, even
-        nothing, with a cursor that is not 0.
+        The scan starts with cursor 0, and ends when 0 is returned. `states` has one bit for each wanted state. If the
+        filter matches few jobs, a call may return fewer than `count` jobs, or none, with a cursor other than 0.
         """
         check_count(count, "count")
         if cursor < 0 or cursor >= 1 << 63:
-            raise OutOfRange("a cursor is 0, or what the scan before gave")
+            raise OutOfRange("a cursor must be 0 or a value that an earlier scan returned")
         if tube is not None and tube.dropped:
-            # Its slot may be another tube's by now, and so would be the jobs.
+            # Its slot may belong to another tube by now, and jobs are matched by slot.
             return [], 0
         start: i64 = cursor
         found: list[Job] = []
@@ -547,8 +571,8 @@ class Engine(Driving):
     ) -> EndWait:
         """Wait until a job ends. A job that was acked and is kept has ended.
 
-        With `failures`, the wait also ends when the job is buried or dead-lettered. If it was in the tube `home` and is
-        now in the tube to which the retry policy moves jobs that failed too often, it has been dead-lettered.
+        With `failures`, the wait also ends when the job is buried or dead-lettered. A job that was in the tube `home`
+        counts as dead-lettered if it is now in the tube to which its retry policy moves exhausted jobs.
         """
         self.advance(now)
         check_duration(timeout_ms, "timeout")
@@ -570,7 +594,7 @@ class Engine(Driving):
         return wait
 
     def _is_dead_letter(self, job: Job, home: Tube) -> bool:
-        """Return whether a job that was in the tube `home` is where its retry policy moves jobs that are given up."""
+        """Return whether a job that was in `home` is now in the tube to which its retry policy moves exhausted jobs."""
         retry = home.retry
         if job.extra is not None and job.extra.retry is not None:
             retry = job.extra.retry
@@ -590,16 +614,17 @@ class Engine(Driving):
         priority: int = PRIORITY_UNSET,
         key: bytes | None = None,
     ) -> int:
-        """The work is done: the job goes, or is kept as its tube says. What else is given is for those that are kept.
+        """Finish a job: remove it, or keep it if its tube keeps acked jobs.
 
-        Where acks cancel, this also removes a job that nobody holds.
+        The optional values apply only to jobs that are kept. In tubes where acks cancel, an ack also removes a job that
+        is not taken.
         """
         if job.state == s.GONE:
             return NO_JOB
         tube = self.tube_of(job)
         if tube.driven:
             return self._ack_driven(session, job, tube, now)
-        # One that waits for its copies: whoever is done with it has it from the node of one.
+        # A job that still waits for its copies can be acked: another node may have delivered its copy.
         waits = job.state == s.STAGED and job.copy() is not None
         may_go = waits or (job.holder != HELD_BY_CLAIM and s.allowed(i64(job.state), s.ACKED))
         if not (tube.policy.ack_cancels and may_go):
@@ -616,7 +641,7 @@ class Engine(Driving):
         if key is not None or priority != PRIORITY_UNSET:
             tube.check_change(key, priority)
         if job.state == s.TAKEN:
-            # One that nobody holds is cancelled, not done: it is not kept.
+            # Only a taken job is kept. A job that is not taken was cancelled, not done.
             if not tube.goes:
                 event = self._after_ack(job, tube, delay_ms, now)
             if body is not None:
@@ -632,10 +657,10 @@ class Engine(Driving):
         return OK
 
     def done(self, session: Session, job: Job, body: bytes, body_kind: int, now: i64, ttl_ms: int = UNSET) -> int:
-        """The work is done, and its result takes the place of the body: the job stays as done until the result expires.
+        """Finish a job and store its result as the new body. The job stays DONE until the result expires.
 
-        `ttl_ms`: how long the result is kept. UNSET: a day, or for ever if the tube keeps acked jobs. JOB_TTL: until
-        the job's own ttl ends.
+        `ttl_ms` is how long the result is kept. UNSET: one day, or for ever if the tube keeps acked jobs. JOB_TTL:
+        until the job's own ttl ends.
         """
         check_body(len(body), self.body_bytes_max)
         if ttl_ms != UNSET and ttl_ms != JOB_TTL:
@@ -667,7 +692,10 @@ class Engine(Driving):
         body: bytes | None = None,
         body_kind: int = BODY_BYTES,
     ) -> int:
-        """Give a job back unfinished: to its old place, or after a delay, with what else is given changed."""
+        """Give a taken job back to its old place, or delay it.
+
+        The other arguments change its ttl, priority, key and body.
+        """
         refusal = self._not_returnable(job, session)
         if refusal != OK:
             return refusal
@@ -686,7 +714,7 @@ class Engine(Driving):
         return OK
 
     def release_these(self, tube: Tube, jobs: list[Job], now: i64) -> int:
-        """Give back those of these jobs that are taken, whoever holds them; tell how many. Claims keep theirs."""
+        """Release those of these jobs that are taken, by any session. Return how many. Jobs of claims stay taken."""
         self.advance(now)
         released = 0
         for job in jobs:
@@ -701,7 +729,7 @@ class Engine(Driving):
         return released
 
     def requeue(self, session: Session, job: Job, now: i64) -> int:
-        """Give a job back to behind all others."""
+        """Give a taken job back to the end of its tube."""
         refusal = self._not_returnable(job, session)
         if refusal != OK:
             return refusal
@@ -713,7 +741,7 @@ class Engine(Driving):
                 extra.priority_given = job.priority
             job.priority = PRIORITY_BACK
         elif job.extra is not None and job.extra.priority_given != PRIORITY_UNSET:
-            # It was urgent, and is so no longer.
+            # The job was urgent. Requeueing ends that.
             job.priority = job.extra.priority_given
             job.extra.priority_given = PRIORITY_UNSET
         job.order = self._newest_order(tube, now)
@@ -723,7 +751,7 @@ class Engine(Driving):
         return OK
 
     def nack(self, session: Session, job: Job, now: i64, reason: bytes = b"") -> int:
-        """Give a job back because it failed: what becomes of it, its retry policy says."""
+        """Report that a job failed. Its retry policy decides whether it is retried, buried, dropped or moved."""
         _check_reason(reason)
         refusal = self._not_returnable(job, session)
         if refusal != OK:
@@ -751,10 +779,10 @@ class Engine(Driving):
         body_kind: int = BODY_BYTES,
         priority: int = PRIORITY_UNSET,
     ) -> int:
-        """Put a job aside until somebody digs it up, and say why. Whoever buries it may give it another ttl.
+        """Set a job aside until it is kicked or dug, with a reason and optionally a new ttl.
 
-        One that is taken may also be given another body, key and priority: of one that is not, a body is refused, and
-        a key or priority is left as it is.
+        A taken job may also get another body, key and priority. For a job that is not taken, a new body is refused, and
+        a new key or priority is ignored.
         """
         _check_reason(reason)
         if job.state == s.GONE:
@@ -791,7 +819,7 @@ class Engine(Driving):
         return OK
 
     def touch(self, session: Session, job: Job, now: i64, more_ms: int = UNSET) -> int:
-        """Ask for more time: so much more, or a whole ttr from now. More time also prolongs the ttl."""
+        """Restart the ttr of a taken job, or extend its lease and its ttl by `more_ms`."""
         self._check_moves()
         if job.state == s.GONE:
             return NO_JOB
@@ -812,10 +840,10 @@ class Engine(Driving):
         self._move(job, tube, s.TOUCHED, now)
         return OK
 
-    # What anyone may do
+    # Commands that do not require the job's holder
 
     def prolong(self, job: Job, now: i64, more_ms: int) -> int:
-        """Let a job that waits to be taken live longer. One whose ttl never ends is as it was."""
+        """Extend the ttl of a ready job. A job without a ttl is not changed."""
         self._check_moves()
         if job.state == s.GONE:
             return NO_JOB
@@ -830,7 +858,10 @@ class Engine(Driving):
         return OK
 
     def delete(self, job: Job, now: i64) -> int:
-        """Remove a job, whatever its state and whoever holds it; out of a claim it goes when the claim ends."""
+        """Remove a job in any state, also if a session holds it.
+
+        A job that a claim holds is removed when the claim ends.
+        """
         if job.state == s.GONE:
             return NO_JOB
         if job.holder == HELD_BY_CLAIM:
@@ -857,7 +888,7 @@ class Engine(Driving):
         body: bytes | None = None,
         body_kind: int = BODY_BYTES,
     ) -> int:
-        """Dig one buried job up: to its old place, or after a delay."""
+        """Make one buried job ready at its old place, or delay it."""
         self._check_moves()
         if job.state == s.GONE:
             return NO_JOB
@@ -888,9 +919,9 @@ class Engine(Driving):
         body: bytes | None = None,
         body_kind: int = BODY_BYTES,
     ) -> int:
-        """Dig up to `count` buried jobs up, the first to be served first; tell how many there were.
+        """Dig up to `count` buried jobs, in the order in which they are served. Return how many were dug.
 
-        What is given (delay, ttl, another body), each of them gets.
+        Each of them gets the given delay, ttl and body.
         """
         self._check_moves()
         self.advance(now)
@@ -899,7 +930,7 @@ class Engine(Driving):
             return self._kick_driven(tube, count, now)
         tube.check_return(delay_ms, ttl_ms, PRIORITY_UNSET)
         if body is not None:
-            # All or none of them get it, so there must be room for all.
+            # The command must not fail halfway, so check that all bodies have room.
             check_body(len(body), self.body_bytes_max)
             wanted = min(count, len(tube.buried))
             if len(body) * wanted > self.room_bytes:
@@ -923,7 +954,7 @@ class Engine(Driving):
         return kicked
 
     def snatch(self, job: Job, now: i64, delay_ms: int = 0) -> int:
-        """Take a taken job away from its holder: back to its place, or after a delay."""
+        """Take a job away from the session that holds it: back to its old place, or delayed."""
         self._check_moves()
         if job.state == s.GONE:
             return NO_JOB
@@ -942,7 +973,10 @@ class Engine(Driving):
         return OK
 
     def restart(self, job: Job, now: i64, delay_ms: int = 0) -> int:
-        """Bring a job back that is delayed, or that was acked and kept; one with a result gets its tube's ttl anew."""
+        """Make a job ready that is delayed, or that was acked and kept.
+
+        A job with a result gets the default ttl of its tube.
+        """
         self._check_moves()
         if job.state == s.GONE:
             return NO_JOB
@@ -955,16 +989,16 @@ class Engine(Driving):
         tube.check_return(delay_ms, UNSET, PRIORITY_UNSET)
         _forget_result_ttl(job, tube, now)
         if job.state != s.DELAYED:
-            # One that is delayed was on its way already.
+            # A delayed job has been counted already.
             job.returns += 1
         self._send_back(job, tube, s.RESTARTED, s.RESTARTED_DELAYED, now, delay_ms, UNSET, PRIORITY_UNSET)
         self._settle(now)
         return OK
 
     def switch(self, job: Job, state: int, now: i64, delay_ms: int = 0, failed: bool = False) -> int:
-        """Turn a job that is not taken into any other state; delayed and zombie need to know for how long.
+        """Change a job that is not taken to any other state. DELAYED and ZOMBIE need a delay.
 
-        `failed`: somebody says that it failed, and that is counted.
+        With `failed`, the change counts as a failure (nack) of the job.
         """
         self._check_moves()
         events = {
@@ -985,7 +1019,7 @@ class Engine(Driving):
         check_finite(delay_ms, "delay")
         timed = state == s.DELAYED or state == s.ZOMBIE
         if timed != (delay_ms > 0):
-            raise OutOfRange("to be delayed or a zombie takes a delay, and nothing else does")
+            raise OutOfRange("a delay is required for the states delayed and zombie, and not allowed for others")
         if job.once and job.deliveries > 0 and (state == s.READY or state == s.DELAYED):
             return ONLY_ONCE
         tube = self.tube_of(job)
@@ -995,7 +1029,7 @@ class Engine(Driving):
         if timed:
             job.wake = now + i64(delay_ms)
         elif state == s.DONE and tube.policy.after_ack == p.KEPT:
-            # As if it had been acked there.
+            # The same as after an ack in this tube.
             job.expiry = NEVER
         if failed:
             job.nacks += 1
@@ -1004,7 +1038,10 @@ class Engine(Driving):
         return OK
 
     def move(self, session: Session, job: Job, target: Tube, now: i64, delay_ms: int = 0) -> int:
-        """Move a job to the end of another tube, whatever its state; a taken one only by its holder."""
+        """Move a job to the end of another tube.
+
+        A taken job can be moved only by its holder. Staged jobs and zombies cannot.
+        """
         self._check_moves()
         if job.state == s.GONE:
             return NO_JOB
@@ -1014,8 +1051,8 @@ class Engine(Driving):
         if job.state == s.STAGED:
             return IS_STAGED
         if source.driven or target.driven:
-            # Its driver would not know of it.
-            raise (source if source.driven else target).lacks("moves: what it serves is decided elsewhere")
+            # A driver has its own index of tasks, which a move would bypass.
+            raise (source if source.driven else target).lacks("moves: its driver decides which jobs it serves")
         if job.once and target.owned:
             raise target.lacks("at-most-once delivery: what a session holds goes back when it disconnects")
         if target.paused_in:
@@ -1043,7 +1080,7 @@ class Engine(Driving):
     # Sessions
 
     def connect(self, token: bytes) -> Connection:
-        """A client came: it gets a session of its own, which others may join by this token."""
+        """Create a connection with a session of its own. Other connections can join the session with this token."""
         assert token not in self.sessions
         free = self._session_slots_free
         slot: i32 = free.pop() if free else len(self._session_slots)
@@ -1060,7 +1097,10 @@ class Engine(Driving):
         return connection
 
     def identify(self, connection: Connection, token: bytes, now: i64, grace_ms: int = UNSET) -> Session:
-        """Leave the present session and join the one of this token, with all it holds; give it another grace time."""
+        """Leave the present session and join the session of this token with all its jobs.
+
+        Optionally change its grace time.
+        """
         self.advance(now)
         if grace_ms != UNSET:
             check_finite(grace_ms, "grace")
@@ -1079,7 +1119,7 @@ class Engine(Driving):
         return session
 
     def end_takes(self, session: Session, now: i64) -> None:
-        """Let no take of a session wait any longer: it is answered as if its time were over."""
+        """End all waiting takes of a session as if their timeouts had passed."""
         for connection in session.connections.values():
             assert isinstance(connection, Connection)
             for wait in list(connection.waits.values()):
@@ -1088,17 +1128,20 @@ class Engine(Driving):
         self._settle(now)
 
     def grace_of(self, session: Session) -> i64:
-        """How long a session outlives its last connection."""
+        """Return the time in ms that a session stays alive after its last connection closed."""
         return self.session_grace_ms if session.grace_ms == UNSET else session.grace_ms
 
     def session_number(self, slot: int) -> int:
-        """The number of the session that holds a job."""
+        """Return the number of the session in this slot."""
         session = self._session_slots[slot]
         assert session is not None
         return session.number
 
     def disconnect(self, connection: Connection, now: i64) -> None:
-        """A client is gone: its waits end, and with its last connection the grace of its session begins."""
+        """Close a connection and cancel its waits.
+
+        With the last connection of a session, the grace time of the session starts.
+        """
         for wait in list(connection.waits.values()):
             self._end_wait(wait, w.CANCELLED)
         self._leave(connection.session, connection, now)
@@ -1109,7 +1152,7 @@ class Engine(Driving):
             self.deadlines.set(session, now + self.grace_of(session))
         self.advance(now)
 
-    # What the commands share
+    # Shared by the commands
 
     def _not_returnable(self, job: Job, session: Session) -> int:
         refusal = self._not_held_job(job, session)
@@ -1118,7 +1161,10 @@ class Engine(Driving):
         return refusal
 
     def _doom(self, job: Job, tube: Tube, now: i64) -> None:
-        """Delete a job that a claim holds: the claim must stay as it is, so it goes when the claim ends."""
+        """Mark a job that a claim holds as deleted.
+
+        It is removed when the claim ends, because an open claim must not change.
+        """
         extra = job.rare()
         if not extra.doomed:
             extra.doomed = True
@@ -1126,14 +1172,14 @@ class Engine(Driving):
             self._move(job, tube, s.DOOMED, now)
 
     def _set_body(self, job: Job, tube: Tube, body: bytes | None, body_kind: int) -> None:
-        """Give a job another body, if there is one and it is allowed."""
+        """Check and replace the body of a job, unless `body` is None."""
         if body is not None:
             self._check_new_body(job, body)
             self._check_growth(job, body)
             self._replace_body(job, tube, body, body_kind)
 
     def _change(self, job: Job, tube: Tube, key: bytes | None, priority: int) -> None:
-        """Give a taken job another key or priority, already checked."""
+        """Give a taken job another key or priority. The caller has checked both."""
         if key is not None:
             self._rekey(job, tube, key)
         if priority != PRIORITY_UNSET:
@@ -1142,19 +1188,19 @@ class Engine(Driving):
                 job.extra.priority_given = PRIORITY_UNSET
 
     def _note_all(self, tube: Tube) -> None:
-        """Look at every line of a tube when the command ends."""
+        """Serve every wait line of a tube when the command ends."""
         tube.woken_keys.extend(tube.key_lines)
         self._note(tube, None)
 
 
 def _check_free(tube: Tube, command: str) -> None:
-    """Refuse a command that a tube with a driver does not have."""
+    """Raise an error if the tube has a driver, because drivers do not support this command."""
     if tube.driven:
         raise tube.lacks(f"{command}: its driver has put, take, release, bury, kick and delete")
 
 
 def _release_options(delay_ms: int, ttl_ms: int, priority: int, key: bytes | None) -> dict[str, object]:
-    """Return what a release says, as the driver of a tube gets it."""
+    """Return the options of a release in the form that drivers get."""
     options: dict[str, object] = {}
     if delay_ms != 0:
         options["delay"] = delay_ms / 1000
@@ -1172,7 +1218,7 @@ def _is_awaited(tube: Tube) -> bool:
 
 
 def _line_of(tube: Tube, key: bytes | None) -> Line:
-    """The line in which a take of this tube and key waits."""
+    """Return the line in which takes of this tube and key wait. Create it if necessary."""
     if key is None:
         if not tube.named:
             return tube.line
@@ -1185,7 +1231,7 @@ def _line_of(tube: Tube, key: bytes | None) -> Line:
 
 
 def _forget_result_ttl(job: Job, tube: Tube, now: i64) -> None:
-    """Give a job that comes back from done the default ttl of its tube. What it has left is the time of its result."""
+    """Give a DONE job that becomes active again its tube's default ttl, because its ttl is that of its result."""
     if job.state == s.DONE and job.expiry != NEVER:
         ttl_ms = tube.policy.default_ttl_ms
         job.expiry = NEVER if ttl_ms == NEVER else now + i64(ttl_ms)
@@ -1197,6 +1243,6 @@ def _check_reason(reason: bytes) -> None:
 
 
 def shown(name: bytes) -> str:
-    """A tube's name for people: as text where it is text, cut where it is long."""
+    """Return the name of a tube for error messages: decoded, and cut to 60 bytes."""
     text = name[:60].decode("utf-8", "backslashreplace")
     return f"'{text}…'" if len(name) > 60 else f"'{text}'"

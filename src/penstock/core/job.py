@@ -1,9 +1,9 @@
-"""The job: what the queue knows of one piece of work, and the draft it is made from.
+"""The job, and the draft from which it is made.
 
-A job's fields are its complete state: nothing about it lives only in a container. `states.py` alone writes `state`;
-the containers (`order.py`, `deadlines.py`, `sessions.py`) keep their positions in the job, which is what makes leaving
-one of them cost no search. A job refers to its tube, key and holder by slot numbers, never by reference, so jobs are
-part of no cycle and the garbage collector never looks at them.
+The fields of a job are its complete state. Nothing about a job is stored only in a container. `states.py` alone writes
+`state`. Containers (`order.py`, `deadlines.py`, `sessions.py`) store a job's position in the job itself, so that
+removing it needs no search. A job refers to its tube, key and holder by slot numbers. Jobs are therefore never part of
+a reference cycle, and the garbage collector does not track them.
 """
 
 from __future__ import annotations
@@ -16,23 +16,23 @@ from penstock.core.deadlines import NOWHERE, Timed
 from penstock.core.limits import NEVER, PRIORITY_UNSET, UNSET
 from penstock.core.retry import RetryPolicy
 
-# What the bytes of a body are, so that every vocabulary gives back what was put.
+# The kind of a body, so that every dialect returns the same value that was put.
 BODY_BYTES: Final = 0  # Raw bytes.
 BODY_TEXT: Final = 1  # Text, as UTF-8.
-BODY_JSON: Final = 2  # Another value, as JSON text.
+BODY_JSON: Final = 2  # A value of another type, as JSON text.
 BODY_MSGPACK: Final = 3  # An array of fields, as msgpack.
 
 NO_KEY: Final = b""  # The key of a job that was put without one.
 NO_SLOT: Final = -1
-HELD_BY_CLAIM: Final = -2  # In place of a session's slot: no session may touch the job.
-ARRIVES_READY: Final = 1  # The state READY of states.py, which imports this file.
+HELD_BY_CLAIM: Final = -2  # Used instead of a session's slot. No session may finish the job.
+ARRIVES_READY: Final = 1  # Equal to states.READY, which cannot be imported here because states.py imports this module.
 
 
 @mypyc_attr(acyclic=True)
 class BodyRef:
-    """A body that lives on disk only: where to read it, and how to know that it is the one."""
+    """A reference to a body that is only on disk: its place, and a checksum to verify it."""
 
-    file: i64  # The number of a segment of the log; that of a snapshot, negative.
+    file: i64  # Number of a log segment, or the negated number of a snapshot.
     offset: i64
     length: i32
     crc: i32
@@ -44,21 +44,22 @@ class BodyRef:
         self.crc = crc
 
     def is_copy_of(self, other: BodyRef) -> bool:
-        """Whether the same body is at both places."""
+        """Return whether both references have the same length and checksum."""
         return self.length == other.length and self.crc == other.crc
 
 
 @mypyc_attr(acyclic=True)
 class Copy:
-    """That a job is one of several copies of it, each on a node of its own; or that it comes from another node."""
+    """Replication data of a job that has copies on other nodes, or that came from another node."""
 
-    foreign: bytes  # Its 40-character id if it was made on another node; empty if it was made here.
-    repl: i32  # How many copies were asked for.
-    holders: list[bytes]  # The nodes that are believed to have a copy, this one among them; shared objects.
-    announces: bool  # It was queued before, here or elsewhere: that it is queued again is news to the other holders.
-    warned: bool  # The other holders were told that it is about to be queued here.
-    logged: bool  # The log has it as it is.
-    told: i64  # When the other holders' time to wait for it began last, ms; 0 if that is not known.
+    foreign: bytes  # The 40-character id if the job was created on another node; empty if it was created here.
+    repl: i32  # Number of copies that were requested.
+    holders: list[bytes]  # Nodes that are assumed to have a copy, including this one. Equal node ids share one object.
+    # The job was queued before, here or on another node, so queueing it again is announced to the other holders.
+    announces: bool
+    warned: bool  # The other holders were informed that this node will queue the job soon.
+    logged: bool  # The log has the present state of this object.
+    told: i64  # Time (ms) at which the other holders last restarted their retry timers; 0 if unknown.
 
     def __init__(self, foreign: bytes, repl: i32, holders: list[bytes], announces: bool) -> None:
         self.foreign = foreign
@@ -72,22 +73,22 @@ class Copy:
 
 @mypyc_attr(acyclic=True)
 class Extra:
-    """What few jobs have; one object, made when the first of these fields is needed."""
+    """Rarely used fields of a job. The object is created when the first of them is set."""
 
-    reason: bytes  # Why it failed or was buried last; empty when nobody said.
-    buries: i32  # How often it was buried.
-    retry: RetryPolicy | None  # Its own retry policy, instead of its tube's.
-    name: bytes  # The id that its user chose, unique in its tube; empty if none.
-    unique: bytes  # What it is the only job of; empty if nothing.
-    unique_pos: i32  # Its place among jobs of the same body: see unique.py.
-    priority_given: i64  # Its priority before urgent or requeue set it aside; else PRIORITY_UNSET.
-    consumer: bytes  # Whose claim holds it; empty if none.
-    claim: i64  # The number of that claim.
-    claim_place: i32  # Its place within that claim.
-    doomed: bool  # Deleted while a claim held it: it goes when the claim ends.
-    stage: bytes  # The stage that it waits in; empty if none.
-    copy: Copy | None  # Its copies on other nodes, if it has any.
-    shown: bytes | None  # Its body as users see it, in a tube with a driver: see driving.py. None elsewhere.
+    reason: bytes  # Reason of the last failure or bury; empty if none was given.
+    buries: i32  # Number of times the job was buried.
+    retry: RetryPolicy | None  # The job's own retry policy, which replaces the tube's.
+    name: bytes  # Id chosen by the producer, unique in the tube; empty if none.
+    unique: bytes  # Value that no other unfinished job of the tube has; empty if none.
+    unique_pos: i32  # Position among jobs with the same body: see unique.py.
+    priority_given: i64  # Priority before `urgent` or `requeue` replaced it; otherwise PRIORITY_UNSET.
+    consumer: bytes  # Consumer whose claim holds the job; empty if none.
+    claim: i64  # Number of that claim.
+    claim_place: i32  # Index of the job in that claim.
+    doomed: bool  # Deleted while a claim held the job. It is removed when the claim ends.
+    stage: bytes  # Name of the stage that contains the job; empty if none.
+    copy: Copy | None  # Replication data; None if the job has no copies.
+    shown: bytes | None  # The body that users see, in a tube with a driver (driving.py). None in other tubes.
     shown_kind: u8
 
     def __init__(self) -> None:
@@ -110,32 +111,34 @@ class Extra:
 
 @mypyc_attr(acyclic=True)
 class Job(Timed):
-    """One job. `due` of Timed is the nearest of `wake` and `expiry` that can fire in its state."""
+    """One job. `due` (of Timed) is the nearest of `wake` and `expiry` that applies in the present state."""
 
-    id: i64  # (epoch, sequence): see ids.py. Unique for ever on this node.
-    local: i64  # Its integer within the tube, from 0; NO_SLOT in tubes that show other ids.
-    priority: i64  # Lower is served first.
-    order: i64  # Its place among equal priorities. It keeps it when it comes back.
-    created: i64  # ms.
-    expiry: i64  # When its ttl ends, ms; NEVER if it has none. While it is STAGED, this and `wake` stand still: they
-    # are what they would be if it had been published when it was made.
-    ttr: i64  # How long a taker may hold it, ms; NEVER if as long as it likes.
-    wake: i64  # When its present state ends by itself: of DELAYED, TAKEN and ZOMBIE. NEVER elsewhere.
-    position: i64  # Of its newest row in the log; 0 before the first.
+    id: i64  # (epoch, sequence): see ids.py. Never reused on this node.
+    local: i64  # Integer id within the tube; NO_SLOT in tubes with other ids.
+    priority: i64  # Lower values are served first.
+    order: i64  # Place among jobs of equal priority. A job that is given back keeps it.
+    created: i64  # Time of creation, ms.
+    # Time (ms) at which the ttl ends; NEVER if there is none. While the job is STAGED, `expiry` and `wake` do not fire:
+    # they have the values that they would have if the job had been published when it was created.
+    expiry: i64
+    ttr: i64  # Time a consumer has to finish the job, ms; NEVER if unlimited.
+    wake: i64  # Time (ms) at which DELAYED, TAKEN or ZOMBIE ends by itself; NEVER in other states.
+    position: i64  # Log position of the newest row of the job; 0 if it has none.
     body: bytes | BodyRef
     extra: Extra | None
-    tube: i32  # Slot of its tube.
-    key: i32  # Slot of its key in a keyed tube, else NO_SLOT.
-    holder: i32  # Slot of the session that holds it, or HELD_BY_CLAIM; NO_SLOT if not taken, or anyone may ack it.
-    pos: i32  # Where in the container of its state: ready order, buried order, or a bag.
-    held_pos: i32  # Where in its holder's bag, or NOWHERE.
-    deliveries: i32  # How often it was handed out.
-    nacks: i32  # How often a taker said it failed.
-    returns: i32  # How often it came back for another reason: release, ttr, disconnect, kick.
-    ttl_minutes: i32  # The ttl class that its 40-character id shows; fixed at put, because ids never change.
+    tube: i32  # Slot of the tube.
+    key: i32  # Slot of the key in a keyed tube; otherwise NO_SLOT.
+    # Slot of the session that holds the job, or HELD_BY_CLAIM. NO_SLOT if not taken, or if anyone may ack it.
+    holder: i32
+    pos: i32  # Position in the container of the present state.
+    held_pos: i32  # Position among the jobs of the holder, or NOWHERE.
+    deliveries: i32  # Number of deliveries.
+    nacks: i32  # Number of failures that consumers reported.
+    returns: i32  # Number of times the job was given back for another reason: release, ttr, disconnect, kick.
+    ttl_minutes: i32  # The ttl class encoded in the 40-character id. Fixed at put, because ids never change.
     body_kind: u8
     state: u8  # Written by states.py only.
-    once: bool  # At most once: after its one delivery it never goes back to the queue.
+    once: bool  # Delivered at most once. After its delivery the job is never queued again.
 
     def __init__(self, id: i64, tube: i32, body: bytes | BodyRef, body_kind: u8, now: i64) -> None:
         self.due = NEVER
@@ -166,7 +169,7 @@ class Job(Timed):
         self.once = False
 
     def rare(self) -> Extra:
-        """The rarely used fields, made on first need."""
+        """Return the rarely used fields. Create them if necessary."""
         extra = self.extra
         if extra is None:
             extra = Extra()
@@ -174,22 +177,22 @@ class Job(Timed):
         return extra
 
     def copy(self) -> Copy | None:
-        """Its copies on other nodes, if it has any."""
+        """Return the replication data, or None if the job has no copies."""
         extra = self.extra
         return None if extra is None else extra.copy
 
     def shown_body(self) -> bytes | BodyRef:
-        """Return the body as users see it: in a tube with a driver, the data of the task."""
+        """Return the body that users see. In a tube with a driver, this is the data of the task."""
         extra = self.extra
         return self.body if extra is None or extra.shown is None else extra.shown
 
     def shown_kind(self) -> int:
-        """Return what kind of body users see."""
+        """Return the kind of the body that users see."""
         extra = self.extra
         return int(self.body_kind) if extra is None or extra.shown is None else int(extra.shown_kind)
 
     def body_length(self) -> int:
-        """How many bytes the body has, wherever it lives."""
+        """Return the length of the body in bytes, in memory or on disk."""
         body = self.body
         if isinstance(body, bytes):
             return len(body)
@@ -198,28 +201,29 @@ class Job(Timed):
 
 @mypyc_attr(acyclic=True)
 class Draft:
-    """A job as a producer asks for it. Numbers are Python's own: the tube checks them before they enter."""
+    """A job as a producer requests it. Numbers are Python integers of any size, which the tube checks."""
 
     body: bytes
     body_kind: int
-    ttl_ms: int  # UNSET: the tube's default. NEVER: for ever.
-    ttr_ms: int  # UNSET: the tube's default, else its ttl. NEVER: as long as the taker likes.
+    ttl_ms: int  # UNSET: the tube's default. NEVER: no expiry.
+    ttr_ms: int  # UNSET: the tube's default, otherwise the ttl. NEVER: unlimited.
     delay_ms: int  # 0: none.
     priority: int  # PRIORITY_UNSET: the tube's default.
-    key: bytes | None  # None: none given, which keyed tubes treat as one key of its own.
+    key: bytes | None  # None: no key. In keyed tubes, all jobs without a key share one key.
     once: bool  # Deliver at most once.
-    urgent: bool  # Before all others.
-    retry: RetryPolicy | None  # Its own, instead of the tube's.
-    name: bytes | None  # An id of the producer's own, unique in the tube.
-    unique: bytes | None  # If an unfinished job of this value is there, this one is not put.
-    same_body: bool  # If a ready job of the same body is there (or delayed, for a delayed one), this one is not put.
-    dedup: bytes | None  # If a put of this value was seen lately, this one is not put.
-    nacks: int  # How often it has failed already: where it comes from.
-    options: dict[str, object] | None  # For the driver of the tube, as they are.
-    number: int  # Its integer in the tube, below the tube's first_integer. UNSET: the tube counts.
-    arrives: int  # The state that it arrives in: READY (or DELAYED, with a delay), BURIED or DONE.
-    new: bool  # If a job stands for this put already, the put is refused instead of returning that job.
-    at_ms: int  # Not before this moment, instead of a delay; UNSET: none.
+    urgent: bool  # Put the job in front of all others.
+    retry: RetryPolicy | None  # The job's own retry policy, which replaces the tube's.
+    name: bytes | None  # Id chosen by the producer, unique in the tube.
+    unique: bytes | None  # If an unfinished job has this value, that job is returned instead.
+    # If a ready job (or a delayed one, if this job is delayed) has the same body, that job is returned instead.
+    same_body: bool
+    dedup: bytes | None  # If a job was put with this value recently, that job is returned instead.
+    nacks: int  # Initial number of failures, for jobs imported from another system.
+    options: dict[str, object] | None  # Options for the driver of the tube, passed on unchanged.
+    number: int  # Integer id in the tube, below its first_integer. UNSET: the tube assigns the next one.
+    arrives: int  # State of the new job: READY (DELAYED if there is a delay), BURIED or DONE.
+    new: bool  # If a job exists for this put already, refuse the put instead of returning that job.
+    at_ms: int  # Earliest time of delivery (ms since the epoch), instead of a delay; UNSET: none.
 
     def __init__(
         self,
@@ -266,7 +270,7 @@ class Draft:
         self.at_ms = at_ms
 
     def like(self, body: bytes) -> Draft:
-        """The same of another body."""
+        """Return a draft with another body and the same options."""
         return Draft(
             body,
             self.ttl_ms,
@@ -291,7 +295,7 @@ class Draft:
         )
 
     def log_bytes(self) -> i64:
-        """How many bytes the log needs for it, beside its row."""
+        """Return how many bytes of the log the job needs in addition to its fixed row."""
         length: i64 = len(self.body)
         if self.key is not None:
             length += len(self.key)
@@ -307,5 +311,8 @@ class Draft:
 
 
 def plain_draft(body: bytes) -> Draft:
-    """A draft of nothing but a body. Compiled code makes one in half the time that interpreted code takes."""
+    """Return a draft without options.
+
+    In compiled code this takes half the time of `Draft(body)` in interpreted code.
+    """
     return Draft(body)

@@ -1,7 +1,7 @@
-"""Whoever keeps the copies of jobs on several nodes in step: what the engine tells it, and asks it.
+"""The interface between the engine and the code that keeps the copies of jobs on several nodes consistent.
 
 The engine knows that a job may be one of several copies (`job.Copy`), and nothing else about other nodes. The cluster
-is one of these; an engine without any pays one look at a field that is None.
+implements this interface. Without a cluster, the engine only checks a field for None.
 """
 
 from __future__ import annotations
@@ -14,32 +14,35 @@ from penstock.core.job import Job
 from penstock.core.tube import Tube
 from penstock.core.waits import ElsewhereWait
 
-# The note under which a log says which memory of jobs it is: others count on what was promised under that name. An open
-# that may lack rows forgets it.
+# Key of the note with the incarnation of this node's log. Other nodes rely on promises made under an incarnation, so an
+# open that may have lost rows deletes the note.
 MEMORY_NOTE: Final = b"memory"
 
 
 class CopyKeeper:
-    """The engine's side of a cluster. It is told in the middle of things: it notes and says, and moves no job."""
+    """Callbacks of the engine for replication.
+
+    They are called in the middle of a transition. They may record and send, but must not change a job's state.
+    """
 
     def moved(self, job: Job, tube: Tube, rule: i64, now: i64) -> None:
-        """A job with copies changed, and the log is not told yet: when it is to wake may still be set."""
+        """Handle a transition of a job with copies. It is not logged yet, so `job.wake` may still be changed."""
 
     def holds_back(self, job: Job, tube: Tube, now: i64) -> bool:
-        """Whether a job with copies that would go back to its queue now has to wait a little more."""
+        """Return whether a job with copies that is about to become ready has to wait longer."""
         return False
 
     def tube_made(self, tube: Tube) -> None:
-        """A tube came into being."""
+        """Handle the creation of a tube."""
 
     def tube_dropped(self, tube: Tube) -> None:
-        """A tube is gone."""
+        """Handle the removal of a tube."""
 
     def tube_paused(self, tube: Tube) -> None:
-        """A tube was paused, or goes on."""
+        """Handle that a tube was paused or resumed."""
 
     def can_be_had(self, tube: Tube) -> None:
-        """A job of a tube that other nodes want is ready."""
+        """Handle a ready job in a tube from which other nodes want jobs."""
 
     def wait_ended(self, wait: ElsewhereWait) -> None:
-        """Somebody who waited for other nodes was served, waits no more, or is gone."""
+        """Handle the end of a wait for other nodes: it was served, timed out or cancelled."""

@@ -1,9 +1,13 @@
-"""Keys within a tube: at most N jobs of one key are taken at a time, or jobs are taken by their key.
+"""Keys within a tube: limit how many jobs of one key are taken at a time, or take jobs by key.
 
-A key with ready jobs and room for another taker is *open*, and only open keys stand in the order that `take` looks at:
-ten thousand busy keys cost a take nothing. Open keys are ranked by their first jobs (strict order over the whole tube)
-or by whose turn it is (fair: each open key is served once before any is served twice). Keys come with their first job
-and go with their last.
+A key is *open* if it has a ready job and fewer taken jobs than the limit. Only open keys are in the heap that `take`
+reads, so ten thousand busy keys cost a take nothing.
+
+Open keys are ranked in one of two ways. Strict: by the (priority, order) of their first jobs, which gives the order of
+the whole tube. Fair: by turn. A key gets a new turn, behind all others, when it opens and when it is served while it
+stays open. Therefore each open key is served once before any is served twice.
+
+A key exists as long as it has jobs in any state.
 """
 
 from __future__ import annotations
@@ -22,13 +26,14 @@ class Key:
 
     name: bytes
     slot: i32
-    jobs: i32  # Jobs of this key in any state; the key goes when none is left.
+    jobs: i32  # Number of jobs of this key in any state. The key is removed with the last one.
     taken: i32
-    first: Job | None  # Its next ready job. Most keys have few, so the heap behind it is made on need.
+    # The next ready job. Most keys have few jobs, so the heap for the others is created only when needed.
+    first: Job | None
     rest: JobHeap | None  # The other ready jobs.
-    pos: i32  # Where among the open keys, or NOWHERE.
-    rank: i64  # Its rank among the open keys: the priority of its first job, or its turn.
-    rank_order: i64  # Among equal ranks: the order of its first job.
+    pos: i32  # Index in the heap of open keys, or NOWHERE.
+    rank: i64  # Rank among the open keys: the priority of the first job (strict), or the turn (fair).
+    rank_order: i64  # Second criterion among equal ranks: the order of the first job.
 
     def __init__(self, name: bytes, slot: i32) -> None:
         self.name = name
@@ -58,7 +63,7 @@ class Key:
             rest.push(job)
 
     def remove(self, job: Job) -> None:
-        """Take a ready job out."""
+        """Remove a ready job."""
         rest = self.rest
         if job is not self.first:
             assert rest is not None
@@ -73,12 +78,12 @@ class Key:
 
 
 class Keys:
-    """All keys of one tube, and the open ones in their order: a 4-ary indexed heap by rank."""
+    """All keys of one tube, and a 4-ary indexed heap of the open ones, by rank."""
 
-    limit: i32  # How many jobs of a key may be taken at a time; 0 for any number.
-    fair: bool  # Ranked by turn, not by first job.
-    ready: i32  # Ready jobs of all keys.
-    lowered: bool  # The limit was lowered below what was taken of a key: it takes a while until it is kept.
+    limit: i32  # Maximal number of taken jobs per key; 0 for no limit.
+    fair: bool  # Open keys are ranked by turn, not by first job.
+    ready: i32  # Number of ready jobs of all keys.
+    lowered: bool  # The limit was set below the number of taken jobs of a key, so that key may still exceed it.
     _turn: i64
     _by_name: dict[bytes, Key]
     _slots: list[Key | None]
@@ -102,17 +107,17 @@ class Keys:
         return len(self._by_name)
 
     def find(self, name: bytes) -> Key | None:
-        """The key of this name, if it has jobs."""
+        """Return the key with this name, or None if it has no jobs."""
         return self._by_name.get(name)
 
     def of(self, job: Job) -> Key:
-        """The key of a job."""
+        """Return the key of a job."""
         key = self._slots[job.key]
         assert key is not None
         return key
 
     def join(self, job: Job, name: bytes) -> None:
-        """Give a new job its key."""
+        """Assign a job to the key with this name. Create the key if necessary."""
         key = self._by_name.get(name)
         if key is None:
             slot: i32 = self._free.pop() if self._free else len(self._slots)
@@ -127,7 +132,7 @@ class Keys:
         job.key = key.slot
 
     def leave(self, job: Job) -> None:
-        """Forget a job that is gone, and its key with the last of its jobs."""
+        """Remove a job from its key, and the key with its last job."""
         key = self.of(job)
         key.jobs -= 1
         if key.jobs == 0:
@@ -139,12 +144,12 @@ class Keys:
         job.key = NO_SLOT
 
     def first(self) -> Job | None:
-        """The job to serve next among all open keys."""
+        """Return the job to serve next among all open keys, or None."""
         opened = self._open
         return opened[0].first if opened else None
 
     def first_of(self, name: bytes) -> Job | None:
-        """The job of one key to serve next, if that key is open."""
+        """Return the job to serve next of one key, or None if the key is not open."""
         key = self._by_name.get(name)
         return key.first if key is not None and key.pos != NOWHERE else None
 
@@ -161,7 +166,7 @@ class Keys:
             self._up(key, key.pos)
 
     def remove(self, job: Job) -> None:
-        """Take a ready job out."""
+        """Remove a ready job."""
         key = self.of(job)
         was_first = key.first is job
         key.remove(job)
@@ -170,7 +175,10 @@ class Keys:
             self._first_left(key)
 
     def take(self, job: Job) -> None:
-        """Count a job as taken: a ready one leaves, its key may be full, and the turn is another's."""
+        """Move a ready job to the taken ones.
+
+        Its key may reach its limit, and in fair order the next turn is another key's.
+        """
         key = self.of(job)
         key.taken += 1
         key.remove(job)
@@ -186,14 +194,14 @@ class Keys:
                 self._first_left(key)
 
     def give_back(self, job: Job) -> None:
-        """A job is no longer taken: its key has room again."""
+        """Count a job as no longer taken. Its key may open."""
         key = self.of(job)
         key.taken -= 1
         if key.pos == NOWHERE:
             self._open_up(key)
 
     def set_limit(self, limit: i32) -> None:
-        """Change how many of a key may be taken at a time; those taken stay taken."""
+        """Change the limit of taken jobs per key. Jobs that are taken stay taken."""
         self.limit = limit
         self.lowered = False
         for key in self._by_name.values():
@@ -215,11 +223,11 @@ class Keys:
             self._open_up(key)
 
     def open_keys(self) -> list[Key]:
-        """The open keys, in no particular order. For checkers."""
+        """Return the open keys in no particular order, for checkers."""
         return list(self._open)
 
     def some_ready(self, count: int) -> list[Job]:
-        """Up to `count` ready jobs, of the newest keys first; what comes last of a key, first."""
+        """Return up to `count` ready jobs: those of the newest keys first, and of one key the last served first."""
         found: list[Job] = []
         for key in reversed(self._by_name.values()):
             rest = key.rest
@@ -232,11 +240,11 @@ class Keys:
         return found
 
     def all_keys(self) -> list[Key]:
-        """Every key, in the order they came. For checkers."""
+        """Return all keys in the order of their creation, for checkers."""
         return list(self._by_name.values())
 
     def _first_left(self, key: Key) -> None:
-        """The first ready job of an open key is another one now, or none."""
+        """Rank an open key anew after its first ready job left, or close it if it has no other."""
         first = key.first
         if first is None:
             self._close(key)
@@ -251,7 +259,7 @@ class Keys:
         key.rank_order = 0
 
     def _open_up(self, key: Key) -> None:
-        """Let a key be served, if it has a job to serve and room for its taker."""
+        """Open a key if it has a ready job and is below its limit."""
         first = key.first
         if first is None or (self.limit > 0 and key.taken >= self.limit):
             return

@@ -1,11 +1,16 @@
-"""How everything happens: time, the one way a job changes, and who is served when it does. The engine's lower half.
+"""The lower half of the engine: state transitions, deadlines, and serving the waits.
 
 `Moves` holds the state of a node and the mechanisms that all commands share. It answers no client and checks no
-argument; `engine.py` does that, and then lets things happen here:
-- `_move` is the one way in which a job changes: through the table of states.py, out of its old place, into its new
-  one, its deadline set, the outbox told.
-- `advance` lets what fell due happen, as much as one turn may.
-- `_settle` ends a command: no waiting take and no job it could have, no waiting put and no room for it, coexist.
+arguments: `engine.py` does that first, and then calls:
+- `_move`, the only way in which a job changes. It applies a rule of states.py, moves the job from its old container to
+  its new one, sets its deadline, and reports the transition to the outbox.
+- `advance`, which fires due deadlines, at most FIRED_PER_TURN_MAX in one turn.
+- `_settle`, which ends a command.
+
+Invariant after `_settle`: no take waits while a job is ready that it could get, and no put waits while its tube has
+room for it. Only three things can break it for the moment: a job becomes ready or its key opens (`_wake`), room
+appears, or a tube is resumed or altered. Each of them adds the tube to `_woken` (`_note`), and `_settle` serves these
+tubes until the list is empty. If one turn has done enough work, the tube is put off to the next turn (`_put_off`).
 """
 
 from __future__ import annotations
@@ -56,55 +61,56 @@ _MASK32: Final = 0xFFFFFFFF
 
 
 class Moves:
-    """All tubes, jobs, sessions and deadlines of one node, and how they change."""
+    """All tubes, jobs, sessions and deadlines of one node, and their transitions."""
 
-    now: i64  # The latest moment it was told of; time never goes back.
+    now: i64  # The latest time passed by a caller. It never decreases.
     outbox: Outbox
-    watch: Callable[[Job, Tube, int, int], None] | None  # Told what the outbox is told of jobs, for subscribers.
-    copies: CopyKeeper | None  # Keeps copies on other nodes in step, where there are other nodes.
-    notes: dict[bytes, bytes]  # What the log has to remember for others than jobs, by key.
+    # Called for each transition, after the outbox, to inform subscribers.
+    watch: Callable[[Job, Tube, int, int], None] | None
+    copies: CopyKeeper | None  # Keeps copies on other nodes consistent. None without a cluster.
+    notes: dict[bytes, bytes]  # Values that other parts of the node store in the log, by key.
     jobs: JobTable
     deadlines: Deadlines
     tubes: dict[bytes, Tube]
     sessions: dict[bytes, Session]
-    consumers: dict[bytes, Consumer]  # Those that claim jobs: see claims.py.
+    consumers: dict[bytes, Consumer]  # Consumers of claims by name: see claims.py.
     stages: Stages
-    room_bytes: i64  # How many bytes of bodies the log can take before it is full; the shell says, after each commit.
-    moves_left: i64  # The same of moves of jobs that do not end by them; few on a full disk only.
-    taken_count: i64  # How many jobs are taken, of all tubes: each needs room to end.
-    # Taken jobs that are delivered at most once, by id, the oldest delivery first. Nothing can come of them but an ack,
-    # so they are what a node without a journal can do without.
+    room_bytes: i64  # Bytes of bodies that the log has room for. The shell sets it after each commit.
+    moves_left: i64  # Transitions that do not end a job and that the log has room for. Low only on a full disk.
+    taken_count: i64  # Number of taken jobs of all tubes. Each needs room in the log to end.
+    # Taken at-most-once jobs by id, in order of delivery. They can only be acked, so a node without a journal may drop
+    # them to free memory.
     delivered_once: dict[int, Job]
-    resident_bytes: i64  # Of the bodies that are in memory.
-    waiting_bytes: i64  # Of puts that wait for room.
-    notes_bytes: i64  # What all notes take of memory.
-    tubes_bytes: i64  # What all tubes take of memory beside their jobs.
-    consumers_bytes: i64  # What all consumers of claims take of memory.
-    labels: LabelBytes  # What names and the like do.
+    resident_bytes: i64  # Total length of the bodies that are in memory.
+    waiting_bytes: i64  # Memory of puts that wait for room.
+    notes_bytes: i64  # Memory of all notes.
+    tubes_bytes: i64  # Memory of all tubes without their jobs.
+    consumers_bytes: i64  # Memory of all consumers of claims.
+    labels: LabelBytes  # Memory of names, keys, unique values and dedup ids.
     body_bytes_max: i64
-    old_ids: dict[bytes, Job]  # Jobs of Disque's kind that come from another system, by their ids there.
-    memory_max: i64  # How many bytes all jobs and tubes may take; the shell says.
-    spills: bool  # Bodies that are too many for memory are left on disk.
-    session_grace_ms: i64  # How long a session outlives its last connection.
+    old_ids: dict[bytes, Job]  # Jobs imported from Disque by their original ids.
+    memory_max: i64  # Limit of memory for all jobs and tubes, in bytes. The shell sets it.
+    spills: bool  # Bodies for which memory has no room stay on disk only.
+    session_grace_ms: i64  # Time that a session stays alive after its last connection closed.
     _next_id: i64
-    _next_front: i64  # Urgent jobs are ordered by a counter that goes down.
-    _last_creation: i64  # The newest place given out in tubes ordered by creation.
-    _next_number: i64  # Tubes, sessions, connections and waits are numbered from one counter.
-    _random: i64  # 32 bits of a generator that the shell seeded.
+    _next_front: i64  # Order of the last urgent job. It counts down, so that a later urgent job is served first.
+    _last_creation: i64  # The newest place assigned in tubes ordered by creation.
+    _next_number: i64  # Counter for the numbers of tubes, sessions, connections and waits.
+    _random: i64  # State of a 32-bit generator that the shell seeded.
     _tube_slots: list[Tube | None]
     _tube_slots_free: list[i32]
     _tube_numbers: NumberSet
     _tubes_by_number: dict[int, Tube]
     _session_slots: list[Session | None]
     _session_slots_free: list[i32]
-    _woken: list[Tube]  # Tubes in which somebody who waits and what they wait for may have met.
-    _later: list[Tube]  # Tubes that were left with expired jobs in front, and the keys looked at.
+    _woken: list[Tube]  # Tubes whose waits may be servable now. `_settle` empties it.
+    _later: list[Tube]  # Tubes whose waits an earlier turn put off, with the keys in `_later_keys`.
     _later_keys: list[bytes | None]
-    _watchers: dict[int, list[EndWait]]  # Who wants to know when a job ends, by its id.
-    _driving: bool  # Jobs change because their driver changed its tasks.
+    _watchers: dict[int, list[EndWait]]  # Waits for the end of a job, by its id.
+    _driving: bool  # Jobs change at present because their driver changed its tasks.
 
     def __init__(self, epoch: int, now: i64, outbox: Outbox, entropy: int = 1) -> None:
-        """Start empty. The epoch is one that no earlier opening had; see ids.py."""
+        """Create an empty node. No earlier run may have used `epoch`: see ids.py."""
         self.now = now
         self.outbox = outbox
         self.watch = None
@@ -149,19 +155,19 @@ class Moves:
         self._driving = False
 
     def tube_of(self, job: Job) -> Tube:
-        """The tube of a job that is not gone."""
+        """Return the tube of a job that is not gone."""
         tube = self._tube_slots[job.tube]
         assert tube is not None
         return tube
 
     def tube_at(self, slot: i64) -> Tube | None:
-        """The tube of a slot, if there is one."""
+        """Return the tube in a slot, or None."""
         return self._tube_slots[slot]
 
     # Time
 
     def advance(self, now: i64) -> None:
-        """Let what fell due happen, as much as one turn may; `deadlines.next_due` tells when to come again."""
+        """Fire due deadlines, up to the limit of one turn. `deadlines.next_due` is the time of the next call."""
         if now > self.now:
             self.now = now
         if self._later:
@@ -174,12 +180,12 @@ class Moves:
             self._settle(now)
 
     def _fire(self, item: Timed, now: i64) -> i64:
-        """Let one deadline happen; tell how much work it was."""
+        """Fire one deadline. Return how much work it was, in transitions."""
         if isinstance(item, Job):
             self._fire_job(item, now)
             return 1
         if isinstance(item, Waiting):
-            # What it waits for may have come in time, and only the shell is late.
+            # The job or room may have come in time although this turn is late, so serve it first.
             self._settle(now)
             if item.outcome == w.WAITING:
                 self._end_wait(item, w.TIMED_OUT)
@@ -199,7 +205,7 @@ class Moves:
         tube = self.tube_of(job)
         state = job.state
         if self.moves_left <= 0 and state != s.TAKEN and not self._has_moves():
-            # Nobody can take a job meanwhile, and what is left of the disk is for those that are taken.
+            # The rest of the disk is reserved for taken jobs. No job can be taken meanwhile, so this one can wait.
             self.deadlines.set(job, now + NO_ROOM_MS)
             return
         if tube.paused_in and tube.pause_holds and self._hold_back(job, tube, now):
@@ -219,7 +225,10 @@ class Moves:
             self._move(job, tube, s.DELAY_PASSED, now)
 
     def _hold_back(self, job: Job, tube: Tube, now: i64) -> bool:
-        """Let a job that would come back to a paused tube wait for another ttr, if it has one and its ttl allows."""
+        """Delay a job by another ttr instead of returning it to a paused tube.
+
+        Return False if its ttl or missing ttr forbids it.
+        """
         if job.expiry <= now or job.ttr == NEVER or not (job.state == s.TAKEN or job.state == s.DELAYED):
             return False
         job.wake = now + job.ttr
@@ -227,7 +236,7 @@ class Moves:
         return True
 
     def _end_session(self, session: Session, now: i64) -> i64:
-        """Give back what a session holds, as much as one turn may, and forget it when it holds nothing."""
+        """Give back the jobs of a session, up to the limit of one turn. Remove the session when it holds none."""
         released: i64 = 0
         while session.held and released < FIRED_PER_TURN_MAX and not self.outbox.full():
             job = session.held[-1]
@@ -242,7 +251,7 @@ class Moves:
         return released + 1
 
     def _end_claim(self, claim: Claim, now: i64) -> i64:
-        """Give back, or ack, what a claim holds, as much as one turn may. It cannot be read any more."""
+        """Close a claim, and give back or ack its jobs, up to the limit of one turn."""
         consumer = claim.consumer
         if claim.number in consumer.claims:
             self._forget_claim(claim)
@@ -273,7 +282,7 @@ class Moves:
         claim.consumer.claims.pop(claim.number, None)
 
     def _close_stage(self, stage: Stage, phase: i64, now: i64) -> None:
-        """A stage that was open is over. Its jobs leave it when all that were over before are empty."""
+        """Close an open stage. Its jobs leave it after those of the stages that were closed before."""
         self.deadlines.clear(stage)
         stage.phase = phase
         stage.until = now + STAGE_REMEMBERED_MS
@@ -285,7 +294,7 @@ class Moves:
         self.stages.remember(stage, now)
 
     def _empty_stages(self, now: i64) -> i64:
-        """Let jobs leave the stages that are over, as many as one turn may: to their tubes, or for good."""
+        """Publish or remove the jobs of closed stages, up to the limit of one turn."""
         closing = self.stages.closing
         moved: i64 = 0
         has_moves = self.moves_left > 0 or self._has_moves()
@@ -296,7 +305,7 @@ class Moves:
             if stage.at < len(stage.jobs):
                 job = stage.jobs[stage.at]
                 stage.at += 1
-                # One that was deleted meanwhile is not staged any more.
+                # A job that was deleted in the meantime is no longer staged.
                 if job.state == s.STAGED and stage.phase == PUBLISHED:
                     self._publish(job, now)
                 elif job.state == s.STAGED:
@@ -310,7 +319,7 @@ class Moves:
         return moved + 1
 
     def _publish(self, job: Job, now: i64) -> None:
-        """Let a staged job arrive: its delay and its ttl begin, and its place is behind all there are."""
+        """Publish a staged job. Its delay and ttl start now, and it is placed behind all jobs of its tube."""
         tube = self.tube_of(job)
         waited = now - job.created
         job.wake = later(job.wake, waited)
@@ -323,17 +332,17 @@ class Moves:
         self._let_in(job, tube, now)
 
     def _let_in(self, job: Job, tube: Tube, now: i64) -> None:
-        """Let a staged job be ready, or begin its delay."""
+        """Make a staged job ready, or delayed if it has a delay."""
         self._move(job, tube, s.PUBLISHED if job.wake == NEVER else s.PUBLISHED_DELAYED, now)
 
     # Jobs
 
     def _move(self, job: Job, tube: Tube, event: i64, now: i64) -> None:
-        """Let an event happen to a job. The caller has set the fields that the event is about."""
+        """Apply an event to a job. The caller has already set the fields that the event changes."""
         came_from = i64(job.state)
         rule = s.move(job, event)
         state = i64(job.state)
-        # Written out: mypyc makes a generic call of += on an item.
+        # Not +=, because mypyc compiles += on a list item to a generic call.
         counts = tube.counts
         counts[rule] = counts[rule] + 1
         tube.used = now
@@ -385,7 +394,7 @@ class Moves:
             self.watch(job, tube, rule, now)
 
     def _let_go(self, job: Job, tube: Tube) -> None:
-        """A job is taken no longer: its holder forgets it, and another of its key may be had."""
+        """Remove a job from its holder. Its key may have room for another delivery, so wake the takes of the tube."""
         if job.holder >= 0:
             holder = self._session_slots[job.holder]
             assert holder is not None
@@ -401,25 +410,25 @@ class Moves:
 
     def _leave_stage(self, job: Job) -> None:
         extra = job.rare()
-        # One that waits for its copies is in no stage.
+        # A job that waits for its copies is STAGED, too, but in no stage.
         if extra.stage:
             stage = self.stages.by_name[extra.stage]
             extra.stage = b""
             stage.let_go()
 
     def _arm(self, job: Job, tube: Tube) -> None:
-        """Set a job's nearest deadline: the end of its state, or of its ttl where that counts."""
+        """Set the job's nearest deadline: the end of its state, or of its ttl if the ttl counts in this state."""
         due = job.wake
         if job.expiry < due and (job.state != s.TAKEN or (tube.ttl_kills and job.holder != HELD_BY_CLAIM)):
             due = job.expiry
         if job.state >= s.ZOMBIE:
-            # The time of one that is staged has not begun.
+            # The ttl and delay of a staged job have not started.
             due = job.wake if job.state == s.ZOMBIE else NEVER
         if due != NEVER or job.deadline_pos != NOWHERE:
             self.deadlines.set(job, due)
 
     def _leave_tube(self, job: Job, tube: Tube) -> None:
-        """Take a job out of everything its tube knows it by."""
+        """Remove a job from all indexes of its tube."""
         if job.deadline_pos != NOWHERE:
             self.deadlines.clear(job)
         if tube.locals is not None:
@@ -441,7 +450,7 @@ class Moves:
             self._note(tube, None)
 
     def _admit(self, job: Job, tube: Tube, draft: Draft, now: i64) -> None:
-        """Let a job in that was made and checked."""
+        """Add a job that was made and checked."""
         self._next_id += 1
         if self.room_bytes != NEVER:
             self.room_bytes -= draft.log_bytes() + ROW_ROOM_BYTES
@@ -462,7 +471,7 @@ class Moves:
         self._move(job, tube, event, now)
 
     def _admit_staged(self, job: Job, tube: Tube, draft: Draft, stage: Stage, now: i64) -> None:
-        """Let a job in that was made and checked, to wait in a stage."""
+        """Add a job that was made and checked to a stage."""
         self._next_id += 1
         if self.room_bytes != NEVER:
             self.room_bytes -= draft.log_bytes() + ROW_ROOM_BYTES
@@ -474,13 +483,16 @@ class Moves:
         self._move(job, tube, s.PUT_STAGED, now)
 
     def _twin(self, tube: Tube, draft: Draft, now: i64) -> Job | None:
-        """The job that already stands for a draft, because it is unique or was put lately; None if there is none."""
+        """Return the job that exists already for a draft, because it is unique or was put recently.
+
+        Return None if there is none.
+        """
         twin = self._alike(tube, draft, now)
         if twin is not None:
             if draft.new:
                 raise JobExists()
             return twin
-        # A put that is repeated is no second job, so its name and its number are not taken; any other put's are.
+        # These checks come last, because a repeated put has the name and number of the job that it put before.
         if draft.name is not None and draft.name in tube.names:
             raise NameTaken()
         if draft.number != UNSET and tube.locals is not None and tube.locals.find(i64(draft.number)) is not None:
@@ -492,7 +504,7 @@ class Moves:
             job_id: i64 = tube.dedups.find(draft.dedup, now)
             if job_id >= 0:
                 job = self.jobs.find(job_id)
-                # One that is gone still has its id, and that is what a producer who asks again wants to know.
+                # The job has ended. Return an object with its id, which is all that the producer needs.
                 if job is None:
                     job = Job(job_id, tube.slot, b"", 0, now)
                     job.ttl_minutes = i32(tube.dedups.ttl_minutes(draft.dedup))
@@ -510,7 +522,10 @@ class Moves:
         return None
 
     def _check_room(self, jobs: i64, log_bytes: i64, other_bytes: i64 = 0) -> None:
-        """Refuse jobs, and tubes for them or a consumer, that there is no disk or no memory for."""
+        """Raise an error if disk or memory has no room for these jobs.
+
+        `other_bytes` are those of tubes or a consumer.
+        """
         if puts_bytes(jobs, log_bytes) + other_bytes > self.room_bytes:
             raise NoSpace()
         if self.memory_max != NEVER:
@@ -522,24 +537,27 @@ class Moves:
                 raise NoMemory()
 
     def _check_moves(self) -> None:
-        """Refuse what could be done again and again, where the disk has just enough room for jobs to end."""
+        """Raise NoSpace if the disk only has room for the jobs that are taken to end.
+
+        Commands call it that a client could repeat without limit.
+        """
         if self.moves_left <= 0 and not self._has_moves():
             raise NoSpace(
-                "the disk is full, and what is left of it is for acks; make room, and jobs can be taken again"
+                "the disk is full, and the rest is reserved for acks; free some space, and jobs can be taken again"
             )
 
     def _has_moves(self) -> bool:
-        """Those moves that there was room for are used up: ask whether there is room for more."""
+        """Ask the log again for its room, because the moves granted before are used up. Return whether there is any."""
         self.count_moves()
         return self.moves_left > 0
 
     def count_moves(self) -> None:
-        """Have the shell tell again how many moves there is room for, while all that is taken can still end."""
+        """Update how many moves the log has room for, apart from the room that taken jobs need to end."""
         label_bytes = self.labels.total // max(1, self.jobs.count)
         self.moves_left = self.outbox.more_moves(self.moves_left, self.taken_count, label_bytes)
 
     def takes_go_on(self) -> None:
-        """There is room for moves again: look at who waits to take."""
+        """Serve all waiting takes, because there is room for moves again."""
         for tube in self.tubes.values():
             if tube.line.length > 0:
                 self._note(tube, None)
@@ -547,23 +565,26 @@ class Moves:
                 self._note(tube, key)
 
     def memory_used(self) -> i64:
-        """How many bytes of memory all there is takes, as `memory_max` counts it."""
+        """Return how many bytes of memory are in use, as counted for `memory_max`."""
         used = self.jobs.count * JOB_MEMORY_BYTES + self.tubes_bytes + self.resident_bytes
         return used + self.waiting_bytes + self.notes_bytes + self.consumers_bytes + self.labels.total
 
     def add_consumer(self, consumer: Consumer) -> None:
-        """Have a consumer of claims among those there are."""
+        """Add a consumer of claims."""
         self.consumers[consumer.name] = consumer
         self.consumers_bytes += CONSUMER_MEMORY_BYTES + len(consumer.name)
 
     def memory_left(self) -> i64:
-        """How many bytes of memory jobs may take more. A quarter is for bodies: the rest is for jobs yet to come."""
+        """Return how many bytes of memory are left for bodies.
+
+        Bodies may use a quarter of `memory_max`. The rest is for new jobs.
+        """
         left = self.memory_max - self.memory_used()
         for_bodies = (self.memory_max >> 2) - self.resident_bytes
         return left if left < for_bodies else for_bodies
 
     def note(self, key: bytes, value: bytes, now: i64) -> None:
-        """Let the log remember something under a key; with an empty value, forget it."""
+        """Store a value under a key in the log. An empty value deletes the key."""
         before = self.notes.get(key)
         if before is not None:
             self.notes_bytes -= NOTE_MEMORY_BYTES + len(key) + len(before)
@@ -577,7 +598,7 @@ class Moves:
         self.outbox.noted(key, value, now)
 
     def _enter_tube(self, job: Job, tube: Tube, key: bytes, now: i64) -> None:
-        """Let a tube know a job by everything it will look it up by."""
+        """Add a job to all indexes of a tube."""
         if tube.locals is not None:
             if job.local == tube.next_local:
                 tube.next_local += 1
@@ -586,20 +607,20 @@ class Moves:
                     self.outbox.integers_reserved(tube, tube.reserved, now)
                 tube.locals.add(job)
             else:
-                # Its producer gave it a number below those that the tube counts.
+                # Its producer chose a number below those that the tube assigns.
                 tube.locals.insert(job)
         tube.know(job, key)
         self.know_old_id(job, tube)
         self.resident_bytes += resident_length(job)
 
     def know_old_id(self, job: Job, tube: Tube) -> None:
-        """Let a job be found by its id in another system, which is its name: see `penstock import disque-aof`."""
+        """Index a job by its id in another system, which is its name: see `penstock import disque-aof`."""
         extra = job.extra
         if extra is not None and extra.name and tube.by_creation and is_long(extra.name):
             self.old_ids[extra.name] = job
 
     def _creation(self, now: i64) -> i64:
-        """A place in the order of creation: two jobs made in one millisecond must still sort as they were made."""
+        """Return a place in the order of creation. Jobs created in the same millisecond keep their order."""
         creation = now * 1_000_000
         if creation <= self._last_creation:
             creation = self._last_creation + 1
@@ -607,7 +628,10 @@ class Moves:
         return creation
 
     def _newest_order(self, tube: Tube, now: i64) -> i64:
-        """A place behind every job there is. Orders and ids come from one counter, so an id is spent on it."""
+        """Return a place behind all jobs of the tube.
+
+        Orders and ids come from the same counter, so this uses up an id.
+        """
         if tube.by_creation:
             return self._creation(now)
         order = self._next_id
@@ -615,34 +639,37 @@ class Moves:
         return order
 
     def _body_in(self, job: Job, target: Tube) -> bytes | BodyRef:
-        """The body of a job as another tube has to have it. Ask before anything is changed: it may be unreadable."""
+        """Return the body in the form that the target tube needs.
+
+        Call it before anything changes, because reading a body from disk can fail.
+        """
         if target.temporary or target.ready_bodies is not None:
-            # It leaves the log, or will be looked up by its body.
+            # The job leaves the log, or the target indexes it by its body.
             return self.outbox.body_of(job)
         return job.body
 
     def _transfer(self, job: Job, source: Tube, target: Tube, body: bytes | BodyRef, event: i64, now: i64) -> None:
-        """Move a job to the end of another tube. It keeps its id, its body, its ttl and its counters."""
+        """Move a job to the end of another tube. It keeps its id, body, ttl and counters."""
         key = key_of(source, job)
         self._move(job, source, s.MOVED_OUT, now)
         job.tube = target.slot
         job.order = self._newest_order(target, now)
         if job.extra is not None and job.extra.priority_given != PRIORITY_UNSET:
-            # Urgent or requeued it was in the tube it left.
+            # `urgent` and `requeue` apply only to the tube that the job left.
             job.priority = job.extra.priority_given
             job.extra.priority_given = PRIORITY_UNSET
         if not target.by_priority:
             job.priority = target.policy.default_priority
         job.local = target.next_local if target.locals is not None else NO_SLOT
         if job.extra is not None:
-            # Its name was unique in the tube it left.
+            # The name was unique only in the tube that the job left.
             job.extra.name = b""
         job.body = body
         self._enter_tube(job, target, key, now)
         self._move(job, target, event, now)
 
     def _after_ack(self, job: Job, tube: Tube, delay_ms: int, now: i64) -> i64:
-        """How a job ends in a tube that keeps what was acked."""
+        """Return the event by which an acked job is kept in this tube."""
         if tube.policy.after_ack == p.KEPT:
             if delay_ms != UNSET:
                 raise tube.lacks("zombies, so an ack has no delay")
@@ -658,7 +685,7 @@ class Moves:
         return s.LINGERED
 
     def _fail(self, job: Job, tube: Tube, cause: i64, now: i64) -> None:
-        """A delivery came to nothing: the job goes back, or wherever its retry policy sends it."""
+        """End a delivery that failed: return the job, or do what its retry policy says."""
         retry = tube.retry
         if job.extra is not None and job.extra.retry is not None:
             retry = job.extra.retry
@@ -674,7 +701,7 @@ class Moves:
             self._move(job, tube, s.HELD_BACK, now)
 
     def _rekey(self, job: Job, tube: Tube, key: bytes) -> None:
-        """Give a taken or buried job another key: its old key counts it as moved out, its new one as moved in."""
+        """Give a taken or buried job another key. It counts as moved out of the old key and into the new one."""
         keys = tube.keys
         assert keys is not None
         state = i64(job.state)
@@ -701,7 +728,7 @@ class Moves:
             _count(tube, key, rule, came_from, state)
 
     def _give_up(self, job: Job, tube: Tube, retry: RetryPolicy, now: i64) -> None:
-        """A job failed as often as it may."""
+        """Bury, drop or move a job that failed for the last allowed time."""
         extra = job.rare()
         if not extra.reason:
             extra.reason = b"given up after %d deliveries" % job.deliveries
@@ -715,7 +742,7 @@ class Moves:
         target = self.tubes.get(retry.target)
         if target is None:
             target = self._make_tube(retry.target, p.FIFO, now)
-        # The driver of a tube would not know of it.
+        # A driver keeps its own tasks, so a job cannot be added behind its back.
         if target is not tube and not target.driven:
             try:
                 body = self._body_in(job, target)
@@ -740,7 +767,7 @@ class Moves:
         ttl_ms: int,
         priority: int,
     ) -> None:
-        """Return a job to its place with what it was given on its way, already checked."""
+        """Make a job ready at its old place, or delay it, with a new ttl and priority. The caller has checked them."""
         if ttl_ms != UNSET:
             job.expiry = NEVER if ttl_ms == NEVER else now + i64(ttl_ms)
         if delay_ms != 0:
@@ -754,7 +781,7 @@ class Moves:
         self._move(job, tube, event if delay_ms == 0 else event_delayed, now)
 
     def _random32(self) -> i64:
-        """The next 32 bits of a generator that is the same compiled and interpreted."""
+        """Return the next 32 bits of xorshift32. The sequence is the same compiled and interpreted."""
         x = self._random
         x ^= (x << 13) & _MASK32
         x ^= x >> 17
@@ -777,7 +804,7 @@ class Moves:
         return tube
 
     def add_tube(self, tube: Tube) -> None:
-        """Have a tube among those there are."""
+        """Add a tube to the indexes of the node."""
         if tube.slot == len(self._tube_slots):
             self._tube_slots.append(tube)
         else:
@@ -787,10 +814,10 @@ class Moves:
         self._tubes_by_number[tube.number] = tube
         self.tubes_bytes += tube_bytes(tube.name, tube.policy)
 
-    # Those who wait
+    # Waits
 
     def _wake(self, tube: Tube, job: Job) -> None:
-        """A job can be had now; note it if somebody waits in this tube."""
+        """Serve the takes that wait for a job or its key when the command ends, because it can be delivered."""
         if tube.key_lines:
             self._note(tube, key_of(tube, job))
         elif tube.line.length > 0:
@@ -799,7 +826,7 @@ class Moves:
             self.copies.can_be_had(tube)
 
     def _note(self, tube: Tube, key: bytes | None) -> None:
-        """Look at the lines of this tube, and of this key, when the command ends."""
+        """Serve the lines of this tube when the command ends, and the line of this key if it is not None."""
         if key is not None:
             tube.woken_keys.append(key)
         if not tube.woken:
@@ -807,12 +834,12 @@ class Moves:
             self._woken.append(tube)
 
     def _put_off(self, tube: Tube, key: bytes | None) -> None:
-        """Enough for one command: let the next turn look at this line again."""
+        """Serve this line in the next turn, because this turn has done enough work."""
         self._later.append(tube)
         self._later_keys.append(key)
 
     def _look_again(self) -> None:
-        """Look at the lines that a command before this one left because it had done enough."""
+        """Serve the lines that an earlier turn put off."""
         later = self._later
         keys = self._later_keys
         self._later = []
@@ -822,7 +849,7 @@ class Moves:
                 self._note(later[i], keys[i])
 
     def _settle(self, now: i64) -> None:
-        """Bring those who wait and what they wait for together, until nobody is left who could be served."""
+        """Serve the waits of all woken tubes, until no wait can be served."""
         while self._woken:
             woken = self._woken
             self._woken = []
@@ -838,7 +865,7 @@ class Moves:
                         self._serve_key(tube, name, now)
 
     def _serve_puts(self, tube: Tube, now: i64) -> None:
-        """Let waiting puts in while there is room."""
+        """Put the jobs of waiting puts while there is room."""
         while not tube.paused_in:
             head = tube.put_line.head
             if head is None:
@@ -857,7 +884,7 @@ class Moves:
                 twin = self._twin(tube, draft, now)
                 job = tube.make(self._next_id, draft, now) if twin is None else twin
             except CommandError as refusal:
-                # What the tube would have let in when the put began to wait, it does not any more.
+                # The put was valid when it started to wait, but is not any more.
                 wait.refusal = refusal
                 self._end_wait(wait, w.TIMED_OUT)
                 continue
@@ -867,14 +894,14 @@ class Moves:
             self._end_wait(wait, w.SERVED)
 
     def _serve_any(self, tube: Tube, now: i64) -> None:
-        """Serve the line of those who take any job."""
+        """Serve the line of takes that accept any job."""
         while True:
             head = tube.line.head
             if head is None or not self._hand_to(head.wait, tube, None, now):
                 return
 
     def _serve_key(self, tube: Tube, name: bytes, now: i64, before: i64 = NEVER) -> bool:
-        """Serve the line of those who take one key, and came before a number; tell whether anybody was."""
+        """Serve those takes of one key that have a number below `before`. Return whether any was served."""
         line = tube.key_lines.get(name)
         served = False
         while line is not None:
@@ -885,7 +912,7 @@ class Moves:
         return served
 
     def _hand_to(self, wait: Waiting, tube: Tube, key: bytes | None, now: i64) -> bool:
-        """Serve one waiting take with as many jobs as there are and it wants."""
+        """Serve one waiting take with up to as many jobs as it wants. Return False if there was none for it."""
         assert isinstance(wait, Wait)
         session = wait.connection.session
         while wait.wants_more():
@@ -897,7 +924,7 @@ class Moves:
             try:
                 job = self._take(session, tube, key, wait.ttr_ms, now)
             except CommandError as error:
-                # Of its driver. The command that got here is another client's, and must not fail.
+                # The tube's driver failed. The present command belongs to another client and must not fail.
                 self._driver_failed(tube, error)
                 break
             if job is None:
@@ -909,7 +936,7 @@ class Moves:
         return True
 
     def _serve_earlier(self, tube: Tube, wait: Waiting, now: i64) -> None:
-        """Before one who takes any job gets the next: those who wait for just its key, and came before."""
+        """Serve the takes of the next job's key that are older than `wait`, until the next job has none."""
         while not self.outbox.full():
             job = self._first(tube, None, now)
             if job is None:
@@ -919,7 +946,7 @@ class Moves:
             if line is None or line.head is None or line.head.wait.number >= wait.number:
                 return
             if not self._serve_key(tube, name, now, wait.number):
-                # The job is there, but no move is left to hand it out.
+                # The job is ready, but the log has no room for its delivery.
                 return
 
     def _take(self, session: Session, tube: Tube, key: bytes | None, ttr_ms: int, now: i64) -> Job | None:
@@ -933,14 +960,14 @@ class Moves:
         return job
 
     def _first(self, tube: Tube, key: bytes | None, now: i64) -> Job | None:
-        """The next job that is alive. Those whose ttl passed and that no turn got round to yet expire here."""
+        """Return the next ready job that has not expired. Remove expired jobs in front of it."""
         expired: i64 = 0
         while True:
             job = tube.first_ready(key)
             if job is None or job.expiry > now:
                 return job
             if expired == FIRED_PER_TURN_MAX:
-                # The turns to come clear the rest.
+                # The next turns remove the rest.
                 self._put_off(tube, key)
                 return None
             self._move(job, tube, s.EXPIRED, now)
@@ -959,7 +986,10 @@ class Moves:
     # Holders and bodies
 
     def _not_held(self, job: Job, session: Session) -> int:
-        """Why a session may not do this to a job as its taker, or OK. One that nobody holds is anyone's."""
+        """Return OK if the session may finish the job, otherwise the refusal.
+
+        Any session may finish a job without a holder.
+        """
         if job.state != s.TAKEN:
             return NOT_TAKEN
         if job.holder != session.slot and job.holder != NO_SLOT:
@@ -973,18 +1003,18 @@ class Moves:
 
     def _check_new_body(self, job: Job, body: bytes) -> None:
         check_body(len(body), self.body_bytes_max)
-        # What is not longer than before may use the reserve: it comes with an ack or a release.
+        # A body that is not longer may use the reserve of taken jobs, because it comes with an ack or a release.
         if len(body) > job.body_length() and len(body) > self.room_bytes:
             raise NoSpace()
 
     def _check_growth(self, job: Job, body: bytes) -> None:
-        """Refuse a body that is longer than before, and more than memory has room for."""
+        """Raise NoMemory if the new body is longer than the old one and memory has no room for the difference."""
         more = len(body) - job.body_length()
         if more > 0 and self._counts_bodies():
             self._check_room(0, more)
 
     def _counts_bodies(self) -> bool:
-        """Whether bodies have to fit in memory."""
+        """Return whether all bodies have to fit in memory."""
         return self.memory_max != NEVER and not self.spills
 
     def _replace_body(self, job: Job, tube: Tube, body: bytes, body_kind: int) -> None:
@@ -998,24 +1028,24 @@ class Moves:
         if tube.put_line.length > 0:
             self._note(tube, None)
 
-    # What driving.py adds
+    # Implemented in driving.py
 
     def _take_driven(self, session: Session, tube: Tube, now: i64) -> Job | None:
-        """Hand out the job that the driver of a tube chooses."""
+        """Deliver the job that the driver of the tube chooses."""
         raise NotImplementedError
 
     def _serve_driver(self, tube: Tube, now: i64) -> bool:
-        """Have the driver of a tube release the tasks whose jobs returned; return whether it can serve."""
+        """Let the driver release the tasks of returned jobs. Return whether it can serve takes."""
         raise NotImplementedError
 
     def _driver_failed(self, tube: Tube, error: CommandError) -> None:
-        """Report an error of a driver that no client is waiting for."""
+        """Report an error of a driver for which no client waits."""
         raise NotImplementedError
 
-    # Those who want to know
+    # Waits for the end of a job
 
     def _tell_end(self, job: Job, came_from: i64, event: i64) -> None:
-        """End the waits for a job that ended or was buried. Moving to another tube is no end."""
+        """End the waits for a job that ended or was buried. A move to another tube is not an end."""
         if event == s.MOVED_OUT:
             return
         if event == s.ACKED or job.state == s.DONE or job.state == s.ZOMBIE:
@@ -1046,7 +1076,7 @@ class Moves:
         w.leave_all(wait)
         if isinstance(wait, PutWait):
             self._uncount(wait)
-            # What it did not fit into, a smaller one behind it may.
+            # A smaller put behind it may fit.
             tube = self._tube_slots[wait.tube]
             if tube is not None and tube.put_line.length > 0:
                 self._note(tube, None)
@@ -1063,7 +1093,7 @@ class Moves:
             self.outbox.ended_waits.append(wait)
 
     def _uncount(self, wait: PutWait) -> None:
-        """A put waits no longer, and what it takes of memory is its own no more."""
+        """Stop counting the memory of a put that no longer waits."""
         self.waiting_bytes -= wait.counted
         wait.counted = 0
 
@@ -1074,7 +1104,7 @@ class Moves:
 
 
 def _count(tube: Tube, key: bytes, rule: i64, came_from: i64, state: i64) -> None:
-    """Count a transition for its key, where that key is counted apart."""
+    """Count a transition for its key, if that key is counted separately."""
     stats = tube.key_stats.get(key)
     if stats is not None:
         stats.counts[rule] += 1
@@ -1085,7 +1115,7 @@ def _count(tube: Tube, key: bytes, rule: i64, came_from: i64, state: i64) -> Non
 
 
 def _index_body(tube: Tube, job: Job, came_from: i64, state: i64) -> None:
-    """Keep the indexes of ready and delayed jobs by their bodies."""
+    """Update the indexes of ready and delayed jobs by body."""
     body = job.body
     if isinstance(body, bytes) and tube.ready_bodies is not None and tube.delayed_bodies is not None:
         if came_from == s.READY:
@@ -1099,7 +1129,7 @@ def _index_body(tube: Tube, job: Job, came_from: i64, state: i64) -> None:
 
 
 def _no_longer_unique(tube: Tube, job: Job) -> None:
-    """A job ended, or left its tube: another of its value may be put."""
+    """Release the unique value of a job that ended or left its tube."""
     extra = job.rare()
     del tube.uniques[extra.unique]
     tube.labels.total -= len(extra.unique)
@@ -1107,24 +1137,27 @@ def _no_longer_unique(tube: Tube, job: Job) -> None:
 
 
 def resident_length(job: Job) -> i64:
-    """How many bytes a job's body takes in memory."""
+    """Return how many bytes of memory a job's body uses."""
     body = job.body
     return len(body) if isinstance(body, bytes) else 0
 
 
 def puts_bytes(jobs: i64, log_bytes: i64) -> i64:
-    """How many bytes of the log puts take. There is always room for the row of one; those of many count."""
+    """Return how many bytes of the log these puts take.
+
+    The row of a single job is not counted, as it always has room.
+    """
     return log_bytes + (jobs - 1) * ROW_ROOM_BYTES if jobs > 1 else log_bytes
 
 
 def tube_bytes(name: bytes, policy: TubePolicy) -> i64:
-    """How many bytes a tube of this name takes in memory beside its jobs, and at most in the log."""
-    # A character takes up to twelve in the log: JSON writes it as two escapes of six.
+    """Return how many bytes of memory a tube uses without its jobs. It takes at most as many in the log."""
+    # A character takes up to 12 bytes in the log: JSON may write it as two escapes of 6 bytes.
     return TUBE_MEMORY_BYTES + len(name) + 12 * len(policy.notes)
 
 
 def later(moment: i64, more_ms: int) -> i64:
-    """A moment or duration, later or longer by so much; what has no end keeps none."""
+    """Return a time or duration extended by `more_ms`. NEVER stays NEVER."""
     if moment == NEVER:
         return NEVER
     end = moment + i64(more_ms)

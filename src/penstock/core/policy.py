@@ -1,7 +1,7 @@
-"""What a tube promises, as data: the policy, and the presets under the names that users know.
+"""The policy of a tube as data, and the presets under the names that users know.
 
-The engine never asks for a type's name. It asks the policy's fields, compiled into integers when the tube is made, so
-a user's own policy is as fast and as well tested as `fifo`. The name is kept for people: errors say it.
+The engine never compares the name of a type. It reads the fields of the policy, which are compiled when the tube is
+created. A user's own policy is therefore as fast and as well tested as `fifo`. The name appears in error messages only.
 """
 
 from __future__ import annotations
@@ -24,48 +24,49 @@ from penstock.core.limits import (
 )
 from penstock.core.retry import parse_retry
 
-# By what the jobs of a tube are ordered.
+# The order of the jobs in a tube.
 BY_ARRIVAL: Final = "arrival"
-BY_PRIORITY: Final = "priority"  # Then by arrival.
-BY_CREATION: Final = "creation"  # The time of creation on whichever node created it.
+BY_PRIORITY: Final = "priority"  # Jobs of equal priority are ordered by arrival.
+BY_CREATION: Final = "creation"  # By the time of creation, on the node that created the job.
 
-# What a key does.
+# The meaning of keys.
 KEYS_NONE: Final = "none"
 KEYS_LIMITED: Final = "limited"  # At most `key_limit` jobs of a key are taken at a time.
-KEYS_NAMED: Final = "named"  # A taker names the key; without one it gets the jobs put without one.
-KEYS_TAGGED: Final = "tagged"  # A taker may name the key; without one it gets any job.
+KEYS_NAMED: Final = "named"  # A take names the key. Without one it gets the jobs that were put without one.
+KEYS_TAGGED: Final = "tagged"  # A take may name the key. Without one it gets any job.
 
-# In which order the keys of a tube are served.
+# The order in which keys are served.
 STRICT: Final = "strict"  # By their first jobs, as if there were no keys.
-FAIR: Final = "fair"  # In turn: each key that can be served once before any is served twice.
+FAIR: Final = "fair"  # In turn: each open key is served once before any is served twice.
 
-# Who may do a thing to a taken job.
+# Clients that may finish a taken job.
 SESSION: Final = "session"  # The session that took it.
 ANYONE: Final = "anyone"
 
-# What a job's ttl does while the job is taken.
-WAITS: Final = "waits"  # A job is not taken out of its worker's hands; it expires when it comes back.
-KILLS: Final = "kills"
+# The effect of the ttl while a job is taken.
+WAITS: Final = "waits"  # A taken job does not expire. It expires when it is given back.
+KILLS: Final = "kills"  # A taken job expires, too.
 
-# Where a job's ttr comes from when neither the job nor the tube says.
+# The ttr of a job if neither the job nor the tube sets one.
 TTR_IS_TTL: Final = "ttl"
 TTR_IS_TENTH: Final = "tenth"  # Disque's RETRY: a tenth of the ttl in whole seconds, 1 s to 5 min.
 
-# What becomes of a job when it is acked.
-GOES: Final = "goes"
-KEPT: Final = "kept"  # As done, for ever.
-LINGERS: Final = "lingers"  # As a zombie for `zombie_ms`, or the time that the ack says; else it goes.
+# The effect of an ack on the job.
+GOES: Final = "goes"  # It is removed.
+KEPT: Final = "kept"  # It is kept as DONE, without a time limit.
+# It is kept as ZOMBIE for the delay of the ack or for `zombie_ms`. If neither is set, it is removed.
+LINGERS: Final = "lingers"
 
-# Which id its own vocabulary shows.
+# The form of job ids in the tube's own dialect.
 ID_INTEGER: Final = "integer"
 ID_LONG: Final = "long"
 ID_HEX: Final = "hex"
-ID_NAME: Final = "name"  # Its producer's own.
+ID_NAME: Final = "name"  # The name that its producer chose.
 
 
 @dataclass(frozen=True, kw_only=True)
 class TubePolicy:
-    """What a tube promises. Durations in milliseconds; NEVER stands for "for ever"."""
+    """The behaviour of a tube. Durations are in milliseconds, and NEVER means unlimited."""
 
     type: str
     order: str = BY_ARRIVAL
@@ -78,32 +79,33 @@ class TubePolicy:
     default_priority: int = 0
     ttr_rule: str = TTR_IS_TTL
     ttl_while_taken: str = WAITS
-    delay_stretches_ttl: bool = True
-    release_stretches_ttl: bool = True  # Whether the delay of a release does, when it brings no ttl of its own.
+    delay_stretches_ttl: bool = True  # Whether a delay extends the ttl.
+    release_stretches_ttl: bool = True  # Whether a release with a delay extends the ttl, too, if it sets no ttl itself.
     keys: str = KEYS_NONE
     key_limit: int = 1
     key_order: str = STRICT
-    key_stats: tuple[str, ...] = ()  # Keys that are counted apart.
+    key_stats: tuple[str, ...] = ()  # Keys that are counted separately.
     owner: str = SESSION  # Who may ack, release, nack and touch.
     bury_by: str = ANYONE
-    pause_holds: bool = False  # Whether a tube that is paused for puts lets no job come back either.
-    ack_cancels: bool = False  # Whether an ack of a job that nobody holds removes it.
+    pause_holds: bool = False  # Whether a pause for puts also keeps jobs from becoming ready again.
+    ack_cancels: bool = False  # Whether acking a job that is not taken removes it.
     after_ack: str = GOES
     zombie_ms: int = UNSET
-    capacity: int = 0  # Jobs in any state; 0 for any number. A put waits for room, then is refused.
-    capacity_bytes: int = 0  # Of bodies; 0 for any number.
-    retry: str = ""  # What becomes of a job that fails: see retry.py. Empty: it goes back at once.
-    unique_bodies: bool = False  # Whether puts can ask for a job of the same body.
+    capacity: int = 0  # Maximal number of jobs in all states; 0 for no limit. Puts wait for room or are refused.
+    capacity_bytes: int = 0  # Maximal total length of bodies; 0 for no limit.
+    retry: str = ""  # Retry policy: see retry.py. Empty: a failed job is ready again immediately.
+    # Whether jobs are indexed by body, so that a put can return an existing job with the same body.
+    unique_bodies: bool = False
     dedup_count: int = DEDUP_COUNT
     dedup_ms: int = DEDUP_MS
     ids: str = ID_INTEGER
     first_integer: int = 0
-    temporary: bool = False  # Not in the log: gone with the process, without history.
-    driven: bool = False  # A driver decides which job is served next: see driving.py. The notes have its options.
-    notes: str = ""  # What a vocabulary has to know of the tube beside all this; the engine keeps it with the tube.
+    temporary: bool = False  # Not logged. The tube is lost when the process ends, and has no history.
+    driven: bool = False  # A driver decides which job is served next: see driving.py. `notes` has its options.
+    notes: str = ""  # Data of a dialect about the tube. The engine stores it without reading it.
 
     def check(self) -> None:
-        """Refuse a policy that contradicts itself."""
+        """Raise an error if fields are out of range or contradict each other."""
         if not isinstance(self.type, str) or not self.type:
             raise WrongType("the type of a tube is a word")
         _one_of(self.order, "order", [BY_ARRIVAL, BY_PRIORITY, BY_CREATION])
@@ -164,8 +166,8 @@ def _between(value: int, what: str, least: int, most: int) -> None:
 
 FIFO: Final = TubePolicy(type="fifo")
 FIFOTTL: Final = TubePolicy(type="fifottl", order=BY_PRIORITY, has_ttl=True, has_ttr=True, has_delay=True)
-# A tube that is made without a type and options, by a put or through our own API. What fails is tried again, and set
-# aside in the end; what a worker forgot comes back. The vocabularies of other queues have defaults of their own.
+# The policy of tubes that are created without a type and options, by a put or through the native API. Failed jobs are
+# retried and finally buried. Jobs of lost workers are given back after the ttr. Other dialects have their own defaults.
 DEFAULT: Final = dataclasses.replace(FIFOTTL, default_ttr_ms=300_000, retry="5x exp(1s..10m) jitter then bury")
 LIMFIFOTTL: Final = dataclasses.replace(FIFOTTL, type="limfifottl")
 UTUBE: Final = TubePolicy(type="utube", keys=KEYS_LIMITED)
@@ -195,14 +197,14 @@ QUEUE15: Final = TubePolicy(
     has_delay=True,
     default_ttl_ms=25 * 86_400_000,
     default_ttr_ms=60_000,
-    # Its 0 to 255, higher first, are 255 to 0 here, lower first; 127 is its default.
+    # queue15 serves the highest of 0 to 255 first; here the lowest is first, so its p is 255 - p. Its default is 127.
     default_priority=255 - 127,
     release_stretches_ttl=False,
     bury_by=SESSION,
     unique_bodies=True,
     ids=ID_HEX,
 )
-# What a space is with no feature declared; the features of a space are fields of its policy.
+# An xqueue space without features. Each feature of a space sets fields of its policy.
 XQUEUE: Final = TubePolicy(type="xqueue", bury_by=SESSION, first_integer=1)
 
 PRESETS: Final[dict[str, TubePolicy]] = {
@@ -210,7 +212,7 @@ PRESETS: Final[dict[str, TubePolicy]] = {
 }
 
 
-# What the fields of a policy are called where a user gives them as options of a tube.
+# Names of policy fields as options of a tube, where they differ.
 _OPTION_NAMES: Final[dict[str, str]] = {
     "default_ttl_ms": "ttl",
     "default_ttr_ms": "ttr",
@@ -223,7 +225,10 @@ _OPTION_NAMES: Final[dict[str, str]] = {
 
 
 def exists_text(name: bytes, old: TubePolicy, new: TubePolicy) -> str:
-    """Return why a tube cannot be made: it exists with another policy. Name each option, and both of its values."""
+    """Return the error text for a tube that exists with another policy.
+
+    It lists the old and new value of each option.
+    """
     tube = name[:60].decode("utf-8", "backslashreplace")
     if old.type != new.type:
         return (
@@ -243,7 +248,7 @@ def exists_text(name: bytes, old: TubePolicy, new: TubePolicy) -> str:
 
 
 def _value_text(field: str, value: object) -> str:
-    """A value of a policy as it is written as an option."""
+    """Return the value of a policy field as users write it as an option."""
     if field == "key_order":
         return "yes" if value == FAIR else "no"
     if field == "after_ack":
@@ -258,7 +263,7 @@ def _value_text(field: str, value: object) -> str:
 
 
 def preset(name: str) -> TubePolicy:
-    """The policy behind the name of a type."""
+    """Return the policy of a type."""
     policy = PRESETS.get(name)
     if policy is None:
         raise UnknownType(f"there is no type of tube called {name!r}; choose one of {', '.join(PRESETS)}")

@@ -1,8 +1,13 @@
-"""THE transition table: which event takes a job from which state to which. The only writer of `job.state`.
+"""The transition table: which event takes a job from which state to which. The only module that writes `job.state`.
 
-A row of TRANSITIONS is a *rule*: an event and a state it is allowed in determine the next state. Rules are numbered,
-and a tube counts how often each was applied; every statistic that any vocabulary shows is a sum over rules, so nothing
-is counted twice and nothing is missed. docs/reference/states.md is generated from this table.
+    GONE --put--> READY --take--> TAKEN --ack--> GONE, or DONE or ZOMBIE if the tube keeps acked jobs
+    TAKEN --release, nack, ttr, disconnect--> READY (or DELAYED, if there is a delay)
+    READY, TAKEN or DELAYED --bury--> BURIED --kick--> READY
+    GONE --staged put--> STAGED --publish--> READY or DELAYED
+
+A row of TRANSITIONS is a *rule*: an event and the state in which it is allowed determine the next state. Each tube
+counts how often each rule was applied. All statistics, in every dialect, are sums over these counters, so no transition
+is missed or counted twice. docs/reference/states.md is generated from this table.
 """
 
 from __future__ import annotations
@@ -14,25 +19,25 @@ from mypy_extensions import i64, u8
 from penstock.core.errors import OutOfRange
 from penstock.core.job import Job
 
-# States finish the sentence "the job is …".
-GONE: Final = 0  # Not in the queue: before its put, and after its end.
+# States complete the sentence "the job is …".
+GONE: Final = 0  # Not in the queue: before the put, or after the end.
 READY: Final = 1
 TAKEN: Final = 2
 DELAYED: Final = 3
 BURIED: Final = 4
-DONE: Final = 5  # Acked, and kept.
-ZOMBIE: Final = 6  # Acked, and kept for a while.
-STAGED: Final = 7  # Put, and not published yet: see stages.py.
+DONE: Final = 5  # Acked and kept.
+ZOMBIE: Final = 6  # Acked and kept for a limited time.
+STAGED: Final = 7  # Put, but not published yet: see stages.py.
 
 STATE_NAMES: Final = ["gone", "ready", "taken", "delayed", "buried", "done", "zombie", "staged"]
 STATES_COUNT: Final = 8
 
-# Events are what happened, in the past tense. Their numbers are for ever: the log stores them.
+# Events are named in the past tense. Their numbers must never change, because the log stores them.
 PUT: Final = 0
 PUT_DELAYED: Final = 1
 DELAY_PASSED: Final = 2
 TOOK: Final = 3
-UNDELIVERED: Final = 4  # The taker was gone before a byte of the job was written to it.
+UNDELIVERED: Final = 4  # The consumer disconnected before the first byte of the job was sent.
 RELEASED: Final = 5
 POSTPONED: Final = 6  # Released with a delay.
 NACKED: Final = 7
@@ -43,17 +48,17 @@ BURIED_BY: Final = 11
 KICKED: Final = 12
 KICKED_DELAYED: Final = 13
 DELETED: Final = 14
-EXPIRED: Final = 15  # Its ttl passed.
-TRUNCATED: Final = 16  # Its tube was emptied.
-TOUCHED: Final = 17  # Its deadlines moved, its state did not.
-REQUEUED: Final = 18  # Released to behind all others.
-KEPT: Final = 19  # Acked, and kept.
-LINGERED: Final = 20  # Acked, and kept for a while.
+EXPIRED: Final = 15  # The ttl passed.
+TRUNCATED: Final = 16  # The tube was truncated.
+TOUCHED: Final = 17  # The deadlines changed, the state did not.
+REQUEUED: Final = 18  # Released to the end of the tube.
+KEPT: Final = 19  # Acked and kept.
+LINGERED: Final = 20  # Acked and kept for a limited time.
 ZOMBIE_PASSED: Final = 21
-HELD_BACK: Final = 22  # It failed, and its retry policy lets it wait.
-EXHAUSTED: Final = 23  # It failed as often as it may, and was buried.
-DISCARDED: Final = 24  # It failed as often as it may, and was dropped.
-SNATCHED: Final = 25  # Taken away from its holder.
+HELD_BACK: Final = 22  # Failed and delayed by the retry policy.
+EXHAUSTED: Final = 23  # Failed for the last allowed time and buried.
+DISCARDED: Final = 24  # Failed for the last allowed time and dropped.
+SNATCHED: Final = 25  # Taken away from the holder.
 SNATCHED_DELAYED: Final = 26
 RESTARTED: Final = 27
 RESTARTED_DELAYED: Final = 28
@@ -62,19 +67,19 @@ SWITCHED_DELAYED: Final = 30
 SWITCHED_BURIED: Final = 31
 SWITCHED_DONE: Final = 32
 SWITCHED_ZOMBIE: Final = 33
-MOVED_OUT: Final = 34  # To another tube, which counts it as moved in.
+MOVED_OUT: Final = 34  # Moved to another tube, which counts the job as moved in.
 MOVED_IN_READY: Final = 35
 MOVED_IN_DELAYED: Final = 36
 MOVED_IN_BURIED: Final = 37
 MOVED_IN_DONE: Final = 38
 CLAIMED: Final = 39  # Taken by a claim: see claims.py.
 CLAIM_ENDED: Final = 40
-PUT_URGENT: Final = 41  # Put before all others.
-DOOMED: Final = 42  # Deleted while a claim holds it: it goes when the claim ends.
+PUT_URGENT: Final = 41  # Put in front of all others.
+DOOMED: Final = 42  # Deleted while a claim holds the job. It is removed when the claim ends.
 PUT_STAGED: Final = 43  # Put into a stage.
-PUBLISHED: Final = 44  # With its stage.
+PUBLISHED: Final = 44  # The stage of the job was published.
 PUBLISHED_DELAYED: Final = 45
-WITHDRAWN: Final = 46  # Its stage was discarded, or expired.
+WITHDRAWN: Final = 46  # The stage of the job was discarded, or expired.
 MOVED_IN_ZOMBIE: Final = 47
 
 EVENT_NAMES: Final = [
@@ -146,12 +151,12 @@ TRANSITIONS: Final[list[tuple[int, int, int]]] = [
     (NACKED, TAKEN, READY),
     (TTR_PASSED, TAKEN, READY),
     (DISCONNECTED, TAKEN, READY),
-    # What follows a failure is a step of its own, so that cause and consequence are both seen.
+    # The consequence of a failure is a separate transition after its cause, so that the history shows both.
     (HELD_BACK, READY, DELAYED),
     (EXHAUSTED, READY, BURIED),
     (DISCARDED, READY, GONE),
     (ACKED, TAKEN, GONE),
-    # In a tube where anyone may ack, acking a job that nobody holds may cancel it.
+    # In tubes where acks cancel, a job that is not taken can be acked, too.
     (ACKED, READY, GONE),
     (ACKED, DELAYED, GONE),
     (ACKED, BURIED, GONE),
@@ -202,7 +207,7 @@ NO_RULE: Final = 255
 
 
 def _rule_index() -> bytes:
-    """Lay the rules out flat, at event * 8 + state: one byte fetch a transition."""
+    """Return the rules as a flat table with the index event * 8 + state, so that a transition costs one byte lookup."""
     assert len(TRANSITIONS) == RULES_COUNT
     assert len(STATE_NAMES) == STATES_COUNT and len(EVENT_NAMES) == EVENTS_COUNT
     flat = bytearray([NO_RULE]) * (EVENTS_COUNT * 8)
@@ -218,7 +223,7 @@ SOURCE_OF: Final[bytes] = bytes([source for _, source, _ in TRANSITIONS])
 TARGET_OF: Final[bytes] = bytes([target for _, _, target in TRANSITIONS])
 
 
-# How a job arrives from elsewhere in a state: by the state's number. None arrives gone, or staged.
+# The event by which a job arrives from another tube or node, by its state there. GONE and STAGED jobs do not arrive.
 ARRIVALS: Final = [
     MOVED_OUT,
     MOVED_IN_READY,
@@ -232,26 +237,26 @@ ARRIVALS: Final = [
 
 
 def state_of(name: str) -> int:
-    """Return the state of this name, if a put can ask for it."""
+    """Return the state with this name. Raise OutOfRange if a job cannot be put in it."""
     if name not in ("ready", "buried", "done"):
-        raise OutOfRange(f"the state of a job that is put is ready, buried or done, not {name[:60]!r}")
+        raise OutOfRange(f"a job can be put as ready, buried or done, not as {name[:60]!r}")
     return STATE_NAMES.index(name)
 
 
 def rule_of(event: i64, state: i64) -> i64:
-    """The rule of an event that is allowed in a state."""
+    """Return the rule of an event in a state that allows it."""
     rule: i64 = RULE_OF[event * 8 + state]
     assert rule != NO_RULE
     return rule
 
 
 def allowed(state: i64, event: i64) -> bool:
-    """Tell whether an event may happen to a job in this state."""
+    """Return whether an event may happen to a job in this state."""
     return RULE_OF[event * 8 + state] != NO_RULE
 
 
 def move(job: Job, event: i64) -> i64:
-    """Change the state of a job, and tell by which rule. Nobody else may."""
+    """Change the state of a job, and return the rule that was applied. No other module assigns `job.state`."""
     state = i64(job.state)
     rule: i64 = RULE_OF[event * 8 + state]
     assert rule != NO_RULE, f"{EVENT_NAMES[event]} cannot happen to a job that is {STATE_NAMES[state]}"
@@ -260,5 +265,5 @@ def move(job: Job, event: i64) -> i64:
 
 
 def restore(job: Job, state: i64) -> None:
-    """Set the state of a job that is read back from the log, before anybody knows it."""
+    """Set the state of a job that is read from the log. The job is not yet in any container."""
     job.state = u8(state)

@@ -1,7 +1,7 @@
-"""One tube: its policy compiled to integers, its jobs by state, its indexes, its lines of those who wait.
+"""One tube: its compiled policy, its jobs by state, its indexes and its wait lines.
 
-The tube knows where a job of a state belongs (`place`), what a draft becomes (`make`) and whether it has room; it
-changes no state and looks at no clock. The engine does both.
+A tube knows which container a job belongs to in each state (`place`), how to make a job from a draft (`make`), and
+whether it has room. It changes no job's state and reads no clock. The engine does both.
 """
 
 from __future__ import annotations
@@ -38,17 +38,17 @@ from penstock.core.table import JobTable
 from penstock.core.unique import BodyIndex, DedupWindow
 from penstock.core.waits import Line
 
-# Disque's RETRY when the producer does not say: a tenth of the ttl, 1 s to 5 min.
+# Disque's default RETRY: a tenth of the ttl, 1 s to 5 min.
 _RETRY_MS_MAX: Final = 300_000
 _RETRY_MS_MIN: Final = 1_000
 
 
 class KeyStats:
-    """What is counted of one key apart from its tube."""
+    """Counters of one key that the tube's policy counts separately."""
 
-    counts: list[int]  # How often each rule was applied since start.
-    counts_before: list[int]  # The same, before this start.
-    states: list[int]  # How many jobs are in each state.
+    counts: list[int]  # Number of times each rule was applied since start.
+    counts_before: list[int]  # Number of times each rule was applied before this start.
+    states: list[int]  # Number of jobs in each state.
 
     def __init__(self) -> None:
         self.counts = [0] * s.RULES_COUNT
@@ -57,71 +57,72 @@ class KeyStats:
 
 
 class Tube:
-    """One tube."""
+    """A tube."""
 
     name: bytes
-    number: i64  # In the order of creation; never reused: scans and the log name tubes by it.
-    slot: i32  # How its jobs refer to it.
+    number: i64  # Assigned in the order of creation and never reused. Scans and the log identify tubes by it.
+    slot: i32  # Index by which jobs refer to their tube. Reused after a drop.
     created: i64
-    used: i64  # When something last happened to one of its jobs.
-    announced: i64  # The newest segment of the log that tells its name.
+    used: i64  # Time (ms) of the last change of one of its jobs.
+    announced: i64  # Newest log segment that contains the definition of the tube.
     policy: TubePolicy
-    dropped: bool  # It is no more; whoever still refers to it has to look again.
+    dropped: bool  # The tube was dropped. Code that still refers to it has to look it up again.
     paused_in: bool  # Puts are refused.
     paused_out: bool  # Takes find nothing.
-    wanted: bool  # Other nodes want its jobs.
+    wanted: bool  # Other nodes requested jobs of this tube.
 
-    # The policy, compiled: what the hot path asks.
+    # The policy, compiled for the hot path.
     by_priority: bool
     by_creation: bool
-    owned: bool  # Taken jobs belong to a session.
-    bury_owned: bool
-    ttl_kills: bool
-    stretches: bool
-    named: bool  # A take without a key gets the jobs put without one.
-    goes: bool  # An acked job goes at once.
+    owned: bool  # Only the session that took a job may finish it.
+    bury_owned: bool  # Only the session that took a job may bury it.
+    ttl_kills: bool  # The ttl also ends while a job is taken.
+    stretches: bool  # A delay extends the ttl.
+    named: bool  # A take without a key gets the jobs that were put without one.
+    goes: bool  # Acked jobs are removed, not kept.
     limited: bool  # It has a capacity.
     driven: bool  # A driver decides which job is next: see driving.py.
-    temporary: bool  # The log does not hear of it.
-    pause_holds: bool  # Paused for puts, it takes nothing back either.
+    temporary: bool  # The tube and its jobs are not logged.
+    pause_holds: bool  # While the tube is paused for puts, jobs do not become ready again either.
     retry: RetryPolicy | None
 
-    ready: JobHeap  # Where keys do not matter.
-    keys: Keys | None  # Where they do.
+    ready: JobHeap  # Ready jobs, if the tube has no keys.
+    keys: Keys | None  # Ready jobs by key, if the tube has keys.
     taken: TakenBag
     delayed: JobBag
     buried: JobHeap
-    spent: JobBag  # Buried too, but delivered as often as they may be: nobody can kick them.
+    spent: JobBag  # Buried at-most-once jobs that were delivered. They cannot be kicked.
     done: JobBag
     zombies: JobBag
     staged: JobBag
 
-    locals: JobTable | None  # Jobs by their integer within the tube.
+    locals: JobTable | None  # Jobs by integer id.
     next_local: i64
-    promised: i64  # Integers up to this one may be given out: the log knows, and it is on disk.
-    reserved: i64  # Integers up to this one are reserved in the log: a block more, unless nothing was since start.
-    reserved_at: i64  # The position in the log that says so; 0 if none since start.
+    promised: i64  # Integers below this may be assigned, because their reservation is durable in the log.
+    reserved: i64  # Integers below this are reserved in the log: one block more, unless none was assigned since start.
+    reserved_at: i64  # Log position of that reservation; 0 if there was none since start.
     _reserved_when: i64
-    _block: i64  # How many are reserved at a time.
-    names: dict[bytes, Job]  # Jobs by the name their producer gave.
-    has_started: bool  # Its driver has started; one that has not finds the jobs as they are then.
-    returned: list[Job]  # Jobs that returned to a tube with a driver, which has not released them yet.
-    uniques: dict[bytes, Job]  # Unfinished jobs by what they are the only ones of.
-    ready_bodies: BodyIndex | None  # Ready jobs by their bodies, where puts may ask for them.
-    delayed_bodies: BodyIndex | None
-    dedups: DedupWindow | None  # Puts seen lately; made on first need.
-    labels: LabelBytes  # Of all tubes of the engine.
-    body_bytes: i64  # Of all its jobs.
-    counts: list[int]  # How often each rule of states.py was applied since start.
-    counts_before: list[int]  # The same, in the life of the tube before this start.
-    key_stats: dict[bytes, KeyStats]  # Of the keys that are counted apart.
-    arriving: bool  # The job that moves next comes from another key, and counts as moved in.
+    _block: i64  # Number of integers that are reserved at once.
+    names: dict[bytes, Job]  # Jobs by the name that their producer chose.
+    # The driver has started. Until then, returned jobs need no release, because it reads all jobs when it starts.
+    has_started: bool
+    returned: list[Job]  # Ready jobs whose tasks the driver has not released yet.
+    uniques: dict[bytes, Job]  # Unfinished jobs by their unique values.
+    ready_bodies: BodyIndex | None  # Ready jobs by body, if the policy has unique_bodies.
+    delayed_bodies: BodyIndex | None  # Delayed jobs by body, if the policy has unique_bodies.
+    dedups: DedupWindow | None  # Recent puts by dedup id. Created when needed.
+    labels: LabelBytes  # Memory counter that all tubes of the engine share.
+    body_bytes: i64  # Total length of all bodies.
+    counts: list[int]  # Number of times each rule of states.py was applied since start.
+    counts_before: list[int]  # Number of times each rule was applied before this start.
+    key_stats: dict[bytes, KeyStats]  # Counters of the keys that are counted separately.
+    arriving: bool  # The next transition counts as an arrival of its key, because the job came from another key.
 
     line: Line  # Takes that wait for any job.
     key_lines: dict[bytes, Line]  # Takes that wait for one key.
     put_line: Line  # Puts that wait for room.
-    woken: bool  # The engine will look at the lines when the command ends.
-    woken_keys: list[bytes]
+    woken: bool  # The tube is in the engine's list of tubes whose lines are served when the command ends.
+    woken_keys: list[bytes]  # Keys whose lines are served then.
 
     def __init__(
         self, name: bytes, number: i64, slot: i32, policy: TubePolicy, now: i64, labels: LabelBytes | None = None
@@ -173,7 +174,7 @@ class Tube:
         self.adopt(policy)
 
     def adopt(self, policy: TubePolicy) -> None:
-        """Compile a policy, at creation or in place of another one that orders and names jobs in the same way."""
+        """Set the policy and compile its fields. A new policy must order, key and name jobs like the present one."""
         self.policy = policy
         self.by_priority = policy.order == p.BY_PRIORITY
         self.by_creation = policy.order == p.BY_CREATION
@@ -212,7 +213,7 @@ class Tube:
                 self._count_states(name)
 
     def _count_states(self, name: bytes) -> None:
-        """Begin to count a key apart: it may have jobs already."""
+        """Count the jobs that a key already has when separate counting starts."""
         keys = self.keys
         if keys is not None and keys.find(name) is not None:
             for state in range(1, s.STATES_COUNT):
@@ -221,7 +222,7 @@ class Tube:
                         self.key_stats[name].states[state] += 1
 
     def reserve(self, now: i64) -> None:
-        """Go on to the block of integers that was reserved before, and reserve the next one."""
+        """Start using the block of integers that is reserved already, and reserve the next block."""
         if now - self._reserved_when < 1_000 and self._block < LOCAL_IDS_BLOCK_MAX:
             self._block *= 2
         elif now - self._reserved_when >= 1_000:
@@ -231,7 +232,7 @@ class Tube:
         self.reserved = self.promised + self._block
 
     def count_in(self, state: int) -> int:
-        """How many of its jobs are in a state now."""
+        """Return the number of jobs in a state."""
         if state == s.READY:
             keys = self.keys
             return len(self.ready) if keys is None else keys.ready
@@ -248,28 +249,28 @@ class Tube:
         return len(self.staged) if state == s.STAGED else 0
 
     def total(self) -> int:
-        """How many jobs it has, in any state."""
+        """Return the number of jobs in all states."""
         total = self.count_in(s.READY) + self.count_in(s.BURIED)
         total += len(self.taken) + len(self.delayed) + len(self.done) + len(self.zombies)
         return total + len(self.staged)
 
     def has_room(self, body_length: int) -> bool:
-        """Tell whether one more job fits."""
+        """Return whether one more job with a body of this length fits."""
         policy = self.policy
         if policy.capacity > 0 and self.total() >= policy.capacity:
             return False
         return policy.capacity_bytes == 0 or self.body_bytes + body_length <= policy.capacity_bytes
 
     def first_jobs(self, state: int, count: int) -> list[Job]:
-        """Up to `count` jobs of a state in the order they would be served."""
+        """Return up to `count` jobs of a state, in the order in which they are served."""
         if state == s.READY and self.keys is None:
             return self.ready.first_many(count)
         return heapq.nsmallest(count, self.jobs_in(state), key=_place)
 
     def last_jobs(self, state: int, count: int) -> list[Job]:
-        """Up to `count` of its jobs in a state, from where leaving costs least: the end of a heap or a bag.
+        """Return up to `count` jobs of a state from the end of its container, where removing them is cheapest.
 
-        Those that are doomed are not among them.
+        Doomed jobs are not included.
         """
         if count <= 0:
             return []
@@ -283,7 +284,10 @@ class Tube:
         return self.jobs_in(state)[: -count - 1 : -1]
 
     def jobs_in(self, state: int) -> list[Job]:
-        """Its jobs in a state, in no particular order. It may be the container itself: read it, and let it be."""
+        """Return the jobs in a state, in no particular order.
+
+        The list may be the container itself, so do not modify it.
+        """
         if state == s.READY:
             keys = self.keys
             if keys is None:
@@ -308,7 +312,7 @@ class Tube:
         return self.staged.items if state == s.STAGED else []
 
     def first_ready(self, key: bytes | None) -> Job | None:
-        """The job to serve next: of any key, or of one."""
+        """Return the job to serve next, of any key if `key` is None. Return None if there is none."""
         keys = self.keys
         if keys is None:
             return self.ready.first()
@@ -317,7 +321,7 @@ class Tube:
         return keys.first_of(key)
 
     def know(self, job: Job, key: bytes) -> None:
-        """Enter a job into everything but its state's container that the tube looks jobs up by."""
+        """Add a job to the tube's indexes. Its container depends on its state: see `place`."""
         if self.keys is not None:
             self.keys.join(job, key)
         extra = job.extra
@@ -331,7 +335,7 @@ class Tube:
         self.body_bytes += i64(job.body_length())
 
     def seen(self) -> DedupWindow:
-        """The puts seen lately, from now on."""
+        """Return the window of recent puts. Create it if necessary."""
         dedups = self.dedups
         if dedups is None:
             dedups = DedupWindow(i64(self.policy.dedup_count), i64(self.policy.dedup_ms), self.labels)
@@ -339,7 +343,7 @@ class Tube:
         return dedups
 
     def place(self, job: Job) -> None:
-        """Put a job where jobs of its state are."""
+        """Add a job to the container of its state."""
         state = job.state
         if state == s.READY:
             keys = self.keys
@@ -364,7 +368,7 @@ class Tube:
             self.staged.push(job)
 
     def displace(self, job: Job, state: i64) -> None:
-        """Take a job away from where jobs of the state it was in are."""
+        """Remove a job from the container of `state`, its previous state."""
         keys = self.keys
         if state == s.READY:
             if keys is None:
@@ -392,7 +396,7 @@ class Tube:
             self.staged.remove(job)
 
     def make(self, job_id: i64, draft: Draft, now: i64) -> Job:
-        """Make the job that a draft asks for, or refuse it. Nothing else changes."""
+        """Return the job that a draft describes, or raise an error. Nothing else changes."""
         policy = self.policy
         ttl_ms = draft.ttl_ms
         if ttl_ms == UNSET:
@@ -419,7 +423,7 @@ class Tube:
                 raise self.lacks("delay")
             if delay_ms != 0:
                 raise Unsupported("a job has a delay, or a moment (at), not both")
-            # A moment that has passed is no delay at all.
+            # A time in the past means no delay.
             delay_ms = max(draft.at_ms - int(now), 0)
         if delay_ms != 0:
             if not policy.has_delay:
@@ -470,9 +474,9 @@ class Tube:
         return job
 
     def _check_state(self, draft: Draft) -> None:
-        """Refuse a state that no job of this tube can arrive in."""
+        """Raise an error if a job of this tube cannot be put in the state that the draft requests."""
         if draft.arrives != s.BURIED and draft.arrives != s.DONE:
-            raise OutOfRange("the state of a job that is put is ready, buried or done")
+            raise OutOfRange("a job can be put as ready, buried or done")
         if draft.arrives == s.BURIED and not self.policy.has_bury:
             raise self.lacks("buried jobs")
         if draft.arrives == s.DONE and self.policy.after_ack != p.KEPT:
@@ -481,7 +485,7 @@ class Tube:
             raise Unsupported(f"a job that is put {s.STATE_NAMES[draft.arrives]} has no delay and is not urgent")
 
     def _check_number(self, number: int) -> i64:
-        """Refuse an integer that a producer may not give, because the tube counts from there on."""
+        """Check an integer id that the producer chose. It must be below those that the tube assigns."""
         if self.locals is None:
             raise self.lacks("numbers")
         end = min(self.policy.first_integer, self.next_local)
@@ -493,20 +497,20 @@ class Tube:
         return i64(number)
 
     def check_key(self, key: bytes) -> None:
-        """Refuse a key that is too long, or that this type of tube has no use for."""
+        """Raise an error if the key is too long, or if the tube has no keys."""
         if self.keys is None:
             raise self.lacks("key")
         if len(key) > NAME_BYTES_MAX:
             raise BadName(f"a key must have at most {NAME_BYTES_MAX} bytes, this one has {len(key)}")
 
     def check_label(self, label: bytes, what: str) -> bytes:
-        """Refuse a value that names a job and is empty or too long."""
+        """Return a name, unique value or dedup id. Raise an error if it is empty or too long."""
         if len(label) < 1 or len(label) > NAME_BYTES_MAX:
             raise BadName(f"{what} must have 1 to {NAME_BYTES_MAX} bytes, this one has {len(label)}")
         return label
 
     def check_ttr(self, ttr_ms: int) -> None:
-        """Refuse a time to run that this tube does not have, or that is none."""
+        """Raise an error if the tube has no ttr, or if the ttr is out of range."""
         if not self.policy.has_ttr:
             raise self.lacks("ttr")
         if ttr_ms == 0:
@@ -514,7 +518,7 @@ class Tube:
         check_duration(ttr_ms, "ttr")
 
     def check_change(self, key: bytes | None, priority: int) -> None:
-        """Refuse another key or priority that a job of this tube cannot have."""
+        """Raise an error if a job of this tube cannot have this key or priority."""
         if key is not None:
             self.check_key(key)
         if priority != PRIORITY_UNSET:
@@ -523,7 +527,7 @@ class Tube:
             check_priority(priority)
 
     def check_return(self, delay_ms: int, ttl_ms: int, priority: int) -> None:
-        """Refuse what a job of this tube cannot be given on its way back to the queue."""
+        """Raise an error if a job of this tube cannot get this delay, ttl or priority when it is given back."""
         if delay_ms != 0:
             if not self.policy.has_delay:
                 raise self.lacks("delay")
@@ -535,7 +539,7 @@ class Tube:
         self.check_change(None, priority)
 
     def lacks(self, what: str) -> Unsupported:
-        """The refusal of an option or command that this type of tube does not have."""
+        """Return the error for an option or command that this type of tube does not support."""
         return Unsupported(f"a {self.policy.type} tube has no {what}")
 
     def _default_ttr(self, ttl_ms: int) -> int:
@@ -555,7 +559,7 @@ def _place(job: Job) -> tuple[int, int]:
 
 
 def key_of(tube: Tube, job: Job) -> bytes:
-    """The name of a job's key; NO_KEY where it has none."""
+    """Return the name of a job's key, or NO_KEY if it has none."""
     keys = tube.keys
     if keys is None or job.key == NO_SLOT:
         return NO_KEY

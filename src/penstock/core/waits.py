@@ -1,9 +1,10 @@
-"""Clients, and what they wait for: a job to take, room to put one, copies of one elsewhere, the end of a job. First
-come, first served.
+"""Connections and their waits: for a job to take, for room to put one, for copies on other nodes, for the end of a job.
 
-A waiting take has one link in the line of each tube it watches; being served takes it out of all of them. Where
-takers name a key there is a line for each key beside the line of those who take any, and of the two at the head the
-one who came first is served.
+Waits are served first come, first served. A waiting take has a link in one line of each tube that it waits on. When it
+ends, it leaves all of them. A tube has one line for takes of any job and one line for each key that takes wait for.
+Which take gets which job follows the order of arrival over all lines: before a take of any job gets a job, earlier
+takes of that job's key are served. In which order the takes of different lines are delivered within one turn is not
+promised.
 """
 
 from __future__ import annotations
@@ -20,27 +21,27 @@ from penstock.core.sessions import Session
 WAITING: Final = 0
 SERVED: Final = 1
 TIMED_OUT: Final = 2
-CANCELLED: Final = 3  # Its connection is gone, it gave up before its time, or its tube was dropped.
+CANCELLED: Final = 3  # The connection closed, the client cancelled the wait, or the tube was dropped.
 
 
 # How the wait for the end of a job ended.
-STILL_THERE: Final = 0  # The job has not ended: the time of the wait is over.
-END_UNKNOWN: Final = 1  # The job was gone before the wait began.
+STILL_THERE: Final = 0  # The job has not ended: the wait timed out.
+END_UNKNOWN: Final = 1  # The job was gone before the wait started.
 END_ACKED: Final = 2
 END_BURIED: Final = 3
-END_DEAD_LETTERED: Final = 4  # It failed as often as it may, and its retry policy moved it to another tube.
-END_DROPPED: Final = 5  # It failed as often as it may, and its retry policy dropped it.
+END_DEAD_LETTERED: Final = 4  # The job failed for the last allowed time, and its retry policy moved it to another tube.
+END_DROPPED: Final = 5  # The job failed for the last allowed time, and its retry policy dropped it.
 END_EXPIRED: Final = 6
-END_DELETED: Final = 7  # By itself, with its tube or with its stage.
+END_DELETED: Final = 7  # The job, its tube or its stage was deleted.
 END_NAMES: Final = ["timeout", "gone", "acked", "buried", "dead-lettered", "dropped", "expired", "deleted"]
 
 
 class Connection:
-    """One client, for as long as it stays: the session it acts for, and what it waits for."""
+    """One client connection: its session and its pending waits."""
 
     number: i64
     session: Session
-    waits: dict[int, Waiting]  # By their number.
+    waits: dict[int, Waiting]  # Pending waits by number.
 
     def __init__(self, number: i64, session: Session) -> None:
         self.number = number
@@ -49,14 +50,14 @@ class Connection:
 
 
 class Waiting(Timed):
-    """One client waiting for something. Its deadline is when its patience ends."""
+    """A client that waits. The deadline is its timeout."""
 
-    number: i64  # Who came first.
+    number: i64  # Order of arrival.
     connection: Connection
     outcome: i64
     links: list[Link]
-    tag: object  # The shell's own: whom to answer.
-    since: i64  # When it began, ms.
+    tag: object  # Used by the caller of the engine to find the client to answer.
+    since: i64  # Time (ms) at which the wait started.
 
     def __init__(self, number: i64, connection: Connection, tag: object) -> None:
         super().__init__()
@@ -69,13 +70,13 @@ class Waiting(Timed):
 
 
 class Wait(Waiting):
-    """A take that waits for a job."""
+    """A take that waits for jobs."""
 
-    want: i64  # How many jobs it takes at most.
-    want_bytes: i64  # With so many bytes of bodies it has enough, however many jobs that are.
-    ttr_ms: i64  # The ttr it asked for, or UNSET.
-    jobs: list[Job]  # What it was served with.
-    deliveries: list[int]  # Which delivery of each that was.
+    want: i64  # Maximal number of jobs.
+    want_bytes: i64  # The wait takes no further job when the bodies of its jobs have this many bytes. Counted down.
+    ttr_ms: i64  # Requested ttr, or UNSET.
+    jobs: list[Job]  # Jobs that were delivered.
+    deliveries: list[int]  # Delivery number of each of these jobs.
 
     def __init__(
         self, number: i64, connection: Connection, want: i64, want_bytes: i64, ttr_ms: i64, tag: object
@@ -88,24 +89,24 @@ class Wait(Waiting):
         self.deliveries = []
 
     def give(self, job: Job) -> None:
-        """Serve it with a job that was just taken for it."""
+        """Add a job that was just delivered to this wait."""
         self.jobs.append(job)
         self.deliveries.append(job.deliveries)
         self.want_bytes -= job.body_length()
 
     def wants_more(self) -> bool:
-        """Whether it can be served with another job."""
+        """Return whether the wait can take another job."""
         return len(self.jobs) < self.want and self.want_bytes > 0
 
 
 class PutWait(Waiting):
-    """A put that waits for room."""
+    """A put that waits for room in its tube."""
 
     draft: Draft
-    tube: i32  # Slot of the tube it waits for.
-    counted: i64  # How many bytes of memory it is counted as while it waits.
-    job: Job | None  # What was put when there was room.
-    refusal: CommandError | None  # Why it was not put although there was room.
+    tube: i32  # Slot of the tube.
+    counted: i64  # Bytes of memory that are counted for the waiting put.
+    job: Job | None  # The job that was put.
+    refusal: CommandError | None  # Error that occurred when the tube had room.
 
     def __init__(self, number: i64, connection: Connection, tube: i32, draft: Draft, tag: object) -> None:
         super().__init__(number, connection, tag)
@@ -120,13 +121,13 @@ class EndWait(Waiting):
     """A client that waits for the end of a job."""
 
     job: Job
-    failures: bool  # It also ends when the job is buried or dead-lettered.
-    end: i64  # How the wait ended: one of the ENDs above.
-    reason: bytes  # Why the job failed, if it did.
-    tube: i32  # Slot of the tube in which the job was when the wait began.
-    moved: bool  # The job ended in another tube, which the client may have no permission to use.
-    processed: bool  # The job was acked; otherwise it ended in another way, or the time was over.
-    before: i64  # The state from which it ended while we waited; GONE if it did not.
+    failures: bool  # The wait also ends when the job is buried or dead-lettered.
+    end: i64  # How the job ended: one of the constants above.
+    reason: bytes  # Reason of the failure, if the job failed.
+    tube: i32  # Slot of the job's tube when the wait started.
+    moved: bool  # The job ended in another tube, for which the client may lack permission.
+    processed: bool  # The job was acked. False if it ended in another way or the wait timed out.
+    before: i64  # State before the job ended during the wait; GONE if it did not.
 
     def __init__(self, number: i64, connection: Connection, job: Job, failures: bool, tag: object) -> None:
         super().__init__(number, connection, tag)
@@ -140,7 +141,7 @@ class EndWait(Waiting):
         self.before = 0
 
     def ended(self, end: i64, tube: i32) -> None:
-        """Note how the job ended, why, and in which tube."""
+        """Record how the job ended, why, and whether in another tube."""
         self.end = end
         self.moved = tube != self.tube
         self.processed = end == END_ACKED
@@ -150,14 +151,14 @@ class EndWait(Waiting):
 
 
 class ElsewhereWait(Waiting):
-    """Somebody who waits for other nodes."""
+    """A client that waits for other nodes."""
 
 
 class CopyWait(ElsewhereWait):
     """A put that waits until other nodes have copies of its job."""
 
     job: Job
-    refusal: bytes  # Why it was given up before its time, in the words of RESP; empty if it was not.
+    refusal: bytes  # RESP error if the put was given up before its timeout; otherwise empty.
 
     def __init__(self, number: i64, connection: Connection, job: Job, tag: object) -> None:
         super().__init__(number, connection, tag)
@@ -166,7 +167,7 @@ class CopyWait(ElsewhereWait):
 
 
 class Link:
-    """The place of one who waits in one line."""
+    """The place of one wait in one line, an entry of a doubly linked list."""
 
     wait: Waiting
     line: Line
@@ -181,12 +182,13 @@ class Link:
 
 
 class Line:
-    """Those who wait for the same: jobs of a tube, of one of its keys, or room in it. In the order they came."""
+    """A line of waits in order of arrival: for any job of a tube, for one of its keys, or for room in it."""
 
     head: Link | None
     tail: Link | None
     length: i64
-    lines: dict[bytes, Line] | None  # Where this line is found by key, to leave it when empty.
+    # The dict that contains this line by its key, from which it is removed when empty. None for other lines.
+    lines: dict[bytes, Line] | None
     key: bytes
 
     def __init__(self, lines: dict[bytes, Line] | None, key: bytes) -> None:
@@ -197,7 +199,7 @@ class Line:
         self.key = key
 
     def join(self, wait: Waiting) -> None:
-        """Stand at the end."""
+        """Append a wait."""
         link = Link(wait, self)
         tail = self.tail
         if tail is None:
@@ -210,7 +212,7 @@ class Line:
         wait.links.append(link)
 
     def leave(self, link: Link) -> None:
-        """Step out of line."""
+        """Remove the link of a wait. An empty line of a key is removed from its tube."""
         before = link.before
         after = link.after
         if before is None:
@@ -230,7 +232,7 @@ class Line:
 
 
 def leave_all(wait: Waiting) -> None:
-    """Step out of every line."""
+    """Remove a wait from all its lines."""
     for link in wait.links:
         link.line.leave(link)
     wait.links = []
