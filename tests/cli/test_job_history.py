@@ -198,7 +198,7 @@ def test_as_json_each_event_is_a_line_with_its_words(tmp_path: Path, acked: str)
 
 def test_what_is_no_id_and_what_is_not_known_is_said_in_a_sentence(tmp_path: Path, acked: str) -> None:
     result = run("D-nonsense", "-d", tmp_path / "queue")
-    assert result.exit_code == 3 and "not the id of a job here" in result.output
+    assert result.exit_code == 3 and "invalid job id: it is malformed" in result.output
     result = run(acked, "-d", tmp_path / "nowhere")
     assert result.exit_code == 3 and "is not there" in result.output
     with penstock.open(tmp_path / "queue") as queue:

@@ -130,7 +130,7 @@ def test_a_password_that_is_missing_or_wrong_is_said(start: Callable[..., Server
     server = start("--dir", ".", "--requirepass", "s3cr@t", password="s3cr@t")
     where = f"127.0.0.1:{server.port}"
     for error in errors_of(f"penstock://{where}"):
-        assert isinstance(error, Unauthenticated) and "put it into the URL" in str(error)
+        assert isinstance(error, Unauthenticated) and "requires a password in the URL" in str(error)
     for error in errors_of(f"penstock://:wrong@{where}"):
         assert isinstance(error, WrongPassword) and "check both in the URL" in str(error)
     with penstock.connect(f"penstock://:s3cr%40t@{where}") as queue:

@@ -136,5 +136,5 @@ def test_work_that_is_done_again_is_published_once(start: Callable[..., Server])
         wire.call("STAGE", "second", "q", *jobs("late"))
     assert bodies(wire, b"q") == [b"first"]
     wire.call("STAGE", "open", "q", *jobs(1))
-    with pytest.raises(Refusal, match=r"^STAGEOVER .* is a stage, and no mark"):
+    with pytest.raises(Refusal, match=r"^STAGEOVER .* is a stage, not a mark"):
         wire.call("PUBLISHONCE", "open", "open")

@@ -1,5 +1,5 @@
-"""What a queue is: a pure, deterministic engine that knows no clock, socket, disk or randomness.
+"""The queue itself: a pure, deterministic engine without clock, sockets, disk or randomness.
 
-Everything here is compiled by mypyc where a C compiler is at hand, and runs unchanged where none is.
-`engine.py` is the way in; read `states.py` and `job.py` first.
+The modules are compiled by mypyc if a C compiler is available, and run unchanged otherwise. `engine.py` is the entry
+point. Read `states.py` and `job.py` first.
 """

@@ -1,4 +1,4 @@
-"""The commands of claims: what a consumer that reads in numbered batches may ask. See claims.py for what a claim is."""
+"""Commands on claims. See claims.py for the concept."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from penstock.core.tube import Tube
 
 
 def last_lease(engine: Engine, name: bytes) -> int:
-    """The lease that a consumer asked for last, ms; for those who want as much again."""
+    """Return the last lease of a consumer in ms, for clients that request the same again."""
     consumer = engine.consumers.get(name)
     return 0 if consumer is None else consumer.lease_ms
 
@@ -30,9 +30,9 @@ def last_lease(engine: Engine, name: bytes) -> int:
 def claim(
     engine: Engine, name: bytes, token: int, number: int, tube: Tube, count: int, lease_ms: int, now: i64
 ) -> Claim | None:
-    """Claim number n: the same jobs as before if it was claimed before, else up to `count` of the next ones.
+    """Return claim `number`: the same jobs if it exists already, otherwise up to `count` of the next jobs.
 
-    None if there is nothing to claim; the number is then still free. Either way the lease begins anew.
+    In both cases the lease starts anew. Return None if there is no job to claim. The number can then be used again.
     """
     engine.advance(now)
     check_count(count, "count")
@@ -41,7 +41,7 @@ def claim(
     if number == 0:
         raise OutOfRange("claims are numbered from 1")
     if tube.driven:
-        raise tube.lacks("claims: what it serves is decided elsewhere")
+        raise tube.lacks("claims: its driver decides which jobs it serves")
     consumer = _consumer(engine, name, token)
     engine._check_moves()
     if name not in engine.consumers:
@@ -50,7 +50,7 @@ def claim(
     if there is None:
         there = _new_claim(engine, consumer, number, tube, count, now)
     if name not in engine.consumers:
-        # Also where it got nothing: its token is known from now on, and the next who calls itself so has a greater one.
+        # Store the consumer even if there was no job, because its token is valid from now on.
         engine.add_consumer(consumer)
         engine.outbox.consumer_changed(consumer, now)
     _admit(engine, consumer, token)
@@ -62,7 +62,7 @@ def claim(
 
 
 def read_claim(engine: Engine, name: bytes, number: int, now: i64) -> Claim:
-    """A claim as it was given out."""
+    """Return an open claim. Raise ClaimGone if it ended."""
     engine.advance(now)
     consumer = engine.consumers.get(name)
     found = None if consumer is None else consumer.claims.get(number)
@@ -72,7 +72,7 @@ def read_claim(engine: Engine, name: bytes, number: int, now: i64) -> Claim:
 
 
 def renew_claims(engine: Engine, name: bytes, token: int, lease_ms: int, now: i64) -> int:
-    """Let the leases of all claims of a consumer begin anew; tell how many."""
+    """Restart the leases of all claims of a consumer. Return how many there are."""
     engine.advance(now)
     check_finite(lease_ms, "lease")
     consumer = _consumer(engine, name, token)
@@ -83,9 +83,10 @@ def renew_claims(engine: Engine, name: bytes, token: int, lease_ms: int, now: i6
 
 
 def ack_claims(engine: Engine, name: bytes, token: int, upto: int, now: i64) -> int:
-    """Ack the claims up to this number, all of them at once; tell how many jobs that are.
+    """Ack all claims up to a number in one step. Return how many jobs they have.
 
-    The jobs go a turn's worth at a time: `is_acking` tells whether some are left. Acking what was acked does nothing.
+    The jobs are removed up to the limit of each turn. `is_acking` returns whether some are left. Acking again has no
+    effect.
     """
     engine.advance(now)
     _check_number(upto)
@@ -110,13 +111,16 @@ def ack_claims(engine: Engine, name: bytes, token: int, upto: int, now: i64) -> 
 
 
 def is_acking(engine: Engine, name: bytes) -> bool:
-    """Whether jobs of a consumer's acked claims are left, for turns to come."""
+    """Return whether acked claims of a consumer still have jobs, which later turns remove."""
     consumer = engine.consumers.get(name)
     return consumer is not None and len(consumer.acking) > 0
 
 
 def release_claims(engine: Engine, name: bytes, token: int, now: i64) -> int:
-    """End all claims of a consumer; tell how many there were. Their jobs go back, a turn's worth at a time."""
+    """Close all claims of a consumer.
+
+    Return how many there were. Their jobs are given back up to the limit of each turn.
+    """
     engine.advance(now)
     consumer = _consumer(engine, name, token)
     _admit(engine, consumer, token)
@@ -131,7 +135,10 @@ def release_claims(engine: Engine, name: bytes, token: int, now: i64) -> int:
 
 
 def _end_some(engine: Engine, claims: list[Claim], now: i64) -> None:
-    """Let as much as one turn may of what ended claims hold go; their deadlines see to the rest."""
+    """Give back or remove jobs of closed claims, up to the limit of this turn.
+
+    Their deadlines continue in the next turn.
+    """
     ended: i64 = 0
     for each in claims:
         if ended >= FIRED_PER_TURN_MAX or engine.outbox.full():
@@ -146,9 +153,9 @@ def _check_number(number: int) -> None:
 
 
 def _consumer(engine: Engine, name: bytes, token: int) -> Consumer:
-    """The consumer of this name, if the one who asks is not older than the newest who called itself so.
+    """Return the consumer of this name. Raise Fenced if a greater token was used before.
 
-    One that never claimed is made up: only a claim lets it be remembered.
+    A new consumer is not stored here. Only `claim` stores it.
     """
     check_name(name, "the name of a consumer")
     if token < 0 or token >= NEVER:
@@ -162,7 +169,7 @@ def _consumer(engine: Engine, name: bytes, token: int) -> Consumer:
 
 
 def _admit(engine: Engine, consumer: Consumer, token: int) -> None:
-    """Whoever was not refused is the newest of its name from now on."""
+    """Make this token the newest of the consumer."""
     if token != consumer.token:
         consumer.token = token
         engine.outbox.consumer_changed(consumer, engine.now)

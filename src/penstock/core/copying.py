@@ -1,8 +1,8 @@
-"""The commands of copies: what a cluster does to jobs of which other nodes have copies, too. See job.Copy.
+"""Commands of the cluster on jobs that have copies on other nodes. See job.Copy.
 
-A job that waits for its copies is STAGED in no stage: it is there, with its id and its body, and nobody gets it.
-After a crash nobody knows whether it has enough of them, so it is let in: it may be there although nobody was told
-so.
+A job that waits for its copies is STAGED, but in no stage. It has its id and body, but cannot be delivered. After a
+crash it is unknown whether the job has enough copies, so it becomes ready. Such a job may exist although its producer
+got no confirmation.
 """
 
 from __future__ import annotations
@@ -18,19 +18,19 @@ from penstock.core.waits import Connection, CopyWait, Waiting
 
 
 def is_shared(tube: Tube) -> bool:
-    """Whether jobs of a tube may be on any node: nothing it promises depends on all of them being on one."""
+    """Return whether jobs of a tube may be on any node: none of its promises requires all of them on one node."""
     return tube.by_creation and not tube.owned and tube.keys is None and tube.goes and not tube.driven
 
 
 def hold(engine: Engine, tube: Tube, draft: Draft, copy: Copy, now: i64) -> Job:
-    """Add a job that nobody gets before it is let in."""
+    """Add a job that cannot be delivered until `let_in` is called."""
     job = _make(engine, tube, draft, copy, now)
     _enter(engine, job, tube, s.PUT_STAGED, now)
     return job
 
 
 def put(engine: Engine, tube: Tube, draft: Draft, copy: Copy, now: i64) -> Job:
-    """Add a job with copies that may be had at once, whatever becomes of them."""
+    """Add a job with copies that can be delivered immediately, regardless of its copies."""
     job = _make(engine, tube, draft, copy, now)
     _enter(engine, job, tube, s.PUT if job.wake == NEVER else s.PUT_DELAYED, now)
     engine._settle(now)
@@ -38,7 +38,7 @@ def put(engine: Engine, tube: Tube, draft: Draft, copy: Copy, now: i64) -> Job:
 
 
 def put_for(engine: Engine, tube: Tube, draft: Draft, copy: Copy, now: i64) -> Job:
-    """Add a job that is about to be handed to another node, before anybody here gets it."""
+    """Add a job that is about to be handed over to another node, without serving the takes that wait here."""
     job = _make(engine, tube, draft, copy, now)
     _enter(engine, job, tube, s.PUT if job.wake == NEVER else s.PUT_DELAYED, now)
     return job
@@ -54,18 +54,21 @@ def _make(engine: Engine, tube: Tube, draft: Draft, copy: Copy, now: i64) -> Job
 
 
 def let_in(engine: Engine, job: Job, now: i64) -> None:
-    """Let a job that was held go to its queue, or begin its delay, which began when it was made."""
+    """Make a held job ready or delayed. Its delay counts from its creation."""
     engine._let_in(job, engine.tube_of(job), now)
     engine._settle(now)
 
 
 def withdraw(engine: Engine, job: Job, now: i64) -> None:
-    """Remove a job that was held."""
+    """Remove a held job."""
     engine._move(job, engine.tube_of(job), s.WITHDRAWN, now)
 
 
 def admit(engine: Engine, job: Job, tube: Tube, buried: bool, now: i64) -> None:
-    """Let a job in that comes from another node, with the next id of this one: ready, or delayed if it is to wake."""
+    """Add a job from another node, with the next id of this node.
+
+    It is buried, delayed if it has a wake time, or ready.
+    """
     assert job.id == engine._next_id
     event: i64 = s.MOVED_IN_READY if job.wake == NEVER else s.MOVED_IN_DELAYED
     _enter(engine, job, tube, s.MOVED_IN_BURIED if buried else event, now)
@@ -81,27 +84,30 @@ def _enter(engine: Engine, job: Job, tube: Tube, event: i64, now: i64) -> None:
 
 
 def queue(engine: Engine, job: Job, now: i64) -> None:
-    """Put a job that waits here into its queue."""
+    """Make a job ready that waits on this node."""
     engine._move(job, engine.tube_of(job), s.SWITCHED_READY, now)
     engine._settle(now)
 
 
 def set_aside(engine: Engine, job: Job, wake: i64, now: i64) -> None:
-    """Take a job out of its queue, or away from its taker, until a moment: another node has it."""
+    """Delay a ready or taken job until `wake`, because another node has it queued or taken."""
     job.wake = wake
     event: i64 = s.SNATCHED_DELAYED if job.state == s.TAKEN else s.SWITCHED_DELAYED
     engine._move(job, engine.tube_of(job), event, now)
 
 
 def postpone(engine: Engine, job: Job, wake: i64) -> None:
-    """Let a job that is taken or delayed wake at another moment. The log need not know: asking comes first then."""
+    """Change the wake time of a taken or delayed job.
+
+    It is not logged, because after a restart the node asks the other holders before it queues the job.
+    """
     if job.state == s.TAKEN or job.state == s.DELAYED:
         job.wake = wake
         engine._arm(job, engine.tube_of(job))
 
 
 def take_out(engine: Engine, job: Job, now: i64) -> None:
-    """Take a job that nobody holds, wherever it is, to give it to another node: as if that had taken it."""
+    """Take a job that no session holds, in any state, to hand it over to another node. It counts as a delivery."""
     tube = engine.tube_of(job)
     if job.state != s.READY:
         engine._move(job, tube, s.SWITCHED_READY, now)
@@ -111,7 +117,7 @@ def take_out(engine: Engine, job: Job, now: i64) -> None:
 
 
 def take_back(engine: Engine, job: Job, wake: i64, buried: bool, now: i64) -> None:
-    """Have a job again that was taken out: ready, buried, or delayed until it is to wake."""
+    """Undo `take_out`. The job becomes ready, buried, or delayed until `wake`."""
     tube = engine.tube_of(job)
     job.deliveries -= 1
     engine._move(job, tube, s.UNDELIVERED, now)
@@ -123,23 +129,23 @@ def take_back(engine: Engine, job: Job, wake: i64, buried: bool, now: i64) -> No
 
 
 def bury(engine: Engine, job: Job, reason: bytes, now: i64) -> None:
-    """Let a job that waits here be buried, as it is elsewhere."""
+    """Bury a job that waits on this node, because it is buried on another node."""
     job.rare().reason = reason
     engine._move(job, engine.tube_of(job), s.SWITCHED_BURIED, now)
 
 
 def first_ready(engine: Engine, tube: Tube, now: i64) -> Job | None:
-    """The job of a tube that would be served next."""
+    """Return the job of a tube that is served next, or None."""
     return engine._first(tube, None, now)
 
 
 def finish(engine: Engine, job: Job, event: i64, now: i64) -> None:
-    """Let a job be gone, because it was acked or deleted elsewhere."""
+    """Remove a job that was acked or deleted on another node."""
     if event == s.ACKED:
         if job.state == s.STAGED:
             engine._let_in(job, engine.tube_of(job), now)
         elif job.state == s.DONE or job.state == s.ZOMBIE:
-            # It was switched to that here: acked it cannot be twice.
+            # The job was switched to this state here. A job cannot be acked twice.
             event = s.DELETED
     engine._move(job, engine.tube_of(job), event, now)
     engine._settle(now)
@@ -148,7 +154,7 @@ def finish(engine: Engine, job: Job, event: i64, now: i64) -> None:
 def wait_copies(
     engine: Engine, connection: Connection, job: Job, now: i64, timeout_ms: int = NEVER, tag: object = None
 ) -> CopyWait:
-    """Wait until other nodes have copies of a job that is held."""
+    """Wait until other nodes have copies of a held job."""
     check_duration(timeout_ms, "timeout")
     wait = CopyWait(engine._number(), connection, job, tag)
     engine._begin_wait(wait, timeout_ms, now)
@@ -156,10 +162,10 @@ def wait_copies(
 
 
 def begin_wait(engine: Engine, wait: Waiting, timeout_ms: int, now: i64) -> None:
-    """Let somebody wait for something that other nodes will say."""
+    """Start a wait for other nodes."""
     engine._begin_wait(wait, timeout_ms, now)
 
 
 def end_wait(engine: Engine, wait: Waiting, outcome: i64) -> None:
-    """Tell one who waits for other nodes that it is over."""
+    """End a wait for other nodes."""
     engine._end_wait(wait, outcome)

@@ -1,9 +1,9 @@
-"""The one heap of deadlines: delay, ttl, ttr, waiting takes, the grace of sessions.
+"""The heap of all deadlines: delay, ttl, ttr, timeouts of waits, leases of claims, grace time of sessions.
 
-An entity has one entry, at the nearest of its deadlines, and is re-keyed in place when that changes. Equal moments
-fire in the order in which they were set. Leaving is true removal: the entry's position is kept in the entity. Rejected:
-lazy cancellation, which keeps an entry for every job acked within its ttr (at 100,000 a second and a retry time of five
-minutes, 30 million dead ones), and a timing wheel, whose order after a cascade is hard to promise.
+Each entity has one entry at its nearest deadline, which is moved in place when that changes. Equal deadlines fire in
+the order in which they were set. Removal is immediate: each entity stores its position in the heap. Rejected: lazy
+cancellation, which keeps an entry for every job that was acked within its ttr (30 million dead entries at 100,000 jobs
+per second and a ttr of five minutes), and a timing wheel, whose order after a cascade is hard to guarantee.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ NOWHERE: Final = -1
 
 @mypyc_attr(acyclic=True)
 class Timed:
-    """Something with a deadline."""
+    """An entity with a deadline."""
 
     due: i64  # The nearest deadline in ms; meaningful while deadline_pos is not NOWHERE.
-    due_seq: i64  # When it was set, to order equal moments.
-    deadline_pos: i32  # Where in the heap, or NOWHERE.
+    due_seq: i64  # Sequence number of the call that set the deadline. It orders equal deadlines.
+    deadline_pos: i32  # Index in the heap, or NOWHERE.
 
     def __init__(self) -> None:
         self.due = NEVER
@@ -34,10 +34,11 @@ class Timed:
 class Deadlines:
     """A 4-ary indexed heap of Timed, by (due, due_seq).
 
-    Four children a node make it half as deep as a binary heap, and the extra comparisons stay in the cache.
+    With four children per node the heap is half as deep as a binary one, and the additional comparisons stay in the
+    cache.
     """
 
-    next_due: i64  # The nearest moment, or NEVER: all that an idle shell has to look at.
+    next_due: i64  # The nearest deadline, or NEVER. An idle shell has to check only this.
     _items: list[Timed]
     _seq: i64
 
@@ -50,7 +51,7 @@ class Deadlines:
         return len(self._items)
 
     def set(self, item: Timed, due: i64) -> None:
-        """Give an entity its nearest deadline, or none when it is NEVER."""
+        """Set the nearest deadline of an entity. NEVER removes it."""
         if due == NEVER:
             if item.deadline_pos != NOWHERE:
                 self._remove(item)
@@ -64,7 +65,7 @@ class Deadlines:
             self._items.append(item)
             self._up(item, pos)
         else:
-            # The later of two equal moments carries the greater seq, so the entry moves up only if it got nearer.
+            # The new seq is the greatest, so the entry moves up only if its deadline is earlier than before.
             nearer = due < item.due
             item.due = due
             item.due_seq = seq
@@ -75,12 +76,12 @@ class Deadlines:
         self.next_due = self._items[0].due
 
     def clear(self, item: Timed) -> None:
-        """Take an entity's deadline away, if it has one."""
+        """Remove the deadline of an entity, if it has one."""
         if item.deadline_pos != NOWHERE:
             self._remove(item)
 
     def first(self) -> Timed:
-        """The entity that falls due next. There must be one."""
+        """Return the entity with the nearest deadline. There must be one."""
         return self._items[0]
 
     def _remove(self, item: Timed) -> None:

@@ -1,14 +1,15 @@
-"""Tubes with a driver: code outside the engine decides in which state each task is, and which is served next.
+"""Tubes with a driver: code outside the engine decides in which state each task is, and which task is served next.
 
-The driver stores its tasks in a mapping from id to tuple. Each task is a job here. The job's name is the task's id, and
-the job's body is the whole tuple, so the journal has every field. `shown` is what users see of it: the task's data.
+The driver stores its tasks in a mapping from id to tuple. Each task is a job in the engine. The job's name is the
+task's id, and its body is the whole tuple, so that the journal has every field. `shown` is the part that users see: the
+task's data.
 
 A call of a driver is a transaction. `TubeDriver` runs the driver's code and returns the tasks that the call stored or
 removed. The engine checks all of them first. If it refuses one, `undo` restores the driver's mapping, and no job has
-changed. Otherwise every job changes as its task did, and the rows are in one frame of the journal.
+changed. Otherwise each job changes as its task did, and the rows are in one frame of the journal.
 
-A job can return to its tube without the driver: its session ended, or its delivery was not received. Then the engine
-has the driver release the task when the command ends (`_serve_driver`), and when the driver starts (`_driver`).
+A job can return to its tube without the driver, because its session ended or its delivery was not received. Then the
+engine lets the driver release the task when the command ends (`_serve_driver`), or when the driver starts (`_driver`).
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ from penstock.core.policy import TubePolicy
 from penstock.core.sessions import Session
 from penstock.core.tube import Tube
 
-# What happened to a job that its driver moved from one state to another, if no command says more.
+# The event for a change of state by the driver, if the command does not determine it.
 _EVENTS: Final[dict[tuple[int, int], int]] = {
     (s.TAKEN, s.READY): s.SNATCHED,
     (s.TAKEN, s.DELAYED): s.SNATCHED_DELAYED,
@@ -59,27 +60,27 @@ _NO_OPTIONS: Final[dict[str, object]] = {}
 class TaskChange:
     """A task that a driver stored or removed, in the engine's terms."""
 
-    name: bytes  # Its id, as a job has it.
-    number: i64  # Its id if that is a whole number from 0 on; else NO_SLOT.
+    name: bytes  # The task's id, which is the job's name.
+    number: i64  # The task's id if it is a whole number from 0 on; otherwise NO_SLOT.
     state: i64  # GONE if it was removed.
-    body: bytes  # All its fields, as msgpack.
-    shown: bytes  # Its data as users see it, and what kind of body that is.
-    shown_kind: int
+    body: bytes  # All fields as msgpack.
+    shown: bytes  # The data that users see.
+    shown_kind: int  # The kind of that body.
 
     def __init__(self, name: bytes, number: i64, state: i64, body: bytes, shown: bytes, shown_kind: int) -> None:
         self.name = name
         self.number = number
-        self.state = state  # Of the task.
+        self.state = state
         self.body = body
         self.shown = shown
         self.shown_kind = shown_kind
 
 
 class DriverCall:
-    """What one call of a driver did."""
+    """The result of one call of a driver."""
 
-    name: bytes  # The id of the task that it returned; empty if it returned none.
-    count: int  # The number that it returned, of `kick`.
+    name: bytes  # Id of the task that the call returned; empty if none.
+    count: int  # Number that `kick` returned.
     changes: list[TaskChange]
 
     def __init__(self, name: bytes, count: int, changes: list[TaskChange]) -> None:
@@ -88,7 +89,7 @@ class DriverCall:
         self.changes = changes
 
     def state_of(self, name: bytes) -> i64:
-        """Return the state that the call left a task in; -1 if it did not change the task."""
+        """Return the state in which the call left a task, or -1 if it did not change the task."""
         for change in self.changes:
             if change.name == name:
                 return change.state
@@ -97,14 +98,14 @@ class DriverCall:
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class TubeDriver:
-    """The driver of one tube. Each call raises BadDriver, with everything as before it, if the driver's code fails."""
+    """The driver of one tube. If the driver's code fails, a call raises BadDriver and changes nothing."""
 
     def put(self, draft: Draft) -> DriverCall:
         """Add a task."""
         raise NotImplementedError
 
     def take(self) -> DriverCall:
-        """Mark the task that is served next as taken; return none if there is none."""
+        """Mark the task that is served next as taken. The result has no name if there is none."""
         raise NotImplementedError
 
     def delete(self, name: bytes) -> DriverCall:
@@ -124,42 +125,42 @@ class TubeDriver:
         raise NotImplementedError
 
     def make_ready(self, name: bytes) -> DriverCall:
-        """Store a task as ready without asking the driver, whose `release` failed."""
+        """Store a task as ready without calling the driver, because its `release` failed."""
         raise NotImplementedError
 
     def opened(self) -> DriverCall:
-        """Return what the driver changed when it started."""
+        """Return the changes that the driver made when it started."""
         raise NotImplementedError
 
     def undo(self) -> None:
-        """Restore everything as it was before the last call, because the engine refused it."""
+        """Restore the state before the last call, because the engine refused its changes."""
 
     def failed(self, error: CommandError) -> None:
-        """Report an error that no client is waiting for."""
+        """Report an error for which no client waits."""
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class Drivers:
-    """The drivers of a node by type, and those that are in use. This is that of a node without any."""
+    """The registered drivers by type, and those in use. This base class is for nodes without drivers."""
 
     def policy(self, type: str, options: dict[str, object]) -> TubePolicy | None:
-        """Return the policy of a new tube of this type; None if no driver is registered under this name."""
+        """Return the policy of a new tube of this type, or None if no driver has this name."""
         return None
 
     def create(self, name: bytes, policy: TubePolicy) -> None:
-        """Create the space of a new tube; refuse options that its driver refuses."""
+        """Create the space of a new tube. Raise an error if its driver refuses the options."""
         raise missing_driver(name, policy)
 
     def find(self, tube: Tube) -> TubeDriver | None:
-        """Return the driver of a tube; None if it is not in use yet. Raises Unsupported if it is not registered."""
+        """Return the driver of a tube, or None if it is not in use yet. Raise Unsupported if it is not registered."""
         raise missing_driver(tube.name, tube.policy)
 
     def open(self, tube: Tube, bodies: list[bytes]) -> list[TaskChange]:
-        """Let a driver have these tasks from now on; return them."""
+        """Start the driver of a tube with these tasks, and return them."""
         raise missing_driver(tube.name, tube.policy)
 
     def drop(self, tube: Tube) -> None:
-        """Forget a tube."""
+        """Remove a tube."""
 
 
 def driver_options(policy: TubePolicy) -> dict[str, object]:
@@ -170,7 +171,7 @@ def driver_options(policy: TubePolicy) -> dict[str, object]:
 
 
 def missing_driver(name: bytes, policy: TubePolicy) -> Unsupported:
-    """Return the refusal of a tube whose driver is not registered in this process."""
+    """Return the error for a tube whose driver is not registered in this process."""
     shown = name[:60].decode("utf-8", "backslashreplace")
     return Unsupported(
         f"tube '{shown}' has the driver {policy.type!r}, which is not registered; its jobs are kept: register it with "
@@ -179,7 +180,7 @@ def missing_driver(name: bytes, policy: TubePolicy) -> Unsupported:
 
 
 class Driving(Moves):
-    """How jobs of tubes with a driver change."""
+    """Transitions of jobs in tubes with a driver."""
 
     drivers: Drivers
 
@@ -188,15 +189,15 @@ class Driving(Moves):
         self.drivers = Drivers()
 
     def attach(self, tube: Tube, now: i64) -> None:
-        """Let the driver of a tube start, if it has not; refuse a tube whose driver is not registered."""
+        """Start the driver of a tube, unless it has started. Raise an error if it is not registered."""
         self._driver(tube, now)
         if self._woken:
             self._settle(now)
 
     def _driver(self, tube: Tube, now: i64) -> TubeDriver:
-        """Return the driver of a tube, which has released all tasks whose jobs returned without it.
+        """Return the driver of a tube, after it has released the tasks whose jobs returned without it.
 
-        When it is used for the first time, it gets the tasks that the journal has.
+        At its first use, the driver gets the tasks from the journal.
         """
         driver = self.drivers.find(tube)
         if driver is not None:
@@ -220,7 +221,7 @@ class Driving(Moves):
         return driver
 
     def release_driven(self, session: Session, job: Job, options: dict[str, object], now: i64) -> int:
-        """Return a taken job of a tube with a driver, which gets these options as they are."""
+        """Release a taken job of a tube with a driver. The driver gets the options unchanged."""
         refusal = self._not_held_job(job, session)
         if refusal != OK:
             return refusal
@@ -263,7 +264,7 @@ class Driving(Moves):
         return OK
 
     def _remove(self, job: Job, tube: Tube, event: i64, session: Session | None, now: i64) -> None:
-        """Have the driver delete a task."""
+        """Let the driver delete a task."""
         driver = self._driver(tube, now)
         name = job.rare().name
         call = driver.delete(name)
@@ -273,7 +274,7 @@ class Driving(Moves):
         self._follow(tube, driver, call, event, name, session, now)
 
     def _release(self, job: Job, tube: Tube, options: dict[str, object], event: i64, now: i64) -> None:
-        """Have the driver release a task."""
+        """Let the driver release a task."""
         driver = self._driver(tube, now)
         name = job.rare().name
         call = driver.release(name, options)
@@ -281,7 +282,7 @@ class Driving(Moves):
         self._follow(tube, driver, call, event, name, None, now)
 
     def _bury_driven(self, job: Job, tube: Tube, reason: bytes, now: i64) -> None:
-        """Have the driver bury a task."""
+        """Let the driver bury a task."""
         driver = self._driver(tube, now)
         name = job.rare().name
         call = driver.bury(name)
@@ -293,7 +294,7 @@ class Driving(Moves):
         self._settle(now)
 
     def _check_let_go(self, tube: Tube, driver: TubeDriver, call: DriverCall, name: bytes, method: str) -> None:
-        """Refuse a call that left a task taken, or did nothing."""
+        """Raise BadDriver if a call left a task taken, or did not change it."""
         state = call.state_of(name)
         if state == s.TAKEN or state < s.GONE:
             driver.undo()
@@ -309,11 +310,11 @@ class Driving(Moves):
     # Jobs that returned without the driver
 
     def _serve_driver(self, tube: Tube, now: i64) -> bool:
-        """Have the driver release the tasks whose jobs returned without it; return whether it can serve."""
+        """Let the driver release the tasks of returned jobs. Return whether it can serve takes."""
         try:
             self._driver(tube, now)
         except CommandError:
-            # It is not registered, or cannot start. Each client that uses the tube gets this error.
+            # The driver is not registered or cannot start. Clients that use the tube get this error themselves.
             return False
         return True
 
@@ -333,22 +334,22 @@ class Driving(Moves):
                 self._make_ready(tube, driver, name, now)
 
     def _make_ready(self, tube: Tube, driver: TubeDriver, name: bytes, now: i64) -> None:
-        """Store a task as ready whose driver did not release it."""
+        """Make a task ready that its driver failed to release."""
         try:
             self._follow(tube, driver, driver.make_ready(name), s.SWITCHED_READY, name, None, now)
         except CommandError as error:
-            # What the driver changed when it started anew cannot be stored. The next start tries again.
+            # The changes that the driver made when it restarted cannot be stored. The next start tries again.
             driver.failed(error)
 
     def _driver_failed(self, tube: Tube, error: CommandError) -> None:
-        """Report an error of a driver that no client is waiting for."""
+        """Report an error of a driver for which no client waits."""
         if not tube.driven:
             raise error
         driver = self.drivers.find(tube)
         if driver is not None:
             driver.failed(error)
 
-    # What a call did
+    # Applying the changes of a call
 
     def _follow(
         self,
@@ -360,9 +361,9 @@ class Driving(Moves):
         session: Session | None,
         now: i64,
     ) -> None:
-        """Change the jobs as a call changed their tasks, or refuse all of it.
+        """Apply the changes of a call to the jobs, or refuse all of them.
 
-        `event` is what the command does to the task `target`. `session` is who does so, of a take and an ack.
+        `event` is the effect of the command on the task `target`. `session` is the session of a take or ack.
         """
         try:
             self._check_changes(tube, call, target if event == s.TOOK else b"")
@@ -377,7 +378,7 @@ class Driving(Moves):
             self._driving = False
 
     def _check_changes(self, tube: Tube, call: DriverCall, taken: bytes) -> None:
-        """Refuse changes that cannot be stored, or that only another command may do."""
+        """Raise an error if changes cannot be stored, or are only allowed in another command."""
         added: i64 = 0
         added_bytes: i64 = 0
         more_bytes: i64 = 0
@@ -431,7 +432,7 @@ class Driving(Moves):
             self._change_state(job, tube, change.state, event if is_target else -1, now)
 
     def _enter(self, tube: Tube, change: TaskChange, now: i64) -> Job:
-        """Let a task in that is new."""
+        """Add the job of a new task."""
         draft = Draft(change.body, body_kind=BODY_MSGPACK, name=change.name)
         job = tube.make(self._next_id, draft, now)
         if change.state == s.DELAYED:
@@ -441,7 +442,7 @@ class Driving(Moves):
         return job
 
     def _change_state(self, job: Job, tube: Tube, state: i64, command: i64, now: i64) -> None:
-        """Let a job have the state that its task has, by the event of the command where that fits."""
+        """Set a job to the state of its task, by the event of the command if that fits."""
         event: i64 = _EVENTS[int(job.state), int(state)]
         if state == s.READY and (command == s.RELEASED or command == s.NACKED) and job.state == s.TAKEN:
             event = command
@@ -452,7 +453,7 @@ class Driving(Moves):
         if state == s.BURIED and job.state != s.BURIED:
             job.rare().buries += 1
         if state == s.DELAYED:
-            # When the delay ends, only the driver knows.
+            # Only the driver knows when the delay ends.
             job.wake = now + i64(DURATION_MS_MAX)
         self._move(job, tube, event, now)
 

@@ -1,6 +1,6 @@
-"""A time as people write it: seconds, or a number with its unit. The one place that knows the units.
+"""Durations as people write them: seconds, or a number with a unit. The only module that defines the units.
 
-30    1.5    250ms    30s    5m    2h    1d    1w    forever    -1, which also means for ever
+30    1.5    250ms    30s    5m    2h    1d    1w    forever    -1 (the same as forever)
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ UNITS_MS: Final[dict[bytes, int]] = {
     b"w": 604_800_000,
 }
 
-# What is no time, or a longer one than there can be.
+# Returned for text that is not a duration, or is longer than DURATION_MS_MAX.
 NO_DURATION: Final = -2
 
 _DIGITS_MAX: Final = 15
 
 
 def read_duration(text: bytes) -> int:
-    """So many milliseconds, NEVER, or NO_DURATION. A fraction of a millisecond counts as a whole one."""
-    # Most are digits and perhaps a unit; puts bring them, so they are read without making objects of their parts.
+    """Return milliseconds, NEVER or NO_DURATION. A fraction of a millisecond is rounded up."""
+    # Fast path without temporary objects, because puts contain durations: digits, with "ms" or no unit.
     length: i64 = len(text)
     whole: i64 = 0
     at: i64 = 0
@@ -62,7 +62,7 @@ def read_duration(text: bytes) -> int:
 
 
 def write_duration(ms: int) -> str:
-    """Write a time as people read it: in the largest unit of which it is a whole number."""
+    """Return a duration as text, in the largest unit of which it is a whole number."""
     if ms == NEVER:
         return "forever"
     for unit in (b"w", b"d", b"h", b"m", b"s"):

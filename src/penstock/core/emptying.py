@@ -1,6 +1,7 @@
-"""Emptying a tube: as many jobs as it has when that begins go, a slice at a time.
+"""Removal of all jobs of a tube in slices.
 
-Not until it is empty: others may put as fast as this removes.
+It removes as many jobs as the tube had at the start. It does not run until the tube is empty, because producers may put
+as fast as jobs are removed.
 """
 
 from __future__ import annotations
@@ -12,9 +13,9 @@ from penstock.core.tube import Tube
 
 
 class Emptying:
-    """The jobs of one tube, on their way out."""
+    """A removal in progress."""
 
-    removed: int  # How many have gone, or will when the claims that hold them end.
+    removed: int  # Number of jobs that were removed, or that will be when the claims that hold them end.
     _engine: Engine
     _tube: Tube
     _left: int
@@ -26,7 +27,7 @@ class Emptying:
         self._left = tube.total()
 
     def step(self, limit: int, now: i64) -> bool:
-        """Remove up to `limit` more; tell whether that was all."""
+        """Remove up to `limit` further jobs. Return whether the removal is complete."""
         if self._left == 0 or self._tube.dropped:
             return True
         gone = self._engine.truncate(self._tube, now, min(self._left, limit))

@@ -1,9 +1,10 @@
-"""What can be refused, and how the refusal reads.
+"""All errors, with their codes and sentences.
 
-Each class is one refusal: its `code` is stable and appears on every wire and in every client; its docstring is the
-default sentence, which says what to do. Refusals that clients cause in bulk (an unknown id, an ack too late) leave the
-engine as small integers (`outcomes.py`), because raising costs more than the rest of the command; `refuse` turns one
-into its class. This file alone of core is not compiled: mypyc drops docstrings, and here they are the messages.
+Each class is one error. Its `code` is stable and is the same in every protocol and client. Its docstring is the default
+message and says what to do. Refusals that clients cause in bulk (an unknown id, a late ack) leave the engine as small
+integers (`outcomes.py`), because raising would cost more than the rest of the command. `refuse` converts such an
+integer to its class. This is the only module of core that is not compiled, because mypyc drops docstrings, and here
+they are the messages.
 """
 
 from __future__ import annotations
@@ -12,15 +13,15 @@ from typing import ClassVar, Final, NoReturn
 
 
 class PenstockError(Exception):
-    """The base of everything that Penstock raises on purpose."""
+    """The base class of all errors that Penstock raises on purpose."""
 
 
 class ProtocolError(PenstockError):
-    """The peer sent bytes that make no sense in this protocol."""
+    """The peer sent bytes that are invalid in this protocol."""
 
 
 class CommandError(PenstockError):
-    """The command was understood, and refused."""
+    """The command was understood, but refused."""
 
     code: ClassVar[str] = "ERR"
 
@@ -29,7 +30,7 @@ class CommandError(PenstockError):
 
 
 class BadSyntax(CommandError):
-    """The words of this command make no sense together; see docs/reference/protocol.md for its grammar."""
+    """The arguments of this command are invalid; see docs/reference/protocol.md for its syntax."""
 
     code: ClassVar[str] = "SYNTAX"
 
@@ -101,7 +102,7 @@ class BadDriver(CommandError):
 
 
 class BadRetry(CommandError):
-    """A retry policy reads like: 5x exp(1s..10m) jitter then bury."""
+    """Invalid retry policy; an example is: 5x exp(1s..10m) jitter then bury."""
 
     code: ClassVar[str] = "BADRETRY"
 
@@ -113,13 +114,13 @@ class Paused(CommandError):
 
 
 class BadId(CommandError):
-    """This is not the id of a job here: it is malformed, forged, or of another node."""
+    """Invalid job id: it is malformed, forged or from another node; ids look like D-… or TUBE#NUMBER."""
 
     code: ClassVar[str] = "BADID"
 
 
 class UnknownJob(CommandError):
-    """There is no such job here: it was acked, deleted or expired, or never was in this tube."""
+    """There is no such job here: it was acked, deleted or expired, or was never in this tube."""
 
     code: ClassVar[str] = "NOJOB"
 
@@ -143,7 +144,7 @@ class NotBuried(CommandError):
 
 
 class OnlyOnce(CommandError):
-    """The job may be delivered at most once and has been; it cannot go back to the queue."""
+    """The job may be delivered at most once and has been; it cannot be queued again."""
 
     code: ClassVar[str] = "ONLYONCE"
 
@@ -155,19 +156,19 @@ class Full(CommandError):
 
 
 class NameTaken(CommandError):
-    """A job of this name is in the tube already; choose another name, or delete that job."""
+    """A job of this tube has this name already; choose another name, or delete that job."""
 
     code: ClassVar[str] = "NAMETAKEN"
 
 
 class NumberTaken(CommandError):
-    """A job of this tube has this number already; choose another number, or let the tube count."""
+    """A job of this tube has this number already; choose another number, or let the tube assign one."""
 
     code: ClassVar[str] = "NUMBERTAKEN"
 
 
 class JobExists(CommandError):
-    """A job stands for this put already, so none was put; leave out `new` to get that job."""
+    """A job exists for this put already, so none was added; leave out `new` to get that job."""
 
     code: ClassVar[str] = "JOBEXISTS"
 
@@ -185,7 +186,7 @@ class NotKept(CommandError):
 
 
 class ClaimGone(CommandError):
-    """This claim ended: it was acked, or its lease ran out and its jobs went back to their tube."""
+    """This claim ended: it was acked, or its lease ended and its jobs were given back to their tube."""
 
     code: ClassVar[str] = "CLAIMGONE"
 
@@ -209,7 +210,7 @@ class StageOver(CommandError):
 
 
 class IsStaged(CommandError):
-    """The job waits in a stage; publish that first, or delete the job."""
+    """The job is in a stage; publish the stage first, or delete the job."""
 
     code: ClassVar[str] = "ISSTAGED"
 
@@ -227,37 +228,37 @@ class Forked(CommandError):
 
 
 class NoJournal(CommandError):
-    """This queue has no journal, so it has neither a memory nor a history; open a directory instead of ":memory:"."""
+    """This queue has no journal, so it stores nothing and has no history; open a directory instead of ":memory:"."""
 
     code: ClassVar[str] = "NOJOURNAL"
 
 
 class Trimmed(CommandError):
-    """What happened at this position is not kept any more; go on at the first that is, or keep history for longer."""
+    """The history at this position was deleted; continue at the first position that is kept, or keep history longer."""
 
     code: ClassVar[str] = "TRIMMED"
 
 
 class NoSpace(CommandError):
-    """The disk is full: nothing was added. Takes and acks go on; make room, and puts will too."""
+    """The disk is full, so nothing was added. Takes and acks still work; free some space, and puts will work again."""
 
     code: ClassVar[str] = "NOSPACE"
 
 
 class NoMemory(CommandError):
-    """The queue has reached its memory limit: nothing was added. Takes and acks go on, and make room for puts."""
+    """The memory limit is reached, so nothing was added. Takes and acks still work, and free memory for puts."""
 
     code: ClassVar[str] = "NOMEMORY"
 
 
 class JournalFailed(CommandError):
-    """The disk refused to write or sync, so nothing more can be promised; look at it, then open the queue again."""
+    """The disk failed to write or sync, so nothing more can be stored; check the disk, then open the queue again."""
 
     code: ClassVar[str] = "JOURNALFAILED"
 
 
 class Interrupted(CommandError):
-    """A command was interrupted half-way, so this queue cannot go on; its directory is whole: open it again."""
+    """A command was interrupted halfway, so this queue has stopped; its directory is intact: open it again."""
 
     code: ClassVar[str] = "INTERRUPTED"
 
@@ -269,7 +270,7 @@ class DamagedJournal(CommandError):
 
 
 class Exhausted(CommandError):
-    """The system lets this process open no more files; let it have more (`ulimit -n`), and try again."""
+    """This process cannot open more files; raise its limit (`ulimit -n`), and try again."""
 
     code: ClassVar[str] = "EXHAUSTED"
 
@@ -293,37 +294,37 @@ class StandbyOnly(CommandError):
 
 
 class Superseded(CommandError):
-    """A standby has become this node. Start `penstock serve` on the directory: what is in it is put aside."""
+    """A standby has become this node. Start `penstock serve` on the directory: its present content is moved aside."""
 
     code: ClassVar[str] = "SUPERSEDED"
 
 
 class UnknownSession(CommandError):
-    """There is no such session: it ended, or its grace time passed; its jobs went back to their tubes."""
+    """There is no such session: it ended, or its grace time passed; its jobs were given back to their tubes."""
 
     code: ClassVar[str] = "NOSESSION"
 
 
 class TooManyWaits(CommandError):
-    """This connection already has as many waiting takes as one may have; use another connection."""
+    """This connection has reached its limit of waiting takes; use another connection."""
 
     code: ClassVar[str] = "TOOMANYWAITS"
 
 
 class Unauthenticated(CommandError):
-    """The server wants a password; put it into the URL: penstock://:password@host, or penstock://user:password@host."""
+    """The server requires a password in the URL: penstock://:password@host, or penstock://user:password@host."""
 
     code: ClassVar[str] = "NOAUTH"
 
 
 class WrongPassword(CommandError):
-    """The server does not know this user and password; check both in the URL, % as %25 and @ as %40."""
+    """Wrong user or password; check both in the URL, and write % as %25 and @ as %40."""
 
     code: ClassVar[str] = "WRONGPASS"
 
 
 class NotAllowed(CommandError):
-    """This user has no permission to do that; use another user, or let an administrator allow it."""
+    """This user has no permission to do that; use another user, or ask an administrator for permission."""
 
     code: ClassVar[str] = "NOPERM"
 
@@ -341,19 +342,19 @@ class Loading(CommandError):
 
 
 class NoHome(CommandError):
-    """The tube lives on a node that cannot be reached or leaves, or may do so; wait until it is back, and try again."""
+    """The home node of the tube is leaving or cannot be reached, or may be; wait until it is back, and try again."""
 
     code: ClassVar[str] = "NOHOME"
 
 
 class CrossHome(CommandError):
-    """These tubes and jobs live on different nodes; one command is about those of one node."""
+    """These tubes and jobs are on different nodes; one command can use only those of one node."""
 
     code: ClassVar[str] = "CROSSHOME"
 
 
 class BadUrl(CommandError):
-    """A server's URL reads like: penstock://user:password@host:7711."""
+    """Invalid server URL; an example is: penstock://user:password@host:7711."""
 
     code: ClassVar[str] = "BADURL"
 
@@ -363,11 +364,11 @@ class OtherRefusal(CommandError):
 
     def __init__(self, code: str, message: str) -> None:
         super().__init__(message)
-        self.code = code  # type: ignore[misc]  # The code is of this refusal, not of the class.
+        self.code = code  # type: ignore[misc]  # Each instance has its own code.
 
 
 class Unreachable(PenstockError, ConnectionError):
-    """A server could not be spoken to."""
+    """The server could not be reached."""
 
     def __init__(self, message: str | None = None) -> None:
         super().__init__(message if message is not None else type(self).__doc__)
@@ -378,18 +379,18 @@ class NoServer(Unreachable):
 
 
 class WrongServer(NoServer):
-    """What answers there is no Penstock; check the address and the port."""
+    """The server at this address is not Penstock; check the address and the port."""
 
 
 class ConnectionLost(Unreachable):
-    """The connection was lost before the answer came: this may have happened or not; give puts a `dedup=`."""
+    """The connection was lost before the reply, so the command may have been executed or not; give puts a `dedup=`."""
 
 
 class BadAnswer(ConnectionLost):
-    """The server's answer makes no sense, so this may have happened or not; check the server and its version."""
+    """The server's reply is invalid, so the command may have been executed or not; check the server and its version."""
 
 
-# By the numbers of outcomes.py.
+# Indexed by the integers of outcomes.py.
 REFUSALS: Final[list[type[CommandError]]] = [
     CommandError,
     UnknownJob,
@@ -404,12 +405,12 @@ REFUSALS: Final[list[type[CommandError]]] = [
 
 
 def refuse(outcome: int) -> NoReturn:
-    """Raise the refusal that an outcome other than OK stands for."""
+    """Raise the error of an outcome other than OK."""
     raise REFUSALS[outcome]()
 
 
 def refusal_of(code: str, message: str) -> CommandError:
-    """The refusal that a server told by its code and a sentence."""
+    """Return the error that a server sent as a code and a sentence."""
     known = _BY_CODE.get(code)
     if known is not None:
         return known(message)

@@ -1,7 +1,7 @@
-"""Patterns of names, as Redis and Disque have them: `*`, `?`, `[abc]`, `[^a-z]`; `\\` before what stands for itself.
+r"""Glob patterns for names as in Redis and Disque: `*`, `?`, `[abc]`, `[^a-z]`, and `\` to escape a character.
 
-Matching keeps one place to go back to, behind the last star, so no pattern makes it exponential: it costs at most the
-length of the name times that of the pattern.
+Matching keeps a single place to backtrack to, behind the last star. Therefore it is never exponential. It takes at most
+the length of the name times that of the pattern.
 """
 
 from __future__ import annotations
@@ -10,16 +10,16 @@ from typing import Final
 
 
 class Glob:
-    """A pattern, read once."""
+    """A compiled pattern."""
 
     def __init__(self, pattern: str) -> None:
         self._parts = _parts(pattern)
 
     def matches(self, name: str) -> bool:
-        """Tell whether the whole name is as the pattern says."""
+        """Return whether the pattern matches the whole name."""
         parts = self._parts
         at = part = 0
-        behind_star = -1  # The part to go back to; the star before it then takes one character more.
+        behind_star = -1  # The part to backtrack to. The star before it then matches one more character.
         star_took = 0
         while at < len(name):
             if part < len(parts) and parts[part] is _STAR:
@@ -37,7 +37,7 @@ class Glob:
 
 
 class _Character:
-    """What one character may be: one of some ranges, or none of them."""
+    """A set of characters: some ranges, or everything outside of them."""
 
     def __init__(self, ranges: list[tuple[str, str]], negated: bool = False) -> None:
         self._ranges = ranges
@@ -48,7 +48,7 @@ class _Character:
 
 
 _ANY: Final = _Character([], negated=True)
-_STAR: Final = _Character([])  # Any number of characters, so it is never asked about one.
+_STAR: Final = _Character([])  # Any number of characters. `accepts` is not used for it.
 
 
 def _parts(pattern: str) -> list[_Character]:
@@ -74,7 +74,10 @@ def _parts(pattern: str) -> list[_Character]:
 
 
 def _set(pattern: str, at: int) -> tuple[_Character, int]:
-    """What stands between brackets, and where it ends. Without a closing one it goes on to the end of the pattern."""
+    """Return a character set, and the position behind its closing bracket.
+
+    Without one, it extends to the end of the pattern.
+    """
     negated = pattern[at : at + 1] == "^"
     at += negated
     ranges: list[tuple[str, str]] = []

@@ -1,21 +1,22 @@
-"""How a job is named: one internal number, and the forms in which clients see it.
+"""Job ids: one internal number, and the external forms that clients see.
 
-Inside, an id is 63 bits: the epoch of the opening in which the job was made, and a sequence number within it.
+An internal id has 63 bits: the epoch of the run in which the job was created, and a sequence number.
 
     63       43                                         0
     | epoch 20 |             sequence 43                |
 
-The epoch is raised and made durable at every open, so no crash, whatever it lost, lets an id name a second job. A
-sequence that ran over (after 8.8 million million jobs in one opening) flows into the next epoch, and the next open
-begins behind that.
-Outside, the number is masked and followed by a keyed tag: an id cannot be guessed, and a forged one is recognised
-without a lookup. Both forms hold the same number:
+Each open increments the epoch and makes it durable. Therefore an id never names a second job, even if a crash lost rows
+of the log. If a sequence overflows (after 8.8 million million jobs in one run), it continues in the next epoch, and the
+next open starts behind it.
+
+Externally, the number is masked and followed by a keyed tag. An id cannot be guessed, and a forged one is detected
+without a lookup. Both forms contain the same number:
 
     40 characters   D-node8-<24 characters, base64: masked number 8 bytes, tag 8, masked ttl class 2>-<ttl class>
     32 hex digits   masked number 8 bytes, tag 8 bytes
 
-The last four digits of the long form are the job's ttl in minutes: odd where it may be delivered again, even where it
-may not. Clients of Disque read them, so they are masked by the tag as well: a changed one is as forged as any other.
+The last four digits of the long form are the job's ttl in minutes: odd if the job may be delivered again, even if not.
+Clients of Disque read them. They are also masked with the tag, so an id with changed digits is detected as forged.
 """
 
 from __future__ import annotations
@@ -33,17 +34,17 @@ EPOCH_MAX: Final = (1 << 20) - 1
 LONG_ID_BYTES: Final = 40
 HEX_ID_BYTES: Final = 32
 
-# What a parser answers when the bytes name no job of this node.
+# Returned by parsers if the bytes are not the id of a job of this node.
 NOT_AN_ID: Final = -1
 
 _TAG_BYTES: Final = 16
-# One digest yields the tags of this many neighbouring ids; jobs are made and served mostly in order.
+# One digest contains the tags of this many neighbouring ids, because jobs are mostly created and served in order.
 _BLOCK_BITS: Final = 2
-_CACHED_BLOCKS: Final = 1_024  # Enough for the jobs that are under way; 100 KB.
+_CACHED_BLOCKS: Final = 1_024  # Enough for the jobs in progress. They take 100 KB.
 _HEX_PAIRS: Final = [b"%02x" % byte for byte in range(256)]
 _DASH: Final = 45
 
-# What every twelve bits are in base64, and what every byte is as a digit of it.
+# The two base64 digits of each 12-bit value, and the value of each byte as a base64 digit.
 _BASE64_DIGITS: Final = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/"
 _BASE64_PAIRS: Final = bytes(
     [digit for first in _BASE64_DIGITS for second in _BASE64_DIGITS for digit in (first, second)]
@@ -55,29 +56,29 @@ _BASE64_VALUES: Final = bytes(
 
 
 def first_id(epoch: int) -> int:
-    """The first id of an epoch."""
+    """Return the first id of an epoch."""
     assert 0 < epoch <= EPOCH_MAX, "the epoch has run out of bits"
     return epoch << SEQUENCE_BITS
 
 
 def epoch_of(job_id: int) -> int:
-    """The opening in which a job was made."""
+    """Return the epoch in which a job was created."""
     return job_id >> SEQUENCE_BITS
 
 
 def ttl_class(ttl_ms: int, once: bool) -> int:
-    """The ttl in minutes as a long id shows it: odd where the job may be delivered again, even where it may not."""
+    """Return the ttl in minutes for a long id: odd if the job may be delivered again, even if not."""
     minutes = min(ttl_ms // 60_000, 0xFFFF)
     return minutes & ~1 if once else minutes | 1
 
 
 def is_long(text: bytes) -> bool:
-    """Whether something is written like a 40-character id, of whatever node."""
+    """Return whether a text has the form of a 40-character id of any node."""
     return len(text) == LONG_ID_BYTES and text[:2] == b"D-" and text[10] == 45 and text[35] == 45
 
 
 class IdForms:
-    """Writes and reads the outer forms of the ids of one node."""
+    """Formats and parses the external ids of one node."""
 
     _prefix: bytes
     _keyed: object
@@ -85,7 +86,7 @@ class IdForms:
     _block_numbers: list[int]
 
     def __init__(self, node: bytes, key: bytes) -> None:
-        """Take the first eight characters of the node's id, and a secret of 16 to 64 bytes that stays with the data."""
+        """Take the first 8 characters of the node id, and a secret of 16 to 64 bytes that is stored with the data."""
         assert len(node) == 8 and 16 <= len(key) <= 64
         self._prefix = b"D-" + node + b"-"
         self._keyed = hashlib.blake2b(key=key, digest_size=64, person=b"penstock job id")
@@ -93,12 +94,12 @@ class IdForms:
         self._block_numbers = [-1] * _CACHED_BLOCKS
 
     def rename(self, node: bytes) -> None:
-        """Let the ids be those of another node from now on. What was shown before names nothing any more."""
+        """Change the node's id. External ids that were created before become invalid."""
         assert len(node) == 8
         self._prefix = b"D-" + node + b"-"
 
     def long(self, job_id: i64, ttl_minutes: int) -> bytes:
-        """The 40-character form."""
+        """Return the 40-character form."""
         tags = self._tags(job_id)
         at = _tag_at(job_id)
         tag = read_i64_be(tags, at)
@@ -106,7 +107,7 @@ class IdForms:
         sealed = ttl_minutes ^ _ttl_mask(tags, at)
         text = BytesWriter()
         text.write(self._prefix)
-        # Twelve bits at a time, which are two digits.
+        # Each twelve bits are two digits.
         write_i64_be(text, _digits(masked >> 52, masked >> 40, masked >> 28, masked >> 16))
         write_i64_be(text, _digits(masked >> 4, (masked & 0xF) << 8 | (tag >> 56 & 0xFF), tag >> 44, tag >> 32))
         write_i64_be(text, _digits(tag >> 20, tag >> 8, (tag & 0xFF) << 4 | sealed >> 12, sealed))
@@ -116,21 +117,21 @@ class IdForms:
         return text.getvalue()
 
     def hex(self, job_id: i64) -> bytes:
-        """The 32-digit form."""
+        """Return the 32-digit form."""
         return binascii.hexlify(_masked(job_id, self._tags(job_id), _tag_at(job_id)).getvalue())
 
     def parse_long(self, text: bytes) -> i64:
-        """The number behind a 40-character id, or NOT_AN_ID if it is malformed, forged, or of another node."""
+        """Return the number in a 40-character id, or NOT_AN_ID if it is malformed, forged or from another node."""
         if len(text) != LONG_ID_BYTES or not text.startswith(self._prefix) or text[35] != _DASH:
             return NOT_AN_ID
-        # Of 24 digits the 11th and the 22nd belong to two numbers.
+        # Of the 24 digits, the 11th and the 22nd contain bits of two numbers.
         first = _value(text, 11, 10)
         shared = _value(text, 21, 1)
         second = _value(text, 22, 10)
         last = _value(text, 32, 3)
         if first < 0 or shared < 0 or second < 0 or last < 0:
             return NOT_AN_ID
-        # The highest bit is the sign, as it is where 64 bits are read.
+        # The highest bit is the sign, as in a 64-bit read.
         tag = ((shared & 3 ^ 2) - 2) << 62 | second << 2 | last >> 16
         job_id = (((first ^ 1 << 59) - (1 << 59)) << 4 | shared >> 2) ^ tag
         if job_id < 0:
@@ -138,12 +139,12 @@ class IdForms:
         tags = self._tags(job_id)
         at = _tag_at(job_id)
         ttl_minutes = (last ^ _ttl_mask(tags, at)) & 0xFFFF
-        # A job has one name: what is not written just so is none.
+        # Accept only the exact form that `long` returns, so that a job has one id.
         shown = _HEX_PAIRS[ttl_minutes >> 8] + _HEX_PAIRS[ttl_minutes & 0xFF]
         return job_id if tag == read_i64_be(tags, at) and text.endswith(shown) else NOT_AN_ID
 
     def parse_hex(self, text: bytes) -> i64:
-        """The number behind a 32-digit id, or NOT_AN_ID."""
+        """Return the number in a 32-digit id, or NOT_AN_ID."""
         if len(text) != HEX_ID_BYTES:
             return NOT_AN_ID
         try:
@@ -153,11 +154,11 @@ class IdForms:
         return job_id if job_id >= 0 and self.hex(job_id) == text else NOT_AN_ID
 
     def parse(self, text: bytes) -> i64:
-        """The number behind an id in either form, or NOT_AN_ID."""
+        """Return the number in an id of either form, or NOT_AN_ID."""
         return self.parse_hex(text) if len(text) == HEX_ID_BYTES else self.parse_long(text)
 
     def _tags(self, job_id: i64) -> bytes:
-        """The tags of an id and its neighbours."""
+        """Return the tags of a block of neighbouring ids that contains this one."""
         block = job_id >> _BLOCK_BITS
         slot = block & (_CACHED_BLOCKS - 1)
         if self._block_numbers[slot] != block:
@@ -169,12 +170,12 @@ class IdForms:
 
 
 def _tag_at(job_id: i64) -> i64:
-    """Where in its block the tag of an id begins."""
+    """Return the offset of the id's tag in its block."""
     return (job_id & ((1 << _BLOCK_BITS) - 1)) * _TAG_BYTES
 
 
 def _masked(job_id: i64, tags: bytes, at: i64) -> BytesWriter:
-    """An id, masked, and the tag that says so."""
+    """Return the masked id followed by its tag."""
     tag = read_i64_be(tags, at)
     raw = BytesWriter()
     write_i64_be(raw, job_id ^ tag)
@@ -183,12 +184,15 @@ def _masked(job_id: i64, tags: bytes, at: i64) -> BytesWriter:
 
 
 def _ttl_mask(tags: bytes, at: i64) -> i64:
-    """What a ttl class is masked with."""
+    """Return the mask of the ttl class."""
     return i64(tags[at + 8]) << 8 | i64(tags[at + 9])
 
 
 def _digits(first: i64, second: i64, third: i64, fourth: i64) -> i64:
-    """Eight digits of base64, for the last twelve bits of each number. Calling a library takes three times as long."""
+    """Return eight base64 digits, two for the low twelve bits of each number.
+
+    A library call takes three times as long.
+    """
     return _pair(first) << 48 | _pair(second) << 32 | _pair(third) << 16 | _pair(fourth)
 
 
@@ -197,7 +201,7 @@ def _pair(bits: i64) -> i64:
 
 
 def _value(text: bytes, start: i64, count: i64) -> i64:
-    """The number behind so many digits of base64, or -1 if one of them is none."""
+    """Return the number in `count` base64 digits, or -1 if one of them is invalid."""
     value: i64 = 0
     seen: i64 = 0
     for at in range(start, start + count):
@@ -208,5 +212,5 @@ def _value(text: bytes, start: i64, count: i64) -> i64:
 
 
 def _unmasked(raw: bytes) -> i64:
-    """The id behind its masked form, if it is one."""
+    """Return the id in a masked form. The caller verifies it."""
     return read_i64_be(raw, 0) ^ read_i64_be(raw, 8)

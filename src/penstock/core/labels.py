@@ -1,7 +1,6 @@
-"""What names take of memory: those of jobs, their keys, unique values and dedup ids, each up to 64 KB.
+"""Memory of labels: names of jobs, keys, unique values and dedup ids, each up to 64 KB.
 
-One object counts for all tubes of an engine: a limit on memory is asked about with every put, and there may be a
-million tubes.
+All tubes of an engine share one counter, because each put checks the memory limit and there may be a million tubes.
 """
 
 from __future__ import annotations
@@ -11,7 +10,7 @@ from mypy_extensions import i64, mypyc_attr
 
 @mypyc_attr(acyclic=True)
 class LabelBytes:
-    """How many bytes they are."""
+    """The total length of all labels in bytes."""
 
     total: i64
 

@@ -1,7 +1,7 @@
-"""Every limit of the engine: its unit, its reason, and the checks that keep numbers inside it.
+"""All limits of the engine with their units and reasons, and the checks that enforce them.
 
-Compiled integers have 64 bits and wrap; Python's do not. So no number enters the engine unchecked: the checks here
-take Python integers of any size, and what they let through fits, with room to add two of them.
+Compiled integers have 64 bits and overflow, Python's do not. Therefore no number enters the engine unchecked. The
+checks accept Python integers of any size. Values that pass fit into 64 bits, and so does the sum of two of them.
 """
 
 from __future__ import annotations
@@ -11,140 +11,143 @@ from typing import Final
 
 from penstock.core.errors import BadName, BodyTooLarge, OutOfRange, WrongType
 
-# A moment that never comes. Far beyond every deadline that can be set, yet small enough that adding a duration to it
-# by mistake does not wrap a 64-bit integer. Below 2**62, where mypyc keeps a Python int in a register: one bit more and
-# every put allocated numbers for it.
+# A time that is never reached. It is far beyond all deadlines that can be set, yet small enough that adding a duration
+# to it by mistake does not overflow a 64-bit integer. It is below 2**62, because mypyc stores greater Python integers
+# on the heap, which would cost an allocation per put.
 NEVER: Final = 1 << 61
 
-# "The caller said nothing": a default of the tube applies. No valid duration is negative.
+# "Not given": the default of the tube applies. Valid durations are not negative.
 UNSET: Final = -1
 
-# The longest finite duration, about 1,000 years. "For ever" has its own value, NEVER; anything between the two is a
-# mistake in units, and refusing it is kinder than rounding it.
+# The longest finite duration, about 1,000 years. Unlimited durations have their own value, NEVER. A value between the
+# two is probably an error in units, so it is refused.
 DURATION_MS_MAX: Final = 1_000 * 366 * 86_400_000
 
-# Priorities are exact in JSON, in Lua and in a Spark double: 53 bits and a sign.
+# Priorities are exact in JSON, in Lua and in a Spark double, which have 53 bits and a sign.
 PRIORITY_MAX: Final = (1 << 53) - 1
 
-# Integers of jobs within their tubes are exact in JSON and in Lua.
+# Integer ids of jobs are exact in JSON and in Lua.
 NUMBER_MAX: Final = 1 << 53
 
-# "The caller said nothing" for a priority, where every smaller integer is a valid one.
+# "Not given" for a priority. All valid priorities are smaller.
 PRIORITY_UNSET: Final = 1 << 60
 
-# Where urgent and requeue put a job: before and behind every priority that can be given.
+# The priorities of urgent and of requeued jobs: before and behind all priorities that users can set.
 PRIORITY_FRONT: Final = -(1 << 60)
 PRIORITY_BACK: Final = (1 << 60) - 1
 
-# Tube names and keys are bytes. 65,535 is what a two-byte length can say; Disque allows more, but nobody types it.
+# Tube names and keys are bytes, and their length is stored in two bytes. Disque allows longer names, which are not used
+# in practice.
 NAME_BYTES_MAX: Final = 65_535
 
-# A job's body, unless the owner of the engine sets another limit. Disque's own bound is 512 MiB; a queue that moves
-# such bodies through memory serves nobody else meanwhile.
+# The default limit of a job's body. Disque's limit is 512 MiB, but a body of that size blocks all other clients while
+# it is moved through memory.
 BODY_BYTES_MAX: Final = 64 * 1024 * 1024
 
-# No limit on bodies can be set higher: one more byte would not fit in a frame of the log.
+# The highest limit that can be set for bodies. A larger body would not fit in a frame of the log.
 BODY_BYTES_HARD_MAX: Final = 512 * 1024 * 1024
 
-# Why a job was buried: a sentence for people, kept with the job and in its history.
+# The reason of a bury is a sentence for people. It is kept with the job and in its history.
 REASON_BYTES_MAX: Final = 4_096
 
-# How long the result of a job is kept, unless whoever finishes the job says otherwise.
+# The default time for which the result of a job is kept.
 RESULT_TTL_MS: Final = 86_400_000
 
-# "As long as the job's own ttl", where the time of a result is asked for. No valid duration is negative.
+# "Until the job's own ttl ends", as the ttl of a result. Valid durations are not negative.
 JOB_TTL: Final = -2
 
-# How many jobs one command may put, take or name. Above this a command would hold everybody else up.
+# The number of jobs that one command may put, take or name. More would delay all other clients.
 BATCH_JOBS_MAX: Final = 100_000
 
-# How many bytes of bodies, keys and names one command may put. It is one frame of the log, and has to fit in one.
+# The bytes of bodies, keys and names that one command may put, because all of them have to fit in one frame of the log.
 BATCH_BYTES_MAX: Final = 768 * 1024 * 1024
 
-# After how many bytes of the log a turn leaves the rest to the next: with a batch that is put it still fits in a frame.
+# The bytes of the log after which a turn leaves the rest of its work to the next turn. A turn and a whole batch of puts
+# fit in one frame.
 TURN_BYTES_MAX: Final = 32 * 1024 * 1024
 
-# What a put takes of the log beside its body: its row, its key and the like.
+# The bytes of the log that a put needs in addition to its body: its row, key and other fields.
 ROW_ROOM_BYTES: Final = 512
 
-# What a job takes of memory beside its body, its name and the like, with everything that refers to it; a bit much, so
-# that a limit on memory holds also for jobs with reasons. A body that is too short to be left on disk is in it.
+# The memory of a job without its body and name, including everything that refers to it. The estimate is high, so that a
+# memory limit also holds for jobs with reasons. It includes a body that is too short to be moved to disk.
 JOB_MEMORY_BYTES: Final = 400
 
-# What a note takes of memory beside its key and its value, with whatever it is a note of.
+# The memory of a note without its key and value, including the object that it describes.
 NOTE_MEMORY_BYTES: Final = 300
 
-# What a tube takes of memory beside its name and its jobs: its counters, containers and lines; a bit much, too. Of the
-# log it takes less.
+# The memory of a tube without its name and jobs: its counters, containers and lines. The estimate is high. It takes
+# less of the log.
 TUBE_MEMORY_BYTES: Final = 4_096
 
-# What a consumer of claims takes of memory beside its name, and at most in the log. It is never forgotten: the stream
-# that it reads for may come back whenever it likes, and has to find how far it was.
+# The memory of a consumer of claims without its name, and at most as many bytes of the log. A consumer is never
+# removed, because its stream may resume at any time and needs its progress.
 CONSUMER_MEMORY_BYTES: Final = 600
 
-# What a vocabulary may note of a tube: the format of a space, say. It is in memory, and in the log where the tube is.
+# The data that a dialect may store with a tube, for example the format of a space. It is in memory and in the log.
 NOTES_CHARS_MAX: Final = 65_536
 
-# What a dedup id takes of memory beside its own length, for as long as it is remembered: its job may be gone by then.
+# The memory of a dedup id without its own length. It is used until the id leaves the window, even if its job has ended.
 DEDUP_MEMORY_BYTES: Final = 250
 
-# No limit on memory can be set lower: less is not worth a queue.
+# The lowest memory limit that can be set. A queue with less is not useful.
 MEMORY_BYTES_MIN: Final = 1024 * 1024
 
-# How many tubes one waiting take may watch; each costs a link that is made and unmade.
+# The number of tubes that one take may wait on. Each needs a link in the line of its tube.
 WAIT_TUBES_MAX: Final = 1_024
 
-# How many takes one connection may keep waiting at a time.
+# The number of takes that may wait on one connection at the same time.
 WAITS_PER_CONNECTION_MAX: Final = 1_024
 
-# How often a job that comes from elsewhere may have failed there: it goes on counting in 32 bits.
+# The initial number of failures of an imported job. Later failures are added in 32 bits.
 NACKS_MAX: Final = 1_000_000
 
-# How many puts of a tube are remembered by their dedup ids, and for how long, unless its policy says otherwise. A
-# hundred thousand cost about 20 MB while they are full.
+# The default number of puts per tube whose dedup ids are kept, and the default time for which they are kept. 100,000 of
+# them take about 20 MB.
 DEDUP_COUNT: Final = 100_000
 DEDUP_MS: Final = 600_000
 
-# How many claims a consumer may have open; each holds its jobs back from everybody else.
+# The number of open claims per consumer. The jobs of an open claim are not available to others.
 CLAIMS_OPEN_MAX: Final = 64
 
-# How long a stage waits for another put, or to be published, unless it is said; then it is discarded. A batch job that
-# takes longer than a day says so.
+# The default time after which a stage is discarded if there is no further put and it is not published. Batch jobs that
+# take longer than a day set a longer time.
 STAGE_EXPIRE_MS: Final = 86_400_000
 
-# For how long, and of how many stages that were published or discarded the names are remembered, so that whoever asks
-# again is told the same. A hundred thousand cost about 30 MB.
+# The time for which the names of published and discarded stages are kept, and their number, so that a repeated request
+# gets the same answer. 100,000 of them take about 30 MB.
 STAGE_REMEMBERED_MS: Final = 86_400_000
 STAGES_REMEMBERED: Final = 100_000
 
-# How many stages one command may publish or discard: it is one row of the log, and one turn.
+# The number of stages that one command may publish or discard, because it is one row of the log and one turn.
 STAGES_PER_COMMAND_MAX: Final = 10_000
 
-# How many deadlines fire in one turn: about a millisecond's work, compiled. The rest fire in the next turns, so that
-# a million jobs that fall due at once are a slope and not a wall.
+# The number of deadlines that fire in one turn, which takes about one millisecond in compiled code. The rest fire in
+# the next turns, so that a million jobs that are due at the same time do not block other clients.
 FIRED_PER_TURN_MAX: Final = 1_024
 
-# How long a deadline waits for room on a full disk before it is looked at again.
+# The time after which a deadline that found no room on a full disk is tried again.
 NO_ROOM_MS: Final = 1_000
 
-# How many jobs a scan looks at for one page of results, so that a filter which matches nothing cannot stall others.
+# The number of jobs that a scan examines for one page of results, so that a filter that matches nothing cannot block
+# other clients.
 SCAN_EXAMINED_MAX: Final = 10_000
 
-# A tube's integers are reserved in blocks: the log says "up to here", and after a crash the tube goes on from there.
-# One block is reserved while the one before it is given out, so that nobody waits for the disk. A tube that uses up a
-# block within a second gets larger ones.
+# Integer ids of a tube are reserved in blocks: the log stores the end of the block, and after a crash the tube
+# continues from there. The next block is reserved while the present one is used, so that no put waits for the disk. A
+# tube that uses up a block within a second gets larger blocks.
 LOCAL_IDS_BLOCK: Final = 1_024
 LOCAL_IDS_BLOCK_MAX: Final = 65_536
 
 
 def check_integer(value: int, what: str) -> None:
-    """Refuse what is no whole number. Compiled code cannot even be given such a thing."""
+    """Raise WrongType if the value is not a whole number. Only interpreted code can pass one."""
     if not isinstance(value, int):
         raise WrongType(f"{what} must be a whole number, not {type(value).__name__}")
 
 
 def check_duration(value: int, what: str) -> int:
-    """Let a duration in milliseconds through: 0 to DURATION_MS_MAX, or NEVER."""
+    """Return a duration in milliseconds: 0 to DURATION_MS_MAX, or NEVER."""
     check_integer(value, what)
     if value < 0 or (value > DURATION_MS_MAX and value != NEVER):
         raise OutOfRange(f"{what} must be 0 to {DURATION_MS_MAX // 1000} seconds, or none for ever")
@@ -152,7 +155,7 @@ def check_duration(value: int, what: str) -> int:
 
 
 def check_finite(value: int, what: str) -> int:
-    """Let a duration through that has to end: a delay for ever would be a job that nobody ever gets."""
+    """Return a duration that must end. A job with an endless delay, for example, would never be delivered."""
     check_integer(value, what)
     if value < 0 or value > DURATION_MS_MAX:
         raise OutOfRange(f"{what} must be 0 to {DURATION_MS_MAX // 1000} seconds")
@@ -160,7 +163,7 @@ def check_finite(value: int, what: str) -> int:
 
 
 def check_priority(value: int) -> int:
-    """Let a priority through: lower is served first."""
+    """Return a valid priority. Lower values are served first."""
     check_integer(value, "a priority")
     if value < -PRIORITY_MAX or value > PRIORITY_MAX:
         raise OutOfRange(f"a priority must be between -{PRIORITY_MAX} and {PRIORITY_MAX}; lower is served first")
@@ -168,7 +171,7 @@ def check_priority(value: int) -> int:
 
 
 def check_nacks(value: int) -> int:
-    """Let a count of failures through, of a job that comes from elsewhere."""
+    """Return a valid initial number of failures, for an imported job."""
     check_integer(value, "nacks")
     if value < 0 or value > NACKS_MAX:
         raise OutOfRange(f"nacks must be 0 to {NACKS_MAX}")
@@ -176,7 +179,7 @@ def check_nacks(value: int) -> int:
 
 
 def check_number(value: int) -> int:
-    """Let the integer of a job within its tube through."""
+    """Return a valid integer id of a job."""
     check_integer(value, "a number")
     if value < 0 or value > NUMBER_MAX:
         raise OutOfRange(f"a number must be 0 to {NUMBER_MAX}")
@@ -184,7 +187,7 @@ def check_number(value: int) -> int:
 
 
 def check_count(value: int, what: str) -> int:
-    """Let a count of jobs through: at least one, at most a batch."""
+    """Return a valid number of jobs: at least 1, at most BATCH_JOBS_MAX."""
     check_integer(value, what)
     if value < 1 or value > BATCH_JOBS_MAX:
         raise OutOfRange(f"{what} must be 1 to {BATCH_JOBS_MAX}")
@@ -192,23 +195,23 @@ def check_count(value: int, what: str) -> int:
 
 
 def check_name(name: bytes, what: str) -> bytes:
-    """Let the name of a tube through: any 1 to 65,535 bytes."""
+    """Return a valid name: any 1 to 65,535 bytes."""
     if len(name) < 1 or len(name) > NAME_BYTES_MAX:
         raise BadName(f"{what} must have 1 to {NAME_BYTES_MAX} bytes, this one has {len(name)}")
     return name
 
 
 def check_body(length: int, maximum: int) -> None:
-    """Refuse a body that is larger than this queue allows."""
+    """Raise BodyTooLarge if the body is longer than `maximum`."""
     if length > maximum:
         raise BodyTooLarge(f"the body has {length} bytes, and this queue allows {maximum} (max_body)")
 
 
 def duration_ms(seconds: object, what: str) -> int:
-    """Turn seconds as people and clients give them into milliseconds; None and infinity mean for ever.
+    """Convert seconds, as people and clients give them, to milliseconds. None and infinity mean NEVER.
 
-    Rounded up, because a delay must never end early; the subtrahend undoes the noise of binary fractions, so that
-    0.07 s is 70 ms and not 71.
+    The result is rounded up, because a delay must never end early. The small amount that is subtracted first removes
+    the error of binary fractions, so that 0.07 s is 70 ms and not 71.
     """
     if seconds is None:
         return NEVER

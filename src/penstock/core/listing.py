@@ -1,7 +1,7 @@
-"""The first jobs of a tube in a state, or the last of them, in the order they would be served.
+"""Listing of the first or last jobs of a tube in one state, in the order in which they are served.
 
-A heap knows its first ones. Of all others every job has to be looked at, and so this goes a slice at a time: what was
-found is told at the end, as far as it still is what it was.
+The heap of ready jobs gives its first jobs directly. In all other cases every job of the tube has to be examined, so
+the listing runs in slices. Jobs that changed in the meantime are left out of the result.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from penstock.core.tube import Tube
 
 
 class Listing:
-    """Some jobs of a tube, while they are looked for."""
+    """A listing in progress."""
 
     _engine: Engine
     _tube: Tube
@@ -25,13 +25,14 @@ class Listing:
     _last: bool
     _is_over: bool
     _cursor: int
-    _kept: list[tuple[int, int, int]]  # A heap of the best so far, the worst of them on top; negated for the first.
+    # Heap of the best jobs so far with the worst on top. Values are negated for the first jobs.
+    _kept: list[tuple[int, int, int]]
     _found: list[Job]
 
     def __init__(
         self, engine: Engine, tube: Tube, state: int, count: int, at_once_max: int, last: bool = False
     ) -> None:
-        """Up to `at_once_max` of them are had at once where a heap knows them."""
+        """Start a listing. If a heap has the jobs in order, up to `at_once_max` of them are listed without a scan."""
         self._engine = engine
         self._tube = tube
         self._state = state
@@ -47,7 +48,7 @@ class Listing:
             self._found = tube.first_jobs(state, count)
 
     def step(self, limit: int) -> bool:
-        """Look at about so many jobs of the tube; tell whether all were looked at."""
+        """Examine about `limit` jobs of the tube. Return whether the listing is complete."""
         if self._is_over:
             return True
         jobs, self._cursor = self._engine.scan(self._cursor, limit, self._tube, 1 << self._state)
@@ -68,7 +69,7 @@ class Listing:
         return self._is_over
 
     def jobs(self) -> list[Job]:
-        """Those that were found, and still are in that state of that tube."""
+        """Return the jobs that were found and are still in this state of this tube."""
         if self._tube.dropped:
             return []
         return [job for job in self._found if job.state == self._state and job.tube == self._tube.slot]

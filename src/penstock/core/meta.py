@@ -1,6 +1,6 @@
-"""Everything that is known about a job, by the names that every vocabulary of ours uses for it.
+"""All public fields of a job, by the names that all our dialects use.
 
-Names are bytes and times are milliseconds here; what is not there is None. Who tells it turns both into its own.
+Names are bytes, times are milliseconds, and a missing value is None. Each dialect converts them to its own types.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ from penstock.core.job import Job
 from penstock.core.limits import NEVER, PRIORITY_UNSET
 from penstock.core.tube import key_of
 
-# Which of them are times: moments since 1970, or durations.
+# The fields that are times: points in time since 1970, or durations.
 TIMES: Final = frozenset(["created", "expires", "wakes", "next_event", "ttl", "ttr", "now"])
 
 
 def meta(engine: Engine, job: Job, id: bytes) -> dict[str, bytes | int | None]:
-    """Everything about a job that is there."""
+    """Return all fields of a job."""
     tube = engine.tube_of(job)
     extra = job.rare()
     return {

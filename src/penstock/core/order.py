@@ -1,9 +1,9 @@
-"""Where the jobs of one state stand: in an order that is served, or in a bag.
+"""Containers of the jobs of one state: heaps for states that are served in order, bags for the others.
 
-A job is in one state at a time, so all of these share `job.pos`. Every order is by (priority, order): a job that comes
-back goes to its old place, usually not the end, so append-only structures are wrong for every type of tube. Rejected:
-heapq of tuples (four times slower at a million jobs, 100 bytes an entry, no removal), and a dict as a fifo, whose
-`next(iter(d))` walks over every entry deleted before (87 µs at a million).
+A job is in one state at a time, so all containers share `job.pos`. Heaps are ordered by (priority, order). A job that
+is given back returns to its old place, which is usually not the end, so an append-only structure is wrong for every
+type of tube. Rejected: heapq of tuples (four times slower at a million jobs, 100 bytes per entry, no removal), and a
+dict as a fifo, whose `next(iter(d))` passes over all entries that were deleted before (87 µs at a million).
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from penstock.core.job import Job
 
 
 class JobHeap:
-    """A 4-ary indexed heap of jobs by (priority, order): first is least."""
+    """A 4-ary indexed heap of jobs by (priority, order). The least is first."""
 
     items: list[Job]
 
@@ -28,12 +28,15 @@ class JobHeap:
         return len(self.items)
 
     def first(self) -> Job | None:
-        """The job to serve next."""
+        """Return the job to serve next, or None."""
         items = self.items
         return items[0] if items else None
 
     def first_many(self, count: int) -> list[Job]:
-        """Up to `count` jobs in the order they would be served; it looks at about four times as many, not at all."""
+        """Return up to `count` jobs in the order in which they are served.
+
+        It examines about 4 * `count` jobs, not all.
+        """
         items = self.items
         found: list[Job] = []
         reached = [(items[0].priority, items[0].order, 0)] if items else []
@@ -45,13 +48,13 @@ class JobHeap:
         return found
 
     def push(self, job: Job) -> None:
-        """Add a job in its place."""
+        """Add a job."""
         pos: i32 = len(self.items)
         self.items.append(job)
         self._up(job, pos)
 
     def remove(self, job: Job) -> None:
-        """Take a job out, wherever it stands."""
+        """Remove a job from any position."""
         items = self.items
         pos = job.pos
         last = items.pop()
@@ -112,13 +115,13 @@ class JobHeap:
 
 
 class TakenBag:
-    """A bag of taken jobs, in which those that go when their claims end stand before all others.
+    """Taken jobs in no particular order, except that doomed jobs come first.
 
-    Whoever empties the tube has been there, and needs not look at them again, however many they are.
+    A truncate in slices can therefore skip the jobs that it has doomed already without examining them.
     """
 
     items: list[Job]
-    doomed: i32  # How many of them, from the first on, go when their claims end.
+    doomed: i32  # Number of doomed jobs: those at the front, which are removed when their claims end.
 
     def __init__(self) -> None:
         self.items = []
@@ -133,7 +136,7 @@ class TakenBag:
         self.items.append(job)
 
     def doom(self, job: Job) -> None:
-        """Let a job stand before those that are not doomed."""
+        """Move a job to the doomed ones."""
         items = self.items
         other = items[self.doomed]
         items[job.pos] = other
@@ -143,11 +146,11 @@ class TakenBag:
         self.doomed += 1
 
     def remove(self, job: Job) -> None:
-        """Take a job out."""
+        """Remove a job."""
         items = self.items
         pos = job.pos
         if pos < self.doomed:
-            # The last of the doomed takes its place, and leaves one that any other may take.
+            # Fill its place with the last doomed job, whose place then gets the last job of the bag.
             self.doomed -= 1
             other = items[self.doomed]
             items[pos] = other
@@ -161,7 +164,7 @@ class TakenBag:
 
 
 class JobBag:
-    """Jobs in no order that matters; leaving costs a swap."""
+    """Jobs in no particular order. Removal swaps with the last job."""
 
     items: list[Job]
 
@@ -177,7 +180,7 @@ class JobBag:
         self.items.append(job)
 
     def remove(self, job: Job) -> None:
-        """Take a job out."""
+        """Remove a job."""
         items = self.items
         pos = job.pos
         job.pos = NOWHERE

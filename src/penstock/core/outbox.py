@@ -1,8 +1,9 @@
-"""What the engine tells the shell: calls on a typed object, not lists of effects.
+"""The interface through which the engine reports changes to its shell: calls on a typed object, not lists of effects.
 
-The engine calls these while a command runs; the shell reads the result when the command has returned. A journal
-overrides `moved` to append a row, a subscriber to be told; the base class keeps only what every shell needs, the waits
-that ended. (Three effects a command cost 1,150 ns as frozen dataclasses, 222 as plain objects, 7 as calls.)
+The shell is the code around the pure engine: the embedded host, the server or the simulator. The engine makes these
+calls while a command runs. The shell reads the results when the command has returned. A journal overrides `moved` to
+append a row. The base class stores only the waits that ended, which every shell needs. (Three effects per command cost
+1,150 ns as frozen dataclasses, 222 ns as plain objects and 7 ns as calls.)
 """
 
 from __future__ import annotations
@@ -19,59 +20,62 @@ from penstock.core.waits import Waiting
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class Outbox:
-    """The shell's side of the engine."""
+    """Receives the changes of the engine."""
 
-    ended_waits: list[Waiting]  # Those who were served, or whose time was over; the shell empties it.
+    ended_waits: list[Waiting]  # Waits that were served or timed out. The shell empties the list.
 
     def __init__(self) -> None:
         self.ended_waits = []
 
     def full(self) -> bool:
-        """Whether a turn has told enough: what can wait is left to the next one."""
+        """Return whether this turn has produced enough output. The rest of the work is left to the next turn."""
         return False
 
     def more_moves(self, left: i64, taken: i64, label_bytes: i64) -> i64:
-        """How many moves there is room for where so many are left, jobs are taken, and names and keys are so long."""
+        """Return for how many transitions the log has room, beside the room that the `taken` jobs need to end.
+
+        `left` is what remains of the last answer, and `label_bytes` the mean length of the labels of a job.
+        """
         return left
 
     def moved(self, job: Job, tube: Tube, rule: i64, now: i64) -> None:
-        """A job changed: the rule of states.py says from what to what, the job is what it is now."""
+        """Handle a transition. `rule` is the index in states.TRANSITIONS, and the job has its new state already."""
 
     def tube_made(self, tube: Tube, now: i64) -> None:
-        """A tube came into being."""
+        """Handle the creation of a tube."""
 
     def tube_changed(self, tube: Tube, now: i64) -> None:
-        """A tube was paused or resumed, or its policy changed."""
+        """Handle that a tube was paused, resumed or altered."""
 
     def tube_dropped(self, tube: Tube, now: i64) -> None:
-        """A tube is gone."""
+        """Handle the removal of a tube."""
 
     def integers_reserved(self, tube: Tube, ceiling: i64, now: i64) -> None:
-        """The tube may give out integers below this one; after a crash it goes on from here."""
+        """Handle that the tube may assign integers below `ceiling`. After a crash it continues from there."""
 
     def session_made(self, session: Session, now: i64) -> None:
-        """A session began that may outlive its connections, or got another grace time."""
+        """Handle a new session that can outlive its connections, or its new grace time."""
 
     def consumer_changed(self, consumer: Consumer, now: i64) -> None:
-        """A consumer of claims got further, or was taken over."""
+        """Handle progress of a consumer of claims, or its takeover by another client."""
 
     def stages_changed(self, stages: list[Stage], now: i64) -> None:
-        """Stages were made or got more time, or all of them are over in the same way."""
+        """Handle that stages were created or extended, or that all of them were closed in the same way."""
 
     def noted(self, key: bytes, value: bytes, now: i64) -> None:
-        """Something is to be remembered under a key; an empty value ends that."""
+        """Handle a new value of a note. An empty value deletes the note."""
 
     def body_changed(self) -> None:
-        """The job that moves next has another body than before."""
+        """Handle that the job of the next transition has a new body."""
 
     def acked_by(self, session: Session, tube: Tube) -> None:
-        """The job that moves next does so by the word of this session."""
+        """Handle that this session causes the next transition."""
 
     def put_seen(self, job: Job, tube: Tube, dedup: bytes) -> None:
-        """The job that enters next was put under this dedup id."""
+        """Handle that the next job was put with this dedup id."""
 
     def body_of(self, job: Job) -> bytes:
-        """The body of a job, wherever it lives."""
+        """Return the body of a job, from memory or disk."""
         body = job.body
         assert isinstance(body, bytes)
         return body

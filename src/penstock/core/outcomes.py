@@ -1,4 +1,4 @@
-"""What a command on one job answers: zero is success, the rest are refusals that `errors.py` has the sentences for."""
+"""Results of commands on one job as integers: 0 is success. errors.py has the error class of each refusal."""
 
 from __future__ import annotations
 

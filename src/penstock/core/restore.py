@@ -1,7 +1,7 @@
-"""How an engine is filled from what a log says: tubes and jobs put where they were, with no rule applied.
+"""Restoring an engine from a log: tubes and jobs are put back without applying rules.
 
-Jobs are handed over when all rows have been read. Nothing here decides anything; what the restart itself causes
-happens by ordinary events: sessions that are gone give back what they held.
+Jobs are added when all rows have been read. Nothing is decided here. Consequences of the restart itself happen by
+ordinary events afterwards: for example, jobs of sessions that ended are given back.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from penstock.core.tube import Tube
 
 
 def restore_tube(engine: Engine, number: i64, name: bytes, policy: TubePolicy, created: i64) -> Tube:
-    """Make a tube that was there."""
+    """Create a tube from the log."""
     tube = Tube(name, number, len(engine._tube_slots), policy, created, engine.labels)
     engine.add_tube(tube)
     used_number(engine, number)
@@ -31,7 +31,7 @@ def restore_tube(engine: Engine, number: i64, name: bytes, policy: TubePolicy, c
 
 
 def know_jobs(engine: Engine, tube: Tube, jobs: list[Job], keys: dict[int, bytes]) -> None:
-    """Add jobs to a tube, by their ids in ascending order, with the keys they have. They are placed afterwards."""
+    """Add jobs to the indexes of a tube, in ascending order of their ids. `place_jobs` follows."""
     keyed = tube.keys is not None
     for job in jobs:
         job.tube = tube.slot
@@ -47,7 +47,10 @@ def know_jobs(engine: Engine, tube: Tube, jobs: list[Job], keys: dict[int, bytes
 
 
 def place_jobs(engine: Engine, tube: Tube, jobs: list[Job]) -> None:
-    """Put jobs where their states say, with their deadlines. All jobs of the tube are known."""
+    """Add jobs to the containers of their states, and set their deadlines.
+
+    All jobs of the tube are in its indexes already.
+    """
     for job in jobs:
         tube.place(job)
         engine._arm(job, tube)
@@ -55,14 +58,14 @@ def place_jobs(engine: Engine, tube: Tube, jobs: list[Job]) -> None:
 
 
 def number_jobs(tube: Tube, jobs: list[Job]) -> None:
-    """Index the jobs of a tube by their integers, if it has them."""
+    """Index the jobs of a tube by integer id, if it has such ids."""
     if tube.locals is not None:
         for job in sorted(jobs, key=_local):
             tube.locals.add(job)
 
 
 def by_tube(table: JobTable, late: dict[int, Job], tubes: int) -> list[list[Job]]:
-    """The jobs of each of so many tubes, by their ids in ascending order; `job.tube` says which."""
+    """Return the jobs of each of `tubes` tubes in ascending order of their ids. `job.tube` is the index of the tube."""
     found: list[list[Job]] = [[] for _ in range(tubes)]
     jobs = table.scan(0, NEVER)
     if late:
@@ -73,7 +76,7 @@ def by_tube(table: JobTable, late: dict[int, Job], tubes: int) -> list[list[Job]
 
 
 def restore_table(engine: Engine, table: JobTable, late: dict[int, Job]) -> None:
-    """Give the engine its jobs by id."""
+    """Set the engine's table of jobs by id."""
     if not late:
         engine.jobs = table
         return
@@ -102,21 +105,21 @@ def _index(tube: Tube, job: Job) -> None:
 
 
 def restore_dedup(tube: Tube, dedup: bytes, job_id: i64, ttl_minutes: i64, when: i64) -> None:
-    """Remember a put that was seen."""
+    """Add a put to the dedup window of a tube."""
     dedups = tube.seen()
     if dedups.find(dedup, when) < 0:
         dedups.add(dedup, job_id, ttl_minutes, when)
 
 
 def restore_notes(engine: Engine, notes: dict[bytes, bytes]) -> None:
-    """Remember what the log has notes of."""
+    """Set the notes, and count their memory."""
     engine.notes = notes
     for key, value in notes.items():
         engine.notes_bytes += NOTE_MEMORY_BYTES + len(key) + len(value)
 
 
 def restore_session(engine: Engine, number: i64, token: bytes, grace_ms: i64, held: list[Job], now: i64) -> None:
-    """Bring a session back that has no connection now: its grace begins."""
+    """Restore a session. It has no connection, so its grace time starts."""
     slot = len(engine._session_slots)
     session = Session(number, slot, token, grace_ms)
     engine._session_slots.append(session)
@@ -128,7 +131,10 @@ def restore_session(engine: Engine, number: i64, token: bytes, grace_ms: i64, he
 
 
 def restore_claims(engine: Engine, consumer: Consumer, jobs: list[Job], now: i64) -> None:
-    """Bring the claims of a consumer back, with their jobs in the order they were claimed; their leases begin anew."""
+    """Restore the claims of a consumer, with their jobs in the order in which they were claimed.
+
+    Their leases start anew.
+    """
     engine.add_consumer(consumer)
     for job in jobs:
         number = job.rare().claim
@@ -146,7 +152,7 @@ def restore_claims(engine: Engine, consumer: Consumer, jobs: list[Job], now: i64
 
 
 def end_claims(engine: Engine, consumer: Consumer, still_open: list[int], acked: list[int], now: i64) -> None:
-    """End what is left of claims that had ended or were acked, and whose jobs had not all gone when the log stopped."""
+    """Continue the end of claims that were closed or acked, but still had jobs when the log stopped."""
     for claim in list(consumer.claims.values()):
         if claim.number not in still_open:
             engine._forget_claim(claim)
@@ -157,9 +163,9 @@ def end_claims(engine: Engine, consumer: Consumer, still_open: list[int], acked:
 
 
 def restore_stages(engine: Engine, stages: list[Stage], jobs: list[Job]) -> None:
-    """Bring stages back, in the order in which they changed last, and the jobs that wait in them, by their ids.
+    """Restore stages in the order of their last change, and the staged jobs in the order of their ids.
 
-    Where jobs were leaving one that is over, they go on to.
+    If jobs were leaving a closed stage, they continue to do so.
     """
     known = engine.stages.by_name
     for stage in stages:
@@ -167,7 +173,8 @@ def restore_stages(engine: Engine, stages: list[Stage], jobs: list[Job]) -> None
     for job in jobs:
         name = job.rare().stage
         if name not in known:
-            # What was said of it is lost: it is left to whoever knows, or expires.
+            # The row of the stage is lost. Keep the stage open, so that a client can publish or discard it, or it
+            # expires.
             lost = Stage(name, STAGE_EXPIRE_MS)
             lost.until = engine.now + STAGE_EXPIRE_MS
             known[name] = lost
@@ -187,19 +194,19 @@ def restore_stages(engine: Engine, stages: list[Stage], jobs: list[Job]) -> None
 
 
 def release_orphan(engine: Engine, job: Job, now: i64) -> None:
-    """Give a job back whose session did not survive, as if that had just disconnected."""
+    """Give back a job whose session was not restored, as after a disconnect."""
     assert job.state == s.TAKEN and job.holder == NO_SLOT
     job.returns += 1
     engine._fail(job, engine.tube_of(job), s.DISCONNECTED, now)
 
 
 def bury_doubtful(engine: Engine, job: Job, now: i64) -> None:
-    """Put a job aside that may be delivered once, and may have been: the row that would say so may be lost."""
+    """Bury an at-most-once job that may have been delivered, because the row of the delivery may be lost."""
     tube = engine.tube_of(job)
     if job.state == s.BURIED:
-        # It may have been dug up, or it could not have been delivered.
+        # A lost row may have kicked it. If it had stayed buried, it could not have been delivered.
         engine._move(job, tube, s.KICKED, now)
-    # Counted as delivered, so that nobody can kick it back by mistake.
+    # Count a delivery, so that the job cannot be kicked by mistake.
     job.deliveries += 1
     extra = job.rare()
     extra.reason = b"may have been delivered by then: the log may lack its newest rows"
@@ -208,13 +215,13 @@ def bury_doubtful(engine: Engine, job: Job, now: i64) -> None:
 
 
 def used_number(engine: Engine, number: i64) -> None:
-    """Never give this number of a tube or session out again."""
+    """Prevent that this number of a tube or session is assigned again."""
     if number >= engine._next_number:
         engine._next_number = number + 1
 
 
 def used_orders(engine: Engine, front: i64, creation: i64) -> None:
-    """Go on with the orders of urgent jobs and of creation behind these."""
+    """Continue the orders of urgent jobs and of creation behind these."""
     if front < engine._next_front:
         engine._next_front = front
     if creation > engine._last_creation:
@@ -222,7 +229,7 @@ def used_orders(engine: Engine, front: i64, creation: i64) -> None:
 
 
 def creation_of(jobs: list[Job]) -> i64:
-    """The newest place of these jobs, in a tube ordered by creation."""
+    """Return the newest order of these jobs, in a tube ordered by creation."""
     newest: i64 = 0
     for job in jobs:
         if job.order > newest:
@@ -231,5 +238,5 @@ def creation_of(jobs: list[Job]) -> i64:
 
 
 def next_epoch(highest_id: i64, epoch: i64) -> i64:
-    """An epoch that no id has had: also where ids flowed over into the epoch after theirs."""
+    """Return an epoch that no id has, even if the ids of an epoch overflowed into the next one."""
     return max(epoch, highest_id >> SEQUENCE_BITS) + 1

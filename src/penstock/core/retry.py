@@ -1,16 +1,18 @@
-"""The retry policy: one sentence that says what becomes of a job that fails, parsed once and kept with the job.
+"""The retry policy: a text that says how a failed job is retried. It is parsed once and kept with the job or tube.
 
     5x exp(1s..10m) jitter then bury
 
-Read: deliver it at most five times; wait one second before the second time, then twice as long each time up to ten
-minutes, each wait shortened at random by up to half; after the fifth failure, bury it. Every part may be left out:
+This means: deliver the job at most five times. Wait one second before the second delivery, and twice as long each time
+up to ten minutes. Shorten each wait at random by up to half. After the fifth failure, bury the job. All parts are
+optional:
 
     policy   = [count "x"] [waits] ["jitter"] ["then" end]        at least one part
     waits    = "const(" time ")" | "linear(" time ".." time ")" | "exp(" time ".." time ")"
-    end      = "bury" | "drop" | "move" tube                      bury, if it is not said
+    end      = "bury" | "drop" | "move" tube                      the default is bury
     time     = number ("ms" | "s" | "m" | "h" | "d" | "w")
 
-Without a count a job is retried for ever. A failure is a nack, a ttr that passed, or a disconnect; a release is none.
+Without a count, a job is retried without limit. A failure is a nack, an expired ttr or a disconnect. A release is not a
+failure.
 """
 
 from __future__ import annotations
@@ -39,16 +41,16 @@ _SHAPES: Final[dict[str, int]] = {"const": CONST, "linear": LINEAR, "exp": EXP}
 
 @mypyc_attr(acyclic=True)
 class RetryPolicy:
-    """What becomes of a job that fails."""
+    """A parsed retry policy."""
 
-    text: str  # As it was written; the log and the clients show this.
-    tries: i64  # How often it is delivered at most; 0 for no end.
+    text: str  # The original text, as the log and clients show it.
+    tries: i64  # Maximal number of deliveries; 0 for no limit.
     shape: i64
     first_ms: i64
     longest_ms: i64
     jitter: bool
     then: i64
-    target: bytes  # The tube to move it to.
+    target: bytes  # Name of the tube to which an exhausted job is moved.
 
     def __init__(self, text: str) -> None:
         self.text = text
@@ -61,18 +63,18 @@ class RetryPolicy:
         self.target = b""
 
     def is_spent(self, deliveries: i64) -> bool:
-        """Tell whether a job that failed this often gets no further try."""
+        """Return whether a job that failed after this many deliveries is not retried."""
         return self.tries > 0 and deliveries >= self.tries
 
     def wait_ms(self, failures: i64, random32: i64) -> i64:
-        """How long to wait after so many failures; the random number has 32 bits."""
+        """Return how long to wait after this many failures. `random32` is a random number of 32 bits."""
         if self.shape == AT_ONCE:
             return 0
         wait = self.first_ms
         if self.shape == LINEAR:
             wait = self.longest_ms if failures > self.longest_ms else self.first_ms * failures
         elif self.shape == EXP:
-            # Stop doubling at the longest wait: the power itself may not fit.
+            # Stop at the longest wait, because the power could overflow.
             doublings: i64 = 1
             while doublings < failures and wait < self.longest_ms:
                 wait = wait * 2
@@ -85,7 +87,7 @@ class RetryPolicy:
 
 
 class _Reader:
-    """The text, and how far it is read."""
+    """The text and the position of the parser."""
 
     text: str
     at: int
@@ -95,7 +97,7 @@ class _Reader:
         self.at = 0
 
     def error(self, expected: str) -> BadRetry:
-        """What to say when something else stands here."""
+        """Return the error for a position at which something else was expected."""
         rest = self.text[self.at : self.at + 12]
         found = f"found {rest!r}" if rest else "it ends there"
         return BadRetry(f"retry policy {self.text[:80]!r}: at character {self.at + 1}, expected {expected}; {found}")
@@ -109,14 +111,14 @@ class _Reader:
         return self.at >= len(self.text)
 
     def word(self) -> str:
-        """The letters that stand here; nothing is consumed."""
+        """Return the letters at the present position without consuming them."""
         end = self.at
         while end < len(self.text) and "a" <= self.text[end] <= "z":
             end += 1
         return self.text[self.at : end]
 
     def take(self, token: str) -> bool:
-        """Consume a token if it stands here."""
+        """Consume a token if it is next. Return whether it was."""
         if self.text.startswith(token, self.at):
             self.at += len(token)
             return True
@@ -152,7 +154,7 @@ class _Reader:
 
 
 def parse_retry(text: str) -> RetryPolicy:
-    """Read a retry policy, or say at which character it goes wrong."""
+    """Parse a retry policy. The error names the character at which parsing failed."""
     reader = _Reader(text)
     policy = RetryPolicy(text)
     if reader.done():

@@ -1,8 +1,8 @@
-"""Who holds what.
+"""Sessions: the owners of taken jobs.
 
-A session owns the jobs it has taken. Connections (`waits.py`) come and go; several may share a session. When the last
-one leaves, its session gets its grace time, in which a connection that names the session's token takes it over with all
-it holds. After that the jobs go back to their tubes.
+Several connections (`waits.py`) may share a session. When the last one closes, the grace time of the session starts.
+During that time, a connection that presents the session's token takes over the session and its jobs. When the grace
+time ends, the jobs are given back to their tubes.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from penstock.core.limits import UNSET
 
 
 class Session(Timed):
-    """One owner of taken jobs. Its deadline is the end of its grace time."""
+    """An owner of taken jobs. Its deadline is the end of its grace time."""
 
-    number: i64  # Unique for ever on this node: the log names sessions by it.
-    slot: i32  # How its jobs refer to it.
-    token: bytes  # Whoever knows it may join: 16 unguessable bytes.
-    grace_ms: i64  # How long it outlives its last connection; UNSET: as long as the engine says.
-    connections: dict[int, object]  # Those of waits.py that act for it, by their numbers.
-    held: list[Job]  # In no order that matters; job.held_pos is the index.
+    number: i64  # Never reused on this node. The log identifies sessions by it.
+    slot: i32  # Index by which jobs refer to their session.
+    token: bytes  # Secret of 16 random bytes that allows a connection to join.
+    grace_ms: i64  # Time that the session stays alive after its last connection closed; UNSET: the engine's default.
+    connections: dict[int, object]  # Connections (waits.py) of the session by number.
+    held: list[Job]  # Taken jobs in no particular order. job.held_pos is the index.
 
     def __init__(self, number: i64, slot: i32, token: bytes, grace_ms: i64 = UNSET) -> None:
         super().__init__()
@@ -34,13 +34,13 @@ class Session(Timed):
         self.held = []
 
     def hold(self, job: Job) -> None:
-        """Become the owner of a job."""
+        """Make the session the holder of a job."""
         job.holder = self.slot
         job.held_pos = len(self.held)
         self.held.append(job)
 
     def let_go(self, job: Job) -> None:
-        """Own a job no longer."""
+        """Remove a job from the session."""
         held = self.held
         pos = job.held_pos
         last = held.pop()

@@ -1,11 +1,12 @@
-"""Stages: puts that nobody can see or take until all of them are published together.
+"""Stages: puts that are invisible until all of them are published together.
 
-Many writers of one piece of work put what they have into stages of their own, and whoever oversees them publishes all
-of these stages at once, or none. A staged job is in its tube's table already, with its id, its body and its name: what
-could refuse it has been checked, and what remains is to let it go. That it is published is one row of the log for all
-stages of a publication; the jobs move after that, a turn's worth at a time, in the order in which stages were published
-and jobs were staged. What was published stays so whatever happens in between, and is not published twice: the names of
-stages that are over are remembered for a while.
+Several writers of one batch put their jobs into stages of their own. A coordinator then publishes all of these stages
+at once, or none. A staged job is already in the table of its tube, with its id, body and name. Everything that could
+refuse it was checked when it was put, so that publishing cannot fail.
+
+One row of the log publishes all stages of a command. After that, the jobs move to their tubes, up to the limit of each
+turn, in the order in which stages were published and jobs were staged. A crash in between does not undo the
+publication. The names of closed stages are kept for a while, so that a repeated request does not publish twice.
 """
 
 from __future__ import annotations
@@ -20,23 +21,24 @@ from penstock.core.limits import STAGES_REMEMBERED
 
 OPEN: Final = 0
 PUBLISHED: Final = 1
-DISCARDED: Final = 2  # By somebody, or because it was not published in time.
+DISCARDED: Final = 2  # By a command, or because it was not published in time.
 
 STAGE_WORDS: Final = ["open", "published", "discarded"]
 
 
 class Stage(Timed):
-    """One stage. Its deadline is when it expires, while it is open."""
+    """A stage. While it is open, its deadline is its expiry."""
 
     name: bytes
     phase: i64  # OPEN, PUBLISHED or DISCARDED.
-    expire_ms: i64  # How long it may wait for another put, or to be published.
-    until: i64  # When it expires; once it is over, until when its name is remembered. ms.
-    jobs: list[Job]  # In the order they were staged. Those that were deleted since are gone, and still in it.
-    count: i64  # How many of them are staged.
-    published: i64  # How many there were when it was published.
-    closing: bool  # It is over, and its jobs have not all left it.
-    at: i64  # How many of its jobs have left it, then.
+    expire_ms: i64  # Time without a put or publication after which an open stage is discarded.
+    until: i64  # Time (ms) of the expiry; for a closed stage, the time until which its name is kept.
+    # Jobs in the order in which they were staged. Jobs that were deleted since then may still be in the list.
+    jobs: list[Job]
+    count: i64  # Number of jobs that are still staged.
+    published: i64  # Number of jobs when the stage was published.
+    closing: bool  # The stage is closed, but still has jobs.
+    at: i64  # Number of jobs that have left the closed stage.
 
     def __init__(self, name: bytes, expire_ms: i64) -> None:
         super().__init__()
@@ -51,20 +53,20 @@ class Stage(Timed):
         self.at = 0
 
     def let_go(self) -> None:
-        """One of its jobs is staged no more."""
+        """Count a job as no longer staged."""
         self.count -= 1
         if self.phase == OPEN and len(self.jobs) > 64 and self.count * 2 < len(self.jobs):
-            # Each is passed over once for each that stays.
+            # Compact the list only when more than half of it is gone, so that removing a job costs O(1) on average.
             self.jobs = [job for job in self.jobs if job.extra is not None and job.extra.stage == self.name]
 
 
 class Stages(Timed):
-    """All stages of a node. Its deadline is now, while jobs have to leave stages that are over."""
+    """All stages of a node. While jobs have to leave closed stages, its deadline is the present time."""
 
-    by_name: dict[bytes, Stage]  # In the order in which they were made or over.
-    closing: list[Stage]  # Those that are over and have jobs, the first to be emptied first.
-    _over: list[Stage]  # Those that are remembered, in the order they were over,
-    _start: i64  # from here on.
+    by_name: dict[bytes, Stage]  # In the order in which they were created or closed.
+    closing: list[Stage]  # Closed stages that still have jobs, in the order in which they are emptied.
+    _over: list[Stage]  # Closed stages whose names are kept, in the order of closing, from the index `_start` on.
+    _start: i64
 
     def __init__(self) -> None:
         super().__init__()
@@ -74,15 +76,15 @@ class Stages(Timed):
         self._start = 0
 
     def find(self, name: bytes, now: i64) -> Stage | None:
-        """The stage of a name, unless that was to be forgotten by now."""
+        """Return the stage with this name, or None if there is none or its name is no longer kept."""
         stage = self.by_name.get(name)
         if stage is not None and stage.phase != OPEN and stage.until <= now and not stage.closing:
             return None
         return stage
 
     def remember(self, stage: Stage, now: i64) -> None:
-        """A stage is over. Forget those that are too old or too many; each is forgotten once."""
-        # Behind all that changed before it.
+        """Record that a stage was closed. Remove the oldest names if they are too old or too many."""
+        # Move it to the end of the dict.
         self.by_name.pop(stage.name, None)
         self.by_name[stage.name] = stage
         over = self._over
@@ -99,5 +101,5 @@ class Stages(Timed):
             self._start = 0
 
     def names(self) -> list[bytes]:
-        """The names of all, in the order in which they were made or over."""
+        """Return the names of all stages, in the order in which they were created or closed."""
         return list(self.by_name)

@@ -1,4 +1,4 @@
-"""The commands of stages: to put into one, to publish and to discard. See stages.py for what a stage is."""
+"""Commands on stages: put, publish and discard. See stages.py for the concept."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from penstock.core.tube import Tube
 
 
 def check_stage(engine: Engine, name: bytes, drafts: list[Draft], expire_ms: int, now: i64) -> None:
-    """Refuse what cannot be put into a stage of this name, whatever the tube."""
+    """Raise an error if these drafts cannot be put into a stage of this name, in any tube."""
     engine.advance(now)
     check_name(name, "the name of a stage")
     if expire_ms != UNSET:
         check_finite(expire_ms, "expire")
     for draft in drafts:
         if draft.unique is not None or draft.dedup is not None or draft.same_body:
-            # Another put would find this one in its place, and this one may never be published.
+            # Another put with the same value would return this job, which may never be published.
             raise Unsupported("a staged job has no unique value and no dedup id: it may never be published")
         if draft.at_ms != UNSET:
             raise Unsupported("a staged job has no moment (at): its delay begins when its stage is published")
@@ -32,13 +32,13 @@ def check_stage(engine: Engine, name: bytes, drafts: list[Draft], expire_ms: int
 
 
 def stage_jobs(engine: Engine, name: bytes, tube: Tube, drafts: list[Draft], expire_ms: int, now: i64) -> list[Job]:
-    """Put all of these jobs into a stage, or none. It is made if it is not there, and its time begins anew.
+    """Put all of these jobs into a stage, or none. Create the stage if necessary, and restart its expiry.
 
-    With UNSET it has as much time as before; a new one has a day.
+    With UNSET, the stage keeps its time to expire. A new one gets a day.
     """
     check_stage(engine, name, drafts, expire_ms, now)
     if tube.driven:
-        raise tube.lacks("staged puts: what it serves is decided elsewhere")
+        raise tube.lacks("staged puts: its driver decides which jobs it serves")
     engine._check_many(tube, drafts, now, 0)
     stage = engine.stages.find(name, now)
     if stage is None:
@@ -58,12 +58,12 @@ def stage_jobs(engine: Engine, name: bytes, tube: Tube, drafts: list[Draft], exp
 
 
 def publish(engine: Engine, names: list[bytes], now: i64, mark: bytes | None = None) -> int:
-    """Publish all of these stages, or none; tell how many jobs they have. Doing so again does nothing, tells the same.
+    """Publish all of these stages, or none. Return how many jobs they have. Repeating the call returns the same number.
 
-    With a mark, these stages or none if any stages were published under it before: then these are discarded. So the
-    same work, done twice in stages of other names, comes to its tubes once.
+    A mark makes the publication of one piece of work unique. If stages were published with this mark before, the
+    present ones are discarded instead. So work that was done twice in stages of different names reaches its tubes once.
 
-    The jobs move to their tubes a turn's worth at a time: `are_closing` tells whether some are left.
+    Jobs move to their tubes up to the limit of each turn. `are_closing` returns whether some are left.
     """
     engine.advance(now)
     found = _all(engine, names, now)
@@ -72,7 +72,7 @@ def publish(engine: Engine, names: list[bytes], now: i64, mark: bytes | None = N
         before = engine.stages.find(mark, now)
         if before is not None:
             if before.phase != PUBLISHED:
-                raise StageOver(f"{shown(mark)} is a stage, and no mark; choose another name")
+                raise StageOver(f"{shown(mark)} is a stage, not a mark; choose another name")
             _close(engine, found, DISCARDED, now)
             return before.published
     total = 0
@@ -84,7 +84,7 @@ def publish(engine: Engine, names: list[bytes], now: i64, mark: bytes | None = N
         missing = next(name for name in names if engine.stages.find(name, now) is None)
         raise UnknownStage(f"there is no stage {shown(missing)}; nothing was published")
     if mark is not None:
-        # It is a stage that never had a job: remembered as the others are, and in the same row of the log.
+        # A mark is stored as a stage without jobs, in the same row of the log as the others.
         marking = Stage(mark, STAGE_EXPIRE_MS)
         marking.published = total
         engine.stages.by_name[mark] = marking
@@ -94,7 +94,7 @@ def publish(engine: Engine, names: list[bytes], now: i64, mark: bytes | None = N
 
 
 def discard(engine: Engine, names: list[bytes], now: i64) -> int:
-    """Remove the jobs of all of these stages; tell how many. Those that are not there, or were discarded, have none."""
+    """Remove the jobs of all of these stages. Return how many. Unknown and discarded stages have none."""
     engine.advance(now)
     found = _all(engine, names, now)
     total = 0
@@ -109,19 +109,19 @@ def discard(engine: Engine, names: list[bytes], now: i64) -> int:
 
 
 def are_closing(stages: list[Stage]) -> bool:
-    """Whether jobs have to leave any of these stages; those that have none are taken off the list."""
+    """Return whether any of these stages still has jobs to move. Remove finished stages from the end of the list."""
     while stages and not stages[-1].closing:
         stages.pop()
     return len(stages) > 0
 
 
 def of_names(engine: Engine, names: list[bytes]) -> list[Stage]:
-    """The stages of these names that are there."""
+    """Return those of the named stages that exist."""
     return [engine.stages.by_name[name] for name in names if name in engine.stages.by_name]
 
 
 def _all(engine: Engine, names: list[bytes], now: i64) -> list[Stage]:
-    """The stages of these names that are known, each once, in this order."""
+    """Return those of the named stages that exist, each once, in the given order."""
     if len(names) < 1 or len(names) > STAGES_PER_COMMAND_MAX:
         raise OutOfRange(f"a command may name 1 to {STAGES_PER_COMMAND_MAX} stages")
     found: list[Stage] = []
@@ -134,7 +134,7 @@ def _all(engine: Engine, names: list[bytes], now: i64) -> list[Stage]:
 
 
 def _close(engine: Engine, stages: list[Stage], phase: i64, now: i64) -> None:
-    """Let the stages that are open be over, all in one row of the log, and let the first jobs leave them."""
+    """Close the open ones of these stages in one row of the log, and move the first jobs."""
     opened = [stage for stage in stages if stage.phase == OPEN]
     for stage in opened:
         engine._close_stage(stage, phase, now)

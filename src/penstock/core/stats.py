@@ -1,7 +1,7 @@
-"""Counts and transitions, as every vocabulary needs them: sums over the rules that a tube counted.
+"""Statistics of a tube: sums over its counters of applied rules.
 
-Nothing is counted here. The engine adds one to the count of a rule when it applies it; these functions only add up, so
-no two statistics can disagree.
+The engine increments the counter of a rule when it applies the rule. These functions only add counters up, so two
+statistics cannot contradict each other.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import Final
 from penstock.core import states as s
 from penstock.core.tube import Tube
 
-# In transitions only: the job came from, or went to, another tube.
+# Used in transitions only: the job came from another tube, or moved to one.
 ELSEWHERE: Final = s.STATES_COUNT
 TRANSITION_NAMES: Final = [*s.STATE_NAMES, "elsewhere"]
 
@@ -19,19 +19,19 @@ _ARRIVALS: Final = frozenset(s.ARRIVALS[s.READY : s.STAGED])
 
 
 def rule_counts(tube: Tube, life: bool) -> list[int]:
-    """How often each rule was applied: since this start, or in the whole life of the tube."""
+    """Return how often each rule was applied: since this start, or in the whole life of the tube."""
     if not life:
         return list(tube.counts)
     return [now + before for now, before in zip(tube.counts, tube.counts_before, strict=True)]
 
 
 def transitions(tube: Tube, life: bool = False) -> dict[tuple[int, int], int]:
-    """How often jobs went from one state to another; only what happened."""
+    """Return how often jobs went from one state to another. Pairs of states with the count 0 are left out."""
     return sum_transitions(rule_counts(tube, life))
 
 
 def sum_transitions(counts: list[int]) -> dict[tuple[int, int], int]:
-    """Add the counts of rules up by where they lead. Coming from and going to another tube are states of their own."""
+    """Add the counters of rules up by source and target state. Other tubes count as the state ELSEWHERE."""
     found: dict[tuple[int, int], int] = {}
     for (event, source, target), count in zip(s.TRANSITIONS, counts, strict=True):
         if event == s.MOVED_OUT:
@@ -44,7 +44,7 @@ def sum_transitions(counts: list[int]) -> dict[tuple[int, int], int]:
 
 
 def events(tube: Tube, life: bool = False) -> list[int]:
-    """How often each event happened, by its number."""
+    """Return how often each event happened, by its number."""
     found = [0] * s.EVENTS_COUNT
     for (event, _, _), count in zip(s.TRANSITIONS, rule_counts(tube, life), strict=True):
         found[event] += count
@@ -52,5 +52,5 @@ def events(tube: Tube, life: bool = False) -> list[int]:
 
 
 def states(tube: Tube) -> list[int]:
-    """How many jobs are in each state now, by its number."""
+    """Return the number of jobs in each state, by its number."""
     return [tube.count_in(state) for state in range(s.STATES_COUNT)]

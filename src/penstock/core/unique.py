@@ -1,8 +1,9 @@
-"""Which puts are alike: by their bodies, or by a put seen lately.
+"""Detection of duplicate puts: by body, or by dedup id.
 
-`BodyIndex` finds a ready or a delayed job of the same body; most bodies have one job, and those that have more keep
-them in a bag, so a million jobs of one body cost no more than one. `DedupWindow` remembers puts, also of jobs that are
-gone, for so long and so many: what it has forgotten can be put again, and docs/explanation/guarantees.md says so.
+`BodyIndex` finds a ready or delayed job with the same body. Most bodies belong to one job. Several jobs with the same
+body are kept in a list, and each stores its index, so that removing one of a million costs O(1). `DedupWindow` keeps
+the dedup ids of recent puts, also of jobs that have ended. It is limited in time and number. An id that has left the
+window can be put again: see docs/explanation/guarantees.md.
 """
 
 from __future__ import annotations
@@ -15,10 +16,10 @@ from penstock.core.limits import DEDUP_MEMORY_BYTES, NEVER
 
 
 class BodyIndex:
-    """The jobs of one state by their bodies."""
+    """The jobs of one state by body."""
 
     _one: dict[bytes, Job]
-    _more: dict[bytes, list[Job]]  # Bodies of several jobs; extra.unique_pos is the index.
+    _more: dict[bytes, list[Job]]  # Bodies of several jobs. extra.unique_pos is the index.
 
     def __init__(self) -> None:
         self._one = {}
@@ -28,12 +29,12 @@ class BodyIndex:
         return len(self._one) + sum(len(jobs) for jobs in self._more.values())
 
     def find(self, body: bytes) -> Job | None:
-        """A job of this body."""
+        """Return a job with this body, or None."""
         more = self._more.get(body)
         return more[0] if more is not None else self._one.get(body)
 
     def add(self, body: bytes, job: Job) -> None:
-        """Enter a job."""
+        """Add a job."""
         more = self._more.get(body)
         if more is None:
             one = self._one.get(body)
@@ -48,7 +49,7 @@ class BodyIndex:
         more.append(job)
 
     def remove(self, body: bytes, job: Job) -> None:
-        """Remove a job that was entered."""
+        """Remove a job."""
         more = self._more.get(body)
         if more is None:
             assert self._one[body] is job
@@ -64,15 +65,15 @@ class BodyIndex:
 
 
 class DedupWindow:
-    """Puts by their dedup ids: the newest so many, of the last so long."""
+    """Recent puts by dedup id: at most `count_max`, and none older than `window_ms`."""
 
     count_max: i64
     window_ms: i64
-    _jobs: dict[bytes, tuple[int, int]]  # The job that was put: its id, and the ttl class that its long form shows.
-    _ring: list[bytes]  # In the order they were seen.
+    _jobs: dict[bytes, tuple[int, int]]  # Id and ttl class of the job that was put.
+    _ring: list[bytes]  # Dedup ids in the order of the puts.
     _times: list[int]
-    _start: int  # Everything before this index is forgotten.
-    _cut: int  # How many were cut off at the front of the ring, once they were forgotten.
+    _start: int  # Entries before this index have left the window.
+    _cut: int  # Number of entries that were cut off at the front of the ring.
     _labels: LabelBytes
 
     def __init__(self, count_max: i64, window_ms: i64, labels: LabelBytes | None = None) -> None:
@@ -89,17 +90,17 @@ class DedupWindow:
         return len(self._jobs)
 
     def find(self, dedup: bytes, now: i64) -> int:
-        """The id of the job that was put under this dedup id, or -1."""
+        """Return the id of the job that was put with this dedup id, or -1."""
         self.forget(now)
         seen = self._jobs.get(dedup)
         return -1 if seen is None else seen[0]
 
     def ttl_minutes(self, dedup: bytes) -> int:
-        """The ttl class of the job that was put under this dedup id."""
+        """Return the ttl class of the job that was put with this dedup id."""
         return self._jobs[dedup][1]
 
     def add(self, dedup: bytes, job_id: i64, ttl_minutes: i64, now: i64) -> None:
-        """Remember a put."""
+        """Add a put."""
         self._jobs[dedup] = (job_id, ttl_minutes)
         self._ring.append(dedup)
         self._times.append(now)
@@ -108,15 +109,15 @@ class DedupWindow:
             self.forget(now)
 
     def entries(self) -> list[tuple[bytes, int, int]]:
-        """Everything remembered, oldest first: dedup id, job id, when."""
+        """Return all puts in the window, oldest first: dedup id, job id, time."""
         seen = range(self._start, len(self._ring))
         return [(self._ring[i], self._jobs[self._ring[i]][0], self._times[i]) for i in seen]
 
     def some(self, number: int, count: int) -> tuple[int, list[tuple[bytes, int, int, int]]]:
-        """Up to so many from a number on, oldest first, and the number to go on with.
+        """Return the next number, and up to `count` puts from a number on, oldest first.
 
-        Each is a dedup id, the job's id and ttl class, and when it was seen. Puts are numbered as they are remembered,
-        so a walk sees each that is there throughout, whatever comes and goes.
+        Each put is returned as its dedup id, the job's id and ttl class, and the time. Puts are numbered in order, so a
+        walk returns each put exactly once that stays in the window, even if others come and go.
         """
         first = max(number - self._cut, self._start)
         end = min(first + count, len(self._ring))
@@ -124,12 +125,15 @@ class DedupWindow:
         return self._cut + end, [(ring[i], *self._jobs[ring[i]], self._times[i]) for i in range(first, end)]
 
     def forget_all(self) -> None:
-        """The tube goes."""
+        """Remove all puts, because the tube is dropped."""
         self.count_max = 0
         self.forget(0)
 
     def forget(self, now: i64, most: i64 = NEVER) -> None:
-        """Forget what is too old or too much. Each is forgotten once, so a put pays for one on average."""
+        """Remove puts that are too old or too many, at most `most`.
+
+        Each is removed once, so the cost per put is O(1).
+        """
         ring = self._ring
         end = min(len(ring), self._start + most)
         while self._start < end and (
