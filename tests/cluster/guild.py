@@ -1,4 +1,7 @@
-"""Nodes with engines and the words of Disque, joined by hand: messages arrive at once unless somebody cuts them off."""
+"""A cluster of nodes with engines and Disque's commands, without a server.
+
+Messages are delivered at once, unless a test cuts the link or drops their kind.
+"""
 
 from __future__ import annotations
 
@@ -37,7 +40,7 @@ NATIVE = ["put", "mput", "take", "ack", "kick", "bury"]
 
 
 class Client(Caller):
-    """A client of a node, which remembers what it was answered."""
+    """A client of a node."""
 
     def __init__(self, node: Node, connection: Connection) -> None:
         super().__init__(connection)
@@ -45,7 +48,7 @@ class Client(Caller):
         self.reply.resp3 = True
 
     def ask(self, *words: object) -> Any:
-        """What a command answers; None while it waits."""
+        """Run a command and return its reply, or None while it waits."""
         encoded = [word if isinstance(word, bytes) else str(word).encode() for word in words]
         if encoded[0] in (b"global", b"job"):
             encoded = [b" ".join(encoded[:2]), *encoded[1:]]
@@ -54,14 +57,14 @@ class Client(Caller):
         return self.answer_so_far()
 
     def answer_so_far(self) -> Any:
-        """What it was answered meanwhile; None if nothing."""
+        """Return the reply that arrived since the last call, or None."""
         answer = self.take_answers()
         self.were_sent()
         return decoded(answer) if answer else None
 
 
 class Node:
-    """One of them."""
+    """One node of the cluster."""
 
     def __init__(self, guild: Guild, number: int, disk: MemoryDisk | None = None) -> None:
         self.guild = guild
@@ -72,7 +75,7 @@ class Node:
         self.open()
 
     def open(self) -> None:
-        """Begin, with what the log has if there is one."""
+        """Start, with the data of the log if there is one."""
         guild = self.guild
         if self.disk is None:
             self.outbox = Outbox()
@@ -81,7 +84,7 @@ class Node:
             self.opened = open_log(self.disk, lambda: guild.now, "boot", segment_bytes=SEGMENT_BYTES)
             self.engine = self.opened.engine
             self.outbox = self.opened.log.writer
-        ids = IdForms(self.id[:8], 2 * self.memory)  # After it forgot, it must not use ids again.
+        ids = IdForms(self.id[:8], 2 * self.memory)  # After losing its jobs, it must not use the same ids again.
         self.mail = Mail()
         self.members = Members(self.id, self.memory, self.number + 1, self.mail)
         self.members.announced = f"10.0.0.{self.number + 1}"
@@ -115,7 +118,7 @@ class Node:
             self.opened.log.make_room(length)
 
     def connect(self) -> Client:
-        """One more client."""
+        """Return another client."""
         self.clients += 1
         return Client(self, self.engine.connect(b"token %d" % self.clients))
 
@@ -123,7 +126,7 @@ class Node:
         return self.client.ask(*words)
 
     def turn(self) -> None:
-        """Let time pass, answer who waited, and commit."""
+        """Run a turn: advance the time, answer waits that ended, and commit."""
         self.cluster.advance(self.guild.now)
         while self.outbox.ended_waits:
             waits = list(self.outbox.ended_waits)
@@ -139,12 +142,12 @@ class Node:
 
 
 class Guild:
-    """All of them, and the clock."""
+    """All nodes, and the clock."""
 
     def __init__(self, count: int, disks: bool = False) -> None:
         self.now = START
-        self.cut: set[tuple[int, int]] = set()  # Who cannot be heard by whom.
-        self.lost: set[int] = set()  # Kinds of messages that do not arrive.
+        self.cut: set[tuple[int, int]] = set()  # Pairs of sender and receiver whose messages are dropped.
+        self.lost: set[int] = set()  # Kinds of messages that are dropped.
         self.down: set[int] = set()
         self.sent: Counter[int] = Counter()  # Messages about jobs, by kind.
         self.nodes = [Node(self, number, MemoryDisk() if disks else None) for number in range(count)]
@@ -157,14 +160,14 @@ class Guild:
         return self.nodes[number]
 
     def introduce(self, node: Node) -> None:
-        """Let a node know all others."""
+        """Add all other nodes to the table of a node, and open its links."""
         others = [other for other in self.nodes if other is not node]
         node.members.restore([Peer(o.id, f"10.0.0.{o.number + 1}", 7711, 17711) for o in others], self.now)
         for other in others:
             node.cluster.link_up(other.id, other.id, other.members.memory, self.now)
 
     def restart(self, number: int, forgets: bool = False) -> None:
-        """Kill a node and start it again, with what it had on disk."""
+        """Kill a node and start it again with its disk."""
         node = self.nodes[number]
         others = [other for other in self.nodes if other is not node]
         for other in others:
@@ -179,7 +182,7 @@ class Guild:
         self.settle()
 
     def isolate(self, number: int) -> None:
-        """Nobody hears a node, nor it anybody."""
+        """Drop all messages from and to a node."""
         for other in range(len(self.nodes)):
             self.cut |= {(number, other), (other, number)}
 
@@ -187,7 +190,7 @@ class Guild:
         self.cut.clear()
 
     def settle(self) -> None:
-        """Let everything that was said arrive, and what is said to that."""
+        """Deliver all messages, and those that are sent in response."""
         busy = True
         while busy:
             busy = False
@@ -203,7 +206,10 @@ class Guild:
                         self._arrive(node, other, letter)
 
     def _open_dropped_links(self, node: Node) -> None:
-        """Replace the links that the cluster dropped, as a server does; those to nodes that cannot answer stay."""
+        """Reopen the links that the cluster dropped, as a server does.
+
+        Links to nodes that cannot answer stay as they are.
+        """
         for stale in node.members.take_stale():
             other = next(other for other in self.nodes if other.id == stale)
             pair = {(node.number, other.number), (other.number, node.number)}
@@ -219,7 +225,7 @@ class Guild:
         receiver.cluster.receive(sender.id, letter, self.now)
 
     def run(self, ms: int) -> None:
-        """Let time pass."""
+        """Advance the time."""
         until = self.now + ms
         while self.now < until:
             alive = [node for node in self.nodes if node.number not in self.down]
@@ -230,5 +236,5 @@ class Guild:
             check(node.engine)
 
     def queued(self, queue: str) -> list[int]:
-        """How many jobs of a queue are ready on each node."""
+        """Return how many jobs of a queue are ready on each node."""
         return [node.ask("qlen", queue) for node in self.nodes]

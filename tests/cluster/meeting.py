@@ -1,4 +1,4 @@
-"""Nodes that know each other, and nothing else: Members joined by hand, with a clock of their own."""
+"""A network of member tables (`Members`) without engines, with its own clock."""
 
 from penstock.cluster.mail import Mail
 from penstock.cluster.members import Members
@@ -9,20 +9,20 @@ TIMEOUT_MS = 2_000
 
 
 class Town:
-    """Where they live: who is at which address, and who cannot hear whom."""
+    """The nodes with their addresses, and the links between them."""
 
     def __init__(self, count: int) -> None:
         self.now = 1_000_000
         self.nodes: list[Members] = []
         self.mails: list[Mail] = []
-        self.down: set[int] = set()  # Those who are dead.
-        self.cut: set[tuple[int, int]] = set()  # Those who cannot reach those.
-        self.links: dict[tuple[int, bytes], tuple[str, int]] = {}  # The address a link leads to.
+        self.down: set[int] = set()  # Nodes that are not running.
+        self.cut: set[tuple[int, int]] = set()  # Pairs of nodes of which the first cannot reach the second.
+        self.links: dict[tuple[int, bytes], tuple[str, int]] = {}  # The address that each link leads to.
         for _ in range(count):
             self.build()
 
     def build(self) -> Members:
-        """One more node, that knows nobody."""
+        """Add a node without peers."""
         number = len(self.nodes)
         mail = Mail()
         node = Members(b"%040x" % (number + 1), bytes(16), number + 1, mail, TIMEOUT_MS)
@@ -37,7 +37,7 @@ class Town:
         assert self.nodes[one].meet(them.host, them.port, them.bus_port, self.now)
 
     def run(self, ms: int) -> None:
-        """Let time pass."""
+        """Advance the time."""
         until = self.now + ms
         while self.now < until:
             self.now += 50
@@ -65,12 +65,12 @@ class Town:
                 node.link_up(peer.id, self.nodes[there].myself, self.nodes[there].memory, self.now)
 
     def _shake_hands(self, one: Members, other: Members) -> bool:
-        """Whether both want to talk, after each has said in which epoch it is and knows the other."""
+        """Exchange epochs, as in a handshake. Return whether both nodes accept the other."""
         wanted = other.introduced(one.myself, one.epoch, one.epoch_of(other.myself))
         return one.introduced(other.myself, other.epoch, other.epoch_of(one.myself)) and wanted
 
     def at(self, number: int, host: str, bus_port: int) -> int | None:
-        """Who answers somebody at an address."""
+        """Return the node that answers at an address, or None."""
         for other, node in enumerate(self.nodes):
             if (node.host, node.bus_port) == (host, bus_port):
                 reached = other not in self.down and (number, other) not in self.cut
@@ -91,7 +91,7 @@ class Town:
         self.down.add(number)
 
     def isolate(self, number: int) -> None:
-        """Nobody reaches it, nor it anybody; nobody notices at first."""
+        """Cut a node off from all others, without closing its links."""
         for other in range(len(self.nodes)):
             if other != number:
                 self.cut |= {(number, other), (other, number)}
@@ -105,7 +105,7 @@ class Town:
 
 
 def town_of(count: int) -> Town:
-    """A town where everybody has met."""
+    """Return a network in which all nodes have met."""
     town = Town(count)
     for other in range(1, count):
         town.meet(0, other)

@@ -1,4 +1,4 @@
-"""What was acknowledged stays so, on every node, and is forgotten when all know."""
+"""An ack holds on every node, and is dropped when every holder has it."""
 
 import pytest
 
@@ -30,7 +30,7 @@ def test_an_ack_waits_for_a_holder_that_cannot_be_reached() -> None:
     assert nothing_left(guild)
 
 
-def test_a_job_that_is_acked_is_shown_until_every_holder_knows() -> None:
+def test_an_acked_job_is_shown_until_every_holder_has_the_ack() -> None:
     guild = Guild(3)
     id = guild[0].ask("addjob", "q", "body", 1000, "retry", 600, "ttl", 3600)
     names = guild[0].ask("show", id)[::2]
@@ -52,7 +52,7 @@ def test_a_job_that_is_acked_is_shown_until_every_holder_knows() -> None:
     assert [node.ask("show", id) for node in guild.nodes] == [None, None, None]
 
 
-def test_an_ack_of_a_job_that_was_never_here_is_not_shown_nor_any_to_who_may_not_use_every_tube() -> None:
+def test_dummy_acks_are_not_shown_and_restricted_users_see_no_acks() -> None:
     guild = Guild(3)
     id = guild[0].ask("addjob", "q", "body", 1000, "replicate", 2)
     stranger = next(node for node in guild.nodes if not node.jobs())
@@ -67,7 +67,7 @@ def test_an_ack_of_a_job_that_was_never_here_is_not_shown_nor_any_to_who_may_not
     assert restricted.ask("show", id) is None
 
 
-def test_a_holder_that_comes_back_hears_of_the_ack_before_it_queues() -> None:
+def test_a_holder_that_comes_back_receives_the_ack_before_it_queues_the_job() -> None:
     guild = Guild(3)
     id = guild[0].ask("addjob", "q", "body", 1000, "retry", 3)
     guild[0].ask("getjob", "from", "q")
@@ -103,7 +103,7 @@ def test_a_native_ack_at_a_node_that_never_had_the_jobs_finds_their_copies_when_
     assert not any(node.jobs() for node in others)
 
 
-def test_who_is_asked_natively_for_a_job_that_is_elsewhere_says_whom_to_ask() -> None:
+def test_a_native_command_for_a_job_on_another_node_names_that_node() -> None:
     guild = Guild(2)
     id = guild[0].ask("addjob", "q", "body", 1000, "replicate", 1)
     told = guild[1].ask("job", "peek", id)
@@ -115,7 +115,7 @@ def test_who_is_asked_natively_for_a_job_that_is_elsewhere_says_whom_to_ask() ->
     assert Guild(1)[0].ask("job", "peek", stranger).startswith("BADID")
 
 
-def test_an_ack_of_a_job_that_is_cut_off_is_kept_until_it_can_be_told() -> None:
+def test_an_ack_is_kept_until_a_holder_that_is_cut_off_can_be_reached() -> None:
     guild = Guild(2)
     id = guild[0].ask("addjob", "q", "body", 1000, "replicate", 1, "retry", 600)
     guild.isolate(0)
@@ -126,7 +126,7 @@ def test_an_ack_of_a_job_that_is_cut_off_is_kept_until_it_can_be_told() -> None:
     assert nothing_left(guild)
 
 
-def test_an_ack_waits_for_who_may_have_the_job_although_another_is_forgotten() -> None:
+def test_an_ack_waits_for_a_possible_holder_although_another_node_is_removed() -> None:
     guild = Guild(4)
     id = guild[3].ask("addjob", "q", "body", 1000, "replicate", 1, "retry", 600)
     guild.isolate(3)
@@ -139,7 +139,7 @@ def test_an_ack_waits_for_who_may_have_the_job_although_another_is_forgotten() -
     assert nothing_left(guild)
 
 
-def test_a_dummy_goes_when_nobody_knows_the_job_and_at_most_once_has_none() -> None:
+def test_a_dummy_is_dropped_when_no_node_has_the_job_and_at_most_once_jobs_have_none() -> None:
     guild = Guild(3)
     assert guild[0].ask("ackjob", "D-dcb833cf-8YL1NT17e9+wsA/09NqxscQI-05a1") == 0
     assert guild.sent == {m.SETACK: 2, m.GOTACK: 2}
@@ -157,7 +157,7 @@ def test_dummies_are_bounded() -> None:
     assert acks.refused == 1 and not acks.by_id
 
 
-def test_two_acks_of_one_job_end_alike() -> None:
+def test_two_acks_of_one_job_are_both_collected() -> None:
     guild = Guild(3)
     id = guild[0].ask("addjob", "q", "body", 1000)
     guild.isolate(0)
@@ -168,7 +168,7 @@ def test_two_acks_of_one_job_end_alike() -> None:
     assert nothing_left(guild)
 
 
-def test_nodes_that_are_forgotten_are_not_waited_for() -> None:
+def test_an_ack_does_not_wait_for_removed_nodes() -> None:
     guild = Guild(3)
     id = guild[0].ask("addjob", "q", "body", 1000, "retry", 600)
     guild.isolate(2)
@@ -179,7 +179,7 @@ def test_nodes_that_are_forgotten_are_not_waited_for() -> None:
     assert all(not guild[number].cluster.acks.by_id for number in (0, 1))
 
 
-def test_holders_that_only_another_holder_knows_of_hear_of_the_ack() -> None:
+def test_holders_that_only_another_holder_knows_receive_the_ack() -> None:
     guild = Guild(4)
     id = guild[0].ask("addjob", "q", "body", 1000, "replicate", 2, "retry", 600)
     second = [node for node in guild.nodes if node.jobs()][1]
@@ -190,7 +190,7 @@ def test_holders_that_only_another_holder_knows_of_hear_of_the_ack() -> None:
     assert nothing_left(guild)
 
 
-def test_holders_that_only_another_holder_knows_of_hear_of_a_fast_ack() -> None:
+def test_holders_that_only_another_holder_knows_receive_a_fastack() -> None:
     guild = Guild(4)
     id = guild[0].ask("addjob", "q", "body", 1000, "replicate", 2, "retry", 600)
     second = [node for node in guild.nodes if node.jobs()][1]
@@ -201,7 +201,7 @@ def test_holders_that_only_another_holder_knows_of_hear_of_a_fast_ack() -> None:
     assert nothing_left(guild) and guild.sent[m.DELJOB] == 2
 
 
-def test_an_ack_that_no_job_could_outlive_is_dropped() -> None:
+def test_an_ack_is_dropped_when_its_job_would_have_expired() -> None:
     guild = Guild(2)
     id = guild[0].ask("addjob", "q", "body", 1000, "ttl", 60, "retry", 50)
     guild.isolate(1)
@@ -211,7 +211,7 @@ def test_an_ack_that_no_job_could_outlive_is_dropped() -> None:
     assert isinstance(Ack(id, [], 0), Ack)
 
 
-def test_who_is_told_elsewhere_that_a_job_of_a_strict_tube_is_done_does_not_believe_it() -> None:
+def test_an_ack_from_another_node_does_not_end_a_job_of_a_strict_tube() -> None:
     guild = Guild(2)
     engine = guild[0].engine
     tube = engine.create_tube(b"strict", FIFOTTL, guild.now)
@@ -225,7 +225,7 @@ def test_who_is_told_elsewhere_that_a_job_of_a_strict_tube_is_done_does_not_beli
 
 
 def unacquainted() -> Guild:
-    """Three nodes, of which one came late, is cut off from another, and has not heard of it."""
+    """Return three nodes. One joined late, is cut off from another one and does not have it in its table."""
     guild = Guild(3)
     guild.cut |= {(1, 2), (2, 1)}
     del guild[1].members.peers[guild[2].id]
@@ -237,10 +237,10 @@ def test_an_ack_waits_for_a_holder_that_its_node_has_never_met() -> None:
     id = guild[0].ask("addjob", "q", "body", 1000, "retry", 600)
     assert guild[1].ask("ackjob", id) == 1
     guild.run(10_000)
-    assert nothing_left(guild)  # Whoever knows all of them has told all of them.
+    assert nothing_left(guild)  # The node that knows all holders has collected the ack.
 
 
-def test_who_does_not_know_all_holders_leaves_the_ack_to_those_who_do() -> None:
+def test_a_node_that_has_not_met_a_holder_leaves_the_ack_to_nodes_that_have() -> None:
     guild = unacquainted()
     id = guild[0].ask("addjob", "q", "body", 1000, "retry", 600)
     guild.down.add(2)
@@ -253,7 +253,7 @@ def test_who_does_not_know_all_holders_leaves_the_ack_to_those_who_do() -> None:
     assert nothing_left(guild)
 
 
-def test_who_alone_knows_of_an_ack_waits_for_a_holder_that_it_has_never_met() -> None:
+def test_the_only_node_with_an_ack_waits_for_a_holder_that_it_has_never_met() -> None:
     guild = unacquainted()
     id = guild[0].ask("addjob", "q", "body", 1000, "retry", 600)
     guild.down.add(0)
@@ -262,24 +262,24 @@ def test_who_alone_knows_of_an_ack_waits_for_a_holder_that_it_has_never_met() ->
     guild.run(200_000)
     assert id in guild[1].cluster.acks.by_id
     guild.run(200_000)
-    assert not guild[1].cluster.acks.by_id  # Nobody has told of such a node.
+    assert not guild[1].cluster.acks.by_id  # No greeting has reported such a node.
 
 
-def test_a_member_that_was_forgotten_is_not_waited_for_not_even_after_a_restart() -> None:
+def test_a_removed_member_is_not_waited_for_even_after_a_restart() -> None:
     guild = Guild(3)
     id = guild[0].ask("addjob", "q", "body", 1000, "retry", 600)
     guild.isolate(2)
     for number in (0, 1):
         assert guild[number].members.forget(guild[2].id, guild.now)
     past = dict(guild[1].members.past)
-    guild.run(100_000)  # Longer than anybody is kept from coming back.
+    guild.run(100_000)  # Longer than a removed node is kept out.
     guild[1].members.restore([], guild.now, past)
     assert guild[1].ask("ackjob", id) == 1
     assert not any(guild[number].cluster.acks.by_id for number in (0, 1))
 
 
-def test_nobody_is_told_of_a_holder_that_has_left() -> None:
-    """A node that came later has never met it, and would wait for it."""
+def test_holders_that_have_left_are_not_named_to_other_nodes() -> None:
+    """A node that joined later has never met the former member and would wait for it."""
     guild = Guild(3)
     id = guild[0].ask("addjob", "q", "body", 1000, "retry", 600, "replicate", 2)
     holder, late = sorted(guild.nodes[1:], key=lambda node: not node.jobs())
@@ -293,10 +293,10 @@ def test_nobody_is_told_of_a_holder_that_has_left() -> None:
     assert not late.jobs() and not late.cluster.acks.by_id
 
 
-def test_an_ack_reaches_a_holder_that_was_asked_when_the_log_broke_off() -> None:
+def test_an_ack_reaches_a_holder_that_was_asked_just_before_a_crash() -> None:
     guild = Guild(3, disks=True)
     guild.isolate(0)
-    guild.restart(0)  # So it has not heard of anybody yet, and asks nobody at first.
+    guild.restart(0)  # It has no confirmed links yet, so it asks no other node at first.
     guild[0].ask("addjob", "q", "body", 10_000, "retry", 600, "replicate", 3)
     assert [job.copy().holders for job in guild[0].jobs() if job.copy()] == [[guild[0].id]]
     guild.heal()
@@ -312,8 +312,8 @@ def test_an_ack_reaches_a_holder_that_was_asked_when_the_log_broke_off() -> None
 
 
 @pytest.mark.parametrize("command", ["ackjob", "fastack"])
-def test_an_ack_counts_though_the_maker_still_waits_for_copies(command: str) -> None:
-    """Whoever has a copy and hears nothing for its retry time delivers it, and its client may ack anywhere."""
+def test_an_ack_counts_while_the_maker_still_waits_for_copies(command: str) -> None:
+    """A holder that receives nothing for its retry time delivers the job, and its client may ack it on any node."""
     guild = Guild(3)
     guild.isolate(2)
     producer = guild[0].connect()
@@ -330,7 +330,7 @@ def test_an_ack_counts_though_the_maker_still_waits_for_copies(command: str) -> 
     assert nothing_left(guild) and guild.queued("q") == [0, 0, 0]
 
 
-def test_an_ack_that_is_refused_lets_nothing_in() -> None:
+def test_a_refused_ack_does_not_queue_a_job_that_waits_for_copies() -> None:
     guild = Guild(3)
     guild.isolate(2)
     producer = guild[0].connect()
@@ -355,7 +355,7 @@ def without_copy(guild: Guild, id: bytes) -> Node:
 
 
 @pytest.mark.parametrize("command", ["ackjob", "fastack"])
-def test_a_holder_refuses_the_ack_of_a_client_who_may_not_use_its_tube(command: str) -> None:
+def test_a_holder_refuses_the_ack_of_a_client_that_may_not_use_its_tube(command: str) -> None:
     guild = Guild(3)
     id = guild[0].ask("addjob", "private", "body", 1000, "replicate", 2, "retry", 600)
     entry = without_copy(guild, id)
@@ -393,7 +393,7 @@ def test_the_ack_of_a_restricted_client_waits_for_a_holder_also_over_a_restart()
 
 @pytest.mark.parametrize("command", ["ackjob", "fastack"])
 def test_a_forbidden_ack_does_not_remove_a_job_that_arrives_later(command: str) -> None:
-    """A tombstone or a kept ack would make this node object to its copy, and the holders delete theirs."""
+    """A tombstone or a kept ack would make this node refuse its copy, and the holders delete theirs."""
     guild = Guild(2)
     guild.isolate(1)
     id = guild[0].ask("addjob", "private", "body", 1000, "replicate", 1, "retry", 600)
@@ -406,7 +406,7 @@ def test_a_forbidden_ack_does_not_remove_a_job_that_arrives_later(command: str) 
     assert guild[1].ask("ackjob", id) == 1 or guild[0].ask("ackjob", id) == 1
 
 
-def test_an_ack_by_one_who_may_counts_although_one_who_may_not_came_first() -> None:
+def test_an_allowed_ack_counts_although_a_forbidden_one_came_first() -> None:
     guild = Guild(3)
     id = guild[0].ask("addjob", "mail.out", "body", 1000, "replicate", 2, "retry", 600)
     entry = without_copy(guild, id)
@@ -423,7 +423,7 @@ def test_an_ack_by_one_who_may_counts_although_one_who_may_not_came_first() -> N
 
 
 def test_a_fastack_of_a_job_that_was_never_here_is_not_counted() -> None:
-    """Also after an ACKJOB of it, which this node keeps until all nodes have answered."""
+    """This holds also after an ACKJOB of it, which this node keeps until all nodes have answered."""
     guild = Guild(3)
     guild[0].ask("tube", "create", "strict", "type", "fifottl")
     guild.run(1_000)

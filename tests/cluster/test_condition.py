@@ -1,4 +1,4 @@
-"""A node that does not accept copies of jobs announces why, and no longer when it accepts them again."""
+"""A node announces why it does not accept copies, and withdraws this when it accepts them again."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ from .guild import Guild, Node
 # Within this time every node has the condition of every other one.
 SOON_MS = 1_100
 
-# As long as a refused copy is announced, and as it takes to withdraw it.
+# A refused copy is announced this long, including the time to withdraw it.
 REFUSED_MS = 6_100
 
 
 def seen(guild: Guild, number: int) -> list[str]:
-    """The flags of a node in CLUSTER NODES, on every node."""
+    """Return the flags of a node in CLUSTER NODES, on every node."""
     lines = [nodes_text(node.members, "here:1").splitlines() for node in guild.nodes]
     of_node = [line.split()[2] for told in lines for line in told if line.startswith(guild[number].id.decode())]
     return [flags.removeprefix("myself").removeprefix(",") or "noflags" for flags in of_node]
@@ -64,7 +64,7 @@ def not_paused(node: Node) -> None:
 
 
 Change = Callable[[Node], None]
-# In this order a node can have all of them: without room it makes no queue.
+# A node can have all conditions in this order, because it cannot create a queue without room.
 CONDITIONS: list[tuple[str, Change, Change]] = [
     ("paused", paused, not_paused),
     ("nomem", no_memory, enough_memory),
@@ -120,7 +120,7 @@ def test_a_queue_that_is_paused_for_jobs_out_only_is_no_condition() -> None:
     assert seen(guild, 1) == ["paused"] * 2
 
 
-def test_paused_queues_are_counted_until_the_last_one_goes_on_or_is_dropped() -> None:
+def test_paused_queues_are_counted_until_the_last_one_is_resumed_or_dropped() -> None:
     guild = Guild(2)
     for queue in ("a", "b", "c"):
         guild[1].ask("pause", queue, "in")
@@ -166,7 +166,7 @@ def test_a_refusal_of_a_large_copy_is_announced_for_a_while() -> None:
     assert seen(guild, 1) == ["noflags"] * 2
 
 
-def test_a_refusal_is_not_announced_any_more_when_there_is_room_for_such_a_copy() -> None:
+def test_a_refusal_is_withdrawn_when_there_is_room_for_such_a_copy() -> None:
     guild = Guild(2)
     guild[1].engine.room_bytes = 50_000
     guild[0].ask("addjob", "q", bytes(100_000), 0)
@@ -177,7 +177,7 @@ def test_a_refusal_is_not_announced_any_more_when_there_is_room_for_such_a_copy(
     assert seen(guild, 1) == ["noflags"] * 2
 
 
-def test_an_idle_node_looks_for_room_twice_a_second_while_its_disk_is_full() -> None:
+def test_an_idle_node_tries_to_make_room_twice_a_second_while_its_disk_is_full() -> None:
     node = Guild(1)[0]
     asked: list[int] = []
     condition = Condition(node.cluster.place, asked.append)
@@ -192,7 +192,7 @@ def test_an_idle_node_looks_for_room_twice_a_second_while_its_disk_is_full() -> 
     assert condition.flags(4_000) == 0
 
 
-def test_the_condition_of_a_node_that_is_alone_is_known_when_it_is_asked_for() -> None:
+def test_a_node_without_peers_reports_its_current_condition() -> None:
     guild = Guild(1)
     paused(guild[0])
     guild[0].cluster.announce_condition(guild.now)
@@ -234,7 +234,7 @@ def test_a_node_that_sends_no_condition_has_none() -> None:
     assert seen(guild, 1)[0] == "leaving"
 
 
-def test_the_flags_travel_as_they_always_have() -> None:
+def test_the_flags_are_encoded_as_in_earlier_versions() -> None:
     flags = NODE_LEAVING | NODE_NO_DISK | NODE_NO_MEMORY | NODE_PAUSED
     sent = Greeting(PING, "10.0.0.2", 7711, 17711, flags, bytes(16), [])
     [received] = read(packets([sent], Seal(bytes(32)), Scribe())[20:])

@@ -1,4 +1,4 @@
-"""Of two that are the same node, the one in the lesser epoch is not talked to, and hears that it was replaced."""
+"""Of two processes with the same node id, the one with the lower epoch is refused and learns that it was replaced."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ A, B, C, HEIR = 0, 1, 2, 3
 
 @pytest.fixture
 def town() -> Town:
-    """Three nodes, of which the first has died, and all know."""
+    """Return three nodes of which the first is down and marked as failed."""
     town = town_of(3)
     town.kill(A)
     town.run(3 * TIMEOUT_MS)
@@ -26,7 +26,7 @@ def town() -> Town:
 
 
 def replace(town: Town, epoch: int = 1) -> Members:
-    """Let a standby become the first node, at another address; it knows the others, and they need not know it."""
+    """Start a standby as the first node, at another address. It has the others in its table."""
     heir, old = town.build(), town.nodes[A]
     others = [Peer(town.nodes[each].myself, town.nodes[each].host, 7711, 17711) for each in (B, C)]
     heir.myself, heir.epoch = old.myself, epoch
@@ -35,21 +35,21 @@ def replace(town: Town, epoch: int = 1) -> Members:
 
 
 def is_the_node(town: Town, heir: Members) -> bool:
-    """Whether everybody knows the heir, and where it is."""
+    """Return whether all nodes have the standby in their tables, with its address."""
     known = [town.nodes[each].peers[heir.myself] for each in (B, C)]
     return all(
         peer.epoch == heir.epoch and peer.host == heir.host and peer.is_reachable() and peer.linked for peer in known
     )
 
 
-def test_a_standby_becomes_the_node_at_another_address(town: Town) -> None:
+def test_a_standby_takes_over_the_node_at_another_address(town: Town) -> None:
     heir = replace(town)
     town.run(2_000)
     assert is_the_node(town, heir) and len(heir.reachable()) == 2
     assert not heir.superseded
 
 
-def test_the_old_one_hears_that_it_was_replaced_and_nobody_believes_it(town: Town) -> None:
+def test_the_old_process_learns_that_it_was_replaced_and_is_refused(town: Town) -> None:
     heir = replace(town)
     town.run(2_000)
     town.down.discard(A)
@@ -60,7 +60,7 @@ def test_the_old_one_hears_that_it_was_replaced_and_nobody_believes_it(town: Tow
     assert not heir.superseded
 
 
-def test_it_hears_so_from_somebody_whom_the_new_one_never_reached(town: Town) -> None:
+def test_the_old_process_learns_it_from_a_node_that_the_new_one_never_reached(town: Town) -> None:
     heir = replace(town)
     town.cut |= {(HEIR, C), (C, HEIR), (A, B), (B, A), (A, HEIR), (HEIR, A)}
     town.run(2_000)
@@ -70,7 +70,7 @@ def test_it_hears_so_from_somebody_whom_the_new_one_never_reached(town: Town) ->
     assert town.peer(C, A).epoch == heir.epoch
 
 
-def test_one_that_was_only_cut_off_hears_so_when_it_is_back() -> None:
+def test_a_process_that_was_cut_off_learns_that_it_was_replaced_when_it_is_back() -> None:
     town = town_of(3)
     town.isolate(A)
     town.run(3 * TIMEOUT_MS)
@@ -83,7 +83,7 @@ def test_one_that_was_only_cut_off_hears_so_when_it_is_back() -> None:
     assert is_the_node(town, heir) and town.nodes[A].superseded == heir.epoch
 
 
-def test_one_that_was_replaced_is_refused_after_all_have_forgotten_and_were_started_again(town: Town) -> None:
+def test_a_replaced_process_is_refused_after_all_nodes_removed_it_and_were_restarted(town: Town) -> None:
     heir = replace(town)
     town.run(2_000)
     town.kill(HEIR)
@@ -100,7 +100,7 @@ def test_one_that_was_replaced_is_refused_after_all_have_forgotten_and_were_star
     assert heir.myself not in town.nodes[B].peers and town.nodes[A].superseded == heir.epoch
 
 
-def test_an_epoch_is_given_once_and_keeps_the_old_one_out_before_there_is_a_new_one(town: Town) -> None:
+def test_an_epoch_is_given_once_and_excludes_the_old_process_before_a_new_one_starts(town: Town) -> None:
     old = town.nodes[A].myself
     assert town.nodes[B].raise_epoch(old, 1, town.now)
     assert not town.nodes[B].raise_epoch(old, 1, town.now)
@@ -110,12 +110,12 @@ def test_an_epoch_is_given_once_and_keeps_the_old_one_out_before_there_is_a_new_
     town.run(2_000)
     assert town.nodes[A].superseded == 1
     assert not town.peer(B, A).linked
-    # Of one that nobody knows any more, and of oneself.
+    # This also holds for a former member and for this node itself.
     assert town.nodes[B].raise_epoch(b"f" * 40, 3, town.now) and town.nodes[B].epoch_of(b"f" * 40) == 3
     assert town.nodes[C].raise_epoch(town.nodes[C].myself, 1, town.now) and town.nodes[C].superseded == 1
 
 
-def test_the_greater_of_two_heirs_stays(town: Town) -> None:
+def test_of_two_standbys_the_one_with_the_greater_epoch_stays(town: Town) -> None:
     first, second = replace(town, 1), replace(town, 2)
     town.run(3_000)
     assert is_the_node(town, second)
@@ -142,7 +142,7 @@ def test_the_table_as_text_keeps_epochs(town: Town) -> None:
             read_file("".join(text.splitlines(keepends=True)[:3]) + wrong)
 
 
-def test_a_node_remembers_whom_it_was_told_to_forget_until_they_are_back(town: Town) -> None:
+def test_a_node_records_removed_nodes_until_they_are_back(town: Town) -> None:
     old, node = town.nodes[A].myself, town.nodes[B]
     assert not node.give_up(b"f" * 40, town.now)
     assert node.give_up(old, town.now) and not node.give_up(old, town.now)
@@ -154,7 +154,7 @@ def test_a_node_remembers_whom_it_was_told_to_forget_until_they_are_back(town: T
     assert node.is_member(old) and node.given_up == []
 
 
-def test_a_soft_reset_leaves_the_epoch_and_a_new_name_begins_at_the_first() -> None:
+def test_a_soft_reset_keeps_the_epoch_and_a_new_id_starts_at_zero() -> None:
     node = town_of(2).nodes[A]
     node.epoch = 4
     node.reset(node.myself)
@@ -164,8 +164,8 @@ def test_a_soft_reset_leaves_the_epoch_and_a_new_name_begins_at_the_first() -> N
 
 
 @pytest.mark.parametrize("seed", range(12))
-def test_whatever_happens_in_between_one_is_left_of_each_node(seed: int) -> None:
-    """Heirs come while others are cut off, forgotten, dead or back; who hears that it was replaced steps down."""
+def test_after_random_faults_one_process_of_each_node_is_left(seed: int) -> None:
+    """Standbys take over while other nodes are cut off, removed, down or back. A replaced process steps down."""
     chance = random.Random(seed)
     town = town_of(4)
     lost = town.nodes[A].myself

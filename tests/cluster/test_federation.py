@@ -1,4 +1,4 @@
-"""Jobs go where somebody waits for them."""
+"""Jobs move to the nodes whose consumers wait for them."""
 
 import pytest
 
@@ -16,7 +16,7 @@ def acked(node: Node, taken: list) -> None:
         node.ask("ackjob", id)
 
 
-def test_a_job_comes_to_who_waits_for_it_at_once_even_on_an_idle_queue() -> None:
+def test_a_job_reaches_a_waiting_consumer_at_once_even_on_an_idle_queue() -> None:
     guild = Guild(3)
     client = guild[1].connect()
     assert client.ask("getjob", "from", "q") is None
@@ -27,7 +27,7 @@ def test_a_job_comes_to_who_waits_for_it_at_once_even_on_an_idle_queue() -> None
     assert client.answer_so_far() == [[b"q", id, b"body"]]
 
 
-def test_an_ack_where_the_job_was_imported_reaches_where_it_came_from() -> None:
+def test_an_ack_where_a_job_was_imported_reaches_its_origin() -> None:
     guild = Guild(2)
     id = guild[0].ask("addjob", "q", "body", 1000, "replicate", 1, "retry", 3)
     assert guild[1].ask("getjob", "from", "q") == [[b"q", id, b"body"]]
@@ -38,7 +38,7 @@ def test_an_ack_where_the_job_was_imported_reaches_where_it_came_from() -> None:
     assert all(not node.jobs() and not node.cluster.acks.by_id for node in guild.nodes)
 
 
-def test_a_job_that_was_lost_on_its_way_comes_back() -> None:
+def test_a_job_that_was_lost_in_transit_comes_back() -> None:
     guild = Guild(2)
     id = guild[0].ask("addjob", "q", "body", 1000, "replicate", 1, "retry", 3)
     guild.lost.add(m.YOURJOBS)
@@ -49,12 +49,12 @@ def test_a_job_that_was_lost_on_its_way_comes_back() -> None:
     assert guild[1].ask("getjob", "from", "q") == [[b"q", id, b"body"]]
 
 
-def test_whoever_gave_a_job_knows_that_it_is_taken_as_soon_as_it_comes() -> None:
+def test_a_delivery_is_announced_to_the_giver_only_if_the_job_was_given_long_ago() -> None:
     guild = Guild(2)
     id = guild[0].ask("addjob", "q", "body", 1000, "replicate", 1, "retry", 10)
     assert guild[1].ask("getjob", "from", "q") == [[b"q", id, b"body"]]
     assert guild.sent[m.WORKING] == 0
-    # Its time at the giver began when it was given: longer ago than that, and it is told.
+    # The retry time at the giver began when the job was given. If that was long ago, the delivery is announced.
     guild.run(5_000)
     assert guild[1].ask("nack", id) == 1
     assert guild[1].ask("getjob", "from", "q") == [[b"q", id, b"body"]]
@@ -62,7 +62,7 @@ def test_whoever_gave_a_job_knows_that_it_is_taken_as_soon_as_it_comes() -> None
     assert guild.queued("q") == [0, 0]
 
 
-def test_a_copy_that_is_to_be_queued_shows_what_became_of_the_other() -> None:
+def test_an_imported_job_that_exists_as_a_copy_gets_the_counters_of_the_sender() -> None:
     guild = Guild(2)
     id = guild[0].ask("addjob", "q", "body", 1000, "replicate", 2, "retry", 3)
     guild[0].ask("getjob", "from", "q")
@@ -73,7 +73,7 @@ def test_a_copy_that_is_to_be_queued_shows_what_became_of_the_other() -> None:
     ]
 
 
-def test_a_stream_needs_few_questions() -> None:
+def test_a_steady_stream_of_jobs_needs_few_requests() -> None:
     guild = Guild(2)
     ids = [guild[0].ask("addjob", "q", number, 1000, "replicate", 1) for number in range(300)]
     got = []
@@ -88,7 +88,7 @@ def test_a_stream_needs_few_questions() -> None:
     assert guild[1].cluster.federation.imported == 300
 
 
-def test_jobs_do_not_go_to_and_fro() -> None:
+def test_jobs_do_not_move_back_and_forth() -> None:
     guild = Guild(2)
     for number in range(20):
         guild[0].ask("addjob", "q", number, 1000, "replicate", 1)
@@ -99,7 +99,7 @@ def test_jobs_do_not_go_to_and_fro() -> None:
     assert guild[1].cluster.federation.exported == given == 0
 
 
-def test_a_job_stays_where_it_is_though_somebody_elsewhere_has_looked_for_one() -> None:
+def test_a_job_does_not_move_for_a_single_poll_at_another_node() -> None:
     guild = Guild(2)
     assert guild[1].ask("getjob", "nohang", "from", "q") is None
     guild.run(100)
@@ -107,7 +107,7 @@ def test_a_job_stays_where_it_is_though_somebody_elsewhere_has_looked_for_one() 
     assert guild.queued("q") == [1, 0]
 
 
-def test_whoever_looks_again_and_again_is_given_one() -> None:
+def test_a_client_that_polls_repeatedly_gets_a_job() -> None:
     guild = Guild(2)
     for _ in range(15):
         assert guild[1].ask("getjob", "nohang", "from", "q") is None
@@ -116,7 +116,7 @@ def test_whoever_looks_again_and_again_is_given_one() -> None:
     assert guild[1].ask("getjob", "nohang", "from", "q") == [[b"q", id, b"body"]]
 
 
-def test_a_job_that_went_to_one_who_is_gone_comes_to_one_who_waits() -> None:
+def test_a_job_that_moved_to_a_node_without_consumers_reaches_a_waiting_one() -> None:
     guild = Guild(2)
     client = guild[1].connect()
     assert client.ask("getjob", "from", "q") is None
@@ -128,7 +128,7 @@ def test_a_job_that_went_to_one_who_is_gone_comes_to_one_who_waits() -> None:
     assert guild[0].ask("getjob", "from", "q") == [[b"q", id, b"body"]]
 
 
-def test_a_node_that_had_jobs_from_others_gives_its_own_to_who_waits() -> None:
+def test_a_node_that_imported_jobs_gives_its_own_to_a_waiting_consumer() -> None:
     guild = Guild(2)
     acked(guild[0], [[b"q", guild[1].ask("addjob", "q", "first", 1000, "replicate", 1), b""]])
     guild[1].ask("addjob", "q", "second", 1000, "replicate", 1)
@@ -139,7 +139,7 @@ def test_a_node_that_had_jobs_from_others_gives_its_own_to_who_waits() -> None:
     assert client.answer_so_far() == [[b"q", id, b"body"]]
 
 
-def test_a_queue_paused_for_takes_gives_nothing_away() -> None:
+def test_a_queue_that_is_paused_for_takes_gives_no_jobs_to_other_nodes() -> None:
     guild = Guild(2)
     guild[0].ask("addjob", "q", "body", 1000, "replicate", 1)
     guild[0].ask("pause", "q", "out")
@@ -152,7 +152,7 @@ def test_a_queue_paused_for_takes_gives_nothing_away() -> None:
     assert client.answer_so_far() is not None
 
 
-def test_jobs_of_other_types_of_tubes_stay_where_they_are() -> None:
+def test_jobs_of_strict_tubes_do_not_move() -> None:
     guild = Guild(2)
     tube = guild[0].engine.create_tube(b"strict", FIFO, guild.now)
     guild[0].engine.put(tube, Draft(b"body"), guild.now)
@@ -162,7 +162,7 @@ def test_jobs_of_other_types_of_tubes_stay_where_they_are() -> None:
     assert "one node only" in guild[0].ask("addjob", "strict", "body", 0, "replicate", 2)
 
 
-def test_the_statistics_of_a_queue_tell_where_jobs_come_from() -> None:
+def test_the_statistics_of_a_queue_show_the_sources_of_its_jobs() -> None:
     guild = Guild(2)
     for number in range(10):
         guild[0].ask("addjob", "q", number, 1000, "replicate", 1)
@@ -172,7 +172,7 @@ def test_the_statistics_of_a_queue_tell_where_jobs_come_from() -> None:
     assert told[b"import-from"] == [guild[0].id] and told[b"import-rate"] > 0
 
 
-def test_a_scan_of_queues_finds_those_that_jobs_of_other_nodes_come_to() -> None:
+def test_a_scan_of_queues_filters_by_import_rate() -> None:
     guild = Guild(2)
     here, client = guild[1], guild[1].client
 
@@ -194,7 +194,7 @@ def test_a_scan_of_queues_finds_those_that_jobs_of_other_nodes_come_to() -> None
     assert (found(0), found(1)) == ([b"here", b"there"], [])
 
 
-def test_a_job_that_cannot_be_taken_goes_back_at_once() -> None:
+def test_a_job_that_cannot_be_imported_is_queued_by_its_sender_at_once() -> None:
     guild = Guild(2)
     id = guild[0].ask("addjob", "q", "body", 1000, "replicate", 1)
     asked = m.OfQueue(m.NEEDJOBS, b"q", 1, 1000)
@@ -204,7 +204,7 @@ def test_a_job_that_cannot_be_taken_goes_back_at_once() -> None:
     assert guild[0].ask("getjob", "from", "q") == [[b"q", id, b"body"]]
 
 
-def test_a_native_take_sends_for_jobs_too() -> None:
+def test_a_native_take_asks_other_nodes_for_jobs() -> None:
     guild = Guild(2)
     guild[1].engine.create_tube(b"q", DISQUE, guild.now)
     id = guild[0].ask("addjob", "q", "body", 1000, "replicate", 1)
@@ -217,7 +217,7 @@ def test_a_native_take_sends_for_jobs_too() -> None:
     assert client.answer_so_far()[0]["id"] == late
 
 
-def test_names_that_nobody_uses_do_not_fill_the_memory() -> None:
+def test_demands_for_unused_names_do_not_fill_the_memory() -> None:
     guild = Guild(2)
     waiting = guild[0].connect()
     assert waiting.ask("getjob", "from", "real") is None
@@ -230,7 +230,7 @@ def test_names_that_nobody_uses_do_not_fill_the_memory() -> None:
     for number in range(2 * WISHES_BYTES_MAX // 60_000):
         asked.receive_needjobs(guild[0].id, m.OfQueue(m.NEEDJOBS, b"y%d" % number + 60_000 * b"x", 1, 500), guild.now)
     assert asked.wishes_bytes < WISHES_BYTES_MAX + 65_536
-    # Whoever waits for a queue that is here is not forgotten for that; the others are in time.
+    # The demand of a client that waits for an existing queue is kept; the others are dropped later.
     guild.run(70_000)
     assert list(asking.wants) == [b"real"] and asking.wants_bytes in (0, 504)
     assert asked.wishes_bytes == sum(len(name) + 500 for name in asked.wishes) <= 504
@@ -265,8 +265,8 @@ def test_queues_behind_the_one_that_serves_are_not_asked_for() -> None:
     assert m.NEEDJOBS not in guild.sent
 
 
-def test_jobs_that_a_leaving_node_pushes_are_passed_on_to_who_waits_for_them() -> None:
-    """A client has asked node 1 once. Nobody waits there when node 0 leaves, and three consumers wait at node 2."""
+def test_jobs_of_a_leaving_node_are_passed_on_to_waiting_consumers() -> None:
+    """A client has asked node 1 once. No client waits there when node 0 leaves, and three consumers wait at node 2."""
     guild = Guild(3)
     once = guild[1].connect()
     once.ask("getjob", "timeout", 100, "from", "q")

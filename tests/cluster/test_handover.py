@@ -1,4 +1,4 @@
-"""Jobs that may be delivered once are on one node at any time, and are not lost on their way to another."""
+"""At-most-once jobs are on one node at any time, and are not lost when they are handed over."""
 
 import pytest
 
@@ -17,7 +17,7 @@ def everywhere(guild: Guild) -> int:
     return sum(len(node.jobs()) for node in guild.nodes)
 
 
-def test_one_is_handed_over_to_who_wants_it() -> None:
+def test_an_at_most_once_job_is_handed_over_to_a_node_that_asks_for_it() -> None:
     guild = Guild(2)
     id = put_once(guild)
     assert guild[1].ask("getjob", "from", "q") == [[b"q", id, b"body"]]
@@ -26,7 +26,7 @@ def test_one_is_handed_over_to_who_wants_it() -> None:
 
 
 @pytest.mark.parametrize("lost", [m.YOURJOBS, m.TAKENOVER])
-def test_a_message_that_is_lost_neither_loses_nor_doubles_it(lost: int) -> None:
+def test_a_lost_message_of_a_handover_neither_loses_nor_duplicates_the_job(lost: int) -> None:
     guild = Guild(2)
     id = put_once(guild)
     guild.lost.add(lost)
@@ -42,7 +42,7 @@ def test_a_message_that_is_lost_neither_loses_nor_doubles_it(lost: int) -> None:
 
 
 @pytest.mark.parametrize("dies", [0, 1])
-def test_a_restart_of_either_side_neither_loses_nor_doubles_it(dies: int) -> None:
+def test_a_restart_of_either_side_of_a_handover_neither_loses_nor_duplicates_the_job(dies: int) -> None:
     guild = Guild(2, disks=True)
     id = put_once(guild)
     guild.lost.add(m.TAKENOVER)
@@ -55,7 +55,7 @@ def test_a_restart_of_either_side_neither_loses_nor_doubles_it(dies: int) -> Non
     assert got == [[[b"q", id, b"body"]], None]
 
 
-def test_a_receiver_that_forgot_what_it_took_does_not_take_it_again() -> None:
+def test_a_receiver_that_lost_its_jobs_does_not_take_a_handover_again() -> None:
     guild = Guild(2, disks=True)
     id = put_once(guild)
     guild.lost.add(m.TAKENOVER)
@@ -75,7 +75,7 @@ def greeting_of(number: int, incarnation: bytes) -> m.Greeting:
 
 @pytest.mark.parametrize("late", [1, 3])
 def test_a_late_greeting_of_a_killed_process_does_not_redirect_a_job_to_it(late: int) -> None:
-    """Our link leads to the successor. The job must not be addressed to the process that was killed."""
+    """Our link leads to the new process. The job must not be addressed to the process that was killed."""
     guild = Guild(2)
     killed, giver = guild[1].memory, guild[0]
     id = put_once(guild)
@@ -100,7 +100,7 @@ def test_late_greetings_of_a_killed_process_drop_a_link_once() -> None:
         guild[0].cluster.receive(guild[1].id, greeting_of(1, killed), guild.now)
     assert members.take_stale() == [guild[1].id]
     guild[0].cluster.link_down(guild[1].id, guild.now)
-    # While there is no link, a greeting says nothing about the process that the next one will lead to.
+    # Without a link, a greeting has no effect on the incarnation.
     guild[0].cluster.receive(guild[1].id, greeting_of(1, killed), guild.now)
     guild[0].cluster.link_up(guild[1].id, guild[1].id, guild[1].memory, guild.now)
     guild.run(20_000)
@@ -125,7 +125,7 @@ def test_a_node_that_lost_its_jobs_while_running_is_given_jobs_under_its_new_inc
     assert guild[0].cluster.handovers.lost == 0
 
 
-def test_one_is_handed_over_only_to_who_has_said_what_it_remembers() -> None:
+def test_a_job_is_handed_over_only_to_a_node_whose_incarnation_is_confirmed() -> None:
     guild = Guild(2)
     id = put_once(guild)
     guild.lost |= {m.PING, m.PONG}
@@ -140,7 +140,7 @@ def test_one_is_handed_over_only_to_who_has_said_what_it_remembers() -> None:
     assert guild[0].cluster.handovers.lost == 0 and not guild[0].jobs()
 
 
-def test_a_giver_that_lost_its_memory_begins_another_series() -> None:
+def test_a_giver_that_lost_its_jobs_numbers_handovers_anew() -> None:
     guild = Guild(2)
     put_once(guild)
     assert guild[1].ask("getjob", "from", "q")
@@ -150,7 +150,7 @@ def test_a_giver_that_lost_its_memory_begins_another_series() -> None:
     assert guild[1].ask("getjob", "from", "q")[0][1] == id
 
 
-def test_one_may_go_there_and_back() -> None:
+def test_a_job_can_be_handed_over_and_back() -> None:
     guild = Guild(2)
     id = put_once(guild)
     guild[1].cluster.federation.want(b"q", 1_000, guild.now)
@@ -162,7 +162,7 @@ def test_one_may_go_there_and_back() -> None:
     assert everywhere(guild) == 0
 
 
-def test_an_unasked_or_replayed_handing_over_is_taken_once() -> None:
+def test_a_repeated_handover_is_taken_once() -> None:
     guild = Guild(2)
     put_once(guild)
     heard: list = []
@@ -186,7 +186,7 @@ def test_an_unasked_or_replayed_handing_over_is_taken_once() -> None:
     assert len(guild[1].jobs()) == 1 and guild[1].ask("getjob", "nohang", "from", "q") is None
 
 
-def test_a_delay_goes_along() -> None:
+def test_a_handover_keeps_the_delay_of_a_job() -> None:
     guild = Guild(2)
     guild[0].cluster.set_leaving(True, guild.now)
     guild[0].site.leaving = True
@@ -200,7 +200,7 @@ def test_a_delay_goes_along() -> None:
 
 
 @pytest.mark.parametrize("why", ["leaving", "paused"])
-def test_who_cannot_take_it_says_so_and_it_goes_back(why: str) -> None:
+def test_a_refused_handover_returns_the_job_to_its_queue(why: str) -> None:
     guild = Guild(2)
     id = put_once(guild)
     guild.lost.add(m.YOURJOBS)
@@ -216,7 +216,7 @@ def test_who_cannot_take_it_says_so_and_it_goes_back(why: str) -> None:
 
 
 @pytest.mark.parametrize("retry", [0, 5])
-def test_a_job_that_cannot_be_read_any_more_is_not_on_its_way(retry: int) -> None:
+def test_a_job_whose_body_cannot_be_read_is_removed_from_its_handover(retry: int) -> None:
     guild = Guild(2, disks=True)
     guild.lost.add(m.YOURJOBS)
     for _ in range(2):
@@ -230,12 +230,12 @@ def test_a_job_that_cannot_be_read_any_more_is_not_on_its_way(retry: int) -> Non
     guild.lost.clear()
     guild.run(20_000)
     assert not handovers.by_job and not handovers.under_way
-    # One that may be delivered once may have been, by then.
+    # The receiver may have delivered an at-most-once job.
     assert guild[0].jobs() == ([damaged] if retry else []) and handovers.lost == (0 if retry else 1)
     assert guild.queued("q")[1] == 1
 
 
-def test_what_cannot_be_given_is_not_counted_as_given() -> None:
+def test_a_job_that_cannot_be_handed_over_is_not_counted() -> None:
     guild = Guild(2, disks=True)
     guild[0].ask("addjob", "q", "body", 1000, "replicate", 1)
     guild[0].jobs()[0].body = BodyRef(1, 1 << 40, 4, 0)
@@ -247,7 +247,7 @@ def taken_notes(guild: Guild) -> int:
     return sum(note.startswith(b"took ") for note in guild[0].engine.notes)
 
 
-def test_what_is_on_its_way_to_a_dead_node_makes_nobody_else_remember_more() -> None:
+def test_a_handover_to_a_dead_node_does_not_make_other_receivers_keep_more_numbers() -> None:
     guild = Guild(3)
     put_once(guild)
     guild.cut.add((0, 1))
@@ -266,7 +266,7 @@ def test_what_is_on_its_way_to_a_dead_node_makes_nobody_else_remember_more() -> 
     assert len(guild[0].cluster.handovers.under_way) == 1
 
 
-def test_what_was_taken_from_nodes_that_are_long_gone_is_forgotten() -> None:
+def test_numbers_of_handovers_from_former_members_are_dropped() -> None:
     guild = Guild(2)
     node = guild[0]
     for number in range(300):

@@ -1,4 +1,4 @@
-"""Tubes that live on one node: who knows where, and how a tube gets its only home."""
+"""Tubes that live on one node: the directory of homes, and the election of a home."""
 
 from __future__ import annotations
 
@@ -16,20 +16,20 @@ TIMEOUT_MS = 15_000
 
 
 def homes_of(guild: Guild, tube: bytes) -> list[int]:
-    """The nodes that have a tube of this name which is on one node only."""
+    """Return the nodes that have a strict tube of this name."""
     there = [(node.number, node.engine.tubes.get(tube)) for node in guild.nodes]
     return [number for number, found in there if found is not None and not is_shared(found)]
 
 
 def known(node: Node) -> dict[bytes, int]:
-    """Where a node knows tubes of others to live, by their numbers."""
+    """Return the tubes that a node knows to live on other nodes, with their homes."""
     return {tube: int(home[:8], 16) // 0x1111_1111 - 1 for tube, home in node.cluster.homes.of.items()}
 
 
 # ---- The directory ---------------------------------------------------------------------------------------------------
 
 
-def test_every_node_knows_where_a_tube_lives_and_when_it_does_no_more() -> None:
+def test_every_node_knows_the_home_of_a_tube_until_it_is_dropped() -> None:
     guild = Guild(3)
     assert guild[1].ask("put", "mail", "body").startswith(b"D-")
     assert [known(node) for node in guild.nodes] == [{b"mail": 1}, {}, {b"mail": 1}]
@@ -43,14 +43,14 @@ def test_every_node_knows_where_a_tube_lives_and_when_it_does_no_more() -> None:
     assert guild[0].ask("take", "mail").startswith("NOTUBE")
 
 
-def test_queues_that_are_on_all_nodes_have_no_home() -> None:
+def test_shared_queues_have_no_home() -> None:
     guild = Guild(3)
     guild[0].ask("addjob", "q", "body", 1000)
     assert all(not node.cluster.homes.of for node in guild.nodes)
     assert not guild.sent[m.CLAIM]
 
 
-def test_nobody_makes_a_queue_whose_name_has_a_home_elsewhere() -> None:
+def test_no_node_creates_a_queue_whose_name_has_a_home_elsewhere() -> None:
     guild = Guild(3)
     guild[0].ask("put", "mail", "body")
     image = m.JobImage(b"D-33333333-" + 24 * b"a" + b"-05a1", b"mail", b"body")
@@ -61,7 +61,7 @@ def test_nobody_makes_a_queue_whose_name_has_a_home_elsewhere() -> None:
     assert [list(node.engine.tubes) for node in guild.nodes] == [[b"mail"], [], []]
 
 
-def test_a_long_list_is_told_in_parts_and_what_changes_meanwhile_counts() -> None:
+def test_a_long_list_of_homes_is_sent_in_parts_together_with_changes() -> None:
     guild = Guild(2)
     for number in range(2_500):
         guild[0].engine.create_tube(b"t%d" % number, FIFOTTL, guild.now)
@@ -77,7 +77,7 @@ def test_a_long_list_is_told_in_parts_and_what_changes_meanwhile_counts() -> Non
     assert guild.sent[m.HOMES] == told
 
 
-def test_a_node_that_was_restarted_knows_the_tubes_of_one_that_is_down() -> None:
+def test_a_restarted_node_knows_the_tubes_of_a_node_that_is_down() -> None:
     guild = Guild(3, disks=True)
     guild[0].ask("put", "mail", "body")
     guild.down.add(0)
@@ -86,14 +86,14 @@ def test_a_node_that_was_restarted_knows_the_tubes_of_one_that_is_down() -> None
     assert guild[1].ask("put", "mail", "body").startswith("NOHOME tube 'mail' lives on node")
 
 
-def test_a_list_takes_back_what_was_lost() -> None:
+def test_a_list_of_homes_removes_tubes_that_their_node_lost() -> None:
     guild = Guild(3)
     guild[0].ask("put", "mail", "body")
     guild.restart(0, forgets=True)
     assert [known(node) for node in guild.nodes] == [{}, {}, {}]
 
 
-def test_the_tubes_of_a_forgotten_node_are_anybodys() -> None:
+def test_the_tubes_of_a_removed_node_can_be_created_elsewhere() -> None:
     guild = Guild(3)
     guild[0].ask("put", "mail", "body")
     guild.down.add(0)
@@ -104,7 +104,7 @@ def test_the_tubes_of_a_forgotten_node_are_anybodys() -> None:
     assert guild[1].ask("put", "mail", "body").startswith(b"D-")
 
 
-def test_two_who_made_a_tube_before_they_met_both_keep_it_and_say_so() -> None:
+def test_two_nodes_that_created_a_tube_before_they_met_both_keep_it_and_report_it() -> None:
     guild = Guild(3)
     guild.nodes[2].engine.create_tube(b"mail", FIFOTTL, guild.now)
     guild.nodes[0].engine.create_tube(b"mail", FIFOTTL, guild.now)
@@ -120,13 +120,13 @@ def test_two_who_made_a_tube_before_they_met_both_keep_it_and_say_so() -> None:
 # ---- Claims ----------------------------------------------------------------------------------------------------------
 
 
-def test_a_node_that_is_alone_asks_nobody() -> None:
+def test_a_node_without_peers_creates_a_tube_at_once() -> None:
     guild = Guild(1)
     assert guild[0].ask("put", "mail", "body").startswith(b"D-")
     assert not guild.sent
 
 
-def test_no_tube_is_made_while_somebody_cannot_be_asked() -> None:
+def test_no_tube_is_created_while_a_node_cannot_be_asked() -> None:
     guild = Guild(3)
     guild.isolate(2)
     client, other = guild[0].connect(), guild[2].connect()
@@ -141,7 +141,7 @@ def test_no_tube_is_made_while_somebody_cannot_be_asked() -> None:
     assert homes_of(guild, b"mail") == []
 
 
-def test_most_of_the_nodes_make_a_tube_when_they_agree_that_the_others_failed() -> None:
+def test_a_majority_creates_a_tube_when_the_other_nodes_are_failed() -> None:
     guild = Guild(3)
     guild.isolate(2)
     guild.run(3 * TIMEOUT_MS)
@@ -154,11 +154,11 @@ def test_most_of_the_nodes_make_a_tube_when_they_agree_that_the_others_failed() 
     assert homes_of(guild, b"mail") == [0]
 
 
-def test_a_partition_that_moves_lets_nobody_make_a_tube_alone() -> None:
+def test_a_moving_partition_does_not_let_a_minority_create_a_tube() -> None:
     guild = Guild(3)
     guild.cut = {(0, 1), (1, 0)}
     guild.run(3 * TIMEOUT_MS)
-    # That heals, and the one who has heard both complain is cut off: it cannot call both of them failed.
+    # The cut heals, and the node that received reports about both is cut off. It must not declare both failed.
     guild.cut.clear()
     guild.isolate(2)
     guild.run(3 * TIMEOUT_MS)
@@ -171,7 +171,7 @@ def test_a_partition_that_moves_lets_nobody_make_a_tube_alone() -> None:
     assert homes_of(guild, b"mail") == [0]
 
 
-def test_a_node_that_calls_all_others_failed_makes_no_tube() -> None:
+def test_a_node_that_sees_all_others_as_failed_creates_no_tube() -> None:
     guild = Guild(3)
     guild.isolate(2)
     for peer in guild[2].members.peers.values():
@@ -187,7 +187,7 @@ def test_a_node_that_calls_all_others_failed_makes_no_tube() -> None:
     assert lonely.ask("put", "mail", "body").startswith(b"D-")
 
 
-def test_whoever_has_it_is_named_also_by_a_third() -> None:
+def test_a_third_node_names_the_home_of_a_tube() -> None:
     guild = Guild(3)
     guild.isolate(2)
     guild[0].engine.create_tube(b"mail", FIFOTTL, guild.now)
@@ -198,7 +198,7 @@ def test_whoever_has_it_is_named_also_by_a_third() -> None:
     assert guild[2].ask("put", "mail", "body") == refusal
 
 
-def test_of_those_who_claim_at_once_the_least_id_wins_and_the_others_go_there() -> None:
+def test_of_simultaneous_claims_the_least_id_wins_and_commands_are_forwarded() -> None:
     guild = Guild(3)
     clients = [node.connect() for node in guild.nodes]
     for node, client in reversed(list(zip(guild.nodes, clients, strict=True))):
@@ -211,15 +211,15 @@ def test_of_those_who_claim_at_once_the_least_id_wins_and_the_others_go_there() 
     assert not any(node.cluster.founding.claims for node in guild.nodes)
 
 
-def test_a_yes_binds_until_it_is_taken_back() -> None:
+def test_a_grant_is_valid_until_the_claimant_withdraws() -> None:
     guild = Guild(3)
-    guild.cut.add((2, 0))  # The first does not hear the third.
+    guild.cut.add((2, 0))  # Node 0 does not receive messages of node 2.
     client = guild[0].connect()
     assert client.ask("put", "mail", "body") is None
     assert known(guild[1]) == known(guild[2]) == {b"mail": 0}
     guild.down.add(0)
     guild.run(3 * TIMEOUT_MS)
-    # Nobody knows whether it was made.
+    # It is unknown whether the tube was created.
     assert guild[1].ask("put", "mail", "body").startswith("NOHOME tube 'mail' lives on node")
     guild.down.clear()
     guild.heal()
@@ -228,7 +228,7 @@ def test_a_yes_binds_until_it_is_taken_back() -> None:
     assert guild[1].ask("put", "mail", "body").startswith(b"D-")
 
 
-def test_a_list_in_the_middle_of_a_claim_takes_back_no_yes_that_counts() -> None:
+def test_a_list_of_homes_during_an_election_cancels_no_valid_grant() -> None:
     guild = Guild(3)
     guild.cut.add((2, 0))
     client = guild[0].connect()
@@ -246,7 +246,7 @@ def test_a_list_in_the_middle_of_a_claim_takes_back_no_yes_that_counts() -> None
     assert client.answer_so_far().startswith(b"D-")
 
 
-def test_a_claim_whose_client_left_is_taken_back() -> None:
+def test_a_claim_is_withdrawn_when_its_client_leaves() -> None:
     guild = Guild(3)
     guild.cut.add((2, 0))
     client = guild[0].connect()
@@ -257,7 +257,7 @@ def test_a_claim_whose_client_left_is_taken_back() -> None:
     assert known(guild[1]) == {}
 
 
-def test_what_could_not_be_made_after_all_is_taken_back_in_time() -> None:
+def test_a_granted_claim_is_withdrawn_if_the_tube_is_not_created_in_time() -> None:
     guild = Guild(2)
     wait = guild[0].cluster.founding.begin(b"mail", guild.now)
     guild.settle()
@@ -266,7 +266,7 @@ def test_what_could_not_be_made_after_all_is_taken_back_in_time() -> None:
     assert known(guild[1]) == {}
 
 
-def test_a_queue_of_disques_of_the_same_name_is_in_the_way() -> None:
+def test_a_shared_queue_of_the_same_name_prevents_a_strict_tube() -> None:
     guild = Guild(2)
     guild[1].ask("addjob", "mail", "body", 1000, "replicate", 1)
     refused = guild[0].ask("put", "mail", "body")
@@ -282,7 +282,7 @@ def test_a_take_of_tubes_on_different_nodes_is_refused() -> None:
     assert guild[0].ask("take", "b", "and", "b").startswith("NOHOME")
 
 
-def test_an_ack_from_anywhere_is_for_jobs_that_may_be_anywhere() -> None:
+def test_an_ack_from_another_node_applies_to_shared_jobs_only() -> None:
     guild = Guild(2)
     id = guild[0].ask("put", "mail", "body")
     for word in ("ackjob", "fastack", "deljob"):
@@ -292,23 +292,23 @@ def test_an_ack_from_anywhere_is_for_jobs_that_may_be_anywhere() -> None:
     assert not guild[1].cluster.acks.by_id
 
 
-# What happens next, and to which node.
+# Random steps, and the node that each concerns.
 KINDS = ["put", "race", "part", "isolate", "heal", "restart", "pause"]
 STEPS = st.lists(st.tuples(st.sampled_from(KINDS), st.integers(0, 2)), max_size=12)
 
 
 @settings(max_examples=60, deadline=None)
 @given(st.integers(2, 3), STEPS)
-def test_no_claims_however_they_meet_give_a_tube_two_homes(count: int, steps: list[tuple[str, int]]) -> None:
+def test_concurrent_claims_never_give_a_tube_two_homes(count: int, steps: list[tuple[str, int]]) -> None:
     guild = Guild(count, disks=True)
     for what, number in steps:
         node = guild[number % count]
         if what in ("put", "race"):
-            # In a race all ask before anybody has heard of it.
+            # All nodes ask before any message is delivered.
             for each in guild.nodes if what == "race" else [node]:
                 each.desk.run_all(each.connect(), [[b"put", b"mail", b"body"]], 0, guild.now)
         elif what == "part":
-            # Two do not hear each other, whoever did not before.
+            # Cut exactly one pair of nodes.
             other = guild[(number + 1) % count]
             guild.cut = {(node.number, other.number), (other.number, node.number)}
             guild.run(3 * TIMEOUT_MS)

@@ -1,4 +1,4 @@
-"""A node that leaves, or is short of memory, gives its jobs to others and loses none."""
+"""A node that leaves, or is short of memory, hands its jobs to other nodes and loses none."""
 
 import pytest
 
@@ -16,7 +16,7 @@ def leave(guild: Guild, number: int) -> Node:
     return node
 
 
-def test_a_node_that_leaves_gives_all_away_whether_anybody_asks_or_not() -> None:
+def test_a_node_that_leaves_hands_over_all_jobs_without_being_asked() -> None:
     guild = Guild(3)
     ids = [guild[0].ask("addjob", "q", number, 1000, "replicate", 1) for number in range(60)]
     ids += [guild[0].ask("addjob", "q", number, 1000, "replicate", 1, "retry", 0) for number in range(60)]
@@ -34,7 +34,7 @@ def test_a_node_that_leaves_gives_all_away_whether_anybody_asks_or_not() -> None
     assert sorted(set(got)) == sorted(ids)
 
 
-def test_what_is_taken_is_waited_for() -> None:
+def test_a_node_that_leaves_waits_for_taken_jobs() -> None:
     guild = Guild(3)
     id = guild[0].ask("addjob", "q", "body", 1000, "replicate", 1, "retry", 5)
     guild[0].ask("getjob", "from", "q")
@@ -47,7 +47,9 @@ def test_what_is_taken_is_waited_for() -> None:
 
 @pytest.mark.parametrize("state", [["done"], ["zombie", "delay", "900s"]])
 @pytest.mark.parametrize(("replicate", "retry"), [(1, 0), (1, 2), (3, 2)])
-def test_what_was_switched_to_done_goes_and_comes_back_nowhere(replicate: int, retry: int, state: list[str]) -> None:
+def test_jobs_that_were_switched_to_done_are_deleted_when_their_node_leaves(
+    replicate: int, retry: int, state: list[str]
+) -> None:
     guild = Guild(3)
     id = guild[0].ask("addjob", "q", "body", 1000, "replicate", replicate, "retry", retry)
     assert guild[0].ask("job", "switch", id, *state) == b"OK"
@@ -57,7 +59,7 @@ def test_what_was_switched_to_done_goes_and_comes_back_nowhere(replicate: int, r
     assert guild.queued("q") == [0, 0, 0] and not any(node.jobs() for node in guild.nodes)
 
 
-def test_what_a_node_kept_for_others_is_known_to_be_there_after_a_restart() -> None:
+def test_a_job_that_waited_for_external_copies_is_kept_after_a_restart() -> None:
     guild = Guild(2, disks=True)
     leave(guild, 0)
     guild.lost.add(m.GOTJOB)
@@ -66,7 +68,7 @@ def test_what_a_node_kept_for_others_is_known_to_be_there_after_a_restart() -> N
     guild[0].cluster.set_leaving(False, guild.now)
     guild.restart(0)
     guild.lost.clear()
-    # Nobody knows whether the producer was answered: so it is in, and the copy on the other node, too.
+    # It is unknown whether the producer was answered. The job is therefore kept, and so is the copy on the other node.
     [[_, id, _]] = guild[0].ask("getjob", "nohang", "from", "q")
     assert guild[1].ask("ackjob", id) == 1
     guild.run(20_000)
@@ -74,7 +76,7 @@ def test_what_a_node_kept_for_others_is_known_to_be_there_after_a_restart() -> N
 
 
 @pytest.mark.parametrize("refuses", [True, False])
-def test_a_delay_that_nobody_takes_over_goes_on(refuses: bool) -> None:
+def test_a_delay_continues_if_no_node_takes_the_job_over(refuses: bool) -> None:
     guild = Guild(2)
     guild[0].ask("addjob", "q", "body", 1000, "replicate", 1, "retry", 1, "delay", 60)
     if refuses:
@@ -90,7 +92,7 @@ def test_a_delay_that_nobody_takes_over_goes_on(refuses: bool) -> None:
 
 
 @pytest.mark.parametrize(("copies", "retry"), [(1, 0), (1, 300), (2, 300), (3, 300)])
-def test_a_delay_is_over_when_it_would_have_been_though_the_job_went_to_another(copies: int, retry: int) -> None:
+def test_a_handover_does_not_change_when_a_delay_ends(copies: int, retry: int) -> None:
     guild = Guild(3)
     id = guild[0].ask("addjob", "q", "body", 1000, "replicate", copies, "delay", 20, "retry", retry)
     leave(guild, 0)
@@ -109,7 +111,7 @@ def test_a_delay_is_over_when_it_would_have_been_though_the_job_went_to_another(
 
 
 @pytest.mark.parametrize(("retry", "delay"), [(3, 0), (30, 0), (30, 20)])
-def test_a_job_whose_heir_dies_before_it_hears_of_it_is_delivered_to_whoever_waits(retry: int, delay: int) -> None:
+def test_a_job_whose_receiver_dies_before_the_handover_arrives_is_delivered_elsewhere(retry: int, delay: int) -> None:
     guild = Guild(3)
     id = guild[0].ask("addjob", "q", "body", 1000, "replicate", 1, "retry", retry, "ttl", 600, "delay", delay)
     guild.lost.add(m.YOURJOBS)
@@ -132,7 +134,7 @@ def test_a_job_whose_heir_dies_before_it_hears_of_it_is_delivered_to_whoever_wai
     assert not any(node.jobs() for node in guild.nodes) and guild[0].cluster.registered() == 0
 
 
-def test_a_delay_that_was_refused_goes_on_as_if_nobody_had_been_asked() -> None:
+def test_a_refused_handover_does_not_change_the_delay() -> None:
     guild = Guild(2, disks=True)
     guild[0].ask("addjob", "q", "body", 1000, "replicate", 2, "delay", 20, "retry", 300)
     guild[1].ask("pause", "q", "in")
@@ -146,7 +148,7 @@ def test_a_delay_that_was_refused_goes_on_as_if_nobody_had_been_asked() -> None:
     assert guild.queued("q") == [1, 0]
 
 
-def test_nodes_that_take_nothing_are_asked_less_and_less_often_and_get_all_when_they_do() -> None:
+def test_nodes_that_refuse_handovers_are_asked_at_growing_intervals() -> None:
     guild = Guild(2)
     for number in range(1_000):
         guild[0].ask("addjob", "q", number, 1000, "replicate", 1)
@@ -162,7 +164,7 @@ def test_nodes_that_take_nothing_are_asked_less_and_less_often_and_get_all_when_
 
 
 @pytest.mark.parametrize("leaves", [True, False])
-def test_a_job_of_a_tube_that_lives_on_one_node_stays_there(leaves: bool) -> None:
+def test_jobs_of_strict_tubes_stay_on_their_node(leaves: bool) -> None:
     guild = Guild(3)
     guild[0].ask("tube", "create", "orders")
     if leaves:
@@ -181,14 +183,14 @@ def test_a_job_of_a_tube_that_lives_on_one_node_stays_there(leaves: bool) -> Non
 
 
 def bury_some(guild: Guild) -> list[bytes]:
-    """One that may be delivered once, one that may be again, and one of which there is a copy elsewhere."""
+    """Bury three jobs: an at-most-once job, an at-least-once job, and one with a copy on another node."""
     ids = [guild[0].ask("addjob", "q", "body", 1000, "replicate", 1, "retry", retry) for retry in (0, 5)]
     ids.append(guild[0].ask("addjob", "q", "body", 1000, "replicate", 2, "retry", 500))
     assert all(guild[0].ask("bury", id, "reason", "bad") == b"OK" for id in ids)
     return ids
 
 
-def test_what_is_buried_goes_and_stays_so() -> None:
+def test_buried_jobs_are_handed_over_and_stay_buried() -> None:
     guild = Guild(2, disks=True)
     ids = bury_some(guild)
     guild.lost.add(m.TAKENOVER)
@@ -205,7 +207,7 @@ def test_what_is_buried_goes_and_stays_so() -> None:
     assert sorted(id for _, id, _ in guild[1].ask("getjob", "count", 9, "from", "q")) == sorted(ids)
 
 
-def test_what_is_buried_stays_so_when_nobody_takes_it() -> None:
+def test_buried_jobs_stay_buried_if_no_node_takes_them() -> None:
     guild = Guild(2)
     ids = bury_some(guild)
     guild[1].ask("pause", "q", "in")
@@ -227,7 +229,7 @@ def test_a_late_ack_at_a_node_that_leaves_still_counts() -> None:
     assert guild.queued("q") == [0, 0, 0]
 
 
-def test_an_addjob_at_a_node_that_leaves_is_held_by_others() -> None:
+def test_an_addjob_at_a_node_that_leaves_is_held_by_other_nodes() -> None:
     guild = Guild(3)
     leave(guild, 0)
     assert guild[0].ask("addjob", "q", "1", 1000, "replicate", 2)
@@ -241,7 +243,7 @@ def test_an_addjob_at_a_node_that_leaves_is_held_by_others() -> None:
     assert guild[0].ask("getjob", "from", "q").startswith("LEAVING")
 
 
-def test_a_node_that_stays_after_all_keeps_what_nobody_has_taken() -> None:
+def test_a_node_that_stops_leaving_keeps_jobs_that_were_not_taken() -> None:
     guild = Guild(2)
     leave(guild, 0)
     guild.isolate(1)
@@ -253,7 +255,7 @@ def test_a_node_that_stays_after_all_keeps_what_nobody_has_taken() -> None:
     assert guild[0].ask("qlen", "q") == 1
 
 
-def test_a_node_that_leaves_hears_that_what_it_tries_to_give_is_done() -> None:
+def test_a_node_that_leaves_learns_that_a_job_it_hands_over_is_done() -> None:
     guild = Guild(2)
     leave(guild, 0)
     guild.lost.add(m.GOTJOB)
@@ -265,7 +267,7 @@ def test_a_node_that_leaves_hears_that_what_it_tries_to_give_is_done() -> None:
     assert guild[0].cluster.registered() == 0
 
 
-def test_nobody_gives_copies_to_a_node_that_leaves() -> None:
+def test_no_node_sends_copies_to_a_node_that_leaves() -> None:
     guild = Guild(3)
     leave(guild, 0)
     assert guild[1].ask("addjob", "q", "body", 1000)
@@ -315,7 +317,7 @@ def test_acks_are_evicted_oldest_first() -> None:
     assert before - guild[0].engine.notes_bytes == ours * 3 // 5
 
 
-def test_an_ack_finds_a_copy_that_was_given_away_by_who_left() -> None:
+def test_an_ack_finds_a_copy_that_a_leaving_node_handed_over() -> None:
     guild = Guild(4)
     id = guild[0].ask("addjob", "q", "body", 1000, "replicate", 2, "retry", 600)
     holder = next(node for node in guild.nodes[1:] if node.jobs())
@@ -328,7 +330,7 @@ def test_an_ack_finds_a_copy_that_was_given_away_by_who_left() -> None:
     assert all(not node.jobs() for node in guild.nodes)
 
 
-def test_what_was_delivered_once_goes_when_its_answer_is_written_for_sure() -> None:
+def test_a_leaving_node_deletes_delivered_at_most_once_jobs_after_ten_seconds() -> None:
     guild = Guild(2)
     guild[0].ask("addjob", "q", "body", 1000, "replicate", 1, "retry", 0)
     guild[0].ask("getjob", "from", "q")
@@ -339,8 +341,8 @@ def test_what_was_delivered_once_goes_when_its_answer_is_written_for_sure() -> N
     assert guild[0].cluster.registered() == 0
 
 
-def test_two_who_hand_a_job_to_each_other_do_not_both_lose_it() -> None:
-    """Each wanted to leave, and neither could be told that the other did; then both stay."""
+def test_two_nodes_that_hand_a_job_to_each_other_do_not_both_lose_it() -> None:
+    """Both nodes wanted to leave, and neither received that the other did. In the end both stay."""
     guild = Guild(2)
     guild[0].ask("addjob", "q", "body", 1000, "replicate", 2, "retry", 5)
     guild.isolate(0)

@@ -1,4 +1,4 @@
-"""Who is in the cluster: meeting, gossip, failures, forgetting."""
+"""The table of nodes: joining, gossip, failures, removal."""
 
 import pytest
 
@@ -20,7 +20,7 @@ from penstock.core.limits import NEVER
 from .meeting import TIMEOUT_MS, Town, town_of
 
 
-def test_whoever_is_met_becomes_a_member_on_both_sides():
+def test_a_node_that_is_met_becomes_a_member_on_both_sides():
     town = Town(2)
     town.meet(0, 1)
     assert town.nodes[0].size() == 1, "an address is no member"
@@ -37,19 +37,19 @@ def test_a_chain_of_meetings_becomes_a_mesh(count):
     assert town.everybody_knows_everybody()
 
 
-def test_a_node_alone_has_nothing_to_wait_for():
+def test_a_node_without_peers_has_no_timers():
     town = Town(1)
     assert town.nodes[0].next_due == NEVER and town.nodes[0].size() == 1
 
 
-def test_nobody_meets_themselves():
+def test_a_node_does_not_meet_itself():
     town = Town(1)
     town.meet(0, 0)
     town.run(500)
     assert not town.nodes[0].peers
 
 
-def test_an_address_where_nobody_answers_is_given_up_and_told_of():
+def test_an_address_that_does_not_answer_is_given_up_and_reported():
     town = Town(1)
     assert town.nodes[0].meet("10.9.9.9", 7711, 17711, town.now)
     town.run(MEET_MS - 500)
@@ -60,7 +60,7 @@ def test_an_address_where_nobody_answers_is_given_up_and_told_of():
     assert not town.nodes[0].take_unmet()
 
 
-def test_who_stands_still_while_it_is_met_is_met_when_it_goes_on():
+def test_a_suspended_node_is_met_when_it_resumes():
     town = Town(2)
     town.down.add(1)
     town.meet(0, 1)
@@ -70,7 +70,7 @@ def test_who_stands_still_while_it_is_met_is_met_when_it_goes_on():
     assert town.everybody_knows_everybody()
 
 
-def test_a_node_that_stood_still_itself_goes_on_meeting():
+def test_a_node_that_was_suspended_continues_meeting():
     town = Town(2)
     town.meet(0, 1)
     town.down.add(0)
@@ -80,7 +80,7 @@ def test_a_node_that_stood_still_itself_goes_on_meeting():
     assert town.everybody_knows_everybody()
 
 
-def test_who_is_dead_is_suspected_and_then_failed_by_the_majority():
+def test_a_dead_node_is_suspected_and_then_declared_failed_by_the_majority():
     town = town_of(3)
     town.kill(2)
     town.run(TIMEOUT_MS // 2)
@@ -94,14 +94,14 @@ def test_who_is_dead_is_suspected_and_then_failed_by_the_majority():
     assert town.everybody_knows_everybody()
 
 
-def test_one_of_two_cannot_say_that_the_other_failed():
+def test_one_of_two_nodes_cannot_declare_the_other_failed():
     town = town_of(2)
     town.kill(1)
     town.run(4 * TIMEOUT_MS)
     assert town.peer(0, 1).flags == NODE_SUSPECTED and town.nodes[0].reachable() == []
 
 
-def test_a_minority_suspects_and_does_not_judge():
+def test_a_minority_suspects_and_does_not_declare_failures():
     town = town_of(5)
     for minority in (3, 4):
         for majority in (0, 1, 2):
@@ -115,7 +115,7 @@ def test_a_minority_suspects_and_does_not_judge():
     assert town.everybody_knows_everybody()
 
 
-def test_who_cannot_speak_to_us_is_not_reachable_though_it_hears_us():
+def test_a_node_that_receives_and_cannot_send_is_not_reachable():
     town = town_of(3)
     town.cut.add((1, 0))
     town.run(2 * TIMEOUT_MS)
@@ -123,7 +123,7 @@ def test_who_cannot_speak_to_us_is_not_reachable_though_it_hears_us():
     assert town.nodes[1].myself in town.nodes[2].reachable()
 
 
-def test_a_node_that_stood_still_asks_before_it_suspects():
+def test_a_node_that_was_suspended_asks_before_it_suspects():
     town = town_of(3)
     town.down.add(0)
     town.run(2 * TIMEOUT_MS)
@@ -135,7 +135,7 @@ def test_a_node_that_stood_still_asks_before_it_suspects():
     assert town.everybody_knows_everybody()
 
 
-def test_who_leaves_is_a_member_and_no_target():
+def test_a_node_that_leaves_is_a_member_and_no_target():
     town = town_of(3)
     town.nodes[1].set_leaving(True, town.now)
     town.run(100)
@@ -146,7 +146,7 @@ def test_who_leaves_is_a_member_and_no_target():
     assert town.everybody_knows_everybody()
 
 
-def test_who_was_forgotten_does_not_return_by_gossip():
+def test_a_removed_node_does_not_return_by_gossip():
     town = town_of(4)
     gone = town.nodes[3].myself
     town.kill(3)
@@ -165,7 +165,7 @@ def test_who_was_forgotten_does_not_return_by_gossip():
     assert town.everybody_knows_everybody()
 
 
-def test_whoever_is_met_again_was_not_forgotten_for_long():
+def test_a_removed_node_can_be_met_again():
     town = town_of(2)
     for one, other in ((0, 1), (1, 0)):
         town.nodes[one].forget(town.nodes[other].myself, town.now)
@@ -174,7 +174,7 @@ def test_whoever_is_met_again_was_not_forgotten_for_long():
     assert town.everybody_knows_everybody()
 
 
-def test_a_peer_that_was_reset_is_no_target_and_then_forgotten():
+def test_a_peer_that_was_reset_is_no_target_and_then_removed():
     town = town_of(3)
     old = town.nodes[2].myself
     town.nodes[2].reset(b"f" * 40)
@@ -185,7 +185,7 @@ def test_a_peer_that_was_reset_is_no_target_and_then_forgotten():
     assert [node.size() for node in town.nodes] == [2, 2, 1]
 
 
-def test_a_node_is_found_where_it_moved_to():
+def test_a_node_that_moved_is_found_at_its_new_address():
     town = town_of(3)
     town.nodes[2].host = town.nodes[2].announced = "10.0.0.99"
     town.run(TIMEOUT_MS)
@@ -193,7 +193,7 @@ def test_a_node_is_found_where_it_moved_to():
     assert town.everybody_knows_everybody()
 
 
-def test_two_nodes_may_change_places():
+def test_two_nodes_may_swap_addresses():
     town = town_of(3)
     one, other = town.nodes[1], town.nodes[2]
     one.host, other.host = other.host, one.host
@@ -203,7 +203,7 @@ def test_two_nodes_may_change_places():
     assert town.peer(0, 1).host == one.host
 
 
-def test_strangers_are_not_believed():
+def test_greetings_of_unknown_nodes_are_ignored():
     town = town_of(2)
     node, stranger = town.nodes[0], b"e" * 40
     rumour = Rumour(b"d" * 40, "10.0.0.50", 7711, 17711, 0)
@@ -212,7 +212,7 @@ def test_strangers_are_not_believed():
     assert node.strangers == 2 and len(node.peers) == 1 and len(node.reachable()) == 1
 
 
-def test_one_that_gossips_without_end_does_not_fill_the_table():
+def test_a_node_that_reports_endless_nodes_does_not_fill_the_table():
     town = town_of(2)
     node = town.nodes[0]
     for batch in range(30):
@@ -235,7 +235,7 @@ def test_a_false_report_of_failure_is_cleared_by_the_next_answer():
     assert town.everybody_knows_everybody()
 
 
-def test_the_same_town_twice_is_the_same():
+def test_the_same_network_twice_gives_the_same_messages():
     def history() -> list[list[int]]:
         town = Town(12)
         for other in range(1, 12):
@@ -248,7 +248,7 @@ def test_the_same_town_twice_is_the_same():
     assert history() == history()
 
 
-def test_meeting_an_address_again_gives_it_time_again():
+def test_meeting_an_address_again_restarts_its_time_limit():
     town = Town(2)
     town.cut |= {(0, 1), (1, 0)}
     town.meet(0, 1)
@@ -260,7 +260,7 @@ def test_meeting_an_address_again_gives_it_time_again():
     assert town.everybody_knows_everybody()
 
 
-def test_who_is_met_is_whoever_is_at_the_address_now():
+def test_meeting_an_address_means_the_node_that_is_there_now():
     town = town_of(2)
     town.nodes[1].reset(b"%040x" % 99)
     town.links.clear()

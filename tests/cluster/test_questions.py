@@ -1,4 +1,4 @@
-"""What all nodes have of a queue."""
+"""Questions to all nodes about a queue."""
 
 from penstock.core.job import Draft
 from penstock.core.limits import SCAN_EXAMINED_MAX
@@ -7,7 +7,7 @@ from penstock.core.policy import UTUBE
 from .guild import Guild
 
 
-def test_lengths_are_those_of_all_nodes() -> None:
+def test_global_lengths_are_sums_over_all_nodes() -> None:
     guild = Guild(3)
     for number in range(3):
         guild[number].ask("addjob", "q", number, 1000, "replicate", 1)
@@ -18,7 +18,7 @@ def test_lengths_are_those_of_all_nodes() -> None:
     assert guild[1].ask("global", "qlen", "q") == told
 
 
-def test_who_does_not_answer_is_missing() -> None:
+def test_nodes_that_do_not_answer_are_reported_as_missing() -> None:
     guild = Guild(3)
     guild[0].ask("addjob", "q", "body", 1000, "replicate", 1)
     guild.isolate(2)
@@ -40,8 +40,8 @@ def test_the_first_jobs_of_all_nodes_are_shown_in_their_order() -> None:
     assert guild[0].ask("global", "qpeek", "q", 0).startswith("ERR")
 
 
-def test_of_very_many_jobs_with_keys_the_next_is_shown() -> None:
-    """To find more of them in order, all would have to be looked at while everybody waits."""
+def test_of_many_jobs_with_keys_only_the_next_is_shown() -> None:
+    """Finding more of them in order would require a scan of all jobs in one turn."""
     guild = Guild(2)
     engine = guild[0].engine
     tube = engine.create_tube(b"keyed", UTUBE, guild.now)
@@ -62,7 +62,7 @@ def test_a_queue_is_emptied_on_all_nodes() -> None:
 
 
 def scanned(guild: Guild, *words: object) -> list[tuple[bytes, bytes, bytes]]:
-    """The jobs of all nodes, as the last of them finds them: the node, the id and the state of each."""
+    """Scan the jobs of all nodes, and return the node, id and state of each."""
     found: list[tuple[bytes, bytes, bytes]] = []
     cursor: bytes | None = None
     while cursor != b"0":
@@ -72,7 +72,7 @@ def scanned(guild: Guild, *words: object) -> list[tuple[bytes, bytes, bytes]]:
     return found
 
 
-def test_a_scan_goes_through_the_jobs_of_all_nodes() -> None:
+def test_a_scan_returns_the_jobs_of_all_nodes() -> None:
     guild = Guild(3)
     nodes = [node.id for node in guild.nodes]
     ids = [guild[number % 3].ask("addjob", f"q{number}", number, 1000, "replicate", 1) for number in range(15)]
@@ -86,7 +86,7 @@ def test_a_scan_goes_through_the_jobs_of_all_nodes() -> None:
     assert guild[0].ask("global", "scan", "nonsense").startswith("RANGE")
 
 
-def test_a_scan_goes_on_behind_a_node_that_does_not_answer() -> None:
+def test_a_scan_continues_after_a_node_that_does_not_answer() -> None:
     guild = Guild(3)
     id = guild[2].ask("addjob", "q", "body", 1000, "replicate", 1)
     guild.isolate(1)

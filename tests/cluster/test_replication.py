@@ -1,4 +1,4 @@
-"""Copies on other nodes: when a producer is told that its job is safe, and when not."""
+"""Copies on other nodes: when a put is answered, and when it is refused."""
 
 from collections.abc import Callable
 
@@ -20,7 +20,7 @@ def test_an_addjob_is_answered_when_enough_nodes_have_a_copy() -> None:
     assert dict(zip(shown[::2], shown[1::2]))[b"body"] == b"body"
 
 
-def test_an_ack_at_three_replicas_takes_two_and_two_and_two_messages() -> None:
+def test_an_ack_of_a_job_with_three_copies_takes_six_messages() -> None:
     guild = Guild(3)
     id = guild[0].ask("addjob", "q", "body", 1000)
     assert guild[0].ask("getjob", "from", "q")[0][1] == id
@@ -40,7 +40,7 @@ def test_a_fast_ack_takes_two_messages() -> None:
     assert [len(node.jobs()) for node in guild.nodes] == [0, 0, 0]
 
 
-def test_when_too_few_answer_others_are_asked_one_every_50_ms() -> None:
+def test_if_too_few_nodes_answer_one_more_is_asked_every_50_ms() -> None:
     guild = Guild(5)
     guild.cut |= {(0, number) for number in (1, 2)}
     client = guild[0].connect()
@@ -61,7 +61,7 @@ def test_a_large_job_has_time_to_arrive_before_it_is_sent_again() -> None:
     assert guild.sent[m.REPLJOB] == 4
 
 
-def test_a_node_that_gave_its_copy_back_does_not_count() -> None:
+def test_a_node_that_handed_its_copy_over_does_not_count() -> None:
     guild = Guild(3)
     guild.cut |= {(0, 2)}
     client = guild[0].connect()
@@ -75,7 +75,7 @@ def test_a_node_that_gave_its_copy_back_does_not_count() -> None:
     assert [len(node.jobs()) for node in guild.nodes] == [1, 1, 1]
 
 
-def test_when_the_time_is_over_the_producer_is_told_and_copies_are_deleted() -> None:
+def test_after_the_timeout_the_producer_is_refused_and_copies_are_deleted() -> None:
     guild = Guild(3)
     guild.cut |= {(0, 2)}
     client = guild[0].connect()
@@ -88,7 +88,7 @@ def test_when_the_time_is_over_the_producer_is_told_and_copies_are_deleted() -> 
     assert guild[0].cluster.replications.given_up == 1
 
 
-def test_a_producer_who_gives_copies_hardly_any_time_gives_them_a_tenth_of_a_second() -> None:
+def test_a_very_short_timeout_is_raised_to_a_tenth_of_a_second() -> None:
     guild = Guild(3)
     guild.lost.add(m.REPLJOB)
     late, hopeless = guild[0].connect(), guild[0].connect()
@@ -105,7 +105,7 @@ def test_a_producer_who_gives_copies_hardly_any_time_gives_them_a_tenth_of_a_sec
     assert hopeless.answer_so_far().startswith("NOREPL")
 
 
-def test_a_producer_that_goes_away_takes_its_job_along() -> None:
+def test_the_job_of_a_producer_that_disconnects_is_dropped() -> None:
     guild = Guild(3)
     guild.cut |= {(0, 2)}
     client = guild[0].connect()
@@ -115,7 +115,7 @@ def test_a_producer_that_goes_away_takes_its_job_along() -> None:
     assert not guild[0].jobs() and not guild[1].jobs()
 
 
-def test_a_job_whose_ttl_ends_before_it_has_its_copies_is_refused() -> None:
+def test_a_job_that_expires_before_it_has_its_copies_is_refused() -> None:
     guild = Guild(2)
     guild.isolate(1)
     client = guild[0].connect()
@@ -125,14 +125,14 @@ def test_a_job_whose_ttl_ends_before_it_has_its_copies_is_refused() -> None:
     assert not guild[0].jobs()
 
 
-def test_async_is_answered_at_once_and_copied_all_the_same() -> None:
+def test_an_async_add_is_answered_at_once_and_replicated() -> None:
     guild = Guild(3)
     id = guild[0].ask("addjob", "q", "body", 0, "async", "replicate", 3)
     assert id and [len(node.jobs()) for node in guild.nodes] == [1, 1, 1]
     assert guild.sent == {m.REPLJOB: 2}
 
 
-def test_the_default_counts_nodes_that_can_be_reached() -> None:
+def test_the_default_number_of_copies_follows_reachable_nodes() -> None:
     guild = Guild(3)
     guild.down.add(2)
     guild.isolate(2)
@@ -142,7 +142,7 @@ def test_the_default_counts_nodes_that_can_be_reached() -> None:
     assert "REPLICATE to 1" in guild[0].ask("addjob", "q", "body", 1000, "retry", 0)
 
 
-def test_a_copy_survives_a_restart_and_so_does_what_is_known_of_it() -> None:
+def test_a_copy_and_its_holders_survive_a_restart() -> None:
     guild = Guild(3, disks=True)
     id = guild[0].ask("addjob", "q", "body", 1000, "retry", 5)
     for number in range(3):
@@ -155,7 +155,7 @@ def test_a_copy_survives_a_restart_and_so_does_what_is_known_of_it() -> None:
     assert [len(node.jobs()) for node in guild.nodes] == [0, 0, 0]
 
 
-def test_a_crash_while_it_waits_lets_the_job_in() -> None:
+def test_a_job_that_waited_for_copies_is_queued_after_a_crash() -> None:
     guild = Guild(2, disks=True)
     guild.lost.add(m.GOTJOB)
     assert guild[0].ask("addjob", "q", "body", 0, "replicate", 2) is None
@@ -177,7 +177,7 @@ def test_an_ack_that_is_not_collected_survives_a_restart() -> None:
     assert not guild[0].cluster.acks.by_id
 
 
-def test_messages_from_strangers_are_ignored() -> None:
+def test_messages_of_unknown_nodes_are_ignored() -> None:
     guild = Guild(2)
     guild[0].cluster.receive(b"f" * 40, m.OfJob(m.DELJOB, b"D" * 40), guild.now)
     assert guild[0].cluster.ignored == 1
@@ -185,7 +185,7 @@ def test_messages_from_strangers_are_ignored() -> None:
 
 @pytest.mark.parametrize("asynchronous", [False, True])
 def test_a_node_whose_log_has_no_room_left_makes_room_for_a_copy(asynchronous: bool) -> None:
-    """Its disk has space. A node that got jobs from clients only would make room by itself."""
+    """Its disk has space. A node that receives jobs of clients only would make room by itself."""
     guild = Guild(3, disks=True)
     guild[1].engine.room_bytes = -2_048
     options = ["replicate", 3, *(["async"] if asynchronous else [])]
@@ -197,7 +197,7 @@ def test_a_node_whose_log_has_no_room_left_makes_room_for_a_copy(asynchronous: b
 
 
 def waiting_add(guild: Guild, *options: object) -> Client:
-    """Send an ADDJOB that waits for its copies as long as it takes."""
+    """Send an ADDJOB that waits for its copies without a time limit."""
     client = guild[0].connect()
     client.ask("addjob", "q", "body", 0, *options)
     return client
@@ -208,7 +208,7 @@ def below_default(guild: Guild) -> int:
 
 
 def kill(guild: Guild, number: int) -> None:
-    """Let a node be gone, and the links to it with it."""
+    """Stop a node, and close the links to it."""
     guild.down.add(number)
     for node in guild.nodes:
         if node.number != number:
@@ -229,7 +229,7 @@ def test_the_default_does_not_wait_for_a_node_that_was_killed() -> None:
     assert explicit.answer_so_far() is None, "an explicit number keeps its meaning"
 
 
-def test_a_link_that_is_back_soon_costs_no_copy() -> None:
+def test_a_link_that_is_lost_for_a_moment_does_not_reduce_the_copies() -> None:
     guild = Guild(3)
     guild.isolate(2)
     guild[0].cluster.link_down(guild[2].id, guild.now)
@@ -262,11 +262,11 @@ def test_the_default_counts_nodes_that_accept_copies(refuse: Callable[[Node], No
     assert guild[0].ask("addjob", "q", "body", 0) is not None
     assert [len(node.jobs()) for node in guild.nodes] == [1, 1, 0]
     assert below_default(guild) == 1 and guild.sent[m.NOTHELD] == 1
-    # The refusal is remembered: the node is not even asked.
+    # The refusal is recorded, so the node is not asked again.
     guild.sent.clear()
     assert guild[0].ask("addjob", "q", "body", 0) is not None
     assert guild.sent[m.REPLJOB] == 1 and m.NOTHELD not in guild.sent
-    # An explicit number waits for it.
+    # An add with an explicit number waits for the node.
     assert guild[0].connect().ask("addjob", "q", "body", 0, "replicate", 3) is None
 
 

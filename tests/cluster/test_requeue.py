@@ -28,7 +28,7 @@ def test_the_retry_time_counts_from_the_delivery_on_every_node() -> None:
     assert [show(guild, number, id)[b"additional-deliveries"] for number in range(3)] == [1, 1, 1]
 
 
-def test_a_holder_takes_over_when_whoever_had_the_job_is_gone() -> None:
+def test_a_holder_queues_the_job_when_the_node_that_delivered_it_is_gone() -> None:
     guild = Guild(3)
     guild[0].ask("addjob", "q", "body", 1000, "retry", 2)
     assert guild[0].ask("getjob", "from", "q")
@@ -38,7 +38,7 @@ def test_a_holder_takes_over_when_whoever_had_the_job_is_gone() -> None:
     assert sorted(guild[number].ask("qlen", "q") for number in (1, 2)) == [0, 1]
 
 
-def test_a_job_that_is_queued_is_not_queued_elsewhere() -> None:
+def test_a_queued_job_is_not_queued_by_another_holder() -> None:
     guild = Guild(3)
     guild[0].ask("addjob", "q", "body", 1000, "retry", 1)
     guild.run(20_000)
@@ -46,7 +46,7 @@ def test_a_job_that_is_queued_is_not_queued_elsewhere() -> None:
     assert guild.sent[m.WILLQUEUE] > 10
 
 
-def test_of_two_that_have_it_queued_one_keeps_it() -> None:
+def test_of_two_holders_that_queued_a_job_one_keeps_it() -> None:
     guild = Guild(2)
     id = guild[0].ask("addjob", "q", "body", 1000, "retry", 1, "replicate", 2)
     guild.isolate(0)
@@ -61,7 +61,7 @@ def test_of_two_that_have_it_queued_one_keeps_it() -> None:
     assert guild.queued("q") == ([1, 0] if first else [0, 1])
 
 
-def test_a_nack_at_another_holder_takes_the_job_from_who_has_it() -> None:
+def test_a_nack_at_another_holder_ends_the_delivery() -> None:
     guild = Guild(3)
     id = guild[0].ask("addjob", "q", "body", 1000)
     guild[0].ask("getjob", "from", "q")
@@ -84,7 +84,7 @@ def test_working_at_another_holder_gives_more_time_everywhere() -> None:
     assert sum(guild.queued("q")) == 1
 
 
-def test_a_delayed_job_is_queued_once_by_who_made_it() -> None:
+def test_a_delayed_job_is_queued_once_by_its_maker() -> None:
     guild = Guild(3)
     id = guild[0].ask("addjob", "q", "body", 1000, "delay", 3, "retry", 2)
     guild.run(2_950)
@@ -104,7 +104,7 @@ def test_a_queue_paused_everywhere_takes_nothing() -> None:
     assert guild[2].ask("addjob", "q", "body", 1000)
 
 
-def test_a_holder_asks_those_too_whom_only_another_holder_knows_of() -> None:
+def test_a_holder_also_warns_holders_that_only_another_holder_knows() -> None:
     guild = Guild(4)
     guild[0].ask("addjob", "q", "body", 1000, "replicate", 2, "retry", 2)
     stranger = next(node for node in guild.nodes if not node.jobs())
@@ -121,7 +121,7 @@ def test_a_job_that_is_buried_on_one_node_is_queued_by_none() -> None:
     assert guild[0].ask("take", "q") and guild[0].ask("bury", id) == b"OK"
     guild.run(20_000)
     assert [node.jobs()[0].state for node in guild.nodes] == [s.BURIED, s.DELAYED, s.DELAYED]
-    # One that queued it while that could not be heard does not do so again.
+    # A node that queued the job while it was cut off does not queue it again.
     guild.isolate(0)
     guild.run(5_000)
     second = guild[guild.queued("q").index(1)]
@@ -134,7 +134,7 @@ def test_a_job_that_is_buried_on_one_node_is_queued_by_none() -> None:
     assert guild.queued("q") == [1, 0, 0]
 
 
-def test_a_buried_job_that_is_asked_for_at_another_holder_is_buried_no_more() -> None:
+def test_a_buried_job_is_queued_again_by_an_enqueue_at_another_holder() -> None:
     guild = Guild(3)
     id = guild[0].ask("addjob", "q", "body", 1000, "retry", 2)
     assert guild[0].ask("bury", id) == b"OK"
@@ -150,12 +150,12 @@ def test_a_job_that_is_deleted_on_one_node_is_gone_from_all() -> None:
     guild.isolate(others[0].number)
     assert guild[0].ask("job", "delete", id) == 1
     guild.heal()
-    # One that did not hear of it asks the others first, as long as they remember it.
+    # A node that did not receive DELJOB asks the others first, while they keep tombstones.
     guild.run(20_000)
     assert not any(node.jobs() for node in guild.nodes)
 
 
-def test_disques_own_deletion_is_of_one_copy() -> None:
+def test_deljob_deletes_the_copy_of_one_node_only() -> None:
     guild = Guild(3)
     id = guild[0].ask("addjob", "q", "body", 1000, "retry", 2)
     assert guild[0].ask("deljob", id) == 1
@@ -174,7 +174,7 @@ def test_a_job_whose_body_is_damaged_here_is_delivered_by_another_holder() -> No
 
 
 @pytest.mark.parametrize("by_policy", [False, True])
-def test_a_job_that_goes_to_a_tube_of_one_node_has_no_copies_any_more(by_policy: bool) -> None:
+def test_a_job_that_moves_to_a_strict_tube_loses_its_copies(by_policy: bool) -> None:
     guild = Guild(4, disks=True)
     guild[0].ask("tube", "create", "target")
     if by_policy:
@@ -191,7 +191,7 @@ def test_a_job_that_goes_to_a_tube_of_one_node_has_no_copies_any_more(by_policy:
     assert [node.number for node in guild.nodes if node.jobs()] == [0, lonely.number]
     guild.restart(0)
     guild.heal()
-    # One that did not hear of it asks before it queues its copy, and is told.
+    # A node that did not receive DELJOB sends WILLQUEUE, and the answer tells it to delete its copy.
     guild.run(20_000)
     assert [[job.tube for job in node.jobs()] for node in guild.nodes] == [
         [guild[0].engine.tubes[b"target"].slot],
@@ -204,7 +204,7 @@ def test_a_job_that_goes_to_a_tube_of_one_node_has_no_copies_any_more(by_policy:
     assert not any(node.jobs() for node in guild.nodes)
 
 
-def test_a_job_that_comes_back_from_a_tube_of_one_node_can_be_had_everywhere() -> None:
+def test_a_job_that_returns_from_a_strict_tube_is_available_on_all_nodes() -> None:
     guild = Guild(3)
     guild[0].ask("tube", "create", "dead")
     id = guild[0].ask("addjob", "q", "body", 1000, "retry", 2)
@@ -219,7 +219,7 @@ def test_a_job_that_comes_back_from_a_tube_of_one_node_can_be_had_everywhere() -
     assert not any(node.jobs() for node in guild.nodes)
 
 
-def test_a_job_that_goes_to_another_queue_keeps_its_copies() -> None:
+def test_a_job_that_moves_to_another_shared_queue_keeps_its_copies() -> None:
     guild = Guild(3)
     guild[0].ask("addjob", "target", "other", 1000, "replicate", 1)
     id = guild[0].ask("addjob", "q", "body", 1000, "retry", 2)
@@ -231,7 +231,7 @@ def test_a_job_that_goes_to_another_queue_keeps_its_copies() -> None:
     assert [len(node.jobs()) for node in guild.nodes] == [1, 0, 0]
 
 
-def test_a_job_that_is_switched_to_done_is_queued_by_none_and_may_be_acked_elsewhere() -> None:
+def test_a_job_that_is_switched_to_done_is_not_queued_and_can_be_acked_elsewhere() -> None:
     guild = Guild(3)
     id = guild[0].ask("addjob", "q", "body", 1000, "retry", 2)
     assert guild[0].ask("job", "switch", id, "done") == b"OK"
@@ -242,8 +242,8 @@ def test_a_job_that_is_switched_to_done_is_queued_by_none_and_may_be_acked_elsew
     assert not any(node.jobs() for node in guild.nodes)
 
 
-def test_of_two_that_are_about_to_queue_a_job_one_lets_the_other() -> None:
-    """Before it is queued: what is queued may be handed out before the other hears of it."""
+def test_of_two_holders_that_are_about_to_queue_a_job_one_yields() -> None:
+    """One must yield before the job is queued, because a queued job may be delivered before the QUEUED arrives."""
     guild = Guild(3)
     guild[0].ask("addjob", "q", "body", 1000, "retry", 60)
     guild[0].ask("getjob", "from", "q")
@@ -255,5 +255,5 @@ def test_of_two_that_are_about_to_queue_a_job_one_lets_the_other() -> None:
     guild.run(510)
     assert sorted(guild.queued("q")[1:]) == [0, 1]
     guild.down.add(guild.queued("q").index(1))
-    guild.run(60_000)  # But not for ever, if nothing comes of it.
+    guild.run(60_000)  # It yields for a limited time only.
     assert guild.queued("q")[1:] == [1, 1]

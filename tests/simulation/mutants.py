@@ -1,4 +1,4 @@
-"""`make mutants`: every planted bug, and what catches it. Those that survive are a hole in the tests."""
+"""`make mutants`: all planted bugs and the tests that catch them. A bug that survives shows a gap in the tests."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ ROOT = Path(__file__).parent.parent.parent
 
 @dataclass(frozen=True)
 class Seeds:
-    """So many simulations, of which one has to fail; the settings make what it takes more frequent."""
+    """Simulations of which at least one has to fail. The settings make the necessary events more frequent."""
 
     count: int
     settings: tuple[str, ...] = ()
@@ -27,7 +27,7 @@ class Tests:
     """A test that has to fail."""
 
     path: str
-    only: str = ""  # Those whose names have this in them.
+    only: str = ""  # Selects tests by a part of their names.
 
 
 @dataclass(frozen=True)
@@ -67,7 +67,7 @@ CAUGHT_BY: dict[str, Seeds | Tests | HashSeeds] = {
 
 
 def catch(name: str) -> str:
-    """Plant a bug and look whether it is caught; tell by what, or nothing if it survived."""
+    """Plant a bug. Return what caught it, or nothing if it survived."""
     by = CAUGHT_BY[name]
     if isinstance(by, Seeds):
         words = [word for setting in by.settings for word in ("--set", setting)]

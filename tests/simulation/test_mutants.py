@@ -7,19 +7,19 @@ import pytest
 from penstock.testing.mutants import BY_NAME, MUTANTS, Mutant
 from tests.simulation.mutants import CAUGHT_BY, catch
 
-# One of each kind, and quick to catch.
+# One of each kind that is caught quickly.
 SAMPLE = ["answers-before-all-copies", "heap-out-of-order", "replicas-in-the-order-of-a-set"]
 
 
 @pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.name)
-def test_every_bug_can_still_be_planted(mutant: Mutant) -> None:
+def test_every_mutant_can_be_applied(mutant: Mutant) -> None:
     source = mutant.path.read_text(encoding="utf-8")
     changed = mutant.applied(source)
     compile(changed, str(mutant.path), "exec")
     assert changed != source
 
 
-def test_for_every_bug_it_is_known_what_catches_it() -> None:
+def test_every_mutant_has_a_test_that_catches_it() -> None:
     assert list(CAUGHT_BY) == list(BY_NAME)
 
 

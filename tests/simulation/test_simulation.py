@@ -1,4 +1,4 @@
-"""Simulated clusters keep their promises, whatever fails; and a seed is a seed."""
+"""Simulated clusters keep their guarantees under faults, and runs are deterministic."""
 
 from __future__ import annotations
 
@@ -11,12 +11,13 @@ import pytest
 from penstock.testing.sim import draw, simulate
 from penstock.testing.sim.swarm import run_seeds
 
-# A sample: `make sim SEEDS=100000` is the long form. Both builds run beside each other, and the compiled one is faster.
+# A sample; `make sim SEEDS=100000` runs more. The tests of both builds run at the same time, and the compiled one is
+# faster.
 SEEDS_COMPILED = 500
 SEEDS_INTERPRETED = 100
 
 
-def test_whatever_fails_no_promise_is_broken_and_everything_that_can_happen_does(compiled: bool) -> None:
+def test_no_guarantee_is_violated_under_faults_and_all_expected_events_occur(compiled: bool) -> None:
     broken: list[str] = []
     count = SEEDS_COMPILED if compiled else SEEDS_INTERPRETED
     tally = run_seeds(1, count, [], 1, lambda report: report.passed or broken.append(report.shown([])))
@@ -24,12 +25,12 @@ def test_whatever_fails_no_promise_is_broken_and_everything_that_can_happen_does
     assert not tally.missing(), f"no seed has seen: {tally.missing()}"
 
 
-def test_a_seed_is_the_same_history_twice() -> None:
+def test_a_seed_gives_the_same_history_twice() -> None:
     first, second = simulate(7), simulate(7)
     assert first == second and first.events > 1_000
 
 
-def test_a_seed_is_the_same_history_whatever_the_hash_seed() -> None:
+def test_a_seed_gives_the_same_history_under_any_hash_seed() -> None:
     program = "from penstock.testing.sim import simulate; print([simulate(seed).digest for seed in (2, 5, 11)])"
     digests = {
         subprocess.run(
@@ -44,7 +45,7 @@ def test_a_seed_is_the_same_history_whatever_the_hash_seed() -> None:
     assert len(digests) == 1
 
 
-def test_another_seed_is_another_history() -> None:
+def test_another_seed_gives_another_history() -> None:
     assert simulate(7).digest != simulate(8).digest
 
 
@@ -57,31 +58,31 @@ def test_every_option_is_printed_and_can_be_set() -> None:
     ("setting", "complaint"),
     [("nodes", "no option"), ("nonsense=1", "no option"), ("nodes=many", "not a value"), ("ttl_s=1,x", "not a value")],
 )
-def test_a_setting_that_makes_no_sense_is_refused(setting: str, complaint: str) -> None:
+def test_an_invalid_setting_is_refused(setting: str, complaint: str) -> None:
     with pytest.raises(ValueError, match=complaint):
         draw(1).changed([setting])
 
 
-# Seeds that found something once, with the options that they had then.
+# Seeds that found a defect, with the options that they had then.
 FOUND = {
-    "a job that was imported and waits was queued by another holder, too": (
+    "a job that was imported and waits was also queued by another holder": (
         81,
         "nodes=5 node_timeout_ms=1000 journal=always sync_us=1000 turn_us=1000 delay_us=500 producers=1 consumers=1 "
         "queues=5 jobs=120 replicate=3 retry_s=1 ttl_s=5 delay_s=0 body_bytes=4000 async_share=0.5 nack_share=0.3 "
         "drop_share=0.1 elsewhere_share=0.2 fast_share=0 working_share=0.1 chaos_ms=8589 nemeses=",
     ),
-    "a job was handed for ever to a node that leaves": (
+    "a job was handed over again and again to a node that leaves": (
         30,
         "nodes=6 node_timeout_ms=5000 journal=everysec sync_us=50 turn_us=100 drift_ppm=50000 delay_us=1000 loss=0 "
         "duplication=0.5 producers=3 consumers=2 queues=3 jobs=50 replicate=1,3 retry_s=0 ttl_s=86400 delay_s=0,1 "
         "nemeses=leave,pause,kill faults_every_ms=300",
     ),
-    "a node that was installed anew could not be met": (
+    "a reinstalled node could not be met": (
         152,
         "nodes=3 node_timeout_ms=5000 journal=always sync_us=200 turn_us=1000 drift_ppm=50000 delay_us=5000 loss=0.1 "
         "jobs=60 replicate=1,2 nemeses=partition,kill,pause,wipe faults_every_ms=1000",
     ),
-    "a job was handed to a node that had forgotten what it had said it remembers, and given up": (
+    "a job was handed over under an old incarnation of the receiver, and given up": (
         300_586,
         "nodes=4 node_timeout_ms=3000 journal=none sync_us=1000 turn_us=20 drift_ppm=1000 delay_us=20000 loss=0 "
         "duplication=0.05 encoded=0 producers=2 consumers=5 queues=3 jobs=120 replicate=3,4 retry_s=0 ttl_s=86400 "
@@ -89,35 +90,35 @@ FOUND = {
         "working_share=0.1 chaos_ms=11849 nemeses=one_way,kill,pause,clock_jump,slow_disk,memory,leave,join "
         "faults_every_ms=300",
     ),
-    "two that were about to queue a job both did, and handed it out": (
+    "two holders that were about to queue a job both queued and delivered it": (
         12_006_812,
         "nodes=4 node_timeout_ms=3000 journal=always sync_us=8000 turn_us=20 drift_ppm=0 delay_us=2000 loss=0 "
         "duplication=0 encoded=0 producers=2 consumers=5 queues=2 jobs=30 replicate=2,4 retry_s=5 ttl_s=30 delay_s=3 "
         "body_bytes=1,4000 async_share=0.5 nack_share=0.3 drop_share=0.3 elsewhere_share=1 fast_share=0 "
         "working_share=0 chaos_ms=3674 nemeses= faults_every_ms=300",
     ),
-    "an ack did not reach a holder that was asked a moment before a power cut": (
+    "an ack did not reach a holder that was asked just before a power cut": (
         16_003_068,
         "nodes=3 node_timeout_ms=10000 journal=always sync_us=50 turn_us=1000 drift_ppm=0 delay_us=1000 loss=0 "
         "duplication=0 encoded=0 producers=3 consumers=2 queues=1 jobs=50 replicate=1,3 retry_s=5,20 ttl_s=86400 "
         "delay_s=0,1 body_bytes=1,100 async_share=0 nack_share=0.1 drop_share=0 elsewhere_share=0.2 fast_share=0 "
         "working_share=0.1 chaos_ms=8365 nemeses=power_cut,slow_disk,join faults_every_ms=300",
     ),
-    "an ack was given up by a node that had not met a holder": (
+    "a node that had not met a holder gave an ack up": (
         12_009_090,
         "nodes=5 node_timeout_ms=3000 journal=always sync_us=50 turn_us=100 drift_ppm=1000 delay_us=200 loss=0 "
         "duplication=0.5 encoded=0 producers=4 consumers=5 queues=1 jobs=60 replicate=3 retry_s=5,20 ttl_s=86400 "
         "delay_s=0 body_bytes=0,1 async_share=0 nack_share=0.1 drop_share=0 elsewhere_share=0.2 fast_share=0 "
         "working_share=0 chaos_ms=5389 nemeses=partition,join,set_aside faults_every_ms=300",
     ),
-    "a job was acked at its maker, which still waited for its copies": (
+    "a job was acked at its maker, which still waited for copies": (
         20_097_395,
         "nodes=3 node_timeout_ms=3000 journal=everysec sync_us=200 turn_us=1000 drift_ppm=50000 delay_us=1000 loss=0.0 "
         "duplication=0.0 encoded=0 producers=2 consumers=4 queues=3 jobs=60 replicate=3 retry_s=1 ttl_s=1,86400 "
         "delay_s=0 body_bytes=1 async_share=0.0 nack_share=0.3 drop_share=0.0 elsewhere_share=1.0 fast_share=0.2 "
         "working_share=0.1 chaos_ms=8325 nemeses=swizzle,kill,failing_disk,memory,set_aside faults_every_ms=300",
     ),
-    "a job was kept for an heir that was away": (
+    "a job was kept for a receiver that was away": (
         58,
         "nodes=4 node_timeout_ms=2000 journal=always sync_us=8000 turn_us=20 drift_ppm=50000 delay_us=200 loss=0 "
         "duplication=0 encoded=1 producers=4 consumers=5 queues=3 jobs=50 replicate=1 retry_s=20 ttl_s=86400 delay_s=3 "
@@ -127,26 +128,26 @@ FOUND = {
 }
 
 
-# Seeds as they are drawn.
+# Seeds that found a defect, with the options that are drawn from them.
 FOUND_AS_DRAWN = {
-    "a node whose log was full refused copies for ever, and an add was never answered": 88_010_430,
-    "two nodes knew nobody but one that was lost": 88_007_702,
-    "a node that was installed anew was met by nobody": 96_033_581,
-    "two nodes that were installed anew had met only each other": 77_001_881,
-    "a job that had ended with a FASTACK came back with a node that was away": 51_009_094,
-    "a job went to and fro between nodes without consumers until its ttl was over": 50_003_105,
-    "a job was handed to a process that was gone, because of its last greeting": 120_012_017,
+    "a node whose log was full never accepted copies again, and an add was never answered": 88_010_430,
+    "the only peer of two nodes was lost": 88_007_702,
+    "a reinstalled node was met by no other node": 96_033_581,
+    "two reinstalled nodes had met only each other": 77_001_881,
+    "a job that had ended with a FASTACK returned with a node that was away": 51_009_094,
+    "a job moved back and forth between nodes without consumers until it expired": 50_003_105,
+    "a job was handed over to a killed process because of its last greeting": 120_012_017,
 }
 
 
 @pytest.mark.parametrize("what", FOUND_AS_DRAWN)
-def test_what_a_seed_has_found_as_it_was_drawn_is_not_found_again(what: str) -> None:
+def test_seeds_that_found_defects_pass_with_drawn_options(what: str) -> None:
     report = simulate(FOUND_AS_DRAWN[what])
     assert report.passed, report.shown([])
 
 
 @pytest.mark.parametrize("what", FOUND)
-def test_what_a_seed_has_found_is_not_found_again(what: str) -> None:
+def test_seeds_that_found_defects_pass_with_given_options(what: str) -> None:
     seed, settings = FOUND[what]
     report = simulate(seed, settings.split())
     assert report.passed, report.shown(settings.split())

@@ -1,4 +1,4 @@
-"""The fake clock stands still until it is told."""
+"""The fake clock changes only when a test advances it."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import pytest
 from penstock.testing import FakeClock
 
 
-def test_time_passes_only_when_it_is_told_to() -> None:
+def test_time_changes_only_when_a_test_advances_it() -> None:
     clock = FakeClock(5)
     assert clock.ms == clock.ms == 5
     assert clock.advance(10) == clock.ms == 15

@@ -1,4 +1,4 @@
-"""The checker bites: each inconsistency, made by hand, is found and called by its name."""
+"""The checker finds each inconsistency that a test creates, and names the invariant."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ KEYED = dataclasses.replace(FIFOTTL, keys=p.KEYS_LIMITED, key_stats=("a",), uniq
 
 
 def busy_desk() -> tuple[Desk, Tube]:
-    """A desk with something of everything on it: every state, keys, labels, waits, claims, a session on its grace."""
+    """Return a desk with jobs in every state, keys, labels, waits, claims and a session in its grace time."""
     desk = Desk()
     desk.engine.session_grace_ms = 5_000
     tube = desk.tube(KEYED)
@@ -61,7 +61,7 @@ def swap(items: list[object], a: int, b: int) -> None:
 
 
 def take_another(desk: Desk, tube: Tube) -> None:
-    """Make a second job of key a look taken, in every index but the limit."""
+    """Make a second job of key a look taken, in every index except the limit."""
     keys = tube.keys
     assert keys is not None
     keys.limit = 2
@@ -132,14 +132,14 @@ DAMAGES: list[tuple[str, str, Damage]] = [
 
 
 @pytest.mark.parametrize(("invariant", "what", "damage"), DAMAGES, ids=[what for _, what, _ in DAMAGES])
-def test_damage_is_found_and_named(invariant: str, what: str, damage: Damage) -> None:
+def test_an_inconsistency_is_found_and_named(invariant: str, what: str, damage: Damage) -> None:
     desk, tube = busy_desk()
     damage(desk, tube)
     with pytest.raises(AssertionError, match=rf"^{invariant}:"):
         check(desk.engine)
 
 
-def test_an_engine_that_is_behind_may_still_have_to_serve_who_waits() -> None:
+def test_waits_are_not_checked_while_an_engine_is_behind() -> None:
     desk = Desk()
     tube = desk.tube(FIFOTTL)
     desk.put(tube, delay_ms=10)
