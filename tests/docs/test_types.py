@@ -1,7 +1,7 @@
 """The examples type-check as a user's code would: with mypy --strict and with pyright, against the package as it is.
 
-The ```python blocks of a page are one program, as a reader would type them. The pages about the Python API are checked;
-the others show other things, and are run only.
+The ```python blocks of a page are one program, as a reader would type them. The pages about the Python API, the tutorials and
+the how-to guides are checked; examples of other pages only run.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.docs.test_examples import ROOT, blocks_of
+from tests.docs.test_examples import GUIDES, ROOT, blocks_of
 
 PAGES = ["README.md", "docs/reference/embedded.md", "docs/reference/client.md"]
 PROGRAMS = [*PAGES, "examples/data_engineer.py"]
@@ -52,6 +52,11 @@ def test_an_example_passes_mypy_strict(name: str, tmp_path: Path) -> None:
     check(
         [sys.executable, "-m", "mypy", "--strict", "--follow-imports=silent", "--config-file=", str(program)], tmp_path
     )
+
+
+def test_the_examples_of_all_guides_pass_mypy_strict(tmp_path: Path) -> None:
+    programs = [str(program_of(str(path.relative_to(ROOT)), tmp_path)) for path in GUIDES]
+    check([sys.executable, "-m", "mypy", "--strict", "--follow-imports=silent", "--config-file=", *programs], tmp_path)
 
 
 @pytest.mark.parametrize("name", PROGRAMS)
