@@ -1,4 +1,4 @@
-"""Runs scenarios: a test that is a coroutine gets an event loop, and the queue it asks for is opened inside it."""
+"""Runs scenarios: a test that is a coroutine gets an event loop, and its queue is opened inside the loop."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ from .faces import FACES, PATIENCE_S, SERVERS, Face, begin_scenario
 
 @pytest.fixture(scope="session")
 def servers() -> Iterator[None]:
-    """The servers that scenarios share. They have to end well."""
+    """The servers that scenarios share. They must exit without an error."""
     yield
     SERVERS.stop()
 
 
 @pytest.fixture(params=FACES)
 def face(servers: None, request: pytest.FixtureRequest) -> Face:
-    """One way to a queue after the other."""
+    """One interface after the other."""
     return FACES[request.param]
 
 
 @pytest.fixture
 def queue(face: Face) -> AbstractAsyncContextManager[Any]:
-    """An empty queue. Faces may need the loop to open one, so this becomes it when the scenario starts."""
+    """An empty queue. Some interfaces need the loop to open one, so this is replaced when the scenario starts."""
     return face.open()
 
 
@@ -51,7 +51,7 @@ async def _run(scenario: Any, arguments: dict[str, Any]) -> None:
             if isinstance(value, AbstractAsyncContextManager):
                 arguments[name] = await stack.enter_async_context(value)
         try:
-            # Some start a server again meanwhile, or wait for several things.
+            # Some scenarios restart a server, or wait for several things.
             async with asyncio.timeout(PATIENCE_S * 6):
                 await scenario(**arguments)
         finally:
@@ -66,6 +66,6 @@ async def _end_what_still_waits() -> None:
 
 
 def _tell(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
-    """Of a scenario that failed, tasks may be left that nobody asked how they ended. The failure is what counts."""
+    """Ignore exceptions of a failed scenario's tasks that were never retrieved, because its failure is reported."""
     if "never retrieved" not in context["message"]:
         loop.default_exception_handler(context)

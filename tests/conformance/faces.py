@@ -1,8 +1,8 @@
-"""How to open a queue: one adapter for each face, so that a scenario is written once and runs over all of them.
+"""Adapters for all interfaces of a queue, so that a scenario is written once and runs over all of them.
 
-A scenario is written against the shape of the async faces: everything that may take time is awaited, everything a
-handle knows by itself (`job.id`, `tube.name`) is an attribute. The sync faces are given that shape by `Awaited`. What a
-job is now, an attribute cannot tell where a server has to be asked: `state_of` does, and `queue.job(id)` for the rest.
+A scenario is written for the async interfaces: calls that may take time are awaited, and values that a handle has by
+itself (`job.id`, `tube.name`) are attributes. `Awaited` gives the sync interfaces the same form. The present state of a
+job is not an attribute of clients, because they have to ask the server: scenarios use `state_of` and `queue.job(id)`.
 """
 
 from __future__ import annotations
@@ -29,17 +29,17 @@ from penstock.journal.disk import RealDisk
 from penstock.journal.identity import identity
 from tests.server.serving import Server, Wire
 
-# Far more than anything here takes: a test that needs so long has lost a wake-up.
+# Far longer than any scenario takes: a test that needs this long has lost a wake-up.
 PATIENCE_S = 10.0
 
-# Where queues with a journal live: in memory if the system can, because these scenarios are not about disks.
+# The place of queues with a journal: in memory if the system supports it, because these scenarios do not test disks.
 JOURNALS = "/dev/shm" if Path("/dev/shm").is_dir() else None
 
 
 class Face:
-    """One way to a queue."""
+    """One interface to a queue."""
 
-    # Whether a handle shows at once what others do to its job.
+    # Whether a handle shows changes by other sessions at once.
     is_live = True
 
     def __init__(self, journal: bool = False) -> None:
@@ -47,34 +47,34 @@ class Face:
 
     @asynccontextmanager
     async def open(self, **options: Any) -> AsyncIterator[Any]:
-        """Open a queue for a scenario; it is closed at the end, whatever happened."""
+        """Open a queue for a scenario. It is always closed at the end."""
         with TemporaryDirectory(dir=JOURNALS) if self._journal else nullcontext(":memory:") as path:
             async with self.opened(path, **options) as queue:
                 try:
                     yield queue
                 finally:
-                    # A session that is open keeps the queue open, and with it its directory.
+                    # An open session keeps the queue and its directory open.
                     await close_others()
 
     def opened(self, path: str, **options: Any) -> AbstractAsyncContextManager[Any]:
-        """A queue in a directory, or in memory."""
+        """Open a queue in a directory or in memory."""
         raise NotImplementedError
 
     async def vanish(self, queue: Any) -> None:
-        """End a session as if its process had ended: its grace begins."""
+        """End a session as if its process had ended. Its grace time begins."""
         await settled(queue.close())
 
     def waiting(self, queue: Any) -> int:
-        """How many calls of this session wait for something now: a take, a put, or somebody who waits for an end."""
+        """Return how many calls of this session wait now: for a take, for a put, or for the end of a job."""
         raise NotImplementedError
 
     def hex_id(self, job: Any) -> str:
-        """The id of a job in its other form."""
+        """Return the id of a job in its other form."""
         raise NotImplementedError
 
 
 class AsyncFace(Face):
-    """The embedded queue for asyncio, as it is."""
+    """The embedded queue for asyncio, without an adapter."""
 
     @asynccontextmanager
     async def opened(self, path: str, **options: Any) -> AsyncIterator[Any]:
@@ -89,7 +89,7 @@ class AsyncFace(Face):
 
 
 class SyncFace(Face):
-    """The embedded queue for threads: calls that may sleep get a thread each."""
+    """The embedded queue for threads. Each call that may sleep gets its own thread."""
 
     @asynccontextmanager
     async def opened(self, path: str, **options: Any) -> AsyncIterator[Any]:
@@ -104,7 +104,7 @@ class SyncFace(Face):
 
 
 class Servers:
-    """Servers that all scenarios share; they are started when one needs them, and stopped when all are over."""
+    """Servers that all scenarios share. They are started at the first use and stopped at the end."""
 
     def __init__(self) -> None:
         self._homes: list[TemporaryDirectory[str]] = []
@@ -126,7 +126,7 @@ SERVERS = Servers()
 
 
 class ServerFace(Face):
-    """A server, which all scenarios share: each finds it empty."""
+    """A server that all scenarios share. Each scenario finds it empty."""
 
     is_live = False
 
@@ -139,7 +139,7 @@ class ServerFace(Face):
     async def open(self, **options: Any) -> AsyncIterator[Any]:
         if set(options) - {"grace"}:
             pytest.skip("a server is told this when it is started")
-        # A second queue at the same time is one of another server.
+        # A second queue at the same time belongs to another server.
         number = self._open
         self._wire(number).call("DEBUG", "FLUSHALL")
         self._open += 1
@@ -157,7 +157,7 @@ class ServerFace(Face):
         return self._wires[number]
 
     def _blocked(self, numbers: set[int]) -> int:
-        """How many of some connections wait for something, as the server sees it."""
+        """Return how many of these connections wait, as the server reports it."""
         lines = self._wire(0).call("CLIENT", "LIST").decode().splitlines()
         told = [dict(part.partition("=")[::2] for part in line.split(" ")) for line in lines]
         return sum(int(each["id"]) in numbers and "b" in each["flags"] for each in told)
@@ -209,7 +209,7 @@ FACES: dict[str, Face] = {
     "server-sync": SyncServerFace(),
     "server-async": AsyncServerFace(),
 }
-# A journal changes nothing that a scenario can see, and takes its time: in CI, or with PENSTOCK_FACES=all.
+# A journal does not change the results of a scenario, and it is slow: only in CI, or with PENSTOCK_FACES=all.
 if os.environ.get("CI") == "true" or os.environ.get("PENSTOCK_FACES") == "all":
     FACES |= {"journal-sync": SyncFace(journal=True), "journal-async": AsyncFace(journal=True)}
 
@@ -227,7 +227,7 @@ _HANDLES = (
 
 
 class Awaited:
-    """A queue, tube or job of the sync face in the shape of its async twin."""
+    """A queue, tube or job of a sync interface in the form of its async twin."""
 
     def __init__(self, inner: Any) -> None:
         self.inner = inner
@@ -272,7 +272,7 @@ def _may_sleep(function: Callable[..., Any], args: tuple[Any, ...], options: dic
     try:
         given = inspect.signature(function).bind(*args, **options)
     except TypeError:
-        return False  # The call itself says what is wrong with it.
+        return False  # The call itself reports what is wrong.
     given.apply_defaults()
     timeout = given.arguments.get("timeout", 0)
     return timeout is None or (isinstance(timeout, (int, float)) and timeout > 0)
@@ -293,7 +293,7 @@ def _plain(value: Any) -> Any:
 
 
 async def in_thread(function: Callable[..., Any], *args: Any, **options: Any) -> Any:
-    """Run something in a thread of its own. An executor would have too few of them, and wait for them at the end."""
+    """Run a call in its own thread. An executor has too few threads, and waits for them at the end."""
     loop = asyncio.get_running_loop()
     outcome: asyncio.Future[Any] = loop.create_future()
 
@@ -310,14 +310,14 @@ async def in_thread(function: Callable[..., Any], *args: Any, **options: Any) ->
         try:
             loop.call_soon_threadsafe(tell, result, error)
         except RuntimeError:
-            pass  # The test is over, and nobody wants to know any more.
+            pass  # The test is over, so the result is not needed.
 
     threading.Thread(target=run, daemon=True).start()
     return await outcome
 
 
 async def settled(value: Any) -> Any:
-    """Await what is awaitable. Where one face answers at once and another asks a server, scenarios do not care."""
+    """Await a value if it is awaitable. Some interfaces answer at once, and others ask a server."""
     return await value if inspect.isawaitable(value) else value
 
 
@@ -325,17 +325,17 @@ _scenarios = [0]
 
 
 def begin_scenario() -> None:
-    """Another scenario begins."""
+    """Begin another scenario."""
     _scenarios[0] += 1
 
 
 def own(name: str) -> str:
-    """A name that no other scenario uses, for what a server remembers: consumers of claims, and stages."""
+    """Return a name that no other scenario uses, for names that a server keeps: consumers of claims, and stages."""
     return f"{name} {_scenarios[0]}"
 
 
 async def state_of(job: Any) -> str:
-    """What a job is now. Only the client for asyncio has to await it."""
+    """Return the present state of a job. Only the client for asyncio has to await it."""
     if not isinstance(job, client_async.AsyncJob):
         return str(job.state)
     try:
@@ -345,7 +345,7 @@ async def state_of(job: Any) -> str:
 
 
 async def another(queue: Any) -> Any:
-    """Another session on the same queue. It is closed with the scenario."""
+    """Return another session on the same queue. It is closed with the scenario."""
     other = await settled(queue.session())
     _others.append(other)
     return other
@@ -369,7 +369,7 @@ async def eventually(condition: Callable[[], Awaitable[Any]] | Callable[[], Any]
 
 
 async def code_of(call: Awaitable[Any]) -> str:
-    """The code with which a call is refused."""
+    """Return the error code of a refused call."""
     try:
         answer = await call
     except penstock.CommandError as refusal:

@@ -1,4 +1,4 @@
-"""What anyone may do to a job, and how to wait for its end."""
+"""Commands that any session may apply to a job, and waiting for the end of a job."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ STATES = ["ready", "taken", "delayed", "buried", "done", "zombie"]
 
 
 async def job_that_is(state: str, tube: Any) -> Any:
-    """A new job of a tube in the state asked for."""
+    """Return a new job of a tube in this state."""
     job = await tube.put("x", delay=60 if state == "delayed" else 0)
     if state in ("taken", "done"):
         assert await tube.take() == job
@@ -123,7 +123,7 @@ async def test_a_taken_job_is_moved_by_its_holder_only_and_is_ready_there(queue:
     assert await state_of(job) == "ready" and await target.take() == job
 
 
-async def test_a_job_moves_behind_those_that_are_there(queue: Any) -> None:
+async def test_a_moved_job_is_placed_behind_the_jobs_of_its_new_tube(queue: Any) -> None:
     source, target = await queue.tube("from"), await queue.tube("to")
     early = await source.put("early")
     await target.put("there")
@@ -131,7 +131,7 @@ async def test_a_job_moves_behind_those_that_are_there(queue: Any) -> None:
     assert [job.body for job in await target.take_many(2)] == ["there", "early"]
 
 
-async def test_an_urgent_job_moves_behind_those_that_are_there_too(queue: Any) -> None:
+async def test_a_moved_urgent_job_is_also_placed_behind_the_jobs_of_its_new_tube(queue: Any) -> None:
     source, target = await queue.tube("from"), await queue.tube("to", "fifo")
     await target.put("there")
     for options in ({"urgent": True}, {"priority": -5}):
@@ -139,7 +139,7 @@ async def test_an_urgent_job_moves_behind_those_that_are_there_too(queue: Any) -
     assert [job.body for job in await target.take_many(3)] == ["there", "moved", "moved"]
 
 
-async def test_a_move_may_bring_a_delay(queue: Any) -> None:
+async def test_a_move_can_have_a_delay(queue: Any) -> None:
     source, target = await queue.tube("from"), await queue.tube("to")
     job = await source.put("x")
     await job.move(target, delay=60)
@@ -158,7 +158,7 @@ async def test_a_job_cannot_move_to_the_tube_it_is_in(queue: Any) -> None:
     assert await code_of((await tube.put("x")).move(tube)) == "RANGE"
 
 
-async def test_a_move_is_counted_in_both_tubes_and_is_no_end(queue: Any) -> None:
+async def test_a_move_is_counted_in_both_tubes_and_does_not_end_the_job(queue: Any) -> None:
     source, target = await queue.tube("from"), await queue.tube("to")
     await (await source.put("x")).move(target)
     assert (await source.events()) == {"put": 1, "moved out": 1}
@@ -167,7 +167,7 @@ async def test_a_move_is_counted_in_both_tubes_and_is_no_end(queue: Any) -> None
     assert (await target.transitions()) == {"elsewhere-ready": 1}
 
 
-async def test_a_tube_of_another_queue_is_no_place_for_a_job_of_this_one(queue: Any, face: Face) -> None:
+async def test_a_job_cannot_be_moved_to_a_tube_of_another_queue(queue: Any, face: Face) -> None:
     async with face.open() as stranger:
         foreign = await stranger.tube("foreign")
         await foreign.put("x")
@@ -181,7 +181,7 @@ async def test_a_tube_of_another_queue_is_no_place_for_a_job_of_this_one(queue: 
 # ---- Waiting for the end ---------------------------------------------------------------------------------------------
 
 
-async def test_who_waits_for_a_job_is_told_that_it_was_acked(queue: Any, face: Face) -> None:
+async def test_waiting_for_a_job_returns_that_it_was_acked(queue: Any, face: Face) -> None:
     for options in ({}, {"keep": True}, {"zombie": 60}):
         tube = await queue.tube(f"wait {options}", **options)
         job = await tube.put("x")
@@ -191,7 +191,7 @@ async def test_who_waits_for_a_job_is_told_that_it_was_acked(queue: Any, face: F
         assert await asyncio.gather(*waits) == [ACKED, ACKED]
 
 
-async def test_who_waits_for_a_job_is_told_that_it_is_done(queue: Any, face: Face) -> None:
+async def test_waiting_for_a_job_returns_that_it_is_done(queue: Any, face: Face) -> None:
     tube = await queue.tube("wait")
     job = await tube.put("x")
     wait = asyncio.ensure_future(job.wait())
@@ -218,14 +218,14 @@ async def test_waiting_for_a_job_that_is_kept_answers_at_once(queue: Any) -> Non
         ("nack, then move dead", JobOutcome("dead-lettered", "no luck")),
     ],
 )
-async def test_who_waits_for_a_job_is_told_at_once_how_it_ended_and_why(
+async def test_waiting_for_a_job_returns_its_outcome_and_reason_at_once(
     queue: Any, face: Face, end: str, outcome: JobOutcome
 ) -> None:
     first, _, then = end.partition(", ")
     tube = await queue.tube("wait", retry=f"1x {then}" if then else "1x")
     job = await tube.put("x", ttl=0.2 if end == "expire" else None)
     wait = asyncio.ensure_future(job.wait())
-    # One that expires may do so before it is waited for.
+    # A job that expires may do so before the wait begins.
     await eventually(lambda: face.waiting(queue) == 1 or wait.done())
     if first == "delete":
         await job.delete()
@@ -249,7 +249,7 @@ async def test_waiting_for_a_job_that_failed_before_answers_at_once(queue: Any) 
         job = await tube.put("x")
         await (await tube.take()).nack("no luck")
         assert await job.wait() == JobOutcome(outcome, "no luck")
-    # Whoever finds it among the dead waits for its end there, and so does whoever has it put back.
+    # A client that finds the job in the dead-letter tube waits for its end there, also after it was put back.
     found = await queue.job(job.id)
     assert await found.wait(timeout=0) == TIMEOUT
     await found.move(moved)
@@ -260,11 +260,11 @@ async def test_waiting_for_a_job_that_is_gone_answers_at_once(queue: Any) -> Non
     tube = await queue.tube("gone")
     job = await tube.put("x")
     await job.delete()
-    # A queue without a journal does not know how.
+    # A queue without a journal does not have the outcome any more.
     assert (await job.wait()).outcome in ("deleted", "gone") and not await job.wait()
 
 
-async def test_waiting_for_a_job_that_ended_before_tells_how_where_there_is_a_journal(face: Face) -> None:
+async def test_waiting_for_an_ended_job_returns_its_outcome_from_the_journal(face: Face) -> None:
     durable = type(face)(journal=True) if face.is_live else face
     async with durable.open() as queue:
         tube = await queue.tube("ended", "fifottl")
@@ -289,7 +289,7 @@ async def test_waiting_for_a_job_ends_with_its_timeout(queue: Any, face: Face) -
     assert await state_of(job) == "ready" and face.waiting(queue) == 0
 
 
-async def test_release_retry_and_move_are_no_end(queue: Any, face: Face) -> None:
+async def test_release_retry_and_move_do_not_end_a_wait_for_the_job(queue: Any, face: Face) -> None:
     tube, other = await queue.tube("wait", retry="2x then bury"), await queue.tube("other")
     job = await tube.put("x")
     wait = asyncio.ensure_future(job.wait())
@@ -302,9 +302,7 @@ async def test_release_retry_and_move_are_no_end(queue: Any, face: Face) -> None
     assert await wait == ACKED
 
 
-async def test_a_job_switched_to_done_ends_the_same_for_those_who_waited_and_those_who_ask_later(
-    queue: Any, face: Face
-) -> None:
+async def test_a_job_switched_to_done_has_the_same_outcome_for_earlier_and_later_waits(queue: Any, face: Face) -> None:
     job = await (await queue.tube("switch")).put("x")
     wait = asyncio.ensure_future(job.wait())
     await eventually(lambda: face.waiting(queue) == 1)
@@ -312,7 +310,7 @@ async def test_a_job_switched_to_done_ends_the_same_for_those_who_waited_and_tho
     assert await wait == await job.wait()
 
 
-async def test_who_waits_for_a_job_in_a_session_that_closes_is_told_so(queue: Any, face: Face) -> None:
+async def test_a_wait_for_a_job_fails_when_its_session_closes(queue: Any, face: Face) -> None:
     other = await another(queue)
     job = await (await other.tube("wait")).put("x")
     wait = asyncio.ensure_future(job.wait())

@@ -1,4 +1,4 @@
-"""A tube that is full: a put waits for room, first come, first served, and is refused when its time is over."""
+"""Full tubes: a put waits for room, first come, first served, and is refused when its time is over."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from .faces import PATIENCE_S, Face, another, code_of, eventually, state_of
 async def waiting_puts(
     face: Face, queue: Any, tube: Any, bodies: list[Any], **options: Any
 ) -> list[asyncio.Future[Any]]:
-    """Start puts that wait, each behind the one before."""
+    """Start puts that wait, one after the other."""
     puts = []
     for number, body in enumerate(bodies, start=1 + face.waiting(queue)):
         puts.append(asyncio.ensure_future(tube.put(body, timeout=None, **options)))
@@ -58,7 +58,7 @@ async def test_waiting_puts_get_in_first_come_first_served(queue: Any, face: Fac
     assert [job.body for job in await asyncio.gather(*puts)] == ["first", "second", "third"]
 
 
-async def test_a_later_put_does_not_overtake_those_who_wait(queue: Any, face: Face) -> None:
+async def test_a_later_put_does_not_overtake_waiting_puts(queue: Any, face: Face) -> None:
     tube = await queue.tube("line", "limfifottl", capacity_bytes=10)
     await tube.put(b"12345678")
     [big] = await waiting_puts(face, queue, tube, [b"12345"])
@@ -85,13 +85,13 @@ async def test_a_job_that_ends_in_any_way_makes_room(queue: Any, face: Face) -> 
         assert job.body == way and await state_of(job) == "ready"
 
 
-async def test_a_ttl_that_ends_makes_room_for_one_who_sleeps(queue: Any) -> None:
+async def test_an_expired_job_makes_room_for_a_waiting_put(queue: Any) -> None:
     tube = await queue.tube("room", "limfifottl", capacity=1)
     await tube.put("short", ttl=0.03)
     assert (await tube.put("next", timeout=None)).body == "next"
 
 
-async def test_what_a_waiting_put_brings_goes_to_a_waiting_take(queue: Any, face: Face) -> None:
+async def test_the_job_of_a_waiting_put_goes_to_a_waiting_take(queue: Any, face: Face) -> None:
     tube = await queue.tube("both", "limfifottl", capacity=1)
     first = await tube.put("first")
     assert await tube.take() == first
@@ -135,7 +135,7 @@ async def test_a_raised_capacity_lets_waiting_puts_in(queue: Any, face: Face) ->
     assert (await tube.stats())["ready"] == 4
 
 
-async def test_a_lowered_capacity_throws_nobody_out(queue: Any) -> None:
+async def test_a_lowered_capacity_removes_no_jobs(queue: Any) -> None:
     tube = await queue.tube("lowered", capacity=5)
     await tube.put_many([1, 2, 3])
     await tube.alter(capacity=1)
@@ -176,7 +176,7 @@ async def test_two_unique_puts_that_wait_for_room_become_one_job(queue: Any, fac
     assert first == second and (await tube.stats())["ready"] == 2
 
 
-async def test_a_waiting_put_whose_name_was_taken_meanwhile_is_told_so(queue: Any, face: Face) -> None:
+async def test_a_waiting_put_fails_if_its_name_was_taken_meanwhile(queue: Any, face: Face) -> None:
     tube = await queue.tube("full", capacity=1)
     await tube.put("there")
     first, second = await waiting_puts(face, queue, tube, ["a", "b"], name="n")

@@ -7,7 +7,7 @@ from typing import Any
 
 from .faces import Face, another, code_of, eventually, own, state_of
 
-# Longer than a busy machine stalls: who renews a lease has to do so before it ends.
+# Longer than a busy machine stalls, because a lease has to be renewed before it ends.
 LEASE_S = 4
 
 
@@ -62,7 +62,7 @@ async def test_acking_up_to_a_number_ends_all_claims_before_it(queue: Any) -> No
     assert await queue.ack_claims(own("reader"), 3) == 1
 
 
-async def test_acking_twice_is_harmless_and_what_was_not_claimed_cannot_be_acked(queue: Any) -> None:
+async def test_acking_twice_is_harmless_and_unclaimed_numbers_cannot_be_acked(queue: Any) -> None:
     tube = await filled(queue)
     await tube.claim(own("reader"), 1, 2)
     assert [await queue.ack_claims(own("reader"), 1) for _ in range(3)] == [2, 0, 0]
@@ -87,7 +87,7 @@ async def test_a_lease_that_ends_gives_all_jobs_back_to_their_places(queue: Any)
     assert (await tube.events())["claim ended"] == 3
 
 
-async def test_a_lease_that_ends_serves_those_who_sleep(queue: Any) -> None:
+async def test_a_lease_that_ends_serves_waiting_takes(queue: Any) -> None:
     tube = await filled(queue, 2)
     await tube.claim(own("reader"), 1, 2, lease=0.03)
     assert bodies(await tube.take_many(9, timeout=None)) == [0, 1]
@@ -99,7 +99,7 @@ async def test_reading_a_claim_again_renews_its_lease_and_so_does_renewing_it(qu
     renewed = await tube.claim(own("renews"), 1, 2, lease=LEASE_S)
     assert await tube.claim(own("reads"), 1, 1, lease=60) == read
     assert await queue.renew_claims(own("renews"), lease=60) == 1
-    # The lease of one who does neither is as long: when it ends, those of the others would have ended before.
+    # The unused lease has the same length. When it ends, the others would have ended before if they were not renewed.
     [left] = await tube.claim(own("does neither"), 1, 1, lease=LEASE_S)
     assert await tube.take(timeout=None) == left
     assert [await state_of(job) for job in (*read, *renewed)] == ["taken"] * 3
@@ -116,7 +116,7 @@ async def test_a_greater_token_fences_the_smaller(queue: Any) -> None:
     assert await queue.ack_claims(own("reader"), 1, token=2) == 2
 
 
-async def test_a_refused_claim_fences_nobody(queue: Any) -> None:
+async def test_a_refused_claim_does_not_fence_others(queue: Any) -> None:
     tube = await filled(queue)
     first = await tube.claim(own("reader"), 1, 2, token=1)
     assert await code_of(tube.claim(own("reader"), 77, 2, token=9)) == "RANGE"
@@ -124,7 +124,7 @@ async def test_a_refused_claim_fences_nobody(queue: Any) -> None:
     assert await tube.claim(own("reader"), 1, 2, token=1) == first
 
 
-async def test_nobody_else_can_finish_a_claimed_job(queue: Any) -> None:
+async def test_only_its_consumer_can_finish_a_claimed_job(queue: Any) -> None:
     tube = await filled(queue, 2, ttr=0.01)
     job, doomed = await tube.claim(own("reader"), 1, 2)
     for call in (job.ack, job.release, job.requeue, job.nack, job.bury, job.touch, job.snatch):
@@ -153,7 +153,7 @@ async def test_a_claim_survives_the_session_that_made_it(queue: Any) -> None:
     assert (await tube.stats())["taken"] == 2 == len(claimed)
 
 
-async def test_a_claim_takes_what_others_leave_and_obeys_a_pause(queue: Any) -> None:
+async def test_a_claim_gets_only_ready_jobs_and_obeys_a_pause(queue: Any) -> None:
     tube = await filled(queue)
     held = await tube.take_many(2)
     await tube.pause(takes=True)
@@ -219,7 +219,7 @@ async def test_shards_of_a_claim_are_the_same_on_every_read_and_together_all_of_
     assert await code_of(queue.read_claim(own("reader"), 1)) == "CLAIMGONE"
 
 
-async def test_claims_are_renewed_released_and_told_of(queue: Any) -> None:
+async def test_claims_are_renewed_released_and_described(queue: Any) -> None:
     tube = await filled(queue, 4)
     assert await queue.claim_info(own("reader")) == (0, 0, 0, [])
     await tube.claim(own("reader"), 1, 1, token=3)
@@ -234,7 +234,7 @@ async def test_claims_are_renewed_released_and_told_of(queue: Any) -> None:
     assert bodies(await tube.take_many(4)) == [1, 2, 3]
 
 
-async def test_truncating_removes_what_was_taken_beside_a_large_claim_and_the_claim_when_it_ends(queue: Any) -> None:
+async def test_truncating_removes_taken_jobs_and_those_of_a_large_claim_when_it_ends(queue: Any) -> None:
     tube = await filled(queue, 1_600)
     assert len(await tube.take_many(100)) == 100
     await tube.claim(own("reader"), 1, 1_500)

@@ -1,4 +1,4 @@
-"""What a taker may do with its job: finish it, give it back, fail, put it aside, ask for more time."""
+"""Commands of the session that holds a job: finish it, release it, fail it, bury it, extend its time."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from .faces import Face, another, code_of, eventually, state_of
 
 
 async def taken(queue: Any, name: str = "work", type: str | None = None, **options: Any) -> tuple[Any, Any]:
-    """A tube, and a job of it that is taken."""
+    """Return a tube and a taken job of it."""
     tube = await queue.tube(name, type, **options)
     await tube.put("x")
     return tube, await tube.take()
@@ -49,7 +49,7 @@ async def test_a_job_cannot_be_acked_after_its_ttr(queue: Any) -> None:
     assert await code_of(job.ack()) == "NOTTAKEN"
 
 
-async def test_anybody_may_ack_in_a_disque_tube_also_what_nobody_holds(queue: Any) -> None:
+async def test_any_session_may_ack_any_job_in_a_disque_tube(queue: Any) -> None:
     tube = await queue.tube("disque", "disque")
     job = await tube.put("x")
     await job.ack()
@@ -63,7 +63,7 @@ async def test_acked_jobs_are_kept_where_the_tube_keeps_them(queue: Any) -> None
     assert await tube.jobs("done") == [job]
 
 
-async def test_acked_jobs_linger_as_zombies_where_the_tube_says_so(queue: Any) -> None:
+async def test_acked_jobs_become_zombies_if_the_tube_says_so(queue: Any) -> None:
     _, lasting = await taken(queue, "lasting zombies", zombie=60)
     tube, job = await taken(queue, "zombies", zombie=0.02)
     for each in (lasting, job):
@@ -77,7 +77,7 @@ async def test_acked_jobs_linger_as_zombies_where_the_tube_says_so(queue: Any) -
     assert (await tube.transitions())["taken-zombie"] == 1
 
 
-async def test_a_done_job_has_its_result_for_a_body(queue: Any) -> None:
+async def test_the_body_of_a_done_job_is_its_result(queue: Any) -> None:
     tube, job = await taken(queue)
     await job.done({"sum": 7})
     assert (await state_of(job), job.body) == ("done", {"sum": 7})
@@ -85,7 +85,7 @@ async def test_a_done_job_has_its_result_for_a_body(queue: Any) -> None:
 
 
 async def served(face: Face, queue: Any, tube: Any, **options: Any) -> Any:
-    """A job that is put while somebody waits for it: it is taken before any time has passed, however short it lives."""
+    """Put a job while a take waits, so that it is taken before its time to live can end."""
     take = asyncio.ensure_future(tube.take(timeout=None))
     await eventually(lambda: face.waiting(queue) == 1)
     await tube.put("x", **options)
@@ -103,7 +103,7 @@ async def test_a_result_is_gone_when_its_own_ttl_ends(queue: Any, face: Face) ->
     await eventually(gone)
 
 
-async def test_a_result_is_kept_for_a_day_unless_it_has_a_ttl_whatever_ttl_its_job_had(queue: Any, face: Face) -> None:
+async def test_a_result_is_kept_for_a_day_or_for_its_own_ttl(queue: Any, face: Face) -> None:
     tube = await queue.tube("results")
     for ttl, kept in (({}, 86_400), ({"ttl": 60}, 60), ({"ttl": None}, None), ({"ttl": timedelta(minutes=1)}, 60)):
         job = await served(face, queue, tube, ttl=30)
@@ -127,7 +127,7 @@ async def test_a_job_that_is_restarted_does_not_expire_with_its_result(queue: An
         await job.delete()
 
 
-# ---- Giving back -----------------------------------------------------------------------------------------------------
+# ---- Releasing -------------------------------------------------------------------------------------------------------
 
 
 async def test_a_released_job_returns_to_its_old_place(queue: Any) -> None:
@@ -141,7 +141,7 @@ async def test_a_released_job_returns_to_its_old_place(queue: Any) -> None:
     assert (meta["deliveries"], meta["returns"], meta["nacks"]) == (2, 1, 0)
 
 
-async def test_a_release_may_bring_a_delay(queue: Any) -> None:
+async def test_a_release_can_have_a_delay(queue: Any) -> None:
     tube, job = await taken(queue)
     await job.release(60)
     assert await state_of(job) == "delayed"
@@ -154,7 +154,7 @@ async def test_a_release_may_bring_a_delay(queue: Any) -> None:
     assert meta["state"] == "delayed" and meta["wakes"] - meta["now"] == pytest.approx(60, abs=5)
 
 
-async def test_a_release_may_bring_a_ttl_a_priority_and_a_key(queue: Any) -> None:
+async def test_a_release_can_change_ttl_priority_and_key(queue: Any) -> None:
     tube = await queue.tube("changed", "utubettl")
     await tube.put("other", priority=4, key="b")
     await tube.put("x", priority=3, key="a", ttl=500)
@@ -167,7 +167,7 @@ async def test_a_release_may_bring_a_ttl_a_priority_and_a_key(queue: Any) -> Non
     assert await tube.take(key="a") is None and await tube.take(key="c") == job
 
 
-async def test_a_release_that_says_nothing_changes_nothing(queue: Any) -> None:
+async def test_a_release_without_options_changes_nothing(queue: Any) -> None:
     tube = await queue.tube("same", "utubettl")
     await tube.put("x", priority=3, key="a", ttl=500)
     job = await tube.take()
@@ -281,7 +281,7 @@ async def test_a_job_that_failed_too_often_is_dropped_where_the_policy_says_so(q
     assert await state_of(job) == "gone" and (await tube.events())["discarded"] == 1
 
 
-async def test_a_ttr_that_passes_and_a_session_that_goes_are_failures_and_a_release_is_none(queue: Any) -> None:
+async def test_an_expired_ttr_and_a_lost_session_count_as_failures_but_not_a_release(queue: Any) -> None:
     tube = await queue.tube("failures", retry="2x then bury")
     await tube.put("x", ttr=60)
     job = await tube.take()
@@ -361,7 +361,7 @@ async def test_any_exception_text_can_be_a_reason(queue: Any) -> None:
     assert await state_of(job) == "ready" and (await job.meta())["nacks"] == 1
 
 
-async def test_an_exception_is_not_hidden_by_a_job_that_cannot_be_given_back(queue: Any) -> None:
+async def test_an_exception_is_not_hidden_by_a_job_that_cannot_be_released(queue: Any) -> None:
     tube = await queue.tube("once", "disque")
     await tube.put("x", once=True)
     job = await tube.take()
@@ -376,11 +376,11 @@ async def test_an_exception_is_not_hidden_by_a_ttr_that_passed(queue: Any) -> No
     job = await tube.take()
     with pytest.raises(ValueError, match="mine"):
         async with job:
-            await asyncio.sleep(0.03)  # Nobody looks at the queue meanwhile.
+            await asyncio.sleep(0.03)  # No call runs the timers in the meantime.
             raise ValueError("mine")
 
 
-async def test_a_block_that_ends_after_its_ttr_ends_the_same_whether_somebody_looked_meanwhile(queue: Any) -> None:
+async def test_a_block_that_ends_after_its_ttr_has_the_same_result_with_and_without_other_calls(queue: Any) -> None:
     tube = await queue.tube("late")
     endings = []
     for look in (False, True):
@@ -398,10 +398,10 @@ async def test_a_block_that_ends_after_its_ttr_ends_the_same_whether_somebody_lo
     assert endings[0] == endings[1]
 
 
-# ---- Putting aside ---------------------------------------------------------------------------------------------------
+# ---- Burying ---------------------------------------------------------------------------------------------------------
 
 
-async def test_a_buried_job_is_served_to_nobody_until_it_is_dug_up(queue: Any) -> None:
+async def test_a_buried_job_is_not_delivered_until_it_is_dug_up(queue: Any) -> None:
     tube, job = await taken(queue)
     await job.bury("broken")
     meta = await job.meta()
@@ -412,7 +412,7 @@ async def test_a_buried_job_is_served_to_nobody_until_it_is_dug_up(queue: Any) -
     assert await code_of(job.dig()) == "NOTBURIED"
 
 
-async def test_anyone_may_bury_a_job_that_waits(queue: Any) -> None:
+async def test_any_session_may_bury_a_ready_or_delayed_job(queue: Any) -> None:
     tube = await queue.tube("bury")
     for delay in (0, 60):
         job = await tube.put("x", delay=delay)
@@ -422,7 +422,7 @@ async def test_anyone_may_bury_a_job_that_waits(queue: Any) -> None:
         assert (await job.meta())["buries"] == 1
 
 
-async def test_kick_digs_up_so_many_the_first_to_be_served_first(queue: Any) -> None:
+async def test_kick_digs_up_a_number_of_jobs_in_their_order(queue: Any) -> None:
     tube = await queue.tube("kick")
     jobs = await tube.put_many([1, 2, 3])
     for job in reversed(jobs):
@@ -433,7 +433,7 @@ async def test_kick_digs_up_so_many_the_first_to_be_served_first(queue: Any) -> 
     assert [job.body for job in await tube.take_many(3)] == [1, 2, 3]
 
 
-async def test_kick_and_dig_may_bring_a_delay(queue: Any) -> None:
+async def test_kick_and_dig_can_have_a_delay(queue: Any) -> None:
     tube = await queue.tube("kick")
     jobs = await tube.put_many([1, 2])
     for job in jobs:
@@ -446,7 +446,7 @@ async def test_kick_and_dig_may_bring_a_delay(queue: Any) -> None:
 # ---- More time -------------------------------------------------------------------------------------------------------
 
 
-async def test_touch_starts_a_whole_ttr_anew(queue: Any) -> None:
+async def test_touch_restarts_the_ttr(queue: Any) -> None:
     tube = await queue.tube("touch")
     await tube.put("x", ttr=60)
     job = await tube.take(ttr=5)
@@ -455,7 +455,7 @@ async def test_touch_starts_a_whole_ttr_anew(queue: Any) -> None:
     assert meta["wakes"] - meta["now"] == pytest.approx(60, abs=5)
 
 
-async def test_touch_adds_so_many_seconds_to_ttr_and_ttl(queue: Any) -> None:
+async def test_touch_adds_seconds_to_ttr_and_ttl(queue: Any) -> None:
     tube = await queue.tube("touch")
     await tube.put("x", ttr=60, ttl=100)
     job = await tube.take()
@@ -472,10 +472,10 @@ async def test_touch_needs_a_ttr(queue: Any) -> None:
     assert await code_of(job.touch()) == await code_of(job.touch(5)) == "UNSUPPORTED"
 
 
-async def test_a_ttl_waits_while_the_job_is_taken_unless_the_tube_lets_it_kill(queue: Any, face: Face) -> None:
+async def test_a_ttl_stops_while_the_job_is_taken_unless_ttl_while_taken_is_kills(queue: Any, face: Face) -> None:
     waits, kills = await queue.tube("waits"), await queue.tube("kills", ttl_while_taken="kills")
     job = await served(face, queue, waits, ttl=0.02, ttr=60)
-    # Who waits for the other one is given it; whether it hears of that before the job is killed, nobody can say.
+    # A waiting take gets the other job. Whether its client receives the job before it is killed is not determined.
     take = asyncio.ensure_future(kills.take(timeout=None))
     await eventually(lambda: face.waiting(queue) == 1)
     other = await kills.put("x", ttl=0.02, ttr=60)

@@ -1,4 +1,4 @@
-"""How a job is named, and everything that is known about it."""
+"""Ids of jobs, and the metadata of a job."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ async def test_a_job_is_found_by_its_id_in_both_forms(queue: Any, face: Face) ->
     assert len({job.id for job in jobs}) == 3 == len({face.hex_id(job) for job in jobs})
 
 
-async def test_an_id_is_the_same_for_ever(queue: Any) -> None:
+async def test_an_id_never_changes(queue: Any) -> None:
     tube, other = await queue.tube("ids"), await queue.tube("others")
     job = await tube.put("x", ttl=120)
     id = job.id
@@ -53,7 +53,7 @@ async def test_an_id_is_the_same_for_ever(queue: Any) -> None:
     assert job.id == id
 
 
-async def test_a_job_is_found_in_its_own_tube_only_and_while_it_is_there(queue: Any, face: Face) -> None:
+async def test_a_job_is_found_only_in_its_own_tube_and_until_it_ends(queue: Any, face: Face) -> None:
     tube, other = await queue.tube("ids"), await queue.tube("others")
     job = await tube.put("x")
     assert await code_of(other.job(job.id)) == await code_of(other.job(face.hex_id(job))) == "NOJOB"
@@ -116,7 +116,7 @@ async def test_meta_has_every_field_from_the_first_moment(queue: Any) -> None:
     assert [meta[field] for field in ("number", "deliveries", "nacks", "returns", "buries")] == [0] * 5
 
 
-async def test_meta_tells_what_was_asked_for_and_what_happened(queue: Any) -> None:
+async def test_meta_has_the_options_of_the_put_and_the_counters(queue: Any) -> None:
     tube = await queue.tube("meta", "utubettl")
     await tube.put("first")
     job = await tube.put("x", name="n", key="k", priority=3, ttl=500, ttr=50, delay=0, retry="7x")
@@ -134,7 +134,7 @@ async def test_meta_tells_what_was_asked_for_and_what_happened(queue: Any) -> No
     assert isinstance(meta["holder"], int)
 
 
-async def test_meta_of_a_delayed_job_tells_when_it_wakes(queue: Any) -> None:
+async def test_meta_of_a_delayed_job_has_its_wake_time(queue: Any) -> None:
     meta = await (await (await queue.tube("meta")).put("x", delay=30, ttl=60)).meta()
     assert meta["wakes"] == meta["next_event"] == pytest.approx(meta["created"] + 30)
     assert meta["expires"] == pytest.approx(meta["created"] + 90)
@@ -147,8 +147,8 @@ async def test_numbers_count_from_the_first_of_the_tube(queue: Any) -> None:
         assert numbers == ([None, None] if first is None else [first, first + 1]), type
 
 
-async def test_a_state_tells_how_the_job_is_now_also_when_nobody_else_looks(queue: Any) -> None:
+async def test_a_state_is_current_even_without_other_calls(queue: Any) -> None:
     tube = await queue.tube("live")
     delayed, short = await tube.put("x", delay=0.01), await tube.put("x", ttl=0.01)
-    await asyncio.sleep(0.05)  # Time is the subject: nobody touches the queue.
+    await asyncio.sleep(0.05)  # The test is about time: no call touches the queue.
     assert (await state_of(delayed), await state_of(short)) == ("ready", "gone")

@@ -1,4 +1,4 @@
-"""Looking at a queue as a whole: its tubes at a glance, and every job, page by page."""
+"""Inspecting a whole queue: an overview of its tubes, and every job, page by page."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from typing import Any
 from .faces import another, code_of
 
 
-async def test_a_tube_is_found_only_if_it_is_there(queue: Any) -> None:
+async def test_a_tube_is_found_only_if_it_exists(queue: Any) -> None:
     await queue.tube("there", "fifo")
     assert (await queue.find_tube("there")).type == "fifo"
     assert await code_of(queue.find_tube("not there")) == "NOTUBE"
     assert await queue.tubes() == ["there"]
 
 
-async def test_a_tube_tells_at_a_glance_how_it_is(queue: Any) -> None:
+async def test_the_overview_of_a_tube_has_its_counts(queue: Any) -> None:
     tube = await queue.tube("glance", "utubettl")
     await tube.put("first", key="a")
     await tube.put("second", key="b", delay=60)
@@ -59,7 +59,7 @@ async def everything(queue: Any, **options: Any) -> list[str]:
             return found
 
 
-async def test_a_scan_refuses_what_it_does_not_understand(queue: Any) -> None:
+async def test_a_scan_refuses_invalid_arguments(queue: Any) -> None:
     assert await code_of(queue.scan(-1)) == "RANGE"
     assert await code_of(queue.scan("0")) == "WRONGTYPE"
     assert await code_of(queue.scan(states=["lost"])) == "RANGE"
@@ -78,7 +78,7 @@ async def test_a_job_is_found_by_its_number_within_its_tube(queue: Any) -> None:
         assert await code_of(queue.job(wrong)) == "BADID"
 
 
-async def test_a_session_that_was_told_to_waits_for_its_token_also_when_it_is_closed(queue: Any) -> None:
+async def test_a_closed_session_with_a_grace_time_can_be_resumed_by_its_token(queue: Any) -> None:
     tube = await queue.tube("held")
     await tube.put("x")
     other = await another(queue)

@@ -1,4 +1,4 @@
-"""What a put may say about its job, and that what comes out is what went in."""
+"""The options of a put, and that a body is returned as it was put."""
 
 from __future__ import annotations
 
@@ -117,7 +117,7 @@ async def test_an_urgent_job_goes_before_the_best_priority_and_shows_its_own(que
 
 async def test_a_delayed_job_is_not_served_before_its_time(queue: Any) -> None:
     tube = await queue.tube("later")
-    # A long time, which does not end while we look at it; and a short one, which we wait for.
+    # A long delay, which does not end during the test, and a short one, whose end the test waits for.
     late, job = await tube.put("late", delay=60.05), await tube.put("x", delay=0.05)
     meta = await late.meta()
     assert meta["state"] == "delayed" and meta["wakes"] == pytest.approx(meta["created"] + 60.05)
@@ -129,7 +129,7 @@ async def test_a_delayed_job_is_not_served_before_its_time(queue: Any) -> None:
 
 async def test_a_job_is_gone_when_its_ttl_is_over(queue: Any) -> None:
     tube = await queue.tube("short")
-    # Of the short one nobody can say that it is still there to be asked.
+    # The short one may have ended before its state is read.
     long = await tube.put("x", ttl=60.02)
     assert (await long.meta())["ttl"] == pytest.approx(60.02)
     await long.delete()
@@ -157,7 +157,7 @@ async def test_a_job_comes_back_when_its_ttr_is_over(queue: Any) -> None:
     assert again == first and again.deliveries == 2
 
 
-async def test_none_means_no_end_and_goes_before_the_default_of_the_tube(queue: Any) -> None:
+async def test_none_means_unlimited_and_overrides_the_default_of_the_tube(queue: Any) -> None:
     tube = await queue.tube("defaults", ttl=60, ttr=5, priority=3)
     plain = await (await tube.put("x")).meta()
     assert (plain["ttl"], plain["ttr"], plain["priority"]) == (60, 5, 3)
@@ -166,7 +166,7 @@ async def test_none_means_no_end_and_goes_before_the_default_of_the_tube(queue: 
     assert (await (await tube.put("x", ttl=math.inf)).meta())["ttl"] is None
 
 
-async def test_ttr_is_the_ttl_where_nobody_says_otherwise(queue: Any) -> None:
+async def test_the_default_ttr_is_the_ttl(queue: Any) -> None:
     assert (await (await (await queue.tube("ttr", "fifottl")).put("x", ttl=60)).meta())["ttr"] == 60
 
 
@@ -198,7 +198,7 @@ async def test_options_of_a_put_that_its_tube_does_not_have_are_refused(queue: A
     assert not any((await fifo.stats()).values()) and not any((await ttl.stats()).values())
 
 
-# ---- Many at once ----------------------------------------------------------------------------------------------------
+# ---- Batches ---------------------------------------------------------------------------------------------------------
 
 
 async def test_put_many_puts_all_in_order_with_the_same_options(queue: Any) -> None:
@@ -223,7 +223,7 @@ async def test_put_many_puts_all_or_nothing(queue: Any) -> None:
     assert (await tube.stats())["ready"] == 3
 
 
-async def test_put_many_serves_everybody_who_waits(queue: Any, face: Any) -> None:
+async def test_put_many_serves_all_waiting_takes(queue: Any, face: Any) -> None:
     tube = await queue.tube("many")
     takers = [asyncio.ensure_future(tube.take(timeout=None)) for _ in range(3)]
     await eventually(lambda: face.waiting(queue) == 3)
@@ -231,10 +231,10 @@ async def test_put_many_serves_everybody_who_waits(queue: Any, face: Any) -> Non
     assert sorted(job.body for job in await asyncio.gather(*takers)) == [1, 2, 3]
 
 
-# ---- The only one of its kind ----------------------------------------------------------------------------------------
+# ---- Names, unique values and deduplication --------------------------------------------------------------------------
 
 
-async def test_a_name_finds_its_job_and_is_given_once(queue: Any) -> None:
+async def test_a_name_finds_its_job_and_can_be_used_once(queue: Any) -> None:
     tube, other = await queue.tube("names"), await queue.tube("others")
     job = await tube.put("x", name="invoice-7")
     assert await tube.named("invoice-7") == await tube.named(b"invoice-7") == job
@@ -247,15 +247,15 @@ async def test_a_name_finds_its_job_and_is_given_once(queue: Any) -> None:
     assert (await tube.put("free again", name="invoice-7")).body == "free again"
 
 
-# ---- From another queue ----------------------------------------------------------------------------------------------
+# ---- Import from another queue ---------------------------------------------------------------------------------------
 
 
 def numbered(type: str = "fifo", first: int = 1_000) -> TubePolicy:
-    """The policy of a tube that counts from a number on, so that jobs can bring the numbers below it."""
+    """Return the policy of a tube that counts from a number on, so that imported jobs can have the numbers below it."""
     return dataclasses.replace(PRESETS[type], first_integer=first)
 
 
-async def test_a_job_keeps_the_number_that_it_brings_and_the_tube_counts_from_its_first(queue: Any) -> None:
+async def test_an_imported_job_keeps_its_number_and_the_tube_counts_from_its_first_number(queue: Any) -> None:
     tube = await queue.tube("moved", numbered())
     jobs = [await tube.put(number, number=number) for number in (7, 300, 301, 999, 12)]
     jobs.append(await tube.put("new"))
@@ -266,7 +266,7 @@ async def test_a_job_keeps_the_number_that_it_brings_and_the_tube_counts_from_it
     assert await code_of(tube.job("moved#7")) == "NOJOB"
 
 
-async def test_a_number_that_a_job_has_or_that_the_tube_counts_is_refused(queue: Any) -> None:
+async def test_a_number_that_is_used_or_reserved_for_new_jobs_is_refused(queue: Any) -> None:
     tube = await queue.tube("moved", numbered(first=10))
     first = await tube.put("first", number=3, dedup="a")
     assert await code_of(tube.put("second", number=3)) == "NUMBERTAKEN"
@@ -294,7 +294,7 @@ async def test_a_job_arrives_buried_or_done(queue: Any) -> None:
     assert sum((await tube.stats()).values()) == 2
 
 
-async def test_a_put_that_has_to_be_new_is_refused_where_a_job_stands_for_it(queue: Any) -> None:
+async def test_a_put_with_new_is_refused_if_an_existing_job_would_be_returned(queue: Any) -> None:
     tube = await queue.tube("moved")
     await tube.put("first", dedup="d", unique="u", new=True)
     assert await code_of(tube.put("second", dedup="d", new=True)) == "JOBEXISTS"
@@ -336,7 +336,7 @@ async def test_a_dedup_id_is_remembered_when_its_job_is_gone(queue: Any) -> None
     assert again.id == first.id, "the id of a job is the same for ever"
 
 
-async def test_a_dedup_id_goes_before_a_name_so_that_a_producer_can_repeat_its_put(queue: Any) -> None:
+async def test_a_dedup_id_is_checked_before_a_name_so_that_a_put_can_be_repeated(queue: Any) -> None:
     tube = await queue.tube("dedup")
     first = await tube.put("x", name="n", dedup="d")
     assert await tube.put("x", name="n", dedup="d") == first
@@ -353,7 +353,7 @@ async def test_a_dedup_id_is_forgotten_after_its_window(queue: Any) -> None:
     assert (await tube.stats())["ready"] == 2
 
 
-async def test_only_so_many_dedup_ids_are_remembered(queue: Any) -> None:
+async def test_the_number_of_remembered_dedup_ids_is_limited(queue: Any) -> None:
     tube = await queue.tube("count", dedup_count=2)
     first = await tube.put(1, dedup="a")
     await tube.put(2, dedup="b")
@@ -377,7 +377,7 @@ async def test_a_body_larger_than_the_queue_allows_is_refused(queue: Any) -> Non
 
 
 @pytest.mark.parametrize("priority", [1 << 53, -(1 << 53), 1 << 60, -(1 << 60), 1 << 70])
-async def test_a_priority_beyond_53_bits_is_refused_and_none_stands_for_nothing(queue: Any, priority: int) -> None:
+async def test_every_priority_beyond_53_bits_is_refused(queue: Any, priority: int) -> None:
     tube = await queue.tube("levels")
     assert await code_of(tube.put("body", priority=priority)) == "RANGE"
     await tube.put("body")
@@ -387,7 +387,7 @@ async def test_a_priority_beyond_53_bits_is_refused_and_none_stands_for_nothing(
     assert await code_of(job.dig(priority=priority)) == "RANGE"
 
 
-async def test_a_job_that_failed_elsewhere_goes_on_counting(queue: Any) -> None:
+async def test_an_imported_job_continues_its_count_of_failures(queue: Any) -> None:
     tube = await queue.tube("moved here", "fifottl")
     await tube.put("body", nacks=3)
     job = await tube.take()
@@ -399,12 +399,12 @@ async def test_a_job_that_failed_elsewhere_goes_on_counting(queue: Any) -> None:
 @pytest.mark.parametrize(
     ("nacks", "code"), [(-1, "RANGE"), (1 << 40, "RANGE"), (1.5, "WRONGTYPE"), (True, "WRONGTYPE")]
 )
-async def test_a_count_of_failures_that_cannot_be_is_refused(queue: Any, nacks: Any, code: str) -> None:
+async def test_an_invalid_count_of_failures_is_refused(queue: Any, nacks: Any, code: str) -> None:
     tube = await queue.tube("moved here")
     assert await code_of(tube.put("body", nacks=nacks)) == code
 
 
-# ---- What Python says ------------------------------------------------------------------------------------------------
+# ---- Python values ---------------------------------------------------------------------------------------------------
 
 
 async def test_a_delay_may_be_a_timedelta(queue: Any) -> None:
@@ -434,7 +434,7 @@ async def test_a_moment_that_has_passed_means_now(queue: Any) -> None:
         assert await state_of(await tube.put("x", at=at)) == "ready"
 
 
-async def test_a_moment_that_makes_no_sense_is_refused(queue: Any) -> None:
+async def test_an_invalid_moment_is_refused(queue: Any) -> None:
     tube, plain = await queue.tube("at"), await queue.tube("plain", "fifo")
     soon = datetime.now(UTC) + timedelta(minutes=1)
     assert await code_of(tube.put("x", at=soon, delay=1)) == "UNSUPPORTED"

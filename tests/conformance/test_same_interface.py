@@ -21,13 +21,13 @@ PAIRS = [
     (penstock.AsyncTube, async_queue.AsyncTube),
     (penstock.AsyncJob, async_queue.AsyncJob),
 ]
-# The same object for threads, which is in this process; and what is sent to a server as it is, or in one round trip.
+# `sync` returns the same object for threads. `execute` sends any command, and `pipeline` several in one round trip.
 EMBEDDED_ONLY = {"sync"}
 CLIENT_ONLY = {"execute", "pipeline"}
 
 
 def public(cls: type) -> dict[str, Any]:
-    """What users call, and what Python calls for them."""
+    """Return the public names and the special methods of a class."""
     special = {"__enter__", "__exit__", "__aenter__", "__aexit__", "__iter__", "__aiter__", "__eq__", "__hash__"}
     return {
         name: member
@@ -49,14 +49,14 @@ def test_a_client_has_every_name_of_the_embedded_queue(embedded: type, client: t
 
 
 @pytest.mark.parametrize(("embedded", "client"), PAIRS, ids=lambda cls: f"{cls.__module__}.{cls.__name__}")
-def test_every_call_takes_and_gives_the_same(embedded: type, client: type) -> None:
+def test_every_call_has_the_same_parameters_and_result(embedded: type, client: type) -> None:
     for name, member in public(embedded).items():
         if name not in EMBEDDED_ONLY and member is not None:
             assert shape(public(client)[name]) == shape(member), name
 
 
 @pytest.mark.parametrize("client", [client for _, client in PAIRS], ids=lambda cls: cls.__name__)
-def test_every_call_says_what_it_does(client: type) -> None:
+def test_every_call_has_a_docstring(client: type) -> None:
     assert [name for name, member in public(client).items() if callable(member) and not member.__doc__] == [
         name for name in public(client) if name in ("__enter__", "__aenter__", "__eq__", "__hash__")
     ] or all(member.__doc__ for name, member in public(client).items() if not name.startswith("_"))

@@ -1,4 +1,4 @@
-"""Sessions: who owns a taken job, and what becomes of it when its owner goes."""
+"""Sessions: which session holds a taken job, and the fate of the job when the session ends."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ async def test_a_taken_job_belongs_to_the_session_that_took_it(queue: Any) -> No
     await mine.ack()
 
 
-async def test_anyone_may_bury_and_delete_in_a_plain_tube_and_only_the_owner_buries_in_a_queue15(queue: Any) -> None:
+async def test_any_session_may_bury_in_a_plain_tube_but_only_the_holder_in_a_queue15_tube(queue: Any) -> None:
     other = await another(queue)
     for type, code in [("fifottl", None), ("queue15", "NOTOWNER")]:
         tube = await queue.tube(type, type)
@@ -32,7 +32,7 @@ async def test_anyone_may_bury_and_delete_in_a_plain_tube_and_only_the_owner_bur
         await theirs.delete()
 
 
-async def test_sessions_share_everything_but_what_they_hold(queue: Any) -> None:
+async def test_sessions_share_everything_except_their_taken_jobs(queue: Any) -> None:
     other = await another(queue)
     await (await queue.tube("shared")).put("x")
     job = await (await other.tube("shared")).take()
@@ -42,7 +42,7 @@ async def test_sessions_share_everything_but_what_they_hold(queue: Any) -> None:
     assert (await (await (await queue.tube("shared")).take()).meta())["holder"] != holder
 
 
-async def test_a_session_that_closes_gives_its_jobs_back(queue: Any) -> None:
+async def test_a_session_that_closes_releases_its_jobs(queue: Any) -> None:
     tube, other = await queue.tube("back", "fifottl"), await another(queue)
     await tube.put_many([1, 2, 3])
     await (await other.tube("back")).take_many(2)
@@ -51,7 +51,7 @@ async def test_a_session_that_closes_gives_its_jobs_back(queue: Any) -> None:
     assert (await tube.events())["disconnected"] == 2
 
 
-async def test_a_session_that_closes_serves_those_who_sleep(queue: Any, face: Face) -> None:
+async def test_a_session_that_closes_serves_waiting_takes(queue: Any, face: Face) -> None:
     tube, other = await queue.tube("back", "fifottl"), await another(queue)
     await tube.put("x")
     await (await other.tube("back")).take()
@@ -146,7 +146,7 @@ async def test_a_session_may_have_a_grace_time_of_its_own(queue: Any) -> None:
     async def ended() -> bool:
         return (await tube.stats())["ready"] == 1
 
-    # A server that is held up hears of it after the client has ceased to wait for that.
+    # A slow server may notice the end only after the client has stopped waiting for it.
     await eventually(ended)
     assert [await state_of(await queue.job(job.id)) for job in jobs] == ["taken", "ready"]
     await queue.identify(patient.token)
@@ -166,7 +166,7 @@ async def test_two_connections_may_share_a_session(queue: Any) -> None:
     assert await state_of(await queue.job(job.id)) == "ready"
 
 
-async def test_who_takes_a_session_over_leaves_its_own(queue: Any) -> None:
+async def test_a_connection_that_joins_a_session_leaves_its_own(queue: Any) -> None:
     tube, other = await queue.tube("left", "fifottl"), await another(queue)
     await tube.put("x")
     job = await (await other.tube("left")).take()

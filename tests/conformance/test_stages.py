@@ -1,4 +1,4 @@
-"""Stages: jobs that are seen together, or never."""
+"""Stages: jobs that become visible together, or never."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ async def test_a_stage_that_is_forgotten_expires(queue: Any) -> None:
     assert await code_of(queue.publish(own("a"))) == "NOSTAGE"
 
 
-async def test_bad_words_are_refused(queue: Any) -> None:
+async def test_invalid_arguments_of_stages_are_refused(queue: Any) -> None:
     stage = await settled(queue.stage(own("a")))
     assert await code_of(stage.put("t", 1, unique="u")) == "UNSUPPORTED"
     assert await code_of(stage.put_many("t", "text")) == "WRONGTYPE"

@@ -1,4 +1,4 @@
-"""Subscriptions: every change of a job, told in order, by a thread of their own."""
+"""Subscriptions: every change of a job in order, delivered by a separate thread."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ import pytest
 from .faces import Face, another, code_of, eventually, settled
 
 
-async def test_every_change_is_told_in_order(queue: Any) -> None:
+async def test_every_change_is_delivered_in_order(queue: Any) -> None:
     told: list[Any] = []
     await settled(queue.subscribe(told.append))
     tube = await queue.tube("changes")
@@ -37,7 +37,7 @@ async def test_every_change_is_told_in_order(queue: Any) -> None:
     assert all(abs(change.time - time.time()) < 60 for change in told)
 
 
-async def test_what_falls_due_is_told_too(queue: Any) -> None:
+async def test_changes_by_timers_are_delivered(queue: Any) -> None:
     told: list[Any] = []
     await settled(queue.subscribe(told.append))
     tube = await queue.tube("due", retry="1x then bury")
@@ -48,7 +48,7 @@ async def test_what_falls_due_is_told_too(queue: Any) -> None:
     assert [change.event for change in told] == ["put delayed", "delay passed", "taken", "ttr passed", "exhausted"]
 
 
-async def test_a_tube_tells_of_its_own_jobs_only(queue: Any) -> None:
+async def test_a_subscription_to_a_tube_has_only_its_own_jobs(queue: Any) -> None:
     here, there = await queue.tube("here"), await queue.tube("there")
     told: list[Any] = []
     all_told: list[Any] = []
@@ -61,9 +61,9 @@ async def test_a_tube_tells_of_its_own_jobs_only(queue: Any) -> None:
     assert [(change.tube, change.event) for change in told] == [("here", "put"), ("here", "moved out")]
 
 
-async def test_changes_of_other_sessions_are_told(queue: Any) -> None:
+async def test_changes_by_other_sessions_are_delivered(queue: Any) -> None:
     told: list[Any] = []
-    # A server may still end what an earlier scenario began, in other tubes.
+    # A server may still finish work of an earlier scenario in other tubes.
     await settled(queue.subscribe(lambda change: told.append(change) if change.tube == "x" else None))
     other = await another(queue)
     await (await other.tube("x", "fifo")).put("x")
@@ -107,7 +107,7 @@ async def test_subscribers_run_in_a_thread_that_is_not_the_callers(queue: Any, f
     assert len(set(threads)) == 1 and threads[0] is not threading.current_thread() and threads[0].daemon
 
 
-async def test_a_subscriber_that_fails_warns_and_harms_nobody(queue: Any) -> None:
+async def test_a_failing_subscriber_only_causes_a_warning(queue: Any) -> None:
     def fail(change: Any) -> None:
         raise ValueError("mine")
 
@@ -125,7 +125,7 @@ async def test_a_subscriber_that_fails_warns_and_harms_nobody(queue: Any) -> Non
     assert "ValueError('mine')" in str(caught[0].message)
 
 
-def test_a_subscriber_that_fails_harms_nobody_where_warnings_are_errors_either() -> None:
+def test_a_failing_subscriber_is_harmless_even_if_warnings_are_errors() -> None:
     script = (
         "import penstock, threading\n"
         "told = threading.Semaphore(0)\n"
@@ -139,7 +139,7 @@ def test_a_subscriber_that_fails_harms_nobody_where_warnings_are_errors_either()
     assert subprocess.run(command, capture_output=True, timeout=60, check=False).stdout == b"True\n"
 
 
-async def test_what_happened_before_the_close_is_told(queue: Any, face: Face) -> None:
+async def test_changes_before_the_close_are_delivered(queue: Any, face: Face) -> None:
     if not face.is_live:
         pytest.skip("a client that is closed hears no more")
     told: list[Any] = []

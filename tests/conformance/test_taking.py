@@ -1,4 +1,4 @@
-"""Taking: which job is served, to whom, and what a take that waits is woken by."""
+"""Taking: which job is delivered to which client, and which events wake a waiting take."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ import pytest
 from .faces import Face, another, code_of, eventually, state_of
 
 
-async def test_an_empty_tube_gives_nothing_at_once(queue: Any) -> None:
+async def test_a_take_from_an_empty_tube_returns_none_at_once(queue: Any) -> None:
     tube = await queue.tube("empty")
     assert await tube.take() is None and await tube.take_many(3) == []
     assert await queue.take([tube]) == []
 
 
-async def test_a_take_that_waited_its_timeout_gives_nothing(queue: Any, face: Face) -> None:
+async def test_a_take_returns_none_at_its_timeout(queue: Any, face: Face) -> None:
     tube = await queue.tube("empty")
     assert await tube.take(timeout=0.02) is None
     assert await tube.take(0.02) is None
@@ -25,7 +25,7 @@ async def test_a_take_that_waited_its_timeout_gives_nothing(queue: Any, face: Fa
     assert face.waiting(queue) == 0
 
 
-async def test_a_taken_job_is_delivered_once_more_and_to_nobody_else(queue: Any) -> None:
+async def test_a_taken_job_has_one_delivery_and_is_not_delivered_again(queue: Any) -> None:
     tube = await queue.tube("one")
     put = await tube.put("x")
     job = await tube.take()
@@ -85,14 +85,14 @@ async def test_a_waiting_take_is_served_by_everything_that_makes_a_job_ready(que
         assert await state_of(job) == "taken"
 
 
-async def test_take_many_takes_up_to_so_many_in_order(queue: Any) -> None:
+async def test_take_many_takes_up_to_the_count_in_order(queue: Any) -> None:
     tube = await queue.tube("many")
     await tube.put_many(range(5))
     assert [job.body for job in await tube.take_many(3)] == [0, 1, 2]
     assert [job.body for job in await tube.take_many(3)] == [3, 4]
 
 
-async def test_take_many_that_waits_takes_what_is_there_when_the_first_comes(queue: Any, face: Face) -> None:
+async def test_a_waiting_take_many_returns_when_the_first_job_arrives(queue: Any, face: Face) -> None:
     tube = await queue.tube("many")
     take = asyncio.ensure_future(tube.take_many(3, timeout=None))
     await eventually(lambda: face.waiting(queue) == 1)
@@ -167,7 +167,7 @@ async def test_fair_keys_are_served_in_turn(queue: Any) -> None:
     assert [job.body for job in await tube.take_many(6)] == ["a1", "b1", "c1", "a2", "b2", "a3"]
 
 
-async def test_a_key_limit_raised_while_running_serves_those_who_wait(queue: Any, face: Face) -> None:
+async def test_a_raised_key_limit_serves_waiting_takes(queue: Any, face: Face) -> None:
     tube = await queue.tube("limit", "utube")
     for body in (1, 2, 3):
         await tube.put(body, key="k")
@@ -219,7 +219,7 @@ async def test_a_take_waits_on_all_its_tubes_and_then_on_none(queue: Any, face: 
 
 
 @pytest.mark.parametrize("names", [["a"], ["a", "b"]])
-async def test_tubes_of_another_session_are_taken_from_in_the_name_of_this_one(queue: Any, names: list[str]) -> None:
+async def test_a_take_from_tubes_of_another_session_belongs_to_this_session(queue: Any, names: list[str]) -> None:
     other = await another(queue)
     tubes = [await other.tube(name) for name in names]
     await tubes[0].put_many([1, 2])

@@ -1,4 +1,4 @@
-"""Tubes as a whole: how they are made, changed, paused, emptied and dropped, and what they count."""
+"""Tubes: creating, altering, pausing, emptying and dropping them, and their statistics."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ NOTHING = {"ready": 0, "taken": 0, "delayed": 0, "buried": 0, "done": 0, "zombie
 # ---- Making ----------------------------------------------------------------------------------------------------------
 
 
-async def test_a_tube_without_a_type_and_options_tries_again_and_buries_in_the_end(queue: Any) -> None:
+async def test_a_default_tube_retries_and_finally_buries(queue: Any) -> None:
     tube = await queue.tube("plain")
     assert (tube.name, tube.type) == ("plain", "fifottl")
     retry = "5x exp(1s..10m) jitter then bury"
@@ -45,7 +45,7 @@ async def test_a_tube_that_exists_with_other_options_is_refused_with_both_values
         await queue.tube("emails", "utube")
 
 
-async def test_a_tube_that_exists_is_altered_if_it_may_be(queue: Any) -> None:
+async def test_an_existing_tube_is_altered_with_alter(queue: Any) -> None:
     made = await queue.tube("emails", alter=True)
     altered = await queue.tube("emails", ttr=30, capacity=5, alter=True)
     assert altered.policy == dataclasses.replace(made.policy, default_ttr_ms=30_000, capacity=5)
@@ -60,7 +60,7 @@ async def test_a_tube_that_exists_is_altered_if_it_may_be(queue: Any) -> None:
     assert limited.policy == dataclasses.replace(keyed.policy, key_limit=2)
 
 
-async def test_what_cannot_be_altered_is_refused_and_nothing_is_changed(queue: Any) -> None:
+async def test_an_impossible_alteration_is_refused_without_effect(queue: Any) -> None:
     made = await queue.tube("emails")
     assert await code_of(queue.tube("emails", "utubettl", ttr=30, alter=True)) == "TUBEEXISTS"
     assert await code_of(queue.tube("emails", PRESETS["utube"], ttr=None, alter=True)) == "UNSUPPORTED"
@@ -226,7 +226,7 @@ async def test_fairness_can_be_changed_while_running(queue: Any) -> None:
     assert [job.body for job in await tube.take_many(3)] == ["a1", "a2", "b1"]
 
 
-async def test_an_alteration_that_makes_no_sense_changes_nothing(queue: Any) -> None:
+async def test_an_invalid_alteration_changes_nothing(queue: Any) -> None:
     tube = await queue.tube("alter", "fifo", capacity=5)
     for change, code in [
         ({"ttl": 5}, "UNSUPPORTED"),
@@ -288,7 +288,7 @@ async def in_every_state(tube: Any) -> list[Any]:
     return [*jobs, await tube.put("later", delay=60)]
 
 
-async def test_a_truncated_tube_is_empty_whatever_was_in_it(queue: Any) -> None:
+async def test_a_truncated_tube_is_empty(queue: Any) -> None:
     tube = await queue.tube("truncate")
     jobs = await in_every_state(tube)
     jobs.append(await (await settled(queue.stage(own("stage")))).put(tube, "staged"))
@@ -340,7 +340,7 @@ async def test_a_tube_with_taken_jobs_or_clients_that_wait_is_not_dropped(queue:
     await tube.drop()
 
 
-async def test_all_taken_jobs_of_a_tube_can_be_given_back_whoever_holds_them(queue: Any) -> None:
+async def test_all_taken_jobs_of_a_tube_can_be_released_for_every_session(queue: Any) -> None:
     tube, other = await queue.tube("all"), await another(queue)
     await tube.put_many([1, 2, 3])
     await tube.take()
@@ -349,7 +349,7 @@ async def test_all_taken_jobs_of_a_tube_can_be_given_back_whoever_holds_them(que
     assert (await tube.stats())["ready"] == 3
 
 
-# ---- Looking ---------------------------------------------------------------------------------------------------------
+# ---- Inspecting ------------------------------------------------------------------------------------------------------
 
 
 async def test_jobs_are_listed_by_state_in_the_order_they_would_be_served(queue: Any) -> None:
@@ -402,8 +402,8 @@ async def test_events_and_transitions_count_what_happened(queue: Any) -> None:
     }
 
 
-async def test_events_count_what_fell_due_also_when_nobody_else_looks(queue: Any) -> None:
+async def test_events_count_due_timers_even_without_other_calls(queue: Any) -> None:
     tube = await queue.tube("events")
     await tube.put("x", ttl=0.01)
-    await asyncio.sleep(0.05)  # Time is the subject: nobody touches the queue.
+    await asyncio.sleep(0.05)  # The test is about time: no call touches the queue.
     assert (await tube.events()).get("expired") == 1

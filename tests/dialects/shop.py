@@ -1,4 +1,4 @@
-"""An engine with the words of RESP, and one client of it: what commands do, without a server around them."""
+"""An engine with all RESP commands and one client, to test commands without a server."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ NOW = 1_000_000
 
 
 class Log(Outbox):
-    """Remembers which queues it was told of."""
+    """Records the tubes that were made (+) and dropped (-)."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -47,8 +47,8 @@ class Shop:
         self.log = Log()
         self.engine = Engine(1, NOW, self.log)
         self.now = NOW
-        self.asked_for = 0  # So much room in the log was asked for.
-        self.slices = 0  # So often a command went on in another slice.
+        self.asked_for = 0  # The room in the log that a command asked for last, in bytes.
+        self.slices = 0  # The number of slices that commands continued in.
         ids = IdForms(NODE[:8], b"k" * 32)
         self.site = Site(self.engine, ids, NODE, lambda job: b"", self._make_room)
         self.site.start_long = self._start_long
@@ -56,7 +56,7 @@ class Shop:
         self.native = Native(self.site)
         self.jobs = Jobs(self.native)
         self.tubes = Tubes(self.site)
-        self.long: Long | None = None  # What goes on in slices.
+        self.long: Long | None = None  # The command that runs in slices.
         names = ["addjob", "getjob", "pause", "ackjob", "deljob", "nack", "enqueue", "dequeue"]
         commands = [Command(name, -1, "", WRITE, "", "", getattr(self.disque, name)) for name in names]
         self.desk = Desk(commands + commands_of(native_rows(cast("Server", self))), lambda: 0)
@@ -69,19 +69,19 @@ class Shop:
         self.long = long
 
     def another(self, *tubes: bytes) -> Caller:
-        """Another client; one that may use only some tubes, if they are named."""
+        """Return another client. If tubes are named, it may use only these."""
         caller = Caller(self.engine.connect(b"token %d" % len(self.engine.sessions)))
         caller.restrict(TubePatterns(list(tubes)) if tubes else EVERY_TUBE)
         return caller
 
     def ask(self, *words: bytes, caller: Caller | None = None) -> bytes:
-        """What a command answers at once."""
+        """Return the immediate reply of a command."""
         caller = caller or self.caller
         self.desk.run_all(caller, [list(words)], 0, self.now)
         return caller.reply.take()
 
     def call(self, *words: bytes | str | int, caller: Caller | None = None) -> Any:
-        """What a native command answers, however many slices it takes; its maps as such."""
+        """Return the reply of a native command after all of its slices, with maps as dicts."""
         caller = caller or self.caller
         caller.reply.resp3 = True
         encoded = [word if isinstance(word, bytes) else str(word).encode() for word in words]
@@ -95,26 +95,26 @@ class Shop:
         return decoded(answer)
 
     def pass_ms(self, ms: int) -> None:
-        """Let time pass, and those who waited be answered."""
+        """Let time pass, and answer the clients whose waits ended."""
         self.now += ms
         self.engine.advance(self.now)
         self.serve()
 
     def serve(self) -> None:
-        """Answer those whose wait has ended."""
+        """Answer the clients whose waits ended."""
         for wait in self.log.ended_waits:
             self.desk.end_wait(cast(Caller, wait.tag), wait, self.now)
         self.log.ended_waits.clear()
 
     def told(self, caller: Caller) -> Any:
-        """What a client was answered that had to wait; None if it was not."""
+        """Return the reply to a client that waited, or None if it has none yet."""
         self.serve()
         answer = caller.reply.take()
         return decoded(answer) if answer else None
 
 
 def decoded(answer: bytes) -> Any:
-    """What an answer means. A refusal is its line as text."""
+    """Return the value of a reply. An error becomes its line as text."""
     return _decode(io.BytesIO(answer))
 
 

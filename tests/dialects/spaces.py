@@ -1,4 +1,4 @@
-"""An engine with spaces of xqueue, and clients of it, whose time passes when they are told."""
+"""An engine with xqueue spaces and clients of them. Time passes only when a test says so."""
 
 from __future__ import annotations
 
@@ -34,12 +34,12 @@ FEATURES: dict[str, Any] = {"id": "auto_increment", "buried": True, "delayed": T
 
 
 def options(**features: Any) -> dict[str, Any]:
-    """What a space with everything is asked for, and with these features."""
+    """Return the options of a space with all fields and with these features."""
     return {"format": FORMAT, "fields": FIELDS, "features": {**FEATURES, **features}, "tube_stats": ["A", "B", "C"]}
 
 
 class Client:
-    """One who calls the methods of a space."""
+    """A client that calls the methods of a space."""
 
     def __init__(self, stand: Stand, space: str) -> None:
         self.stand = stand
@@ -54,7 +54,7 @@ class Client:
 
 
 class Stand:
-    """An engine, and the spaces that it has."""
+    """An engine and its spaces."""
 
     def __init__(self) -> None:
         self.now = NOW
@@ -64,7 +64,7 @@ class Stand:
         self._count = 0
 
     def _read(self, job: Job) -> bytes:
-        """A body on disk: all of them are damaged there."""
+        """Read a body from disk. All bodies there are damaged."""
         raise DamagedJournal("segment-1 is damaged")
 
     def count(self) -> int:
@@ -72,7 +72,7 @@ class Stand:
         return self._count
 
     def upgrade(self, given: Any, name: str = "space") -> Client:
-        """A space, and one client of it."""
+        """Make or change a space, and return a client of it."""
         self.spaces.upgrade(name.encode(), given, self.now)
         return Client(self, name)
 
@@ -82,7 +82,7 @@ class Stand:
         return found
 
     def call(self, client: Client, method: str, args: list[Any]) -> Any:
-        """One result as it is, none as None, several as a tuple; a `Waits` if it has to wait."""
+        """Return a single result as it is, none as None, several as a tuple, and a `Waits` if the call waits."""
         function = self.space(client.space).method(method)
         assert function is not None, f"there is no method {method}"
         outcome = function(client.caller, args, self.now, None)
@@ -93,7 +93,7 @@ class Stand:
         return outcome if isinstance(outcome, Waits) else one(outcome)
 
     def end(self, waits: Waits) -> Any:
-        """What one who waited is answered; "waiting" if that is not yet so."""
+        """Return the result of a call that waited, or "waiting" if it still waits."""
         self.engine.advance(self.now)
         return "waiting" if waits.wait.outcome == WAITING else one(waits.finish(waits.wait, self.now))
 
@@ -116,7 +116,7 @@ def one(results: list[Any]) -> Any:
 
 
 def refused(call: Any, *args: Any) -> str:
-    """The words with which something is refused."""
+    """Return the text of the error that a call raises."""
     try:
         answer = call(*args)
     except XqueueError as error:

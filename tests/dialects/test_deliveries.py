@@ -1,4 +1,4 @@
-"""What a take hands out is what was read: once, and never something else in its place."""
+"""A take delivers the body that was read, and reads it only once."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from .shop import NODE, NOW, Shop
 
 
 class Disk:
-    """Where bodies live that are not in memory: it fails after the first one that it gives."""
+    """Reads bodies from disk. It fails after the first one."""
 
     def __init__(self, body: bytes) -> None:
         self.bodies = [body]

@@ -1,4 +1,4 @@
-"""Disque's words for tubes of every kind: what they compare with is what the tube says."""
+"""Disque's commands on tubes of every type: the policy of the tube decides."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ TOO_LATE = b"-ERR The specified DELAY is greater than TTL. Job refused since wou
 DAY = 86_400
 
 
-def test_a_delay_is_shorter_than_the_ttl_that_the_queue_gives(shop: Shop) -> None:
+def test_a_delay_must_be_shorter_than_the_default_ttl_of_the_queue(shop: Shop) -> None:
     for name, days in ((b"long", 7), (b"short", 1 / 24)):
         shop.engine.create_tube(name, dataclasses.replace(DISQUE, default_ttl_ms=int(days * DAY * 1_000)), NOW)
     delays = {b"long": (6 * DAY, 7 * DAY), b"short": (DAY // 24 - 1, DAY // 24), b"new": (DAY - 1, DAY)}

@@ -1,4 +1,4 @@
-"""Numbers in Disque's commands: what C's strtoll takes whole, and nothing that Python's int takes beyond that."""
+"""Numbers in Disque's commands: everything that C's strtoll accepts as a whole, and nothing more."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ def test_a_number_is_read_as_it_is_written_if_it_fits_in_64_bits(text: bytes) ->
 
 
 @given(st.text("0123456789+-_. x\n\0²", max_size=70).map(str.encode) | st.binary(max_size=70))
-def test_anything_else_is_no_number(text: bytes) -> None:
+def test_any_other_text_is_not_a_number(text: bytes) -> None:
     assert parse_integer(text) == expected(text)
 
 
 @pytest.mark.parametrize("digits", range(1, 25))
-def test_numbers_of_nines_and_zeros_of_every_length(digits: int) -> None:
+def test_numbers_of_nines_and_zeros_of_every_length_are_read(digits: int) -> None:
     for text in (b"9" * digits, b"0" * digits, b"-" + b"9" * digits, b"+" + b"1" * digits, b"9" * digits + b" "):
         assert parse_integer(text) == expected(text)

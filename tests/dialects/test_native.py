@@ -1,4 +1,4 @@
-"""Native commands about jobs: what they answer, and that what is refused has changed nothing."""
+"""Native commands about jobs: their replies, and that a refused command changes nothing."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def test_every_option_of_a_put_reaches_its_job(shop: Shop) -> None:
     assert shop.call("JOB", "META", first)["served_as"] < -(1 << 53)
 
 
-def test_once_is_for_tubes_that_have_it(shop: Shop) -> None:
+def test_once_is_refused_in_tubes_without_at_most_once_delivery(shop: Shop) -> None:
     shop.engine.create_tube(b"d", DISQUE, NOW)
     id = shop.call("PUT", "d", "x", "ONCE")
     assert shop.call("JOB", "PEEK", id)["once"] == 1
@@ -108,7 +108,7 @@ def test_many_jobs_are_put_with_options_for_all_and_their_own(shop: Shop) -> Non
     assert shop.call("MPUT", "t", "TTL", 5, "JOB").startswith("SYNTAX JOB must be followed by a value")
 
 
-def test_of_many_jobs_all_are_put_or_none(shop: Shop) -> None:
+def test_mput_puts_all_jobs_or_none(shop: Shop) -> None:
     shop.call("TUBE", "CREATE", "t", "CAPACITY", 2)
     shop.call("PUT", "t", "there")
     assert shop.call("MPUT", "t", "JOB", "a", "JOB", "b").startswith("FULL ")
@@ -150,7 +150,7 @@ def test_a_put_waits_for_room_and_is_answered_when_there_is(shop: Shop) -> None:
     assert shop.call("JOB", "PEEK", shop.told(patient))["body"] == b"second"
 
 
-def test_puts_that_wait_take_memory_too(shop: Shop) -> None:
+def test_waiting_puts_count_as_used_memory(shop: Shop) -> None:
     shop.call("TUBE", "CREATE", "t", "CAPACITY", 1)
     shop.call("PUT", "t", "")
     shop.engine.memory_max = shop.engine.memory_used() + 2 * JOB_MEMORY_BYTES + 1_000
@@ -164,7 +164,7 @@ def test_puts_that_wait_take_memory_too(shop: Shop) -> None:
     assert len(shop.told(callers[0])) == 40 and shop.engine.waiting_bytes == 0
 
 
-def test_a_node_that_leaves_takes_no_jobs(shop: Shop) -> None:
+def test_a_leaving_node_accepts_no_jobs(shop: Shop) -> None:
     shop.call("PUT", "t", "x")
     shop.site.leaving = True
     assert shop.call("PUT", "t", "x").startswith("LEAVING ")
@@ -177,7 +177,7 @@ def test_a_node_that_leaves_takes_no_jobs(shop: Shop) -> None:
 
 
 @pytest.mark.parametrize("option", [("KEY", "k"), ("TTR", "1s")])
-def test_a_take_of_several_tubes_that_one_of_them_refuses_takes_nothing(shop: Shop, option: tuple[str, str]) -> None:
+def test_a_take_from_several_tubes_takes_nothing_if_one_of_them_refuses(shop: Shop, option: tuple[str, str]) -> None:
     keyed = shop.engine.create_tube(b"keyed", UTUBETTL, NOW)
     shop.engine.create_tube(b"plain", FIFO, NOW)
     shop.call("PUT", "keyed", "x", "KEY", "k")
@@ -186,7 +186,7 @@ def test_a_take_of_several_tubes_that_one_of_them_refuses_takes_nothing(shop: Sh
 
 
 @pytest.mark.parametrize("take", ["GETJOB NOHANG COUNT 5 FROM queue", "TAKE queue COUNT 5"])
-def test_a_take_of_many_answers_with_what_the_last_room_on_the_disk_allows(shop: Shop, take: str) -> None:
+def test_a_take_of_many_returns_as_many_jobs_as_the_disk_has_room_for(shop: Shop, take: str) -> None:
     tube = shop.engine.create_tube(b"queue", DISQUE, NOW)
     shop.engine.put_many(tube, [Draft(b"x", once=True)] * 5, NOW)
     shop.engine.moves_left = 2
@@ -226,7 +226,7 @@ def test_a_take_names_a_key_and_a_time_to_run(shop: Shop) -> None:
     assert shop.call("TAKE", "t", "KEYS", "k") == "SYNTAX TAKE has no option KEYS; did you mean KEY?"
 
 
-def test_a_take_that_waits_is_served_or_told_nothing_in_time(shop: Shop) -> None:
+def test_a_waiting_take_gets_a_job_or_an_empty_reply_at_its_timeout(shop: Shop) -> None:
     shop.call("TUBE", "CREATE", "t")
     patient, hasty = shop.another(), shop.another()
     patient.reply.resp3 = True
@@ -243,7 +243,7 @@ def test_a_take_that_waits_is_served_or_told_nothing_in_time(shop: Shop) -> None
 
 
 def test_a_job_is_found_by_every_form_of_its_id(shop: Shop) -> None:
-    # A name that looks like the rest of an id, and one with the mark in it.
+    # One name looks like the rest of an id, and one contains the mark.
     for tube in ("t", "a#b", "#", "x" * 30, "y" * 38):
         id = shop.call("PUT", tube, "x")
         number = shop.native.number(shop.caller, id, NOW)
@@ -252,12 +252,12 @@ def test_a_job_is_found_by_every_form_of_its_id(shop: Shop) -> None:
 
 
 @pytest.mark.parametrize("id", ["", "x", "#", "t#", "t#-1", "t#x", "t#1x", "#x", "0" * 32, "0" * 40, NOT_THERE])
-def test_what_cannot_be_an_id_is_said_so(shop: Shop, id: str) -> None:
+def test_text_that_cannot_be_an_id_is_refused_with_badid(shop: Shop, id: str) -> None:
     for command in (["ACK"], ["RELEASE"], ["JOB", "PEEK"], ["JOB", "DELETE"], ["JOB", "WAIT"], ["JOB", "TOUCH"]):
         assert shop.call(*command, id).startswith("BADID ")
 
 
-def test_a_job_that_is_gone_is_told_apart_from_nonsense(shop: Shop) -> None:
+def test_the_id_of_an_ended_job_and_an_invalid_id_give_different_errors(shop: Shop) -> None:
     id = shop.call("PUT", "t", "x")
     assert shop.call("JOB", "DELETE", id) == 1
     for command in (["ACK"], ["REQUEUE"], ["BURY"], ["DIG"], ["JOB", "META"], ["JOB", "DELETE"], ["JOB", "SNATCH"]):
@@ -268,7 +268,7 @@ def test_a_job_that_is_gone_is_told_apart_from_nonsense(shop: Shop) -> None:
 # ---- Finishing -------------------------------------------------------------------------------------------------------
 
 
-def test_one_ack_says_why_not_and_many_are_counted(shop: Shop) -> None:
+def test_a_failed_single_ack_is_an_error_and_many_acks_are_counted(shop: Shop) -> None:
     ids = shop.call("MPUT", "t", *["JOB", "x"] * 4)
     shop.call("TAKE", "t", "COUNT", 2)
     assert shop.call("ACK", ids[3]).startswith("NOTTAKEN ")
@@ -277,7 +277,7 @@ def test_one_ack_says_why_not_and_many_are_counted(shop: Shop) -> None:
     assert shop.call("ACK", ids[0]).startswith("NOJOB ")
 
 
-def test_many_ids_of_which_one_is_nonsense_change_nothing(shop: Shop) -> None:
+def test_a_command_with_one_invalid_id_among_many_changes_nothing(shop: Shop) -> None:
     ids = shop.call("MPUT", "t", *["JOB", "x"] * 3)
     shop.call("TAKE", "t", "COUNT", 3)
     assert shop.call("ACK", *ids, "nonsense").startswith("BADID ")
@@ -339,7 +339,7 @@ def test_a_job_goes_through_every_command_on_it(shop: Shop) -> None:
     assert shop.call("JOB", "DELETE", id) == 1
 
 
-def test_what_a_command_on_a_job_has_not_is_refused(shop: Shop) -> None:
+def test_unknown_options_of_job_commands_are_refused(shop: Shop) -> None:
     id = shop.call("PUT", "t", "x")
     shop.call("TAKE", "t")
     assert shop.call("JOB", "TOUCH", id, "5s", "more").startswith("SYNTAX ")
@@ -353,7 +353,7 @@ def test_what_a_command_on_a_job_has_not_is_refused(shop: Shop) -> None:
     assert shop.call("JOB", "PEEK", id)["state"] == b"taken"
 
 
-def test_kick_digs_up_in_slices_and_tells_how_many(shop: Shop) -> None:
+def test_kick_digs_up_in_slices_and_returns_the_number(shop: Shop) -> None:
     assert shop.call("KICK", "t").startswith("NOTUBE ")
     ids = shop.call("MPUT", "t", *["JOB", "x"] * (SLICE + 5))
     for id in ids:
@@ -366,7 +366,7 @@ def test_kick_digs_up_in_slices_and_tells_how_many(shop: Shop) -> None:
     assert shop.call("KICK", "t", "PRIORITY", 3).startswith("SYNTAX KICK has no option PRIORITY")
 
 
-def test_waiting_for_a_job_tells_whether_it_was_acked(shop: Shop) -> None:
+def test_job_wait_returns_whether_the_job_was_acked(shop: Shop) -> None:
     acked, deleted, kept = shop.call("MPUT", "t", "JOB", "a", "JOB", "b", "JOB", "c")
     callers = [shop.another() for _ in range(3)]
     for caller, id in zip(callers, (acked, deleted, kept), strict=True):
@@ -384,7 +384,7 @@ def test_waiting_for_a_job_tells_whether_it_was_acked(shop: Shop) -> None:
     assert shop.told(shop.caller) == 1
 
 
-# ---- Looking ---------------------------------------------------------------------------------------------------------
+# ---- Inspecting ------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("state", ["ready", "taken", "delayed", "buried", "done"])
@@ -409,7 +409,7 @@ def test_jobs_are_listed_in_the_order_they_would_be_served(shop: Shop, state: st
     assert len(shop.call("JOB", "LIST", "t", state)) == min(SLICE, tube.count_in(names.index(state)))
 
 
-def test_what_cannot_be_listed_is_refused(shop: Shop) -> None:
+def test_wrong_arguments_of_job_list_are_refused(shop: Shop) -> None:
     shop.call("TUBE", "CREATE", "t")
     assert shop.call("JOB", "LIST", "t", "ready") == []
     assert shop.call("JOB", "LIST", "t", "gone").startswith("RANGE a state is one of ")
@@ -418,7 +418,7 @@ def test_what_cannot_be_listed_is_refused(shop: Shop) -> None:
     assert shop.call("JOB", "LIST", "t", "ready", "LIMIT", 3).startswith("SYNTAX JOB has no option LIMIT")
 
 
-def test_a_scan_meets_every_job_that_is_asked_for(shop: Shop) -> None:
+def test_a_scan_finds_every_matching_job(shop: Shop) -> None:
     ids = shop.call("MPUT", "t", *["JOB", "x"] * 30)
     shop.call("MPUT", "other", *["JOB", "x"] * 30)
     shop.call("TAKE", "t", "COUNT", 10)
@@ -448,7 +448,7 @@ def test_a_job_is_found_by_its_name(shop: Shop) -> None:
     assert shop.call("JOB", "NAMED", "u", "n").startswith("NOTUBE ")
 
 
-def test_maps_are_flat_in_the_second_version(shop: Shop) -> None:
+def test_maps_are_flat_arrays_in_resp2(shop: Shop) -> None:
     shop.ask(b"PUT", b"t", b"x")
     answer = shop.ask(b"TAKE", b"t")
     assert answer.startswith(b"*1\r\n*20\r\n$2\r\nid\r\n$40\r\n") and b"$3\r\nkey\r\n$-1\r\n" in answer
@@ -474,12 +474,12 @@ def test_a_session_is_named_joined_and_given_a_grace_time(shop: Shop) -> None:
     assert shop.call("ACK", id, caller=other) == 1
 
 
-def test_long_json_is_believed(shop: Shop) -> None:
-    # To read it would take thirty times its memory.
+def test_long_json_is_not_checked(shop: Shop) -> None:
+    # Parsing it would need thirty times its memory.
     assert shop.call("PUT", "t", b"[" * (1024 * 1024 + 1), "AS", "json") == shop.call("JOB", "PEEK", "t#0")["id"]
 
 
-def test_what_a_session_holds_waits_for_its_own_grace_time(shop: Shop) -> None:
+def test_jobs_of_a_lost_session_stay_taken_for_its_own_grace_time(shop: Shop) -> None:
     shop.engine.session_grace_ms = 1_000
     hasty, patient = shop.another(), shop.another()
     shop.call("TUBE", "CREATE", "t", "TYPE", "fifottl")
@@ -497,7 +497,7 @@ def test_what_a_session_holds_waits_for_its_own_grace_time(shop: Shop) -> None:
     assert bodies(shop.call("TAKE", "t")) == [b"b"]
 
 
-def test_a_caller_uses_no_tube_but_its_own(shop: Shop) -> None:
+def test_a_caller_can_use_only_its_own_tubes(shop: Shop) -> None:
     mine, other = shop.call("PUT", "mine", "x"), shop.call("PUT", "other", "x", "NAME", "n")
     caller = shop.another(b"mine")
     tubes = [["PUT", "other", "x"], ["MPUT", "other", "JOB", "x"], ["TAKE", "other"], ["TAKE", "mine", "AND", "other"]]
@@ -520,7 +520,7 @@ def test_a_caller_uses_no_tube_but_its_own(shop: Shop) -> None:
     assert shop.engine.tube(b"mine").total() == 1 and shop.engine.tube(b"other").total() == 1
 
 
-def test_who_may_only_read_changes_nothing(shop: Shop) -> None:
+def test_a_caller_with_read_permission_cannot_change_anything(shop: Shop) -> None:
     id = shop.call("PUT", "t", "x")
     shop.caller.groups = 1
     assert shop.call("JOB", "PEEK", id)["body"] == b"x"
@@ -530,7 +530,7 @@ def test_who_may_only_read_changes_nothing(shop: Shop) -> None:
     assert shop.call("TAKE", "t").startswith("NOPERM ")
 
 
-def test_a_fifo_has_no_delay_whatever_asks_for_it(shop: Shop) -> None:
+def test_a_fifo_tube_refuses_delays_and_touch(shop: Shop) -> None:
     shop.engine.create_tube(b"f", FIFO, NOW)
     id = shop.call("PUT", "f", "x")
     shop.call("TAKE", "f")
@@ -538,7 +538,7 @@ def test_a_fifo_has_no_delay_whatever_asks_for_it(shop: Shop) -> None:
         assert shop.call(*words).startswith("UNSUPPORTED a fifo tube has no ")
 
 
-def test_a_session_is_told_what_it_holds_and_its_takes_end(shop: Shop) -> None:
+def test_job_held_returns_the_jobs_of_the_session_and_ends_its_waiting_takes(shop: Shop) -> None:
     ids = [shop.call("PUT", "q", body) for body in ("a", "b", "c")]
     assert shop.call("JOB", "HELD") == []
     shop.call("TAKE", "q", "COUNT", 2)
@@ -548,7 +548,7 @@ def test_a_session_is_told_what_it_holds_and_its_takes_end(shop: Shop) -> None:
     assert shop.call("JOB", "HELD", "NOW").startswith("SYNTAX ")
 
 
-def test_a_put_may_want_its_tube_to_be_there(shop: Shop) -> None:
+def test_a_put_with_existing_is_refused_if_the_tube_does_not_exist(shop: Shop) -> None:
     assert shop.call("PUT", "q", "a", "EXISTING").startswith("NOTUBE ")
     assert shop.call("MPUT", "q", "EXISTING", "JOB", "a").startswith("NOTUBE ")
     assert shop.call("TUBE", "LIST") == []
@@ -558,12 +558,12 @@ def test_a_put_may_want_its_tube_to_be_there(shop: Shop) -> None:
 
 
 def refusal(shop: Shop, *words: str) -> str:
-    """The code with which a command is refused."""
+    """Return the error code of a command."""
     return str(shop.call(*words)).split()[0]
 
 
 def outcome(shop: Shop, *words: str) -> Any:
-    """What a wait answers that ends at once, or with its timeout."""
+    """Return the reply of a wait that ends at once or with its timeout."""
     shop.caller.reply.resp3 = True
     if answer := shop.ask(b"JOB", b"WAIT", *(word.encode() if isinstance(word, str) else word for word in words)):
         return decoded(answer)
@@ -578,7 +578,7 @@ def test_a_put_waits_for_a_moment_in_seconds_or_with_a_unit(shop: Shop) -> None:
     assert [shop.call("JOB", "PEEK", id)["state"] for id in ids] == [b"delayed", b"ready"]
 
 
-def test_a_moment_that_has_passed_is_now_and_one_that_cannot_be_is_refused(shop: Shop) -> None:
+def test_a_past_moment_means_now_and_an_invalid_one_is_refused(shop: Shop) -> None:
     for at in ("0", "1", f"{NOW}ms", f"{NOW - 1}ms"):
         assert shop.call("JOB", "PEEK", shop.call("PUT", "t", "x", "AT", at))["state"] == b"ready"
     for at in ("1794808634306", "forever", "soon", "-5", ""):
@@ -627,7 +627,7 @@ def test_a_wait_answers_with_a_number_or_with_an_outcome(shop: Shop) -> None:
     assert refusal(shop, "JOB", "WAIT", id, "OUTCOMES") == "SYNTAX"
 
 
-def test_a_wait_does_not_tell_the_reason_that_a_job_was_given_in_a_foreign_tube(shop: Shop) -> None:
+def test_a_wait_hides_the_reason_that_a_job_got_in_a_tube_without_permission(shop: Shop) -> None:
     for tube, retry in (("mine", "1x then move dead"), ("other", "1x then bury")):
         shop.call("TUBE", "CREATE", tube, "RETRY", retry)
     moved, dead = shop.call("PUT", "mine", "x"), shop.call("PUT", "mine", "y")

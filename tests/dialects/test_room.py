@@ -1,4 +1,4 @@
-"""Queues that come by themselves take disk and memory: what there is no room for is refused, and nothing is done."""
+"""Queues that are made implicitly need disk and memory. If there is no room, the command is refused without effect."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def test_a_body_that_is_too_long_leaves_no_trace_of_its_queue(shop: Shop) -> Non
     assert shop.log.told == []
 
 
-def test_a_queue_that_goes_gives_its_memory_back(shop: Shop) -> None:
+def test_a_dropped_queue_frees_its_memory(shop: Shop) -> None:
     shop.engine.memory_max = TUBE_MEMORY_BYTES + 10
     assert shop.ask(b"PAUSE", b"queue", b"in") == b"+in\r\n"
     assert shop.ask(b"PAUSE", b"other", b"in").startswith(NO_MEMORY)
@@ -61,7 +61,7 @@ def test_a_queue_that_goes_gives_its_memory_back(shop: Shop) -> None:
     assert shop.ask(b"PAUSE", b"other", b"in") == b"+in\r\n"
 
 
-def test_what_makes_no_queue_needs_no_room(shop: Shop) -> None:
+def test_commands_that_make_no_queue_need_no_room(shop: Shop) -> None:
     shop.ask(b"PAUSE", b"queue", b"in")
     shop.engine.room_bytes, shop.engine.memory_max = -1, 0
     assert shop.ask(b"PAUSE", b"queue", b"none") == b"+none\r\n"
@@ -72,7 +72,7 @@ def test_what_makes_no_queue_needs_no_room(shop: Shop) -> None:
 
 @pytest.mark.parametrize("take", ["GETJOB COUNT 10 FROM queue", "TAKE queue COUNT 10 TIMEOUT 1h"])
 @pytest.mark.parametrize("waits", [False, True])
-def test_an_answer_holds_no_more_than_it_may_however_many_jobs_are_wanted(shop: Shop, take: str, waits: bool) -> None:
+def test_a_reply_does_not_exceed_its_limit_for_any_count(shop: Shop, take: str, waits: bool) -> None:
     body = b"x" * (ANSWER_BYTES_MAX // 4)
     words = take.encode().split()
     tube = shop.engine.create_tube(b"queue", DISQUE, NOW)
@@ -81,6 +81,6 @@ def test_an_answer_holds_no_more_than_it_may_however_many_jobs_are_wanted(shop: 
     shop.engine.put_many(tube, [Draft(body) for _ in range(8)], NOW)
     if not waits:
         shop.ask(*words)
-    # It has enough when it has as much as it may have, or more by the rest of one body.
+    # A reply ends when it reaches the limit, so it may exceed it by a part of one body.
     assert len(tube.taken) in (4, 5)
     assert tube.count_in(READY) == 8 - len(tube.taken)

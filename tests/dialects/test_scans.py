@@ -1,4 +1,4 @@
-"""A scan of everything ends, and is refused before it is longer than it may be."""
+"""A scan of everything ends, and is refused before its reply is too long."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def test_a_long_scan_is_refused_before_it_is_too_long(shop: Shop) -> None:
     scan = JobScan(shop.engine, shop.disque, parse_query([b"JSCAN", b"BUSYLOOP", b"REPLY", b"all"], jobs=True))
     while not shop.desk.step(shop.caller, scan, NOW):
         pass
-    # The one that would be too much was not written.
+    # The entry that would exceed the limit was not written.
     assert scan.found == SCAN_BYTES_MAX // len(body) - 1
     assert shop.caller.reply.take().startswith(b"-ERR the reply would be longer than ")
 
@@ -37,7 +37,7 @@ def test_a_scan_of_everything_ends_however_fast_jobs_come(shop: Shop, words: tup
             break
         for _ in range(2 * LOOK_SLICE):
             shop.engine.put(tube, Draft(b""), NOW)
-    # Those that came meanwhile may be met, and need not.
+    # Jobs that arrived in the meantime may be found, but need not be.
     assert shop.caller.reply.take().startswith(b"*2\r\n$1\r\n0\r\n*%d\r\n" % there)
 
 
@@ -55,7 +55,7 @@ def test_a_scan_of_all_queues_ends_however_fast_queues_come(shop: Shop) -> None:
     assert shop.caller.reply.take().startswith(b"*2\r\n$1\r\n0\r\n*%d\r\n" % (2 * LOOK_SLICE))
 
 
-def test_what_a_scan_has_found_so_far_counts_for_its_caller(shop: Shop) -> None:
+def test_collected_pages_of_a_scan_count_as_unsent_reply_bytes(shop: Shop) -> None:
     tube = shop.engine.create_tube(b"queue", DISQUE, NOW)
     for _ in range(8):
         shop.engine.put(tube, Draft(bytes(PAGE_BYTES_MAX // 2)), NOW)
@@ -69,7 +69,7 @@ def test_what_a_scan_has_found_so_far_counts_for_its_caller(shop: Shop) -> None:
     assert found > 2 * PAGE_BYTES_MAX and shop.caller.owed == 0
 
 
-def test_nothing_is_owed_to_whose_scan_was_refused(shop: Shop) -> None:
+def test_a_refused_scan_has_no_unsent_reply_bytes(shop: Shop) -> None:
     tube = shop.engine.create_tube(b"queue", DISQUE, NOW)
     for _ in range(SCAN_BYTES_MAX // (4 * PAGE_BYTES_MAX) + 1):
         shop.engine.put(tube, Draft(bytes(4 * PAGE_BYTES_MAX)), NOW)

@@ -1,4 +1,4 @@
-"""Commands about many jobs run in slices, so that they hold nobody up."""
+"""Commands about many jobs run in slices, so that other clients do not have to wait."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def test_many_jobs_are_put_back_a_slice_at_a_time(shop: Shop, name: bytes) -> No
     assert tube.count_in(s.READY) == MANY
 
 
-def test_a_bad_id_behind_many_and_nothing_is_done(shop: Shop) -> None:
+def test_a_wrong_id_after_many_correct_ones_prevents_all_changes(shop: Shop) -> None:
     ids = add(shop, MANY)
     shop.ask(b"ACKJOB", *ids, b"no id")
     assert shop.long is not None
@@ -68,7 +68,7 @@ def test_a_bad_id_behind_many_and_nothing_is_done(shop: Shop) -> None:
     assert shop.engine.jobs.count == MANY
 
 
-def test_as_many_as_a_slice_are_done_at_once(shop: Shop) -> None:
+def test_one_slice_of_jobs_is_handled_at_once(shop: Shop) -> None:
     assert shop.ask(b"ACKJOB", *add(shop, SLICE)) == b":%d\r\n" % SLICE
     assert shop.long is None
 
@@ -79,7 +79,7 @@ def test_count_is_an_upper_bound_and_no_take_gets_more_than_a_slice(shop: Shop) 
     assert shop.ask(b"GETJOB", b"COUNT", b"100000", b"FROM", QUEUE).startswith(b"*1\r\n")
 
 
-def test_a_peek_into_many_keys_looks_at_a_slice_at_a_time(shop: Shop) -> None:
+def test_a_peek_into_many_keys_examines_a_slice_at_a_time(shop: Shop) -> None:
     tube = shop.engine.create_tube(QUEUE, UTUBE, NOW)
     jobs = shop.engine.put_many(tube, [Draft(b"%d" % number, key=b"%d" % number) for number in range(MANY)], NOW)
     shop.disque.oldest(shop.caller, QUEUE, 2, NOW)
@@ -91,7 +91,7 @@ def test_a_peek_into_many_keys_looks_at_a_slice_at_a_time(shop: Shop) -> None:
 
 
 def results(shop: Shop, family: Family, method: bytes, tube: bytes, *args: object) -> list[object]:
-    """What a call answers, however many slices it takes."""
+    """Return the results of a call after all of its slices."""
     call = Request(CALL, 0)
     call.args = [pack(arg) for arg in args]
     found = family.method(tube, method)
@@ -107,7 +107,7 @@ def results(shop: Shop, family: Family, method: bytes, tube: bytes, *args: objec
 
 @pytest.mark.parametrize("policy", [FIFO, FIFOTTL, UTUBE], ids=lambda policy: policy.type)
 @pytest.mark.parametrize("method", [b"tasks_by_state", b"select"])
-def test_what_lists_a_tube_that_is_dropped_meanwhile_tells_what_it_found_and_nothing_of_another(
+def test_a_listing_of_a_tube_that_is_dropped_meanwhile_has_no_jobs_of_another_tube(
     shop: Shop, policy: TubePolicy, method: bytes
 ) -> None:
     engine = shop.engine
@@ -125,7 +125,7 @@ def test_what_lists_a_tube_that_is_dropped_meanwhile_tells_what_it_found_and_not
 
 
 def drop_and_go_on(shop: Shop, tube: Tube, long: Long) -> None:
-    """Between two slices, let another tube be in the place of one."""
+    """Between two slices, replace a tube by another one in the same slot."""
     shop.engine.drop(tube, NOW)
     other = shop.engine.create_tube(b"secret", FIFO, NOW)
     assert other.slot == tube.slot
@@ -150,7 +150,7 @@ def test_a_list_of_a_dropped_tube_shows_nothing_that_went_to_the_one_in_its_plac
     assert QUEUE in answer and b"secret" not in answer
 
 
-def test_what_tells_of_all_tubes_counts_all_of_it_also_what_no_answer_could_hold(shop: Shop) -> None:
+def test_counts_of_spaces_include_rows_beyond_the_limit_of_a_reply(shop: Shop) -> None:
     engine, spaces = shop.engine, Spaces(shop.site, XqueueSpaces(shop.site))
     shop.site.start_long = None
     tube = engine.create_tube(b"taken", FIFO, NOW)

@@ -1,4 +1,4 @@
-"""Spaces are read in slices and with bounded memory, and what is read is right also where no order exists."""
+"""Spaces are read in slices, with bounded memory, and correctly even in orders that are not stored."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Desk:
         self.slices = 0
 
     def call(self, path: str, *args: object, caller: Caller | None = None) -> Any:
-        """The results of `SPACE:method` or `SPACE.INDEX:method`."""
+        """Return the results of `SPACE:method` or `SPACE.INDEX:method`."""
         owner, _, method = path.rpartition(":")
         space, _, index = owner.partition(".")
         call = Request(CALL, 0)
@@ -48,7 +48,7 @@ class Desk:
         return self._end(caller, found.function(caller, call, space.encode(), NOW))
 
     def select(self, space: int, index: int, iterator: int, key: list[object], caller: Caller) -> Any:
-        """The rows of a SELECT request."""
+        """Return the rows of a SELECT request."""
         request = Request(SELECT, 0)
         request.space, request.index, request.iterator = space, index, iterator
         request.args = [pack(part) for part in key]
@@ -84,7 +84,7 @@ def filled(shop: Shop, policy: TubePolicy, count: int) -> tuple[Tube, list[Job]]
     return tube, shop.engine.put_many(tube, drafts, NOW)
 
 
-def test_an_order_that_does_not_exist_is_found_by_several_scans_that_keep_few_rows(shop: Shop, desk: Desk) -> None:
+def test_an_order_that_is_not_stored_is_made_by_several_scans_with_bounded_memory(shop: Shop, desk: Desk) -> None:
     count = KEPT_MAX * 5 // 2
     filled(shop, FIFOTTL, count)
     ordered = sorted(range(count), key=lambda number: (number * 7 % 5, number))
@@ -97,7 +97,7 @@ def test_an_order_that_does_not_exist_is_found_by_several_scans_that_keep_few_ro
 
 
 @pytest.mark.parametrize("policy", [FIFO, FIFOTTL, UTUBE, UTUBETTL], ids=lambda policy: policy.type)
-def test_what_an_order_knows_costs_no_scan(shop: Shop, desk: Desk, policy: TubePolicy) -> None:
+def test_stored_orders_need_no_scan(shop: Shop, desk: Desk, policy: TubePolicy) -> None:
     tube, jobs = filled(shop, policy, 5_000)
     timed, keyed = policy.has_ttl, tube.keys is not None
     last = [len(jobs) - 1]
@@ -150,7 +150,7 @@ def test_tubes_of_every_type_can_be_read_by_all_of_their_indexes(shop: Shop, des
     assert desk.call("_queue_taken_2.task:get", [int(tube.number), task])[0][1] == task
 
 
-def test_rows_are_in_the_order_of_the_index_also_if_jobs_are_served_in_another(shop: Shop, desk: Desk) -> None:
+def test_rows_are_in_index_order_even_if_jobs_are_served_in_another_order(shop: Shop, desk: Desk) -> None:
     tube, jobs = filled(shop, FIFO, 1_000)
     session = shop.caller.connection.session
     first = shop.engine.take(session, tube, NOW)
@@ -235,7 +235,7 @@ def test_staged_jobs_are_in_no_space(shop: Shop, desk: Desk) -> None:
     assert len(desk.call("read:select")[0]) == 3 and desk.call("read:count") == [3]
 
 
-def test_the_schema_has_a_bound_and_finds_what_is_beyond_it(shop: Shop, desk: Desk) -> None:
+def test_the_schema_lists_a_limited_number_of_spaces_and_finds_the_others_by_name(shop: Shop, desk: Desk) -> None:
     for number in range(3_000):
         shop.engine.create_tube(b"disque %d" % number, DISQUE, NOW)
     for number in range(LISTED_MAX + 10):
@@ -332,7 +332,7 @@ def test_spaces_of_xqueue_with_any_key_can_be_read_by_all_of_their_indexes(shop:
             task = {key: value for key, value in task.items() if key in [field.name for field in space.options.format]}
         space.put(shop.caller, [task, {"delay": 10 - number} if name == "time64" and number > 3 else {}], NOW, None)
     space.take(shop.caller, [], NOW, None)
-    # Another vocabulary knows nothing of rows.
+    # Other dialects have no rows.
     shop.engine.put(space.tube, Draft(b"plain", name=b"named"), NOW)
     number = 1_024 + int(space.tube.number)
     rows = desk.select(number, 0, 2, [], shop.caller)

@@ -1,4 +1,4 @@
-"""Statistics in the shapes that the originals' clients read. Each event is counted once."""
+"""Statistics in the form that clients of the originals read. Each event is counted once."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ NOW = 1_000_000
 
 
 def test_the_stats_of_a_space_are_those_of_xqueues_own_example() -> None:
-    """The example counts since start, with one task of an earlier life: six were put, and seven ended."""
+    """The example counts since start and has one task from before: six were put, and seven ended."""
     engine = Engine(1, NOW, Outbox())
     policy = dataclasses.replace(p.XQUEUE, keys=p.KEYS_TAGGED, key_stats=("B", "A", "C"))
     space = engine.create_tube(b"queue", policy, NOW)

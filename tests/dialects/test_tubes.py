@@ -1,4 +1,4 @@
-"""Native commands about tubes; and that everything Python can say of tubes and jobs can be said over RESP too."""
+"""Native commands about tubes, and a check that every method of the embedded queue has a RESP command."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def test_a_tube_that_is_refused_is_not_made(shop: Shop, case: str) -> None:
 
 
 def fields(told: dict[str, Any]) -> dict[str, Any]:
-    """A policy as TUBE INFO tells it, as JSON can hold it."""
+    """Return the policy in a TUBE INFO reply in a form that JSON can represent."""
     kinds = {field.name: type(field.default) for field in dataclasses.fields(TubePolicy)}
     found: dict[str, Any] = {}
     for name, value in told.items():
@@ -81,7 +81,7 @@ OWN = dataclasses.replace(UTUBE, type="own", key_stats=("a", "b"), default_ttr_m
 
 
 @pytest.mark.parametrize("policy", [*PRESETS.values(), OWN], ids=lambda policy: policy.type)
-def test_a_whole_policy_goes_there_and_back(shop: Shop, policy: TubePolicy) -> None:
+def test_a_policy_is_returned_as_it_was_set(shop: Shop, policy: TubePolicy) -> None:
     sent = {name: None if value == NEVER else value for name, value in dataclasses.asdict(policy).items()}
     told = shop.call("TUBE", "CREATE", "t", "POLICY", json.dumps(sent))
     assert shop.engine.tube(b"t").policy == policy
@@ -102,7 +102,7 @@ def test_a_tube_is_altered_while_it_runs(shop: Shop) -> None:
     assert shop.call("TUBE", "ALTER", "missing", "TTL", 1).startswith("NOTUBE ")
 
 
-def test_a_tube_tells_how_it_is(shop: Shop) -> None:
+def test_tube_stats_describe_the_tube(shop: Shop) -> None:
     shop.engine.create_tube(b"t", UTUBE, NOW)
     shop.call("MPUT", "t", "JOB", "a", "KEY", "a", "JOB", "b", "KEY", "b", "JOB", "c", "KEY", "b")
     shop.pass_ms(250)
@@ -119,7 +119,7 @@ def test_a_tube_tells_how_it_is(shop: Shop) -> None:
 
 
 @pytest.mark.parametrize(("word", "inward", "outward"), [("in", 1, 0), ("OUT", 0, 1), ("all", 1, 1), ("none", 0, 0)])
-def test_a_tube_is_closed_and_opened(shop: Shop, word: str, inward: int, outward: int) -> None:
+def test_a_tube_is_paused_and_resumed(shop: Shop, word: str, inward: int, outward: int) -> None:
     shop.call("PUT", "t", "x")
     assert shop.call("TUBE", "PAUSE", "t", word) == b"OK"
     told = shop.call("TUBE", "INFO", "t")
@@ -130,7 +130,7 @@ def test_a_tube_is_closed_and_opened(shop: Shop, word: str, inward: int, outward
     assert shop.call("TUBE", "PAUSE", "missing", "in").startswith("NOTUBE ")
 
 
-def test_emptying_a_large_tube_holds_nobody_up(shop: Shop) -> None:
+def test_emptying_a_large_tube_does_not_block_other_clients(shop: Shop) -> None:
     for name in (b"truncated", b"dropped"):
         tube = shop.engine.create_tube(name, DISQUE, NOW)
         for _ in range(2 * SLICE + 1):
@@ -153,7 +153,7 @@ def test_a_tube_in_use_is_not_dropped(shop: Shop) -> None:
     assert shop.call("TUBE", "DROP", "empty").startswith("TUBEAWAITED ")
 
 
-def test_all_taken_jobs_go_back_in_slices(shop: Shop) -> None:
+def test_all_taken_jobs_are_released_in_slices(shop: Shop) -> None:
     tube = shop.engine.create_tube(b"t", FIFOTTL, NOW)
     for _ in range(2 * SLICE + 7):
         shop.engine.put(tube, Draft(b"x"), NOW)
@@ -185,16 +185,16 @@ def test_tubes_are_listed_and_scanned_whole(shop: Shop) -> None:
     assert shop.call("TUBE", "SCAN", "x").startswith("RANGE a cursor is 0 or ")
 
 
-def test_a_pattern_that_costs_much_ends_its_page(shop: Shop) -> None:
+def test_an_expensive_pattern_ends_its_page_early(shop: Shop) -> None:
     for number in range(3):
         shop.engine.create_tube(b"a" * 65_000 + b"%d" % number, FIFOTTL, NOW)
     cursor, page = shop.call("TUBE", "SCAN", 0, "MATCH", "*a" * 20)
     assert cursor != b"0" and page == []
 
 
-# ---- Everything that Python can say ----------------------------------------------------------------------------------
+# ---- The embedded API over RESP --------------------------------------------------------------------------------------
 
-# By which command each public method of the embedded queue can be had.
+# The command for each public method of the embedded queue.
 COMMANDS = {
     Queue: {
         "session": "a connection of its own",
@@ -271,7 +271,7 @@ COMMANDS = {
         "meta": "JOB META",
     },
 }
-# What pipelines are made of has a table of its own, and BGREWRITEAOF is Disque's.
+# Commands that only pipelines use are in another table, and BGREWRITEAOF is Disque's.
 ELSEWHERE = ("CLAIM ", "JOURNAL ", "STAGE", "PUBLISH", "DISCARD", "BGREWRITEAOF")
 
 
@@ -296,7 +296,7 @@ def test_every_option_of_a_tube_has_its_word() -> None:
     assert all(word.decode() == name.upper().replace("_", "-") for word, (name, _) in tubes._OPTIONS.items())
 
 
-def test_both_faces_identify_alike() -> None:
+def test_identify_has_the_same_result_embedded_and_over_resp() -> None:
     assert (
         inspect.signature(Queue.identify).parameters.keys() == inspect.signature(AsyncQueue.identify).parameters.keys()
     )

@@ -1,4 +1,4 @@
-"""What `xqueue.upgrade` may be asked for, and in which words it refuses the rest."""
+"""The options of `xqueue.upgrade`, and the errors for wrong ones."""
 
 from __future__ import annotations
 
@@ -102,13 +102,13 @@ REFUSED: list[tuple[Any, str]] = [
 
 
 @pytest.mark.parametrize(("asked", "words"), REFUSED, ids=[words for _, words in REFUSED])
-def test_options_that_make_no_sense_are_refused_in_these_words(asked: Any, words: str) -> None:
+def test_invalid_options_are_refused_with_these_errors(asked: Any, words: str) -> None:
     stand = Stand()
     assert refused(stand.upgrade, asked) == words
     assert not stand.engine.tubes
 
 
-def test_a_type_of_a_field_that_nobody_knows_is_named() -> None:
+def test_an_unknown_field_type_is_named_in_the_error() -> None:
     words = refused(read_options, {"fields": {"status": 2}, "format": ["id", ["status", "colour"]]})
     assert words.startswith("field status of format has unknown type 'colour'; there are any, unsigned, ")
 
@@ -135,12 +135,12 @@ def test_features_are_the_policy_of_the_tube() -> None:
         ({"fields": {"status": 2}}, "uuid", "tuple"),
     ],
 )
-def test_what_is_left_out_is_what_suits_the_space(asked: dict[str, Any], id: str, retval: str) -> None:
+def test_omitted_options_get_defaults_that_suit_the_space(asked: dict[str, Any], id: str, retval: str) -> None:
     read = read_options(asked)
     assert (read.id, read.retval, read.buried) == (id, retval, True)
 
 
-def test_tables_of_lua_come_in_many_forms() -> None:
+def test_all_forms_of_lua_tables_are_accepted() -> None:
     forms = [
         ["id", "status", "data"],
         [["id"], ["status"], ["data"]],
@@ -180,5 +180,5 @@ def test_a_space_is_noted_with_its_tube_and_read_back_the_same(features: dict[st
 
 
 @pytest.mark.parametrize("notes", ["", "x", "[]", "{}", "5", '{"xqueue": 5}', '{"xqueue": {"fields": 1}}', '{"a": 1}'])
-def test_notes_of_somebody_else_make_no_space(notes: str) -> None:
+def test_notes_of_another_origin_make_no_space(notes: str) -> None:
     assert options_of(p.TubePolicy(type="mine", notes=notes)) is None

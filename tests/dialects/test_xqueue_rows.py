@@ -1,4 +1,4 @@
-"""Rows and the jobs they are: what a task becomes, how it comes back, and what other vocabularies see of it."""
+"""Rows and jobs: how a task is stored, how it is returned, and how other dialects see it."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ REFUSED: list[tuple[Any, str]] = [
 
 
 @pytest.mark.parametrize(("task", "words"), REFUSED)
-def test_a_task_that_is_none_is_refused_in_these_words(task: Any, words: str) -> None:
+def test_an_invalid_task_is_refused_with_these_errors(task: Any, words: str) -> None:
     stand = Stand()
     assert refused(stand.upgrade(options()).put, task) == words
     assert not stand.engine.jobs.count
@@ -116,7 +116,7 @@ def test_a_put_without_a_tube_or_a_priority_that_may_not_be_nil_is_refused(task:
     assert space.put({"tube": "A", "priority": 0})["status"] == "R"
 
 
-def test_a_job_of_another_vocabulary_without_a_tube_can_be_finished_but_a_tube_is_not_taken_away() -> None:
+def test_a_job_of_another_dialect_can_stay_without_a_tube_but_a_tube_cannot_be_removed() -> None:
     stand = Stand()
     space = stand.upgrade(STRICT)
     stand.engine.put(stand.space().tube, Draft(b"x"), stand.now)
@@ -147,7 +147,7 @@ TYPES: list[tuple[str, list[Any], list[Any]]] = [
 
 
 @pytest.mark.parametrize(("type", "good", "bad"), TYPES, ids=[row[0] for row in TYPES])
-def test_a_field_holds_what_its_type_says(type: str, good: list[Any], bad: list[Any]) -> None:
+def test_a_field_accepts_values_of_its_type(type: str, good: list[Any], bad: list[Any]) -> None:
     space = Stand().upgrade({"format": [["id", "unsigned"], "status", ["x", type]], "fields": {"status": 2}})
     for value in good:
         assert space.put({"x": value})["x"] == value
@@ -157,7 +157,7 @@ def test_a_field_holds_what_its_type_says(type: str, good: list[Any], bad: list[
         )
 
 
-# What is in the body
+# The contents of the body
 
 
 @pytest.mark.parametrize(
@@ -186,7 +186,7 @@ def test_several_payload_fields_are_a_map_by_their_names() -> None:
     assert to_plain(*body(stand)) == b'{"name":"n","data":{"x":1}}'
 
 
-def test_without_a_format_several_are_an_array() -> None:
+def test_several_payload_fields_without_a_format_are_an_array() -> None:
     stand = Stand()
     space = stand.upgrade({"fields": {"status": 2}, "features": {"id": "required"}})
     rows: list[Any] = [["a", None, "x"], ["b", None, 1, 2], ["c", None, ["x"]], ["d", None], ["e", None, {"k": 1}]]
@@ -210,7 +210,7 @@ def test_without_a_format_several_are_an_array() -> None:
         (Draft(b"\x92\x01\x02", body_kind=BODY_MSGPACK), {"name": [1, 2], "data": None}),
     ],
 )
-def test_what_another_vocabulary_put_is_a_row(draft: Draft, shown: dict[str, Any]) -> None:
+def test_a_job_of_another_dialect_is_a_row(draft: Draft, shown: dict[str, Any]) -> None:
     stand = Stand()
     space = stand.upgrade(options())
     stand.engine.put(stand.space().tube, draft, stand.now)
@@ -220,7 +220,7 @@ def test_what_another_vocabulary_put_is_a_row(draft: Draft, shown: dict[str, Any
 
 
 @pytest.mark.parametrize("depth", [10, 64, 65, 66, 500, 100_000])
-def test_what_another_vocabulary_nested_too_deep_is_shown_as_its_text(depth: int) -> None:
+def test_a_body_of_another_dialect_that_is_nested_too_deep_is_shown_as_text(depth: int) -> None:
     stand = Stand()
     space = stand.upgrade(options(), "deep")
     text = b"[" * depth + b"]" * depth
@@ -235,7 +235,7 @@ def test_what_another_vocabulary_nested_too_deep_is_shown_as_its_text(depth: int
         space.ack(task)
 
 
-def test_what_another_vocabulary_put_where_keys_are_text_has_its_id_as_a_uuid() -> None:
+def test_a_job_of_another_dialect_has_its_id_as_uuid_if_keys_are_text() -> None:
     stand = Stand()
     space = stand.upgrade({"format": [["id", "string"], "status", "x"], "fields": {"status": 2}})
     job = stand.engine.put(stand.space().tube, Draft(b"raw"), stand.now)
@@ -273,7 +273,7 @@ def test_ids_that_a_function_makes() -> None:
     assert refused(space.put, {"name": "x"}) == words
 
 
-def test_a_key_that_is_required_must_be_there_and_be_new() -> None:
+def test_a_required_key_must_be_given_and_new() -> None:
     space = Stand().upgrade(options(id="required"))
     assert refused(space.put, {"name": "x"}) == "Primary key is mandatory"
     space.put({"id": 5, "name": "x"})
@@ -308,13 +308,13 @@ def test_a_composite_key_is_given_as_a_map_an_array_of_its_parts_or_a_row() -> N
 
 
 @pytest.mark.parametrize("bad", [None, True, {}, {"name": "x"}, [], [None, 2], object()])
-def test_what_is_no_key_is_refused(bad: Any) -> None:
+def test_an_invalid_key_is_refused(bad: Any) -> None:
     space = Stand().upgrade(options())
     for method in ("get", "ack", "release", "bury", "kill", "snatch", "restart", "wait"):
         assert refused(getattr(space, method), bad) == "Wrong key/task argument. Expected table or tuple or key"
 
 
-def test_a_key_as_lua_or_a_client_writes_it_is_the_same_key() -> None:
+def test_all_forms_of_a_key_find_the_same_task() -> None:
     stand = Stand()
     numbers, texts = (
         stand.upgrade(options(), "n"),
@@ -329,7 +329,7 @@ def test_a_key_as_lua_or_a_client_writes_it_is_the_same_key() -> None:
     assert texts.get("é")["id"] == "é"
 
 
-# Whatever is put comes back
+# All values are returned as they were put
 
 PLAIN = (
     st.none() | st.booleans() | st.integers(-(2**63), 2**64 - 1) | st.floats(allow_nan=False) | st.text() | st.binary()
@@ -357,7 +357,7 @@ def test_a_row_comes_back_as_it_was(rows: list[tuple[Any, Any]], has_format: boo
         assert space.put([number, None, a, b]) == space.get([number]) == [number, "R", a, b]
 
 
-def test_bodies_that_cannot_be_are_refused() -> None:
+def test_invalid_bodies_are_refused() -> None:
     space = one_field(Stand())
     deep: list[Any] = []
     for _ in range(70):

@@ -1,4 +1,4 @@
-"""The methods of a space: every transition, every refusal, what is returned, and what time does."""
+"""The methods of a space: all transitions, errors and results, and the effects of time."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ TASK = {"name": "n"}
 
 
 def task(space: Client, status: str) -> Any:
-    """The key of a task that got to a status by ordinary means."""
+    """Return the key of a task that reached a status by ordinary calls."""
     key = space.put(TASK, {"delay": 50} if status == "W" else {})["id"]
     if status in "TBDZ":
         assert space.take()["id"] == key
@@ -38,7 +38,7 @@ def task(space: Client, status: str) -> Any:
     return key
 
 
-# Which transition is caused by what, with which features.
+# For each transition: the calls that cause it, and the features that it needs.
 TRANSITIONS: list[tuple[str, dict[str, Any], Story]] = [
     ("X-R", {}, lambda stand, space: space.put(TASK)),
     ("X-W", {}, lambda stand, space: space.put(TASK, {"delay": 5})),
@@ -104,7 +104,7 @@ def test_a_transition_is_counted_once(transition: str, features: dict[str, Any],
     assert counted.items() <= ways.items()
 
 
-def test_every_transition_of_the_seed_is_among_them() -> None:
+def test_every_transition_of_xqueue_is_covered() -> None:
     wanted = {"X-R", "X-W", "W-R", "R-T", "T-W", "T-R", "T-X", "T-Z", "T-D"}
     assert wanted <= {transition for transition, _, _ in TRANSITIONS}
 
@@ -137,13 +137,13 @@ def test_a_task_that_changes_its_tube_counts_as_s_in_both(
     assert space.get(1)["tube"] == "B"
 
 
-# Who may do what
+# Ownership
 
 HOLDERS = ("ack", "release", "bury")
 
 
 @pytest.mark.parametrize("method", HOLDERS)
-def test_only_who_took_a_task_may_finish_it(method: str) -> None:
+def test_only_the_session_that_took_a_task_may_finish_it(method: str) -> None:
     stand = Stand()
     space, other = stand.upgrade(options()), Client(stand, "space")
     mine, yours = (each.caller.connection.session.number for each in (space, other))
@@ -156,7 +156,7 @@ def test_only_who_took_a_task_may_finish_it(method: str) -> None:
     getattr(space, method)(1)
 
 
-def test_with_not_check_session_anyone_may_and_a_disconnect_gives_nothing_back() -> None:
+def test_with_not_check_session_any_client_may_finish_and_a_disconnect_releases_nothing() -> None:
     stand = Stand()
     space, other = stand.upgrade(options(ttr=60, not_check_session=True)), Client(stand, "space")
     for method in HOLDERS:
@@ -173,7 +173,7 @@ def test_with_not_check_session_anyone_may_and_a_disconnect_gives_nothing_back()
     assert other.take()["id"] == key
 
 
-def test_of_a_task_that_is_taken_nobody_else_changes_the_status() -> None:
+def test_the_status_of_a_taken_task_cannot_be_changed_by_other_clients() -> None:
     stand = Stand()
     space, other = stand.upgrade(options()), Client(stand, "space")
     key = task(space, "T")
@@ -189,7 +189,7 @@ def test_of_a_task_that_is_taken_nobody_else_changes_the_status() -> None:
     assert refused(other.kill, key) == f"Task by {key} not found to kill"
 
 
-# What a feature allows
+# Features
 
 NEEDED: list[tuple[str, dict[str, Any], Story]] = [
     ("delayed", {"delayed": False}, lambda stand, space: space.put(TASK, {"delay": 5})),
@@ -215,12 +215,12 @@ NEEDED: list[tuple[str, dict[str, Any], Story]] = [
 
 
 @pytest.mark.parametrize(("feature", "features", "story"), NEEDED)
-def test_what_a_space_has_no_feature_for_is_refused(feature: str, features: dict[str, Any], story: Story) -> None:
+def test_calls_that_need_a_missing_feature_are_refused(feature: str, features: dict[str, Any], story: Story) -> None:
     stand = Stand()
     assert refused(story, stand, stand.upgrade(options(**features))) == f"Feature {feature} is not enabled"
 
 
-def test_a_tube_can_be_asked_for_only_where_there_are_tubes() -> None:
+def test_a_take_from_a_tube_needs_the_tube_field() -> None:
     space = Stand().upgrade({"format": FORMAT, "fields": {"status": "status"}})
     assert refused(space.take, 0, {"tube": "A"}) == "Feature tube is not enabled"
 
@@ -266,7 +266,7 @@ BAD: list[tuple[str, list[Any], str]] = [
 
 
 @pytest.mark.parametrize(("method", "args", "words"), BAD)
-def test_arguments_that_make_no_sense_are_refused_in_these_words(method: str, args: list[Any], words: str) -> None:
+def test_invalid_arguments_are_refused_with_these_errors(method: str, args: list[Any], words: str) -> None:
     stand = Stand()
     space = stand.upgrade(options())
     space.put(TASK)
@@ -283,7 +283,7 @@ def test_times_out_of_range_are_refused(seconds: float) -> None:
             space.put(TASK, attr)
 
 
-# What is returned
+# Results
 
 
 @pytest.mark.parametrize("retval", ["table", "tuple"])
@@ -302,7 +302,7 @@ def test_every_method_that_returns_a_task_obeys_retval(retval: str) -> None:
     assert space.take() is None and space.truncate() is None and space.plow() == 0
 
 
-def test_a_task_that_went_is_shown_as_it_was() -> None:
+def test_an_ended_task_is_returned_in_its_last_state() -> None:
     space = Stand().upgrade(options())
     key = task(space, "T")
     assert space.ack(key) == {
@@ -312,7 +312,7 @@ def test_a_task_that_went_is_shown_as_it_was() -> None:
     assert space.kill(task(space, "B"))["status"] == "B"
 
 
-def test_dig_takes_a_number_for_a_key_where_keys_are_numbers_and_for_a_count_where_not() -> None:
+def test_the_number_of_dig_is_a_key_if_keys_are_numbers_and_otherwise_a_count() -> None:
     stand = Stand()
     numbers = stand.upgrade(options(), "numbers")
     texts = stand.upgrade({**options(id="required"), "format": [["id", "string"], *FORMAT[1:]]}, "texts")
@@ -327,7 +327,7 @@ def test_dig_takes_a_number_for_a_key_where_keys_are_numbers_and_for_a_count_whe
     assert numbers.plow(float("inf")) == 0
 
 
-def test_kick_takes_a_number_for_a_count_always() -> None:
+def test_the_number_of_kick_is_always_a_count() -> None:
     space = Stand().upgrade(options())
     for _ in range(5):
         task(space, "B")
@@ -392,7 +392,7 @@ def test_touch_of_a_task_without_an_end_leaves_it_without_one() -> None:
     assert space.touch(1, {"increment": 5})["runat"] == 0
 
 
-def test_with_ttr_true_only_who_asks_has_a_ttr_and_a_ttl_is_none() -> None:
+def test_with_ttr_true_only_takes_with_a_ttr_have_one_and_the_ttl_is_none() -> None:
     stand = Stand()
     space = stand.upgrade(options())
     space.put(TASK, {"ttl": 5})
@@ -445,7 +445,7 @@ ENDS: list[tuple[str, dict[str, Any], Story, str, bool]] = [
 @pytest.mark.parametrize(
     ("features", "story", "status", "processed"), [row[1:] for row in ENDS], ids=[r[0] for r in ENDS]
 )
-def test_wait_tells_how_a_task_ended(features: dict[str, Any], story: Story, status: str, processed: bool) -> None:
+def test_wait_returns_how_a_task_ended(features: dict[str, Any], story: Story, status: str, processed: bool) -> None:
     stand = Stand()
     space, other = stand.upgrade(options(**features)), Client(stand, "space")
     space.put({"name": "n", "tube": "A"})
@@ -456,7 +456,7 @@ def test_wait_tells_how_a_task_ended(features: dict[str, Any], story: Story, sta
     assert (row["status"], row["name"], row["tube"], was_processed) == (status, "n", "A", processed)
 
 
-def test_wait_tells_at_once_of_what_was_acked_and_is_kept_and_does_not_wait_for_no_time() -> None:
+def test_wait_returns_at_once_for_a_kept_task_and_with_timeout_zero() -> None:
     stand = Stand()
     space = stand.upgrade(options(keep=True))
     row, processed = space.wait(task(space, "D"), 10)
@@ -483,10 +483,10 @@ def test_a_put_can_wait_for_the_end_of_its_task() -> None:
     assert (row["status"], processed) == ("R", False)
 
 
-# Many
+# Many tasks
 
 
-def test_many_are_plowed_and_truncated_in_slices() -> None:
+def test_many_tasks_are_plowed_and_truncated_in_slices() -> None:
     stand = Stand()
     space = stand.upgrade(options())
     for _ in range(2_500):
@@ -531,7 +531,7 @@ def test_features_are_switched_on_a_live_space_and_tasks_owners_and_statistics_s
     assert space.stats()["counts"] == {"R": 0, "T": 0, "W": 0, "B": 0, "D": 1, "Z": 1}
 
 
-def test_a_task_taken_before_not_check_session_stays_its_takers() -> None:
+def test_a_task_taken_before_not_check_session_stays_with_its_session() -> None:
     stand = Stand()
     space, other = stand.upgrade(options()), Client(stand, "space")
     mine = task(space, "T")
@@ -544,7 +544,7 @@ def test_a_task_taken_before_not_check_session_stays_its_takers() -> None:
     assert other.get(mine)["status"] == "R"
 
 
-def test_the_ttr_of_a_take_is_what_the_space_has_by_then() -> None:
+def test_the_ttr_of_a_take_is_the_present_default_of_the_space() -> None:
     stand = Stand()
     space = stand.upgrade(options(ttr=None))
     space.put(TASK)
@@ -552,7 +552,7 @@ def test_the_ttr_of_a_take_is_what_the_space_has_by_then() -> None:
     assert space.take()["runat"] == NOW / 1000 + 5
 
 
-def test_tubes_come_to_be_counted_and_are_so_no_longer() -> None:
+def test_tube_stats_can_be_switched_on_and_off() -> None:
     stand = Stand()
     space = stand.upgrade(options())
     space.put({"name": "x", "tube": "A"})
@@ -561,7 +561,7 @@ def test_tubes_come_to_be_counted_and_are_so_no_longer() -> None:
     assert list(tubes) == ["A", "new"] and tubes["A"]["transition"] == {"X-R": 1}
 
 
-def test_what_a_second_upgrade_leaves_out_of_the_rows_stays_and_other_rows_are_refused() -> None:
+def test_a_second_upgrade_keeps_omitted_row_options_and_refuses_different_ones() -> None:
     stand = Stand()
     space = stand.upgrade(options())
     stand.upgrade({"features": {"ttl": 5}})
@@ -573,7 +573,7 @@ def test_what_a_second_upgrade_leaves_out_of_the_rows_stays_and_other_rows_are_r
     assert refused(stand.upgrade, {"format": FORMAT[:-1]}) == words
 
 
-def test_a_second_upgrade_keeps_what_it_leaves_out_and_reports_what_it_changed() -> None:
+def test_a_second_upgrade_keeps_omitted_features_and_reports_the_changed_ones() -> None:
     stand = Stand()
     stand.upgrade(options(keep=True))
     before = stand.space().options
@@ -603,7 +603,7 @@ def test_a_function_that_makes_ids_stays_when_an_upgrade_leaves_it_out() -> None
     assert stand.space().make_id is None
 
 
-def test_ids_can_be_made_in_another_way_where_they_cannot_meet() -> None:
+def test_features_id_can_be_switched_if_keys_cannot_collide() -> None:
     stand = Stand()
     space = stand.upgrade(options())
     space.put(TASK)
@@ -630,7 +630,7 @@ def test_a_tube_that_is_no_space_does_not_become_one_while_it_has_jobs_or_anothe
     assert space.put([None])[1] == "R"
 
 
-def test_a_space_whose_tube_was_dropped_is_none() -> None:
+def test_a_space_whose_tube_was_dropped_no_longer_exists() -> None:
     stand = Stand()
     space = stand.upgrade(options())
     stand.engine.drop(stand.space().tube, stand.now)
@@ -639,12 +639,12 @@ def test_a_space_whose_tube_was_dropped_is_none() -> None:
     assert space.put([None])[1] == "R"
 
 
-def test_every_method_of_the_seeds_is_there() -> None:
+def test_every_method_of_xqueue_exists() -> None:
     wanted = "put take ack release bury wait dig plow kick kill touch stats queue_stats truncate switch snatch restart"
     assert {*wanted.split(), "get"} <= set(METHODS)
 
 
-# Whatever is asked
+# Arbitrary calls
 
 ANYTHING = st.recursive(
     st.none()
@@ -691,7 +691,7 @@ def test_any_call_is_answered_or_refused_and_every_answer_can_be_sent(
 
 @settings(max_examples=150)
 @given(st.dictionaries(st.sampled_from(["format", "fields", "features", "primary_key", "tube_stats"]), ANYTHING))
-def test_any_options_are_taken_or_refused(asked: dict[str, Any]) -> None:
+def test_any_options_are_accepted_or_refused(asked: dict[str, Any]) -> None:
     stand = Stand()
     for given_options in (asked, {"fields": {"status": 2}, **asked}, {**options(), **asked}):
         try:
@@ -700,7 +700,7 @@ def test_any_options_are_taken_or_refused(asked: dict[str, Any]) -> None:
             assert str(refusal)
 
 
-def test_a_value_that_is_let_in_can_leave_however_deep_it_is() -> None:
+def test_every_accepted_value_can_be_returned_at_any_depth() -> None:
     space = Stand().upgrade(options())
     for depth in range(1, 80):
         deep: Any = "x"
@@ -715,7 +715,7 @@ def test_a_value_that_is_let_in_can_leave_however_deep_it_is() -> None:
 
 
 @pytest.mark.parametrize(("buried", "states"), [(True, [s.BURIED, s.TAKEN]), (False, [s.READY, s.READY])])
-def test_a_task_whose_data_is_damaged_is_told_and_is_nobodys(buried: bool, states: list[int]) -> None:
+def test_a_take_of_damaged_data_is_an_error_and_no_client_holds_the_task(buried: bool, states: list[int]) -> None:
     stand = Stand()
     space = stand.upgrade(options(buried=buried))
     for _ in range(2):
@@ -729,13 +729,13 @@ def test_a_task_whose_data_is_damaged_is_told_and_is_nobodys(buried: bool, state
             answers.append(space.take()["id"])
         except DamagedJournal:
             answers.append("damaged")
-    # Where a space has no bury, whoever takes next meets it again; but it is not held by one who never saw it.
+    # In a space without bury, the next take finds the task again; but no client holds a task that it never got.
     assert answers == (["damaged", good.local] if buried else ["damaged"] * 2)
     assert [damaged.state, good.state] == states
     check(stand.engine)
 
 
-def test_of_several_jobs_the_damaged_one_is_left_out_even_if_another_who_waits_gets_it_at_once() -> None:
+def test_a_damaged_job_among_several_is_left_out_even_if_a_waiting_client_gets_it() -> None:
     stand = Stand()
     space = stand.upgrade(options(buried=False))
     waiting = Client(stand, "space")

@@ -1,4 +1,4 @@
-"""Update operations, as `space:update` has them."""
+"""Update operations in the form of `space:update`."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ def taken(stand: Stand) -> Client:
 
 @pytest.mark.parametrize(("update", "changes"), DONE)
 @pytest.mark.parametrize("method", ["ack", "release", "bury", "dig", "plow"])
-def test_an_update_changes_the_task_on_its_way(method: str, update: list[Any], changes: dict[str, Any]) -> None:
+def test_an_update_changes_the_task_of_a_call(method: str, update: list[Any], changes: dict[str, Any]) -> None:
     stand = Stand()
     space = taken(stand)
     before = space.get(1)
@@ -110,7 +110,7 @@ def test_an_update_changes_the_task_on_its_way(method: str, update: list[Any], c
 
 
 @pytest.mark.parametrize(("update", "words", "number"), REFUSED, ids=[words for _, words, _ in REFUSED])
-def test_an_update_that_makes_no_sense_changes_nothing(update: Any, words: str, number: int) -> None:
+def test_an_invalid_update_changes_nothing(update: Any, words: str, number: int) -> None:
     stand = Stand()
     space = taken(stand)
     before = space.get(1)

@@ -1,4 +1,4 @@
-"""One way to use a tube with a driver through every interface: tasks are (id, state, data)."""
+"""An adapter for each interface to a tube with a driver: tasks are (id, state, data)."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ LETTERS = {"ready": "r", "taken": "t", "delayed": "~", "buried": "!", "done": "-
 
 
 class Interface(Protocol):
-    """A tube, and what every interface can do with it."""
+    """A tube and the calls that every interface has."""
 
     def create(self, name: str, type: str, **options: Any) -> None: ...
     def put(self, data: Any, **options: Any) -> Task: ...

@@ -17,7 +17,7 @@ PAGE = Path(__file__).parent.parent.parent / "docs" / "reference" / "tubes" / "d
 
 
 def documented_code() -> str:
-    """Return the LIFO driver of the documentation: its classes, without what the page does with them."""
+    """Return the source of the LIFO driver from the documentation: its classes, without the examples that use it."""
     code = re.search(r"^```python\n(.*?)^```$", PAGE.read_text(), flags=re.MULTILINE | re.DOTALL)
     assert code is not None
     return code[1].partition("penstock.register_driver")[0]
@@ -32,7 +32,7 @@ def documented_driver() -> Any:
 
 @contextmanager
 def registered() -> Iterator[None]:
-    """Have both drivers in this process."""
+    """Register both drivers in this process."""
     penstock.register_driver("stack", documented_driver())
     penstock.register_driver("five", FiveFields)
     try:

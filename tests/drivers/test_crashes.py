@@ -1,4 +1,4 @@
-"""Whenever a process or a machine fails, a driver's mapping is there as of a commit, with all that was acknowledged."""
+"""After any crash of a process or a machine, a driver has the tasks of a commit, with all acknowledged changes."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def reopen(disk: MemoryDisk, boot: str = "another boot") -> Opened:
 
 
 def stored(engine: Engine) -> Space:
-    """What the journal has of the tasks of a driver: nobody has started the driver yet."""
+    """Return the tasks of a driver that are in the journal. The driver is not started yet."""
     tube = engine.tubes.get(b"t")
     if tube is None:
         return {}
@@ -60,12 +60,12 @@ def stored(engine: Engine) -> Space:
 
 
 def mapping(tube: Tube, engine: Engine) -> Space:
-    """What the driver has."""
+    """Return the tasks that the driver has."""
     return dict(engine.drivers.find(tube)._space)  # type: ignore[union-attr]
 
 
 def agree(tube: Tube, engine: Engine) -> None:
-    """The jobs are in the states that the driver's tasks are in."""
+    """Assert that the jobs have the states of the driver's tasks."""
     tasks = mapping(tube, engine)
     assert {job.state for job in tube.names.values()} <= {*LETTERS.values()}
     assert {name.decode(): job.state for name, job in tube.names.items()} == {
@@ -76,7 +76,7 @@ def agree(tube: Tube, engine: Engine) -> None:
 
 
 class Moment(NamedTuple):
-    """What a driver had when so many effects had been done, and whether that was acknowledged."""
+    """The tasks of a driver after a number of disk effects, and whether they were acknowledged."""
 
     effects: int
     tasks: Space
@@ -84,7 +84,7 @@ class Moment(NamedTuple):
 
 
 def step(engine: Engine, tube: Tube, chance: random.Random, connections: list[Any], now: int) -> None:
-    """Do something, by a session or as anyone; what is refused changes nothing."""
+    """Run a random call, as a session or as any client. A refused call changes nothing."""
     connection = chance.choice(connections)
     jobs = list(tube.names.values())
     job = chance.choice(jobs) if jobs else None
@@ -116,7 +116,7 @@ def step(engine: Engine, tube: Tube, chance: random.Random, connections: list[An
 
 
 def run(type: str, seed: int, steps: int, lives: int = 2, snapshots: bool = True) -> tuple[MemoryDisk, list[Moment]]:
-    """Use a driver on a disk, and note what it has before and after each sync."""
+    """Use a driver on a disk, and record its tasks before and after each sync."""
     disk, moments, chance, now = MemoryDisk(), [], random.Random(seed), WALL
     for life in range(lives):
         opened = reopen(disk, f"boot {life}")
@@ -142,7 +142,7 @@ def run(type: str, seed: int, steps: int, lives: int = 2, snapshots: bool = True
 
 
 def allowed_after(moments: list[Moment], count: int) -> list[Space]:
-    """What a driver may have after a crash at this effect: what was acknowledged by then, or something later."""
+    """Return the allowed tasks after a crash at effect `count`: those that were acknowledged, or written later."""
     done = [index for index, moment in enumerate(moments) if moment.effects <= count]
     least = max((index for index in done if moments[index].acknowledged), default=0)
     return [moment.tasks for moment in moments[least : len(done) + 1]]
@@ -161,7 +161,7 @@ def test_a_power_cut_at_any_write_leaves_the_mapping_of_a_commit_with_all_that_w
 
 
 @pytest.mark.parametrize("type", ["stack", "five"])
-def test_a_journal_cut_at_every_byte_gives_a_mapping_that_there_was(type: str) -> None:
+def test_a_journal_cut_at_any_byte_gives_the_tasks_of_a_commit(type: str) -> None:
     disk, moments = run(type, 7, 10, lives=1, snapshots=False)
     states = [moment.tasks for moment in moments]
     name = next(name for name in disk.names() if name.startswith("segment"))
@@ -197,7 +197,7 @@ def test_after_a_kill_at_any_write_the_driver_starts_and_nothing_stays_taken(typ
         agree(tube, opened.engine)
 
 
-# Uses a driver for ever, and says what it has after each call that returned.
+# Uses a driver in an endless loop, and prints its tasks after each call that returned.
 WORKER = textwrap.dedent(
     """
     import json, random, sys
@@ -254,7 +254,7 @@ def test_a_process_that_is_killed_between_any_two_calls_loses_nothing_that_was_c
             engine = queue._host.engine
             found = {id: list(task) for id, task in stored(engine).items()}
             check(engine)
-        # The call that was under way may have been committed, or not. A kick changes two tasks, a put the counter too.
+        # The interrupted call may or may not be committed. A kick changes two tasks, and a put also the counter.
         last = by_id(lines[-1])
         assert sum(found.get(id) != last.get(id) for id in {*found, *last}) <= 2, (found, last)
         tasks = found

@@ -1,4 +1,4 @@
-"""What Penstock keeps for a driver, and what becomes of a driver that breaks the rules."""
+"""The guarantees for drivers, and the handling of a driver that breaks the rules."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def space_of(tube: Any) -> dict[Any, tuple[Any, ...]]:
 
 
 def register(name: str, **methods: Callable[..., Any]) -> None:
-    """Register a driver with five fields that does some things in another way."""
+    """Register a variant of the driver with five fields."""
     made = type("Changed", (FiveTube,), methods)
 
     class Driver(FiveFields):
@@ -155,7 +155,7 @@ def test_the_history_of_a_job_has_every_change_with_the_fields_of_the_task(tmp_p
         ]
 
 
-def test_a_driver_has_bodies_again_that_memory_had_no_room_for(tmp_path: Path) -> None:
+def test_a_driver_gets_bodies_that_were_moved_to_disk(tmp_path: Path) -> None:
     with penstock.open(tmp_path, memory_limit=MEMORY_BYTES_MIN) as queue:
         tube = queue.tube("jobs", "five")  # type: ignore[arg-type]
         for number in range(20):
@@ -171,7 +171,7 @@ def test_a_driver_has_bodies_again_that_memory_had_no_room_for(tmp_path: Path) -
         check(queue._host.engine)
 
 
-def test_another_option_makes_another_tube(tmp_path: Path) -> None:
+def test_an_existing_tube_with_other_driver_options_is_refused(tmp_path: Path) -> None:
     with penstock.open(tmp_path) as queue:
         queue.tube("jobs", "five", default=1)  # type: ignore[arg-type,call-arg]
         queue.tube("jobs", "five", default=1)  # type: ignore[arg-type,call-arg]
@@ -215,7 +215,7 @@ def test_several_tubes_can_be_taken_from_with_one_that_has_a_driver() -> None:
         (1, (1, "r", 0, 0, "x" * 2_000), "TOOBIG|1000"),
     ],
 )
-def test_what_cannot_be_stored_is_refused_and_nothing_of_the_call_remains(
+def test_a_call_with_a_value_that_cannot_be_stored_is_refused_without_effect(
     changed: Callable[..., None], id: Any, task: Any, why: str
 ) -> None:
     def put(self: FiveTube, data: Any, options: dict[str, Any]) -> Any:
@@ -278,7 +278,7 @@ def test_a_method_that_does_not_do_its_work_is_named(
         check(queue._host.engine)
 
 
-def test_a_driver_starts_anew_after_an_error_so_that_its_own_variables_are_right(changed: Callable[..., None]) -> None:
+def test_a_driver_is_restarted_after_an_error_so_that_its_variables_are_correct(changed: Callable[..., None]) -> None:
     def put(self: Any, data: Any, options: dict[str, Any]) -> Any:
         self.count = getattr(self, "count", len(self.tasks)) + 1
         task = (self.count, "r", 0, 0, data)
@@ -318,7 +318,7 @@ def test_a_task_is_ready_when_its_session_ends_even_if_its_release_fails(
         check(queue._host.engine)
 
 
-def test_a_take_that_waits_does_not_make_the_put_of_another_fail(changed: Callable[..., None]) -> None:
+def test_an_error_while_serving_a_waiting_take_does_not_fail_the_put(changed: Callable[..., None]) -> None:
     def take(self: Any) -> Any:
         if any(task[1] == "r" and task[4] == "bad" for task in self.tasks.values()):
             raise RuntimeError("no take today")

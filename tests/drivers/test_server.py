@@ -1,4 +1,4 @@
-"""Drivers in a server: named in its configuration file, and never a danger to the node."""
+"""Drivers in a server: named in its configuration file, and isolated so that they cannot harm the node."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def refused(wire: Wire, *words: Any) -> str:
 
 
 def cannot_start(home: Path, *words: str, **environment: str) -> str:
-    """Return why a server does not start. Its exit code says that the configuration is wrong."""
+    """Return the error of a server that does not start. Its exit code means a wrong configuration."""
     ended = subprocess.run(
         [*PENSTOCK, "serve", *words, "--port", "0", "--iproto-port", "0", "--cluster-port", "0"],
         cwd=home,
@@ -69,13 +69,13 @@ def test_a_driver_that_cannot_be_loaded_is_an_error_that_names_it_and_its_line(
 
 
 @pytest.mark.parametrize("value", ['"documented_lifo"', '"a b:c"', "7"])
-def test_what_is_no_module_and_class_is_refused(value: str, tmp_path: Path) -> None:
+def test_a_driver_that_is_not_a_module_and_class_is_refused(value: str, tmp_path: Path) -> None:
     file = tmp_path / "penstock.toml"
     file.write_text(f"[drivers]\nstack = {value}\n")
     assert "drivers must be a type of tube, then a module and a name in it" in cannot_start(tmp_path, str(file))
 
 
-def test_a_name_of_a_type_that_there_is_cannot_be_a_driver(tmp_path: Path) -> None:
+def test_a_driver_cannot_have_the_name_of_an_existing_type(tmp_path: Path) -> None:
     write_modules(tmp_path)
     file = tmp_path / "penstock.toml"
     file.write_text('[drivers]\nfifo = "documented_lifo:Lifo"\n')
@@ -92,7 +92,7 @@ def test_only_the_configuration_file_can_name_code(server: Server, tmp_path: Pat
         assert "Unsupported CONFIG parameter" in refused(wire, "CONFIG", "SET", name, "x documented_lifo:Lifo")
 
 
-def test_a_file_of_disque_names_drivers_too(tmp_path: Path) -> None:
+def test_a_disque_conf_file_can_name_drivers(tmp_path: Path) -> None:
     write_modules(tmp_path)
     (tmp_path / "disque.conf").write_text("driver stack documented_lifo:Lifo\n")
     server = Server(tmp_path, "disque.conf", "--appendonly", "yes")
@@ -147,7 +147,7 @@ def test_a_task_whose_client_leaves_goes_back_to_its_driver_and_to_a_client_that
     assert waiting.call("ACK", "words#1") == 1
 
 
-def test_a_killed_server_has_every_task_again_and_none_is_taken(server: Server) -> None:
+def test_a_killed_server_restores_every_task_and_releases_the_taken_ones(server: Server) -> None:
     wire = server.connect()
     wire.call("TUBE", "CREATE", "jobs", "TYPE", "five", "OPTIONS", '{"default": 3}')
     for word in ("one", "two", "three"):
@@ -164,7 +164,7 @@ def test_a_killed_server_has_every_task_again_and_none_is_taken(server: Server) 
     assert [wire.call("TAKE", "jobs")[0][5] for _ in range(3)] == [b"two", b"three", b"four"], "at its default priority"
 
 
-def test_a_tube_whose_driver_is_not_there_is_refused_and_its_jobs_are_kept(tmp_path: Path) -> None:
+def test_a_tube_without_its_driver_is_refused_and_its_jobs_are_kept(tmp_path: Path) -> None:
     file = write_modules(tmp_path)
     (tmp_path / "documented_lifo.py").write_text(documented_code())
     server = Server(tmp_path, str(file))
@@ -190,7 +190,7 @@ def test_a_tube_whose_driver_is_not_there_is_refused_and_its_jobs_are_kept(tmp_p
     server.stop()
 
 
-def test_options_for_a_driver_are_refused_where_there_is_none(server: Server) -> None:
+def test_driver_options_are_refused_for_tubes_without_a_driver(server: Server) -> None:
     wire = server.connect()
     wire.call("PUT", "plain", "x")
     assert refused(wire, "PUT", "plain", "x", "OPTIONS", "{}").startswith("UNSUPPORTED a fifottl tube has no driver")

@@ -1,6 +1,6 @@
-"""RESP as it is meant, for clarity and not for speed: the parser is compared with this, and answers are read by it.
+"""A model of RESP, written for clarity instead of speed. The parser is compared with it, and replies are read by it.
 
-Requests are read from bytes that are all there; what is cut off at the end is no command and no error.
+Requests are read from complete input. A command that is cut off at the end is neither a command nor an error.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ _CONTROL = {b"n": b"\n", b"r": b"\r", b"t": b"\t", b"b": b"\b", b"a": b"\a"}
 
 
 class Wrong(Exception):
-    """The client is to be told this, and to be closed."""
+    """The error that the client receives before its connection is closed."""
 
 
 def requests(data: bytes, bulk_max: int, known: bool = True) -> tuple[list[list[bytes]], bytes]:
-    """The commands in these bytes, and what is wrong with what follows them; empty if nothing is."""
+    """Return the commands in these bytes, and the error in the bytes after them; empty if there is none."""
     commands: list[list[bytes]] = []
     if data[:1] == b"\x16":
         return commands, b"this looks like TLS, but this port is not encrypted; use the TLS port"
@@ -112,7 +112,7 @@ def _inline(data: bytes, known: bool) -> tuple[list[bytes], bytes]:
         words.append(word["plain"] + _ESCAPE.sub(_unescaped, word["double"] or b"") + single)
         text = text[word.end() :].lstrip(b" \t\r\n\v\f\0")
     words = [word for word in words if word]
-    # The first line of a request over HTTP.
+    # The first line of an HTTP request.
     return [b"HTTP"] if len(words) == 3 and words[2][:5] == b"HTTP/" else words, rest
 
 
@@ -120,11 +120,11 @@ def _unescaped(found: re.Match[bytes]) -> bytes:
     return bytes.fromhex(found[1].decode()) if found[1] else _CONTROL.get(found[2], found[2])
 
 
-# Answers
+# Replies
 
 
 def answers(data: bytes) -> list[object]:
-    """Everything that a client was answered, of either version; fails where the bytes are not whole answers."""
+    """Return all replies in these bytes, of either version. Fail if the last one is incomplete."""
     found = []
     while data:
         value, data = _answer(data)

@@ -1,4 +1,4 @@
-"""What clients may send: as they should, as they should not, and in pieces."""
+"""Input of clients for the parsers: correct and incorrect, and cut into pieces."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from hypothesis import strategies as st
 
 from penstock.wire.resp import RespParser
 
-# Small enough that examples reach it.
+# Small enough that generated examples reach it.
 BULK_MAX = 5_000
 BUFFER_MAX = 1 << 30
 EVERYTHING = 1 << 40
 
 
 def encode(words: Iterable[bytes]) -> bytes:
-    """A command as clients send it."""
+    """Encode a command."""
     words = list(words)
     return b"*%d\r\n" % len(words) + b"".join(b"$%d\r\n%s\r\n" % (len(word), word) for word in words)
 
@@ -23,7 +23,7 @@ def encode(words: Iterable[bytes]) -> bytes:
 def read(
     pieces: Iterable[bytes], bulk_max: int = BULK_MAX, known: bool = True, at_once: int = EVERYTHING
 ) -> tuple[list[list[bytes]], bytes]:
-    """What the parser makes of bytes that come in these pieces: the commands, and why it reads no more."""
+    """Return the commands that the parser finds in these pieces, and its error."""
     parser = RespParser(bulk_max, BUFFER_MAX, known)
     commands: list[list[bytes]] = []
     for piece in pieces:
@@ -35,11 +35,11 @@ def read(
 
 
 def bytewise(data: bytes, first: int = 0) -> list[bytes]:
-    """Byte by byte, perhaps from a place on."""
+    """Cut bytes into single bytes, from a position on."""
     return [data[:first], *(data[at : at + 1] for at in range(first, len(data)))]
 
 
-# A word of a command: short mostly; long enough for every way that a length is looked up; with line ends in it.
+# A word of a command: mostly short, long enough for every way to read a length, and with line ends in it.
 words = st.one_of(
     st.sampled_from([b"PING", b"ADDJOB", b"q", b"", b"\r\n", b"a\r\nb", b"\r", b"\n", b"$1\r\nx\r\n", b"*1\r\n"]),
     st.binary(max_size=20),

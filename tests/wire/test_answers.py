@@ -1,4 +1,4 @@
-"""Answers as clients read them: any bytes give answers or a ProtocolError, however the network cut them."""
+"""The client's reply parser: any bytes, cut in any way, give replies or a ProtocolError."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from penstock.wire.reply import Reply
 from tests.wire import model, streams
 from tests.wire.test_reply import Part, _parts, plain, write
 
-# The bytes of one answer, and what it is.
+# The bytes of one reply, and its value.
 ANSWERS: list[tuple[bytes, Any]] = [
     (b"+OK\r\n", b"OK"),
     (b"+\r\n", b""),
@@ -47,7 +47,7 @@ ANSWERS: list[tuple[bytes, Any]] = [
     (b"*2\r\n|1\r\n+k\r\n+v\r\n:1\r\n|0\r\n:2\r\n", [1, 2]),
 ]
 
-# What is no answer.
+# Bytes that are not a reply.
 NONSENSE = [
     *(b"HTTP/1.1 400 Bad Request\r\n", b"\x15\x03\x03\x00\x02\x02F", b"Tarantool 2.11.0 (Binary)", b"\r\n", b"\0"),
     *(b":\r\n", b":1_0\r\n", b": 1\r\n", b":1.5\r\n", b":--1\r\n", b":" + b"9" * 401 + b"\r\n", b":\xb2\r\n"),
@@ -67,7 +67,7 @@ NONSENSE = [
 
 
 def shown(value: object) -> object:
-    """Values that can be compared."""
+    """Return values that can be compared."""
     if isinstance(value, Refusal):
         return ("refused", value.line)
     if isinstance(value, Push):
@@ -80,7 +80,7 @@ def shown(value: object) -> object:
 
 
 def read(pieces: Iterable[bytes]) -> tuple[list[object], str, AnswerParser]:
-    """The answers in bytes that come in these pieces, and what was wrong then."""
+    """Return the replies in these pieces, and the error after them."""
     parser = AnswerParser()
     answers: list[object] = []
     try:
@@ -106,15 +106,15 @@ def test_an_answer_is_read_whole_and_byte_by_byte_and_before_garbage(data: bytes
 
 
 @pytest.mark.parametrize(("data", "meant"), ANSWERS)
-def test_a_part_of_an_answer_is_none_and_is_not_idle(data: bytes, meant: object) -> None:
+def test_an_incomplete_answer_is_not_returned_and_not_idle(data: bytes, meant: object) -> None:
     for end in range(1, len(data)):
         answers, error, parser = read([data[:end]])
         assert (answers, error) == ([], "")
-        assert not parser.is_idle() or data.startswith(b"|")  # Attributes are no answer yet.
+        assert not parser.is_idle() or data.startswith(b"|")  # Attributes are not a reply yet.
 
 
 @pytest.mark.parametrize("data", NONSENSE, ids=lambda data: repr(data[:20]))
-def test_nonsense_is_a_protocol_error(data: bytes) -> None:
+def test_invalid_bytes_are_a_protocol_error(data: bytes) -> None:
     for pieces in ([data], streams.bytewise(data, first=max(0, len(data) - 40))):
         answers, error, _ = read(pieces)
         assert answers == [] and error
@@ -130,7 +130,7 @@ def test_what_a_server_writes_is_read_however_it_is_cut(parts: list[Part], resp3
     cut = data.draw(streams.pieces(st.just(whole)))[1]
     answers, error, parser = read(cut)
     assert not error and parser.is_idle()
-    # The model writes keys of maps as text.
+    # The model writes the keys of maps as text.
     assert [_keys_shown(answer) for answer in answers] == [plain(value) for value in model.answers(whole)]
 
 

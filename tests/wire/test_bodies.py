@@ -1,4 +1,4 @@
-"""Bodies: whatever bytes a job has and whatever they are said to be, every vocabulary can hand the job out."""
+"""Bodies of any bytes and any kind can be delivered by every dialect."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from penstock.core.job import BODY_JSON
 from penstock.wire.bodies import fields_count, to_fields, to_plain, to_python, to_value
 from penstock.wire.msgpack import unpack
 
-# What is called JSON, and what it is over IPROTO and in Python. What is longer than a megabyte is not looked at when it
-# is put; and not all that JSON holds fits into msgpack.
+# A body of kind JSON, its value over IPROTO, and its value in Python. Bodies above a megabyte are not checked when they
+# are put, and msgpack cannot represent all JSON values.
 CALLED_JSON: dict[str, tuple[bytes, object, object]] = {
     "a value": (b'{"a": [1, null]}', {"a": [1, None]}, {"a": [1, None]}),
     "no JSON": (b"x" * 10, "x" * 10, "x" * 10),
@@ -34,7 +34,7 @@ CALLED_JSON: dict[str, tuple[bytes, object, object]] = {
 
 
 @pytest.mark.parametrize(("body", "value", "in_python"), CALLED_JSON.values(), ids=CALLED_JSON)
-def test_what_is_called_json_and_cannot_be_said_is_its_text(body: bytes, value: object, in_python: object) -> None:
+def test_json_that_cannot_be_converted_is_returned_as_text(body: bytes, value: object, in_python: object) -> None:
     assert unpack(to_value(body, BODY_JSON)) == value
     assert to_fields(body, BODY_JSON) == to_value(body, BODY_JSON)
     assert to_python(body, BODY_JSON) == in_python
@@ -42,7 +42,7 @@ def test_what_is_called_json_and_cannot_be_said_is_its_text(body: bytes, value: 
 
 
 @given(st.binary() | st.text().map(lambda text: json.dumps(text).encode()))
-def test_anything_that_is_called_json_has_a_value(body: bytes) -> None:
+def test_any_body_of_kind_json_has_a_value(body: bytes) -> None:
     unpack(to_value(body, BODY_JSON))
     to_python(body, BODY_JSON)
     assert fields_count(body, BODY_JSON) == 1

@@ -1,4 +1,4 @@
-"""The bus in bytes: everything that is said arrives as it was said, and anything else is a ProtocolError."""
+"""The encoding of the bus: every message is decoded as it was encoded, and any other bytes give a ProtocolError."""
 
 import random
 
@@ -102,7 +102,7 @@ FIELDS = {
 
 
 def told(said: object) -> object:
-    """A message as plain values."""
+    """Return a message as plain values."""
     if isinstance(said, list):
         return [told(each) for each in said]
     names = FIELDS.get(type(said).__name__, "").split()
@@ -118,11 +118,11 @@ def payload_of(said: list[m.Message]) -> bytes:
     return bus.opened(frame, bus.Seal(KEY))
 
 
-def test_everything_arrives_as_it_was_said():
+def test_every_message_is_decoded_as_it_was_encoded():
     assert told(bus.messages(payload_of(MESSAGES))) == told(MESSAGES)
 
 
-def test_what_was_said_in_one_turn_is_one_packet_unless_it_is_long():
+def test_the_messages_of_a_turn_are_one_packet_unless_they_are_long():
     frames = bus.Frames()
     frames.bytes_max = 1 << 20
     sender, receiver = bus.Seal(KEY), bus.Seal(KEY)
@@ -148,7 +148,7 @@ def test_frames_are_the_same_byte_by_byte():
     assert found == [ONE, OTHER] and frames.next() is None
 
 
-def test_a_length_is_not_believed():
+def test_a_too_large_length_is_refused_before_its_bytes_arrive():
     for length in (0, bus.HELLO_BYTES_MAX + 1, 1 << 31, (1 << 32) - 1):
         frames = bus.Frames()
         frames.feed(length.to_bytes(4, "big"))
@@ -156,7 +156,7 @@ def test_a_length_is_not_believed():
             frames.next()
 
 
-def test_a_packet_that_was_changed_replayed_left_out_or_forged_is_recognised():
+def test_a_changed_replayed_missing_or_forged_packet_is_detected():
     sender = bus.Seal(KEY)
     sent = [bus.packets([said], sender, bus.Scribe())[4:] for said in MESSAGES[:3]]
 
@@ -186,7 +186,7 @@ def said_by(node: bytes, nonce: bytes, epoch: int = 0, known: int = 0, incarnati
     return bus.Hello(node, nonce, b"", epoch, known, incarnation)
 
 
-def test_both_sides_prove_that_they_know_the_secret_and_what_they_said():
+def test_both_sides_prove_the_secret_over_the_whole_handshake():
     nonce, answered = b"n" * 32, b"a" * 32
     dialler, listener = said_by(ONE, nonce, 3), said_by(OTHER, answered, 1, 4, LIFE)
     ours = bus.Secrets(b"a shared secret", dialler, listener)
@@ -197,7 +197,7 @@ def test_both_sides_prove_that_they_know_the_secret_and_what_they_said():
         bus.Secrets(b"another secret", dialler, listener),
         bus.Secrets(b"a shared secret", said_by(OTHER, nonce, 3), said_by(ONE, answered, 1, 4, LIFE)),
         bus.Secrets(b"a shared secret", said_by(ONE, answered, 3), said_by(OTHER, nonce, 1, 4, LIFE)),
-        # Epochs that somebody on the way has changed.
+        # Epochs that were changed on the way.
         bus.Secrets(b"a shared secret", said_by(ONE, nonce, 4), listener),
         bus.Secrets(b"a shared secret", dialler, said_by(OTHER, answered, 2, 4, LIFE)),
         bus.Secrets(b"a shared secret", dialler, said_by(OTHER, answered, 1, 5, LIFE)),
@@ -214,7 +214,7 @@ def test_both_sides_prove_that_they_know_the_secret_and_what_they_said():
     assert (last.proof, last.known) == (ours.dialler_proof(1), 1)
 
 
-def test_the_words_of_a_handshake_are_these_bytes():
+def test_the_handshake_has_exactly_these_bytes():
     """A change of these bytes needs another version of the bus."""
     head = b"\xc4\x0cpenstock-bus\x03\xc4\x28" + OTHER + b"\xc4\x20" + b"n" * 32
     assert bus.opening(OTHER, b"n" * 32, 5) == bytes([0, 0, 0, 93]) + b"\x95" + head + b"\x05"
@@ -232,7 +232,7 @@ def test_an_answer_without_an_incarnation_is_refused():
     assert bus.hello(pack([*words, LIFE]), True).incarnation == LIFE
 
 
-def test_another_version_is_refused_by_name():
+def test_another_version_is_refused_with_its_number():
     for version in (0, 1, 2, 255):
         with pytest.raises(ProtocolError, match=f"version {version} of the bus, and this node 3"):
             bus.hello(pack([bus.NAME, version, ONE, bytes(32)]), False)
@@ -256,7 +256,7 @@ def test_another_version_is_refused_by_name():
         b"GET / HTTP/1.1",
     ],
 )
-def test_what_is_no_hello_is_refused(word):
+def test_an_invalid_hello_is_refused(word):
     with pytest.raises(ProtocolError):
         bus.hello(pack(word), False)
 
@@ -298,12 +298,12 @@ def test_what_is_no_hello_is_refused(word):
         None,
     ],
 )
-def test_a_message_that_makes_no_sense_is_refused(said):
+def test_an_invalid_message_is_refused(said):
     with pytest.raises(ProtocolError):
         bus.messages(pack([said]))
 
 
-def test_what_a_later_version_says_in_addition_is_passed_over():
+def test_fields_and_kinds_of_a_later_version_are_skipped():
     later = [[99, "new"], [m.GOTJOB, JOB, 0, "more", [1, 2]], [m.FAIL, ONE, {}]]
     assert told(bus.messages(pack(later))) == told([m.OfJob(m.GOTJOB, JOB), m.OfNode(m.FAIL, ONE)])
 
@@ -325,7 +325,7 @@ def test_any_bytes_are_messages_or_an_error():
                 pass
 
 
-def test_any_bytes_are_a_word_of_the_handshake_or_an_error():
+def test_any_bytes_are_a_handshake_message_or_an_error():
     chance = random.Random(10)
     answered = bus.answer(OTHER, bytes(32), bytes(32), 1, 2, LIFE)[4:]
     opened = bus.opening(ONE, bytes(32), 1)[4:]
@@ -343,5 +343,5 @@ def test_any_bytes_are_a_word_of_the_handshake_or_an_error():
                 pass
 
 
-def test_every_kind_of_message_is_among_those_that_are_tried():
+def test_every_kind_of_message_is_covered():
     assert {said.kind for said in MESSAGES} | {m.PONG, m.ENQUEUE, m.WILLQUEUE} == set(range(m.MESSAGES_COUNT))

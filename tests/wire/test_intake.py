@@ -1,7 +1,7 @@
-"""What a parser does with bytes is in proportion to how many there are, however small the pieces they come in.
+"""The work of a parser is proportional to the number of bytes, however small the pieces are in which they arrive.
 
-What is copied is what is allocated: every feed and every parse is watched for how much memory it asks for, be it for a
-moment. (Time would tell the same, on a machine where nobody else works.)
+Copied bytes are allocated bytes, so the tests measure how much memory each `feed` and `parse` allocates, even for a
+moment. (Time would show the same, but only on an idle machine.)
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from tests.wire.streams import BULK_MAX, encode, streams
 
 MUCH = 1 << 30
 
-# What a piece may cost beside its bytes: objects for commands and their words, and lists of them.
+# A piece may allocate this much in addition to its bytes: objects for commands and their words, and lists of them.
 PIECE_BYTES = 2_000
 
 
@@ -39,7 +39,7 @@ def call(name: bytes, *args: bytes) -> bytes:
 
 
 def allocated(step: Callable[[], object]) -> int:
-    """How many bytes more there were for a moment than before."""
+    """Return the peak of allocated bytes during a call, above the level before it."""
     before, _ = tracemalloc.get_traced_memory()
     tracemalloc.reset_peak()
     step()
@@ -47,8 +47,8 @@ def allocated(step: Callable[[], object]) -> int:
 
 
 def work(pieces: list[bytes], feed: Callable[[bytes], None], parse: Callable[[], object]) -> int:
-    """How many bytes are allocated in all while these come in, each of which is read as far as that goes."""
-    parse()  # What is imported or made once.
+    """Return the bytes that are allocated in total while these pieces arrive and are parsed as far as possible."""
+    parse()  # Modules and constants that are made only once.
     tracemalloc.start()
     try:
         return sum(allocated(partial(feed, piece)) + allocated(parse) for piece in pieces)
@@ -60,7 +60,7 @@ def assert_in_proportion(pieces: list[bytes], feed: Callable[[bytes], None], par
     assert work(pieces, feed, parse) < 8 * sum(map(len, pieces)) + PIECE_BYTES * len(pieces)
 
 
-# Nobody reads: the client waits for a job, and what it sends behind that waits too
+# The parser does not run: the client waits for a job, and its later commands wait as well
 
 
 @pytest.mark.parametrize(
@@ -68,7 +68,7 @@ def assert_in_proportion(pieces: list[bytes], feed: Callable[[bytes], None], par
     [b"PING\r\n" * 10, encode([b"PING"]) * 4, b"x" * 60, b"*1\r\n$4\r\nPI"],
     ids=["typed", "sent", "junk", "cut"],
 )
-def test_commands_that_wait_are_not_copied_for_each_that_comes_behind_them(piece: bytes) -> None:
+def test_waiting_commands_are_not_copied_for_each_later_one(piece: bytes) -> None:
     parser = RespParser(MUCH, MUCH)
     parser.feed(b"PING\r\nPING\r\n")
     assert parser.parse(1) == [[b"PING"]]
@@ -76,7 +76,7 @@ def test_commands_that_wait_are_not_copied_for_each_that_comes_behind_them(piece
     assert parser.pending() == 6 + 4_000 * len(piece)
 
 
-def test_nor_are_requests() -> None:
+def test_waiting_requests_are_not_copied_for_each_later_one() -> None:
     parser = IprotoParser(MUCH, MUCH)
     request = call(b"queue.tube.q:take", b"\x01")
     parser.feed(request * 2)
@@ -85,7 +85,7 @@ def test_nor_are_requests() -> None:
     assert len(parser.parse(5_000)) == 4_001
 
 
-def test_nor_are_answers() -> None:
+def test_waiting_replies_are_not_copied_for_each_later_one() -> None:
     parser = AnswerParser()
     parser.feed(b":1\r\n:2")
     assert parser.parse() == [1]
@@ -93,7 +93,7 @@ def test_nor_are_answers() -> None:
     assert parser.parse() == [2] * 4_000
 
 
-def test_commands_that_are_read_one_by_one_while_more_come_are_not_copied_for_each() -> None:
+def test_commands_parsed_one_by_one_are_not_copied_for_each_arrival() -> None:
     parser = RespParser(MUCH, MUCH)
     parser.feed(encode([b"PING", b"x"]) * 4_000)
     found: list[list[bytes]] = []
@@ -102,7 +102,7 @@ def test_commands_that_are_read_one_by_one_while_more_come_are_not_copied_for_ea
     assert found == [[b"PING", b"x"]] * 4_000 + [[b"PING", b"y"]] * 4_000
 
 
-def test_requests_that_are_read_one_by_one_while_more_come_are_not_copied_for_each() -> None:
+def test_requests_parsed_one_by_one_are_not_copied_for_each_arrival() -> None:
     parser = IprotoParser(MUCH, MUCH)
     parser.feed(call(b"x") * 4_000)
     found: list[Request] = []
@@ -111,18 +111,18 @@ def test_requests_that_are_read_one_by_one_while_more_come_are_not_copied_for_ea
     assert [request.name for request in found] == [b"x"] * 4_000 + [b"y"] * 4_000
 
 
-def test_of_one_who_is_unknown_no_more_is_looked_at_than_the_next_command() -> None:
+def test_only_the_next_command_of_an_unauthenticated_client_is_parsed() -> None:
     parser = RespParser(MUCH, MUCH, known=False)
     parser.feed(encode([b"PING"]) * 4_000)
     assert work([b""] * 1_000, parser.feed, lambda: parser.parse(1)) < PIECE_BYTES * 1_000
     assert parser.pending() == 3_000 * len(encode([b"PING"])) - len(encode([b"PING"]))
 
 
-# It makes no difference when somebody reads
+# The result does not depend on when the parser runs
 
 
 def in_turns(data: bytes, script: list[tuple[int, int]], parser: RespParser | IprotoParser) -> list[object]:
-    """What comes of data of which so many bytes come in, then so many commands are read, and so on."""
+    """Return the results if bytes arrive in portions and some commands are parsed after each portion."""
     found: list[object] = []
     for size, most in script:
         parser.feed(data[:size])
@@ -138,7 +138,9 @@ scripts = st.lists(st.tuples(st.integers(0, 30), st.integers(0, 3)), max_size=20
 
 
 @given(streams, scripts, st.booleans())
-def test_commands_are_the_same_whenever_they_are_read(data: bytes, script: list[tuple[int, int]], known: bool) -> None:
+def test_commands_do_not_depend_on_when_they_are_parsed(
+    data: bytes, script: list[tuple[int, int]], known: bool
+) -> None:
     parser = RespParser(BULK_MAX, MUCH, known)
     meant, error = model.requests(data, BULK_MAX, known)
     assert in_turns(data, script, parser) == meant
@@ -146,7 +148,7 @@ def test_commands_are_the_same_whenever_they_are_read(data: bytes, script: list[
 
 
 @given(st.lists(st.binary(max_size=40), max_size=8), st.binary(max_size=8), scripts)
-def test_requests_are_the_same_whenever_they_are_read(
+def test_requests_do_not_depend_on_when_they_are_parsed(
     names: list[bytes], behind: bytes, script: list[tuple[int, int]]
 ) -> None:
     data = b"".join(map(call, names)) + behind
@@ -157,7 +159,7 @@ def test_requests_are_the_same_whenever_they_are_read(
     assert (parser.error, parser.pending()) == (whole.error, whole.pending())
 
 
-def test_bytes_that_came_behind_a_length_are_read_before_later_ones() -> None:
+def test_bytes_after_a_length_are_parsed_before_later_ones() -> None:
     parser = AnswerParser()
     for piece in (b"$3\r\n", b"a"):
         parser.feed(piece)
@@ -167,7 +169,7 @@ def test_bytes_that_came_behind_a_length_are_read_before_later_ones() -> None:
 
 
 @given(st.lists(st.sampled_from([b":1\r\n", b"$3\r\na\r\n\r\n", b"+x\n\r\r\n", b"*2\r\n", b"~2\r\n"])), scripts)
-def test_answers_are_the_same_whenever_they_are_read(parts: list[bytes], script: list[tuple[int, int]]) -> None:
+def test_replies_do_not_depend_on_when_they_are_parsed(parts: list[bytes], script: list[tuple[int, int]]) -> None:
     parser, whole = AnswerParser(), AnswerParser()
     data = b"".join(parts)
     whole.feed(data)
@@ -182,7 +184,7 @@ def test_answers_are_the_same_whenever_they_are_read(parts: list[bytes], script:
     assert parser.is_idle() == whole.is_idle()
 
 
-# Everybody reads as far as it goes, and that is not far
+# The parser runs after every piece, but the pieces are small
 
 SENT: dict[str, tuple[bytes, int, list[list[bytes]]]] = {
     "a long line, byte by byte": (b"PING " + b"x" * 60_000 + b"\n", 1, [[b"PING", b"x" * 60_000]]),
@@ -198,7 +200,7 @@ SENT: dict[str, tuple[bytes, int, list[list[bytes]]]] = {
 
 
 @pytest.mark.parametrize(("data", "size", "meant"), SENT.values(), ids=SENT)
-def test_commands_in_small_pieces_cost_what_they_are_long(data: bytes, size: int, meant: list[list[bytes]]) -> None:
+def test_the_work_for_commands_in_small_pieces_is_linear(data: bytes, size: int, meant: list[list[bytes]]) -> None:
     parser = RespParser(MUCH, MUCH)
     found: list[list[bytes]] = []
     assert_in_proportion(cut(data, size), parser.feed, lambda: found.extend(parser.parse(256)))
@@ -207,7 +209,7 @@ def test_commands_in_small_pieces_cost_what_they_are_long(data: bytes, size: int
 
 
 @pytest.mark.parametrize("line", [b"*" + b"\n" * 60_000, b"*" + b"\r" * 60_000, b"*1\r\n$" + b"\n" * 60_000])
-def test_a_line_of_halves_of_its_end_costs_what_it_is_long(line: bytes) -> None:
+def test_the_work_for_a_line_of_half_line_ends_is_linear(line: bytes) -> None:
     parser = RespParser(MUCH, MUCH)
     assert_in_proportion(cut(line, 1), parser.feed, lambda: parser.parse(256))
     assert parser.pending() >= 60_000
@@ -216,7 +218,7 @@ def test_a_line_of_halves_of_its_end_costs_what_it_is_long(line: bytes) -> None:
 
 
 @pytest.mark.parametrize(("length", "size"), [(60_000, 1), (4_000_000, 1_000)])
-def test_requests_in_small_pieces_cost_what_they_are_long(length: int, size: int) -> None:
+def test_the_work_for_requests_in_small_pieces_is_linear(length: int, size: int) -> None:
     parser = IprotoParser(MUCH, MUCH)
     found: list[Request] = []
     data = call(b"x", b"\xc6" + length.to_bytes(4, "big") + bytes(length)) + call(b"y")
@@ -234,18 +236,18 @@ ANSWERED: dict[str, tuple[bytes, int, list[object]]] = {
 
 
 @pytest.mark.parametrize(("data", "size", "meant"), ANSWERED.values(), ids=ANSWERED)
-def test_answers_in_small_pieces_cost_what_they_are_long(data: bytes, size: int, meant: list[object]) -> None:
+def test_the_work_for_replies_in_small_pieces_is_linear(data: bytes, size: int, meant: list[object]) -> None:
     parser = AnswerParser()
     found: list[object] = []
     assert_in_proportion(cut(data, size), parser.feed, lambda: found.extend(parser.parse()))
     assert found == meant and parser.is_idle()
 
 
-# Nothing is kept of what was taken
+# Consumed bytes are not kept
 
 
 def kept(feed_and_parse: Callable[[], object]) -> int:
-    """How many bytes are still there afterwards."""
+    """Return the bytes that are still allocated afterwards."""
     tracemalloc.start()
     try:
         before, _ = tracemalloc.get_traced_memory()
@@ -256,7 +258,7 @@ def kept(feed_and_parse: Callable[[], object]) -> int:
 
 
 @pytest.mark.parametrize("behind", [b"", b"*1\r\n$4\r\nPI"])
-def test_a_client_that_idles_keeps_none_of_its_commands(behind: bytes) -> None:
+def test_consumed_commands_of_an_idle_client_are_freed(behind: bytes) -> None:
     parser = RespParser(MUCH, MUCH)
 
     def run() -> None:
@@ -266,7 +268,7 @@ def test_a_client_that_idles_keeps_none_of_its_commands(behind: bytes) -> None:
     assert kept(run) < 65_536
 
 
-def test_nor_of_its_requests() -> None:
+def test_consumed_requests_of_an_idle_client_are_freed() -> None:
     parser = IprotoParser(MUCH, MUCH)
 
     def run() -> None:
@@ -276,7 +278,7 @@ def test_nor_of_its_requests() -> None:
     assert kept(run) < 65_536
 
 
-def test_nor_of_its_answers() -> None:
+def test_consumed_replies_of_an_idle_client_are_freed() -> None:
     parser = AnswerParser()
 
     def run() -> None:

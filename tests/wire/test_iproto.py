@@ -1,4 +1,4 @@
-"""IPROTO: requests however the network cut them, answers byte for byte, and every kind of nonsense."""
+"""IPROTO: requests that arrive in any pieces, replies byte for byte, and all kinds of invalid input."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ CALL = packet({0: 10, 1: 7}, {0x22: "queue.tube.x:put", 0x21: ["data", {"pri": 1
 
 
 def parsed(chunks: list[bytes], *, known: bool = True, at_once: int = 100) -> tuple[list[tuple[Any, ...]], bytes]:
-    """What a parser makes of chunks of bytes, and why it stopped."""
+    """Return the requests in these pieces, and the parser's error."""
     parser = IprotoParser(PACKET_MAX, BUFFER_MAX, known)
     found: list[Request] = []
     for chunk in chunks:
@@ -86,7 +86,7 @@ def test_requests_are_read_however_they_come(data: bytes, meant: list[tuple[Any,
     assert parsed([data, b"\xc1"])[0] == meant
 
 
-def test_a_select_says_what_it_wants_and_numbers_of_64_bits_are_bounded() -> None:
+def test_the_fields_of_a_select_are_read_and_numbers_of_64_bits_are_bounded() -> None:
     def selected(body: dict[int, Any]) -> tuple[int, ...]:
         parser = IprotoParser(1_000, 1_000)
         parser.feed(packet({0: 1, 1: 2}, body))
@@ -114,12 +114,12 @@ def test_a_select_says_what_it_wants_and_numbers_of_64_bits_are_bounded() -> Non
         packet({0: 10, 1: 1.0}),
         packet({0: 10, "x": 1}),
         packet([0, 10]),
-        # A length that is too short for the header.
+        # The length is too short for the header.
         b"\x02" + pack({0: 64, 1: 0}),
         packet({0: 10, 1: 1})[:-1] + b"\xc1",
     ],
 )
-def test_nonsense_ends_the_connection_and_what_came_before_counts(data: bytes) -> None:
+def test_invalid_bytes_end_the_connection_after_the_requests_before_them(data: bytes) -> None:
     for chunks in ([CALL + data + CALL], [CALL, data, CALL], bytewise(CALL + data + CALL)):
         found, error = parsed(chunks)
         assert found == [PUT]
@@ -134,20 +134,20 @@ def test_nonsense_ends_the_connection_and_what_came_before_counts(data: bytes) -
         packet({0: 10, 1: 9}, {0x22: "x", 0x21: {}}),
         packet({0: 10, 1: 9}, {0x22: "x", 0x21: None}),
         packet({0: 1, 1: 9}, {0x10: "x"}),
-        # A length that is too long for the body.
+        # The length is too long for the body.
         b"\x06" + pack({0: 64, 1: 9}) + b"\xc0",
         b"\x07" + pack({0: 64, 1: 9}) + b"\x80\xc0",
         struct.pack(">BI", 0xCE, 78) + pack({0: 10, 1: 9}) + b"\x81\x21" + b"\x91" * 70 + b"\x01",
     ],
 )
-def test_a_body_that_makes_no_sense_is_a_request_that_does_not(data: bytes) -> None:
+def test_an_invalid_body_gives_a_broken_request(data: bytes) -> None:
     for chunks in ([CALL + data + CALL], [CALL, data, CALL], bytewise(CALL + data + CALL)):
         [before, (code, sync, why, args, space), behind], error = parsed(chunks)
         assert before == behind == PUT and not error
         assert (code, sync, args, space) == (BROKEN, 9, [], -1) and why.startswith(b"Invalid MsgPack - ")
 
 
-def test_a_packet_may_be_as_long_as_it_may_be() -> None:
+def test_a_packet_may_have_exactly_the_maximum_length() -> None:
     for known, most, refused in (
         (True, PACKET_MAX, DISCARDED_PACKET_BYTES_MAX + 1),
         (False, UNKNOWN_PACKET_BYTES_MAX, UNKNOWN_PACKET_BYTES_MAX + 1),
@@ -162,7 +162,7 @@ def test_a_packet_may_be_as_long_as_it_may_be() -> None:
         )
 
 
-def test_a_packet_above_the_limit_is_a_request_by_itself_and_is_not_kept() -> None:
+def test_a_packet_above_the_limit_gives_an_oversized_request_and_is_not_kept() -> None:
     above = packet({0: 10, 1: 9}, {0x22: "queue.tube.x:put", 0x21: ["x" * PACKET_MAX]})
     refused = (OVERSIZED, 9, b"", [], -1)
     data = CALL + above + CALL + above * 2
@@ -181,7 +181,7 @@ def test_a_packet_above_the_limit_is_a_request_by_itself_and_is_not_kept() -> No
 @pytest.mark.parametrize(
     "header", [b"\xc1", pack([1]), pack({1: 9}), pack({0: 10, 1: "x"}), pack({0: 10, 8: "x" * 300})]
 )
-def test_a_packet_above_the_limit_needs_a_header_that_makes_sense(header: bytes) -> None:
+def test_a_packet_above_the_limit_needs_a_valid_header(header: bytes) -> None:
     data = struct.pack(">BI", 0xCE, PACKET_MAX + 1) + header + bytes(PACKET_MAX + 1 - len(header))
     for chunks in ([data], bytewise(data)):
         found, error = parsed(chunks)
@@ -197,7 +197,7 @@ def test_a_long_packet_is_not_copied_with_every_piece_of_it() -> None:
     assert len(found) == 1 and not parser.is_unfinished()
 
 
-def test_who_sends_more_than_is_run_is_stopped() -> None:
+def test_a_client_that_exceeds_the_buffer_is_stopped() -> None:
     parser = IprotoParser(PACKET_MAX, 1_000, True)
     parser.feed(bytes([64]) * 1_001)
     assert parser.error and not parser.pending()
@@ -205,7 +205,7 @@ def test_who_sends_more_than_is_run_is_stopped() -> None:
 
 @given(st.binary(max_size=200), st.lists(st.integers(0, 200), max_size=4))
 @settings(max_examples=80)
-def test_it_makes_no_difference_where_bytes_are_cut(data: bytes, cuts: list[int]) -> None:
+def test_requests_do_not_depend_on_where_bytes_are_cut(data: bytes, cuts: list[int]) -> None:
     places = sorted({cut for cut in cuts if cut < len(data)})
     chunks = [data[start:end] for start, end in zip([0, *places], [*places, len(data)], strict=True)]
     assert parsed(chunks) == parsed([data])

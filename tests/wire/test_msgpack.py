@@ -1,4 +1,4 @@
-"""msgpack: beside the package of that name, and at its limits."""
+"""msgpack: compared with the msgpack package, and at its limits."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def theirs(data: bytes) -> Any:
 
 @given(VALUES)
 @settings(max_examples=60)
-def test_what_is_packed_is_read_by_others_and_the_other_way_round(value: Any) -> None:
+def test_the_msgpack_package_and_this_codec_read_each_other(value: Any) -> None:
     packed = pack(value)
     assert theirs(packed) == value == unpack(packed)
     assert unpack(msgpack.packb(value, use_bin_type=True)) == value
@@ -97,12 +97,12 @@ def test_every_form_is_read(data: bytes, value: object) -> None:
         *[b"\xc9\xff\xff\xff\xff\x01", b"\xcf\x00", b"\x92\x01", b"\x81\x01", b"\xd4", b"\xd4\x01", b"\x01\x01"],
     ],
 )
-def test_what_is_cut_off_or_lies_about_its_length_is_refused(data: bytes) -> None:
+def test_incomplete_values_and_wrong_lengths_are_refused(data: bytes) -> None:
     with pytest.raises(ProtocolError):
         unpack(data)
 
 
-def test_values_nest_so_deep_and_no_deeper() -> None:
+def test_the_depth_of_values_is_limited() -> None:
     assert unpack(b"\x91" * DEPTH_MAX + b"\x01")
     for read in (unpack, lambda data: Reader(data).skip()):
         with pytest.raises(ProtocolError, match="deep"):
@@ -114,7 +114,7 @@ def test_values_nest_so_deep_and_no_deeper() -> None:
         pack(nested)
 
 
-def test_so_many_values_are_read_and_no_more() -> None:
+def test_the_number_of_values_is_limited() -> None:
     head = b"\xdd" + struct.pack(">I", VALUES_MAX - 1)
     reader = Reader(head + b"\x01" * (VALUES_MAX - 1))
     reader.skip()
@@ -123,6 +123,6 @@ def test_so_many_values_are_read_and_no_more() -> None:
 
 
 @pytest.mark.parametrize("value", [1 << 64, -(1 << 63) - 1, object(), {1, 2}, "\ud800"])
-def test_what_has_no_form_is_refused(value: object) -> None:
+def test_types_without_a_msgpack_form_are_refused(value: object) -> None:
     with pytest.raises(WrongType):
         pack(value)

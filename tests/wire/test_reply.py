@@ -1,4 +1,4 @@
-"""Answers: what is written is what a client reads, in RESP 2 and in RESP 3."""
+"""Replies: a client reads what was written, in RESP 2 and in RESP 3."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def write(reply: Reply, part: Part) -> None:
 
 
 def meant(part: Part, resp3: bool) -> object:
-    """What a client should read."""
+    """Return the value that a client should read."""
     kind, value = part
     if kind == "array":
         return [meant(item, resp3) for item in value]  # type: ignore[attr-defined]
@@ -65,7 +65,7 @@ def meant(part: Part, resp3: bool) -> object:
 
 
 def plain(value: object) -> object:
-    """The model's values, made comparable."""
+    """Return the model's values in comparable form."""
     if isinstance(value, model.Wrong):
         return ("refused", value.args[0])
     if isinstance(value, list):
@@ -90,7 +90,7 @@ def test_what_is_written_is_what_is_read(parts: list[Part], resp3: bool) -> None
 
 
 @given(_parts, _parts, st.booleans())
-def test_an_answer_can_be_taken_back(first: Part, second: Part, resp3: bool) -> None:
+def test_a_reply_can_be_truncated(first: Part, second: Part, resp3: bool) -> None:
     kept, both = Reply(), Reply()
     kept.resp3 = both.resp3 = resp3
     write(kept, first)
@@ -122,7 +122,7 @@ BYTES: list[tuple[Callable[[Reply], None], bytes, bytes]] = [
 
 
 @pytest.mark.parametrize(("written", "resp2", "resp3"), BYTES)
-def test_these_are_the_bytes(written: Callable[[Reply], None], resp2: bytes, resp3: bytes) -> None:
+def test_replies_have_exactly_these_bytes(written: Callable[[Reply], None], resp2: bytes, resp3: bytes) -> None:
     reply = Reply()
     written(reply)
     assert reply.take() == resp2

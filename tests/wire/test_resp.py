@@ -1,4 +1,4 @@
-"""The parser of RESP: any bytes, cut in any way, give the commands that are in them, or one error."""
+"""The RESP parser: any bytes, cut in any way, give the commands in them, or one error."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ QUOTES = b"unbalanced quotes in request"
 PING = [[b"PING"]]
 TOO_LONG = encode([b"ADDJOB", b"q", b"x" * (BULK_MAX + 1), b"0"])
 
-# What is sent, the commands in it, and what is wrong with the rest. Nothing is missing at the end.
+# The input, the commands in it, and the error in the rest. The input is complete.
 CASES: dict[str, tuple[bytes, list[list[bytes]], bytes]] = {
     "a command": (b"*1\r\n$4\r\nPING\r\n", PING, b""),
     "two commands": (b"*1\r\n$4\r\nPING\r\n*2\r\n$4\r\nQLEN\r\n$1\r\nq\r\n", [*PING, [b"QLEN", b"q"]], b""),
@@ -122,7 +122,7 @@ CASES: dict[str, tuple[bytes, list[list[bytes]], bytes]] = {
 
 
 @pytest.mark.parametrize(("data", "found", "error"), CASES.values(), ids=CASES)
-def test_each_case_is_read_whole_byte_by_byte_and_with_anything_behind_it(
+def test_each_case_is_read_whole_byte_by_byte_and_with_trailing_bytes(
     data: bytes, found: list[list[bytes]], error: bytes
 ) -> None:
     assert model.requests(data, BULK_MAX) == (found, error)
@@ -137,7 +137,7 @@ def test_each_case_is_read_whole_byte_by_byte_and_with_anything_behind_it(
     assert read([data + b"*x\r\n"]) == (found, error or COUNT)
 
 
-# What the properties promise
+# Properties
 
 
 @given(pieces(), st.booleans(), st.integers(1, 5))
@@ -154,7 +154,7 @@ def test_however_the_network_cuts_it_the_commands_are_those_of_the_model(
 
 
 @given(st.lists(commands, max_size=40), st.binary(max_size=20))
-def test_what_was_encoded_is_decoded_and_nothing_else(sent: list[list[bytes]], behind: bytes) -> None:
+def test_exactly_the_encoded_commands_are_decoded(sent: list[list[bytes]], behind: bytes) -> None:
     data = b"".join(map(encode, sent))
     assert read([data]) == (sent, b"")
     found, _ = read([data + behind])
@@ -162,7 +162,7 @@ def test_what_was_encoded_is_decoded_and_nothing_else(sent: list[list[bytes]], b
 
 
 @given(st.lists(st.lists(st.binary(max_size=5), min_size=1, max_size=3), min_size=1, max_size=3), st.data())
-def test_a_command_that_lacks_a_byte_is_not_given_out(sent: list[list[bytes]], data: st.DataObject) -> None:
+def test_a_command_without_its_last_byte_is_not_returned(sent: list[list[bytes]], data: st.DataObject) -> None:
     whole = b"".join(map(encode, sent))
     cut = data.draw(st.integers(0, len(whole) - 1))
     found, error = read([whole[:cut]])
@@ -175,7 +175,7 @@ def test_after_an_error_nothing_more_is_read_and_nothing_is_kept(data: bytes, be
     parser = RespParser(BULK_MAX, BUFFER_MAX)
     parser.feed(data + b"*x\r\n")
     parser.parse(EVERYTHING)
-    if not parser.error:  # What came before it has swallowed it.
+    if not parser.error:  # The wrong bytes became part of the command before them.
         return
     error = parser.error
     parser.feed(behind + b"\r\nPING\r\n")
@@ -185,7 +185,7 @@ def test_after_an_error_nothing_more_is_read_and_nothing_is_kept(data: bytes, be
 
 
 @given(pieces())
-def test_what_is_kept_is_never_more_than_what_came(stream: tuple[bytes, list[bytes]]) -> None:
+def test_the_parser_never_keeps_more_bytes_than_it_received(stream: tuple[bytes, list[bytes]]) -> None:
     parser = RespParser(BULK_MAX, BUFFER_MAX)
     came = 0
     for piece in stream[1]:
@@ -196,7 +196,7 @@ def test_what_is_kept_is_never_more_than_what_came(stream: tuple[bytes, list[byt
 
 
 @given(st.lists(commands.map(encode) | st.just(b"PING\r\n"), min_size=1, max_size=4))
-def test_it_is_known_whether_a_command_was_begun(sent: list[bytes]) -> None:
+def test_is_unfinished_is_true_while_a_command_is_incomplete(sent: list[bytes]) -> None:
     parser = RespParser(BULK_MAX, BUFFER_MAX)
     for command in sent:
         for byte in bytewise(command[:-1])[1:]:
@@ -209,13 +209,13 @@ def test_it_is_known_whether_a_command_was_begun(sent: list[bytes]) -> None:
         assert not parser.is_unfinished()
 
 
-def test_the_fast_path_gives_way_and_comes_back() -> None:
+def test_the_fast_path_and_the_general_path_can_alternate() -> None:
     plain, odd = [b"PING", b"x"], [b"PING", b"a\r\nb"]
     for sent in ([odd] * 50, [plain] * 50 + [odd] + [plain] * 50, [plain, odd] * 40, [[b"x" * 5_000], plain] * 20):
         assert read([b"".join(map(encode, sent))]) == (sent, b"")
 
 
-def test_any_number_of_commands_can_be_given_out_at_a_time() -> None:
+def test_commands_can_be_returned_in_portions_of_any_size() -> None:
     sent = [[b"QLEN", b"%d" % number] for number in range(2_000)]
     parser = RespParser(BULK_MAX, BUFFER_MAX)
     parser.feed(b"".join(map(encode, sent)))
@@ -226,7 +226,7 @@ def test_any_number_of_commands_can_be_given_out_at_a_time() -> None:
 
 
 @pytest.mark.parametrize("nothing", [b"*0\r\n", b"*-1\r\n", b"\n", b" \r\n", b'""\n'])
-def test_those_who_send_nothing_many_times_can_be_stopped_as_well(nothing: bytes) -> None:
+def test_empty_commands_count_towards_the_limit_of_a_parse(nothing: bytes) -> None:
     parser = RespParser(BULK_MAX, BUFFER_MAX)
     parser.feed(nothing * 100 + b"PING\r\n")
     assert parser.parse(60) == []
@@ -235,9 +235,7 @@ def test_those_who_send_nothing_many_times_can_be_stopped_as_well(nothing: bytes
     assert not parser.has_more
 
 
-def test_commands_that_the_fast_path_cannot_read_cost_no_window_each() -> None:
-    """The time that one takes does not grow with what stands behind it."""
-
+def test_the_time_per_command_does_not_depend_on_the_bytes_after_it() -> None:
     def seconds(count: int) -> float:
         parser = RespParser(BULK_MAX, BUFFER_MAX)
         parser.feed(b"*0\r\n" * count)
@@ -249,10 +247,10 @@ def test_commands_that_the_fast_path_cannot_read_cost_no_window_each() -> None:
 
 
 @pytest.mark.parametrize("line", [b" x" * 32_000, b' "x"' * 16_000, b" 'x'" * 16_000, b'"' + b"\\x41" * 16_000 + b'"'])
-def test_the_longest_line_of_words_holds_nobody_up(line: bytes) -> None:
+def test_the_longest_inline_command_is_parsed_quickly(line: bytes) -> None:
     began = time.process_time()
     assert read([line + b"\n"])[1] == b""
-    assert time.process_time() - began < 0.1  # It was 0.15 s compiled, when each byte was cut out to be looked at.
+    assert time.process_time() - began < 0.1  # Copying each byte to examine it took 0.15 s in compiled code.
 
 
 # Limits: one below, at it, one above
@@ -263,47 +261,55 @@ def whole(data: bytes) -> list[bytes]:
 
 
 def slowly(data: bytes) -> list[bytes]:
-    """Byte by byte at both ends, where it matters."""
+    """Cut bytes into single bytes at both ends, where the limits are."""
     return [*bytewise(data[:30]), *bytewise(data[30:], max(0, len(data) - 60))]
 
 
 @pytest.mark.parametrize("way", [whole, slowly])
 @pytest.mark.parametrize("over", [-1, 0, 1])
 class TestLimits:
-    def test_a_typed_line(self, way: Callable[[bytes], list[bytes]], over: int) -> None:
+    def test_the_length_of_an_inline_command_is_limited(self, way: Callable[[bytes], list[bytes]], over: int) -> None:
         line = b"PING " + b"x" * (LINE_BYTES_MAX - 5 + over)
         meant = ([], b"too big inline request") if over > 0 else ([line.split()], b"")
         assert read(way(line + b"\n")) == meant
         assert read(way(line))[1] == meant[1]
 
-    def test_the_line_of_a_count(self, way: Callable[[bytes], list[bytes]], over: int) -> None:
+    def test_the_line_of_an_argument_count_is_limited(self, way: Callable[[bytes], list[bytes]], over: int) -> None:
         line = b"*" + b"0" * (LINE_BYTES_MAX - 1 + over)
         error = b"too big mbulk count string" if over > 0 else COUNT
         assert read(way(line + b"\r\n")) == ([], error)
 
-    def test_the_line_of_a_length(self, way: Callable[[bytes], list[bytes]], over: int) -> None:
+    def test_the_line_of_a_length_is_limited(self, way: Callable[[bytes], list[bytes]], over: int) -> None:
         line = b"$" + b"0" * (LINE_BYTES_MAX - 1 + over)
         error = b"too big bulk count string" if over > 0 else BULK
         assert read(way(b"*1\r\n" + line + b"\r\n")) == ([], error)
 
     @pytest.mark.parametrize("bulk_max", [10, 4_096, 4_097, 20_000])
-    def test_a_bulk(self, way: Callable[[bytes], list[bytes]], over: int, bulk_max: int) -> None:
+    def test_the_length_of_an_argument_is_limited(
+        self, way: Callable[[bytes], list[bytes]], over: int, bulk_max: int
+    ) -> None:
         word = b"x" * (bulk_max + over)
         meant = model.OVERSIZED if over > 0 else [word]
         assert read(way(encode([word])), bulk_max) == ([meant], b"")
 
-    def test_a_bulk_of_somebody_unknown(self, way: Callable[[bytes], list[bytes]], over: int) -> None:
+    def test_the_length_of_an_argument_is_smaller_before_authentication(
+        self, way: Callable[[bytes], list[bytes]], over: int
+    ) -> None:
         word = b"x" * (UNKNOWN_BULK_BYTES_MAX + over)
         meant = ([], b"unauthenticated bulk length") if over > 0 else ([[word]], b"")
         assert read(way(encode([word])), 100_000, known=False) == meant
 
-    def test_a_typed_line_of_somebody_unknown(self, way: Callable[[bytes], list[bytes]], over: int) -> None:
+    def test_the_length_of_an_inline_command_is_smaller_before_authentication(
+        self, way: Callable[[bytes], list[bytes]], over: int
+    ) -> None:
         line = b"PING " + b"x" * (UNKNOWN_LINE_BYTES_MAX - 5 + over)
         meant = ([], b"too big inline request") if over > 0 else ([line.split()], b"")
         assert read(way(line + b"\n"), known=False) == meant
         assert read(way(line), known=False)[1] == meant[1]
 
-    def test_the_arguments_of_somebody_unknown(self, way: Callable[[bytes], list[bytes]], over: int) -> None:
+    def test_the_number_of_arguments_is_smaller_before_authentication(
+        self, way: Callable[[bytes], list[bytes]], over: int
+    ) -> None:
         words = [b"x"] * (UNKNOWN_ARGS_MAX + over)
         meant = ([], b"unauthenticated multibulk length") if over > 0 else ([words], b"")
         assert read(way(encode(words)), known=False) == meant
@@ -333,7 +339,7 @@ def test_nothing_is_kept_of_a_command_that_is_discarded() -> None:
     assert not parser.is_unfinished()
 
 
-def test_a_client_that_may_send_more_now_finishes_the_argument_that_is_discarded() -> None:
+def test_raised_limits_do_not_affect_an_argument_that_is_being_discarded() -> None:
     parser = RespParser(BULK_MAX, BUFFER_MAX)
     parser.feed(TOO_LONG[:-100])
     assert parser.parse(1) == []
@@ -344,7 +350,7 @@ def test_a_client_that_may_send_more_now_finishes_the_argument_that_is_discarded
 
 @pytest.mark.parametrize("over", [-1, 0, 1])
 @pytest.mark.parametrize("start", [b"", b"PING", b"*2\r\n$4\r\nPING\r\n$9999\r\n", b"*2\r\n$6\r\nPI"])
-def test_what_is_kept_of_a_client_is_limited(over: int, start: bytes) -> None:
+def test_the_buffered_bytes_of_a_client_are_limited(over: int, start: bytes) -> None:
     for parse_first in (False, True):
         parser = RespParser(100_000, 1_000)
         parser.feed(start)
@@ -356,7 +362,7 @@ def test_what_is_kept_of_a_client_is_limited(over: int, start: bytes) -> None:
         assert parser.pending() == (0 if over > 0 else 1_000 + over)
 
 
-def test_one_who_has_become_known_may_send_more() -> None:
+def test_authentication_raises_the_limits() -> None:
     words = [b"x" * 20_000] * 20
     parser = RespParser(50_000, BUFFER_MAX, known=False)
     parser.trust(50_000)
@@ -364,7 +370,7 @@ def test_one_who_has_become_known_may_send_more() -> None:
     assert parser.parse(1) == [words]
 
 
-def test_what_stands_behind_a_password_is_judged_when_the_password_was() -> None:
+def test_commands_after_auth_are_parsed_with_the_limits_after_auth() -> None:
     words = [b"x" * 20_000] * 20
     parser = RespParser(50_000, BUFFER_MAX, known=False)
     parser.feed(encode([b"AUTH", b"secret"]) + encode(words))
@@ -374,7 +380,7 @@ def test_what_stands_behind_a_password_is_judged_when_the_password_was() -> None
     assert parser.parse(1) == [words]
 
 
-# Memory: what a client makes us keep is in proportion to what it sent
+# Memory: a client can make the parser keep only a multiple of the bytes that it sent
 
 HOSTILE = {
     "nothing": [b"*1\r\n$67108864\r\n"],
@@ -398,8 +404,8 @@ HOSTILE = {
 
 
 @pytest.mark.parametrize("sent", HOSTILE.values(), ids=HOSTILE)
-def test_a_client_makes_us_keep_no_more_than_four_times_what_it_sent(sent: list[bytes]) -> None:
-    for piece in sent:  # What is made once and kept for everybody is not counted.
+def test_the_parser_keeps_at_most_four_times_the_bytes_that_a_client_sent(sent: list[bytes]) -> None:
+    for piece in sent:  # Constants that are made once and kept are not counted.
         RespParser(1 << 26, BUFFER_MAX).feed(piece[:1])
     sent = [bytes(bytearray(piece)) for piece in sent]
     tracemalloc.start()
@@ -408,7 +414,7 @@ def test_a_client_makes_us_keep_no_more_than_four_times_what_it_sent(sent: list[
         parser = RespParser(1 << 26, BUFFER_MAX)
         received = 0
         for piece in sent:
-            piece = bytes(bytearray(piece))  # As it comes from a socket: an object of its own.
+            piece = bytes(bytearray(piece))  # An object of its own, as from a socket.
             received += len(piece)
             parser.feed(piece)
             del piece
