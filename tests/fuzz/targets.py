@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import logging
 import random
@@ -378,6 +379,7 @@ _BUS_KEY = bytes(32)
 def hear(data: bytes) -> None:
     """What comes in on the bus: the first byte says how it is cut, and whether it is sealed as a packet should be."""
     how, data = data[:1], data[1:]
+    _check_handshake(data)
     frames, seal = bus.Frames(), bus.Seal(_BUS_KEY)
     sealed = how < b"\xc0"
     if sealed:
@@ -422,8 +424,35 @@ _SAID: list[list[object]] = [
 ]
 
 
+_HANDSHAKE: list[list[object]] = [
+    [bus.NAME, bus.VERSION, b"1" * 40, b"n" * 32, 3],
+    [bus.NAME, bus.VERSION, b"2" * 40, b"n" * 32, b"p" * 32, 3, 4, b"i" * 16],
+    [b"p" * 32, 4],
+]
+
+
+def _check_handshake(data: bytes) -> None:
+    """Read data as each word of the handshake. A word that is valid is written as it was read."""
+    with contextlib.suppress(ProtocolError):
+        first = bus.hello(data, False)
+        again = bus.hello(bus.opening(first.node, first.nonce, first.epoch)[4:], False)
+        assert (again.node, again.nonce, again.epoch) == (first.node, first.nonce, first.epoch)
+    with contextlib.suppress(ProtocolError):
+        second = bus.hello(data, True)
+        word = bus.answer(second.node, second.nonce, second.proof, second.epoch, second.known, second.incarnation)
+        again = bus.hello(word[4:], True)
+        assert (again.node, again.nonce, again.proof) == (second.node, second.nonce, second.proof)
+        assert (again.epoch, again.known) == (second.epoch, second.known)
+        assert again.incarnation == second.incarnation and len(second.incarnation) == bus.MEMORY_BYTES
+    with contextlib.suppress(ProtocolError):
+        third = bus.last_word(data)
+        assert bus.last_word(bus.proven(third.proof, third.known)[4:]).proof == third.proof
+
+
 def make_packet(dice: random.Random) -> bytes:
-    """A packet of some messages."""
+    """Return a packet of some messages, or a word of the handshake."""
+    if dice.random() < 0.2:
+        return bytes([dice.randrange(256)]) + pack(dice.choice(_HANDSHAKE))
     return bytes([dice.randrange(256)]) + pack([dice.choice(_SAID) for _ in range(dice.randrange(1, 5))])
 
 
@@ -432,7 +461,8 @@ TARGETS: dict[str, Target] = {
         "any bytes on the bus are messages or an error, and what was understood is written as it was meant",
         hear,
         make_packet,
-        [pack(said) for said in _SAID] + [pack(value) for said in _SAID for value in said],
+        [pack(said) for said in [*_SAID, *_HANDSHAKE]]
+        + [pack(value) for said in [*_SAID, *_HANDSHAKE] for value in said],
     ),
     "iproto": Target(
         "any bytes, cut in any way, give the same requests and the same error, and raise nothing",
