@@ -1,4 +1,4 @@
-"""Peers of the cluster bus that tests play themselves, message by message."""
+"""Peers of the cluster bus that are played by tests, message by message."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ WRONG_SECRET = SECRET[::-1]
 
 
 class Stranger:
-    """Somebody who connects to the bus and says what they like."""
+    """A connection to the bus that can send any bytes."""
 
     def __init__(self, node: Node, name: bytes = ME) -> None:
         self.socket = socket.create_connection(("127.0.0.1", node.bus_port), timeout=PATIENCE_S)
@@ -33,7 +33,7 @@ class Stranger:
         return self
 
     def word(self) -> bytes:
-        """What the node says in the handshake."""
+        """Return the next message of the node's handshake."""
         head = self._exactly(4)
         return self._exactly(int.from_bytes(head, "big"))
 
@@ -46,7 +46,7 @@ class Stranger:
         return data
 
     def shake_hands(self, secret: str, epoch: int = 0, known: int = 0) -> Stranger:
-        """Be one of them, or pretend to."""
+        """Run the handshake, with the right secret or another one."""
         self.send(bus.opening(self.name, self.nonce, epoch))
         hello = bus.hello(self.word(), True)
         made = bus.Secrets(secret.encode(), bus.Hello(self.name, self.nonce, b"", epoch, 0), hello)
@@ -58,7 +58,7 @@ class Stranger:
         return self.send(bus.packets(list(said), self.seal, bus.Scribe()))
 
     def is_hung_up_on(self) -> bool:
-        """Wait until it is."""
+        """Wait until the node has closed the connection."""
         try:
             while self.socket.recv(65536):
                 pass
@@ -69,7 +69,7 @@ class Stranger:
 
 
 class Callee(Stranger):
-    """Somebody whom the node connects to."""
+    """A listener that the node connects to."""
 
     def __init__(self, door: socket.socket, name: bytes = b"d" * 40) -> None:
         self.socket, _ = door.accept()
@@ -78,7 +78,7 @@ class Callee(Stranger):
         self.nonce = b"n" * 32
 
     def answer(self) -> None:
-        """Be one of them: the second word, and hear the third."""
+        """Run the listener's side of the handshake: send the second message, and read the third."""
         myself = bus.Hello(self.name, self.nonce, b"", 0, 0, INCARNATION)
         made = bus.Secrets(SECRET.encode(), bus.hello(self.word(), False), myself)
         self.send(bus.answer(self.name, self.nonce, made.listener_proof(), 0, 0, INCARNATION))
@@ -90,7 +90,7 @@ def greeting(kind: int = m.MEET, rumours: list[m.Rumour] | None = None) -> m.Gre
 
 
 class Member:
-    """A node that a test plays: it knows the secret and has joined the cluster of a node, with a link each way."""
+    """A node that is played by a test. It has the secret and has joined a cluster, with a link in each direction."""
 
     def __init__(self, node: Node, name: bytes = ME) -> None:
         with socket.create_server(("127.0.0.1", free_port())) as door:
@@ -101,23 +101,23 @@ class Member:
             self.greet(m.MEET)
             self._back = Callee(door, name)
             self._back.answer()
-        # The node counts us as a member once it has seen both links work.
+        # The node counts this one as a member after it has seen both links work.
         self.greet(m.PING)
 
     def greet(self, kind: int, rumours: list[m.Rumour] | None = None) -> None:
-        """Say where this node is."""
+        """Announce the address of this node."""
         self.say(m.Greeting(kind, "127.0.0.1", 7, self.bus_port, 0, INCARNATION, rumours or []))
 
     def say(self, *said: m.Message) -> None:
         self._out.say(*said)
 
     def send_raw(self, payload: bytes) -> None:
-        """Send a packet with any content, sealed as it should be."""
+        """Send a packet with any content, correctly sealed."""
         tag = self._out.seal.next(payload)
         self._out.send((len(tag) + len(payload)).to_bytes(4, "big") + tag + payload)
 
     def hear(self, kind: int) -> m.Message:
-        """Wait for a message of a kind on the node's own link."""
+        """Wait for a message of this kind on the node's own link."""
         while True:
             for message in bus.messages(self._back.word()[bus.TAG_BYTES :]):
                 if message.kind == kind:

@@ -1,4 +1,4 @@
-"""Clusters for tests: real processes that have met."""
+"""Clusters of real processes for tests."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from .forked import Forked
 from .proxies import Proxy
 from .serving import Server, Wire, wait_for
 
-# Much longer than a busy machine keeps a node from answering: half of it without an answer costs a link, and what was
-# under way on it.
+# Much longer than a busy machine delays a node. After half of it without an answer, a link is closed and its messages
+# are lost.
 TIMEOUT_MS = 10_000
 
-# Short, for tests that wait for a node to be missed.
+# Short, for tests that wait until a node is suspected.
 MISSED_MS = 2_000
 
 
 class Node(Server):
-    """A server with a directory of its own, and a connection for whoever asks."""
+    """A server with its own directory, and a connection for commands."""
 
     def __init__(self, home: Path, *words: str) -> None:
         home.mkdir(exist_ok=True)
@@ -33,7 +33,7 @@ class Node(Server):
         return Forked(["serve", *words], self.home, *self._said)
 
     def ask(self, *words: bytes | str | int) -> object:
-        """What one command answers, on a connection of its own."""
+        """Return the reply to a command, sent on a new connection."""
         with contextlib.closing(Wire(self.port)) as wire:
             return wire.call(*words)
 
@@ -48,7 +48,7 @@ class Node(Server):
         return {name: int(value) if value.isdigit() else value for name, value in pairs}
 
     def flags_of(self, other: bytes) -> str | None:
-        """What it knows of a node; None if it does not know it."""
+        """Return the flags of another node in this node's table, or None if it is not there."""
         told = self.ask("CLUSTER", "NODES")
         assert isinstance(told, bytes)
         lines = [line.split() for line in told.decode().splitlines()]
@@ -58,14 +58,14 @@ class Node(Server):
         return int(self.cluster_info()["cluster_reachable_nodes"])
 
     def links(self) -> int:
-        """How many others it has a link to."""
+        """Return the number of nodes that this node has a link to."""
         told = self.ask("CLUSTER", "NODES")
         assert isinstance(told, bytes)
-        # It says the same of itself.
+        # The node itself is shown as connected, too.
         return sum(line.endswith(b" connected") for line in told.splitlines()) - 1
 
     def stand_still(self) -> None:
-        """Do nothing until `go_on`."""
+        """Suspend the process until `go_on`."""
         self.process.send_signal(signal.SIGSTOP)
         status = Path(f"/proc/{self.process.pid}/stat")
         wait_for(lambda: status.read_text().rpartition(")")[2].split()[0] == "T")
@@ -78,14 +78,14 @@ class Node(Server):
 
 
 class LastingNode(Node):
-    """A node that can start again by itself, once it was started again: it is a process of its own then."""
+    """A node that restarts itself. After the first restart it is a process of its own."""
 
     def _spawn(self, words: list[str]) -> Forked | subprocess.Popen[bytes]:  # type: ignore[override]
         return Server._spawn(self, words) if self._said else super()._spawn(words)
 
 
 class Cluster:
-    """Nodes that know each other."""
+    """Nodes of one cluster."""
 
     def __init__(
         self,
@@ -109,16 +109,16 @@ class Cluster:
         self.gather()
 
     def gather(self) -> None:
-        """Wait until everybody who runs reaches everybody else who does, and has a link to them.
+        """Wait until every running node reaches every other one and has a link to it.
 
-        One that has just come back counts as reached, since nobody has missed it, before any link of it is up.
+        A node that has just restarted still counts as reachable, even before its links are up.
         """
         running = self._running()
         wait_for(lambda: all(node.reaches() == node.links() == len(running) - 1 for node in running))
 
     @contextlib.contextmanager
     def missing_soon(self) -> Iterator[None]:
-        """Let whoever does not answer be missed soon. Who comes back meanwhile has the time of always."""
+        """Shorten the node timeout of running nodes. A node that restarts meanwhile has the usual timeout."""
         self._set_timeout(MISSED_MS)
         try:
             yield
@@ -147,7 +147,7 @@ def cluster_of(
     proxies: Sequence[Proxy] = (),
     host: str = "127.0.0.1",
 ) -> Iterator[Cluster]:
-    """Nodes that have met, all through the first or each through the one before it; each behind its proxy, if any."""
+    """Return nodes that have met through the first one, or each through the one before it. Proxies are optional."""
     cluster = Cluster(home, count, *words, chain=chain, proxies=proxies, host=host)
     try:
         yield cluster

@@ -1,6 +1,6 @@
-"""Servers for tests: one that most of them share, and one's own where its state or its end matters.
+"""Fixtures of servers: one that most tests share, and separate ones for tests that depend on its state or its end.
 
-Whichever it is, it has to end well: no internal error, nothing in its log that is an error, exit code 0.
+Every server must end cleanly: without internal errors, without error lines in its log, and with exit code 0.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from .serving import Server, Wire
 
 @pytest.fixture(scope="session")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    """A server that many tests share: they use queues of their own, and leave its settings as they were.
+    """A server that many tests share. Tests use their own queues and restore changed settings.
 
-    It has a journal, but waits for no disk: what that is about, tests with a server of their own show.
+    It has a journal, but does not wait for syncs. Tests of durability have their own server.
     """
     server = Server(tmp_path_factory.mktemp("server"), "--appendfsync", "everysec")
     yield server
@@ -38,7 +38,7 @@ def wire(server: Server) -> Iterator[Wire]:
 
 @pytest.fixture
 def wires(server: Server) -> Iterator[Callable[[], Wire]]:
-    """More connections to the shared server."""
+    """A function that opens more connections to the shared server."""
     made: list[Wire] = []
 
     def connect() -> Wire:
@@ -52,14 +52,14 @@ def wires(server: Server) -> Iterator[Callable[[], Wire]]:
 
 @pytest.fixture(scope="module")
 def three(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    """Three nodes that tests share. Whoever stops one starts it again, and waits until all is well."""
+    """Three nodes that tests share. A test that stops one starts it again, and waits until the cluster is complete."""
     with cluster_of(tmp_path_factory.mktemp("three"), 3, "--appendfsync", "everysec") as cluster:
         yield cluster
 
 
 @pytest.fixture
 def dial() -> Iterator[Callable[[Server], IprotoWire]]:
-    """Connections over IPROTO to any server."""
+    """A function that opens IPROTO connections to any server."""
     made: list[IprotoWire] = []
 
     def connect(server: Server) -> IprotoWire:
@@ -73,19 +73,19 @@ def dial() -> Iterator[Callable[[Server], IprotoWire]]:
 
 @pytest.fixture
 def iproto(server: Server, dial: Callable[[Server], IprotoWire]) -> IprotoWire:
-    """A connection over IPROTO to the shared server."""
+    """An IPROTO connection to the shared server."""
     return dial(server)
 
 
 @pytest.fixture
 def iprotos(server: Server, dial: Callable[[Server], IprotoWire]) -> Callable[[], IprotoWire]:
-    """More of them."""
+    """A function that opens more IPROTO connections to the shared server."""
     return lambda: dial(server)
 
 
 @pytest.fixture
 def tube(iproto: IprotoWire, queue: bytes) -> str:
-    """The name of a fifottl tube of the test's own."""
+    """The name of a new fifottl tube."""
     name = queue.decode().translate({ord(mark): "_" for mark in "[].:-"})
     iproto.call("queue.create_tube", name, "fifottl")
     return name
@@ -110,7 +110,7 @@ def certificate(tmp_path_factory: pytest.TempPathFactory, needs: Callable[[objec
 
 @pytest.fixture
 def start(tmp_path: Path) -> Iterator[Callable[..., Server]]:
-    """Starts servers for one test, in its own directory. Those that still run at its end are stopped in order."""
+    """A function that starts servers in the test's directory. Those that still run are stopped cleanly at the end."""
     started: list[Server] = []
 
     def start(*words: str, password: str = "") -> Server:

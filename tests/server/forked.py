@@ -1,6 +1,6 @@
-"""Servers that start at once: forked from a process that has imported everything, and real processes all the same.
+"""Servers that start fast, because they are forked from a process that has imported everything.
 
-A cluster is many of them, and most of the second that one takes to start is imports.
+They are real processes. A cluster has many of them, and most of the second that a start takes is imports.
 """
 
 from __future__ import annotations
@@ -13,15 +13,15 @@ import sys
 from pathlib import Path
 
 _FORKS = multiprocessing.get_context("forkserver")
-# pytest, too: whoever is forked runs the main module of this process again, which imports it.
+# pytest is preloaded, too, because a forked process runs the main module of this process again, which imports it.
 _FORKS.set_forkserver_preload(["pytest", "uvloop", "penstock.cli.main", "penstock.cli.serve", "penstock.server.serve"])
 
 
 class Forked:
-    """What `subprocess.Popen` is to those who use it here."""
+    """The part of the interface of `subprocess.Popen` that is used here."""
 
     def __init__(self, words: list[str], home: Path, out: Path, err: Path) -> None:
-        """Be `penstock` with these words."""
+        """Run `penstock` with these arguments."""
         self._process = _FORKS.Process(target=_run, args=(words, str(home), str(out), str(err)))
         self._process.start()
         self.pid = self._process.pid

@@ -1,4 +1,4 @@
-"""A server in a process of its own, and clients that send and read bytes as they please."""
+"""A server in its own process, and clients that send and read arbitrary bytes."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ import penstock
 from tests.ports import free_port
 from tests.wire.streams import encode
 
-# Far more than anything takes; who waits so long has found a hang.
+# Much longer than any operation takes. A test that waits this long has found a hang.
 PATIENCE_S = 20.0
 
-# A busy machine may keep a process from going on for so long.
+# A busy machine may suspend a process this long.
 _STALL_S = 3.0
 
 _SERVE = "from penstock.cli.main import main; main()"
 
 
 class Refusal(Exception):
-    """An error as a client is told it."""
+    """An error reply."""
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Refusal) and self.args == other.args
@@ -36,12 +36,12 @@ class Refusal(Exception):
 
 
 class Server:
-    """`penstock serve` on a free port, in a directory of its own."""
+    """`penstock serve` on a free port, in its own directory."""
 
     def __init__(
         self, directory: Path, *flags: str, config: str = "", port_flag: str = "--port", prelude: str = ""
     ) -> None:
-        """Start it; `prelude` is Python code that its process runs first."""
+        """Start the server. `prelude` is Python code that its process runs first."""
         self.directory = directory
         self.port = free_port()
         words = [port_flag, str(self.port), "--dir", str(directory / "data"), *flags]
@@ -56,7 +56,7 @@ class Server:
         wait_until(self._is_up)
 
     def _is_up(self) -> bool:
-        """Whether it can be connected to. It has noticed then that whoever tried is gone."""
+        """Return whether the server accepts connections. It has noticed the end of the connection that asked."""
         assert self.process.poll() is None, self.log.read_text()
         try:
             with Client(self.port) as client:
@@ -70,11 +70,11 @@ class Server:
         return Client(self.port, tls, source=source)
 
     def rss(self) -> int:
-        """How many bytes of memory the process has."""
+        """Return the resident memory of the process in bytes."""
         return int(Path(f"/proc/{self.process.pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
     def worked_s(self) -> float:
-        """How long all its threads have worked so far."""
+        """Return the processor time of all its threads."""
         user, system = Path(f"/proc/{self.process.pid}/stat").read_text().rpartition(")")[2].split()[11:13]
         return (int(user) + int(system)) / os.sysconf("SC_CLK_TCK")
 
@@ -83,7 +83,7 @@ class Server:
 
     @contextmanager
     def standing_still(self) -> Iterator[None]:
-        """It does nothing meanwhile, and then finds everything that happened at once."""
+        """Suspend the process. It then finds all events of that time at once."""
         self.process.send_signal(signal.SIGSTOP)
         status = Path(f"/proc/{self.process.pid}/stat")
         wait_until(lambda: status.read_text().rpartition(")")[2].split()[0] == "T")
@@ -93,7 +93,7 @@ class Server:
             self.process.send_signal(signal.SIGCONT)
 
     def stop(self) -> None:
-        """It ends well, and has nothing to say about errors."""
+        """Stop the server, and check that it ends cleanly and logged no errors."""
         self.process.send_signal(signal.SIGTERM)
         assert self.process.wait(PATIENCE_S) == 0
         log = self.log.read_text()
@@ -104,7 +104,7 @@ class Server:
 def serving(
     directory: Path, *flags: str, config: str = "", port_flag: str = "--port", prelude: str = ""
 ) -> Iterator[Server]:
-    """A server that came through everything without an error of its own."""
+    """Run a server, and check that it had no internal error."""
     server = Server(directory, "--fsync", "never", *flags, config=config, port_flag=port_flag, prelude=prelude)
     try:
         yield server
@@ -115,7 +115,7 @@ def serving(
 
 
 def warm_up(client: Client) -> None:
-    """Let everything be loaded that is loaded at its first use: that is no growth."""
+    """Let the server load everything that it loads at first use, so that it does not count as growth."""
     for _ in range(3):
         client.ask("INFO", "all")
         client.ask("ADDJOB", "warm", "x", 0)
@@ -123,7 +123,7 @@ def warm_up(client: Client) -> None:
 
 
 class Client:
-    """A connection."""
+    """A client connection."""
 
     def __init__(
         self, port: int, tls: ssl.SSLContext | None = None, address: str = "127.0.0.1", source: str = ""
@@ -149,12 +149,12 @@ class Client:
         self.send(encode([word if isinstance(word, bytes) else str(word).encode() for word in words]))
 
     def ask(self, *words: bytes | str | int) -> object:
-        """Send a command and read its answer."""
+        """Send a command and return its reply."""
         self.say(*words)
         return self.answer()
 
     def answer(self) -> object:
-        """The next answer. The end of the connection is an EOFError."""
+        """Return the next reply. The end of the connection raises EOFError."""
         line = self._file.readline()
         if not line.endswith(b"\r\n"):
             raise EOFError(line)
@@ -173,14 +173,14 @@ class Client:
         return [self.answer() for _ in range(int(said) * (1 + (kind == b"%")))]
 
     def rest(self) -> bytes:
-        """Everything until the server closes the connection."""
+        """Return all bytes until the server closes the connection."""
         try:
             return self._file.read()
         except ConnectionResetError:
             return b""
 
     def half_close(self) -> None:
-        """Say that nothing more will be sent."""
+        """Close the sending side."""
         self.socket.shutdown(socket.SHUT_WR)
 
     def close(self) -> None:
@@ -188,7 +188,7 @@ class Client:
         self.socket.close()
 
     def reset(self) -> None:
-        """Vanish without a goodbye."""
+        """Close the connection with a reset."""
         self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\1\0\0\0\0\0\0\0")
         self.close()
 
@@ -201,11 +201,11 @@ def wait_until(condition: Callable[[], object]) -> None:
 
 
 class Watch:
-    """What the others notice of a hostile client: nothing. Entered before it comes, left when it has done its worst."""
+    """Checks that other clients do not notice a hostile client. Enter it before the attack, and leave it afterwards."""
 
     def __init__(self, server: Server, within_s: float = 1.0, growth_max: int = 1 << 20) -> None:
         self._server = server
-        self._within_s = within_s  # The promise is 0.1; a busy machine that tests interpreted code gets more.
+        self._within_s = within_s  # The promise is 0.1 s. Interpreted code on a busy machine gets more.
         self._growth_max = growth_max
         self.served_s = 0.0
 
@@ -215,13 +215,13 @@ class Watch:
         return self
 
     def look(self) -> None:
-        """The next client is served soon."""
+        """Check that a new client is served soon."""
         began, worked = time.monotonic(), self._server.worked_s()
         with self._server.client() as client:
             assert client.ask("HELLO", "2") is not None
         served_s = time.monotonic() - began
         if served_s >= self._within_s:
-            # If the server was not at work meanwhile, it was the machine that kept it, or the test, from going on.
+            # If the server used no processor time meanwhile, the machine delayed it or the test.
             served_s = max(served_s - _STALL_S, self._server.worked_s() - worked)
         self.served_s = max(self.served_s, served_s)
         assert self.served_s < self._within_s
@@ -235,7 +235,7 @@ class Watch:
 
 
 def figures(client: Client, section: str = "all") -> dict[str, str]:
-    """INFO, by name."""
+    """Return the fields of INFO by name."""
     told = client.ask("INFO", section)
     assert isinstance(told, bytes), told
     return dict(line.split(":", 1) for line in told.decode().splitlines() if ":" in line)

@@ -1,4 +1,4 @@
-"""Servers within the test's own process and loop: real doors and real sockets, and what is behind them can be seen."""
+"""Servers in the process and event loop of the test, with real ports and sockets, whose internals can be inspected."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _PORTS = ("port", "iproto-port", "iproto15-port", "cluster-port", "http-port")
 
 @contextlib.asynccontextmanager
 async def server(home: Path, *words: str) -> AsyncIterator[Server]:
-    """A server with a directory, whose doors are all open."""
+    """Start a server with a directory, with all ports open."""
     ports = [word for name in _PORTS for word in (f"--{name}", str(free_port()))]
     config = load(None, ["--dir", str(home), *ports, *words], {}, home)
     host = open_host(config)
@@ -63,14 +63,14 @@ async def ports_of(server: Server, iproto: dict[str, Accept]) -> Ports:
 
 
 async def meet(one: Server, other: Server) -> None:
-    """Let two servers be a cluster."""
+    """Connect two servers to a cluster."""
     assert one.membership.meet("127.0.0.1", other.config.port, other.config.cluster_port) == ""
     for server, peer in ((one, other), (other, one)):
         await until(lambda server=server, peer=peer: server.membership.bus.is_two_way(peer.host.node.encode()))
 
 
 async def until(condition: Callable[[], Any]) -> None:
-    """Let the loop go on until something is so."""
+    """Run the event loop until a condition is true."""
     give_up = time.monotonic() + PATIENCE_S
     while not condition():
         assert time.monotonic() < give_up, "it does not come about"
@@ -79,7 +79,7 @@ async def until(condition: Callable[[], Any]) -> None:
 
 @contextlib.asynccontextmanager
 async def client(port: int) -> AsyncIterator[tuple[asyncio.StreamReader, asyncio.StreamWriter]]:
-    """A connection to any door."""
+    """Connect to a port of a server."""
     reader, writer = await asyncio.wait_for(asyncio.open_connection("127.0.0.1", port), PATIENCE_S)
     try:
         yield reader, writer
@@ -90,20 +90,20 @@ async def client(port: int) -> AsyncIterator[tuple[asyncio.StreamReader, asyncio
 
 
 async def ask(port: int, *words: Word) -> bytes:
-    """The first line of what one command answers, on a connection of its own."""
+    """Return the first line of the reply to a command, sent on a new connection."""
     async with client(port) as (reader, writer):
         writer.write(command(*words))
         return await asyncio.wait_for(reader.readline(), PATIENCE_S)
 
 
 def run(main: Coroutine[Any, Any, None]) -> None:
-    """Run it in the loop that servers have."""
+    """Run a coroutine in the event loop that servers use."""
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         runner.run(main)
 
 
 def run_two(home: Path, script: Callable[[Server, Server], Awaitable[None]]) -> None:
-    """Run something with two nodes, on the second of which a tube lives: its name is `there`, and a job fails once."""
+    """Run a test with two nodes. The second has a tube `there`, whose jobs are removed when they fail once."""
 
     async def main() -> None:
         async with server(home / "one") as one, server(home / "other") as other:

@@ -1,4 +1,4 @@
-"""A connection over IPROTO that shows the very bytes, made with somebody else's msgpack."""
+"""An IPROTO connection that shows the raw bytes. Its msgpack is a third-party library."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ SELECT, CALL_16, AUTH, EVAL, CALL, PING, ID = 1, 6, 7, 8, 10, 64, 73
 
 
 class Refusal(Exception):
-    """A server's error: its number and its text."""
+    """An error of the server: its number and its text."""
 
 
 def pack(value: Any) -> bytes:
@@ -27,7 +27,7 @@ def pack(value: Any) -> bytes:
 
 
 def packet(header: Any, body: Any = None, *, prefix: str = ">BI") -> bytes:
-    """A packet as asynctnt and net.box send it."""
+    """Return a packet as asynctnt and net.box send it."""
     rest = pack(header) + (b"" if body is None else pack(body))
     return struct.pack(prefix, 0xCE, len(rest)) + rest
 
@@ -42,21 +42,21 @@ def call(name: str | bytes, args: Sequence[Any] = (), sync: int = 0, code: int =
 
 
 def scrambled(password: str, salt: bytes) -> bytes:
-    """chap-sha1."""
+    """Return the chap-sha1 scramble of a password."""
     once = hashlib.sha1(password.encode()).digest()
     mask = hashlib.sha1(salt + hashlib.sha1(once).digest()).digest()
     return bytes(a ^ b for a, b in zip(once, mask, strict=True))
 
 
 class IprotoWire:
-    """One connection."""
+    """An IPROTO connection."""
 
     def __init__(self, port: int, *, greets: bool = True, source: str = "") -> None:
         """Connect to a port, from any address or from the address `source`."""
         self.socket = socket.create_connection(("127.0.0.1", port), PATIENCE_S, (source, 0) if source else None)
         self._file = self.socket.makefile("rb")
         self._sync = 0
-        self._early: dict[int, tuple[int, Any]] = {}  # Answers that came before they were asked for.
+        self._early: dict[int, tuple[int, Any]] = {}  # Replies that were read while waiting for another one.
         if greets:
             self.greeting = self._file.read(128)
             self.salt = base64.b64decode(self.greeting[64:108])[:20]
@@ -65,7 +65,7 @@ class IprotoWire:
         self.socket.sendall(data)
 
     def read(self) -> tuple[int, int, Any]:
-        """The next answer: its code, its sync, its body. Nothing (-1) if there is no more."""
+        """Return the next reply: its code, its sync and its body. The code is -1 at the end of the connection."""
         head = self._file.read(5)
         if len(head) < 5:
             return -1, -1, None
@@ -77,13 +77,13 @@ class IprotoWire:
         return header[0], header[1], unpacker.unpack()
 
     def start(self, name: str | bytes, *args: Any, code: int = CALL) -> int:
-        """Call, and wait for no answer: its sync."""
+        """Send a call without waiting for the reply. Return its sync."""
         self._sync += 1
         self.send_raw(call(name, args, self._sync, code))
         return self._sync
 
     def result(self, sync: int) -> list[Any]:
-        """What the call of a sync gives, or raises, whatever is answered before it."""
+        """Return or raise the result of the call with this sync. Other replies may come first."""
         while sync not in self._early:
             code, got, body = self.read()
             assert code >= 0, "the server has closed"
@@ -98,7 +98,7 @@ class IprotoWire:
         return self.result(self.start(name, *args, code=code))
 
     def ask(self, code: int, body: Any = None) -> tuple[int, Any]:
-        """The code and the body of the answer to a request of whatever kind."""
+        """Return the code and the body of the reply to any request."""
         self._sync += 1
         self.send_raw(request(code, body, self._sync))
         got, sync, answer = self.read()
@@ -109,13 +109,13 @@ class IprotoWire:
         return self.ask(AUTH, {0x23: user, 0x21: ["chap-sha1", scrambled(password, self.salt)]})
 
     def is_silent(self, other: IprotoWire) -> bool:
-        """Whether nothing came, of what the server had to send before it answered somebody else twice."""
+        """Return whether there is no reply, after the server has answered another connection twice."""
         other.ask(PING)
         other.ask(PING)
         return not select.select([self.socket], [], [], 0)[0]
 
     def is_closed(self) -> bool:
-        """Whether the server has closed it, once it has read what there is."""
+        """Return whether the server has closed the connection, after reading what it sent."""
         try:
             while self._file.read(65_536):
                 pass

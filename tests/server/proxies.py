@@ -1,4 +1,4 @@
-"""A proxy before the bus of a node: it can stop passing on what some say, as a network does that is cut in two."""
+"""A proxy in front of a node's bus. It can drop the messages of some nodes, as a network partition does."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from .serving import PATIENCE_S
 
 
 class Proxy:
-    """What other nodes take for the bus of a node."""
+    """The address that other nodes use as the bus of a node."""
 
     def __init__(self) -> None:
-        self.to = 0  # The port of the bus.
-        self.silenced: set[bytes] = set()  # Whose words are not passed on.
+        self.to = 0  # The port of the real bus.
+        self.silenced: set[bytes] = set()  # The nodes whose messages are dropped.
         self._is_cut = False
         self._is_quiet = False
         self._callers: list[socket.socket] = []
@@ -31,7 +31,7 @@ class Proxy:
             each.close()
 
     def cut(self, quietly: bool = False) -> None:
-        """End all calls, and take no others; quietly: so that the one who was called does not hear of it."""
+        """Close all connections and accept no others. With `quietly`, the node behind the proxy does not notice."""
         self._is_cut, self._is_quiet = True, quietly
         for caller in self._callers:
             _end(caller)
@@ -47,7 +47,7 @@ class Proxy:
                 threading.Thread(target=self._serve, args=(caller,), daemon=True).start()
 
     def _serve(self, caller: socket.socket) -> None:
-        """Hear who calls, then pass on what they say; while they are silenced it is lost, and the call with it."""
+        """Read the first message, then forward. If the sender is silenced, its messages and its connection are lost."""
         with contextlib.suppress(OSError, AssertionError):
             word = _word(caller)
             node = bus.hello(word[4:], False).node
@@ -68,7 +68,7 @@ class Proxy:
         silenced = False
         with contextlib.suppress(OSError):
             while data := here.recv(65536):
-                # What was lost once leaves a hole: nothing behind it would be understood.
+                # After a lost message, the next ones cannot be decoded.
                 silenced = silenced or node in self.silenced
                 if not silenced:
                     there.sendall(data)
@@ -83,7 +83,7 @@ def _end(call: socket.socket) -> None:
 
 
 def _word(caller: socket.socket) -> bytes:
-    """The first word of a handshake."""
+    """Read the first message of a handshake."""
     data = b""
     while len(data) < 4 or len(data) < 4 + int.from_bytes(data[:4], "big"):
         more = caller.recv(1024)

@@ -1,4 +1,4 @@
-"""A server as its clients see it: a process of its own, and connections that show the very bytes it sends."""
+"""A server in its own process, and connections that show the raw bytes it sends."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from typing import Any, BinaryIO
 import penstock
 from tests.ports import free_port
 
-# Far more than anything here takes: a test that needs so long has lost an answer.
+# Much longer than any operation takes. A test that waits this long has lost a reply.
 PATIENCE_S = 20.0
 
 PENSTOCK = [sys.executable, "-c", "from penstock.cli.main import main; main()"]
@@ -29,7 +29,7 @@ Word = bytes | str | int
 
 
 def wait_for(condition: Callable[[], Any]) -> Any:
-    """Ask until the answer is true, and give it."""
+    """Wait until `condition()` is true, and return its value."""
     until = time.monotonic() + PATIENCE_S
     while not (answer := condition()):
         assert time.monotonic() < until, "it does not come about"
@@ -38,7 +38,7 @@ def wait_for(condition: Callable[[], Any]) -> Any:
 
 
 def is_left(left_ms: int, of_s: float, since: float) -> bool:
-    """Whether so much can be left of a time that began not before a moment of the monotonic clock."""
+    """Return whether `left_ms` can be left of a period of `of_s` that began at the monotonic time `since` or later."""
     return (of_s + since - time.monotonic()) * 1000 - 2 <= left_ms <= of_s * 1000
 
 
@@ -46,22 +46,22 @@ def is_left(left_ms: int, of_s: float, since: float) -> bool:
 
 
 class Refusal(Exception):
-    """A server's error: its line without the minus."""
+    """An error reply without its minus sign."""
 
 
 def command(*words: Word) -> bytes:
-    """A command as clients send it."""
+    """Return a command as clients send it."""
     encoded = [word if isinstance(word, bytes) else str(word).encode() for word in words]
     return b"".join([b"*%d\r\n" % len(encoded), *(b"$%d\r\n%s\r\n" % (len(word), word) for word in encoded)])
 
 
 def bulks(*items: Word) -> bytes:
-    """An array of bulks, which is what a command is too."""
+    """Return an array of bulk strings, which is also the form of a command."""
     return command(*items)
 
 
 def read_reply(file: BinaryIO) -> bytes:
-    """One answer with all that is in it, as it came; nothing if there is no more."""
+    """Return the raw bytes of one complete reply, or nothing at the end of the connection."""
     line = file.readline()
     kind, rest = line[:1], line[1:-2]
     if kind in (b"$", b"*", b"%") and rest != b"-1":
@@ -72,7 +72,7 @@ def read_reply(file: BinaryIO) -> bytes:
 
 
 def decoded(raw: bytes) -> Any:
-    """What an answer means: bytes, a number, None, a list, a dict."""
+    """Return the value of a reply: bytes, a number, None, a list or a dict."""
     return _decode(io.BytesIO(raw))
 
 
@@ -96,12 +96,12 @@ def _decode(file: BinaryIO) -> Any:
 
 
 def pairs(flat: list[Any]) -> dict[bytes, Any]:
-    """SHOW and QSTAT tell names and values in turn."""
+    """Return a flat list of names and values, as of SHOW and QSTAT, as a dict."""
     return dict(zip(flat[::2], flat[1::2], strict=True))
 
 
 class Wire:
-    """One connection."""
+    """A connection over RESP."""
 
     def __init__(self, port: int) -> None:
         self.socket = socket.create_connection(("127.0.0.1", port), timeout=PATIENCE_S)
@@ -109,7 +109,7 @@ class Wire:
 
     @property
     def address(self) -> str:
-        """As the server sees it."""
+        """Return the address of this connection as the server sees it."""
         host, port = self.socket.getsockname()
         return f"{host}:{port}"
 
@@ -120,28 +120,28 @@ class Wire:
         self.socket.sendall(data)
 
     def read(self) -> bytes:
-        """The next answer, byte for byte."""
+        """Return the raw bytes of the next reply."""
         return read_reply(self._file)
 
     def ask(self, *words: Word) -> bytes:
-        """The answer to a command, byte for byte."""
+        """Return the raw bytes of the reply to a command."""
         self.send(*words)
         return self.read()
 
     def call(self, *words: Word) -> Any:
-        """What a command answers, or raises."""
+        """Return the value of the reply to a command, or raise its error."""
         answer = decoded(self.ask(*words))
         if isinstance(answer, Refusal):
             raise answer
         return answer
 
     def type(self, line: str) -> bytes:
-        """The answer to a command that is typed."""
+        """Return the reply to an inline command."""
         self.send_raw(line.encode() + b"\r\n")
         return self.read()
 
     def is_silent(self, other: Wire) -> bool:
-        """Whether nothing came, of what the server had to send before it answered somebody else twice."""
+        """Return whether there is no reply, after the server has answered another connection twice."""
         other.call("PING")
         other.call("PING")
         return not select.select([self.socket], [], [], 0)[0]
@@ -150,7 +150,7 @@ class Wire:
         self._file.close()
         self.socket.close()
 
-    # What tests say most.
+    # Common commands
 
     def add(self, queue: Word, body: Word = b"body", *options: Word) -> bytes:
         id = self.call("ADDJOB", queue, body, 0, *options)
@@ -158,7 +158,7 @@ class Wire:
         return id
 
     def get(self, queue: Word, *options: Word) -> list[bytes]:
-        """The ids of the jobs that a GETJOB gets; it waits for none, unless told how long."""
+        """Return the ids of the jobs of a GETJOB. Without a timeout it does not wait."""
         return [job[1] for job in self.call("GETJOB", *(options or ["NOHANG"]), "FROM", queue) or []]
 
     def show(self, id: bytes) -> dict[bytes, Any]:
@@ -178,7 +178,7 @@ class Wire:
 
 @contextlib.contextmanager
 def configured(wire: Wire, name: str, value: str | int) -> Iterator[None]:
-    """Another setting for a while."""
+    """Change a setting for a while."""
     before = wire.call("CONFIG", "GET", name)[1]
     assert wire.ask("CONFIG", "SET", name, value) == b"+OK\r\n"
     try:
@@ -191,16 +191,16 @@ def configured(wire: Wire, name: str, value: str | int) -> Iterator[None]:
 
 
 class Server:
-    """A `penstock serve` that has been started and answers."""
+    """A `penstock serve` process that is ready."""
 
     def __init__(self, home: Path, *words: str, password: str = "") -> None:
-        """Start it in a directory, with these words and a port that is free."""
+        """Start the server in a directory, with these arguments and a free port."""
         self.home = home
         self._password = password
         self._said: list[Path] = []
         self._wires: list[Wire] = []
         for _ in range(3):
-            # Somebody else may take the port before the server does.
+            # Another process may take the port before the server does.
             self.port, self.iproto_port, self.iproto15_port = free_port(), free_port(), free_port()
             self.bus_port = free_port()
             ports = ["--port", str(self.port), "--iproto-port", str(self.iproto_port)]
@@ -222,12 +222,12 @@ class Server:
             )
 
     def _next_files(self) -> list[Path]:
-        """Where its next process says what it has to say."""
+        """Return the output files of the next process."""
         number = len(list(self.home.glob("*.stdout")))
         return [self.home / f"{number}.stdout", self.home / f"{number}.stderr"]
 
     def answers(self) -> bool:
-        """Return whether its journal is loaded and it serves. It has closed the connection that asked, too."""
+        """Return whether the journal is loaded and the server serves. It has closed the connection that asked, too."""
         try:
             with socket.create_connection(("127.0.0.1", self.port), timeout=PATIENCE_S) as connection:
                 connection.sendall(b"PING\r\n")
@@ -238,7 +238,7 @@ class Server:
             return False
 
     def connect(self) -> Wire:
-        """Another connection. They are closed when the server ends."""
+        """Open another connection. It is closed when the server ends."""
         wire = Wire(self.port)
         self._wires.append(wire)
         if self._password:
@@ -253,26 +253,26 @@ class Server:
         return self._said[0].read_text()
 
     def kill(self) -> None:
-        """End it as a crash of the process does."""
+        """Kill the process, as a crash does."""
         self.process.kill()
         self.process.wait(PATIENCE_S)
         self._close_wires()
 
     def start_again(self, *words: str) -> None:
-        """Start one that has ended once more, where it was, with these words in addition."""
+        """Start a server that has ended again, in the same directory, with additional arguments."""
         self.process = self._spawn([*self._words, *words])
         wait_for(lambda: self.answers() or self.process.poll() is not None)
         assert self.is_running, self._said[1].read_text()
 
     def ended(self) -> int:
-        """Its exit code, once it has ended by itself; nothing was wrong until then."""
+        """Wait until the server ends by itself. Check its log, and return its exit code."""
         code = self.process.wait(PATIENCE_S)
         self._close_wires()
         self._check_what_it_said()
         return code
 
     def stop(self) -> None:
-        """End it in order, and see that nothing was wrong until then. Nothing happens where it has ended already."""
+        """Stop the server cleanly and check its log. Do nothing if it has already ended."""
         if self.is_running:
             try:
                 assert self.connect().info("stats")["errors_internal"] == "0", self.log()
@@ -293,7 +293,7 @@ class Server:
 
 
 def refusals(home: Path, *starts: Sequence[str]) -> list[tuple[int, str]]:
-    """The exit codes of servers that do not start, and what they say; all are tried at once."""
+    """Return the exit codes and the outputs of servers that do not start. All are started at once."""
     processes = [
         subprocess.Popen([*PENSTOCK, "serve", *words], cwd=home, env=environment(), stderr=subprocess.PIPE, text=True)
         for words in starts
@@ -307,6 +307,6 @@ def refusals(home: Path, *starts: Sequence[str]) -> list[tuple[int, str]]:
 
 
 def environment() -> dict[str, str]:
-    """The environment of a server under test: the package that is tested, and no settings from outside."""
+    """Return the environment of a server under test: the tested package, and no settings from outside."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith("PENSTOCK_")}
     return kept | {"PYTHONPATH": str(Path(penstock.__file__).parent.parent)}

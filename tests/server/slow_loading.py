@@ -1,4 +1,4 @@
-"""A server whose disk stops answering while it loads its journal, until the test lets it."""
+"""A server whose disk blocks while it loads its journal, until the test releases it."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ main()
 
 
 class SlowLoading(Server):
-    """A server that stops while it loads its journal, at every start but the first."""
+    """A server that blocks while it loads its journal, at every start but the first."""
 
     def start_loading(self) -> None:
-        """Start it once more, and return when it answers that it is loading."""
+        """Start the server again, and return when it answers that it is loading."""
         (self.home / _GATE).unlink(missing_ok=True)
         self._said = self._next_files()
         with self._said[0].open("wb") as out, self._said[1].open("wb") as err:

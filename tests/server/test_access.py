@@ -1,4 +1,4 @@
-"""Who may do what: before a password, with a wrong one, with some commands, with some queues; and over TLS."""
+"""Access control: authentication, command classes, tube patterns, and TLS."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def owner(server: Server) -> Iterator[Client]:
 
 @pytest.fixture
 def stranger(server: Server) -> Iterator[Client]:
-    """A client that may send wrong passwords: it has an address of its own, whose logins may be delayed."""
+    """A client that may send wrong passwords. It has its own address, whose logins may be delayed."""
     with server.client(source="127.0.0.2") as client:
         yield client
 
@@ -79,7 +79,7 @@ def as_user(server: Server, name: str) -> Client:
     return client
 
 
-# Before a password
+# Before authentication
 
 
 @pytest.mark.parametrize(
@@ -177,7 +177,7 @@ def test_who_does_not_say_who_it_is_in_time_is_closed(server: Server, owner: Cli
     with server.client() as silent, server.client() as busy:
         busy.send(b"PING\r\n")
         assert busy.answer() == NOAUTH
-        # Only now: a busy machine may take longer to get here.
+        # Set late, because a busy machine may take longer to get here.
         assert owner.ask("CONFIG", "SET", "auth-timeout", "300ms") == b"OK"
         assert silent.rest() == b""
         assert busy.rest() == b""
@@ -185,9 +185,9 @@ def test_who_does_not_say_who_it_is_in_time_is_closed(server: Server, owner: Cli
     assert owner.ask("CONFIG", "SET", "auth-timeout", 10) == b"OK"
 
 
-# By command
+# Command classes
 
-# Every command, what it belongs to, and words with which it can be called without harm.
+# Every command with its class, and arguments with which it does no harm.
 COMMANDS: dict[str, tuple[int, list[str | int]]] = {
     **{name: (WRITE, [NO_JOB.decode()]) for name in ("ackjob", "fastack", "working", "nack", "enqueue", "dequeue")},
     "addjob": (WRITE, ["q", "b", 0]),
@@ -210,7 +210,7 @@ COMMANDS: dict[str, tuple[int, list[str | int]]] = {
     "monitor": (ADMIN, []),
     "shutdown": (ADMIN, ["NOSUCH"]),
     "debug": (DEBUG, ["STRUCTSIZE"]),
-    # Penstock's own.
+    # Penstock's native commands.
     "put": (WRITE, ["native", "b"]),
     "mput": (WRITE, ["native", "JOB", "b"]),
     "take": (WRITE, ["nosuch"]),
@@ -264,7 +264,7 @@ def test_every_command_belongs_to_somebody(owner: Client) -> None:
 def test_a_user_may_run_the_commands_of_its_classes_and_no_others(server: Server, name: str, may: int) -> None:
     with as_user(server, name) as client:
         for command, (group, words) in COMMANDS.items():
-            # Of a family of which nothing is its own, it is told the first word.
+            # If the user may use no member of a family, the error names the first word only.
             names = (command, command.split()[0])
             told = [f"NOPERM this user has no permission to run the '{name}' command" for name in names]
             answer = client.ask(*command.split(), *words)
@@ -301,7 +301,7 @@ def test_a_user_that_becomes_another_has_the_rights_of_that_one(server: Server) 
         assert isinstance(client.ask("DEBUG", "STRUCTSIZE"), bytes)
 
 
-# By queue
+# Tube patterns
 
 
 @pytest.fixture
@@ -363,7 +363,7 @@ def test_a_job_is_of_its_queue_whoever_knows_its_id(mail: Client, owner: Client)
     mine = [owner.ask("ADDJOB", "mail.x", "b", 0) for _ in range(2)]
     others = [owner.ask("ADDJOB", "secret", "b", 0) for _ in range(2)]
     for command in ("ACKJOB", "FASTACK", "DELJOB", "NACK", "ENQUEUE", "DEQUEUE"):
-        # All or nothing: a job that may not be touched keeps the others from being touched.
+        # All or nothing: one forbidden job protects the others.
         for ids in ([others[0]], [mine[0], others[0]], [others[1], mine[0]], [mine[0], mine[1], others[1]]):
             assert mail.ask(command, *ids) == NOT_THIS_QUEUE, command  # type: ignore[arg-type]
     for command in ("SHOW", "WORKING"):
@@ -377,7 +377,7 @@ def test_a_job_is_of_its_queue_whoever_knows_its_id(mail: Client, owner: Client)
     assert owner.ask("DELJOB", *others) == 2  # type: ignore[arg-type]
 
 
-# From elsewhere, and over TLS
+# Remote clients and TLS
 
 
 @pytest.fixture(scope="module")
@@ -390,7 +390,7 @@ def tls_server(
     tmp_path_factory: pytest.TempPathFactory, certificate: Path, trusting: ssl.SSLContext
 ) -> Iterator[Server]:
     files = ["--tls-cert-file", str(certificate / "cert.pem"), "--tls-key-file", str(certificate / "key.pem")]
-    # Longer than a busy machine keeps those waiting who have a password.
+    # Longer than a busy machine delays clients that have a password.
     flags = ["--port", "0", *files, "--requirepass", "x", "--auth-timeout", "4s"]
     with serving(tmp_path_factory.mktemp("tls"), *flags, port_flag="--tls-port") as server:
         with server.client(trusting) as client:
@@ -447,7 +447,7 @@ def test_a_handshake_that_fails_or_never_ends_leaves_nothing(tls_server: Server,
         for number in range(count):
             with Client(tls_server.port) as client:
                 client.send((b"PING\r\n", b"\x16\x03\x01\x00\x05hello", b"")[number % 3])
-                # One at a time: what many need who are there at once is not given back.
+                # One at a time, because the memory of many concurrent connections is not returned to the system.
                 client.half_close()
                 client.rest()
 
@@ -489,7 +489,7 @@ def test_without_a_password_nobody_is_served_from_elsewhere(
 
 
 def own_address() -> str:
-    """An address of this machine that is not loopback, or nothing. Nothing is sent."""
+    """Return an address of this machine that is not loopback, or nothing. No packet is sent."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
         try:
             probe.connect(("192.0.2.1", 9))
@@ -518,7 +518,7 @@ def test_who_guesses_is_answered_slowly_and_nobody_else_is(server: Server, owner
     wait_until(logs_in_at_once)
     began, before = time.monotonic(), tried()
     time.sleep(1.0)
-    # Of a thousand guesses no more than one a second by each.
+    # Each connection gets at most one of its guesses per second compared.
     more = tried() - before
     assert more <= (time.monotonic() - began + 1) * len(guessers)
     assert owner.ask("PING") == b"PONG"

@@ -164,7 +164,7 @@ def test_a_client_has_a_name_if_it_wants_one(wire: Wire) -> None:
 
 
 def lines_of_clients(wire: Wire) -> dict[str, dict[str, str]]:
-    """CLIENT LIST by address."""
+    """Return the lines of CLIENT LIST by address."""
     lines = wire.call("CLIENT", "LIST").decode().splitlines()
     fields = [dict(field.split("=", 1) for field in line.split(" ")) for line in lines]
     return {each["addr"]: each for each in fields}
@@ -208,7 +208,7 @@ def test_client_kill_by_address_and_by_filters(wire: Wire, wires: Callable[[], W
     assert wire.ask("CLIENT", "KILL", "ID", two.call("CLIENT", "ID"), "ADDR", three.address) == b":0\r\n"
     assert wire.ask("CLIENT", "KILL", "id", two.call("CLIENT", "ID"), "type", "normal") == b":1\r\n"
     assert two.read() == b""
-    assert wire.ask("CLIENT", "KILL", "ADDR", wire.address) == b":0\r\n"  # It skips itself.
+    assert wire.ask("CLIENT", "KILL", "ADDR", wire.address) == b":0\r\n"  # The caller is skipped.
     assert wire.ask("CLIENT", "KILL", "ADDR", three.address, "SKIPME", "no") == b":1\r\n"
     assert wire.ask("CLIENT", "KILL", "ADDR", wire.address, "SKIPME", "no") == b":1\r\n"
     assert wire.read() == b""
@@ -258,7 +258,7 @@ def test_setinfo_is_taken_and_shown(wire: Wire) -> None:
     assert (told["lib-name"], told["lib-ver"]) == ("mine", "1.0")
 
 
-# ---- Looking on ------------------------------------------------------------------------------------------------------
+# ---- Watching --------------------------------------------------------------------------------------------------------
 
 
 def test_monitor_shows_what_all_clients_say_but_no_password(wire: Wire, wires: Callable[[], Wire]) -> None:
@@ -293,7 +293,7 @@ def test_monitor_shows_no_more_of_a_command_than_the_slowlog(wire: Wire, wires: 
     assert watching.read().endswith(b'"QSCAN" ' + b'"x" ' * 30 + b'"... (69 more arguments)"\r\n')
     every = bytes(range(128))
     wire.ask("PING", every)
-    # What is shown can be typed: it is the same bytes again.
+    # The shown words can be typed, and are the same bytes again.
     shown = watching.read().partition(b'"PING" ')[2].strip()
     assert wire.type("PING " + shown.decode()) == b"$128\r\n%s\r\n" % every
     watching.close()
@@ -330,7 +330,7 @@ def test_slowlog_keeps_what_took_long_the_newest_first(wire: Wire) -> None:
 
 
 def test_latency_remembers_spikes_by_event(wire: Wire) -> None:
-    """The sleeps are long enough that on a busy machine hardly anything else is as long."""
+    """The sleeps are so long that hardly anything else takes as long on a busy machine."""
     assert b"latency-monitor-threshold" in wire.call("LATENCY", "DOCTOR")
     with configured(wire, "latency-monitor-threshold", 80):
         wire.call("LATENCY", "RESET")
@@ -346,7 +346,7 @@ def test_latency_remembers_spikes_by_event(wire: Wire) -> None:
         assert wire.ask("LATENCY", "LATEST") == b"*0\r\n"
         wire.call("DEBUG", "SLEEP", 0.08)
         _, _, last, worst = wire.call("LATENCY", "LATEST")[0]
-        assert last == worst  # What was before the reset is forgotten.
+        assert last == worst  # The samples before the reset are gone.
         assert wire.ask("LATENCY", "RESET") == b":1\r\n"
         assert wire.ask("LATENCY", "RESET") == b":0\r\n"
 
@@ -404,7 +404,7 @@ def test_no_more_clients_than_maxclients(server: Server, wire: Wire) -> None:
 def test_clients_leave_enough_open_files_for_the_journal(
     start: Callable[..., Server], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As in Disque, there are fewer of them where the system allows few files."""
+    """As in Disque, fewer clients are allowed if the system allows few files."""
     limited = ["sh", "-c", 'ulimit -n 120; exec "$@"', "sh"]
     monkeypatch.setattr(serving, "PENSTOCK", [*limited, *serving.PENSTOCK])
     server = start()
@@ -445,13 +445,13 @@ def test_no_rate_is_below_nothing_when_counting_begins_anew(wire: Wire) -> None:
         return rate() > 1_000
 
     wait_for(lambda: rate() > 0)
-    # Again if need be: it is forgotten soon.
+    # Several times, because samples expire soon.
     wait_for(is_high)
-    # Until all that is remembered is of after that.
+    # Wait until all samples were taken after the reset.
     wait_for(lambda: rate() < 1_000)
     assert wire.ask("CONFIG", "RESETSTAT") == b"+OK\r\n"
     seen: list[int] = []
-    wait_for(lambda: seen.append(rate()) or len(seen) == 60)  # More than two of the samples that it is the mean of.
+    wait_for(lambda: seen.append(rate()) or len(seen) == 60)  # More than two full sets of samples.
     assert min(seen) >= 0
 
 
@@ -464,7 +464,7 @@ ackjob -1 wF, fastack -1 wF, deljob -1 wF, show 2 rF, loadjob 2 w, bgrewriteaof 
 qscan -1 r, jscan -1 r, enqueue -1 mwF, nack -1 mwF, dequeue -1 wF, working 2 wF, pause -3 rF
 """
 FLAGS = {"w": "write", "r": "readonly", "m": "denyoom", "a": "admin", "l": "loading", "F": "fast"}
-MORE_WORDS = {"auth": -2, "hello": -1}  # Ours take a user, and a version.
+MORE_WORDS = {"auth": -2, "hello": -1}  # Ours also take a user and a version.
 
 
 def test_command_tells_disques_table(wire: Wire) -> None:
@@ -535,7 +535,7 @@ def test_info_all_adds_what_each_command_cost(wire: Wire) -> None:
 
 
 def test_info_counts_jobs_queues_and_clients(wire: Wire, wires: Callable[[], Wire], queue: bytes) -> None:
-    # What other tests have left may go just now.
+    # Jobs that other tests have left may expire at this moment.
     wire.call("DEBUG", "FLUSHALL")
     before = wait_for(lambda: (told := wire.info())["connected_clients"] == "1" and told)
     ids = [wire.add(queue) for _ in range(3)]
@@ -679,7 +679,7 @@ def test_a_command_goes_by_its_new_name_only(start: Callable[..., Server]) -> No
 def test_a_command_that_cannot_be_renamed_keeps_the_server_from_starting(
     tmp_path: Path, words: list[str], why: str
 ) -> None:
-    """Whoever believes a command to be out of reach must not be wrong."""
+    """An operator who believes that a command is out of reach must not be wrong."""
     ports = ["--port", str(free_port()), "--iproto-port", "0", "--cluster-port", str(free_port())]
     told = f"penstock: flag --rename-command: rename-command: {why}\n"
     assert refusals(tmp_path, [*ports, "--rename-command", *words]) == [(2, told)]
@@ -689,7 +689,7 @@ def test_a_command_that_cannot_be_renamed_keeps_the_server_from_starting(
 
 
 def test_without_its_password_a_client_can_do_nothing(start: Callable[..., Server]) -> None:
-    """Who has one may let the server listen anywhere."""
+    """With a password, the server may listen on any address."""
     server = start("--bind", "0.0.0.0", "--requirepass", "s3cret", "--journal", "no", password="s3cret")
     wire = Wire(server.port)
     noauth = b"-NOAUTH Authentication required.\r\n"
@@ -706,11 +706,11 @@ def test_without_its_password_a_client_can_do_nothing(start: Callable[..., Serve
     assert wire.ask("PING") == noauth
     assert wire.ask("HELLO", 2, "AUTH", "default", "s3cret")[:5] == b"*14\r\n"
     assert wire.ask("PING") == b"+PONG\r\n"
-    # What is pipelined before the password is refused, and what stands behind it runs.
+    # Commands before the password are refused, and commands after it run.
     other = Wire(server.port)
     other.send_raw(command("PING") + command("AUTH", "s3cret") + command("PING"))
     assert [other.read() for _ in range(3)] == [noauth, b"+OK\r\n", b"+PONG\r\n"]
-    # Another password closes the others that have the old one.
+    # A new password closes the other connections that used the old one.
     assert other.ask("CONFIG", "SET", "requirepass", "other") == b"+OK\r\n"
     assert wire.read() == b""
     third = Wire(server.port)

@@ -18,7 +18,7 @@ from .serving import PATIENCE_S, PENSTOCK, Wire, environment, wait_for
 
 @pytest.fixture
 def home(tmp_path: Path) -> Iterator[Path]:
-    """A directory with a configuration. Whoever serves from it is ended."""
+    """A directory with a configuration. Servers in it are stopped at the end."""
     ports = f"port {free_port()}\ncluster-port {free_port()}\n"
     (tmp_path / "node.conf").write_text(f"{ports}daemonize yes\npidfile node.pid\nlogfile node.log\ndir .\n")
     yield tmp_path
@@ -35,7 +35,7 @@ def start(home: Path, *words: str) -> subprocess.CompletedProcess[str]:
 
 
 def is_there(process: int) -> bool:
-    """Whether a process runs; one that has ended may not have been noticed by whoever has to."""
+    """Return whether a process runs. A process that ended may still be a zombie."""
     try:
         return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
     except FileNotFoundError:
@@ -60,7 +60,7 @@ def test_whoever_starts_it_goes_on_when_it_serves(home: Path) -> None:
     wire = Wire(port)
     assert wire.ask("PING") == b"+PONG\r\n"
     wire.close()
-    # It has neither a terminal nor anybody's output, and a session of its own.
+    # It has no terminal, no inherited output, and its own session.
     process = int((home / "node.pid").read_text())
     assert {os.readlink(f"/proc/{process}/fd/{stream}") for stream in range(3)} == {os.devnull}
     assert os.getsid(process) == process

@@ -1,4 +1,4 @@
-"""Whatever bytes a client sends, it gets an error or is closed, and the others do not notice."""
+"""Malformed input: every client gets an error or is closed, and other clients do not notice."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def client(server: Server) -> Iterator[Client]:
         yield client
 
 
-# Bytes that end a connection, and what it is told first.
+# Bytes that end a connection, and the error before that.
 FATAL: dict[str, tuple[bytes, str]] = {
     "2 minus ten": (b"*-10\r\n", COUNT),
     "4 one argument too many": (b"*1048577\r\n", COUNT),
@@ -90,7 +90,7 @@ def test_what_makes_no_sense_is_told_once_and_closed(client: Client, sent: bytes
     assert client.rest() == b"-" + told.encode() + b"\r\n"
 
 
-# Only what comes first is looked at to see whether it is another protocol.
+# Only the first bytes are checked for another protocol.
 LATER = {name: case for name, case in FATAL.items() if "looks like" not in case[1]}
 
 
@@ -100,7 +100,7 @@ def test_what_was_asked_before_the_nonsense_is_answered(client: Client, sent: by
     assert client.rest() == b"+PONG\r\n$4\r\na\r\nb\r\n-" + told.encode() + b"\r\n"
 
 
-# Bytes that are odd, and are answered all the same.
+# Unusual bytes that are answered.
 ODD: dict[str, tuple[bytes, list[object]]] = {
     "1 no arguments": (b"*0\r\n*-1\r\n*0\r\nPING\r\n", [b"PONG"]),
     "3 much is promised": (b"PING\r\n*1048576\r\n$4\r\nPING\r\n", [b"PONG"]),
@@ -147,7 +147,7 @@ def test_what_is_odd_is_answered(server: Server, sent: bytes, told: list[object]
 )
 @pytest.mark.parametrize("how", ["close", "reset", "half_close"])
 def test_14_half_a_command_and_then_the_end(client: Client, server: Server, sent: bytes, how: str) -> None:
-    # This one and the one that watches: those of other tests may be about to leave.
+    # This connection and the watching one. Those of other tests may be about to close.
     wait_until(lambda: figures(client)["connected_clients"] == "2")
     with server.client() as other:
         other.send(b"PING\r\n" + sent)
@@ -158,9 +158,9 @@ def test_14_half_a_command_and_then_the_end(client: Client, server: Server, sent
     wait_until(lambda: figures(client)["connected_clients"] == "2")
 
 
-# Commands that are well-formed, and refused.
+# Well-formed commands that are refused.
 REFUSED: list[tuple[tuple[bytes | str | int, ...], str]] = [
-    # 27 how a connection begins
+    # 27 start of a connection
     (("HELLO", 4), "NOPROTO unsupported protocol version"),
     (("HELLO", "x"), "NOPROTO unsupported protocol version"),
     (("HELLO", ""), "NOPROTO unsupported protocol version"),

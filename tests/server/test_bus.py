@@ -1,4 +1,4 @@
-"""How a link to a node is opened, where a name has several addresses; and what is said where nobody answers."""
+"""Opening a link to a node whose name has several addresses, and the warning if the node cannot be reached."""
 
 from __future__ import annotations
 

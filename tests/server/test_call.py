@@ -1,6 +1,6 @@
-"""CALL: the functions that clients of Tarantool call, for those who speak RESP.
+"""CALL: Tarantool's functions for RESP clients.
 
-The functions themselves are tested over IPROTO; here is how they are called, by whom, and how they are answered.
+The functions themselves are tested over IPROTO. These tests are about permissions, arguments and the form of replies.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from .serving import Refusal, Server, Wire, decoded, wait_for
 
 
 def call(wire: Wire, name: str, *args: Any) -> list[Any]:
-    """The results of a function."""
+    """Return the results of a function."""
     return called(wire, name, *args)[0]
 
 
 def called(wire: Wire, name: str, *args: Any) -> tuple[list[Any], list[bytes]]:
-    """The same, and the ids of the jobs that were handed out in them."""
+    """Return the results of a function, and the ids of the jobs that it delivered."""
     send(wire, name, *args)
     return read(wire)
 

@@ -1,4 +1,4 @@
-"""What a server does by itself goes on, whatever becomes of it once."""
+"""Periodic tasks of a server continue after a failure."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def test_a_chore_that_failed_is_told_of_and_done_again(tmp_path: Path, caplog: p
 
 
 class Loop:
-    """What keeps itself alive."""
+    """An object that is part of a reference cycle."""
 
     def __init__(self) -> None:
         self.itself = self
@@ -82,7 +82,7 @@ def test_a_chore_with_more_to_do_goes_on_when_others_had_their_turn(
             monkeypatch.setattr(chores, "asyncio", SimpleNamespace(sleep=noted))
             more = [None, False, True, True]
             with pytest.raises(IndexError):
-                # What it fails with is told elsewhere.
+                # The error is checked elsewhere.
                 server.desk.on_error = _raise
                 await chores.every(server, 60.0, more.pop)
             assert slept == [60.0, 0, 0, 60.0, 60.0]
@@ -95,7 +95,7 @@ def _raise(error: Exception) -> None:
 
 
 def test_jobs_that_may_be_delivered_once_and_are_never_acked_make_way_for_new_ones(tmp_path: Path) -> None:
-    """Disque's manual says that nobody has to ack them."""
+    """According to Disque's manual, these jobs need no ack."""
 
     async def main() -> None:
         async with (
@@ -110,7 +110,7 @@ def test_jobs_that_may_be_delivered_once_and_are_never_acked_make_way_for_new_on
             assert not server.evict()
             await said("ADDJOB", "again", "", 0)
             await said("ADDJOB", "once", "", 0, "RETRY", 0)
-            # A client takes them, and never acks.
+            # A client takes them and never acks.
             assert await said("CONFIG", "SET", "maxmemory-policy", "noeviction") == b"+OK\r\n"
             while not (await said("ADDJOB", "taken", "", 0, "RETRY", 0)).startswith(b"-OOM"):
                 writer.write(command("CLIENT", "REPLY", "SKIP") + command("GETJOB", "FROM", "taken"))
@@ -120,7 +120,7 @@ def test_jobs_that_may_be_delivered_once_and_are_never_acked_make_way_for_new_on
             slices = 1
             while server.evict():
                 slices += 1
-            # Others were served often enough, and no more was deleted than had to be.
+            # Other clients were served often enough, and no more was deleted than necessary.
             assert slices > 10
             assert limit * 94 // 100 < server.used_memory() <= limit * 95 // 100
             assert await said("QLEN", "again") == await said("QLEN", "once") == b":1\r\n"
@@ -130,7 +130,7 @@ def test_jobs_that_may_be_delivered_once_and_are_never_acked_make_way_for_new_on
 
 
 def test_no_add_is_refused_while_there_is_a_job_that_can_be_evicted(tmp_path: Path) -> None:
-    """Many other jobs are taken, which cannot be. Nothing but the adds themselves frees memory here."""
+    """Many other jobs are taken and cannot be evicted. Only the adds themselves free memory here."""
 
     async def main() -> None:
         async with (

@@ -1,4 +1,4 @@
-"""CLAIM: batches over the wire that are the same on every read."""
+"""CLAIM: batches that are the same on every read."""
 
 from __future__ import annotations
 
@@ -122,7 +122,7 @@ def test_packed_jobs_are_those_that_maps_tell_of(wire: Wire, queue: bytes) -> No
 
 
 def unpacked(group: list[bytes]) -> list[tuple[bytes, bytes | None, bytes | None, bytes | None, int, int]]:
-    """The jobs of a group, as docs/reference/native.md says."""
+    """Return the jobs of a group, in the format of docs/reference/native.md."""
     ids, tube_ends, tubes, states, _, _, numbers, created, _, _, *var = group
     count = len(states)
 

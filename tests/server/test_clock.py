@@ -15,19 +15,19 @@ def test_a_slow_start_makes_no_clock_late_and_no_delay_short(tmp_path: Path) -> 
     server = SlowLoading(tmp_path, "--dir", "d")
     server.connect().add("q")
     server.kill()
-    server.start_loading()  # It has been loading for longer than the lag may be.
+    server.start_loading()  # It has been loading for longer than the allowed lag.
     server.load()
     wire = server.connect()
     lags = []
 
     def looks_right() -> bool:
-        # A stall of this process between the two is not the server's lag: the smallest one counts.
+        # A stall of this process between the two is not the server's lag, so the smallest difference counts.
         wall = time.time_ns() // 1_000_000
         lags.append(wall - wire.show(wire.add("q"))[b"ctime"] // 1_000_000)
         return min(lags) < LAG_MS_MAX
 
     wait_for(looks_right)
-    # After a restart that is fast, a delay is not over early.
+    # After a fast restart, a delay does not end early.
     began = time.monotonic()
     wire.add("later", "body", "DELAY", 2)
     server.kill()

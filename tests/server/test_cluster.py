@@ -1,4 +1,4 @@
-"""A cluster of real processes: meeting, failing, coming back, leaving; and jobs that are on all of them."""
+"""A cluster of real processes: meeting, failing, coming back, leaving, and replicated jobs."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from .serving import PATIENCE_S, Refusal, Wire, configured, decoded, wait_for
 
 @pytest.fixture
 def wires(three: Cluster) -> Iterator[list[Wire]]:
-    """A connection to each of the three."""
+    """A connection to each of the three nodes."""
     made = [Wire(node.port) for node in three.nodes]
     yield made
     for wire in made:
@@ -79,7 +79,7 @@ def test_a_node_that_was_killed_is_missed_and_knows_all_it_knew_when_it_is_back(
     with three.missing_soon():
         victim.kill()
         wait_for(lambda: [node.flags_of(name) for node in others] == ["fail,leaving", "fail,leaving"])
-        # A report is forgotten if it is not said again in time, and so it is.
+        # A failure report expires unless it is repeated in time, and it is repeated.
         wait_for(lambda: others[0].ask("CLUSTER", "COUNT-FAILURE-REPORTS", name) == 1)
     victim.start_again()
     assert victim.id == name and victim.ask("CLUSTER", "LEAVING") == b"yes"
@@ -137,7 +137,7 @@ def test_more_copies_than_nodes_are_refused(wires: list[Wire]) -> None:
 
 
 def test_copies_are_made_for_a_producer_that_waits_for_a_millisecond(wires: list[Wire]) -> None:
-    """Most of the time: a busy machine may take longer than they have, and is waited for."""
+    """This holds most of the time. A busy machine may take longer, so the test repeats it."""
 
     def made() -> int:
         answers = [wires[0].ask("ADDJOB", "hasty", "b", 1, "REPLICATE", 3) for _ in range(20)]
@@ -173,7 +173,7 @@ def test_a_body_that_the_home_of_a_tube_does_not_allow_is_refused_through_anothe
 def test_the_history_of_a_job_is_told_by_the_node_that_made_it(three: Cluster) -> None:
     first, second = three.nodes[:2]
     id = first.ask("ADDJOB", "history", "body", 1000, "REPLICATE", 1)
-    # What was written a moment ago is read when it is durable.
+    # Rows are read when they are durable.
     wait_for(lambda: [event[5] for event in second.ask("JOB", "HISTORY", id)] == [b"put"])  # type: ignore
     assert second.ask("ACK", id) == 1  # type: ignore[arg-type]
     assert first.ask("SHOW", id) is None  # type: ignore[arg-type]
@@ -194,7 +194,7 @@ def test_what_one_turn_has_to_say_to_a_peer_is_one_write(three: Cluster, wires: 
 def test_acks_take_as_many_messages_as_are_promised(
     three: Cluster, wires: list[Wire], word: str, expected: list[int]
 ) -> None:
-    """SETACK, GOTACK and DELJOB, at three copies."""
+    """The messages are SETACK, GOTACK and DELJOB, at three copies."""
 
     def said() -> list[int]:
         infos = [node.cluster_info() for node in three.nodes]
@@ -205,7 +205,7 @@ def test_acks_take_as_many_messages_as_are_promised(
         return [int(wire.info("jobs")["registered_jobs"]) for wire in wires]
 
     def count() -> list[int]:
-        """What is said of one job; nothing if that took so long that some of it may have been said again."""
+        """Return the messages about one job, or nothing if it took so long that some may have been repeated."""
         there = registered()
         id = wires[0].add("counted")
         before, began = said(), time.monotonic()
@@ -213,7 +213,7 @@ def test_acks_take_as_many_messages_as_are_promised(
         wait_for(lambda: all(wire.state(id) is None for wire in wires))
         wait_for(lambda: sum(said()) - sum(before) >= sum(expected))
         after, spent = said(), time.monotonic() - began
-        # Whatever is still to be said of it is not counted with the next one.
+        # Messages that are still to come must not be counted with the next job.
         wait_for(lambda: all(now <= then for now, then in zip(registered(), there, strict=True)))
         return [now - then for now, then in zip(after, before, strict=True)] if spent < 1 else []
 
@@ -235,7 +235,7 @@ def test_a_rolling_restart_loses_nothing(three: Cluster) -> None:
 
 
 def test_a_job_comes_to_whoever_waits_for_it_elsewhere(wires: list[Wire]) -> None:
-    """Within 100 ms while jobs come and go, as the median of many."""
+    """The median is within 100 ms while jobs come and go."""
     spent = []
     for number in range(21):
         wires[2].send("GETJOB", "TIMEOUT", 20_000, "FROM", "elsewhere")
@@ -296,7 +296,7 @@ def test_a_client_goes_to_another_node_when_its_own_leaves(three: Cluster) -> No
         taken: list[Any] = []
         waiting = threading.Thread(target=lambda: taken.append(tube.take(timeout=PATIENCE_S)))
         waiting.start()
-        held.ack()  # What it holds here it finishes here.
+        held.ack()  # The client finishes its job on this node.
         wait_for(lambda: queue.execute("CLUSTER", "MYID") != leaver.id)
         tube.put("second")
         waiting.join()
@@ -331,7 +331,7 @@ def test_a_pipeline_goes_to_another_node_when_its_own_leaves(three: Cluster) -> 
 
 
 def where_it_goes(three: Cluster, tube: str, url: str) -> bytes:
-    """Let a client of the first node take jobs that are made at the last one, and tell at which it is in the end."""
+    """Let a client of the first node take jobs that are put on the last one. Return the node that it ends up on."""
     maker = Wire(three.nodes[-1].port)
     for _ in range(200):
         maker.send("ADDJOB", tube, "body", 1000, "REPLICATE", 1)
@@ -396,7 +396,7 @@ def test_a_client_finds_another_node_when_its_own_is_gone(three: Cluster) -> Non
 
 def test_the_command_line_sees_and_changes_the_cluster(three: Cluster, tmp_path: Path) -> None:
     first = three.nodes[0]
-    # It says that it is elsewhere than where it is met.
+    # The node announces another address than the one at which it is met.
     announced = free_port()
     newcomer = Node(tmp_path / "newcomer", "--appendonly", "no", "--cluster-announce-port", str(announced))
 
@@ -417,7 +417,7 @@ def test_the_command_line_sees_and_changes_the_cluster(three: Cluster, tmp_path:
         newcomer.kill()
         problems = [line for line in penstock("check", code=1).splitlines() if "cannot be asked" in line]
         assert [line.split()[:2] for line in problems] == [[name, where]]
-        # One that refuses us is a problem of its own, and no reason not to ask the others.
+        # A node that refuses the command line is a separate problem. The other nodes are still asked.
         second = three.nodes[1].connect()
         with configured(second, "requirepass", "another password"):
             problems = [line for line in penstock("check", code=1).splitlines() if "cannot be asked" in line]
@@ -427,7 +427,7 @@ def test_the_command_line_sees_and_changes_the_cluster(three: Cluster, tmp_path:
             assert "say --yes" in asked
             said = penstock("forget", name[:8], "--yes", code=1)
             assert f"2 nodes have forgotten {name}" in said and f"127.0.0.1:{three.nodes[1].port}" in said
-        # A node with a password and no cluster-secret has no links.
+        # A node with a password and without cluster-secret has no links.
         three.gather()
         assert f"3 nodes have forgotten {name}" in penstock("forget", name, "--yes")
         assert [node.cluster_info()["cluster_known_nodes"] for node in three.nodes] == [3, 3, 3]
@@ -449,7 +449,7 @@ def test_a_standby_is_given_an_epoch_that_no_node_has_heard_of(three: Cluster) -
     target, lost = Target(url=f"127.0.0.1:{three.nodes[0].port}"), "f" * 40
     with node_at(target, {"flags": ["myself"]}) as queue:
         known = {node["node"]: node for node in nodes_of(queue) if "handshake" not in node["flags"]}
-    # Somebody else was given one by the node that is asked last.
+    # The last node that is asked has given this epoch to another standby.
     assert max(three.nodes, key=lambda node: node.id).ask("CLUSTER", "EPOCH", lost, 5) == 5
     epoch = rehome.Cluster(target, lost, known).agree_on_next(1)
     assert epoch > 5 and [node.ask("CLUSTER", "EPOCH", lost) for node in three.nodes] == [epoch] * 3
@@ -522,7 +522,7 @@ def test_a_network_that_is_cut_in_two_costs_copies_and_no_jobs(tmp_path: Path) -
             proxies[0].silenced = {names[1], names[2]}
             proxies[1].silenced = proxies[2].silenced = {names[0]}
             wait_for(lambda: three.nodes[1].flags_of(names[0]) == "fail" and three.nodes[0].reaches() == 0)
-        # If it was slow just then, the other one was missed, too.
+        # If the machine was slow, the other node was suspected, too.
         wait_for(lambda: three.nodes[1].reaches() == 1)
         with pytest.raises(Refusal, match="NOREPL"):
             wires[0].call("ADDJOB", "cut", "body", 0, "REPLICATE", 2)
@@ -547,7 +547,7 @@ def test_nodes_meet_over_ipv6_and_one_that_is_reset_is_another(tmp_path: Path) -
         before = second.id
         wire = Wire(first.port)
         id = wire.add("q", "body", "REPLICATE", 2)
-        # Until it has answered, whoever is at its address is the one who was to be met.
+        # Until the node has answered, its entry is the one that was made by CLUSTER MEET.
         shown = b"%s ::1:%d@%d noflags 0 " % (before, second.port, second.bus_port)
         wait_for(lambda: shown in first.ask("CLUSTER", "NODES"))  # type: ignore[operator]
         assert second.ask("CLUSTER", "RESET", "HARD") == b"OK"
@@ -578,7 +578,7 @@ def test_nodes_with_a_secret_talk_over_tls_and_others_do_not(tmp_path: Path, cer
             id = wire.add("q", "body", "REPLICATE", 2)
             assert pair.nodes[1].ask("SHOW", id) is not None
             wire.close()
-            # They are tried again and again, and nothing comes of it.
+            # Connections are tried again and again without success.
             wait_for(lambda: plain.cluster_info()["cluster_stats_refused"] > 2)
             assert pair.nodes[0].cluster_info()["cluster_size"] == 2
             assert plain.cluster_info()["cluster_known_nodes"] == 1
@@ -587,7 +587,7 @@ def test_nodes_with_a_secret_talk_over_tls_and_others_do_not(tmp_path: Path, cer
 
 
 def test_the_first_steps_of_disque_work_with_redis_cli(tmp_path: Path, needs: Callable[[object, str], None]) -> None:
-    """The set-up of its documentation, line for line; only the ports may be others here."""
+    """The set-up in Disque's documentation, line by line, with other ports."""
     needs(shutil.which("redis-cli"), "redis-cli is not installed")
     ports = [free_port() for _ in range(3)]
     servers = []
@@ -631,14 +631,14 @@ def test_an_add_without_a_number_of_copies_does_not_wait_for_a_node_that_was_kil
         began = time.monotonic()
         for _ in range(3):
             wire.add("q")
-        # The node timeout of these tests is 10 s: until then, the node counts as reachable.
+        # The node timeout of these tests is 10 s, so the killed node still counts as reachable.
         assert time.monotonic() - began < 5
         assert three.nodes[0].cluster_info()["cluster_adds_below_default"] >= 1
         assert len(wire.show(wire.add("q"))[b"nodes-delivered"]) == 2
 
 
 def test_a_queue_that_is_named_first_gets_jobs_of_other_nodes(three: Cluster, wires: list[Wire]) -> None:
-    """20 jobs of `first` are on another node, and `second` is never empty here."""
+    """20 jobs of `first` are on another node, and `second` is never empty on this one."""
     consumer, other = wires[0], wires[1]
     wanted = {other.add("first of two", "body", "REPLICATE", 1, "RETRY", 600) for _ in range(20)}
     for _ in range(100):
@@ -657,7 +657,7 @@ def test_a_queue_that_is_named_first_gets_jobs_of_other_nodes(three: Cluster, wi
 
 
 def test_a_node_without_consumers_passes_on_what_a_leaving_node_pushes(tmp_path: Path) -> None:
-    """One GETJOB was sent to node 1 before. The consumers wait at node 2."""
+    """One GETJOB was sent to node 1 before. The consumers wait on node 2."""
     with cluster_of(tmp_path, 3, "--fsync", "never") as nodes:
         leaving, between, last = nodes.nodes
         producer, idle, consumer = leaving.connect(), between.connect(), last.connect()

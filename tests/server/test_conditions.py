@@ -1,4 +1,4 @@
-"""A node that is out of disk, short of memory or paused is shown as such on every node, until that is over."""
+"""A node without disk space, short of memory or with paused queues is shown as such on every node until that ends."""
 
 from __future__ import annotations
 
@@ -19,19 +19,19 @@ from .serving import Refusal, Wire, wait_for
 
 
 def flags(nodes: list[Node], shown: Node) -> list[str]:
-    """The flags of a node, as each node shows them."""
+    """Return the flags of a node, as each node shows them."""
     return [str(node.flags_of(shown.id)).removeprefix("myself").strip(",") or "noflags" for node in nodes]
 
 
 def priorities(nodes: list[Node], shown: Node) -> list[bytes]:
-    """The priority of a node, as each node tells it in Disque's HELLO."""
+    """Return the priority of a node, as each node shows it in Disque's HELLO."""
     told = [node.ask("HELLO") for node in nodes]
     assert all(len(each) == 4 for answer in told for each in answer[2:])  # type: ignore[index]
     return [each[3] for answer in told for each in answer[2:] if each[0] == shown.id]  # type: ignore[index]
 
 
 def checked(node: Node, *words: str) -> str:
-    """What `penstock cluster check` prints. A condition is no problem, so it ends with 0."""
+    """Return the output of `penstock cluster check`. A condition is no problem, so the exit code is 0."""
     url = f"penstock://127.0.0.1:{node.port}"
     result = CliRunner().invoke(app, ["cluster", "check", "--url", url, *words], prog_name="penstock")
     assert result.exit_code == 0, result.output
@@ -43,7 +43,7 @@ def rows(node: Node) -> dict[bytes, dict[str, object]]:
 
 
 def see(nodes: list[Node], shown: Node, flag: str, priority: bytes, warning: str) -> None:
-    """Every node shows the condition of one, and only of that one, in every place."""
+    """Wait until every node shows the condition of this node, and of no other, in every place."""
     wait_for(lambda: flags(nodes, shown) == [flag] * len(nodes))
     assert priorities(nodes, shown) == [priority] * len(nodes)
     told = rows(nodes[0])
@@ -106,7 +106,7 @@ def test_a_node_above_its_memory_threshold_is_shown_until_there_is_memory(tmp_pa
 
 @contextmanager
 def filled(disk: Path) -> Iterator[None]:
-    """Another program uses all of the disk."""
+    """Fill the disk, as another program would."""
     path = disk / "filling"
     with path.open("wb") as file:
         size = 0

@@ -1,4 +1,4 @@
-"""Every setting can be given in every way, the right one wins, and what is wrong is said in one sentence."""
+"""Settings: every source works, the right source wins, and errors are one sentence."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def configured(
     toml: str | None = None,
     environment: Mapping[str, str] | None = None,
 ) -> Config:
-    """The configuration from one file or none, and these flags."""
+    """Return the configuration from one file or none, and these flags."""
     file = "disque.conf" if conf is not None else "penstock.toml" if toml is not None else None
     if file is not None:
         (cwd / file).write_text(str(conf if conf is not None else toml))
@@ -66,7 +66,7 @@ def test_every_written_form_of_a_default_is_read_back(cwd: Path, setting: Settin
         value = config.value(setting)
         forms = [setting.kind.text(value), setting.kind.disque(value)]
         if setting.name == "tcp_keepalive":
-            forms.pop()  # Disque's form of it says less than there is.
+            forms.pop()  # Disque's form of this value is less precise.
         for text in forms:
             assert setting.kind.take(text, None) == value
         again = configured(cwd, conf=f"{setting.directive} {setting.kind.conf(value)}")
@@ -89,7 +89,7 @@ def test_every_setting_can_be_given_in_every_way(cwd: Path, setting: Setting) ->
         assert setting.kind.text(config.value(setting)) == text
 
 
-# ---- Who wins --------------------------------------------------------------------------------------------------------
+# ---- Precedence ------------------------------------------------------------------------------------------------------
 
 
 def test_a_flag_beats_the_environment_beats_the_file_beats_the_default(cwd: Path) -> None:

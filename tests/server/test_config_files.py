@@ -1,4 +1,4 @@
-"""Config files, of both forms, as people write them and as nobody should."""
+"""Config files of both forms, correct and malformed."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def cwd(tmp_path: Path) -> Path:
 
 
 def loaded(cwd: Path, file: str, **files: str | bytes) -> Config:
-    """The configuration from a file; the files are written first, `disque_conf` as disque.conf."""
+    """Write files, `disque_conf` as disque.conf, and return the configuration from one of them."""
     for name, text in files.items():
         raw = text if isinstance(text, bytes) else text.encode()
         (cwd / name.replace("_", ".")).write_bytes(raw)
@@ -131,7 +131,7 @@ def test_an_include_names_one_file(cwd: Path, line: str) -> None:
     assert "a.conf line 1: include must be followed by the path of one file" in refused(cwd, "a.conf", a_conf=line)
 
 
-# ---- What nobody should write ----------------------------------------------------------------------------------------
+# ---- Malformed files -------------------------------------------------------------------------------------------------
 
 
 def test_what_is_too_long_for_a_config_file_is_refused(cwd: Path) -> None:

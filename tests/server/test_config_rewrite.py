@@ -1,4 +1,4 @@
-"""CONFIG REWRITE lets the file say what was changed, and leaves everything else as it was."""
+"""CONFIG REWRITE writes the changed settings to the file, and keeps everything else."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def cwd(tmp_path: Path) -> Path:
 
 
 class Server:
-    """A config file and what was loaded from it."""
+    """A config file and the configuration that was loaded from it."""
 
     def __init__(self, cwd: Path, name: str, text: str, *flags: str, environment: dict[str, str] | None = None) -> None:
         self.cwd, self.path = cwd, cwd / name
@@ -34,7 +34,7 @@ class Server:
         return self.path.read_text()
 
     def again(self) -> Config:
-        """As after a restart, without flags and environment."""
+        """Return the configuration after a restart, without flags and environment."""
         return load(self.path.name, [], {}, self.cwd)
 
 
@@ -128,7 +128,7 @@ def test_any_bytes_of_a_password_come_back(cwd: Path) -> None:
 @pytest.mark.parametrize("name", ["disque.conf", "penstock.toml"])
 def test_whatever_can_change_is_the_same_after_a_restart(cwd: Path, name: str) -> None:
     server = Server(cwd, name, "")
-    other = Config(cwd, is_disque=name == "penstock.toml")  # The other form has other defaults.
+    other = Config(cwd, is_disque=name == "penstock.toml")  # The other form has different defaults.
     for setting in SETTINGS:
         if setting.changeable:
             value = other.value(setting)
@@ -159,7 +159,7 @@ CHANGES = [
 
 
 @pytest.mark.parametrize(("name", "choice"), [("disque.conf", CONF_LINES), ("penstock.toml", TOML_LINES)])
-@settings(max_examples=settings().max_examples // 5)  # Each waits for the disk.
+@settings(max_examples=settings().max_examples // 5)  # Each example waits for the disk.
 @given(data=st.data())
 def test_after_any_changes_to_any_file_a_restart_finds_them(
     tmp_path_factory: pytest.TempPathFactory, name: str, choice: list[str], data: st.DataObject

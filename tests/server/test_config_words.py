@@ -1,4 +1,4 @@
-"""Words survive being quoted, whatever bytes they stand for, and lines are split as Disque splits them."""
+"""Quoting and splitting of words: any bytes survive, and lines are split as Disque splits them."""
 
 from __future__ import annotations
 

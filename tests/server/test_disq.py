@@ -1,4 +1,4 @@
-"""Clients of Disque that cannot be run today, replayed from what they sent and could read: disq, and a transcript."""
+"""Recorded sessions of Disque clients that cannot be run today: disq, and a transcript."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ import pytest
 
 from .serving import Server, Wire, bulks, command, decoded
 
-# A session with Disque itself, in one line each: a space stands for CRLF, # for any number, and names in capitals for
-# what differs from node to node. It had two nodes: what one node tells otherwise is marked.
+# A session with Disque itself, one exchange per line. A space stands for CRLF, # for any number, and names in capitals
+# for values that differ between nodes. The recorded cluster had two nodes; replies that differ for one node are marked.
 TRANSCRIPT = """
 C *1 $5 HELLO
 S *3 :1 $40 NODE *4 $40 NODE $9 127.0.0.1 PORT $1 1                                                        (one node)
@@ -73,14 +73,14 @@ def test_a_session_with_disque_is_answered_byte_for_byte(server: Server, wire: W
 def test_its_line_of_cluster_nodes_has_six_fields(server: Server, wire: Wire) -> None:
     wire.call("DEBUG", "FLUSHALL")  # Queues that other tests have paused would be shown.
     node = wire.call("CLUSTER", "MYID")
-    # Where the port for nodes is not the usual one, it is told behind the other.
+    # If the bus port is not the usual one, it follows the other port.
     line = b"%s 127.0.0.1:%d@%d myself 0 0 connected\n" % (node, server.port, server.bus_port)
     assert wire.ask("CLUSTER", "NODES") == b"$%d\r\n%s\r\n" % (len(line), line)
 
 
 @pytest.fixture
 def disq(wire: Wire) -> Wire:
-    """The connection that disq makes in its constructor: to the address that HELLO tells for the node."""
+    """The connection that disq opens in its constructor, to the address of the node in HELLO."""
     version, node, *nodes = wire.call("HELLO")
     assert version == 1
     pools = {id[:8]: (host.decode(), int(port)) for id, host, port, _ in nodes}
@@ -90,7 +90,7 @@ def disq(wire: Wire) -> Wire:
 
 
 def test_the_exchange_of_disq(disq: Wire, queue: bytes) -> None:
-    """What disq 0.0.4 sends, over a redis-py that says nothing when it connects, and what it makes of the answers."""
+    """The requests of disq 0.0.4, over a redis-py that sends nothing when it connects, and how it reads the replies."""
     disq.send_raw(command("ADDJOB", queue, "job", "0"))
     id = disq.read()
     assert id[:1] == b"+" and len(id[1:-2].decode()) == 40
@@ -104,7 +104,7 @@ def test_the_exchange_of_disq(disq: Wire, queue: bytes) -> None:
     assert disq.ask("FASTACK", id) == b":1\r\n"
     disq.send_raw(command("GETJOB", "TIMEOUT", "1", "COUNT", "1", "FROM", queue))
     assert disq.read() == b"*-1\r\n"
-    # It picks its node by the first characters of the ids it gets.
+    # disq chooses its node by the first characters of the ids that it gets.
     assert id[2:10] == disq.call("CLUSTER", "MYID")[:8]
     [line] = disq.call("CLUSTER", "NODES").decode().splitlines()
     assert len(line.split(" ")) == 6

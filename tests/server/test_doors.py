@@ -1,4 +1,4 @@
-"""Where clients come in, and where they are told to: Unix sockets, and servers that are elsewhere from outside."""
+"""Unix sockets, announced addresses, and the log."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ Start = Callable[..., Server]
 
 
 class UnixWire(Wire):
-    """A connection by a Unix socket."""
+    """A connection over a Unix socket."""
 
     def __init__(self, path: Path) -> None:
         self.socket = socket.socket(socket.AF_UNIX)
@@ -35,7 +35,7 @@ class UnixWire(Wire):
 
 @pytest.fixture
 def path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Where a server has its Unix socket; tests may be in directories whose names are too long for one."""
+    """The path of a Unix socket. The directories of tests may have names that are too long for one."""
     monkeypatch.chdir(tmp_path)
     return Path("data/node.sock")
 
@@ -67,7 +67,7 @@ def test_a_unix_socket_has_its_permissions_and_goes_with_its_server(start: Start
     server = start("--dir", "data", "--unixsocket", path.name, "--unixsocketperm", "700", "--no-journal")
     assert stat.S_IMODE(path.stat().st_mode) == 0o700
     server.kill()
-    # What a crash has left behind is in nobody's way.
+    # A socket that a crash left behind is replaced.
     assert path.exists()
     server.start_again()
     wire = UnixWire(path)
@@ -101,7 +101,7 @@ def test_the_log_tells_where_clients_find_the_server_and_who_ended_it(start: Sta
 
 
 def test_a_log_that_was_moved_away_begins_anew(start: Start) -> None:
-    """As logrotate does with those of Disque, without a word to the server."""
+    """This is how logrotate works with Disque's logs, without a signal to the server."""
     server = start("--dir", ".", "--logfile", "node.log", "--no-journal")
     log = server.home / "node.log"
     log.rename(server.home / "node.log.1")
@@ -164,7 +164,7 @@ def test_files_for_tls_that_cannot_be_used_are_named(tmp_path: Path, certificate
 
 
 def test_why_a_port_that_nobody_asked_for_is_closed_is_said_as_it_is(tmp_path: Path, path: Path) -> None:
-    """An address that is none of this machine's is no port that is taken."""
+    """An address of another machine is not reported as a port in use."""
 
     async def main() -> None:
         words = ["--dir", str(tmp_path), "--bind", "203.0.113.9", "--unixsocket", path.name]

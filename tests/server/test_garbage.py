@@ -1,4 +1,4 @@
-"""What is over is gone: a server collects no garbage of the oldest generation while it holds many jobs."""
+"""Closed connections are freed without the garbage collector, which rarely visits old objects if there are many jobs."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from . import inside
 from .iproto_wire import call
 from .serving import PATIENCE_S, command
 
-# What belongs to somebody who is connected, whether a client or a node.
+# Classes whose objects belong to a connection of a client or a node.
 _OURS = ("Connection", "IprotoConnection", "Guest", "HttpConnection", "Inbound", "Outbound", "Tunnel")
 _TLS = ("Handshake", "_Accepted", "SSLProtocol", "_SSLProtocolTransport", "SSLObject", "socket")
 _THEIRS = ("RespTunnel", "CallTunnel", "Outflow", "Inflow", "RespParser", "IprotoParser", "Frames", "TCPTransport")
@@ -27,13 +27,13 @@ _KINDS = {*_OURS, *_TLS, *_THEIRS, "Task", "CoroWrapper"}
 
 
 def there() -> Counter[str]:
-    """How many there are of everything that should go with whoever was connected."""
+    """Return the number of live objects of these classes."""
     return Counter(name for each in gc.get_objects() if (name := type(each).__name__) in _KINDS)
 
 
 @pytest.fixture
 def left_alone() -> Iterator[None]:
-    """No garbage is collected."""
+    """Disable the garbage collector."""
     gc.collect()
     gc.disable()
     yield
@@ -41,8 +41,8 @@ def left_alone() -> Iterator[None]:
 
 
 async def leaves_nothing(visit: Callable[[], Awaitable[None]]) -> None:
-    """See that after a visit, and that nobody has to collect anything for it."""
-    await visit()  # The first one may find things that are made once.
+    """Check that a visit leaves no objects behind, without a collection."""
+    await visit()  # The first visit may create objects that are created once.
     gc.collect()
     before = there()
     await visit()
@@ -50,7 +50,7 @@ async def leaves_nothing(visit: Callable[[], Awaitable[None]]) -> None:
 
 
 async def talk(port: int, said: bytes, awaited: bytes) -> None:
-    """Say something, and leave when something was answered, or everything."""
+    """Send bytes, and close the connection after the first reply, or after all of them."""
     async with inside.client(port) as (reader, writer):
         writer.write(said)
         if awaited:
@@ -93,7 +93,7 @@ def test_who_was_connected_leaves_nothing_to_be_collected(
 def test_a_tls_handshake_leaves_nothing_to_be_collected(
     tmp_path: Path, left_alone: None, certificate: Path, said: bytes | None, closes: bool
 ) -> None:
-    """The peer leaves, is closed by the server, sends what is no TLS, or finishes the handshake (None)."""
+    """The peer disconnects, is closed by the server, sends bytes that are not TLS, or finishes the handshake (None)."""
     port, tls = free_port(), ssl.create_default_context(cafile=str(certificate / "cert.pem"))
     words = ["--tls-port", str(port), "--tls-cert-file", f"{certificate}/cert.pem"]
     words += ["--tls-key-file", f"{certificate}/key.pem"]
@@ -173,7 +173,7 @@ def test_dials_in_vain_leave_nothing(tmp_path: Path, left_alone: None) -> None:
         async with inside.server(tmp_path) as server:
             membership = server.membership
             assert membership.meet("127.0.0.1", free_port(), free_port()) == ""
-            # Each waits longer than the one before. It is over in a moment, in which perhaps nobody looks.
+            # Each attempt waits longer than the one before. An attempt is short, so it may not be seen.
             await inside.until(lambda: max(membership.bus._delays.values(), default=0.0) >= 0.4)
             await inside.until(lambda: there()["Outbound"] <= len(membership.bus._outbound))
 

@@ -1,4 +1,4 @@
-"""Tubes that live on one node of a cluster, used through any other: real processes."""
+"""Tubes with a home in a cluster of real processes, used through any node."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from .serving import Refusal, Wire, command, configured, decoded, pairs, wait_fo
 
 @pytest.fixture
 def wires(three: Cluster) -> Iterator[list[Wire]]:
-    """A connection to each of the three."""
+    """A connection to each of the three nodes."""
     made = [Wire(node.port) for node in three.nodes]
     yield made
     for wire in made:
@@ -47,7 +47,7 @@ def test_a_tube_is_used_through_any_node(wires: list[Wire]) -> None:
     taken = jobs(other.call("TAKE", "any", "COUNT", 2))
     assert [job[b"body"] for job in taken] == [b"first", b"second"]
     assert other.call("ACK", id) == 1
-    # It is the session that counts: here, of the client of another node.
+    # The owner is the session of the client on the other node.
     second = taken[1][b"id"]
     with pytest.raises(Refusal, match=r"^NOTOWNER"):
         third.call("ACK", second)
@@ -75,11 +75,11 @@ def test_a_take_through_one_node_is_woken_by_a_put_through_another(three: Cluste
     answer = decoded(other.read())
     assert jobs(answer)[0][b"id"] == id
     assert other.read() == b"+PONG\r\n"
-    # One who sends no more is not waited for; what it asked for is answered.
+    # A client that sends no more does not wait, and its commands are answered.
     other.send("TAKE", "woken", "TIMEOUT", "20s")
     other.socket.shutdown(socket.SHUT_WR)
     assert other.read() == b"*0\r\n" and other.read() == b""
-    # Its client is gone, and with it the session of its client.
+    # The client is gone, and so is its session.
     assert jobs(third.call("TAKE", "woken", "TIMEOUT", "20s"))[0][b"id"] == id
     assert third.call("ACK", id) == 1
 
@@ -107,7 +107,7 @@ def test_disques_words_work_on_them_too(wires: list[Wire]) -> None:
     taken = third.call("GETJOB", "COUNT", 3, "FROM", "words")
     assert [job[1] for job in taken] == ids
     assert third.call("ACKJOB", ids[0]) == 1 and third.call("NACK", *ids[1:]) == 2
-    # Who never took one there acks as it did before: that of Disque's kind, wherever it is.
+    # A client that never took a job there acks as before: jobs of Disque's tubes, wherever they are.
     assert other.call("ACKJOB", ids[1]) == 0
     assert home.call("QLEN", "words") == 2
 
@@ -122,7 +122,7 @@ def test_sessions_and_their_grace_are_the_same_on_both_nodes(three: Cluster, wir
     again = three.nodes[1].connect()
     assert pairs(again.call("IDENTIFY", token))[b"token"] == token
     assert again.call("JOB", "HELD") == [id]
-    # The last words of one who closes: what it holds goes back at once, everywhere.
+    # The client closes its session, so its jobs go back at once on all nodes.
     again.call("IDENTIFY", "GRACE", "0")
     again.close()
     assert jobs(third.call("TAKE", "grace", "TIMEOUT", "10s"))[0][b"id"] == id
@@ -131,14 +131,14 @@ def test_sessions_and_their_grace_are_the_same_on_both_nodes(three: Cluster, wir
 def test_what_is_long_goes_through_and_whoever_does_not_read_holds_up_nobody(three: Cluster, wires: list[Wire]) -> None:
     home, other, third = wires
     home.call("TUBE", "CREATE", "long")
-    body = bytes(range(256)) * 8 * 1024  # 2 MiB: more than may be under way.
+    body = bytes(range(256)) * 8 * 1024  # 2 MiB, which is more than the window of a tunnel.
     for _ in range(6):
         third.call("PUT", "long", body)
     slow = three.nodes[1].connect()
     slow.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 65_536)
     slow.send("TAKE", "long", "COUNT", 6)
     wait_for(lambda: home.call("QLEN", "long") == 0)
-    # Through the same link, while the answer of the other one waits.
+    # This uses the same link, while the other client's reply waits.
     for number in range(100):
         other.call("PUT", "long", number)
     waits = [int(found) for found in re.findall(r" omem=(\d+) .* via=", home.call("CLIENT", "LIST").decode())]
@@ -178,7 +178,7 @@ def test_the_python_client_uses_any_node(three: Cluster, wires: list[Wire]) -> N
                 assert job is not None and job.body == str(number)
         last = tube.take(timeout=10)
         assert last is not None and last.id == jobs[-1].id
-    # It said that it leaves: what it held is to be had at once.
+    # The client has closed its session, so its job is available at once.
     assert len(wires[1].call("TAKE", "python", "TIMEOUT", "10s")) == 1
 
 
@@ -203,10 +203,10 @@ def test_calls_over_iproto_go_to_the_home_and_many_at_a_time(three: Cluster, wir
     assert third.call("queue.statistics", "calls")[0]["tasks"]["taken"] == 1
     assert [row[0] for row in third.call("box.space.calls:select", [1], {"iterator": "GE"})[0]] == [1, 2]
     assert [row[0] for row in third.call("box.space.calls.index.status:select", ["t"])[0]] == [2]
-    # Over RESP the same functions, and the old form of a call.
+    # RESP has the same functions. This is the old form of a call.
     assert msgpack.unpackb(wires[1].call("CALL", "queue.tube.calls:peek", pack(2))[0])[0][1] == "t"
     assert other.call("queue.tube.calls:release", 2, code=CALL_16) == [[2, "r", {"n": 2}]]
-    # More at once than may be under way.
+    # More concurrent calls than the window of a tunnel holds.
     syncs = [other.start("queue.tube.calls:put", bytes([number]) * 1_000_000) for number in range(6)]
     assert [other.result(sync)[0][1] for sync in reversed(syncs)] == ["r"] * 6
     assert other.call("queue.tube.calls:take", 20)[0][1] == "t"
@@ -255,7 +255,7 @@ def test_without_its_home_a_tube_is_refused_by_name_and_with_it_all_is_as_before
     waiting.send("TAKE", "lost", "TIMEOUT", "60s")
     sync = call.start("queue.tube.lost:take", 60)
     wait_for(lambda: pairs(home.ask("TUBE", "STATS", "lost"))[b"waiting"] == 2)  # type: ignore[arg-type]
-    # Another one is about to be made there, and waits for the yes of the third node.
+    # Another tube is being created there, and waits for the third node's vote.
     known = int(entry.cluster_info()["cluster_homes_elsewhere"])
     third.stand_still()
     home.connect().send("TUBE", "CREATE", "never")
@@ -272,7 +272,7 @@ def test_without_its_home_a_tube_is_refused_by_name_and_with_it_all_is_as_before
     perhaps = f"tube 'never' was perhaps never made: node {id_of_home} at 127.0.0.1:{home.port}, which was to make it, "
     with pytest.raises(Refusal, match=f"{perhaps}cannot be reached; .* penstock cluster forget {id_of_home}$"):
         wire.call("PUT", "never", "more")
-    # Also by one that was started meanwhile; and nobody makes another one while it is not known to be lost for good.
+    # A node that was started meanwhile refuses it, too. No node creates it again unless its home is lost for good.
     third.kill()
     third.start_again()
     with pytest.raises(Refusal, match=f"^NOHOME tube 'lost' {where}cannot be reached"):
@@ -298,7 +298,7 @@ def test_a_home_that_stands_still_is_given_up_in_time(three: Cluster) -> None:
     assert _is_there(wire, "still")
     home.stand_still()
     try:
-        # While its link is up: it is missed soon only when this is under way.
+        # The timeout is shortened while the command is running, because the link has to be up at its start.
         wire.send("PUT", "still", "perhaps")
         with configured(entry.connect(), "cluster-node-timeout", MISSED_MS):
             began = time.monotonic()
@@ -310,7 +310,7 @@ def test_a_home_that_stands_still_is_given_up_in_time(three: Cluster) -> None:
         home.go_on()
     three.gather()
     wait_for(lambda: _is_there(wire, "still"))
-    # It was done once, or not at all.
+    # The command was run once, or not at all.
     assert wire.call("QLEN", "still") <= 1
 
 
@@ -336,7 +336,7 @@ def test_a_home_that_leaves_sends_nobody_to_other_nodes_who_came_from_there(thre
         url = f"penstock://127.0.0.1:{home.port}"
         said = CliRunner().invoke(app, ["cluster", "leave", "--url", url, "--json"], prog_name="penstock").stdout
         assert "left" in json.loads(said)["tubes"]
-        # A client that hears that goes to another node, and no further.
+        # A client that gets this error goes to another node, and no further.
         with penstock.connect(url) as queue, pytest.raises(NoHome):
             queue.tube("left").put("more")
     finally:
@@ -361,17 +361,17 @@ def test_nobody_waits_for_an_answer_that_cannot_come(tmp_path: Path) -> None:
         for each in (muted, wire):
             each.send("TAKE", "strict", "TIMEOUT", "60s")
         wait_for(lambda: pairs(home.ask("TUBE", "STATS", "strict"))[b"waiting"] == 2)  # type: ignore[arg-type]
-        # The home can be told something, and cannot answer: nothing goes there.
+        # The home can receive, but cannot answer, so nothing is forwarded.
         to_entry.cut()
         assert b"cannot be reached; this may have been done or not" in wire.read()
         with pytest.raises(Refusal, match=r"^NOHOME tube 'strict' lives on node .*, which cannot be reached$"):
             wire.call("PUT", "strict", "body")
-        # Who wants no answer gets no refusal either.
+        # A client with replies switched off gets no error either.
         assert muted.call("PING") == b"PONG"
         to_entry.mend()
         wait_for(lambda: _is_there(wire, "strict"))
         assert home.ask("QLEN", "strict") == 0
-        # As before, and the entry has not found out yet: that is over when the home comes anew.
+        # The same, but the entry node has not noticed. This ends when the home connects again.
         to_entry.cut(quietly=True)
         wait_for(lambda: home.cluster_info()["cluster_tunnels_in"] == 0)
         other = entry.connect()
@@ -388,7 +388,7 @@ def test_homes_are_listed_and_counted(three: Cluster, wires: list[Wire]) -> None
     wires[0].call("TUBE", "CREATE", "listed")
     listed = [b"listed", first.id, 0]
     for wire in wires:
-        # The others have said yes to it before, and hear now that it was made.
+        # The other nodes have voted for it before, and now learn that it was created.
         wait_for(lambda wire=wire: listed in wire.call("CLUSTER", "HOMES"))
     assert second.cluster_info()["cluster_homes_elsewhere"] > 0
     url = f"penstock://127.0.0.1:{second.port}"
@@ -414,7 +414,7 @@ def test_nobody_may_do_more_through_another_node_and_a_tube_that_has_two_homes_i
         roots[0].call("PUT", "mail", "body")
         roots[0].call("PUT", "secret", "body")
         roots[0].call("CLUSTER", "MEET", "127.0.0.1", nodes[1].port, nodes[1].bus_port)
-        # Homes are told on a link one way; commands need both ways.
+        # Homes are announced on a link in one direction. Commands need links in both.
         wait_for(lambda: all(b"cluster_reachable_nodes:1\r\n" in root.call("CLUSTER", "INFO") for root in roots))
         wait_for(lambda: all(len(root.call("CLUSTER", "HOMES")) == 4 for root in roots))
         ann = nodes[1].connect()
@@ -425,7 +425,7 @@ def test_nobody_may_do_more_through_another_node_and_a_tube_that_has_two_homes_i
         for words in (["TAKE", "secret"], ["TUBE", "DROP", "mail"]):
             with pytest.raises(Refusal, match=r"^NOPERM"):
                 ann.call(*words)
-        # Both keep what they made before they met, and say so.
+        # Both nodes keep the tubes that they created before they met, and report it.
         for node, root in zip(nodes, roots, strict=True):
             assert b"cluster_homes_disputed:1\r\n" in root.call("CLUSTER", "INFO")
             warning = "warning tube has two homes, because it was created before the nodes met: tube='mail both' "

@@ -1,6 +1,6 @@
-"""Tubes of a cluster while its nodes are killed: whatever was said to be done is done, and once.
+"""Tubes of a cluster while its nodes are killed: every acknowledged operation was done exactly once.
 
-A short form of it is among the tests; `make homes` runs JOBS=5000.
+The test suite runs a short form; `make homes` runs JOBS=5000.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from .serving import Refusal, Wire, Word, decoded, pairs, wait_for
 JOBS = int(os.environ.get("PENSTOCK_HOMES_JOBS", "120"))
 TUBES = ["first", "second"]
 
-# What happens to a client while nodes come and go: it is hung up on, or told that nobody knows.
+# The errors of a client while nodes come and go: its connection is closed, or the outcome is unknown.
 TROUBLE = (OSError, EOFError, Refusal)
 
 
 def ask(wire: Wire, *words: Word) -> Any:
-    """What a command answers; raises if it does not."""
+    """Return the reply to a command, or raise its error."""
     answer = wire.ask(*words)
     if not answer.endswith(b"\r\n"):
         raise EOFError
@@ -35,7 +35,7 @@ def ask(wire: Wire, *words: Word) -> Any:
 
 
 class Client(threading.Thread):
-    """Somebody who works through whichever node there is."""
+    """A client that works through any running node."""
 
     def __init__(self, nodes: list[Node]) -> None:
         super().__init__(daemon=True)
@@ -60,12 +60,12 @@ class Client(threading.Thread):
 
 
 class Producer(Client):
-    """Puts bodies that are all different."""
+    """Puts jobs with distinct bodies."""
 
     def __init__(self, nodes: list[Node], tube: str) -> None:
         super().__init__(nodes)
         self._tube = tube
-        self.put: list[bytes] = []  # What it was told is there.
+        self.put: list[bytes] = []  # The bodies whose puts were confirmed.
         self._numbers = itertools.count()
 
     def work(self, wire: Wire) -> None:
@@ -77,12 +77,12 @@ class Producer(Client):
 
 
 class Consumer(Client):
-    """Takes and acks."""
+    """Takes and acks jobs."""
 
     def __init__(self, nodes: list[Node]) -> None:
         super().__init__(nodes)
         self.acked: list[bytes] = []
-        self.perhaps: list[bytes] = []  # Nobody has told whether the ack was done.
+        self.perhaps: list[bytes] = []  # Jobs whose acks were not confirmed.
         self._tubes = itertools.cycle(TUBES)
 
     def work(self, wire: Wire) -> None:

@@ -1,4 +1,4 @@
-"""The bus and those who mean it no good: garbage, strangers, forged and replayed packets, absurd gossip."""
+"""Hostile peers of the bus: garbage, strangers, forged and replayed packets, absurd gossip."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Node]:
 
 
 def is_shared(port: int) -> bool:
-    """Whether another connection of this machine has the same port at its near end, which the system allows."""
+    """Return whether another connection of this machine has the same local port, which the system allows."""
     with open("/proc/net/tcp") as connections:
         return sum(line.split()[1].endswith(f":{port:04X}") for line in connections) > 1
 
@@ -69,7 +69,7 @@ def test_one_who_does_not_know_the_secret_is_turned_away(node: Node) -> None:
 
 
 def test_a_handshake_that_was_heard_cannot_be_replayed(node: Node) -> None:
-    """The node's nonce is another each time."""
+    """The node uses a new nonce each time."""
     known = Stranger(node).shake_hands(SECRET)
     known.say(greeting(m.PING))
     before = bus.Hello(ME, known.nonce, b"", 0, 0), bus.Hello(node.id, bytes(32), b"", 0, 0, bytes(16))
@@ -128,7 +128,7 @@ def test_nobody_who_has_proven_nothing_makes_a_node_step_down(node: Node) -> Non
 
 
 def test_one_who_gossips_of_many_makes_the_node_try_few(node: Node) -> None:
-    """Gossip from one who is no member yet counts; what it says of others is tried a few at a time, and given up."""
+    """Gossip of a node that is not a member counts. The nodes in it are tried a few at a time, and given up."""
     known = Stranger(node, b"c" * 40).shake_hands(SECRET)
     rumours = [m.Rumour(b"%040x" % each, "127.0.0.1", 1, 9, 0) for each in range(250)]
     for _ in range(4):
@@ -142,7 +142,7 @@ def test_one_who_gossips_of_many_makes_the_node_try_few(node: Node) -> None:
 
 def test_those_who_say_nothing_do_not_keep_others_out(node: Node) -> None:
     silent = [Stranger(node) for _ in range(100)]
-    # However many they are: the first of them make room.
+    # Their number does not matter, because the oldest make room.
     Stranger(node).shake_hands(SECRET).socket.close()
     assert b"too many links are being opened" in silent[0].word()
     for stranger in silent:
@@ -155,7 +155,7 @@ def test_one_who_always_hangs_up_is_called_more_and_more_rarely(node: Node) -> N
         node.ask("CLUSTER", "MEET", "127.0.0.1", 7, door.getsockname()[1])
         began = time.monotonic()
         for _ in range(5):
-            # It is let in each time, so it is not that nobody is there.
+            # The link is accepted each time, so the node can be reached.
             called = Callee(door)
             called.answer()
             called.socket.close()
@@ -165,14 +165,14 @@ def test_one_who_always_hangs_up_is_called_more_and_more_rarely(node: Node) -> N
 
 
 def test_a_link_of_a_node_keeps_nobody_from_listening_on_its_port(node: Node) -> None:
-    """Ports of links are any that are free: also the one of a node that is down and wants it when it is back."""
+    """A link may use any free local port, including the port of a node that is down and needs it when it comes back."""
     with contextlib.closing(socket.create_server(("127.0.0.1", 0))) as door:
         door.settimeout(PATIENCE_S)
         node.ask("CLUSTER", "MEET", "127.0.0.1", 7, door.getsockname()[1])
         called = Callee(door)
         called.answer()
         while is_shared(called.socket.getpeername()[1]):
-            called.socket.close()  # So it calls again, from another port.
+            called.socket.close()  # The node connects again, from another port.
             called = Callee(door)
             called.answer()
         with called.socket:
@@ -181,7 +181,7 @@ def test_a_link_of_a_node_keeps_nobody_from_listening_on_its_port(node: Node) ->
 
 
 def test_a_node_that_was_replaced_is_refused_by_name(node: Node) -> None:
-    """Whoever has proven to be in an epoch is believed, and whoever comes in a lesser one is not talked to."""
+    """A node with a proven epoch is accepted, and a later one with a lesser epoch is refused."""
     name = b"e" * 40
     known = Stranger(node, name).shake_hands(SECRET, epoch=2)
     known.say(m.Greeting(m.MEET, "127.0.0.1", 7, 8, 0, bytes(16), [], 2))

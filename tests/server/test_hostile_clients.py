@@ -1,4 +1,4 @@
-"""Clients that are slow, greedy, deaf or gone do not harm the others."""
+"""Slow, greedy or disconnected clients do not harm the others."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ PING = encode([b"PING"])
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    """One in memory: what it grows by is then for its clients alone."""
+    """A server without a journal, so its memory grows for its clients only."""
     flags = ["--no-journal", "--client-output-buffer-limit", "normal", "8mb", "4mb", "1"]
     with serving(tmp_path_factory.mktemp("hostile"), *flags) as server:
         with server.client() as client:
@@ -38,7 +38,7 @@ def admin(server: Server) -> Iterator[Client]:
 
 
 def send_until_stuck(client: Client, data: bytes) -> int:
-    """Send over and over until the server reads no more; tell how many bytes that were."""
+    """Send repeatedly until the server reads no more. Return the number of bytes."""
     client.socket.settimeout(0.3)
     sent = 0
     with contextlib.suppress(TimeoutError):
@@ -48,7 +48,7 @@ def send_until_stuck(client: Client, data: bytes) -> int:
     return sent
 
 
-# Slow ones
+# Slow clients
 
 
 SLOW = {
@@ -63,7 +63,7 @@ SLOW = {
 
 
 def test_who_takes_too_long_is_closed_and_who_waits_for_a_job_is_not(server: Server, admin: Client) -> None:
-    """Everything that takes its time, at the same time."""
+    """All kinds of slow clients at the same time."""
 
     def limit(seconds: int, idle: int) -> None:
         assert admin.ask("CONFIG", "SET", "progress-timeout", seconds) == b"OK"
@@ -76,12 +76,12 @@ def test_who_takes_too_long_is_closed_and_who_waits_for_a_job_is_not(server: Ser
             client.send(SLOW[name])
         waiting.say("GETJOB", "FROM", "slow")
         take = encode([b"GETJOB", b"FROM", b"slow"])
-        split.send(PING + take[:20])  # The network may cut it like this.
+        split.send(PING + take[:20])  # A network may split commands like this.
         assert split.answer() == b"PONG"
         split.send(take[20:] + b"*1\r\n")
 
         def beat() -> bool:
-            """Do what is not too slow, and tell whether nobody is left but those who do."""
+            """Run the clients that are fast enough. Return whether only they are left."""
             with contextlib.suppress(OSError):
                 dribbling.send(b"x")
             steady.send(PING[:5])
@@ -90,7 +90,7 @@ def test_who_takes_too_long_is_closed_and_who_waits_for_a_job_is_not(server: Ser
             assert steady.answer() == b"PONG"
             return there == "4"
 
-        # Longer than a busy machine keeps those from going on who are not slow.
+        # Longer than a busy machine delays clients that are not slow.
         limit(4, 4)
         stack.callback(limit, 30, 0)
         with Watch(server):
@@ -106,7 +106,7 @@ def test_who_takes_too_long_is_closed_and_who_waits_for_a_job_is_not(server: Ser
         assert split.answer() == b"PONG"
 
 
-# Those who send no more
+# Clients that send no more
 
 
 def test_what_was_sent_before_the_end_is_answered(server: Server, admin: Client) -> None:
@@ -138,7 +138,7 @@ def test_a_take_does_not_wait_for_one_who_sends_no_more(server: Server, admin: C
     assert isinstance(admin.ask("GETJOB", "NOHANG", "FROM", "left"), list)
 
 
-# Those who do not read
+# Clients that do not read
 
 
 def test_who_never_reads_is_served_no_further_and_loses_nothing(server: Server, admin: Client) -> None:
@@ -155,7 +155,7 @@ def test_who_never_reads_is_served_no_further_and_loses_nothing(server: Server, 
         watch.look()
         client.socket.setblocking(True)
         client.socket.settimeout(PATIENCE_S)
-        # The rest cannot be sent before something is read.
+        # The rest cannot be sent before the client reads.
         received = b""
         while len(received) < 7 * count:
             if sent < len(PING) * count:
@@ -168,7 +168,7 @@ def test_who_never_reads_is_served_no_further_and_loses_nothing(server: Server, 
 
 
 def test_answers_that_nobody_fetches_are_not_even_made(server: Server, admin: Client) -> None:
-    """A megabyte each, and no more than a few of them."""
+    """Each reply has a megabyte, and only a few of them are made."""
     admin.ask("ADDJOB", "large", b"x" * MB, 0)
     with Watch(server, growth_max=16 * MB) as watch, server.client() as client:
         client.send(encode([b"QPEEK", b"large", b"1"]) * 2_000)
@@ -183,7 +183,7 @@ def test_who_only_watches_and_does_not_read_is_closed(server: Server, admin: Cli
     with Watch(server, growth_max=12 * MB), server.client() as deaf:
         assert deaf.ask("MONITOR") == b"OK"
         deaf.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4_096)
-        # As long as what is shown of a command can be, about 16 KB.
+        # As long as a line of MONITOR can be, about 16 KB.
         shown = [b"QSCAN", *[b"\xff" * 128] * 31]
         for _ in range(40):
             admin.send(encode(shown) * 35)
@@ -219,7 +219,7 @@ def test_what_one_sees_who_watches_does_not_fall_into_a_long_answer(server: Serv
         thread = threading.Thread(target=talk)
         thread.start()
         try:
-            # The answer leaves in slices, and in between others are served.
+            # The reply is sent in slices, and other clients are served in between.
             monitor.say("JSCAN", 0, "BUSYLOOP", "REPLY", "all")
             answer = monitor.answer()
             while not isinstance(answer, list):
@@ -239,7 +239,7 @@ def test_nobody_who_watches_sees_a_password(server: Server, admin: Client) -> No
         assert monitor.ask("MONITOR") == b"OK"
         client.ask("AUTH", "s3cret")
         client.ask("HELLO", 2, "AUTH", "default", "s3cret")
-        # Passwords that are refused because they are too long: one that is set would close the monitor.
+        # These passwords are refused as too long. A password that is set would close the monitor.
         client.ask("CONFIG", "SET", "requirepass", "s3cret" * 100)
         client.ask("CONFIG", "SET", "REQUIREPASS", "s3cret" * 100)
         client.ask("CONFIG", "SET", "requirepass", "")
@@ -259,7 +259,7 @@ def test_nobody_who_watches_sees_a_password(server: Server, admin: Client) -> No
     assert b"s3cret" not in server.log.read_bytes()
 
 
-# Many
+# Many clients
 
 
 def test_idle_connections_cost_little(server: Server, admin: Client) -> None:
@@ -295,7 +295,7 @@ def test_who_comes_and_goes_leaves_nothing(server: Server, admin: Client) -> Non
             client.send([b"", PING, b"*1\r\n$4", encode([b"GETJOB", b"FROM", b"nothing"])][number % 4])
             client.reset() if number % 2 else client.close()
             if number % 20 == 19:
-                # What many need who are there at once is not given back.
+                # The memory of many concurrent connections is not returned to the system.
                 wait_until(lambda: int(figures(admin)["connected_clients"]) < 10)
     assert server.descriptors() < 40
 
@@ -322,7 +322,7 @@ def test_a_hundred_thousand_commands_are_answered_in_order_and_others_are_served
 
 
 def test_who_sends_as_fast_as_it_can_does_not_keep_the_others_waiting(server: Server, admin: Client) -> None:
-    """Long lines, which take time to be read: the loop must not read all there is of one before it turns to another."""
+    """Long lines take time to parse. The loop must not read all of one client's lines before it serves another."""
     done = threading.Event()
 
     def flood(client: Client) -> None:
@@ -352,7 +352,7 @@ def test_who_sends_as_fast_as_it_can_does_not_keep_the_others_waiting(server: Se
 
 
 def test_the_maximum_of_clients_is_kept(server: Server, admin: Client) -> None:
-    wait_until(lambda: figures(admin)["connected_clients"] == "1")  # Those of other tests may be about to leave.
+    wait_until(lambda: figures(admin)["connected_clients"] == "1")  # Clients of other tests may be about to close.
     there = 1
     rejected = int(figures(admin)["rejected_connections"])
     assert admin.ask("CONFIG", "SET", "maxclients", there + 2) == b"OK"
@@ -369,7 +369,7 @@ def test_the_maximum_of_clients_is_kept(server: Server, admin: Client) -> None:
     assert admin.ask("CONFIG", "SET", "maxclients", 10_000) == b"OK"
 
 
-# Those who wait for a job
+# Waiting clients
 
 
 def test_what_is_sent_behind_a_take_that_waits_runs_when_it_is_served(server: Server, admin: Client) -> None:
@@ -393,10 +393,10 @@ def test_what_is_sent_behind_a_take_that_waits_is_not_read_without_end(server: S
 
 
 def test_nor_is_anything_while_everybody_has_to_pause(server: Server, admin: Client) -> None:
-    # When the pause is over, it is one that never reads.
+    # When the pause is over, this is a client that never reads.
     with Watch(server, growth_max=3 * MB) as watch, server.client() as client:
         began = time.monotonic()
-        # Longer than a busy machine may take to send what is not to be read.
+        # Longer than a busy machine takes to send the bytes that must not be read.
         admin.ask("CLIENT", "PAUSE", 4_000)
         client.send(PING)
         sent = send_until_stuck(client, encode([b"PING", b"x" * 1_000]) * 100)
@@ -407,7 +407,7 @@ def test_nor_is_anything_while_everybody_has_to_pause(server: Server, admin: Cli
 
 
 def test_a_job_that_was_never_sent_to_one_who_has_gone_goes_back(server: Server, admin: Client) -> None:
-    """Many wait; while the server stands still they vanish, and jobs for them come in."""
+    """Many clients wait. While the server is suspended, they disconnect, and jobs for them arrive."""
     with contextlib.ExitStack() as stack, server.client() as producer:
         waiting = [stack.enter_context(server.client()) for _ in range(50)]
         for client in waiting:
@@ -419,7 +419,7 @@ def test_a_job_that_was_never_sent_to_one_who_has_gone_goes_back(server: Server,
             for number in range(50):
                 producer.say("ADDJOB", "gone", number, 0, "RETRY", 0)
         assert all(isinstance(producer.answer(), bytes) for _ in range(50))
-        # It knows that they are gone: only the two are left who are not.
+        # The server has noticed the disconnects: only the two other clients are left.
         wait_until(lambda: figures(admin)["connected_clients"] == "2")
         assert figures(admin)["blocked_clients"] == "0" and admin.ask("QLEN", "gone") == 50
 

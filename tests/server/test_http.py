@@ -1,4 +1,4 @@
-"""The port for those who watch: alive, ready, figures; and whatever else is sent to it."""
+"""The HTTP port: health checks, metrics, and malformed requests."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def get(port: int, path: str, method: str = "GET") -> tuple[int, str]:
 
 
 def raw(port: int, data: bytes) -> bytes:
-    """What comes back for these bytes until it is closed."""
+    """Send bytes, and return everything until the connection is closed."""
     with socket.create_connection(("127.0.0.1", port), timeout=PATIENCE_S) as connection:
         connection.sendall(data)
         return b"".join(iter(lambda: connection.recv(65_536), b""))
