@@ -21,10 +21,10 @@ _FIELD = "__attempt__"
 class Attempt:
     """One row of the table."""
 
-    tried: str  # What the attacker does: "send CONFIG GET through the bus".
-    port: str  # Where: RESP, IPROTO, TLS, HTTP, bus, or the file or program that is attacked.
-    caller: str  # Who the attacker is: "no password", "user with tubes = mail.*", "node with the secret".
-    result: str  # What happens, as the test asserts it: "refused: NOPERM".
+    tried: str  # The attack: "send CONFIG GET through the bus".
+    port: str  # The target: RESP, IPROTO, TLS, HTTP, bus, or the file or program that is attacked.
+    caller: str  # The attacker: "no password", "user with tubes = mail.*", "node with the secret".
+    result: str  # The outcome, as the test asserts it: "refused: NOPERM".
 
 
 def attempt(tried: str, *, port: str, caller: str, result: str) -> Callable[[Test], Test]:

@@ -1,4 +1,4 @@
-"""What several attacks share."""
+"""Fixtures that several attacks share."""
 
 from __future__ import annotations
 
@@ -11,6 +11,6 @@ from tests.security.renamed import ClosedNode, renamed_nodes
 
 @pytest.fixture(scope="session")
 def two(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[ClosedNode]]:
-    """Two nodes of a cluster that call commands by different names, with a user who may use `mail.*`."""
+    """Two nodes of a cluster that have different names for commands, with a user who may use `mail.*`."""
     with renamed_nodes(tmp_path_factory.mktemp("two")) as nodes:
         yield nodes

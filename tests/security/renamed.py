@@ -1,4 +1,4 @@
-"""Two nodes of a cluster that call commands by different names, for tests."""
+"""Two nodes of a cluster that have different names for commands, for tests."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.server.serving import PATIENCE_S, Wire, wait_for
 
 
 class ClosedNode(Node):
-    """A node of a cluster that asks for a password."""
+    """A node of a cluster that requires a password."""
 
     def ask(self, *words: bytes | str | int) -> object:
         with contextlib.closing(self.client("owner", "o")) as wire:

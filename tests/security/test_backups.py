@@ -24,7 +24,7 @@ SECRET = "nobody else reads this"
 
 @pytest.fixture
 def open_umask() -> Iterator[None]:
-    """Every file that is made without a mode can be read and written by all."""
+    """A umask with which files created without a mode can be read and written by all users."""
     before = os.umask(0)
     yield
     os.umask(before)
@@ -238,7 +238,7 @@ def test_hostile_lines_are_passed_over(tmp_path: Path) -> None:
 
 
 def loadjob(**changes: int) -> bytes:
-    """A line of Disque's file."""
+    """Return a line of Disque's AOF."""
     fields = {"expires": 2**32 - 1, "created": 2**64 - 1, "delay": 2**32 - 1, "retry": 2**32 - 1, "nodes": 0} | changes
     id = b"D-dcb833cf-8YL1NT17e9+wsA/09NqxscQI-05a1"
     head = struct.pack(

@@ -60,7 +60,7 @@ class Claimant(Member):
 
 @pytest.fixture(scope="module")
 def played(member: ServerWithPassword) -> Iterator[Claimant]:
-    """A node that knows the secret and has joined."""
+    """A node that has the secret and has joined."""
     played = Claimant(member)
     wait_for(lambda: b"cluster_size:2\r\n" in member.ask("CLUSTER", "INFO"))  # type: ignore[operator]
     yield played
@@ -236,7 +236,7 @@ def test_a_recorded_handshake_is_of_no_use(member: ServerWithPassword) -> None:
     replaying.word()
     assert b"wrong cluster-secret: all nodes" in replaying.send(recorded[1]).word()
     assert replaying.is_hung_up_on()
-    # Also both together with the packets, without waiting for the node's nonce.
+    # Both are also sent together with the packets, without waiting for the node's nonce.
     blind = Stranger(member).send(b"".join(recorded))
     blind.word()
     assert b"wrong cluster-secret: all nodes" in blind.word()
@@ -254,7 +254,7 @@ def test_a_proof_is_not_reflected(member: ServerWithPassword) -> None:
     first, second = Stranger(member), Stranger(member)
     first.send(bus.opening(first.name, first.nonce, 0))
     heard = bus.hello(first.word(), True)
-    # Ask the node to prove something about that handshake, and send the proof back.
+    # The attacker asks the node to prove something about that handshake, and sends the proof back.
     second.name, second.nonce = first.name, heard.nonce
     second.send(bus.opening(second.name, second.nonce, 0))
     reflected = bus.hello(second.word(), True)
@@ -339,7 +339,7 @@ def test_nodes_need_a_certificate_for_nodes_with_the_right_name(
 ) -> None:
     words = [*tls_words(authorities, "node", tls_name=tls_name), "--requirepass", "r"]
     node = ServerWithPassword(tmp_path / "node", *words)
-    # The intruder itself accepts everybody.
+    # The intruder itself accepts all nodes.
     intruder = Node(tmp_path / "intruder", *tls_words(authorities, certificate, tls_name=tls_name or "node.cluster"))
     try:
         intruder.meet(node, node.bus_port)

@@ -33,16 +33,16 @@ IDENTITY = (
 )
 POLICY = b"%1\r\n$6\r\npolicy\r\n%1\r\n$4\r\ntype\r\n$4\r\nfifo\r\n"
 
-# A server is given so long to answer.
+# A server has this long to answer.
 TIMEOUT_S = 1.0
-# No call may take longer: the timeout, a stall of the machine, and some for the work.
+# The maximum time of a call: the timeout, a stall of the machine, and some time for the work.
 HANG_S = TIMEOUT_S + 5.0
 
 Handler = Callable[[socket.socket, list[bytes]], None]
 
 
 class HostileServer:
-    """A server that greets as Penstock does, and then answers with whatever a test wants."""
+    """A server that greets as Penstock does, and then sends any replies."""
 
     def __init__(self) -> None:
         self._listener = socket.create_server(("127.0.0.1", 0))
@@ -98,7 +98,7 @@ def server() -> Iterator[HostileServer]:
 
 
 def job_map(**changes: bytes) -> bytes:
-    """A job as TAKE answers it."""
+    """Return a job as TAKE replies it."""
     fields = {
         "id": b"$40\r\n" + ID + b"\r\n",
         **{"tube": b"$1\r\nq\r\n", "body": b"$4\r\nbody\r\n", "as": b"$5\r\nbytes\r\n", "number": b"_\r\n"},
@@ -131,7 +131,7 @@ CALLS: dict[str, Callable[[Any], Any]] = {
     "PUBLISH": lambda queue: queue.publish("s"),
 }
 
-# Answers that no command has.
+# Replies that no command has.
 NONSENSE = {
     "a number": b":-7\r\n",
     "a status": b"+FINE\r\n",
@@ -143,7 +143,7 @@ NONSENSE = {
     "an odd map": b"%1\r\n:1\r\n*0\r\n",
     "a map of the wrong types": b"%3\r\n$2\r\nid\r\n:1\r\n$4\r\ntube\r\n_\r\n$6\r\npolicy\r\n:9\r\n",
 }
-# Answers that mean something: a negative count for what was counted, or nothing there.
+# Replies that are valid: a negative count, or nothing.
 MEANINGFUL = {("a number", name) for name in ("TUBE TRUNCATE", "TUBE PAUSE", "TUBE DROP", "CLAIM ACK", "PUBLISH")}
 
 
@@ -165,7 +165,7 @@ def test_wrong_types_are_refused(server: HostileServer, name: str) -> None:
 
 
 def _shown(found: Any) -> object:
-    """Look at everything that a call has returned: some answers are not read before."""
+    """Read everything that a call has returned, because some replies are decoded late."""
     return [(each.id, each.body) for each in found] if isinstance(found, list) and hasattr(found[0], "body") else found
 
 
@@ -277,7 +277,7 @@ def test_an_answer_has_an_end() -> None:
 
 
 def _drip(connection: socket.socket, words: list[bytes]) -> None:
-    """Answer a byte at a time, always before the timeout."""
+    """Send a reply byte by byte, always before the timeout."""
     for byte in b"$1000\r\n" + b"x" * 1_000:
         connection.sendall(bytes([byte]))
         time.sleep(TIMEOUT_S / 5)
@@ -517,7 +517,7 @@ def test_the_command_line_says_one_sentence(tmp_path: Path) -> None:
     names = b"TUBE JOB PUT TAKE CLUSTER INFO KICK CLAIM JOURNAL".split()
     started = []
     for number, command in enumerate(CLI_COMMANDS):
-        # Not all pairs: each is a process.
+        # Not all pairs, because each is a process.
         each = HostileServer()
         each.answers = dict.fromkeys([*names, b"TUBE INFO", b"TUBE CREATE"], answers[number % len(answers)])
         env = environment() | {"PENSTOCK_URL": each.url, "HOME": str(tmp_path)}

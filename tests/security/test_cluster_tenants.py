@@ -54,7 +54,7 @@ def pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[GuardedNode]
 
 
 def has_heard(node: GuardedNode, other: GuardedNode) -> None:
-    """Wait until everything that a node has said to another so far has been handled there."""
+    """Wait until a node has handled all messages that another one has sent so far."""
     id = node.ask("ADDJOB", "marker", "x", 1000, "REPLICATE", 2)
     assert other.ask("ACKJOB", id) == 1
     wait_for(lambda: node.ask("SHOW", id) is None)
@@ -100,7 +100,7 @@ def test_a_fastack_of_a_strict_job_elsewhere_is_not_counted(pair: list[GuardedNo
     home.ask("TUBE", "CREATE", "strict", "TYPE", "fifottl")
     id = home.ask("PUT", "strict", "body")
     assert isinstance(id, bytes)
-    # In one packet: the node has not heard yet that nobody has such a job.
+    # In one packet, so the node has not learned yet that no node has such a job.
     wire = entry.connect()
     wire.send_raw(command("ACKJOB", id) + command("FASTACK", id))
     assert (wire.read(), wire.read()) == (b":0\r\n", b":0\r\n")
@@ -206,7 +206,7 @@ def test_config_get_never_returns_a_secret(scoped: Node) -> None:
     assert scoped.connect().call("PING") == b"PONG"
 
 
-# A member that means harm
+# A hostile member
 
 
 @pytest.fixture
@@ -227,7 +227,7 @@ def image(id: bytes = b"D-aaaaaaaa-abcdefghijklmnopqrstuvwx-05a1", queue: bytes 
 
 
 def settled(node: Node, member: Member) -> None:
-    """Wait until the node has handled everything that the member has said."""
+    """Wait until the node has handled all messages of the member."""
     member.say(m.Question(m.ASK, 77, m.LENGTHS, b"nothing", 0))
     member.hear(m.TOLD)
 
@@ -320,7 +320,7 @@ def test_gossip_sends_nothing_but_the_first_word_to_a_chosen_address(one: tuple[
         there.settimeout(20)
         sent = there.recv(65_536)
         assert len(sent) < 150 and bus.NAME in sent and SECRET.encode() not in sent
-        # What the service answers is not the handshake: the link ends.
+        # The service's reply is not a handshake, so the link ends.
         there.sendall(b"-ERR unknown command\r\n")
         with contextlib.suppress(ConnectionError):
             while there.recv(65_536):

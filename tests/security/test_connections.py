@@ -40,7 +40,7 @@ CLIENT_PORTS = ["port", "iproto-port", "iproto15-port"]
 
 
 class Target:
-    """A server that is attacked, and a client that was there before."""
+    """A server that is attacked, and a client that was connected before."""
 
     def __init__(self, server: Server, ports: dict[str, int], tls: ssl.SSLContext) -> None:
         self.server = server
@@ -49,7 +49,7 @@ class Target:
         self.admin = self.client()
         warm_up(self.admin)
         self.descriptors = server.descriptors()
-        self.descriptors_max = 0  # What the system allows.
+        self.descriptors_max = 0  # The limit of the system.
         self.clients_max = 0
 
     def client(self, tls: ssl.SSLContext | None = None) -> Client:
@@ -126,14 +126,14 @@ def certificate(tmp_path_factory: pytest.TempPathFactory, needs: Callable[[objec
 
 @contextlib.contextmanager
 def attacked(home: Path, certificate: Path, *flags: str, prelude: str = "") -> Iterator[Target]:
-    """Serve on every port, and stop in order."""
+    """Serve on every port, and stop cleanly."""
     names = [*CLIENT_PORTS[1:], *TLS_PORTS, "http-port"]
     ports = {name: free_port() for name in names}
     words = [word for name, port in ports.items() for word in (f"--{name}", str(port))]
     words += ["--tls-cert-file", str(certificate / "cert.pem"), "--tls-key-file", str(certificate / "key.pem")]
     words += ["--tls-cluster", "yes", "--tls-cluster-ca-cert-file", str(certificate / "cert.pem")]
     words += ["--tls-cluster-name", "localhost", "--cluster-secret", SECRET]
-    # Silent connections are not closed for their silence while a test runs.
+    # The timeouts for silent connections are longer than a test.
     words += ["--requirepass", PASSWORD, "--auth-timeout", "600s", *flags]
     trusting = ssl.create_default_context(cafile=str(certificate / "cert.pem"))
     trusting.load_cert_chain(certificate / "cert.pem", certificate / "key.pem")
@@ -212,7 +212,7 @@ def test_links_of_unknown_nodes_are_limited(tmp_path: Path) -> None:
 
 
 def introduce(link: socket.socket, node: bytes) -> None:
-    """Prove to know the secret, as a node of this id."""
+    """Run the handshake of a node with this id, with the right secret."""
     nonce = b"n" * 32
     link.sendall(bus.opening(node, nonce, 0))
     answer = bus.hello(link.recv(int.from_bytes(link.recv(4), "big")), True)
@@ -314,7 +314,7 @@ def test_unfinished_handshakes_do_not_delay_a_shutdown(tmp_path: Path, certifica
             stack.enter_context(silent(target.ports[name], HANDSHAKES_MAX // 3 + 10))
         target.check_served()
         began = time.monotonic()
-    # Clients have two seconds to fetch their last answers. The server and the test may each stand still for three.
+    # Clients have two seconds to read their last replies. The server and the test may each be suspended for three.
     assert time.monotonic() - began < 9
 
 
@@ -477,7 +477,7 @@ def test_very_many_connections_harm_nobody(tmp_path: Path, certificate: Path) ->
         before = target.server.rss()
         with contextlib.ExitStack() as stack, served_meanwhile(target) as latencies:
             for number in range(count):
-                # Most go where they may stay.
+                # Most of them connect to ports on which they may stay.
                 name = "port" if number % 2 else [*CLIENT_PORTS, *TLS_PORTS, "http-port"][number // 2 % 8]
                 stack.enter_context(connect(target.ports[name]))
             wait_until(lambda: target.clients() >= count // 3)
@@ -489,7 +489,7 @@ def test_very_many_connections_harm_nobody(tmp_path: Path, certificate: Path) ->
         target.check_served()
     print(f"\n{count} connections, {there} clients at once: {grown:,.0f} bytes each, served in {slowest * 1000:.0f} ms")
     assert grown < 64 * 1024
-    # The server and the test may each stand still for three seconds.
+    # The server and the test may each be suspended for three seconds.
     assert slowest < 7
 
 

@@ -27,13 +27,13 @@ from tests.server.serving import PATIENCE_S, PENSTOCK, environment, refusals
 
 Needs = Callable[[object, str], None]
 
-# What a terminal obeys, or what lets a text look like another one: C0, DEL, C1, and marks of the direction of writing.
+# Control characters, and characters that disguise a text: C0, DEL, C1, and marks of the writing direction.
 OBEYED = (
     "\x1b[2J\x07\x7f\x85\x9b31m\x9d0;title\x9c\u061c\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069"
 )
 SEEN = f"caf\xe9 {OBEYED} \U0001f600 end"
 
-_STRANGER = 12_345  # A user who is neither root nor this one.
+_STRANGER = 12_345  # A user who is neither root nor the present one.
 
 
 def run(home: Path, *words: str, **options: object) -> subprocess.CompletedProcess[str]:
@@ -51,7 +51,7 @@ def run(home: Path, *words: str, **options: object) -> subprocess.CompletedProce
 
 
 def at_terminal(home: Path, *words: str) -> str:
-    """Run `penstock` at a terminal, and return what the terminal gets."""
+    """Run `penstock` at a terminal, and return the bytes that the terminal gets."""
     ours, theirs = pty.openpty()
     try:
         env = environment() | {"TERM": "dumb", "COLUMNS": "1000", "XDG_STATE_HOME": str(home)}
@@ -74,7 +74,7 @@ def at_terminal(home: Path, *words: str) -> str:
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    """A server with a job whose tube, key and body have in them what a terminal obeys."""
+    """A server with a job whose tube, key and body contain control characters."""
     with serving(tmp_path_factory.mktemp("shown"), "--iproto-port", "0", "--cluster-port", str(free_port())) as server:
         with penstock.connect(f"penstock://{address('127.0.0.1', server.port)}") as queue:
             queue.tube(SEEN, type="fifottl").put({"text": SEEN})
@@ -110,7 +110,7 @@ def test_a_terminal_gets_nothing_that_it_obeys(server: Server, words: list[str])
     assert "caf" in told or "tube" in told
     assert not set(told) & set(OBEYED.replace("[2J", "").replace("31m", "").replace("0;title", "")), ascii(told)
     if "--json" in words or words[1] == "export":
-        # Whoever reads it gets what was put.
+        # A program that reads the output gets the original bytes.
         values = repr([json.loads(line) for line in told.splitlines()])
         assert repr(SEEN)[1:-1] in values
 
@@ -207,7 +207,7 @@ def test_a_unix_socket_for_everybody_needs_a_password(tmp_path: Path) -> None:
 
 @pytest.fixture
 def shared(tmp_path: Path, needs: Needs) -> Path:
-    """A directory that everybody may write to. It has no sticky bit, so Linux itself does not refuse links in it."""
+    """A directory that all users may write to. Without a sticky bit, Linux itself does not refuse links in it."""
     needs(os.geteuid() == 0, "only root can make files of other users")
     shared = tmp_path / "shared"
     shared.mkdir()
@@ -253,7 +253,7 @@ def test_a_directory_that_others_made_is_not_used(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, shared: Path, trick: str
 ) -> None:
     (tmp_path / "file").touch()
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))  # No cache of one's own can be here.
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))  # The user cannot have a cache directory here.
     monkeypatch.setattr(tempfile, "tempdir", str(shared))
     wanted = shared / f"penstock-{os.getuid()}"
     if trick == "a link":

@@ -58,14 +58,14 @@ def owner(server: Server) -> Iterator[Client]:
 
 
 def guess_often(server: Server, source: str) -> None:
-    """Send so many wrong passwords that all further logins from the address are delayed."""
+    """Send enough wrong passwords that all further logins from the address are delayed."""
     with server.client(source=source) as guesser:
         for _ in range(WRONG_MAX):
             assert guesser.ask("AUTH", "guess") == WRONG
 
 
 class Stopwatch:
-    """Measure the time since its start. The clocks of the two processes differ by a tick at most."""
+    """Measures the time since its start. The clocks of the two processes differ by at most one tick."""
 
     def __init__(self) -> None:
         self._began = time.monotonic()
@@ -137,7 +137,7 @@ def test_both_protocols_count_together(server: Server, iproto_port: int) -> None
         assert watch.is_delayed()
         assert sorted(code for code, _, _ in answers) == [0] * WAITING_MAX + [IPROTO_WRONG]
         assert [body for code, _, body in answers if code] == [{0x31: BUSY}]
-        # A request behind the login is answered after it.
+        # A request after the login is answered after it.
         assert all(wire.read() == (0, 2, {}) for wire in wires)
 
 
@@ -240,7 +240,7 @@ def test_wrong_passwords_are_logged_once_a_second(server: Server) -> None:
     passed = time.monotonic() - began
     lines = logged()[before:]
     assert len(lines) <= passed + 1
-    # The next line reports all that came before it.
+    # The next line counts all attempts before it.
     with server.client(source="127.0.3.1") as guesser:
         wait_until(lambda: guesser.ask("AUTH", "guess") == WRONG and "127.0.3.1" in logged()[-1])
     lines = logged()[before:]
@@ -312,7 +312,7 @@ def test_setting_a_password_closes_connections_without_one(tmp_path: Path) -> No
             assert wire.is_closed()
         assert owner.ask("PING") == b"PONG"
         assert figures(owner)["connected_clients"] == "1"
-        # Without a password anybody may connect, so nobody has to leave.
+        # Without a password all clients may connect, so none is closed.
         with server.client() as later:
             assert later.ask("AUTH", "secret") == b"OK"
             assert owner.ask("CONFIG", "SET", "requirepass", "") == b"OK"
@@ -352,7 +352,7 @@ def test_monitor_and_slowlog_do_not_show_secrets(server: Server, owner: Client, 
             assert wire.log_in("default", "everything") == (0, {})
             for text in ("queue.identify", "return queue.identify(...)"):
                 assert wire.ask(EVAL if "(" in text else 10, {0x27 if "(" in text else 0x22: text, 0x21: [TOKEN]})[0]
-            # Lua that is not evaluated: nothing says where in it the secrets are.
+            # Lua that is not evaluated: the places of secrets in it are unknown.
             assert wire.ask(EVAL, {0x27: f"return queue.identify('{TOKEN}')", 0x21: []})[0]
             assert client.ask("PING", "the end") == b"the end"
             shown: list[bytes] = []

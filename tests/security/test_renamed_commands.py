@@ -74,7 +74,7 @@ def test_the_new_name_is_shown_to_nobody(server: Server, owner: Client) -> None:
         assert reader.ask("COMMAND", "DOCS", NEW_NAME) == []
         assert owner.ask("COMMAND", "INFO", "config", "debug") == [None, None]
         assert owner.ask("COMMAND", "INFO", NEW_NAME) != [None]
-    # Afterwards, so that the last command of the other connection is the renamed one.
+    # Checked afterwards, so that the last command of the other connection is the renamed one.
     with server.client() as other:
         assert owner.ask("SLOWLOG", "RESET") == b"OK"
         other.ask("AUTH", "everything")
@@ -114,7 +114,7 @@ def test_a_command_goes_to_another_node_under_its_own_name(two: list[ClosedNode]
     with contextlib.closing(two[0].client("owner", "o")) as owner:
         assert owner.call("PIPE", "INFO", "renamed")
         assert owner.call("JOB", "PEEK", id)
-        # What the second node calls PIPE is JOB, which has no INFO.
+        # The second node's PIPE is JOB, which has no INFO.
         assert owner.call("PIPE", "STATS", "renamed")
         for word in ("TUBE", "tube", "Tube", "TUNNEL"):
             with pytest.raises(WireRefusal, match="unknown command"):

@@ -1,7 +1,7 @@
 """Users with tube patterns.
 
 One server has a user with `tubes = ["mail.*"]`, all command classes, and another user whose tubes, jobs, bodies, keys
-and names contain a canary. No answer to the first user may contain it.
+and names contain a canary. No reply to the first user may contain it.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Node]:
 
 
 class Secrets:
-    """What the other user has."""
+    """The data of the other user."""
 
     def __init__(self, node: Node) -> None:
         owner, calls = node.owner, node.owner_calls
@@ -110,11 +110,11 @@ def _id(answer: object) -> bytes:
 
 
 def _has_canary(answer: object, asked: str = "") -> bool:
-    """Whether an answer contains the canary more often than the question did."""
+    """Return whether a reply contains the canary more often than the request did."""
     return repr(answer).count(CANARY) > asked.count(CANARY)
 
 
-# Everything that can be said over RESP about a tube {t}, a job {j} or {n}, a stage or a consumer.
+# All RESP commands about a tube {t}, a job {j} or {n}, a stage or a consumer.
 WORDS = """
 ADDJOB {t} b 0|ADDJOB {t} b 0 RETRY 0 REPLICATE 2|GETJOB NOHANG FROM {t}|GETJOB NOHANG FROM mail.in {t}|ACKJOB {j}
 FASTACK {j}|WORKING {j}|NACK {j}|ENQUEUE {j}|DEQUEUE {j}|DELJOB {j}|SHOW {j}|QLEN {t}|QSTAT {t}|QPEEK {t} 1
@@ -164,7 +164,7 @@ def test_no_command_reaches_a_foreign_tube(node: Node, secrets: Secrets) -> None
 
 
 def _picture(node: Node) -> object:
-    """All that the other user has, as that user sees it."""
+    """Return all data of the other user, as that user sees it."""
     names = (SECRET, NUMBERED, f"{CANARY}.disque", SPACE, f"7/{CANARY}.q")
     jobs = [node.owner.ask("JOB", "SCAN", 0, "TUBE", name) for name in names]
     infos = [node.owner.ask("TUBE", "INFO", name) for name in names]
@@ -320,7 +320,7 @@ def test_a_schema_has_only_own_spaces_and_foreign_numbers_do_not_exist(node: Nod
 
 
 def _selected(calls: IprotoWire, space: int, index: int, iterator: int, key: list[object]) -> Any:
-    """The rows of a SELECT, or the number of its error."""
+    """Return the rows of a SELECT, or the number of its error."""
     code, body = calls.ask(SELECT, {0x10: space, 0x11: index, 0x12: 100, 0x13: 0, 0x14: iterator, 0x20: key})
     return code & 0x7FFF if code else body[0x30]
 

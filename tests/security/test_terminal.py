@@ -26,7 +26,7 @@ from tests.security.attempts import attempt
 from tests.security.test_clients import NONSENSE, HostileServer
 from tests.server.serving import PATIENCE_S, environment
 
-# A name of each kind, and how it has to be shown.
+# A name of each kind, and how it has to be displayed.
 NAMES = {
     "markup": ("[bold red]big[/] [@click=app.quit]x[/]", "[bold red]big[/] [@click=app.quit]x[/]"),
     "link": ("[link=https://evil.example]pay[/link]", "[link=https://evil.example]pay[/link]"),
@@ -41,9 +41,9 @@ NAMES = {
 }
 LONG = "\x1b" + "x" * 65_000
 
-# What no name may put on a terminal: C0, C1, format characters and separators.
+# Characters that no name may send to a terminal: C0, C1, format characters and separators.
 ORDERS = re.compile("[\x00-\x09\x0b-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff]")
-# What rich itself says to a terminal: colours, and the like.
+# Sequences that rich itself sends to a terminal: colours and so on.
 STYLES = re.compile(r"\x1b\[[0-9;]*m")
 
 
@@ -64,7 +64,7 @@ def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def driven(queue: Queue, script: str) -> list[str]:
-    """Press keys in `penstock top`; give what was on the screen after each."""
+    """Press keys in `penstock top`. Return the screen after each."""
 
     async def run() -> list[str]:
         watcher = Watcher(queue.session, DirectorySide(None), clock=lambda: 0.0)
@@ -103,7 +103,7 @@ def test_top_shows_names_as_text() -> None:
                     screen.top._tube = NAMES[kind][0]
                     await screen.press("right")
                     await screen.sees(f"{NAMES[kind][1]}: ")
-                    assert screen.text.count(NAMES[kind][1]) >= 2  # Above the tabs, and as a body.
+                    assert screen.text.count(NAMES[kind][1]) >= 2  # In the title, and as a body.
                     await screen.press("T")
                     await screen.sees(f"of tube {NAMES[kind][1]}, in whatever state?")
                     assert not ORDERS.search(screen.text)
@@ -165,7 +165,7 @@ def test_top_stays_up_whatever_a_server_says() -> None:
 
 
 def at_terminal(*words: object) -> str:
-    """What a command prints on a terminal, without the styles that rich adds."""
+    """Return the output of a command on a terminal, without the styles that rich adds."""
     ours, theirs = pty.openpty()
     env = environment() | {"TERM": "xterm-256color", "COLUMNS": "160"}
     code = "from penstock.cli.main import main; main()"
@@ -205,7 +205,7 @@ def test_tables_show_names_as_text(directory: Path) -> None:
         assert not ORDERS.search(text), (words, ascii(ORDERS.search(text)))
         assert r"\x1b[31;5mred\x1b[2J" in text or words[:2] == ["job", "find"], (words, text[:500])
         if words == ["tube", "ls"]:
-            # Also the names that are cut: what is seen of them is text.
+            # This includes shortened names: their visible part is text.
             assert all(escaped[:20] in text for _, escaped in NAMES.values())
             assert max(map(len, text.splitlines())) < 1_000
 

@@ -1,4 +1,4 @@
-"""Closed connections are freed without the garbage collector, which rarely visits old objects if there are many jobs."""
+"""Closed connections are freed without the garbage collector, which rarely visits old objects of a large queue."""
 
 from __future__ import annotations
 

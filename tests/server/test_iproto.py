@@ -1,4 +1,4 @@
-"""IPROTO on its socket: the greeting, who may come in, requests that run concurrently, and what a close undoes."""
+"""IPROTO over a socket: the greeting, login, concurrent requests, and the end of a connection."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def test_an_answer_has_the_sync_of_its_request(iproto: IprotoWire, sync: int) ->
     assert iproto.read() == (0, sync, {})
 
 
-# ---- Who may do what -------------------------------------------------------------------------------------------------
+# ---- Access control --------------------------------------------------------------------------------------------------
 
 USERS = """
 [users.worker]
@@ -128,7 +128,7 @@ def test_who_has_not_logged_in_may_only_do_so(guarded: Server, dial: Dial) -> No
     with pytest.raises(Refusal, match="denied for user 'guest'") as refused:
         wire.call("queue.tube")
     assert refused.value.args[0] == 42
-    # A password, and right behind it what needs one.
+    # A login, followed by a request that needs it.
     wire.send_raw(
         request(AUTH, {0x23: "default", 0x21: ["chap-sha1", scrambled("main", wire.salt)]}, 1)
         + call("queue.tube", [], 2)
@@ -154,11 +154,11 @@ def test_wrong_passwords_read_alike_and_who_guesses_often_is_answered_late(guard
         assert wire.log_in(user, password) == refused
     for nonsense in ([], ["chap-sha1"], ["chap-sha1", b""], ["pap-sha256", "main"], ["chap-sha1", 5]):
         assert wire.ask(AUTH, {0x23: "default", 0x21: nonsense})[0] == 0x8000 | 47
-    # A wrong password changes nothing for one who is known.
+    # A wrong password changes nothing for a client that is logged in.
     assert wire.log_in("default", "main") == (0, {})
     assert wire.log_in("default", "wrong")[0] == 0x8000 | 47
     assert wire.call("queue.state") == ["RUNNING"]
-    # These were ten.
+    # These were ten wrong passwords.
     guessed = time.monotonic()
     wire.send_raw(request(AUTH, {0x23: "default", 0x21: ["chap-sha1", b"x" * 20]}, 5) + request(PING, sync=6))
     other = guarded.connect()
@@ -263,7 +263,7 @@ def test_texts_that_clients_have_evaluated_are_understood(
 def test_a_method_is_called_by_a_text_that_passes_its_arguments_on(iproto: IprotoWire, tube: str) -> None:
     code, body = iproto.ask(EVAL, {0x27: f"return queue.tube.{tube}:put(...)", 0x21: ["x"]})
     assert (code, body) == (0, {0x30: [[0, "r", "x"]]})
-    # What a text does not pass on is no argument.
+    # Values that the text does not pass on are no arguments.
     assert iproto.ask(EVAL, {0x27: f"return queue.tube.{tube}:kick( );", 0x21: ["nope"]}) == (0, {0x30: [0]})
 
 
@@ -282,13 +282,13 @@ def test_lua_is_not_evaluated(iproto: IprotoWire, text: str) -> None:
 
 
 def test_a_text_that_is_longer_than_any_that_is_understood_is_not_looked_at(iproto: IprotoWire) -> None:
-    """Whoever has sixty megabytes of words split would keep everybody waiting for seconds."""
+    """Splitting sixty megabytes into words would delay all other clients for seconds."""
     for spaces, denied in ((60_000, 0), (66_000, 0x8000 | 42)):
         code, _ = iproto.ask(EVAL, {0x27: "return queue.statistics()" + " " * spaces, 0x21: []})
         assert code == denied
 
 
-# ---- Going -----------------------------------------------------------------------------------------------------------
+# ---- Disconnecting ---------------------------------------------------------------------------------------------------
 
 
 def test_a_disconnect_releases_what_was_taken_and_cancels_what_waits(
@@ -492,7 +492,7 @@ def test_calls_are_monitored_and_slow_ones_remembered(iproto: IprotoWire, wires:
         assert any(entry[3][0] == f"queue.tube.{tube}:put".encode() for entry in wire.call("SLOWLOG", "GET", 100))
 
 
-# ---- Doors -----------------------------------------------------------------------------------------------------------
+# ---- Ports -----------------------------------------------------------------------------------------------------------
 
 
 def test_a_port_that_was_asked_for_is_had_or_refused(tmp_path: Any) -> None:
@@ -504,12 +504,12 @@ def test_a_port_that_was_asked_for_is_had_or_refused(tmp_path: Any) -> None:
 
 def test_the_default_port_is_left_alone_where_it_is_taken(tmp_path: Any, start: Callable[..., Server]) -> None:
     port = free_port()
-    # Where nobody else is: servers of tests beside this one have that port, too, and leave it when they please.
+    # An address that no other test uses, because servers of concurrent tests may use the default port.
     address = f"127.1.{port >> 8}.{port & 255}"
     with contextlib.ExitStack() as stack:
         with contextlib.suppress(OSError):
             stack.enter_context(socket.create_server((address, 3301)))
-        # Of two flags the last one counts, and this one is no flag.
+        # The last of two flags counts, and the default is not a flag.
         process = stack.enter_context(
             subprocess.Popen(
                 [*PENSTOCK, "serve", "--port", str(port), "--bind", address],
@@ -533,7 +533,7 @@ def test_who_does_not_get_on_is_closed(start: Callable[..., Server], dial: Dial)
     wire, silent, halting = server.connect(), dial(server), dial(server)
     assert halting.log_in("default", "main") == (0, {})
     halting.send_raw(call("queue.tube")[:-1])
-    # Only now, and not for those who come later: whoever logs in may need longer than that on a busy machine.
+    # Set late and for this client only, because a login may take longer than that on a busy machine.
     with configured(wire, "auth-timeout", "0.1s"), configured(wire, "progress-timeout", "0.1s"):
         assert silent.is_closed() and halting.is_closed()
 
@@ -545,12 +545,12 @@ def test_one_client_too_many_is_told_so(start: Callable[..., Server], dial: Dial
     def is_alone() -> bool:
         return wire.info("clients")["connected_clients"] == "1"
 
-    # Who looked whether the server answers has a place until that is noticed.
+    # The connection that checked whether the server answers counts until its end is noticed.
     wait_for(is_alone)
     other = dial(server)
     assert other.ask(PING) == (0, {})
     code, _, body = dial(server).read()
     assert code == 0x8000 | 42 and "max number of clients" in body[0x31]
-    # The test's own last word needs a place too.
+    # The last command of the test needs a connection, too.
     other.close()
     wait_for(is_alone)

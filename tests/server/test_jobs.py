@@ -1,4 +1,4 @@
-"""The commands about jobs: their grammar, their answers byte for byte, and what time does to jobs."""
+"""Disque's job commands: their grammar, their raw replies, and the effects of time on jobs."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ def test_an_id_ends_in_the_minutes_of_the_ttl_even_only_for_at_most_once(
         ("0 DELAY 86400", LATE),
         ("0 REPLICATE 2", NOREPL),
         ("0 REPLICATE 2 ASYNC", NOREPL),
-        # Of several mistakes, which one is told: options from the left, the timeout, and then the rest.
+        # The order of checks, if there are several mistakes: options from the left, the timeout, and then the rest.
         ("x RETRY -1 TTL 0", BAD_RETRY),
         ("x TTL 0 RETRY -1", BAD_TTL),
         ("x NOSUCH TTL 0", SYNTAX),
@@ -108,7 +108,7 @@ def test_an_id_ends_in_the_minutes_of_the_ttl_even_only_for_at_most_once(
     ],
 )
 def test_addjob_refuses_in_disques_words_and_order(wire: Wire, queue: bytes, words: str, refusal: str) -> None:
-    """The queue is one job long and paused, so that whatever passes the other checks meets these."""
+    """The queue has one job and is paused, so that these checks come last."""
     wire.add(queue)
     wire.call("PAUSE", queue, "in")
     assert wire.ask("ADDJOB", queue, "body", *words.split()) == f"-{refusal}\r\n".encode()
@@ -116,7 +116,7 @@ def test_addjob_refuses_in_disques_words_and_order(wire: Wire, queue: bytes, wor
 
 
 def test_nothing_is_no_number(wire: Wire, queue: bytes) -> None:
-    """It was 0 to Disque, and so a job without a retry."""
+    """Disque reads it as 0, which would be a job without retries."""
     assert wire.ask("ADDJOB", queue, "", "") == f"-{BAD_TIMEOUT}\r\n".encode()
     assert wire.ask("ADDJOB", queue, "", 0, "RETRY", "") == f"-{BAD_RETRY}\r\n".encode()
 
@@ -164,7 +164,7 @@ def test_what_ttl_and_retry_are_when_they_are_not_said(
     wire: Wire, queue: bytes, options: list[str | int], ttl: int, retry: int
 ) -> None:
     began = time.monotonic()
-    # At once: a ttl of a second may be over when one asks for the job by its id.
+    # Checked at once, because a ttl of a second may be over when the job is shown.
     added, scanned = command("ADDJOB", queue, "", 0, *options), ("JSCAN", "QUEUE", queue, "BUSYLOOP", "REPLY", "all")
     wire.send_raw(added + command(*scanned))
     assert wire.read()[:3] == b"+D-"
@@ -313,7 +313,7 @@ def test_a_queue_that_is_named_twice_is_visited_twice(wire: Wire, queue: bytes) 
     assert [job[2] for job in got] == [b"a0", b"a1", b"b", b"a2"]
 
 
-# ---- ACKJOB and its like ---------------------------------------------------------------------------------------------
+# ---- ACKJOB and similar commands -------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("name", ACTIVE_COMMANDS)
@@ -360,7 +360,7 @@ def test_an_id_with_another_digit_is_of_no_job(wire: Wire, queue: bytes, part: i
 
 
 class Life:
-    """A job in each state that Disque knows, and how it got there."""
+    """Jobs in each of Disque's states."""
 
     def __init__(self, wire: Wire, queue: bytes) -> None:
         self._wire, self._queue = wire, queue
@@ -414,7 +414,7 @@ def test_what_each_command_does_to_a_job_in_each_state(
     wire: Wire, life: Life, options: list[str | int], stage: str, name: str, count: int, after: bytes | None
 ) -> None:
     id = getattr(life, stage)(*options)
-    assert wire.call(name, id, id, NO_SUCH_JOB) == count  # Named twice, it counts once.
+    assert wire.call(name, id, id, NO_SUCH_JOB) == count  # A job that is named twice counts once.
     assert wire.state(id) == after
 
 
@@ -446,7 +446,7 @@ def test_a_job_that_was_dequeued_and_may_be_delivered_only_once_can_be_enqueued(
 def test_a_nack_counts_nacks_and_nothing_else(
     wire: Wire, life: Life, stage: str, options: list[str | int], name: str, nacks: int
 ) -> None:
-    """An ENQUEUE is an additional delivery where there was one before."""
+    """ENQUEUE counts as an additional delivery if the job was delivered before."""
     id = getattr(life, stage)(*options)
     assert wire.call(name, id) == 1
     shown = wire.show(id)
@@ -506,9 +506,9 @@ def test_working_on_an_unknown_or_acked_job_is_an_error(wire: Wire, life: Life) 
 
 
 def test_working_gives_another_retry_time_until_half_of_the_ttl_is_over(wire: Wire, queue: bytes) -> None:
-    """In that time the whole ttl of the other one is over."""
+    """Meanwhile the other job's ttl ends."""
     began = time.monotonic()
-    # Long enough for a test that stands still for a while before it says that it works.
+    # Long enough, if the test is suspended for a while before WORKING.
     other = wire.add(queue + b"2", "", "TTL", 4, "RETRY", 60)
     id = wire.add(queue, "", "TTL", 8, "RETRY", 60)
     assert wire.get(queue) + wire.get(queue + b"2") == [id, other]
@@ -527,7 +527,7 @@ def test_working_gives_another_retry_time_until_half_of_the_ttl_is_over(wire: Wi
 
 def test_retry_counts_from_the_delivery_and_working_begins_it_anew(wire: Wire, queue: bytes) -> None:
     added = time.monotonic()
-    # So long that it has not come back yet when it is shown, though the test stood still for a while.
+    # Long enough that the job has not come back when it is shown, if the test is suspended for a while.
     id = wire.add(queue, "", "RETRY", 4)
     wait_for(lambda: time.monotonic() > added + 0.1)
     delivered = time.monotonic()
@@ -561,7 +561,7 @@ def test_a_job_that_may_be_delivered_only_once_waits_for_no_retry(wire: Wire, qu
     assert wire.get(queue) == [id]
     shown = wire.show(id)
     assert (shown[b"state"], shown[b"retry"], shown[b"next-requeue-within"]) == (b"active", 0, None)
-    assert shown[b"next-awake-within"] > 86_000_000  # Its ttl is all that is left to happen.
+    assert shown[b"next-awake-within"] > 86_000_000  # Only its ttl is left.
     assert wire.call("ACKJOB", id) == 1
 
 
@@ -595,7 +595,7 @@ def test_ctime_grows_with_every_job(wire: Wire, queue: bytes) -> None:
 
 
 def test_show_of_a_queued_job_has_a_number_for_its_next_requeue(wire: Wire, queue: bytes) -> None:
-    """It would be queued again a retry time after its delivery. At most once is never again."""
+    """It would be queued again one retry time after its delivery. A job with RETRY 0 never is."""
     assert wire.show(wire.add(queue, "body", "RETRY", 5))[b"next-requeue-within"] == 5_000
     assert wire.show(wire.add(queue, "body", "RETRY", 0))[b"next-requeue-within"] is None
 

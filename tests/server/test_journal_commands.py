@@ -23,7 +23,7 @@ def head(wire: Wire) -> dict[bytes, Any]:
 
 
 def frames_of(data: bytes) -> list[f.Frame]:
-    """The frames of an answer. Their checksums are of where they stand in the log."""
+    """Return the frames of a reply. Their checksums depend on their place in the log."""
     found, at = [], 0
     while at < len(data):
         found.append(f.Frame(data, at))
@@ -33,7 +33,7 @@ def frames_of(data: bytes) -> list[f.Frame]:
 
 
 def events_of(data: bytes) -> list[tuple[int, str]]:
-    """What happened to jobs, and where in the log."""
+    """Return the events of jobs with their positions."""
     return [
         (frame.position + row, EVENT_NAMES[data[at + 112]])
         for frame in frames_of(data)
@@ -44,7 +44,7 @@ def events_of(data: bytes) -> list[tuple[int, str]]:
 
 @pytest.fixture(scope="module")
 def durable(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    """A server whose answers are on disk when they come."""
+    """A server whose replies are durable."""
     server = Server(tmp_path_factory.mktemp("durable"), "--appendfsync", "always")
     yield server
     server.stop()
@@ -67,7 +67,7 @@ def test_a_node_that_is_reset_is_another_and_its_log_the_same_one(start: Callabl
     before, id = head(wire), wire.call("CLUSTER", "MYID")
     assert wire.call("CLUSTER", "RESET", "HARD") == b"OK"
     assert wire.call("CLUSTER", "MYID") != id
-    # Else whoever keeps events by node and position would have all of them twice.
+    # Otherwise a program that stores events by node and position would have all of them twice.
     assert (head(wire)[b"node"], head(wire)[b"first"]) == (id, before[b"first"])
 
 
@@ -159,7 +159,7 @@ def test_one_who_waits_is_answered_when_its_time_is_over(durable: Server) -> Non
     began = time.monotonic()
     assert wire.call("JOURNAL", "READ", position, "TIMEOUT", "50ms") == [position, b""]
     assert time.monotonic() - began >= 0.05
-    # What it has sent behind it is run, too.
+    # A command that was sent after it runs, too.
     wire.send("JOURNAL", "EVENTS", position, "TIMEOUT", "50ms")
     wire.send("PING")
     assert wire.read() == b"*2\r\n:%d\r\n*0\r\n" % position and wire.read() == b"+PONG\r\n"
@@ -194,7 +194,7 @@ def test_a_crowd_that_leaves_while_it_looks_further_is_not_let_wait(durable: Ser
     assert crowd[-1].is_silent(other)
     for number, wire in enumerate(crowd):
         if number % 3 == 0:
-            # All look whether this is for them, one after the other, and wait again.
+            # All followers check whether the event matches, one after the other, and wait again.
             other.call("PUT", "loud", "x")
         wire.socket.shutdown(socket.SHUT_WR)
     for wire in crowd:
@@ -210,7 +210,7 @@ def test_a_crowd_at_the_head_is_served_and_holds_nobody_up(durable: Server) -> N
     assert crowd[-1].is_silent(other)
     other.call("PUT", "t", "body")
     answers = {wire.read() for wire in crowd}
-    # The same frame for all, and no more than was durable.
+    # All get the same frame, and no more than was durable.
     assert len(answers) == 1 and b"body" in answers.pop()
 
 
@@ -239,7 +239,7 @@ def test_events_of_one_tube_pass_over_the_others_and_say_how_far(durable: Server
     upto, events = wire.call("JOURNAL", "EVENTS", position, "TUBE", "wanted", "COUNT", 1000)
     assert [pairs(event)[b"body"] for event in events if b"job" in event] == [b"1"]
     assert upto == head(wire)[b"durable"] + 1
-    # Noise does not wake it for good.
+    # Events of other tubes wake the follower, and it waits again.
     wire.send("JOURNAL", "EVENTS", upto, "TUBE", "wanted", "TIMEOUT", 20)
     other.call("PUT", "noise", "x")
     assert wire.is_silent(other)

@@ -18,7 +18,7 @@ from tests.wire.streams import encode
 
 MB = 1 << 20
 DEFAULT = 64 * MB
-ENVELOPE = 64 * 1024  # An argument may have so many bytes more than a body.
+ENVELOPE = 64 * 1024  # An argument may have this many bytes more than a body.
 PIECE = bytes(256 * 1024)
 
 
@@ -102,7 +102,9 @@ def small(tmp_path_factory: pytest.TempPathFactory) -> Iterator[hostile.Server]:
 def test_many_clients_with_large_bodies_do_not_grow_the_memory(small: hostile.Server) -> None:
     """Forty clients send 20 MiB each, all at the same time, to a server that allows 1 MiB."""
     with small.client() as client:
-        client.send(encode([b"ADDJOB", b"q", bytes(20 * MB), b"0"]))  # What the first one needs is kept for the others.
+        client.send(
+            encode([b"ADDJOB", b"q", bytes(20 * MB), b"0"])
+        )  # Memory for the first one is reused for the others.
         assert client.answer() == hostile.Refusal(toobig(MB))
     with Watch(small, growth_max=16 * MB) as watch:
         clients = [small.client() for _ in range(40)]
@@ -113,8 +115,8 @@ def test_many_clients_with_large_bodies_do_not_grow_the_memory(small: hostile.Se
                 client.send(PIECE)
         watch.look()
         with small.client() as other:
-            assert int(figures(other)["connected_clients"]) >= 41  # All of them are there still,
-        assert small.rss() - watch.rss < 16 * MB  # and nothing of 800 MiB is.
+            assert int(figures(other)["connected_clients"]) >= 41  # All are still connected.
+        assert small.rss() - watch.rss < 16 * MB  # None of the 800 MiB is in memory.
         for client in clients:
             client.send(b"\r\n$1\r\n0\r\nPING\r\n")
         for client in clients:

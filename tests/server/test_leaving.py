@@ -1,4 +1,4 @@
-"""Who leaves in the turn in which it is served has never seen what it was served with."""
+"""A client that disconnects in the turn that delivers a job to it has never received the job."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ ONCE = ("TUBE", "CREATE", "once", "retry", "1x then drop")
 
 
 async def _made(server: Server) -> Tube:
-    """A tube whose jobs go when they fail once."""
+    """Create a tube whose jobs are removed when they fail once."""
     assert (await inside.ask(server.config.port, *ONCE)).startswith(b"*")
     await inside.until(lambda: len(server.clients) == 0)
     return server.node.engine.tubes[b"once"]
 
 
 def _is_untouched(tube: Tube) -> bool:
-    """Whether the one job of a tube can be taken, and nobody ever did."""
+    """Return whether the only job of a tube is ready and was never delivered."""
     jobs = [tube.ready.first()] if tube.total() == 1 else []
     return [(job.state, job.deliveries) for job in jobs if job] == [(s.READY, 0)]
 
@@ -44,7 +44,7 @@ def test_a_job_for_one_who_leaves_in_the_same_turn_was_never_delivered(tmp_path:
                 await inside.until(lambda: tube.line.length == (takes if door == "iproto_port" else 1))
                 await inside.until(lambda: len(server.clients) == 2)
                 taker, putter = sorted(server.clients, key=lambda client: not client.is_waiting)
-                # As it is when both come at once.
+                # This is the order of events if both arrive at once.
                 putter.data_received(command("PUT", "once", "body"))
                 server.node.run(putter)
                 taker.connection_lost(ConnectionResetError())
@@ -94,7 +94,7 @@ def test_nor_was_one_for_a_guest_whose_client_leaves_in_the_same_turn(tmp_path: 
 
 
 def test_a_guest_that_was_closed_is_not_let_in_again_for_nobody(tmp_path: Path) -> None:
-    """Its client hears that it was closed, so nobody would hear what it is answered."""
+    """Its client learns that the connection was closed, so no client would receive its replies."""
 
     async def script(one: Server, other: Server) -> None:
         async with inside.client(one.config.port) as (reader, writer):
@@ -102,7 +102,7 @@ def test_a_guest_that_was_closed_is_not_let_in_again_for_nobody(tmp_path: Path) 
             await asyncio.wait_for(reader.readline(), PATIENCE_S)
             [guest], [client] = other.clients, one.clients
             guest.abort()
-            # Before it hears of that: it has another name, which the other node is told with the next command.
+            # Before the client learns of that, it changes its name, which the next command sends to the other node.
             client.data_received(command("CLIENT", "SETNAME", "me") + command("TAKE", "there", "TIMEOUT", "1h"))
             one.node.run(client)
             assert await asyncio.wait_for(reader.readline(), PATIENCE_S) == b"+OK\r\n"

@@ -1,4 +1,4 @@
-"""A loop stays awake where the next command comes at once, and sleeps where it does not."""
+"""The event loop stays awake if the next command usually comes at once, and sleeps otherwise."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ MOMENT_NS = 100_000
 
 
 class Loop(asyncio.AbstractEventLoop):
-    """A loop that is turned by hand, and would go to sleep if nobody wants to be called."""
+    """An event loop that is driven by hand. It would sleep if no callback is scheduled."""
 
     def __init__(self) -> None:
         self.now_ns = 1_000_000_000
-        self.turns = 0  # How many have ended.
+        self.turns = 0  # The number of ended turns.
         self.soon: list[Callable[[], object]] = []
 
     def call_soon(self, callback: Any, *args: Any, context: Any = None) -> Any:
         self.soon.append(callback)
 
     def go_round(self, pass_ns: int = 10_000) -> None:
-        """Let everybody be called once, and time pass."""
+        """Run all scheduled callbacks once, and advance the time."""
         self.now_ns += pass_ns
         called, self.soon = self.soon, []
         for callback in called:
@@ -55,7 +55,7 @@ def linger(loop: Loop) -> Linger:
 
 
 def a_turn(loop: Loop, linger: Linger, pass_ns: int = 0) -> None:
-    """A turn that begins now, and ends with a round of the loop that takes so long."""
+    """Run a turn that begins now, and ends with a round of the loop that takes this long."""
     linger.turn_begins()
     loop.go_round(pass_ns)
 
@@ -160,5 +160,5 @@ def test_a_server_that_nobody_asks_sleeps(start: Callable[..., Server]) -> None:
 
 
 def state_of(pid: int) -> str:
-    """What the system says of a process: R runs, S sleeps."""
+    """Return the state of a process: R runs, S sleeps."""
     return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]

@@ -1,4 +1,4 @@
-"""A server whose journal takes long to load answers meanwhile."""
+"""A server answers while its journal takes long to load."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class LoadingServer(SlowLoading):
         self.start_loading()
 
     def probe(self, path: str) -> tuple[int, str]:
-        """What a health check gets."""
+        """Return the response to a health check."""
         try:
             with urllib.request.urlopen(f"http://127.0.0.1:{self.http_port}{path}", timeout=PATIENCE_S) as answer:
                 return answer.status, answer.read().decode()
@@ -47,7 +47,7 @@ class LoadingServer(SlowLoading):
 
 @pytest.fixture(scope="module")
 def loading(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LoadingServer]:
-    """A server that all tests find loading."""
+    """A server that is loading in all tests."""
     server = LoadingServer(tmp_path_factory.mktemp("loading"))
     yield server
     server.load()
@@ -63,7 +63,7 @@ def test_clients_are_answered_loading_and_stay_connected(tmp_path: Path) -> None
     whole = command("ADDJOB", "q", "y" * 1000, 0)
     wire.send_raw(whole[:500])
     server.load()
-    # The connection goes on, in the middle of a command.
+    # The connection continues in the middle of a command.
     wire.send_raw(whole[500:])
     assert len(wire.read()) == len(b"+\r\n") + 40
     assert [job[2] for job in wire.call("GETJOB", "COUNT", 5, "FROM", "q")] == [b"a body", b"y" * 1000]
@@ -149,7 +149,7 @@ def test_no_password_is_compared_before_the_journal_is_loaded(tmp_path: Path) ->
     server.load()
     assert wire.ask("INFO").startswith(b"-NOAUTH ")
     assert wire.ask("AUTH", PASSWORD) == b"+OK\r\n"
-    # The salt is the one that the client was greeted with.
+    # The salt is the one of the greeting that the client received.
     assert iproto.log_in("default", "wrong")[0] != 0
     assert iproto.log_in("default", PASSWORD)[0] == 0
     assert iproto.call("queue.statistics") == [{"q": iproto.call("queue.statistics", "q")[0]}]

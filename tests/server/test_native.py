@@ -1,4 +1,4 @@
-"""Native commands over real sockets: waiting, losing connections, restarts, histories, users; with two real clients."""
+"""Native commands over real sockets: waits, lost connections, restarts, histories and users, with two real clients."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Start = Callable[..., Server]
 
 
 def jobs(answer: list[Any]) -> list[dict[bytes, Any]]:
-    """Jobs that came as flat arrays."""
+    """Return jobs from flat arrays."""
     return [pairs(job) for job in answer]
 
 
@@ -33,7 +33,7 @@ def refused(wire: Wire, *words: Any) -> str:
 
 
 def break_off(wire: Wire) -> None:
-    """Let a connection end as if its machine were gone: with a reset."""
+    """End a connection with a reset, as if its machine had crashed."""
     wire.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
     wire.close()
 
@@ -307,7 +307,7 @@ def test_many_clients_take_each_job_once(server: Server, queue: bytes) -> None:
 
     def work(wire: Wire) -> None:
         is_last = False
-        # Only who finds nothing when no more will come is through: the one who puts may take its time.
+        # A worker is done when it finds nothing after the last put. The producer may be slow.
         while not is_last:
             is_last = all_put.is_set()
             while found := jobs(wire.call("TAKE", queue, "COUNT", 5, "TIMEOUT", "300ms")):

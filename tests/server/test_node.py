@@ -1,4 +1,4 @@
-"""Turns: no answer leaves before the log is durable up to where it was computed."""
+"""Turns: no reply is sent before the log is durable up to the reply's changes."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from .serving import PATIENCE_S
 
 
 class SlowFile(RealFile):
-    """A file whose syncs wait until they may go on."""
+    """A file whose syncs block until they are released."""
 
     gate = threading.Event()
     broken = False
@@ -41,7 +41,7 @@ class SlowFile(RealFile):
 
 
 class SlowDisk(RealDisk):
-    """A disk of such files."""
+    """A disk of slow files."""
 
     def create(self, name: str, size: int, head: bytes) -> File:  # type: ignore[override]
         made = super().create(name, size, head)
@@ -51,7 +51,7 @@ class SlowDisk(RealDisk):
 
 
 class Sent(Client):
-    """A client that adds a job when it is run, and notes whether that was durable when it was told."""
+    """A client that adds a job when it is run, and records whether the job was durable when the reply was sent."""
 
     def __init__(self, number: int, node: Node, args: list[bytes]) -> None:
         super().__init__(number, node.engine.connect(b"%16d" % number))
@@ -78,7 +78,7 @@ class Sent(Client):
 
 
 def a_node(host: Host) -> Node:
-    """A node that knows how to add a job."""
+    """A node whose clients can add a job."""
     node = Node(host, asyncio.get_running_loop())
     disque = Disque(Site(host.engine, host.ids, host.node.encode(), host.body_of, host.make_room_now))
     addjob = Command("addjob", -4, "w", WRITE, "", "", disque.addjob)
@@ -91,13 +91,13 @@ Script = Callable[[Node, Callable[[list[bytes]], Sent]], Awaitable[None]]
 
 @pytest.fixture
 def on_a_slow_disk(tmp_path: Path) -> Callable[[Script], None]:
-    """Runs something in the loop of a node whose disk is slow, until everybody was sent something."""
+    """Run a test in the loop of a node with a slow disk, until all clients have received a reply."""
 
     def run(script: Script) -> None:
         async def main() -> None:
             host = Host(0, NEVER, Store(SlowDisk(str(tmp_path))))
             node = a_node(host)
-            node.sync_average_s = 1.0  # So it syncs in a thread.
+            node.sync_average_s = 1.0  # It therefore syncs in a thread.
             clients: list[Sent] = []
 
             def client(args: list[bytes]) -> Sent:
@@ -132,7 +132,7 @@ def test_a_sync_that_ends_within_a_turn_sends_no_answers_of_that_turn(
         SlowFile.gate.set()
         while not node.loop._ready:  # type: ignore[attr-defined]
             time.sleep(0.001)
-        # The end of the sync has come to the loop, which tells of it next; the turn that begins now ends behind that.
+        # The end of the sync is scheduled in the loop. The turn that begins now ends after it.
         await asyncio.sleep(0)
         node.run(second)
 
@@ -200,7 +200,7 @@ def test_a_command_that_breaks_off_in_the_middle_ends_the_node_and_nothing_of_it
 
 
 class Clock:
-    """What is measured with goes on when it is told to."""
+    """A clock that advances only by hand."""
 
     def __init__(self) -> None:
         self.now = 0.0
@@ -210,7 +210,7 @@ class Clock:
 
 
 class Slices(Long):
-    """A long command whose slices take a second each."""
+    """A long command whose slices take one second each."""
 
     def __init__(self, clock: Clock, slices: int) -> None:
         self.clock, self.left = clock, slices
@@ -224,13 +224,13 @@ class Slices(Long):
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     clock = Clock()
-    # In the module itself: compiled code does not look for another one under its name.
+    # Patched in the module itself, because compiled code does not look the name up elsewhere.
     monkeypatch.setattr(time, "perf_counter", clock.perf_counter)
     return clock
 
 
 async def turns(node: Node, other: Client | None = None, count: int = 20) -> None:
-    """So many turns, in each of which somebody else wants something, if anybody is named."""
+    """Run turns. In each of them, `other` runs a command, if it is given."""
     for _ in range(count):
         if other is not None:
             node.run(other)
@@ -255,7 +255,7 @@ def test_a_long_command_leaves_others_nineteen_times_the_time_that_it_takes(cloc
         node = a_node(Host(0, NEVER))
         long, other = Slices(clock, 10), Sent(2, node, [])
         node.start_long(Sent(1, node, []), long)
-        node.run(other)  # Begins with a slice: nobody was there before.
+        node.run(other)  # This turn begins with a slice, because no client ran before.
         await turns(node, other)
         assert long.left == 9
         clock.now += 18.9
@@ -270,7 +270,7 @@ def test_a_long_command_leaves_others_nineteen_times_the_time_that_it_takes(cloc
 
 
 class Waits(Sent):
-    """A client that waits, and notes when that has ended."""
+    """A client that waits, and records the end of its wait."""
 
     def __init__(self, number: int, node: Node) -> None:
         super().__init__(number, node, [])
@@ -300,7 +300,7 @@ def test_a_client_whose_wait_another_thread_has_ended_is_answered_in_a_turn_of_t
 
 
 class Arrives(Sent):
-    """A client that notes when it is run, and may fail at that."""
+    """A client that records when it is run, and may raise an error then."""
 
     def __init__(self, number: int, node: Node, ran: list[int], defect: Exception | None = None) -> None:
         super().__init__(number, node, [])

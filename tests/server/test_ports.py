@@ -1,4 +1,4 @@
-"""A port that the user asked for is opened or refused. Any other that is taken is closed, with a warning."""
+"""A requested port is opened, or the server does not start. Any other port in use stays closed, with a warning."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def taken(address: str, *ports: int) -> Iterator[None]:
 
 
 def refused(home: Path, *words: str, **variables: str) -> str:
-    """Return what a server says that does not start."""
+    """Return the output of a server that does not start."""
     ended = subprocess.run(
         [*PENSTOCK, "serve", *words],
         cwd=home,
@@ -60,7 +60,7 @@ def serving(home: Path, *words: str) -> Iterator[Path]:
             [*PENSTOCK, "serve", *words], cwd=home, env=environment(), stdout=out, stderr=subprocess.STDOUT
         )
     try:
-        # The warnings follow the line with the ports; the line about the interpreted package is not always there.
+        # The warnings follow the line with the ports. The line about the interpreted build is optional.
         wait_for(lambda: " server started: " in log.read_text() or process.poll() is not None)
         assert process.poll() is None, log.read_text()
         yield log
@@ -220,7 +220,7 @@ def test_a_node_whose_bus_is_off_says_so_to_those_who_want_a_cluster(tmp_path: P
 def test_a_client_that_connects_during_the_start_waits_and_is_served(
     tmp_path: Path, start: Callable[..., Server]
 ) -> None:
-    """The ports are reserved before the node is ready to serve; no client is answered with an error meanwhile."""
+    """The ports are bound before the node can serve. No client gets an error meanwhile."""
     server = start("--dir", str(tmp_path / "d"))
     server.kill()
     server.process = server._spawn(server._words)

@@ -1,4 +1,4 @@
-"""pydisque, a client of Disque that stands on redis-py: every method it has."""
+"""pydisque, a Disque client that uses redis-py: all of its methods."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import redis
 
 from .serving import Server, is_left
 
-# A refusal is retried twice, and told by the root logger each time.
+# pydisque retries a refused command twice, and logs it with the root logger each time.
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning:pydisque")
 
 
@@ -41,7 +41,7 @@ def test_it_connects_and_knows_the_node(server: Server, client: Client) -> None:
 def test_add_get_and_ack(client: Client, name: str) -> None:
     id = client.add_job(name, "hello")
     assert client.qlen(name) == 1
-    # It calls the first what is the queue's name.
+    # pydisque calls the first element the queue's name.
     assert client.get_job([name]) == [(name.encode(), id, b"hello")]
     assert client.ack_job(id) is None
     assert client.get_job([name], nohang=True) == []

@@ -1,4 +1,4 @@
-"""Tarantool's queue, the 1.5 API: numbers as strings, spaces, fields, and its statistics at the second door."""
+"""The 1.5 API of Tarantool's queue: numbers as strings, spaces, fields, and its statistics on the second port."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def q(queue: bytes) -> str:
 
 
 def refused(call: Callable[..., Any], *args: Any) -> tuple[int, str]:
-    """The number and the text of the refusal of a call."""
+    """Return the number and the text of a refused call."""
     with pytest.raises(Refusal) as caught:
         call(*args)
     return caught.value.args[0], caught.value.args[1]
@@ -230,7 +230,7 @@ def test_wrong_arguments_are_refused_and_nothing_is_put(iproto: IprotoWire, q: s
     assert iproto.call("queue.take", 0, q, 0) == []
 
 
-# ---- The second door -------------------------------------------------------------------------------------------------
+# ---- The second port -------------------------------------------------------------------------------------------------
 
 
 @pytest.fixture

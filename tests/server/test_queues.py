@@ -1,4 +1,4 @@
-"""Queues: their length and figures, looking into them, pausing them, and waiting for their jobs."""
+"""Queues: length, statistics, peeking, pausing, and waiting for jobs."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ def test_jobs_in_and_out_count_every_move(wire: Wire, queue: bytes) -> None:
     wire.call("DELJOB", wire.add(queue))
     wire.call("WORKING", wire.add(queue))
     wire.add(queue)
-    # Whatever became of them: what is left is what came in and did not go out.
+    # The difference of both counters is the number of jobs left, independent of their fates.
     told = wire.stat(queue)
     assert (told[b"len"], told[b"jobs-in"], told[b"jobs-out"]) == (1, 6, 5)
 
@@ -177,17 +177,17 @@ def test_a_queue_paused_in_output_takes_jobs_and_gives_none(wire: Wire, queue: b
 
 
 def test_a_retry_time_that_passes_while_input_is_paused_begins_anew(wire: Wire, queue: bytes) -> None:
-    """The other one may be delivered only once, and has been in no queue yet: it comes when its delay is over."""
+    """The other job may be delivered only once and was in no queue yet. It is queued when its delay ends."""
     job = wire.add(queue, "again", "RETRY", 1)
     delayed = wire.add(queue, "once", "RETRY", 0, "DELAY", 1)
     began = time.monotonic()
-    # Both at once: between them the retry time must not pass.
+    # In one packet, because the retry time must not pass between the two.
     wire.send_raw(command("GETJOB", "NOHANG", "FROM", queue) + command("PAUSE", queue, "in"))
     assert [found[1] for found in decoded(wire.read())] == [job] and wire.read() == b"+in\r\n"
     taken = time.monotonic()
     assert wire.get(queue, "TIMEOUT", 5_000) == [delayed]
     wait_for(lambda: time.monotonic() > taken + 1.05)
-    # What comes in the very turn in which the time is over finds nothing left of it.
+    # A command that arrives in the turn in which the time ends finds the job gone.
     shown = wait_for(lambda: (found := wire.show(job))[b"next-requeue-within"] and found)
     assert shown[b"state"] == b"active"
     assert 0 < shown[b"next-requeue-within"] <= 1_000
@@ -202,7 +202,7 @@ def test_a_retry_time_that_passes_while_input_is_paused_begins_anew(wire: Wire, 
 
 @pytest.fixture
 def block(wire: Wire, wires: Callable[[], Wire]) -> Callable[..., Wire]:
-    """Starts a GETJOB on a connection of its own; returns when the server has it waiting."""
+    """Start a GETJOB on a new connection. Return when the server has it waiting."""
 
     def block(*words: bytes | str | int) -> Wire:
         queue = words[-1]
@@ -359,7 +359,7 @@ def test_one_who_waits_for_a_paused_queue_is_not_served(wire: Wire, queue: bytes
 def test_a_job_that_may_be_delivered_only_once_and_was_written_to_nobody_is_still_there(
     wire: Wire, queue: bytes, block: Block
 ) -> None:
-    """A client that is gone before its take runs was not delivered to."""
+    """A client that disconnects before its take runs gets no delivery."""
     client = block("FROM", queue)
     client.close()
     wait_for(lambda: wire.stat(queue)[b"blocked"] == 0)

@@ -13,7 +13,7 @@ import pytest
 
 from .serving import PATIENCE_S, Server, Wire
 
-# What Disque's README shows, in the section on its set-up.
+# The session in the set-up section of Disque's README.
 TRANSCRIPT = """\
 127.0.0.1:7711> ADDJOB queue body 0
 D-dcb833cf-8YL1NT17e9+wsA/09NqxscQI-05a1
@@ -32,7 +32,7 @@ def redis_cli(needs: Callable[[object, str], None]) -> str:
 
 
 class Terminal:
-    """A terminal with redis-cli in it. A dumb one: what is seen is what was typed and printed, and nothing else."""
+    """redis-cli in a dumb terminal, which shows only the typed and printed text."""
 
     def __init__(self, redis_cli: str, port: int) -> None:
         self._ours, theirs = pty.openpty()
@@ -46,7 +46,7 @@ class Terminal:
         self._until_prompt()
 
     def type(self, line: str) -> str:
-        """What is printed until the next prompt."""
+        """Type a line, and return the output until the next prompt."""
         begin = len(self.seen) + len(line) + 1
         os.write(self._ours, line.encode() + b"\n")
         self._until_prompt()

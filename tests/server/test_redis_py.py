@@ -1,4 +1,4 @@
-"""redis-py, as it is today: RESP3 by default, RESP2 if told; threads, asyncio, pipelines, pools and passwords."""
+"""redis-py with RESP3, its default, and RESP2: threads, asyncio, pipelines, pools and passwords."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from .serving import PATIENCE_S, Server, Wire, pairs, wait_for
 
 NO_SUCH_JOB = "D-deadbeef-AAAAAAAAAAAAAAAAAAAAAAAA-05a1"
 
-# What redis-py speaks if it is told nothing, and what it can be told.
+# The default version of RESP in redis-py, and the explicit ones.
 PROTOCOLS = [{}, {"protocol": 2}, {"protocol": 3}]
 
 
@@ -59,7 +59,7 @@ def test_every_command_about_jobs(client: redis.Redis, queue: bytes) -> None:
 
 
 def test_what_is_not_there_is_none(client: redis.Redis, queue: bytes) -> None:
-    """redis-py waits for ever for more if a null has the wrong form."""
+    """redis-py waits forever for more bytes if a null has the wrong form."""
     call = client.execute_command
     assert call("SHOW", NO_SUCH_JOB) is None
     assert call("GETJOB", "NOHANG", "FROM", queue) is None
@@ -107,7 +107,7 @@ def test_what_redis_py_reads_for_us(server: Server, client: redis.Redis) -> None
     assert client.config_get("maxclients") == {"maxclients": "10000"}
     assert client.config_get("nosuch") == {}
     before = client.config_get("latency-monitor-threshold")["latency-monitor-threshold"]
-    # So much that nothing is remembered as slow, even if the server stands still for a while.
+    # So high that no command counts as slow, even if the server is suspended for a while.
     assert client.config_set("latency-monitor-threshold", 100_000)
     assert client.config_get("latency-*") == {"latency-monitor-threshold": "100000"}
     assert client.config_set("latency-monitor-threshold", before)
@@ -178,7 +178,7 @@ def test_a_transaction_is_refused_and_harms_nothing(client: redis.Redis, queue: 
 
 def test_what_is_no_command_here_is_refused_and_costs_no_connection(client: redis.Redis) -> None:
     me = client.client_id()
-    # GET, HEAD, OPTIONS and PRI are also what a browser begins with.
+    # GET, HEAD, OPTIONS and PRI are also the first words of browsers.
     for ask in (client.get, client.delete, client.incr):
         with pytest.raises(redis.ResponseError, match="unknown command"):
             ask("key")

@@ -1,4 +1,4 @@
-"""The home of tubes is lost, and its standby becomes it: the same node with the same jobs, and never two of it."""
+"""The home of tubes is lost, and its standby becomes the same node with the same jobs. There are never two of it."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ from .serving import PATIENCE_S, Refusal, wait_for
 
 @contextlib.contextmanager
 def followed(node: Node, home: Path) -> Iterator[None]:
-    """Let a standby follow a node, and in the end have everything that it has."""
+    """Let a standby follow a node until it has all of the log."""
     words = ["standby", "--of", f"127.0.0.1:{node.port}", "--dir", str(home)]
     said, wrong = home.with_suffix(".stdout"), home.with_suffix(".stderr")
     process = Forked(words, home.parent, said, wrong)
     try:
         yield
         wait_for(lambda: home.exists() and has_all(node, home))
-        # It says so after it has written it.
+        # The message is printed after the write.
         wait_for(lambda: "has everything up to position" in said.read_text())
     finally:
         process.kill()
@@ -42,7 +42,7 @@ def followed(node: Node, home: Path) -> Iterator[None]:
 
 
 def has_all(node: Node, home: Path) -> bool:
-    """Whether the log in a directory is that of a node, to its end."""
+    """Return whether the log in a directory is the complete log of a node."""
     names = segment_names(RealDisk(str(home)))
     there = (node.home / names[-1]).read_bytes() if names else b""
     data = (home / names[-1]).read_bytes() if names else b""
@@ -55,7 +55,7 @@ def rehome(home: Path, via: Node | None, *words: str) -> Result:
 
 
 def fill(node: Node) -> tuple[dict[str, bytes], bytes]:
-    """Have a job of every kind on a node; tells their ids, and the session that has taken one."""
+    """Put a job of every kind on a node. Return their ids, and the session that has taken one."""
     client = node.connect()
     session = client.call("IDENTIFY", "GRACE", "10m")[1]
     client.call("TUBE", "CREATE", "orders", "TYPE", "fifottl")
@@ -98,7 +98,7 @@ def test_a_standby_becomes_the_node_and_the_old_one_steps_down(tmp_path: Path) -
         while_there = rehome(home, first)
         assert while_there.exit_code == 4 and "has it as reachable, connected; " in while_there.stderr
         assert "it answers. If you know better: --force" in while_there.stderr
-        # What the standby does not have.
+        # This job is not on the standby.
         tail = old.connect().call("PUT", "orders", "tail")
         old.kill()
         with cluster.missing_soon():
@@ -112,7 +112,7 @@ def test_a_standby_becomes_the_node_and_the_old_one_steps_down(tmp_path: Path) -
         assert epoch > 0 and f"is node {id.decode()}, in epoch {epoch}, as it was" in done.stdout
         assert re.search(rf"penstock serve --dir \S+ --port {old.port} --cluster-port {old.bus_port}", done.stdout)
 
-        # Even before the new one is there, the old one does not serve among those who know.
+        # Even before the new node starts, the old one does not serve as a member.
         old.start_again()
         wait_for(lambda: "This node restarts without jobs: new_node=" in old.log() and old.answers())
         assert old.id != id
@@ -127,25 +127,25 @@ def test_a_standby_becomes_the_node_and_the_old_one_steps_down(tmp_path: Path) -
         assert new.id == id
         wait_for(lambda: all(node.reaches() == 3 for node in (first, second, old, new)))
         assert {node.flags_of(id) for node in (first, second, old)} == {f"epoch={epoch}"}
-        # Whether it was delivered nobody knows: it is buried, which Disque calls active.
+        # It is unknown whether the job was delivered, so it is buried, which Disque calls active.
         assert states(new, jobs) == before | {"once": b"active"}
         client = new.connect()
         assert states(new, {"tail": tail}) == {"tail": None}
-        # The session is the one that it was: what it has taken is its own.
+        # The session is the same, so it still owns the job that it took.
         client.call("IDENTIFY", session)
         client.call("ACK", jobs["taken"])
         assert [job[1] for job in client.call("TAKE", "orders", "COUNT", 9)] == [jobs["ready"], jobs["named"]]
         assert client.call("JOB", "NAMED", "orders", "by name") is not None
-        # Others find the tube where it is now, and so does the one on which it was.
+        # Other nodes find the tube at its new place, and so does the old node.
         for node in (first, old):
             wait_for(lambda node=node: [b"orders", id, epoch] in node.ask("CLUSTER", "HOMES"))
             assert node.ask("PUT", "orders", "through another").startswith(b"D-" + id[:8])
-        # And ids that it gives out are none that the old one has.
+        # The ids that it creates differ from those of the old node.
         assert client.call("PUT", "orders", "new") != tail
-        # A node that hears of it in the middle of its work answers nobody any more.
+        # A running node that learns that it was replaced answers no client any more.
         waiting = old.connect()
         waiting.send("GETJOB", "FROM", "elsewhere")
-        wait_for(lambda: old.ask("QSTAT", "elsewhere"))  # Else it is hung up on with a word that nobody has read.
+        wait_for(lambda: old.ask("QSTAT", "elsewhere"))  # Otherwise the link is closed before a message is read.
         assert first.ask("CLUSTER", "EPOCH", old.id, 1) == 1
         assert waiting.read() == b""
         old.kill()
@@ -159,7 +159,7 @@ def test_a_backup_becomes_its_node_where_that_one_was_forgotten(tmp_path: Path) 
         stack.callback(old.stop)
         old.ask("PUT", "orders", "order")
         id = old.id.decode()
-        # One that has never heard of a node has not forgotten it.
+        # A node that never had an entry of this node has not forgotten it.
         old.stop()
         stranger = rehome(home, other)
         assert stranger.exit_code == 4 and "nobody there has ever heard of it" in stranger.stderr
@@ -174,7 +174,7 @@ def test_a_backup_becomes_its_node_where_that_one_was_forgotten(tmp_path: Path) 
         assert other.ask("CLUSTER", "FORGET") == [id.encode()]
         words = ("--cluster-config-file", "others.conf")
         done = [json.loads(rehome(home, other, "--json", *words).stdout) for _ in range(2)]
-        # Each time another epoch, whoever asks.
+        # Every request gets another epoch.
         epochs = [each["epoch"] for each in done]
         assert 0 < epochs[0] < epochs[1] == other.ask("CLUSTER", "EPOCH", id)
         assert done[0]["node"] == id and done[0]["position"] > 1
@@ -211,7 +211,7 @@ def test_of_two_that_became_one_node_where_neither_could_know_one_steps_down(tmp
         assert len(heirs) == 2
         lesser, greater = (heirs[epoch] for epoch in sorted(heirs))
         assert lesser.id == greater.id == id
-        # It is to start again by itself.
+        # This node has to restart itself.
         lesser.kill()
         lesser.start_again()
         lesser.meet(greater, greater.bus_port)

@@ -1,4 +1,4 @@
-"""What outlives a server: crashes, stops in order, and the restart that keeps what is in memory only."""
+"""Data that survives crashes, clean stops, and the restart that keeps jobs of a server without a journal."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ loglevel notice
 
 @pytest.fixture
 def conf(tmp_path: Path) -> Path:
-    """A file as Disque's operators have it."""
+    """A file as operators of Disque have it."""
     path = tmp_path / "disque.conf"
     path.write_text(DISQUE_CONF)
     return path
@@ -65,25 +65,25 @@ def test_a_crash_loses_nothing_that_was_acknowledged_and_changes_nothing(start: 
     assert wire.call("CLUSTER", "MYID") == node
     assert wire.call("CLUSTER", "LEAVING") == b"yes"
     assert wire.call("CLUSTER", "LEAVING", "no") == b"OK"
-    # Ready jobs are ready at once, in their order, with their counters; those taken are not ready.
+    # Ready jobs are ready at once, in order and with their counters. Taken jobs are not ready.
     assert [job[1] for job in wire.call("QPEEK", "ready", 99)] == [ready[1], *ready[3:]]
     assert [job[1] for job in wire.call("GETJOB", "NOHANG", "WITHCOUNTERS", "FROM", "ready")] == [ready[1]]
     assert wire.show(ready[1])[b"nacks"] == 1
     assert wire.state(ready[0]) is None
     assert wire.state(ready[2]) == b"active"
-    # Delays and retry times go on where they were.
+    # Delays and retry times continue.
     for id in (delayed, delayed_once, held):
         shown = wire.show(id)
         assert shown[b"state"] == b"active"
-        # A start may well take ten seconds where others are at work.
+        # A start may take ten seconds on a busy machine.
         assert 540_000 < shown[b"next-requeue-within"] < 600_000
     assert wire.show(delayed)[b"retry"] == 9
-    # At most once: what was delivered is not again, and what was not, is.
+    # At most once: delivered jobs are not delivered again, and the others are delivered.
     assert (wire.get("once"), wire.get("once taken")) == ([once], [])
     assert wire.call("ENQUEUE", once_taken, dequeued) == 1
     assert wire.get("dequeued") == [dequeued]
     assert wire.call("PAUSE", "paused", "state") == b"all"
-    # With its counters: when one asks for them later, it may have come back once more.
+    # Checked with the counters, because later the job may have come back once more.
     again = wire.call("GETJOB", "TIMEOUT", 5_000, "WITHCOUNTERS", "FROM", "soon")
     assert again == [[b"soon", soon, b"", b"nacks", 0, b"additional-deliveries", 1]]
     assert time.time() - taken >= 0.99
@@ -140,7 +140,7 @@ def test_a_journal_that_is_switched_on_has_everything_and_one_that_is_switched_o
     later = wire.add("later")
     server.kill()
 
-    # The file still says yes. What happened without a journal is lost, and nothing is delivered that may have been.
+    # The file still says yes. Changes without a journal are lost, and no job that may have been delivered is delivered.
     wire = start("disque.conf").connect()
     assert wire.call("CLUSTER", "MYID") == node
     assert wire.state(later) is None
@@ -226,7 +226,7 @@ def test_the_three_steps_of_a_controlled_restart_keep_everything(
         assert 540_000 < wire.show(delayed)[b"next-requeue-within"] < 600_000
         assert wire.show(queued[0])[b"additional-deliveries"] == 0
         assert wire.call("PAUSE", "paused", "state") == b"in"
-        # It was for one start only.
+        # The setting was for one start only.
         assert wire.call("CONFIG", "GET", "aof-enqueue-jobs-once")[1] == b"no"
         assert "aof-enqueue-jobs-once yes" not in conf.read_text()
         assert wire.call("CONFIG", "GET", "appendonly")[1] == appendonly.encode()
@@ -251,7 +251,7 @@ def test_a_stop_without_a_journal_forgets_jobs_but_not_who_the_node_is(start: St
     assert wire.call("CONFIG", "GET", "timeout")[1] == b"7"
     assert (Path(wire.call("CONFIG", "GET", "dir")[1].decode())) == conf.parent / "data"
 
-    # SIGINT is a stop in order as well, which SIGTERM is at the end of every other test; SIGHUP is none.
+    # SIGINT is a clean stop, too. All other tests end with SIGTERM. SIGHUP is ignored.
     waiting = server.connect()
     waiting.send("GETJOB", "FROM", "empty")
     wait_for(lambda: wire.call("QSTAT", "empty"))
@@ -300,7 +300,7 @@ def test_what_a_server_refuses_to_start_with(start: Start, tmp_path: Path, conf:
             *("--dir", "other", "--port", str(server.port), "--iproto-port", str(free_port())),
         ],
         (2, "disque.conf is not a directory"): ["--dir", "disque.conf", *port],
-        # Who binds elsewhere needs a password.
+        # Listening on other addresses needs a password.
         (2, "binding 0.0.0.0 without a password"): ["--bind", "127.0.0.1", "0.0.0.0", *port],
         (2, "disque.conf line 4: appendonly must be yes or no"): ["disque.conf", *port],
     }
@@ -313,7 +313,7 @@ def test_what_cannot_be_kept_is_not_stopped(start: Start, tmp_path: Path) -> Non
     server = start("--no-journal", "--dir", "kept")
     wire = server.connect()
     id = wire.add("q")
-    # A log that nobody can read is in the way.
+    # An unreadable log blocks the new journal.
     (tmp_path / "kept" / "segment-0000000001.log").write_bytes(b"not a log" * 1_000)
     assert wire.ask("SHUTDOWN", "REWRITE-AOF") == b"-ERR Errors trying to SHUTDOWN. Check logs.\r\n"
     assert wire.state(id) == b"queued"

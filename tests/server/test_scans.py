@@ -1,4 +1,4 @@
-"""QSCAN and JSCAN: a cursor that meets everything, and filters."""
+"""QSCAN and JSCAN: complete iterations, and filters."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ NOT_A_NUMBER = "ERR value is not an integer or out of range"
 
 @pytest.fixture
 def wire(wire: Wire) -> Wire:
-    """A connection to the shared server, with nothing of other tests in it."""
+    """A connection to the shared server, after all jobs of other tests were removed."""
     assert wire.ask("DEBUG", "FLUSHALL") == b"+OK\r\n"
     return wire
 
 
 def all_of(wire: Wire, name: str, *options: str | int) -> list[Any]:
-    """Everything that a scan meets on its way from 0 to 0."""
+    """Return everything that a complete scan returns."""
     found, cursor = [], b"0"
     while True:
         cursor, page = wire.call(name, cursor, *options)
@@ -33,7 +33,7 @@ def all_of(wire: Wire, name: str, *options: str | int) -> list[Any]:
 
 
 def add_queues(wire: Wire, count: int) -> list[bytes]:
-    """Queues of so many lengths: 0, 1, 2, 0, 1, 2, and so on."""
+    """Create this many queues, with 0, 1, 2, 0, 1, 2 … jobs."""
     names = [b"queue%d" % number for number in range(count)]
     for number, name in enumerate(names):
         wire.send_raw(command("ADDJOB", name, "", 0, "DELAY", 60) + command("ADDJOB", name, "", 0) * (number % 3))
@@ -145,7 +145,7 @@ def test_filters_of_jscan(wire: Wire) -> None:
         (["STATE", "wait-repl"], []),
         (["STATE", "queued", "QUEUE", "b"], []),
         (["STATE", "active", "QUEUE", "b", "BUSYLOOP"], [delivered, delayed]),
-        (["QUEUE", "b", "QUEUE", "a"], [queued]),  # Of an option that is given twice, the last one counts.
+        (["QUEUE", "b", "QUEUE", "a"], [queued]),  # The last one of a repeated option counts.
     ]:
         assert sorted(all_of(wire, "JSCAN", *options)) == sorted(ids), options
 
@@ -193,7 +193,7 @@ def test_scans_refuse_in_disques_words(wire: Wire, words: str, refusal: str) -> 
 
 
 def test_a_long_scan_holds_nobody_up_and_is_answered_in_its_place(wire: Wire) -> None:
-    """More jobs than a slice looks at."""
+    """There are more jobs than one slice visits."""
     wire.send_raw(command("ADDJOB", "q", "", 0) * 2_500)
     ids = [wire.read()[1:-2] for _ in range(2_500)]
     wire.send_raw(command("JSCAN", "BUSYLOOP") + command("QPEEK", "q", -3) + command("PING"))

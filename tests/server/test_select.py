@@ -1,7 +1,7 @@
 """Spaces are read as Tarantool reads them: by index, iterator, key, limit and offset.
 
-The rows of a space of Penstock's are copied into a space of a real Tarantool with the same indexes. Then both are asked
-the same questions by the same client.
+The rows of one of Penstock's spaces are copied into a space of a real Tarantool with the same indexes. Then the same
+client sends the same requests to both.
 """
 
 from __future__ import annotations
@@ -64,14 +64,14 @@ return space.id
 
 
 class Pair:
-    """A space of Penstock's and its copy in Tarantool."""
+    """One of Penstock's spaces, and its copy in Tarantool."""
 
     def __init__(self, name: str, number: int, copy: int, indexes: list[Any], rows: list[Any]) -> None:
         self.name, self.number, self.copy, self.indexes, self.rows = name, number, copy, indexes, rows
 
 
 def fill(iproto: IprotoWire, other: IprotoWire, chance: random.Random) -> None:
-    """Make tasks of all states, with every kind of key."""
+    """Create tasks in all states, with every kind of key."""
     call = iproto.call
     for type, name in TUBES.items():
         call("queue.create_tube", name, type, {"if_not_exists": True})
@@ -98,7 +98,7 @@ def fill(iproto: IprotoWire, other: IprotoWire, chance: random.Random) -> None:
             try:
                 call(f"box.space.{name}:put", row, {"delay": 50 + number % 3} if chance.random() < 0.3 else {})
             except Refusal as refusal:
-                assert refusal.args[0] == 3  # The key is there already.
+                assert refusal.args[0] == 3  # The key already exists.
         for number in range(8):
             (key,) = [_key(name, row) for row in call(f"box.space.{name}:take", 0)]
             if number % 3 == 0:
@@ -118,7 +118,7 @@ def _key(name: str, row: dict[str, Any]) -> Any:
 
 @pytest.fixture(scope="module")
 def tarantool(tmp_path_factory: pytest.TempPathFactory, needs: Callable[[object, str], None]) -> Iterator[int]:
-    """The port of a Tarantool where everybody may do everything."""
+    """The port of a Tarantool without access control."""
     program = shutil.which("tarantool")
     needs(program, "tarantool is not installed (Debian: apt-get install tarantool)")
     assert program is not None
@@ -136,11 +136,11 @@ def tarantool(tmp_path_factory: pytest.TempPathFactory, needs: Callable[[object,
 
 @pytest.fixture(scope="module")
 def wires(tmp_path_factory: pytest.TempPathFactory, tarantool: int) -> Iterator[tuple[IprotoWire, IprotoWire]]:
-    """A connection to a server with tasks in it, and one to Tarantool."""
+    """A connection to a server with tasks, and one to Tarantool."""
     server = Server(tmp_path_factory.mktemp("server"), "--appendfsync", "everysec")
     mine, other, theirs = IprotoWire(server.iproto_port), IprotoWire(server.iproto_port), IprotoWire(tarantool)
     fill(mine, other, random.Random(22))
-    # Answers that wait come later; questions need a connection without them.
+    # Replies of waiting calls come later, so requests need a separate connection.
     asking = IprotoWire(server.iproto_port)
     yield asking, theirs
     for wire in (asking, mine, other, theirs):
@@ -169,7 +169,7 @@ def pairs(wires: tuple[IprotoWire, IprotoWire]) -> list[Pair]:
 
 
 def _part(part: Any) -> list[Any]:
-    """A part of an index in the form that `create_index` takes."""
+    """Return a part of an index in the form that `create_index` takes."""
     if isinstance(part, dict):
         return [part["field"] + 1, part["type"], {"is_nullable": True}][:2]
     return [part[0] + 1, part[1]]
@@ -178,7 +178,7 @@ def _part(part: Any) -> list[Any]:
 def select(
     wire: IprotoWire, space: int, index: int, iterator: int, key: list[Any], limit: int = 2**32 - 1, offset: int = 0
 ) -> Any:
-    """The rows of a SELECT request, or the number of its error."""
+    """Return the rows of a SELECT request, or the number of its error."""
     body = {0x10: space, 0x11: index, 0x12: limit, 0x13: offset, 0x14: iterator, 0x20: key}
     code, answer = wire.ask(SELECT, body)
     return code & 0x7FFF if code else answer[0x30]

@@ -1,4 +1,4 @@
-"""Tubes read as spaces, and what is no space here."""
+"""Tubes that are read as spaces, and spaces that do not exist here."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ CENTURY_US = 3_153_600_000_000_000
 
 
 def refused(call: Callable[..., Any], *args: Any) -> tuple[int, str]:
-    """The number and the text of the refusal of a call."""
+    """Return the number and the text of a refused call."""
     with pytest.raises(Refusal) as caught:
         call(*args)
     return caught.value.args[0], caught.value.args[1]
@@ -70,7 +70,7 @@ def test_tubes_who_waits_and_what_is_taken_can_be_read(iproto: IprotoWire, iprot
     ((session, _, task, taken),) = mine
     assert task == 0 and before - 1 <= taken / 1e6 <= time.time() + 1
     other = iprotos()
-    # The same in the order of today's releases. Whoever knows the uuid of a session may join it: only its own is told.
+    # The same in the order of newer releases. A session's uuid lets a client join it, so only its own is shown.
     (uuid,) = call("queue.identify")
     for reader, token in ((iproto, uuid), (other, None)):
         rows = [row for row in reader.call("box.space._queue_taken_2:select")[0] if row[0] == told["tube_id"]]

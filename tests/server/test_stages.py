@@ -1,4 +1,4 @@
-"""STAGE, PUBLISH and DISCARD over the wire; and a server that is killed while it publishes."""
+"""STAGE, PUBLISH and DISCARD, and a server that is killed while it publishes."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def test_a_server_killed_after_it_said_published_has_it_all(start: Callable[...,
     wire = server.connect()
     wire.call("STAGE", "kept", "t", *jobs(*range(2_000)))
     wire.call("STAGE", "lost", "t", "EXPIRE", "1h", *jobs("x"))
-    # The second is sent and not waited for: it is published, or it is not, and never a part of it.
+    # The test does not wait for the second reply: all of the stage is published, or nothing.
     wire.call("PUBLISH", "kept")
     wire.send("PUBLISH", "lost")
     server.kill()
@@ -116,7 +116,7 @@ def test_who_lost_the_answer_of_a_stage_asks_again(wire: Wire, queue: bytes) -> 
     assert [wire.call("STAGE", queue, queue, "AFTER", 2, *jobs(3)) for _ in range(2)] == [3, 3]
     with pytest.raises(Refusal, match=r"^STAGEOVER .* has 3 jobs, not 1;"):
         wire.call("STAGE", queue, queue, "AFTER", 1, *jobs(4))
-    assert wire.call("STAGE", queue, queue, "AFTER", 3) == 3  # A question.
+    assert wire.call("STAGE", queue, queue, "AFTER", 3) == 3  # Without jobs, this is a query.
     with pytest.raises(Refusal, match=r"^STAGEOVER .* has 3 jobs, not 4;"):
         wire.call("STAGE", queue, queue, "AFTER", 4)
     wire.call("PUBLISH", queue)

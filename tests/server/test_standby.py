@@ -1,4 +1,4 @@
-"""A standby has what its node has, byte for byte, and can be opened at any time once it is told to be the node."""
+"""A standby has the same bytes as its node, and can be opened at any time after it was made the node."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from .serving import Refusal, wait_for
 
 @pytest.fixture
 def node(tmp_path: Path) -> Iterator[Node]:
-    """A node that keeps little history, and no bodies in it."""
+    """A node that keeps little history, without bodies."""
     node = Node(tmp_path / "node", "--appendfsync", "always", "--history-bytes", "1mb", "--history-bodies", "no")
     yield node
     node.stop()
@@ -57,7 +57,7 @@ def snapshot(node: Node) -> None:
 
 
 def assert_alike(node: Node, home: Path) -> None:
-    """What is in a standby begins as it does on the node; all of it, and it can be opened."""
+    """Check that a standby has the first bytes of the node's files, or all of them, and can be opened."""
     disk = RealDisk(str(home))
     for name in [*segment_names(disk), *snapshot_names(disk)]:
         data = (home / name).read_bytes()
@@ -92,8 +92,7 @@ def test_it_goes_on_where_it_was_whoever_is_started_again(node: Node, tmp_path: 
     with following(node, home) as standby:
         standby.catch_up()
         assert_alike(node, home)
-        # A snapshot comes, and takes the place of what was before it. Its segment has nothing in it yet, and is another
-        # one after a crash.
+        # A snapshot replaces the segments before it. Its own segment is empty, and is another one after a crash.
         snapshot(node)
         standby.catch_up()
         assert_alike(node, home)
@@ -104,7 +103,7 @@ def test_it_goes_on_where_it_was_whoever_is_started_again(node: Node, tmp_path: 
     with following(node, home) as standby:
         standby.catch_up()
         assert_alike(node, home)
-    # The same node, put back to how it was: what it would overwrite may be all there is left of it.
+    # The same node in an earlier state: the files that it would overwrite may be the only copy.
     node.kill()
     last = node.home / segment_names(RealDisk(str(home)))[-1]
     last.write_bytes(last.read_bytes()[:4_096])
@@ -122,7 +121,7 @@ def test_one_that_has_fallen_behind_begins_anew(node: Node, tmp_path: Path) -> N
         put(node, 2, "x" * 400_000)
         snapshot(node)
     wait_for(lambda: not (node.home / "segment-0000000001.log").exists())
-    # Until what is begun anew is whole, there is what was there before.
+    # The old files stay until the new copy is complete.
     mirror = Mirror(RealDisk(str(home)))
     mirror.begin_anew()
     mirror.close()
@@ -138,7 +137,7 @@ def test_one_that_has_fallen_behind_begins_anew(node: Node, tmp_path: Path) -> N
 
 
 def test_what_was_begun_anew_comes_up_wherever_it_was_interrupted(tmp_path: Path) -> None:
-    """Killed between any two files that were moved."""
+    """The process is killed between any two moves of files."""
     with penstock.open(tmp_path / "node") as queue:
         for _ in range(2):
             queue.tube("orders").put("order")
@@ -152,7 +151,7 @@ def test_what_was_begun_anew_comes_up_wherever_it_was_interrupted(tmp_path: Path
         home = RealDisk(str(tmp_path / f"standby {moved}"))
         replace(who, standby=True).write(home)
         if moved == 0:
-            # It goes first.
+            # This file is moved first.
             home.replace("segment-0000000001.log", source.read("segment-0000000001.log"))
         below = home.below("anew")
         for number, name in enumerate(whole):
@@ -200,7 +199,7 @@ def test_files_of_the_log_are_read_as_they_are_and_no_others(node: Node) -> None
 
 
 def test_what_is_not_the_log_of_the_node_is_not_written(tmp_path: Path) -> None:
-    """Frames of somebody else, or of another place, or that were changed on the way."""
+    """The frames are of another node, of another place, or were changed in transit."""
     with penstock.open(tmp_path / "node") as queue:
         for number in range(3):
             queue.tube("orders").put(f"order {number}")

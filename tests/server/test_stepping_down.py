@@ -1,4 +1,4 @@
-"""A node that was replaced keeps what it has aside, and goes on as a new one; how it hears of it: test_rehome.py."""
+"""A node that was replaced archives its jobs and restarts as a new node. test_rehome.py tests how it learns of it."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from penstock.server.stepping_down import go_on_as_another
 
 
 def bodies(directory: Path, tube: str) -> list[bytes]:
-    """Everything that can be taken from a tube."""
+    """Return the bodies of all jobs that can be taken from a tube."""
     with penstock.open(directory) as queue:
         found = []
         while (job := queue.tube(tube).take(timeout=0)) is not None:
@@ -28,7 +28,7 @@ def bodies(directory: Path, tube: str) -> list[bytes]:
 
 
 def test_what_was_begun_is_done_to_its_end_at_the_next_start(tmp_path: Path) -> None:
-    """Killed at any step after it has noted that it was replaced, it serves nothing of what it had."""
+    """If it is killed at any step after it has recorded that it was replaced, it serves none of its old jobs."""
     home = tmp_path / "node"
     with penstock.open(home) as queue:
         queue.tube("orders").put(b"order")

@@ -1,4 +1,4 @@
-"""Who has to go, and who stays: what is looked at every second, within a server."""
+"""The check of every second that closes clients, within a server: which are closed, and which stay."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def test_who_does_not_read_the_answer_to_its_long_command_is_silent(tmp_path: Pa
 
 
 def _let_time_pass(server: Server) -> None:
-    """Sweep when everybody has sent nothing for longer than they may."""
+    """Run the check at a time when all clients have been idle for too long."""
     server.clients.limits.idle_s = 0.001
     since = max(int(client.active) for client in server.clients)
     while server.host.now() <= since + 1:
@@ -89,7 +89,7 @@ def _let_time_pass(server: Server) -> None:
 
 
 def test_what_long_answers_have_grown_to_counts_before_any_of_it_is_sent(tmp_path: Path) -> None:
-    """However many look through everything at a time."""
+    """This holds for many concurrent scans of all jobs."""
 
     async def main() -> None:
         async with (
@@ -106,7 +106,7 @@ def test_what_long_answers_have_grown_to_counts_before_any_of_it_is_sent(tmp_pat
             assert len(server.clients) == 2
             for client, share in zip(list(server.clients), (3, 2), strict=True):
                 client.owed = share << 19
-            # Together that is more than a quarter of the memory.
+            # Together they exceed a quarter of the memory.
             server.clients.sweep(time.monotonic())
             await inside.until(lambda: len(server.clients) == 1)
             assert [client.owed for client in server.clients] == [2 << 19]

@@ -1,4 +1,4 @@
-"""Clients of Tarantool as people install them: tarantool, asynctnt, asynctnt-queue, and Tarantool's own net.box."""
+"""Real Tarantool clients: tarantool, asynctnt, asynctnt-queue, and Tarantool's own net.box."""
 
 from __future__ import annotations
 
@@ -144,7 +144,7 @@ def test_tarantool_python_speaks_tls_at_both_doors(start: Callable[..., Server],
     kinds = []
     for port in ports.values():
         with closing(tarantool.Connection("localhost", port, **login)) as connection:
-            body = "x" * 100_000  # Longer than one record of TLS, and than one read.
+            body = "x" * 100_000  # Longer than a TLS record, and longer than one read.
             assert connection.call("queue.put", (0, "tls", 0, 0, 0, None, body)).data[0][3] == body
             assert connection.call("queue.take", (0, "tls", 1)).data[0][3] == body
             kinds.append(type(connection.call("queue.statistics").data[0]))
@@ -188,7 +188,7 @@ def test_asynctnt_queue_calls_everything_and_takes_concurrently_on_one_connectio
             assert (await queue.statistics())["atnt"]["calls"]["put"] == 51
             with pytest.raises(TarantoolDatabaseError, match="Task was not taken"):
                 await tube.ack(9_999)
-            # A client that sends the same options to every type.
+            # A client that sends the same options for every type.
             await connection.call("queue.create_tube", ["atnt_fifo", "fifo", {"capacity": 100, "ttl": 5}])
             plain = queue.tube("atnt_fifo")
             assert (await plain.put("x", pri="1", ttl=5, ttr=5, delay=5)).status == Status.READY
@@ -221,7 +221,7 @@ def test_asynctnt_logs_in_reconnects_and_resumes_its_session(start: Callable[...
     options = ("--requirepass", "main", "--session-grace", "60")
     server = start(*options, password="main")
     token = asyncio.run(before(server))
-    # Also when the server was away meanwhile.
+    # This also holds after the server was down meanwhile.
     server.stop()
     asyncio.run(after(start(*options, password="main"), token))
 
@@ -264,7 +264,7 @@ def test_net_box_calls_takes_and_reconnects(guarded: Server, needs: Callable[[ob
 
 
 def jobs_and_a_tube(port: int, name: str) -> None:
-    """Make a space `NAME_jobs` with four tasks, two of them waiting, and a tube `NAME_tube` with three, one taken."""
+    """Create a space `NAME_jobs` with four tasks, two of them waiting, and a tube `NAME_tube` with three, one taken."""
     format = [{"name": "id", "type": "unsigned"}, {"name": "status", "type": "string"}]
     format += [{"name": "runat", "type": "number"}, {"name": "tube", "type": "string"}, {"name": "data"}]
     fields = {"status": "status", "runat": "runat", "tube": "tube"}
@@ -281,7 +281,7 @@ def jobs_and_a_tube(port: int, name: str) -> None:
 
 def test_tarantool_python_selects_from_spaces_by_name(server: Server) -> None:
     with closing(tarantool.Connection("127.0.0.1", server.iproto_port)) as connection:
-        # They come after the schema was loaded.
+        # They were created after the schema was loaded.
         jobs_and_a_tube(server.iproto_port, "py")
         select = connection.select
         assert [row[0] for row in select("py_jobs", 2, iterator=tarantool.const.ITERATOR_GE)] == [2, 3, 4]

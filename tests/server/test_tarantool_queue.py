@@ -1,4 +1,4 @@
-"""Tarantool's queue, today's API: every function and method, as the original answers them or better."""
+"""The current API of Tarantool's queue: every function and method, with the replies of the original or better ones."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ Make = Callable[..., "Tube"]
 
 
 class Tube:
-    """A tube, and the methods of it."""
+    """A tube and its methods."""
 
     def __init__(self, wire: IprotoWire, name: str) -> None:
         self.wire = wire
         self.name = name
 
     def __call__(self, method: str, *args: Any) -> Any:
-        """The one result of a method, or all of them where there is not just one."""
+        """Call a method. Return its only result, or all of them if there is not exactly one."""
         data = self.wire.call(f"queue.tube.{self.name}:{method}", *args)
         return data[0] if len(data) == 1 else data
 
@@ -50,7 +50,7 @@ def make(iproto: IprotoWire, queue: bytes) -> Make:
 
 
 def refused(call: Callable[..., Any], *args: Any) -> tuple[int, str]:
-    """The number and the text of the refusal of a call."""
+    """Return the number and the text of a refused call."""
     with pytest.raises(Refusal) as caught:
         call(*args)
     return caught.value.args[0], caught.value.args[1]
@@ -304,7 +304,7 @@ def test_a_full_tube_answers_nil_at_once_or_when_the_time_is_over(make: Make) ->
     assert tube.wire.result(waiting)[0][1:] == ["r", 3]
 
 
-# ---- Whose it is -----------------------------------------------------------------------------------------------------
+# ---- Ownership -------------------------------------------------------------------------------------------------------
 
 
 def test_only_who_took_a_task_may_finish_it_and_anyone_may_bury_or_delete_it(make: Make, iprotos: Connect) -> None:
@@ -502,7 +502,7 @@ def test_truncate_can_be_granted_for_one_tube(
         assert refused(bob.call, "queue.tube.own:truncate") == denied
     assert refused(admin.call, "queue.tube.own:grant", "bob", 5)[0] == 32
     assert refused(admin.call, "queue.tube.own:grant", "nobody", {"truncate": True})[0] == 45
-    # Users that are connected may use it at once, also those that only read, and of this tube only.
+    # Connected users may truncate it at once, also users with the class read, but only this tube.
     for name in ("own", "star"):
         assert admin.call(f"queue.tube.{name}:grant", "bob", {"truncate": True}) == []
     assert bob.call("queue.tube.own:truncate") == bob.call("queue.tube.star:truncate") == []
@@ -530,7 +530,7 @@ def test_the_module_is_configured_and_tubes_are_granted(
     assert admin.call("queue.state") == ["RUNNING"]
     assert admin.call("queue.cfg", {"ttr": 60, "in_replicaset": True}) == []
     assert server.connect().call("CONFIG", "GET", "session-grace")[1] == b"60"
-    # Some clients mean nanoseconds.
+    # Some clients send nanoseconds.
     assert admin.call("queue.cfg", {"ttr": 60 * 10**9}) == []
     assert admin.call("queue.cfg", {"ttr": 60}) == []
     for wrong in (-1, float("nan")):
@@ -538,7 +538,7 @@ def test_the_module_is_configured_and_tubes_are_granted(
     assert refused(admin.call, "queue.cfg", {"in_replicaset": 5}) == (32, "Invalid value of in_replicaset: 5")
     assert refused(admin.call, "queue.cfg", {"nope": 5}) == (32, "Unknown option nope")
     assert "in process only" in refused(admin.call, "queue.register_driver", "x", {})[1]
-    # Users get tubes that were not theirs.
+    # Users get access to tubes outside of their patterns.
     admin.call("queue.create_tube", "s*ar", "fifo")
     assert refused(bob.call, "queue.tube.s*ar:put", 1)[0] == 42
     assert refused(bob.call, "queue.tube.own:grant", "bob")[0] == 42
@@ -547,7 +547,7 @@ def test_the_module_is_configured_and_tubes_are_granted(
     assert refused(bob.call, "queue.tube.star:put", 1)[0] == 42
     assert refused(admin.call, "queue.tube.s*ar:grant", "nobody") == (45, "User 'nobody' is not found")
     assert refused(admin.call, "queue.tube.s*ar:grant_role", "r")[0] == 82
-    # From now on sessions outlive their connections, those that are there too.
+    # From now on sessions outlive their connections, also present sessions.
     (token,) = admin.call("queue.identify")
     admin.call("queue.tube.s*ar:take")
     admin.close()

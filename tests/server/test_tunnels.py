@@ -1,4 +1,4 @@
-"""The bytes between two ends of a tunnel, without the bus in between."""
+"""The bytes between the two ends of a tunnel, without the bus."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from penstock.server.tunnels import WINDOW_BYTES, Inflow, Outflow
 from penstock.wire.bus import TUNNEL_BYTES_MAX
 
-# What is written, in chunks of 100,000 bytes and with a mark whether something ends there; None: the other side reads.
+# Writes, in chunks of 100,000 bytes with an end mark. None: the other side reads.
 STEPS = st.lists(st.one_of(st.none(), st.tuples(st.integers(0, 30), st.booleans())), max_size=20)
 
 

@@ -1,4 +1,4 @@
-"""A body on disk that cannot be read is an error to whoever takes its job, and to nobody else."""
+"""A body on disk that cannot be read is an error for the client that takes its job, and for no other client."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from .iproto_wire import Refusal as CallRefused
 from .serving import Refusal, Server, Wire, decoded, wait_for
 
 BODY = b"x" * 100_000
-JOBS = 40  # Of which most live on disk only.
+JOBS = 40  # Most of their bodies are on disk only.
 
 
 @pytest.fixture
@@ -26,7 +26,7 @@ def node(start: Callable[..., Server]) -> Server:
 
 @pytest.fixture
 def lose(tmp_path: Path) -> Callable[[], None]:
-    """Removes the file that has the bodies, as somebody might who tidies up."""
+    """Remove the file of the bodies, as an operator who tidies up might."""
 
     def lose() -> None:
         min(tmp_path.glob("penstock-data/segment-*.log")).unlink()
@@ -35,7 +35,7 @@ def lose(tmp_path: Path) -> Callable[[], None]:
 
 
 def states(wire: Wire, tube: str) -> tuple[int, int, int]:
-    """How many jobs of a tube are ready, taken and buried."""
+    """Return how many jobs of a tube are ready, taken and buried."""
     stats = wire.call("TUBE", "STATS", tube)
     found = dict(zip(stats[::2], stats[1::2], strict=True))
     return found[b"ready"], found[b"taken"], found[b"buried"]
@@ -51,7 +51,7 @@ def test_one_who_waits_is_told_and_the_job_is_buried(node: Server, lose: Callabl
     wait_for(lambda: wire.info("clients")["blocked_clients"] == "1")
     wire.call("PAUSE", "q", "none")
     answer = decoded(waiting.read())
-    # Those in memory come, and those that cannot be read are put aside.
+    # Jobs in memory are delivered, and those that cannot be read are buried.
     ready, taken, buried = states(wire, "q")
     assert ready == 0 and taken == len(answer) > 0 and taken + buried == JOBS
     assert all(body == BODY for _, _, body in answer)
@@ -96,7 +96,7 @@ def test_a_call_that_waits_is_told_too(
 
 
 def is_settled(node: Server) -> bool:
-    """Whether a server has made the files that it makes when it starts, the last of which is the ballast."""
+    """Return whether a server has created the files of its start. The reserve file is the last one."""
     directory, files = node.home / "penstock-data", Path(f"/proc/{node.process.pid}/fd")
     if not (directory / "ballast").exists():
         return False
@@ -109,12 +109,12 @@ def is_settled(node: Server) -> bool:
 
 @contextlib.contextmanager
 def no_more_files(node: Server) -> Iterator[None]:
-    """Let a server open no more files than it has open."""
-    # What it closes later could be opened again.
+    """Limit a server to the files that it has open."""
+    # A file that it closes later could be opened again.
     wait_for(lambda: is_settled(node))
     pid = node.process.pid
     before = resource.prlimit(pid, resource.RLIMIT_NOFILE)
-    # The lowest that is free is the next one.
+    # The lowest free number is used next.
     open_now = set(map(int, os.listdir(f"/proc/{pid}/fd")))
     lowest = next(number for number in itertools.count() if number not in open_now)
     resource.prlimit(pid, resource.RLIMIT_NOFILE, (lowest, before[1]))

@@ -1,4 +1,4 @@
-"""Two protocols, four vocabularies, one state: what one of them puts, every other one takes, whatever the body is."""
+"""Two protocols, four APIs, one state: a job that is put through one of them can be taken through any other."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ NAMES = itertools.count()
 
 
 class Talk:
-    """A server in all its vocabularies."""
+    """A server with a connection for each of its APIs."""
 
     def __init__(self, wire: Wire, iproto: IprotoWire) -> None:
         self.wire = wire
         self.iproto = iproto
 
-    # What puts a body, and what each of the others is to make of it, is in BODIES; these are the ways to take.
+    # BODIES has the bodies, and the values that each API returns for them. These are the ways to take a job.
 
     def disque(self, q: str) -> Any:
         (job,) = self.wire.call("GETJOB", "NOHANG", "FROM", q)
@@ -148,7 +148,7 @@ def test_a_value_of_64_levels_is_put_taken_and_kept_by_every_vocabulary(
     rows = [{"data": deep}, {"data": deep, "more": deep}, [1, None, deep, deep]]
     for name, row in zip(("one", "two", "free"), rows, strict=True):
         iproto.call(f"box.space.{name}:put", row)
-    # One level more is refused everywhere, and the connections go on.
+    # One level more is refused by every API, and the connections stay open.
     refusals = [
         ("queue.tube.q:put", [too_deep]),
         ("queue.tube.q:put", [nested(66, shape)]),
@@ -169,7 +169,7 @@ def test_a_value_of_64_levels_is_put_taken_and_kept_by_every_vocabulary(
     assert answer.startswith(b"-"), answer
     assert iproto.call("queue.statistics", "q")[0]["calls"]["put"] == 2
     wire.call("PUT", "q", msgpack.packb([deep]), "AS", "msgpack")
-    # The journal brings everything back.
+    # The journal restores everything.
     server.kill()
     server = start()
     iproto, wire = dial(server), server.connect()

@@ -1,4 +1,4 @@
-"""xqueue over IPROTO: made by CALL or by the configuration, used by the clients that people have."""
+"""xqueue over IPROTO: created by CALL or by the configuration, used by real clients."""
 
 from __future__ import annotations
 
@@ -39,13 +39,13 @@ READY = {"id": 1, "status": "R", "runat": 0, "tube": "A", "data": "x"}
 
 @pytest.fixture
 def name(queue: bytes) -> str:
-    """The name of a space of the test's own."""
+    """The name of a new space."""
     return queue.decode().translate({ord(mark): "_" for mark in "[].:-"})
 
 
 @pytest.fixture
 def space(iproto: IprotoWire, name: str) -> Callable[..., list[Any]]:
-    """A space of the test's own, whose methods are called through one connection."""
+    """A new space, whose methods are called on one connection."""
     iproto.call("xqueue.upgrade", name, OPTIONS)
     return lambda method, *args: iproto.call(f"box.space.{name}:{method}", *args)
 
