@@ -169,7 +169,7 @@ class Acks:
         return False
 
     def receive_setack(self, sender: bytes, message: OfJob, now: i64) -> None:
-        """SETACK: the job was acked on another node."""
+        """Process SETACK: the job was acked on another node."""
         place = self._place
         id = message.id
         ack = self.by_id.get(id)
@@ -221,7 +221,7 @@ class Acks:
         return ack
 
     def receive_gotack(self, sender: bytes, message: OfHolders, now: i64) -> None:
-        """GOTACK: a node has recorded the ack, or does not know the job."""
+        """Process GOTACK: a node has recorded the ack, or does not know the job."""
         ack = self.by_id.get(message.id)
         if ack is None:
             return
@@ -234,7 +234,7 @@ class Acks:
         self._collect_if_known(ack, now)
 
     def receive_holders(self, sender: bytes, message: OfHolders, now: i64) -> bool:
-        """HOLDERS: a node names holders of a job. Return whether the job is done, so that they receive SETACK."""
+        """Process HOLDERS: a node names holders of a job. If the job is done, send SETACK to them and return True."""
         ack = self.by_id.get(message.id)
         if ack is None or ack.is_dummy():
             return self.object_to(sender, message.id, now)
@@ -250,7 +250,7 @@ class Acks:
                     self._place.send_all([node], OfJob(SETACK, ack.id, fingerprint(ack.holders)))
 
     def receive_deljob(self, sender: bytes, message: OfJob, now: i64) -> None:
-        """DELJOB: delete a copy and its ack.
+        """Process DELJOB: delete a copy and its ack.
 
         The ack is collected, the job was given up, ended by FASTACK or deleted, or it moved.
         """

@@ -242,7 +242,7 @@ class Federation:
             self._is_bare_no_more(want.queue)
 
     def emptied(self, queue: bytes, now: i64) -> None:
-        """The last job of a queue was taken. If jobs have come from other nodes recently, ask for more at once."""
+        """Ask for more jobs at once if the last one of a queue was taken and others came from other nodes recently."""
         want = self.wants.get(queue)
         if want is not None and want.rate(now) > 0 and not self._place.members.leaving:
             self._ask_sources(want, now)
@@ -295,7 +295,7 @@ class Federation:
         return [] if want is None else want.live_sources(now)
 
     def receive_yourjobs(self, sender: bytes, message: OfJobs, now: i64) -> None:
-        """YOURJOBS: queue jobs that another node sent."""
+        """Process YOURJOBS: queue jobs that another node sent."""
         came: dict[bytes, i64] = {}
         handed_over = message.number > 0 and self._handovers.receive(sender, message, now)
         for image in message.jobs:
@@ -337,17 +337,17 @@ class Federation:
         tube.wanted = tube.name in self.wishes
 
     def can_be_had(self, tube: Tube) -> None:
-        """A job is ready in a queue that other nodes ask for."""
+        """Offer a queue that other nodes ask for and that has a ready job."""
         self.offered[tube.name] = None
 
     def can_take(self, node: bytes) -> None:
-        """A node can be given jobs from now on. Serve its earlier requests."""
+        """Serve the earlier requests of a node that can be given jobs from now on."""
         for queue, wishes in self.wishes.items():
             if node in wishes.by_node:
                 self.offered[queue] = None
 
     def receive_needjobs(self, sender: bytes, message: OfQueue, now: i64) -> None:
-        """NEEDJOBS: send jobs that are ready now, and record a demand for those that become ready in the given time."""
+        """Process NEEDJOBS: send jobs that are ready now, and record a demand for those that become ready later."""
         tube = self._place.engine.tubes.get(message.queue)
         left = message.aux
         if tube is not None:

@@ -170,7 +170,7 @@ class Founding:
     # Elections of other nodes
 
     def receive_claim(self, sender: bytes, message: OfClaim, now: i64) -> None:
-        """CLAIM: another node wants to create a tube."""
+        """Process CLAIM: another node wants to create a tube."""
         name = message.tube
         answer = OfClaim(CLAIMED, name, message.number)
         tube = self._place.engine.tubes.get(name)
@@ -195,7 +195,7 @@ class Founding:
     # Elections of this node
 
     def receive_claimed(self, sender: bytes, message: OfClaim, now: i64) -> None:
-        """CLAIMED: a peer answers a claim."""
+        """Process CLAIMED: a peer answers a claim."""
         claim = self.claims.get(message.tube)
         if claim is None or claim.number != message.number:
             return

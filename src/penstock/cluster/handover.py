@@ -262,7 +262,7 @@ class Handovers:
                 self._over(handing, now)
 
     def receive_takenover(self, sender: bytes, number: i64, now: i64) -> None:
-        """TAKENOVER: the receiver has the jobs. Delete them here."""
+        """Process TAKENOVER: the receiver has the jobs. Delete them here."""
         handing = self.under_way.get(number)
         if handing is not None and handing.heir == sender:
             self.accepted += 1
@@ -273,7 +273,7 @@ class Handovers:
             self._finish(handing.jobs, now)
 
     def receive_nottaken(self, sender: bytes, number: i64, now: i64) -> None:
-        """NOTTAKEN: the receiver will never take the jobs.
+        """Process NOTTAKEN: the receiver will never take the jobs.
 
         Hand them to another node or put them back into their queues.
         """
@@ -404,7 +404,7 @@ class Handovers:
     # Taking
 
     def receive(self, sender: bytes, message: OfJobs, now: i64) -> bool:
-        """YOURJOBS: take the jobs of each handover once, and answer. Return whether jobs were taken."""
+        """Process YOURJOBS: take the jobs of each handover once, and answer. Return whether jobs were taken."""
         place = self._place
         if message.memory != place.members.memory:
             return False

@@ -162,7 +162,7 @@ class Homes:
     # Messages from other nodes
 
     def receive_homes(self, sender: bytes, message: OfTubes, now: i64) -> None:
-        """HOMES: a node sends its list or a change of it."""
+        """Process HOMES: a node sends its list or a change of it."""
         if message.part & LIST_BEGINS:
             self._listed[sender] = {}
         listed = self._listed.get(sender)

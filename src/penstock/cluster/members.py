@@ -373,7 +373,7 @@ class Members:
         self.changes += 1
 
     def link_up(self, named: bytes, found: bytes, incarnation: bytes, now: i64) -> bool:
-        """Our link to the node `named` is up. Return whether the link is of use; it then is the link to `found`.
+        """Record that our link to `named` is up. Return whether it is of use; it then is the link to `found`.
 
         `found` and `incarnation` are what the process at the other end has proven to be in the handshake.
         """

@@ -506,7 +506,7 @@ class Cluster(CopyKeeper):
     # Events of the engine
 
     def moved(self, job: Job, tube: Tube, rule: i64, now: i64) -> None:
-        """A job with copies changed its state."""
+        """Process the state change of a job with copies."""
         copy = job.copy()
         assert copy is not None
         event: i64 = s.EVENT_OF[rule]
@@ -537,9 +537,9 @@ class Cluster(CopyKeeper):
             self.requeue.delivered(job, copy, now)
 
     def _live_here_alone(self, job: Job, copy: Copy, now: i64) -> None:
-        """A job with copies was moved to a tube that lives on this node only.
+        """Delete the copies of a job that was moved to a tube which lives on this node only.
 
-        Its copies must be deleted, because they would bring it back in the old queue.
+        They would bring it back in the old queue.
         """
         self.handovers.gone(job, now)
         self.place.send_all(copy.holders, OfJob(m.DELJOB, self.place.id_of(job), m.MOVED_AWAY))
@@ -553,7 +553,7 @@ class Cluster(CopyKeeper):
         return self.requeue.holds_back(job, copy, now)
 
     def wait_ended(self, wait: ElsewhereWait) -> None:
-        """A client no longer waits for other nodes."""
+        """End the wait of a client for other nodes."""
         if isinstance(wait, QuestionWait):
             self.questions.wait_ended(wait)
             return
@@ -565,20 +565,20 @@ class Cluster(CopyKeeper):
         self.handovers.wait_ended(wait, self.place.engine.now)
 
     def tube_made(self, tube: Tube) -> None:
-        """A tube was created."""
+        """Process the creation of a tube."""
         self.federation.tube_made(tube)
         self.founding.tube_made(tube)
         self.homes.tube_made(tube)
 
     def tube_dropped(self, tube: Tube) -> None:
-        """A tube was dropped."""
+        """Process the removal of a tube."""
         self.homes.tube_dropped(tube)
         self.condition.tube_dropped(tube)
 
     def tube_paused(self, tube: Tube) -> None:
-        """A tube was paused or resumed."""
+        """Process that a tube was paused or resumed."""
         self.condition.tube_paused(tube)
 
     def can_be_had(self, tube: Tube) -> None:
-        """A job is ready in a queue that other nodes ask for."""
+        """Offer a queue that other nodes ask for and that has a ready job."""
         self.federation.can_be_had(tube)

@@ -147,11 +147,11 @@ class Questions:
         self._open.pop(wait.number, None)
 
     def receive_ask(self, sender: bytes, question: Question, now: i64) -> None:
-        """ASK: answer a question of another node."""
+        """Process ASK: answer a question of another node."""
         self._place.mail.send(sender, self._answer(question, now))
 
     def receive_told(self, sender: bytes, told: Told) -> None:
-        """TOLD: record an answer."""
+        """Process TOLD: record an answer."""
         wait = self._open.get(told.number)
         if wait is None or sender not in wait.asked:
             return

@@ -195,7 +195,7 @@ class Replications:
     # Replication
 
     def receive_notheld(self, sender: bytes, id: bytes, reason: i64, now: i64) -> None:
-        """NOTHELD: a node does not hold a copy."""
+        """Process NOTHELD: a node does not hold a copy."""
         started = self.by_id.get(id)
         if started is not None:
             self._place.refusals.add(sender, started.queue, reason, now)
@@ -213,7 +213,7 @@ class Replications:
         self._succeed_if_enough(started, now)
 
     def receive_gotjob(self, sender: bytes, id: bytes, now: i64) -> None:
-        """GOTJOB: a node holds a copy."""
+        """Process GOTJOB: a node holds a copy."""
         started = self.by_id.get(id)
         if started is None:
             return
@@ -223,7 +223,7 @@ class Replications:
             self._succeed_if_enough(started, now)
 
     def given_away(self, sender: bytes, id: bytes) -> None:
-        """A node handed its copy over, so it no longer counts as a holder."""
+        """Remove a node that handed its copy over from the holders."""
         started = self.by_id.get(id)
         if started is not None and sender in started.confirmed:
             started.confirmed.remove(sender)
@@ -312,7 +312,7 @@ class Replications:
     # Requests of other nodes
 
     def receive_repljob(self, sender: bytes, image: JobImage, quiet: bool, now: i64) -> None:
-        """REPLJOB: hold a copy of a job."""
+        """Process REPLJOB: hold a copy of a job."""
         place = self._place
         if self._acks.object_to(sender, image.id, now, image.queue) or image.retry_ms == 0:
             return

@@ -43,8 +43,8 @@ from penstock.core.limits import DURATION_MS_MAX, NEVER
 WARNING_MS: Final = 500
 
 # Holders that did not deliver a job wait longer for it to come back than the node that did: by MARGIN_MS, which covers
-# the jitter of timers, and by an eighth of the retry time. A delivery within that eighth of the last announcement need
-# not be announced, because the others wait long enough.
+# the warning time and the jitter, and by an eighth of the retry time. A delivery within that eighth of the last
+# announcement need not be announced, because the others wait long enough.
 MARGIN_MS: Final = 750
 _SLACK: Final = 8
 
@@ -80,9 +80,9 @@ class Requeue:
     # Local events
 
     def delivered(self, job: Job, copy: Copy, now: i64) -> None:
-        """A copy was delivered, or its consumer asked for more time.
+        """Process that a copy was delivered, or that its consumer asked for more time.
 
-        Restart the retry time on all holders. The others are warned before the time is over here.
+        The retry time restarts on all holders. The others are warned before the time is over here.
         """
         # Until the timer is set to the warning, it fires when the retry time is over.
         copy.warned = True
@@ -95,16 +95,13 @@ class Requeue:
                 copy.warned = False
 
     def was_given(self, job: Job, now: i64) -> None:
-        """A job was received from another node and queued here. The retry time on the sender began just now."""
+        """Record that the retry time on the sender of a job began now, when the job was queued here."""
         copy = job.copy()
         if copy is not None and len(copy.holders) == 2:
             copy.told = now
 
     def queued(self, job: Job, copy: Copy, event: i64, now: i64) -> None:
-        """A copy became ready.
-
-        Inform the other holders, unless it is the first time that the job is ready on any node.
-        """
+        """Inform the other holders that a copy is ready, unless the job was never ready on any node before."""
         copy.warned = False
         announces = copy.announces
         if not announces:
@@ -124,7 +121,7 @@ class Requeue:
             copy.told = now
 
     def postponed(self, job: Job, now: i64) -> None:
-        """A client asked for more time for a job that another node delivered."""
+        """Inform the other holders that a client asked for more time for a job that another node delivered."""
         copy = job.copy()
         if copy is not None and has_others(copy):
             copy.warned = False
@@ -156,7 +153,7 @@ class Requeue:
     # Messages from other nodes
 
     def receive_willqueue(self, sender: bytes, message: OfJob, now: i64) -> None:
-        """WILLQUEUE: a holder is about to queue its copy."""
+        """Process WILLQUEUE: a holder is about to queue its copy."""
         place = self._place
         id = message.id
         if self._acks.object_to(sender, id, now):
@@ -184,7 +181,7 @@ class Requeue:
                 self._stand_back(job, copy, warning_ms(job), now)
 
     def receive_holders(self, sender: bytes, message: OfHolders, now: i64) -> None:
-        """HOLDERS: a holder names others."""
+        """Process HOLDERS: a holder names others."""
         if self._acks.receive_holders(sender, message, now):
             return
         job = self._place.find(message.id, now)
@@ -197,7 +194,7 @@ class Requeue:
             self._warn(job, copy, more)
 
     def receive_queued(self, sender: bytes, message: OfCopy, now: i64) -> None:
-        """QUEUED: a holder has queued its copy."""
+        """Process QUEUED: a holder has queued its copy."""
         place = self._place
         if self._acks.object_to(sender, message.id, now):
             return
@@ -214,7 +211,7 @@ class Requeue:
             self._stand_back(job, copy, retry_ms(job), now)
 
     def receive_working(self, sender: bytes, message: OfCopy, now: i64) -> None:
-        """WORKING: a holder has delivered its copy, or its consumer asked for more time."""
+        """Process WORKING: a holder has delivered its copy, or its consumer asked for more time."""
         if self._acks.object_to(sender, message.id, now):
             return
         job = self._place.find(message.id, now)
@@ -231,7 +228,7 @@ class Requeue:
             self._stand_back(job, copy, message.aux, now)
 
     def receive_enqueue(self, id: bytes, delay_ms: i64, now: i64) -> None:
-        """ENQUEUE: the maker of a job keeps no copy and asks this node to queue it for the first time."""
+        """Process ENQUEUE: the maker of a job keeps no copy and asks this node to queue it for the first time."""
         job = self._place.find(id, now)
         if job is None or job.state != s.DELAYED or self._place.engine.tube_of(job).paused_in:
             return

@@ -253,7 +253,7 @@ def _is_kept(world: World, ack: Ack) -> bool:
 def _known_at(world: World, acked: int, fast: bool) -> int:
     """Return when every holder must have received an ack.
 
-    The interval between attempts doubles, and counts from the healing.
+    It is sent at doubling intervals, so the first attempt after the healing may take as long as the faults lasted.
     """
     if world.options.is_calm:
         return acked + _HEARD_AFTER

@@ -51,7 +51,7 @@ class Nemeses:
 
     @property
     def someone_is_away(self) -> bool:
-        """Whether a node was lost by `lose` and has not been started again."""
+        """True if `lose` killed a node that has not been started again."""
         return self._bring_back is not None
 
     def bring_back(self) -> None:

@@ -71,19 +71,19 @@ class Surroundings(Protocol):
         """Return all nodes except one."""
 
     def added(self, id: bytes, words: list[bytes]) -> None:
-        """A node answers an add with the id of the job."""
+        """Check an add that a node answers with the id of the job."""
 
     def handed_out(self, id: bytes) -> None:
-        """A node sends an at-most-once job to a client."""
+        """Record that a node sends an at-most-once job to a client."""
 
     def wants_back(self, node: SimNode, id: bytes) -> None:
-        """A node received MEET from another one."""
+        """Record that a node received MEET from another one."""
 
     def gone_astray(self, id: bytes) -> None:
-        """A node hands a job over to a process that no longer exists."""
+        """Record that a node hands a job over to a process that no longer exists."""
 
     def stopped_by_disk(self, node: SimNode) -> None:
-        """A node stopped because its disk failed."""
+        """Record that a node stopped because its disk failed."""
 
     def sometimes(self, what: str) -> None:
         """Count an event that must occur in some seeds."""
@@ -258,7 +258,7 @@ class SimNode:
 
     @property
     def joined(self) -> bool:
-        """Whether it was ever started."""
+        """True if it was ever started."""
         return self.life > 0
 
     @property

@@ -60,7 +60,7 @@ class World:
                 self.forgotten.append((other, other.life, node.id))
 
     def wants_back(self, node: SimNode, id: bytes) -> None:
-        """A node received MEET from another one. It may have been in transit when the node was removed."""
+        """Record that a node received MEET from another one, perhaps sent before that one was removed."""
         self.forgotten = [each for each in self.forgotten if each[0] is not node or each[2] != id]
 
     def tell(self, node: SimNode, args: list[bytes]) -> None:
@@ -77,17 +77,17 @@ class World:
         self.counted[what] += 1
 
     def added(self, id: bytes, words: list[bytes]) -> None:
-        """A node answers an add with the id of the job."""
+        """Check an add that a node answers with the id of the job."""
 
     def handed_out(self, id: bytes) -> None:
-        """A node sends an at-most-once job to a client."""
+        """Record that a node sends an at-most-once job to a client."""
         self.history.written[id] += 1
 
     def gone_astray(self, id: bytes) -> None:
-        """A node hands a job over to a process that no longer exists."""
+        """Record that a node hands a job over to a process that no longer exists."""
         self.history.astray[id] += 1
 
     def stopped_by_disk(self, node: SimNode) -> None:
-        """A node stopped because its disk failed."""
+        """Record that a node stopped because its disk failed."""
         self.sometimes("a disk failed under a node")
         self.history.note(self.schedule.now, "stopped by its disk", node.number)
