@@ -1,15 +1,15 @@
-"""Penstock for data engineers, cell by cell: from a DataFrame to jobs, from jobs to a table, from a history to answers.
+"""Penstock for data engineers: write a DataFrame as jobs, write jobs to a table, and query the history.
 
-Run it whole, or open it in an editor that knows cells (`# %%`) and run one after the other:
+Run the whole file, or open it in an editor that supports cells (`# %%`) and run one cell after the other:
 
     pip install 'penstock-queue[spark,server]'
     penstock serve &
     python examples/data_engineer.py [DIRECTORY]
 
-It asks the server at PENSTOCK_URL, or on this machine, and writes its tables below the directory, or a new one.
+It uses the server at PENSTOCK_URL, or the one on this machine. It writes its tables to DIRECTORY, or to a new directory.
 """
 
-# %% A session. It finds Java or brings its own, and knows both formats: "penstock" and "penstock_events".
+# %% Start a Spark session. It finds Java or uses its own, and has both formats: "penstock" and "penstock_events".
 import os
 import sys
 import tempfile
@@ -26,7 +26,7 @@ PLACE = Path(sys.argv[1] if len(sys.argv) > 1 else tempfile.mkdtemp(prefix="pens
 spark = session("local[2]")
 queue = penstock.connect(URL)
 
-# %% Rows become jobs. All of them are seen at once, when the write is done, however often Spark tries a task.
+# %% Write rows as jobs. All jobs become visible together at the end of the write, even if Spark repeats a task.
 orders = queue.tube("orders", "utubettl", ttr=30, max_deliveries=2)  # One order of a customer at a time.
 rows = spark.range(300).select(
     f.concat(f.lit("customer "), f.col("id") % 100).alias("key"),
@@ -35,11 +35,11 @@ rows = spark.range(300).select(
 rows.write.format("penstock").mode("append").options(url=URL, tube="orders", kind="json").save()
 print(orders.stats()["ready"], "orders are ready")
 
-# %% What waits can be looked at, and nothing is taken by it.
+# %% Read the waiting jobs as rows. This takes no jobs.
 waiting = spark.read.format("penstock").options(url=URL, tube="orders").load()
 waiting.groupBy("state", f.col("key").cast("string")).count().orderBy("key").show(3)
 
-# %% Anybody works on jobs: here two by hand, of which one goes wrong.
+# %% Take two jobs in Python. One of them fails twice and is buried.
 for job in orders.take_many(1):
     with job:
         print("order", job.body["order"], "is sent")
@@ -48,7 +48,7 @@ for _ in range(2):
         job.nack("no such address")
 print(orders.stats()["buried"], "order is buried")
 
-# %% And Spark works on the rest, as a stream. Jobs are acked when the rows of their batch are written, not before.
+# %% Process the other jobs as a stream. Jobs are acked after the rows of their batch were written.
 stream = spark.readStream.format("penstock").options(url=URL, tube="orders").load()
 lines = stream.select(f.from_json(f.col("body").cast("string"), "order BIGINT, euros BIGINT").alias("line"))
 query = (
@@ -61,11 +61,11 @@ query = (
 query.awaitTermination()
 print(spark.read.parquet(str(PLACE / "sent")).count(), "orders are written")
 
-# %% Everything that happened is a table, too: a row for each event of each job.
+# %% Read the history as a table, with one row for each event of each job.
 events = spark.read.format("penstock_events").options(url=URL, tube="orders").load()
 events.groupBy("event").count().orderBy(f.desc("count"), "event").show()
 
-# %% Why did orders fail? A question of your own, in SQL.
+# %% Ask your own question in SQL: why did orders fail?
 events.createOrReplaceTempView("events")
 failed = "SELECT decode(key, 'utf-8') AS customer, reason, count(*) FROM events WHERE event = 'nacked' GROUP BY ALL"
 spark.sql(failed).show()
