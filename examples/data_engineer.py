@@ -6,7 +6,7 @@ Run the whole file, or open it in an editor that supports cells (`# %%`) and run
     penstock serve &
     python examples/data_engineer.py [DIRECTORY]
 
-It uses the server at PENSTOCK_URL, or the one on this machine. It writes its tables to DIRECTORY, or to a new directory.
+It uses the server at PENSTOCK_URL, or the one on this machine. It writes its tables to DIRECTORY or a new directory.
 """
 
 # %% Start a Spark session. It finds Java or uses its own, and has both formats: "penstock" and "penstock_events".

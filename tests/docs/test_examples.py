@@ -1,8 +1,8 @@
-"""Every example in the documentation runs and prints what the page says; every link leads somewhere.
+"""Every example of the documentation runs and prints the documented output. Every link has a target.
 
-The ```python blocks of a page run in order and share one namespace, as a reader would type them. A ```text block right
-below one is its exact output; without one it prints nothing. Shell blocks are parsed, not run, and name only targets of
-make that exist. The tutorials and how-to guides are followed as a whole, shell blocks included: see test_guides.py.
+The ```python blocks of a page run in order and share one namespace. A ```text block right below one is its exact
+output; without one it prints nothing. Shell blocks are parsed but not run, and may name only existing targets of make.
+The tutorials and how-to guides run completely, including their shell blocks: see test_guides.py.
 """
 
 import contextlib
@@ -23,22 +23,22 @@ from tests.server.serving import PATIENCE_S
 
 ROOT = Path(__file__).parent.parent.parent
 PAGES = [ROOT / "README.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").rglob("*.md"))]
-# Their examples want a Spark session, which takes long to start: tests/spark runs them in the one that is there. So do
-# the ```py blocks of other pages.
+# The examples of these pages, and the ```py blocks of other pages, need a Spark session. tests/spark runs them in its
+# own session, because starting one takes long.
 SPARK_PAGES = ("spark.md", "pipeline.md")
-# Readers follow these from top to bottom, shell commands included: test_guides.py and test_moving_guides.py do, too.
+# test_guides.py and test_moving_guides.py run these pages.
 GUIDES = [path for path in PAGES if path.parent.name in ("tutorials", "how-to")]
 FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", flags=re.MULTILINE | re.DOTALL)
 LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
 
-# Examples may let a moment pass, but no reader and no test run waits for the documentation.
+# The examples of all pages together may sleep this long.
 SLEEP_S_MAX = 0.1
 
-# Where the pages say that a server listens. Here it listens elsewhere, so that one which runs is not disturbed.
+# The ports of servers in the pages. The tests use other ports, because a server may be running on these.
 SERVER_PORT = 7711
 IPROTO_PORT = 3301
 
-# Ids differ from run to run, and so do moments.
+# Ids and timestamps differ between runs.
 CHANGING = re.compile(r"D-[0-9a-f]{8}-[A-Za-z0-9+/]{24}-|\(integer\) 1\d{12}\b")
 MARK = "what was typed was answered"
 _real_sleep = time.sleep
@@ -46,7 +46,7 @@ _real_sleep = time.sleep
 
 @dataclass
 class Block:
-    """One fenced block: its language, where its code begins, the code, and the output that the page promises."""
+    """One fenced block: its language, its first line in the page, its code, and its documented output."""
 
     language: str
     line: int
@@ -56,22 +56,22 @@ class Block:
 
 @dataclass
 class Page:
-    """One page, and how far its examples have run."""
+    """One page, and the outputs of the examples that have run."""
 
     path: Path
     blocks: list[Block]
     namespace: dict[str, object] = field(default_factory=dict)
     outputs: list[str] = field(default_factory=list)
-    port: int = SERVER_PORT  # Where the server of this page listens,
-    iproto_port: int = IPROTO_PORT  # and where for IPROTO.
+    port: int = SERVER_PORT  # The RESP port of the page's server.
+    iproto_port: int = IPROTO_PORT  # The IPROTO port of the page's server.
 
     def needs_server(self) -> bool:
-        """Whether its examples speak with a server."""
+        """Return whether the examples use a server."""
         ports = (str(SERVER_PORT), str(IPROTO_PORT))
         return any(block.language == "redis" or any(port in block.code for port in ports) for block in self.blocks)
 
     def run(self, block: Block) -> str:
-        """The output of a block; those before it run first, if they have not."""
+        """Run the block, and the blocks before it that have not run. Return its output."""
         wanted = self.blocks.index(block)
         while len(self.outputs) <= wanted:
             self.outputs.append(self._execute(self.blocks[len(self.outputs)]))
@@ -81,10 +81,10 @@ class Page:
         if block.language == "redis":
             return typed(block.code, self.port)
         printed = io.StringIO()
-        # Padded, so that a traceback names the line of the page.
         ports = {str(SERVER_PORT): str(self.port), str(IPROTO_PORT): str(self.iproto_port)}
-        # Both at once: one of ours may have the digits of the other in it.
+        # Replace both ports in one pass, because a new port may contain the digits of the other old one.
         source = re.sub("|".join(ports), lambda found: ports[found[0]], block.code)
+        # The empty lines make a traceback show the line of the page.
         code = compile("\n" * (block.line - 1) + source, str(self.path), "exec")
         with contextlib.redirect_stdout(printed):
             exec(code, self.namespace)
@@ -92,7 +92,7 @@ class Page:
 
 
 def typed(session: str, port: int) -> str:
-    """A session with redis-cli: what was typed, and what it answers now. What changes is as it was on the page."""
+    """Repeat a session with redis-cli. Return it with today's replies, and with the ids and timestamps of the page."""
     lines = [line for line in session.splitlines() if line.startswith("> ")]
     script = "".join(f'{line[2:]}\nPING "{MARK}"\n' for line in lines)
     command = ["redis-cli", "-p", str(port), "--no-raw"]
@@ -103,7 +103,7 @@ def typed(session: str, port: int) -> str:
 
 
 def blocks_of(text: str) -> Iterator[Block]:
-    """The fenced blocks of a page; a text block right below another is that one's output."""
+    """Yield the fenced blocks of a page. A text block right below another block is the output of that block."""
     previous: Block | None = None
     end = 0
     for fence in FENCE.finditer(text):
@@ -139,7 +139,7 @@ for _path in PAGES:
 
 @pytest.fixture(scope="module")
 def slept() -> Iterator[list[float]]:
-    """How long the examples have slept."""
+    """Record how long the examples sleep."""
     seconds: list[float] = []
 
     def sleep(duration: float) -> None:
@@ -153,7 +153,7 @@ def slept() -> Iterator[list[float]]:
 
 @pytest.fixture(scope="module")
 def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[Path, tuple[int, int]]]:
-    """A server for each page whose examples speak with one, and its ports."""
+    """Start a server for each page that needs one. Return the ports by page."""
     with contextlib.ExitStack() as running:
         yield {
             page.path: running.enter_context(a_server(tmp_path_factory.mktemp("server")))
@@ -164,7 +164,7 @@ def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[Path, tup
 
 @contextlib.contextmanager
 def a_server(directory: Path) -> Iterator[tuple[int, int]]:
-    """A server as a reader would start it, and its ports."""
+    """Run a server as a reader would. Return its ports."""
     port, iproto_port = free_port(), free_port()
     ports = ["--port", str(port), "--iproto-port", str(iproto_port)]
     command = [sys.executable, "-m", "penstock", "serve", *ports, "--dir", str(directory)]
@@ -194,7 +194,7 @@ def test_an_example_runs_and_prints_what_the_page_says(
 
 
 def commands_of(block: Block) -> str:
-    """The commands of a shell block; in a console block, what follows the prompts."""
+    """Return the commands of a shell block. In a console block, these are the lines after a prompt."""
     if block.language != "console":
         return block.code
     return "".join(line[2:] for line in block.code.splitlines(keepends=True) if line.startswith("$ "))

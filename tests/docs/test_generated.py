@@ -1,4 +1,4 @@
-"""What the documentation says about tables in the code is what the code says: run `make docs` when this fails."""
+"""The generated parts of the documentation are up to date. Run `make docs` if a test fails."""
 
 import dataclasses
 import importlib.util

@@ -1,4 +1,4 @@
-"""The guides for users of Tarantool and Disque: every command in them runs and prints what the page says."""
+"""The guides for users of Tarantool and Disque: every command runs and prints the documented output."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from tests.server.serving import PATIENCE_S, Server, environment
 
 PAGES = ["moving-from-tarantool.md", "moving-from-disque.md"]
 
-# Where the reader of the pages is.
+# The current directory in the pages.
 HOME = "/home/ann"
 
-# The queues of the page, in the layouts of tarantool/queue and xqueue.
+# The queues of the page, with the layouts of tarantool/queue and xqueue.
 QUEUES = """
 local now, forever = fiber.time64(), 3153600000 * 1000000ULL
 for _, each in ipairs({'fifo', 'micro', 'timed', 'microtimed', 'limited', 'volatile', 'odd', 'numbered', 'named'}) do
@@ -46,7 +46,7 @@ box.schema.user.drop('mover')
 
 
 def steps_of(page: str) -> Iterator[tuple[str, str]]:
-    """The commands of the console blocks of a page, each with its output."""
+    """Yield the commands of the console blocks of a page, each with its output."""
     for block in blocks_of((ROOT / "docs" / "how-to" / page).read_text()):
         if block.language == "console":
             for step in re.split(r"^\$ ", block.code, flags=re.MULTILINE)[1:]:
@@ -76,7 +76,7 @@ def run(command: str, home: Path, ports: dict[str, int]) -> str:
 
 
 def same(text: str) -> str:
-    """An output without what differs from run to run."""
+    """Return an output without the parts that differ between runs."""
     return CHANGING.sub("D-", text).rstrip("\n")
 
 

@@ -1,8 +1,8 @@
-"""The README, followed from top to bottom by a new user: every block, in order, in one directory, with one server.
+"""The README can be followed from top to bottom: every block runs, in order, in one directory, with one server.
 
-Blocks run as they are written, by a shell, by Python and by redis-cli, except for these: a server is started in the
-background, and on another port than 7711, so that one which runs here is not disturbed; `make` builds this checkout,
-which other tests do. Outputs have to be those of the page, except for ids and times.
+Blocks run unchanged in a shell, in Python and in redis-cli, with two exceptions. A server is started in the background
+on another port than 7711, because a server may be running there. `make` is skipped, because other tests build this
+checkout. Outputs must equal those of the page, except for ids and durations.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ from pathlib import Path
 import penstock
 from tests.docs.test_examples import ROOT, SERVER_PORT, Block, a_server, blocks_of, commands_of, typed
 
-# Ids, moments and durations differ from run to run; so does how wide a column is that has them.
+# Ids and durations differ between runs, and so does the width of their columns.
 CHANGING = re.compile(r"D-[0-9a-f]{8}-[A-Za-z0-9+/]{24}-[0-9a-f]{4}|\b\d+(\.\d+)? (ms|s)\b")
 
-# How long a step may take. Starting Spark is the longest.
+# The time limit of a step. Starting Spark takes longest.
 STEP_S = 300
 
 
@@ -49,7 +49,7 @@ class Reader:
         self.served = 0
 
     def follow(self, block: Block) -> str:
-        """Do what a block says; return its output."""
+        """Run a block and return its output."""
         if block.language in ("python", "py"):
             program = self.directory / f"line_{block.line}.py"
             program.write_text(self._here(block.code))
@@ -61,7 +61,7 @@ class Reader:
     def _shell(self, line: str, block: Block) -> str:
         command = line.partition("  #")[0].strip()
         if command.startswith(("make ", "redis-cli ")):
-            return ""  # The block below shows what is typed there.
+            return ""  # The next block of the page is the session with redis-cli.
         if command == "penstock serve":
             self._port, _ = self._running.enter_context(a_server(self._server))
             self._environment["PENSTOCK_URL"] = f"penstock://127.0.0.1:{self._port}"
@@ -88,7 +88,7 @@ class Reader:
 
 
 def steady(output: str) -> list[list[str]]:
-    """The words of an output, line by line, without what changes from run to run."""
+    """Return the words of an output by line, without the parts that differ between runs."""
     return [CHANGING.sub("…", line).split() for line in output.splitlines()]
 
 

@@ -1,7 +1,7 @@
-"""The examples type-check as a user's code would: with mypy --strict and with pyright, against the package as it is.
+"""The examples of the documentation pass mypy --strict and pyright.
 
-The ```python blocks of a page are one program, as a reader would type them. The pages about the Python API, the tutorials and
-the how-to guides are checked; examples of other pages only run.
+The ```python blocks of a page are one program. The pages about the Python API, the tutorials and the how-to guides are
+checked; the examples of other pages only run.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ PROGRAMS = [*PAGES, "examples/data_engineer.py"]
 
 
 def program_of(name: str, directory: Path) -> Path:
-    """An example as a file: itself, or all Python blocks of a page on the lines where they are there."""
+    """Return an example as a file: the file itself, or all Python blocks of a page on their lines of the page."""
     source = ROOT / name
     if source.suffix == ".py":
         return source
