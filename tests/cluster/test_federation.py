@@ -159,7 +159,7 @@ def test_jobs_of_strict_tubes_do_not_move() -> None:
     client = guild[1].connect()
     assert client.ask("getjob", "timeout", 1000, "from", "strict") is None
     assert len(guild[0].jobs()) == 1 and not guild[1].jobs()
-    assert "one node only" in guild[0].ask("addjob", "strict", "body", 0, "replicate", 2)
+    assert "lives on one node; REPLICATE must be 1" in guild[0].ask("addjob", "strict", "body", 0, "replicate", 2)
 
 
 def test_the_statistics_of_a_queue_show_the_sources_of_its_jobs() -> None:

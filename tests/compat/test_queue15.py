@@ -60,7 +60,7 @@ def test_spaces_urgent_and_unique_tasks(below: Any, queue: Queue15) -> None:
     assert [queue.take(5, "q", 0)[3] for _ in range(3)] == ["now", "x", "y"]
     assert below.tubes() == ["5/q"]
     assert refused(queue.put_unique, 0, "q") == "Can not put unique task without data"
-    assert refused(queue.put, 0, "q", 0, 0, 0, 256) == "pri must be 0 to 255, higher first"
+    assert refused(queue.put, 0, "q", 0, 0, 0, 256) == "pri must be 0 to 255; higher values are served first"
     assert queue.put(0, "q")[1:] == ["q", "ready"]
     assert queue.truncate(0, "q") == 1
     told = queue.statistics(5, "q")

@@ -348,7 +348,7 @@ def test_unknown_options_of_job_commands_are_refused(shop: Shop) -> None:
     assert shop.call("JOB", "MOVE", id, "missing").startswith("NOTUBE ")
     assert shop.call("JOB", "SNATCH", id, "DELAYED", "1") == "SYNTAX JOB has no option DELAYED; did you mean DELAY?"
     assert shop.call("BURY", id, "REASON", "x" * 5_000).startswith("RANGE a reason must ")
-    assert shop.call("JOB", "FETCH", id).startswith("SYNTAX unknown subcommand JOB FETCH; there are ")
+    assert shop.call("JOB", "FETCH", id).startswith("SYNTAX unknown subcommand JOB FETCH; use one of ")
     assert shop.call("JOB", "PEEK").startswith("ERR wrong number of arguments for 'job peek'")
     assert shop.call("JOB", "PEEK", id)["state"] == b"taken"
 

@@ -50,10 +50,11 @@ REFUSED: list[tuple[Any, str]] = [
     ),
     ({"fields": {"status": 2, "runat": 2}}, "field 2 is used twice in opts.fields"),
     ({"fields": {"status": 1}}, "field 1 is part of the primary key, so it cannot be status"),
-    ({"fields": {"status": 2, "colour": 3}}, "unknown queue field 'colour'; there are status, runat, priority, tube"),
+    ({"fields": {"status": 2, "colour": 3}}, "unknown queue field 'colour'; use one of status, runat, priority, tube"),
     (
         but(NO_RUNAT, feature={}),
-        "unknown option 'feature'; there are format, fields, features, primary_key, tube_stats, worker, workers, debug",
+        "unknown option 'feature'; "
+        "use one of format, fields, features, primary_key, tube_stats, worker, workers, debug",
     ),
     (but(NO_RUNAT, format=5), "format must be a list, not number"),
     (but(NO_RUNAT, format=[5]), "field 1 of format must be a table or a name, not number"),
@@ -79,7 +80,7 @@ REFUSED: list[tuple[Any, str]] = [
     (options(zombie=float("inf")), "feature zombie must be finite; use keep to store tasks without limit"),
     (
         options(nope=True),
-        "unknown feature 'nope'; there are id, retval, buried, delayed, keep, zombie, ttl, ttr, not_check_session",
+        "unknown feature 'nope'; use one of id, retval, buried, delayed, keep, zombie, ttl, ttr, not_check_session",
     ),
     (
         options(id="serial"),
@@ -110,7 +111,7 @@ def test_invalid_options_are_refused_with_these_errors(asked: Any, words: str) -
 
 def test_an_unknown_field_type_is_named_in_the_error() -> None:
     words = refused(read_options, {"fields": {"status": 2}, "format": ["id", ["status", "colour"]]})
-    assert words.startswith("field status of format has unknown type 'colour'; there are any, unsigned, ")
+    assert words.startswith("field status of format has unknown type 'colour'; use one of any, unsigned, ")
 
 
 def test_features_are_the_policy_of_the_tube() -> None:

@@ -63,7 +63,7 @@ REFUSED: list[tuple[Any, str]] = [
     (5, "Wrong argument to put. Expected table or tuple"),
     ("row", "Wrong argument to put. Expected table or tuple"),
     ((1, None, None, 0, "A", "x"), "Can't use id generation with tuple."),
-    ({"name": "x", "colour": 1}, "Unknown field 'colour' of space 'space'; there are id, status, runat, priority, "
+    ({"name": "x", "colour": 1}, "Unknown field 'colour' of space 'space'; use one of id, status, runat, priority, "
                                  "tube, name, data"),
     ({}, "Tuple field 6 (name) required by space format is missing"),
     ([None, None], "Tuple field 6 (name) required by space format is missing"),

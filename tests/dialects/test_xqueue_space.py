@@ -226,7 +226,7 @@ def test_a_take_from_a_tube_needs_the_tube_field() -> None:
 
 
 BAD: list[tuple[str, list[Any], str]] = [
-    ("put", [TASK, {"colour": 1}], "unknown attribute 'colour' of put; there are delay, ttl, wait"),
+    ("put", [TASK, {"colour": 1}], "unknown attribute 'colour' of put; use one of delay, ttl, wait"),
     ("put", [TASK, 5], "attr must be a table, not number"),
     ("put", [TASK, {"delay": "5"}], "attr.delay must be a number of seconds, not string"),
     ("put", [TASK, {"delay": float("inf")}], "attr.delay must be finite"),
@@ -239,13 +239,13 @@ BAD: list[tuple[str, list[Any], str]] = [
     ("take", [{"timeout": True}], "timeout required"),
     ("take", [0, {"ttr": 0}], "attr.ttr must be above 0"),
     ("take", [0, {"ttr": "x"}], "attr.ttr must be a number of seconds, not string"),
-    ("take", [0, {"pipe": "x"}], "unknown attribute 'pipe' of take; there are timeout, tube, ttr"),
+    ("take", [0, {"pipe": "x"}], "unknown attribute 'pipe' of take; use one of timeout, tube, ttr"),
     (
         "take",
         [0, {"tube": 5}],
         "Tuple field 5 (tube) type does not match one required by operation: expected string, got unsigned",
     ),
-    ("ack", [1, {"ttl": 5}], "unknown attribute 'ttl' of ack; there are update, delay"),
+    ("ack", [1, {"ttl": 5}], "unknown attribute 'ttl' of ack; use one of update, delay"),
     ("touch", [1], "attr.increment must be number"),
     ("touch", [1, {"increment": "5"}], "attr.increment must be number"),
     ("touch", [1, {"increment": float("nan")}], "attr.increment must be number"),
@@ -258,8 +258,8 @@ BAD: list[tuple[str, list[Any], str]] = [
     ("switch", [1, "T"], "A task cannot be switched to T; use take"),
     ("switch", [1, "X"], "Wrong status 'X', may be [R, W, B, D, Z]"),
     ("switch", [1, None], "Wrong status nil, may be [R, W, B, D, Z]"),
-    ("switch", [1, "W"], "switch to W or Z requires attr.delay, and to another status has none"),
-    ("switch", [1, "R", {"delay": 5}], "switch to W or Z requires attr.delay, and to another status has none"),
+    ("switch", [1, "W"], "switch to W or Z requires attr.delay; other statuses must not have it"),
+    ("switch", [1, "R", {"delay": 5}], "switch to W or Z requires attr.delay; other statuses must not have it"),
     ("wait", [99], "Task {99} was not found"),
     ("touch", [99, {"increment": 1}], "Task {99} was not found"),
 ]

@@ -96,7 +96,10 @@ def test_priorities_may_be_added_to_127_as_the_original_code_does(iproto: Iproto
             ((id, *_),) = iproto.call("queue.put", 0, q, 0, 0, 0, pri, pri)
         assert iproto.call("queue.meta", 0, id)[0][5] == "255"
         assert [iproto.call("queue.take", 0, q, 0)[0][3] for _ in range(4)] == [200, 50, 0, -200]
-    assert refused(iproto.call, "queue.put", 0, q, 0, 0, 0, -1, 1) == (32, "pri must be 0 to 255, higher first")
+    assert refused(iproto.call, "queue.put", 0, q, 0, 0, 0, -1, 1) == (
+        32,
+        "pri must be 0 to 255; higher values are served first",
+    )
 
 
 def test_put_unique_finds_the_ready_task_of_the_same_data(iproto: IprotoWire, q: str) -> None:

@@ -124,7 +124,7 @@ def test_keys_and_iterators_are_obeyed_by_tubes_and_by_spaces_about_tubes(iproto
         ("select", [[1], {"iterator": "NEIGHBOR"}], 112, "does not support requested iterator type"),
         ("count", [[1], {"iterator": 99}], 1, "Illegal parameters, Invalid iterator type"),
         ("select", [{"id": 1}], 32, "a key must be a value or a list of values"),
-        ("count", [[1], {"limit": 1}], 32, "unknown option 'limit'; there are iterator"),
+        ("count", [[1], {"limit": 1}], 32, "unknown option 'limit'; use one of iterator"),
         ("index.nope:select", [], 33, "Procedure 'box.space.wrong_keys.index.nope:select' is not defined"),
         ("index.status:put", [], 33, "is not defined"),
         ("pairs", [], 32, "use select with a limit"),

@@ -234,7 +234,7 @@ def test_an_answer_without_an_incarnation_is_refused():
 
 def test_another_version_is_refused_with_its_number():
     for version in (0, 1, 2, 255):
-        with pytest.raises(ProtocolError, match=f"version {version} of the bus, and this node 3"):
+        with pytest.raises(ProtocolError, match=f"version {version} of the bus, this node 3"):
             bus.hello(pack([bus.NAME, version, ONE, bytes(32)]), False)
     with pytest.raises(TurnedAway, match="you are too old"):
         bus.hello(bus.refusal(OTHER, "you are too old")[4:], True)

@@ -158,7 +158,7 @@ def test_a_packet_may_have_exactly_the_maximum_length() -> None:
         assert len(parsed([fits], known=known)[0]) == 1
         assert parsed([struct.pack(">BI", 0xCE, refused)], known=known) == (
             [],
-            b"Invalid MsgPack - a packet may have %d bytes" % most,
+            b"Invalid MsgPack - a packet may have at most %d bytes" % most,
         )
 
 

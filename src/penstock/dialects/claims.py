@@ -223,7 +223,7 @@ class _Batch(Pages):
 
 
 class _Acking(Long):
-    """Waits until all jobs of the acked claims are removed, then replies."""
+    """Waits until all jobs of the acked claims have ended, then replies."""
 
     _engine: Engine
     _consumer: bytes
@@ -235,7 +235,7 @@ class _Acking(Long):
         self._acked = acked
 
     def step(self, caller: Caller, now: i64) -> bool:
-        """Remove the jobs of one turn."""
+        """End the jobs of one turn."""
         if claiming.is_acking(self._engine, self._consumer):
             self._engine.advance(now)
             return False

@@ -297,7 +297,7 @@ class Family:
         if member is None:
             words = b", ".join(self.members)
             shown = args[1][:64].decode("utf-8", "backslashreplace").encode()
-            raise Refused(b"SYNTAX unknown subcommand " + self.name.upper() + b" " + shown + b"; there are " + words)
+            raise Refused(b"SYNTAX unknown subcommand " + self.name.upper() + b" " + shown + b"; use one of " + words)
         refusal = member.refusal(caller, args)
         if refusal:
             raise Refused(refusal)

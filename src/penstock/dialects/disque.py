@@ -192,7 +192,7 @@ class Disque:
         """Refuse a job if too few nodes are reachable for its copies."""
         if tube is not None and not is_shared(tube):
             if replicate > 1:
-                raise Refused(b"ERR a queue of this type is on one node only: REPLICATE must be 1")
+                raise Refused(b"ERR a queue of this type lives on one node; REPLICATE must be 1")
             return
         short = (replicate if external else replicate - 1) - cluster.reachable()
         if short > 0:
@@ -590,9 +590,10 @@ class Disque:
     # Ids
 
     def _sought(self, caller: Caller, text: bytes) -> int:
-        """Return the number of a job. If it is not here, raise Elsewhere if the client's session uses its node.
+        """Return the number of a job. Raise Elsewhere if it may be on a node that the client's session uses.
 
-        Only such nodes count. Commands on `disque` jobs take effect everywhere, even if the job's node is unreachable.
+        Other nodes are not tried, because commands on `disque` jobs take effect everywhere in the cluster, even if the
+        node that made the job is unreachable.
         """
         number = self.number(text)
         if number == NOT_AN_ID:

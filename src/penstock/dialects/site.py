@@ -1,6 +1,6 @@
 """The context of commands: the engine, job ids, bodies that are on disk, room in the log, and other nodes.
 
-All dialects share one context and implement here what they have in common.
+All dialects share one context. The behaviour that they have in common is implemented here.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ ANSWER_BYTES_MAX: Final = 16 * 1024 * 1024
 # Other nodes have this long to answer a question, ms.
 _ANSWER_MS: Final = 1_000
 
-# Answers for clients that disconnected are dropped when there are more than this many entries.
+# All recorded questions are dropped when there are more than this many. Those of disconnected clients would stay.
 _SOUGHT_MAX: Final = 4_096
 
 _LEAVING: Final = b"LEAVING This node is leaving the cluster, please connect to a different one"
@@ -83,7 +83,7 @@ class Site:
         self._body_of = body_of
 
     def leaves(self, caller: Caller) -> Refused:
-        """Return the refusal of a new job while this node leaves. A forwarded client cannot choose another node."""
+        """Return the refusal of a command that a leaving node does not run. Forwarded clients get another text."""
         if not caller.entry:
             return Refused(_LEAVING)
         return Refused(b"NOHOME the tube lives on node " + self.node + b", which is leaving the cluster")
@@ -122,7 +122,7 @@ class Site:
     # Tubes and jobs of other nodes
 
     def tube(self, name: bytes) -> Tube:
-        """Return the tube of a name. Raise Elsewhere if it is on another node, and NoTube if it does not exist."""
+        """Return the tube of a name. Raise Elsewhere if it is on another node, and UnknownTube if it does not exist."""
         tube = self.engine.tubes.get(name)
         if tube is None:
             self.seek([name])

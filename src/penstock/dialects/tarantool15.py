@@ -271,7 +271,7 @@ class Queue15:
         if self.pri_is_offset:
             pri = max(0, min(255, pri + _PRI_DEFAULT))
         elif pri < 0 or pri > 255:
-            raise LuaError("pri must be 0 to 255, higher first")
+            raise LuaError("pri must be 0 to 255; higher values are served first")
         return priority_inside(pri)
 
     def _name(self, caller: Caller, call: Request, space: int) -> bytes:

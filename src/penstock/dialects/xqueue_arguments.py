@@ -19,7 +19,7 @@ def attributes(args: list[object], at: int, method: str, known: tuple[str, ...])
     attr = as_map(argument(args, at), "attr")
     for name in attr:
         if name not in known:
-            raise XqueueError(f"unknown attribute {name!r} of {method}; there are {', '.join(known)}")
+            raise XqueueError(f"unknown attribute {name!r} of {method}; use one of {', '.join(known)}")
     return attr
 
 

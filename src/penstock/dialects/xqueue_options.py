@@ -173,7 +173,7 @@ def read_options(given: object, before: Options | None = None) -> Options:
 def _known(given: dict[Any, Any], names: tuple[str, ...], what: str) -> None:
     for name in given:
         if name not in names:
-            raise XqueueError(f"unknown {what} {name!r}; there are {', '.join(names)}")
+            raise XqueueError(f"unknown {what} {name!r}; use one of {', '.join(names)}")
 
 
 def _read_format(given: object) -> tuple[Field, ...]:
@@ -199,7 +199,7 @@ def _read_field(given: object, number: int) -> Field:
     if type is None:
         type = "any"
     if not isinstance(type, str) or _ALIASES.get(type.lower(), type.lower()) not in _TYPES:
-        raise XqueueError(f"field {name} of format has unknown type {type!r}; there are {', '.join(_TYPES)}")
+        raise XqueueError(f"field {name} of format has unknown type {type!r}; use one of {', '.join(_TYPES)}")
     return Field(name, _ALIASES.get(type.lower(), type.lower()), given.get("is_nullable") is True)
 
 

@@ -85,7 +85,9 @@ class Rows:
         row: Row = [None] * len(self._names)
         for name, value in task.items():
             if name not in self._names:
-                raise XqueueError(f"Unknown field {name!r} of space '{self.space}'; there are {', '.join(self._names)}")
+                raise XqueueError(
+                    f"Unknown field {name!r} of space '{self.space}'; use one of {', '.join(self._names)}"
+                )
             row[self._names.index(name)] = value
         return row
 

@@ -379,7 +379,7 @@ class Space:
         if state == s.ZOMBIE and attr.get("delay") is None:
             delay_ms = max(self.tube.policy.zombie_ms, 0)
         if (state in (s.DELAYED, s.ZOMBIE)) != (delay_ms > 0):
-            raise XqueueError("switch to W or Z requires attr.delay, and to another status has none")
+            raise XqueueError("switch to W or Z requires attr.delay; other statuses must not have it")
         task = self._find(args, now)
         self._done(self._engine.switch(task.job, state, now, delay_ms), caller, task)
         return [task.shown(state)]

@@ -190,10 +190,10 @@ def hello(word: bytes, answers: bool) -> Hello:
     reader = Reader(word)
     count = reader.length_of_array()
     if count < 4 or reader.string() != NAME:
-        raise ProtocolError("this is not the bus of a node")
+        raise ProtocolError("this is not the bus of a penstock node")
     version = reader.unsigned()
     if version != VERSION:
-        raise ProtocolError(f"it speaks version {version} of the bus, and this node {VERSION}: upgrade the older one")
+        raise ProtocolError(f"it speaks version {version} of the bus, this node {VERSION}; upgrade the older node")
     node = _node(reader)
     nonce = reader.string()
     proof = reader.string() if answers and count > 4 else b""
@@ -365,7 +365,7 @@ def _close_packet(out: list[bytes], written: list[bytes], seal: Seal) -> None:
     write_array(count, len(written))
     payload = count.getvalue() + b"".join(written)
     head = BytesWriter()
-        # The length is below 2 GiB, because a body has at most a quarter of that.
+    # The length is below 2 GiB, because a body has at most a quarter of that.
     write_i32_be(head, i32(TAG_BYTES + len(payload)))
     out.append(head.getvalue())
     out.append(seal.next(payload))

@@ -221,7 +221,7 @@ class IprotoParser(Intake):
     def _refuse_packet(self, reader: Reader, length: i64) -> None:
         """Start to discard a packet of `length` bytes, when enough of it has arrived to read its sync number."""
         if length < 0 or length > DISCARDED_PACKET_BYTES_MAX or not self._is_known:
-            raise ProtocolError(f"a packet may have {self.packet_max} bytes")
+            raise ProtocolError(f"a packet may have at most {self.packet_max} bytes")
         start = reader.at
         header = min(length, _HEADER_BYTES_MAX)
         if len(self._buffer) < start + header:

@@ -62,7 +62,7 @@ def read_iterator(given: object, index: Index, space: str, unsaid: int) -> int:
         raise BoxError(
             _ER_UNSUPPORTED_INDEX_FEATURE,
             f"Index '{index.name}' (TREE) of space '{space}' does not support requested iterator type; "
-            f"there are {', '.join(_NAMES)}",
+            f"use one of {', '.join(_NAMES)}",
         )
     return number
 
@@ -70,7 +70,7 @@ def read_iterator(given: object, index: Index, space: str, unsaid: int) -> int:
 def _check(options: dict[object, object], known: list[str]) -> None:
     for name in options:
         if name not in known:
-            raise LuaError(f"unknown option {name!r}; there are {', '.join(known)}")
+            raise LuaError(f"unknown option {name!r}; use one of {', '.join(known)}")
 
 
 def _number(options: dict[object, object], name: str, unsaid: int) -> int:

@@ -136,7 +136,7 @@ class Spaces(Family):
         if space is None:
             self._site.seek([name])
             shown = name[:200].decode("utf-8", "backslashreplace")
-            raise BoxError(ER_NO_SUCH_SPACE, f"Space '{shown}' does not exist; there are only tubes here")
+            raise BoxError(ER_NO_SUCH_SPACE, f"Space '{shown}' does not exist; only tubes are spaces here")
         return space
 
     def of_all_tubes(self, name: bytes, caller: Caller) -> Space | None:
