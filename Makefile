@@ -6,7 +6,7 @@ MAKEFLAGS += --no-print-directory
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .PHONY: help setup tools demo test test-compiled test-spark test-simulation test-fronts test-interpreted fuzz sim homes mutants \
-	lint format docs bench bench-spark bench-pipeline wheel clean FORCE
+	lint format generate docs bench bench-spark bench-pipeline wheel clean FORCE
 
 VENV := .venv
 PY := $(VENV)/bin/python
@@ -71,7 +71,10 @@ lint: $(VENV)/tools ## check style and types, the types for Linux and for macOS
 	$(PY) -m mypy --platform darwin --cache-dir .mypy_cache/darwin || failed=1; \
 	exit $$failed
 
-format: $(VENV)/tools ## put the source into the house format
+generate: $(VENV)/tools ## write the modules for threads out of those for asyncio
+	@$(PY) scripts/generate_sync.py
+
+format: generate ## put the source into the house format
 	@$(PY) -m ruff check --fix --quiet
 	@$(PY) -m ruff format --quiet
 

@@ -19,6 +19,8 @@ except (ImportError, ValueError) as error:
     ) from error
 
 if TYPE_CHECKING:
+    from penstock.api import Job, Queue, Stage, Tube
+    from penstock.api_async import AsyncJob, AsyncQueue, AsyncStage, AsyncTube
     from penstock.changes import Change
     from penstock.client.async_queue import connect_async
     from penstock.client.queue import connect
@@ -90,8 +92,6 @@ if TYPE_CHECKING:
     )
     from penstock.core.policy import TubePolicy
     from penstock.drivers import register_driver
-    from penstock.embedded import Job, Queue, Stage, Tube
-    from penstock.embedded_async import AsyncJob, AsyncQueue, AsyncStage, AsyncTube
     from penstock.journal.reader import Event
     from penstock.opening import open, open_async
     from penstock.options import JobOutcome, NewJob
@@ -183,6 +183,8 @@ __all__ = [
 ]
 
 _MODULES = {
+    "api": ["Job", "Queue", "Stage", "Tube"],
+    "api_async": ["AsyncJob", "AsyncQueue", "AsyncStage", "AsyncTube"],
     "changes": ["Change"],
     "client.async_queue": ["connect_async"],
     "client.queue": ["connect"],
@@ -254,8 +256,6 @@ _MODULES = {
     ],
     "core.policy": ["TubePolicy"],
     "drivers": ["register_driver"],
-    "embedded": ["Job", "Queue", "Stage", "Tube"],
-    "embedded_async": ["AsyncJob", "AsyncQueue", "AsyncStage", "AsyncTube"],
     "journal.reader": ["Event"],
     "opening": ["open", "open_async"],
     "options": ["JobOutcome", "NewJob"],

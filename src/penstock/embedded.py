@@ -1,7 +1,8 @@
-"""A queue inside your own process.
+"""A queue in this process: the implementation of the public types (`api.py`) for `penstock.open`.
 
-`penstock.open(":memory:")` gives a `Queue`, whose tubes can be put to and taken from by any number of threads. A Queue
-is a session: the jobs it takes are its own until it finishes them or is closed.
+Any number of threads may use a queue. Every call runs under the lock of the host, and returns when its effect is as
+durable as `fsync` demands. `put`, `take` and `ack` spell out what the other calls do by context managers, because these
+three calls are the hot path.
 """
 
 from __future__ import annotations
@@ -10,8 +11,9 @@ import os
 import warnings
 from collections.abc import Callable, Iterable, Iterator
 from types import EllipsisType, TracebackType
-from typing import Any, Final, Literal, NamedTuple, Self, TypeVar, Unpack, cast
+from typing import Any, Final, Literal, NamedTuple, Unpack, cast
 
+from penstock import api
 from penstock.changes import Change
 from penstock.core import claiming, meta, staging, stats
 from penstock.core import states as s
@@ -60,8 +62,10 @@ from penstock.journal.identity import check_directory
 from penstock.journal.log import FSYNC_CHOICES
 from penstock.journal.reader import Event
 from penstock.journal.retention import HISTORY_BYTES, HISTORY_MS, Retention
+from penstock.keywords import check_keywords
 from penstock.options import (
     PUT_KEYWORDS,
+    RELEASE_KEYWORDS,
     TUBE_KEYWORDS,
     Body,
     ClaimInfo,
@@ -70,14 +74,15 @@ from penstock.options import (
     NewJob,
     Outcome,
     PutOptions,
+    ReleaseOptions,
     Seconds,
     StateName,
+    TakeOptions,
     TubeOptions,
     TubeType,
     altered,
     boolean,
     changed_policy,
-    check_keywords,
     check_shard,
     check_tubes,
     decode_body,
@@ -89,6 +94,7 @@ from penstock.options import (
     new_policy,
     outcome_in,
     put_draft,
+    take_options,
     to_bytes,
     to_text,
 )
@@ -159,8 +165,6 @@ def open_host(
     return Host(grace_ms, memory_max, Store(RealDisk(os.fspath(path)), fsync, retention, progress))
 
 
-T = TypeVar("T")
-
 # How many jobs a command on many of them changes at a time, so that other threads get their turn.
 _SLICE_JOBS: Final = 1_000
 
@@ -178,31 +182,24 @@ def sleep_through(host: Host, wait: Waiting, sleeper: ThreadSleeper) -> None:
         host.wake_up(sleeper)
 
 
-class Queue:
-    """A session on a queue: its tubes, and the jobs that this session has taken."""
+class Queue(api.Queue):
+    """A session on a queue in this process."""
 
     def __init__(self, session: Session, blocking: Queue | None = None) -> None:
         self._session = session
         self._host = session.host
-        self._blocking = blocking  # The face of the same session for threads; None if this is it.
+        self._blocking = blocking  # The same session for threads, if this queue is part of an AsyncQueue.
 
     def session(self) -> Queue:
-        """Another session on the same queue: a consumer with jobs of its own. Close it to give them back."""
         with self._session.durable, self._session.lock, self._session:
             pass
         return Queue(Session(self._host))
 
     @property
     def token(self) -> str:
-        """The session's name: whoever knows it may take the session over with `identify`."""
         return self._session.connection.session.token.hex()
 
     def identify(self, token: str | None = None, *, grace: Seconds | None = None) -> None:
-        """Take over the session of this token, with the jobs it holds; None: stay in this one.
-
-        `grace`: how long the jobs of the session wait for `identify` once it ended, in seconds, instead of as `open`
-        says. It holds after a restart too.
-        """
         try:
             raw = b"" if token is None else bytes.fromhex(token)
         except (TypeError, ValueError):
@@ -221,17 +218,11 @@ class Queue:
         alter: bool = False,
         **options: Unpack[TubeOptions],
     ) -> Tube:
-        """The tube of this name, made if it is not there.
-
-        Without a type and options, a tube that exists is found as it is. A new one is a `fifottl` in which a worker has
-        5 minutes for a job, and a job that fails is tried 5 times and then buried. With a type or options, a tube that
-        exists with others is refused (TUBEEXISTS); with `alter`, it gets the given options, as by `tube.alter`.
-        """
         raw = to_bytes(name, "a tube's name")
         engine = self._host.engine
         if not isinstance(type, str) or type in PRESETS:
             # Another type may be a driver, which has options of its own.
-            check_keywords("tube", options, TUBE_KEYWORDS, "type", "alter")
+            check_keywords("tube", options, TUBE_KEYWORDS, "name", "type", "alter")
         with self._session.durable, self._session.lock, self._session:
             core = engine.tubes.get(raw)
             driven = engine.drivers.policy(type, dict(options)) if isinstance(type, str) else None
@@ -252,24 +243,20 @@ class Queue:
         return DrivenTube(self, core)
 
     def find_tube(self, name: str | bytes) -> Tube:
-        """The tube of this name, if it is there; it is not made."""
         raw = to_bytes(name, "a tube's name")
         with self._session.durable, self._session.lock, self._session:
             return self._tube(self._host.engine.tube(raw))
 
     def tubes(self) -> list[str]:
-        """The names of all tubes, in the order they were made."""
         with self._session.durable, self._session.lock, self._session:
             return [to_text(name) for name in self._host.engine.tubes]
 
     def stats(self) -> dict[str, dict[str, int]]:
-        """For each tube, how many jobs are in each state."""
         with self._session.durable, self._session.lock, self._session:
             self._host.advance()
             return {to_text(core.name): _states(core) for core in self._host.engine.tubes.values()}
 
     def overview(self) -> list[dict[str, Any]]:
-        """Every tube as its `info` tells it, in the order they were made."""
         found: list[dict[str, Any]] = []
         cursor = 0
         while True:
@@ -281,61 +268,52 @@ class Queue:
                 return found
 
     def scan(
-        self, cursor: int = 0, *, tube: Tube | None = None, states: Iterable[StateName] = (), count: int = 1_000
-    ) -> tuple[list[Job], int]:
-        """About `count` jobs from a cursor on, and the cursor to go on from; 0 begins, and 0 is the end.
-
-        Of one tube and in some states, if these are given: then a page may be short, or even empty. A job that is there
-        from beginning to end is found; what comes or goes meanwhile may be.
-        """
+        self, cursor: int = 0, *, tube: api.Tube | None = None, states: Iterable[StateName] = (), count: int = 1_000
+    ) -> tuple[list[api.Job], int]:
         wanted = sum({1 << _state(state) for state in states}) or -1
-        if tube is not None:
-            check_tubes([tube], Tube)
-            tube._check_host(self._host)
+        selected = None if tube is None else self._own([tube])[0]
         with self._session.durable, self._session.lock, self._session:
             self._host.advance()
-            place = None if tube is None else tube._live()
+            place = None if selected is None else selected._live()
             engine = self._host.engine
             cores, following = engine.scan(integer(cursor, "cursor"), integer(count, "count"), place, wanted)
             return [self._tube(engine.tube_of(core))._job(core) for core in cores], following
 
     def job(self, id: str) -> Job:
-        """The job of this id, in either form, or of a number within a tube: `emails#7`."""
         with self._session.durable, self._session.lock, self._session:
             core = self._host.find(id)
             return self._tube(self._host.engine.tube_of(core))._job(core)
 
-    def take(self, tubes: Iterable[Tube], count: int = 1, timeout: Duration = 0) -> list[Job]:
-        """Take up to `count` jobs from several tubes, one of each in turn; wait for the first up to `timeout`."""
+    def take(self, tubes: Iterable[api.Tube], count: int = 1, timeout: Duration = 0) -> list[api.Job]:
+        return [*_take(self, self._own(tubes), count, timeout, None, UNSET)]
+
+    def _own(self, tubes: Iterable[api.Tube]) -> list[Tube]:
+        """Return the tubes. Raise WrongType if one of them belongs to another queue."""
         places = check_tubes(tubes, Tube)
         for tube in places:
-            tube._check_host(self._host)
-        return _take(self, places, count, timeout, None, UNSET)
+            if tube._host is not self._host:
+                raise WrongType(f"tube {tube.name!r} belongs to another queue")
+        return places
 
     def subscribe(self, callback: Callable[[Change], None]) -> Callable[[], None]:
-        """Call back on every change of every job, in order; call what this returns to end it."""
         with self._session.durable, self._session.lock, self._session:
             return self._host.subscribe(callback, None)
 
     def events(self, start: int = 1) -> Iterator[Event]:
-        """Everything that happened in this queue from a position on, as far as it is durable. It needs a directory."""
         with self._session.durable, self._session.lock, self._session:
             return self._host.has_journal().events(integer(start, "start"))
 
     def history(self, id: str) -> list[Event]:
-        """What happened to the job of this id, whether it is there or gone, as far as it is kept and durable."""
         with self._session.durable, self._session.lock, self._session:
             journal, number = self._host.has_journal(), self._host.number_of(id)
         return journal.history(number)
 
     def checkpoint(self) -> None:
-        """Take a snapshot now and remove history that is not to be kept, instead of when it is due by itself."""
         with self._session.durable, self._session.lock, self._session:
             journal = self._host.has_journal()
         journal.take_snapshot()
 
-    def read_claim(self, consumer: str, number: int, shard: tuple[int, int] = (0, 1)) -> list[Job]:
-        """The jobs of a claim as it was given out; of shard `(i, n)`, every n-th of them from the i-th on."""
+    def read_claim(self, consumer: str, number: int, shard: tuple[int, int] = (0, 1)) -> list[api.Job]:
         host, raw = self._host, to_bytes(consumer, "a consumer")
         index, count = check_shard(shard)
         with self._session.durable, self._session.lock, self._session:
@@ -343,20 +321,18 @@ class Queue:
             return [self._tube(host.engine.tube_of(core))._job(core) for core in found.shard(index, count)]
 
     def ack_claims(self, consumer: str, upto: int, *, token: int = 0) -> int:
-        """Ack all jobs of all claims of a consumer up to this number; tell how many jobs."""
         host, raw = self._host, to_bytes(consumer, "a consumer")
         with self._session.durable, self._session.lock, self._session:
             acked = claiming.ack_claims(host.engine, raw, integer(token, "token"), integer(upto, "upto"), host.now())
             more = claiming.is_acking(host.engine, raw)
         while more:
-            # A turn's worth at a time, so that other threads get theirs.
+            # One turn's worth at a time, so that other threads get the lock in between.
             with self._session.durable, self._session.lock, self._session:
                 host.advance()
                 more = claiming.is_acking(host.engine, raw)
         return acked
 
     def renew_claims(self, consumer: str, *, lease: Seconds | None = None, token: int = 0) -> int:
-        """Let the leases of all claims of a consumer begin anew, as long as the last one if it is not said."""
         host, raw = self._host, to_bytes(consumer, "a consumer")
         lease_ms = None if lease is None else duration_ms(lease, "lease")
         with self._session.durable, self._session.lock, self._session:
@@ -365,13 +341,11 @@ class Queue:
             return claiming.renew_claims(host.engine, raw, integer(token, "token"), lease_ms, host.now())
 
     def release_claims(self, consumer: str, *, token: int = 0) -> int:
-        """End all claims of a consumer, whose jobs go back to their tubes; tell how many claims."""
         host, raw = self._host, to_bytes(consumer, "a consumer")
         with self._session.durable, self._session.lock, self._session:
             return claiming.release_claims(host.engine, raw, integer(token, "token"), host.now())
 
     def claim_info(self, consumer: str) -> ClaimInfo:
-        """How far a consumer is: the last number it acked, its newest, its token, and which are open."""
         host, raw = self._host, to_bytes(consumer, "a consumer")
         with self._session.durable, self._session.lock, self._session:
             host.advance()
@@ -381,91 +355,70 @@ class Queue:
             return ClaimInfo(known.acked, known.newest, known.token, list(known.claims))
 
     def stage(self, name: str | bytes, *, expire: Seconds | None = None) -> Stage:
-        """A stage: jobs that are put into it are seen when it is published, all at once, or never.
-
-        `expire`: how long it waits for another put, or to be published, in seconds; a day if it is not said.
-        """
         return Stage(self, to_bytes(name, "the name of a stage"), expire)
 
-    def publish(self, *stages: Stage | str | bytes) -> int:
-        """Publish all of these stages, or none; tell how many jobs. Doing so again does nothing, and tells the same."""
+    def publish(self, *stages: api.Stage | str | bytes) -> int:
         return self._finish_closing(self._close_stages(staging.publish, stage_names(stages)))
 
-    def discard(self, *stages: Stage | str | bytes) -> int:
-        """Remove the jobs of stages that were not published; tell how many."""
+    def discard(self, *stages: api.Stage | str | bytes) -> int:
         return self._finish_closing(self._close_stages(staging.discard, stage_names(stages)))
 
     def _close_stages(self, close: Callable[[Engine, list[bytes], int], int], names: list[bytes]) -> Closing:
-        """Let stages be over; their jobs leave them in this turn and those to come."""
+        """Close stages. Their jobs leave them in this turn and the next ones."""
         engine = self._host.engine
         with self._session.durable, self._session.lock, self._session:
             jobs = close(engine, names, self._host.now())
             return Closing(jobs, staging.of_names(engine, names))
 
     def _go_on_closing(self, closing: Closing) -> bool:
-        """Let another turn's worth of jobs leave stages that are over; tell whether there are more."""
+        """Move one turn's worth of jobs out of closed stages. Return whether there are more."""
         with self._session.durable, self._session.lock, self._session:
             self._host.advance()
             return staging.are_closing(closing.left)
 
     def _finish_closing(self, closing: Closing) -> int:
-        # A turn's worth at a time, so that other threads get theirs.
+        # One turn's worth at a time, so that other threads get the lock in between.
         while staging.are_closing(closing.left) and self._go_on_closing(closing):
             pass
         return closing.jobs
 
     def close(self) -> None:
-        """End this session: the jobs it has taken go back to their tubes."""
         self._session.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
 
 class Closing(NamedTuple):
-    """Stages that were published or discarded: how many jobs they had, and those that have some left."""
+    """Stages that are being published or discarded."""
 
-    jobs: int
-    left: list[CoreStage]
-
-
-def stage_names(stages: Iterable[Stage | str | bytes]) -> list[bytes]:
-    """The names of stages, which may be given by themselves."""
-    return [each._name if isinstance(each, Stage) else to_bytes(each, "the name of a stage") for each in stages]
+    jobs: int  # The number of jobs that they had.
+    left: list[CoreStage]  # The stages that may still have jobs.
 
 
-class Stage:
-    """Jobs to be published together. As a context it is published at its end, or discarded where that is an error."""
+def stage_names(stages: Iterable[object]) -> list[bytes]:
+    """Return the names of stages that are given as stages or as names."""
+    names = (each._name if isinstance(each, Stage) else each for each in stages)
+    return [to_bytes(name, "the name of a stage") for name in names]
+
+
+class Stage(api.Stage):
+    """A stage of a queue in this process."""
 
     __slots__ = ("_expire_ms", "_name", "_queue")
 
     def __init__(self, queue: Queue, name: bytes, expire: Seconds | None) -> None:
-        self._queue = queue
+        self._queue: Queue = queue
         self._name = name
         self._expire_ms = UNSET if expire is None else duration_ms(expire, "expire")
 
     @property
     def name(self) -> str:
-        """The stage's name."""
         return to_text(self._name)
 
-    def __repr__(self) -> str:
-        return f"<penstock stage {self.name!r}>"
-
-    def put(self, tube: Tube | str | bytes, body: Body, **options: Unpack[PutOptions]) -> Job:
-        """Put a job for a tube, to be seen when the stage is published: its delay and its ttl begin then."""
-        check_keywords("put", options, PUT_KEYWORDS)
-        return self.put_many(tube, [body], **options)[0]
-
     def put_many(
-        self, tube: Tube | str | bytes, bodies: Iterable[Body | NewJob], **options: Unpack[PutOptions]
-    ) -> list[Job]:
-        """Put a job for each body, or none at all. A `NewJob` is a body with options of its own, such as its key."""
-        place = tube if isinstance(tube, Tube) else self._queue.tube(tube)
-        place._check_host(self._queue._host)
+        self, tube: api.Tube | str | bytes, bodies: Iterable[Body | NewJob], **options: Unpack[PutOptions]
+    ) -> list[api.Job]:
+        place = self._queue.tube(tube) if isinstance(tube, (str, bytes)) else self._queue._own([tube])[0]
+        if not isinstance(place, DrivenTube):
+            check_keywords("put_many", options, PUT_KEYWORDS, "tube", "bodies")
         asked = place._drafts(bodies, options)
         engine = self._queue._host.engine
 
@@ -474,26 +427,9 @@ class Stage:
 
         return place._put_all(asked, stage)
 
-    def publish(self) -> int:
-        """Let its jobs be in their tubes, all at once; tell how many. Doing so again does nothing."""
-        return self._queue.publish(self)
 
-    def discard(self) -> int:
-        """Remove its jobs; tell how many."""
-        return self._queue.discard(self)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
-        if error is None:
-            self.publish()
-        else:
-            self.discard()
-
-
-class Tube:
-    """One tube, as one session sees it."""
+class Tube(api.Tube):
+    """A tube of a queue in this process."""
 
     __slots__ = ("_core", "_host", "_queue", "_session")
 
@@ -505,28 +441,17 @@ class Tube:
 
     @property
     def name(self) -> str:
-        """The tube's name."""
         return to_text(self._core.name)
 
     @property
     def type(self) -> str:
-        """The type of the tube."""
         return self._core.policy.type
 
     @property
     def policy(self) -> TubePolicy:
-        """What the tube promises."""
         return self._core.policy
 
-    def __repr__(self) -> str:
-        return f"<penstock tube {self.name!r} ({self.type})>"
-
     def put(self, body: Body, *, timeout: Duration = 0, **options: Unpack[PutOptions]) -> Job:
-        """Add a job: see PutOptions for what it may be given.
-
-        Bytes and text come back as they are, any other value by way of JSON. If the tube is full, wait for room up to
-        `timeout` seconds (None: for ever). With `unique` or `dedup`, the job that is there already is returned.
-        """
         if not options and isinstance(body, bytes):
             asked = plain_draft(body)
         else:
@@ -559,14 +484,15 @@ class Tube:
                 host.make_durable()
         return self._job(core)
 
-    def put_many(self, bodies: Iterable[Body | NewJob], **options: Unpack[PutOptions]) -> list[Job]:
-        """Add a job for each body, or none at all. A `NewJob` is a body with options of its own, such as its key."""
+    def put_many(self, bodies: Iterable[Body | NewJob], **options: Unpack[PutOptions]) -> list[api.Job]:
         return self._put_all(self._drafts(bodies, options), self._host.engine.put_many)
 
     def _drafts(self, bodies: Iterable[Body | NewJob], options: PutOptions) -> list[Draft]:
         return [self._draft("put_many", body, own) for body, own in each_put(bodies, options)]
 
-    def _put_all(self, drafts: list[Draft], put: Callable[[CoreTube, list[Draft], int], list[CoreJob]]) -> list[Job]:
+    def _put_all(
+        self, drafts: list[Draft], put: Callable[[CoreTube, list[Draft], int], list[CoreJob]]
+    ) -> list[api.Job]:
         if not drafts:
             return []
         host = self._host
@@ -580,14 +506,10 @@ class Tube:
                 cores = put(self._live(), drafts, host.now())
         return [Job(self, core) for core in cores]
 
-    def take(self, timeout: Duration = 0, *, key: str | bytes | None = None, ttr: Duration | None = None) -> Job | None:
-        """Take the next job; wait for one up to `timeout` seconds (None: for ever). None if there was none.
-
-        `key`: only of this key. `ttr`: hold it this long instead of its own time.
-        """
+    def take(self, timeout: Duration = 0, **options: Unpack[TakeOptions]) -> Job | None:
         if timeout != 0:
             duration_ms(timeout, "timeout")
-        if key is None and ttr is None:
+        if not options:
             host = self._host
             session = self._session
             core: CoreJob | None = None
@@ -618,35 +540,17 @@ class Tube:
             if core is not None:
                 if isinstance(core.shown_body(), bytes):
                     return self._job(core)
-                if jobs := as_jobs(self._queue, Handed([core], [delivery])):
-                    return jobs[0]
+                if found := as_jobs(self._queue, Handed([core], [delivery])):
+                    return found[0]
             elif timeout == 0:
                 return None
-        jobs = self.take_many(1, timeout, key=key, ttr=ttr)
+        jobs = _take(self._queue, [self], 1, timeout, *take_options("take", options))
         return jobs[0] if jobs else None
 
-    def take_many(
-        self,
-        count: int,
-        timeout: Duration = 0,
-        *,
-        key: str | bytes | None = None,
-        ttr: Duration | None = None,
-    ) -> list[Job]:
-        """Take up to `count` jobs; wait for the first up to `timeout` seconds (None: for ever)."""
-        ttr_ms = UNSET if ttr is None else duration_ms(ttr, "ttr")
-        raw_key = None if key is None else to_bytes(key, "a key")
-        return _take(self._queue, [self], count, timeout, raw_key, ttr_ms)
-
-    def __iter__(self) -> Iterator[Job]:
-        """Take jobs for ever, waiting for each: `for job in tube:`. Finish each one, best by `with job:`."""
-        while True:
-            job = self.take(timeout=None)
-            if job is not None:
-                yield job
+    def take_many(self, count: int, timeout: Duration = 0, **options: Unpack[TakeOptions]) -> list[api.Job]:
+        return [*_take(self._queue, [self], count, timeout, *take_options("take_many", options, "count"))]
 
     def job(self, id: str) -> Job:
-        """The job of this id, if it is in this tube."""
         with self._session.durable, self._session.lock, self._session:
             core = self._host.find(id)
             if core.tube != self._live().slot:
@@ -654,7 +558,6 @@ class Tube:
         return self._job(core)
 
     def named(self, name: str | bytes) -> Job:
-        """The job that was put under this name."""
         with self._session.durable, self._session.lock, self._session:
             raw = to_bytes(name, "a job's name")
             core = self._host.engine.find_named(self._live(), raw, self._host.now())
@@ -662,8 +565,7 @@ class Tube:
                 raise UnknownJob()
         return self._job(core)
 
-    def jobs(self, state: StateName, limit: int = 1_000) -> list[Job]:
-        """Up to `limit` jobs that are in a state, in the order they would be served."""
+    def jobs(self, state: StateName, limit: int = 1_000) -> list[api.Job]:
         wanted = _state(state)
         with self._session.durable, self._session.lock, self._session:
             self._host.advance()
@@ -679,7 +581,6 @@ class Tube:
         return [self._job(core) for core in found]
 
     def kick(self, count: int = 1, *, delay: Seconds = 0, ttl: Duration | None = None) -> int:
-        """Dig up to `count` buried jobs up, with a delay or another ttl if given; tell how many there were."""
         delay_ms = duration_ms(delay, "delay")
         ttl_ms = UNSET if ttl is None else duration_ms(ttl, "ttl")
         number = check_count(integer(count, "count"), "the number of jobs to kick")
@@ -694,7 +595,6 @@ class Tube:
         return kicked
 
     def release_all(self) -> int:
-        """Give every taken job back, whoever holds it; tell how many there were."""
         released = 0
         with self._session.durable, self._session.lock, self._session:
             self._host.advance()
@@ -706,20 +606,17 @@ class Tube:
         return released
 
     def pause(self, *, puts: bool = False, takes: bool = False) -> None:
-        """Refuse puts, hold takes back, or both; `pause()` with neither resumes."""
         with self._session.durable, self._session.lock, self._session:
             inward, outward = boolean(puts, "puts"), boolean(takes, "takes")
             self._host.engine.pause(self._live(), inward, outward, self._host.now())
 
     def alter(self, **options: Unpack[TubeOptions]) -> None:
-        """Change what the tube promises while it runs."""
         check_keywords("alter", options, TUBE_KEYWORDS)
         with self._session.durable, self._session.lock, self._session:
             core = self._live()
             self._host.engine.alter(core, altered(core.policy, **options), self._host.now())
 
     def truncate(self) -> int:
-        """Remove every job, whatever its state; tell how many there were."""
         with self._session.durable, self._session.lock, self._session:
             emptying = Emptying(self._host.engine, self._live())
         done = False
@@ -730,7 +627,6 @@ class Tube:
         return emptying.removed
 
     def drop(self) -> None:
-        """Remove the tube with its jobs; refused while jobs of it are taken or clients wait on it."""
         with self._session.durable, self._session.lock, self._session:
             self._host.engine.check_drop(self._live(), self._host.now())
         self.truncate()
@@ -738,26 +634,22 @@ class Tube:
             self._host.engine.drop(self._live(), self._host.now())
 
     def info(self) -> dict[str, Any]:
-        """How the tube is now: jobs in each state, the age of the next job in seconds, who waits, what is paused."""
         with self._session.durable, self._session.lock, self._session:
             self._host.advance()
             return _info(self._live(), self._host.engine.now)
 
     def stats(self) -> dict[str, int]:
-        """How many jobs are in each state now."""
         with self._session.durable, self._session.lock, self._session:
             self._host.advance()
             return _states(self._live())
 
     def events(self) -> dict[str, int]:
-        """How often each thing happened to jobs of this tube."""
         with self._session.durable, self._session.lock, self._session:
             self._host.advance()
             counts = stats.events(self._live(), life=True)
         return {name: count for name, count in zip(s.EVENT_NAMES, counts, strict=True) if count}
 
     def transitions(self) -> dict[str, int]:
-        """How often jobs of this tube went from one state to another, as "ready-taken"."""
         with self._session.durable, self._session.lock, self._session:
             self._host.advance()
             counts = stats.transitions(self._live(), life=True)
@@ -765,7 +657,6 @@ class Tube:
         return {f"{names[source]}-{names[target]}": count for (source, target), count in counts.items()}
 
     def subscribe(self, callback: Callable[[Change], None]) -> Callable[[], None]:
-        """Call back on every change of a job of this tube, in order; call what this returns to end it."""
         with self._session.durable, self._session.lock, self._session:
             return self._host.subscribe(callback, self._live().name)
 
@@ -774,11 +665,9 @@ class Tube:
         with self._session.durable, self._session.lock, self._session:
             return self._host.watch(callback, self._live().name)
 
-    def claim(self, consumer: str, number: int, count: int, *, lease: Seconds = 60, token: int = 0) -> list[Job] | None:
-        """Claim number n of a consumer: the same jobs on every call until it is acked; None if there is nothing.
-
-        The first claim is number 1. A consumer that comes with a greater token takes over from the one before.
-        """
+    def claim(
+        self, consumer: str, number: int, count: int, *, lease: Seconds = 60, token: int = 0
+    ) -> list[api.Job] | None:
         host = self._host
         lease_ms = duration_ms(lease, "lease")
         raw = to_bytes(consumer, "a consumer")
@@ -818,11 +707,6 @@ class Tube:
     def _draft(self, method: str, body: Body, options: PutOptions) -> Draft:
         """Return what a put asks for, by the method that was called."""
         return put_draft(method, body, options)
-
-    def _check_host(self, host: Host) -> None:
-        """Refuse to be used with another queue than the tube is of."""
-        if self._host is not host:
-            raise WrongType(f"tube {self.name!r} belongs to another queue")
 
     def _job(self, core: CoreJob) -> Job:
         """A job of this tube as users see it."""
@@ -914,8 +798,8 @@ def _fetched(queue: Queue, job: Job) -> bool:
     return True
 
 
-class Job:
-    """A job of this queue. Its state and counters are live: they tell how it is now."""
+class Job(api.Job):
+    """A job of a queue in this process. Its properties are current."""
 
     # A core job is never used for another job, so holding on to one is safe; when it is gone, it says so.
     __slots__ = ("_core", "_fetched", "_finished", "_tube")
@@ -928,35 +812,29 @@ class Job:
 
     @property
     def id(self) -> str:
-        """Its id: 40 characters, the same for ever."""
         return self._tube._host.ids.long(self._core.id, self._core.ttl_minutes).decode()
 
     @property
     def tube(self) -> str:
-        """The name of its tube."""
         if self._core.state == s.GONE:
             return self._tube.name
         return to_text(self._tube._host.engine.tube_of(self._core).name)
 
     @property
     def state(self) -> str:
-        """What the job is now: ready, taken, delayed, buried, done, zombie or gone."""
         self._tube._host.catch_up()
         return s.STATE_NAMES[self._core.state]
 
     @property
     def deliveries(self) -> int:
-        """How often it was handed out."""
         return self._core.deliveries
 
     @property
     def nacks(self) -> int:
-        """How often a taker said that it failed."""
         return self._core.nacks
 
     @property
     def body(self) -> Any:
-        """What was put: bytes as bytes, text as text, any other value as it came out of JSON."""
         raw = self._core.shown_body()
         if not isinstance(raw, bytes):
             # What was read is good for as long as nobody gave the job another one.
@@ -984,7 +862,6 @@ class Job:
         return hash(self._core.id)
 
     def ack(self) -> None:
-        """The work is done: the job goes, or is kept if its tube keeps acked jobs."""
         tube = self._tube
         host = tube._host
         session = tube._session
@@ -1009,95 +886,62 @@ class Job:
         self._finished = True
 
     def done(self, result: Body, *, ttl: Duration | EllipsisType = ...) -> None:
-        """The work is done, and its result takes the place of the body for `ttl` seconds (None: for ever).
-
-        Without a ttl, the result is kept for a day, or for ever if the tube keeps acked jobs.
-        """
         raw, kind = encode_body(result)
         ttl_ms = UNSET if ttl is ... else duration_ms(ttl, "ttl")
         self._do(lambda engine, session, core, now: engine.done(session, core, raw, kind, now, ttl_ms))
 
-    def release(
-        self,
-        delay: Seconds = 0,
-        *,
-        ttl: Duration | None = None,
-        priority: int | None = None,
-        key: str | bytes | None = None,
-        options: dict[str, Any] | None = None,
-    ) -> None:
-        """Give the job back unfinished: to its old place, or after `delay` seconds, with what else is given changed.
-
-        `options`: in a tube with a driver, what the driver gets, as it is.
-        """
-        if options is not None:
-            given = mapping(options, "options")
+    def release(self, delay: Seconds = 0, **options: Unpack[ReleaseOptions]) -> None:
+        check_keywords("release", options, RELEASE_KEYWORDS, "delay")
+        driven, key = options.get("options"), options.get("key")
+        if driven is not None:
+            given = mapping(driven, "options")
             self._do(lambda engine, session, core, now: engine.release_driven(session, core, given, now))
             return
-        delay_ms = duration_ms(delay, "delay")
-        ttl_ms = UNSET if ttl is None else duration_ms(ttl, "ttl")
-        level = PRIORITY_UNSET if priority is None else check_priority(integer(priority, "priority"))
+        delay_ms, ttl_ms, level = _back(delay, options.get("ttl"), options.get("priority"))
         raw = None if key is None else to_bytes(key, "a key")
         self._do(lambda engine, session, core, now: engine.release(session, core, now, delay_ms, ttl_ms, level, raw))
 
     def requeue(self) -> None:
-        """Give the job back to behind all others."""
         self._do(lambda engine, session, core, now: engine.requeue(session, core, now))
 
     def nack(self, reason: str = "") -> None:
-        """Give the job back because it failed: its retry policy says what becomes of it."""
         raw = to_bytes(reason, "a reason")
         self._do(lambda engine, session, core, now: engine.nack(session, core, now, raw))
 
     def bury(self, reason: str = "") -> None:
-        """Put the job aside until somebody kicks it, and say why."""
         raw = to_bytes(reason, "a reason")
         self._do(lambda engine, session, core, now: engine.bury(session, core, now, raw))
 
     def touch(self, seconds: Seconds | None = None) -> None:
-        """Ask for more time: so many seconds more, or without a number a whole ttr from now."""
         more_ms = UNSET if seconds is None else duration_ms(seconds, "the time to add")
         self._do(lambda engine, session, core, now: engine.touch(session, core, now, more_ms))
 
     def dig(self, delay: Seconds = 0, *, ttl: Duration | None = None, priority: int | None = None) -> None:
-        """Dig the buried job up: to its old place, or after `delay` seconds, with what else is given changed."""
-        delay_ms = duration_ms(delay, "delay")
-        ttl_ms = UNSET if ttl is None else duration_ms(ttl, "ttl")
-        level = PRIORITY_UNSET if priority is None else check_priority(integer(priority, "priority"))
+        delay_ms, ttl_ms, level = _back(delay, ttl, priority)
         self._do(lambda engine, session, core, now: engine.dig(core, now, delay_ms, ttl_ms, level))
 
     def delete(self) -> None:
-        """Remove the job, whatever its state and whoever holds it."""
         self._do(lambda engine, session, core, now: engine.delete(core, now))
 
     def snatch(self, delay: Seconds = 0) -> None:
-        """Take the job away from whoever holds it: back to its place, or after `delay` seconds."""
         delay_ms = duration_ms(delay, "delay")
         self._do(lambda engine, session, core, now: engine.snatch(core, now, delay_ms))
 
     def restart(self, delay: Seconds = 0) -> None:
-        """Bring the job back that is delayed, or was acked and kept."""
         delay_ms = duration_ms(delay, "delay")
         self._do(lambda engine, session, core, now: engine.restart(core, now, delay_ms))
 
     def switch(self, state: StateName, delay: Seconds = 0) -> None:
-        """Turn the job, if it is not taken, into another state; delayed and zombie need a delay."""
         target = _state(state)
         delay_ms = duration_ms(delay, "delay")
         self._do(lambda engine, session, core, now: engine.switch(core, target, now, delay_ms))
 
-    def move(self, tube: Tube, delay: Seconds = 0) -> None:
-        """Move the job to the end of another tube; it keeps its id, its body and its ttl."""
+    def move(self, tube: api.Tube, delay: Seconds = 0) -> None:
         delay_ms = duration_ms(delay, "delay")
-        check_tubes([tube], Tube)
-        tube._check_host(self._tube._host)
-        self._do(lambda engine, session, core, now: engine.move(session, core, tube._live(), now, delay_ms))
+        (to,) = self._tube._queue._own([tube])
+        self._do(lambda engine, session, core, now: engine.move(session, core, to._live(), now, delay_ms))
 
     def wait(self, timeout: Duration = None) -> JobOutcome:
-        """Wait until the job is acked, buried, dead-lettered, dropped, expired or deleted, or the time is over.
-
-        The outcome is true if the job was acked. Otherwise it has the reason, if there is one.
-        """
         host = self._tube._host
         session = self._tube._session
         sleeper = ThreadSleeper()
@@ -1121,13 +965,11 @@ class Job:
         return host.engine.wait_end(connection, self._core, host.now(), timeout_ms, sleeper, True, home)
 
     def history(self) -> list[Event]:
-        """Everything that happened to the job, also when it is gone. It needs a queue in a directory."""
         with self._tube._session.durable, self._tube._session.lock, self._tube._session:
             journal = self._tube._host.has_journal()
         return journal.history(self._core.id)
 
     def meta(self) -> dict[str, Any]:
-        """Everything the queue knows about the job, times in seconds since 1970."""
         host = self._tube._host
         with self._tube._session.durable, self._tube._session.lock, self._tube._session:
             host.advance()
@@ -1137,13 +979,9 @@ class Job:
             told = meta.meta(host.engine, core, host.ids.long(core.id, core.ttl_minutes))
         return {name: _told(name, value) for name, value in told.items()}
 
-    def __enter__(self) -> Self:
-        return self
-
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Ack when the work is done, nack when it raised, release when interrupted; leave alone what was finished."""
         if self._finished:
             return
         if kind is None:
@@ -1176,8 +1014,17 @@ class Job:
         self._finished = self._core.state != s.TAKEN
 
 
+def _back(delay: Seconds, ttl: Duration | None, priority: int | None) -> tuple[int, int, int]:
+    """Return the delay, the ttl and the priority with which a job returns to its tube, as the engine takes them."""
+    return (
+        duration_ms(delay, "delay"),
+        UNSET if ttl is None else duration_ms(ttl, "ttl"),
+        PRIORITY_UNSET if priority is None else check_priority(integer(priority, "priority")),
+    )
+
+
 def outcome_of(wait: EndWait) -> JobOutcome:
-    """Return how a wait for the end of a job ended."""
+    """Return how a wait for the end of a job ended. Raise Closed if the session was closed meanwhile."""
     if wait.outcome == CANCELLED:
         raise Closed()
     return JobOutcome(cast(Outcome, END_NAMES[wait.end]), to_text(wait.reason))

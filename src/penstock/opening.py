@@ -11,10 +11,11 @@ from collections.abc import Callable
 from typing import Final, Literal, TypedDict, Unpack, cast
 
 from penstock import embedded, embedded_async
+from penstock.api import Queue
+from penstock.api_async import AsyncQueue
 from penstock.core.errors import BadUrl, Unsupported
-from penstock.embedded import Queue
-from penstock.embedded_async import AsyncQueue
-from penstock.options import Duration, Seconds, check_keywords
+from penstock.keywords import check_keywords
+from penstock.options import Duration, Seconds
 
 
 class OpenOptions(TypedDict, total=False):
@@ -56,8 +57,7 @@ def open(
         return embedded.open(path, grace=0 if grace is None else grace, **options)
     from penstock.client.queue import connect
 
-    # Another class of the same interface: one suite of tests runs over both.
-    return cast(Queue, connect(_url(path, options), grace=grace))
+    return connect(_url(path, options), grace=grace)
 
 
 def open_async(
@@ -66,10 +66,10 @@ def open_async(
     """Open a queue for asyncio, in this process or on a server: see `open`."""
     check_keywords("open_async", options, _KEYWORDS, "path", "grace")
     if not _is_url(path):
-        return embedded_async.open_async(path, grace=0 if grace is None else grace, **options)
+        return embedded_async.AsyncQueue._of(embedded.open(path, grace=0 if grace is None else grace, **options))
     from penstock.client.async_queue import connect_async
 
-    return cast(AsyncQueue, connect_async(_url(path, options), grace=grace))
+    return connect_async(_url(path, options), grace=grace)
 
 
 def _is_url(path: object) -> bool:

@@ -8,7 +8,6 @@ this file, so an option means the same everywhere.
 from __future__ import annotations
 
 import dataclasses
-import difflib
 import json
 from collections.abc import Iterable
 from datetime import UTC, date, datetime, time, timedelta
@@ -25,6 +24,7 @@ from penstock.core.limits import NEVER, PRIORITY_UNSET, UNSET, check_number, che
 from penstock.core.policy import TubePolicy
 from penstock.core.retry import parse_retry
 from penstock.core.states import state_of
+from penstock.keywords import check_keywords
 from penstock.wire.bodies import to_python
 
 T = TypeVar("T")
@@ -110,17 +110,26 @@ class TubeOptions(TypedDict, total=False):
     temporary: bool  # Not in the log.
 
 
+class TakeOptions(TypedDict, total=False):
+    """Options of a take."""
+
+    key: str | bytes | None  # Take only a job of this key. Default: any.
+    ttr: Duration | None  # Time that the session has for the job. Default: that of the job.
+
+
+class ReleaseOptions(TypedDict, total=False):
+    """Options of a release. What is not given, or None, stays as it is."""
+
+    ttl: Duration | None  # Time to live from now on.
+    priority: int | None  # A job with a lower priority is taken first.
+    key: str | bytes | None  # The new key of the job.
+    options: dict[str, Any] | None  # For the driver of the tube, if it has one.
+
+
 PUT_KEYWORDS: Final = frozenset(PutOptions.__annotations__)
 TUBE_KEYWORDS: Final = frozenset(TubeOptions.__annotations__)
-
-
-def check_keywords(method: str, given: Iterable[str], known: frozenset[str], *others: str) -> None:
-    """Refuse a keyword that a method does not have. `others`: keywords that it has beside those that are collected."""
-    for name in given:
-        if name not in known:
-            close = difflib.get_close_matches(name, [*known, *others], 1)
-            hint = f"; did you mean {close[0]!r}?" if close else f"; it has {', '.join(sorted({*known, *others}))}"
-            raise TypeError(f"{method}() got an unexpected keyword argument {name!r}{hint}")
+TAKE_KEYWORDS: Final = frozenset(TakeOptions.__annotations__)
+RELEASE_KEYWORDS: Final = frozenset(ReleaseOptions.__annotations__)
 
 
 class NewJob:
@@ -129,7 +138,7 @@ class NewJob:
     __slots__ = ("body", "options")
 
     def __init__(self, body: Body, **options: Unpack[PutOptions]) -> None:
-        check_keywords("NewJob", options, PUT_KEYWORDS)
+        check_keywords("NewJob", options, PUT_KEYWORDS, "body")
         self.body = body
         self.options = options
 
@@ -234,7 +243,7 @@ def draft(
 
 def put_draft(method: str, body: Body, options: PutOptions) -> Draft:
     """What a put asks for, by the method that was called."""
-    check_keywords(method, options, PUT_KEYWORDS, *(["timeout"] if method == "put" else []))
+    check_keywords(method, options, PUT_KEYWORDS, *(["body", "timeout"] if method == "put" else ["bodies"]))
     return draft(body, **options)
 
 
@@ -372,17 +381,30 @@ def moment_ms(moment: datetime, what: str) -> int:
     return max(0, -(-since // _MS))
 
 
-def check_tubes(tubes: Iterable[T], kind: type[T]) -> list[T]:
-    """Refuse what is not a list of tubes; a tube itself can be iterated, and would be emptied."""
+def check_tubes(tubes: Iterable[object], kind: type[T]) -> list[T]:
+    """Return the tubes as a list. Raise WrongType if one is not a `kind`, or if `tubes` is a single tube.
+
+    A tube is iterable, and iterating over it would take its jobs.
+    """
     if isinstance(tubes, (kind, str, bytes)) or not isinstance(tubes, Iterable):
         raise WrongType("give a list of tubes")
-    places = list(tubes)
-    if not places:
-        raise OutOfRange("give at least one tube")
-    for tube in places:
+    places: list[T] = []
+    for tube in tubes:
         if not isinstance(tube, kind):
             raise WrongType(f"a tube is what queue.tube() gave, not {type(tube).__name__}")
+        places.append(tube)
+    if not places:
+        raise OutOfRange("give at least one tube")
     return places
+
+
+def take_options(method: str, options: TakeOptions, *others: str) -> tuple[bytes | None, int]:
+    """Return the key and the ttr in milliseconds (or UNSET) that the options of a take ask for."""
+    if not options:
+        return None, UNSET
+    check_keywords(method, options, TAKE_KEYWORDS, "timeout", *others)
+    key, ttr = options.get("key"), options.get("ttr")
+    return None if key is None else to_bytes(key, "a key"), UNSET if ttr is None else duration_ms(ttr, "ttr")
 
 
 def check_shard(shard: tuple[int, int]) -> tuple[int, int]:
@@ -425,7 +447,7 @@ def decode_body(raw: bytes, kind: int) -> Any:
     return to_python(raw, kind)
 
 
-def to_bytes(value: str | bytes, what: str) -> bytes:
+def to_bytes(value: object, what: str) -> bytes:
     """A name or key as the engine has it."""
     if isinstance(value, str):
         try:

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 import penstock
+from penstock import embedded
 from tests.server.serving import Server, wait_for
 
 
@@ -51,7 +52,7 @@ def until_waiting(request: pytest.FixtureRequest, below: Any) -> Callable[[int],
     """Returns when so many calls wait."""
 
     def waiting() -> int:
-        if isinstance(below, penstock.Queue):
+        if isinstance(below, embedded.Queue):
             with below._host.lock:
                 return sum(len(session.connection.waits) for session in below._host.sessions)
         return blocked(request.getfixturevalue("server"))

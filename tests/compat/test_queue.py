@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 import penstock
+from penstock import embedded
 from penstock.compat import queue as compat
 from penstock.compat.queue import Queue, QueueError, Task
 from penstock.core.errors import ConnectionLost, NotAllowed
@@ -341,7 +342,7 @@ def test_what_a_callback_has_seen_is_forgotten_with_it_and_with_the_tasks(below:
     below.job("q#1").move(below.tube("other", "fifo"))
     tube.bury(2)
     hears(6)
-    in_process = isinstance(below, penstock.Queue)
+    in_process = isinstance(below, embedded.Queue)
     assert [task.data for task in tube._seen.values()] == ([] if in_process else ["known"])
     tube.on_task_change(None)
     assert not tube._seen
@@ -381,7 +382,7 @@ def test_a_take_that_fails_on_its_way_to_the_caller_gives_its_task_back(
         with pytest.raises(error):
             tube.take(0)
     assert below.tube("q").stats()["taken"] == 0
-    assert not isinstance(below, penstock.Queue) or job.deliveries == 0, "in process it was no delivery at all"
+    assert not isinstance(below, embedded.Queue) or job.deliveries == 0, "in process it was no delivery at all"
     assert tube.take(0) == (0, "t", "x")
 
 

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 import penstock
-from penstock import CommandError
+from penstock import CommandError, embedded
 from penstock.compat import xqueue
 from penstock.compat.xqueue import Space, XqueueError
 
@@ -279,7 +279,7 @@ def test_a_tuple_has_its_key_and_a_function_is_not_sent(queue: Any) -> None:
         made.put((None, None, None, None, "A"))
     given = xqueue.upgrade(queue, "given", {"fields": {"status": 2}, "features": {"id": "required"}})
     assert given.put(("key", None, b"x")) == ["key", "R", b"x"]
-    if not isinstance(queue, penstock.Queue):
+    if not isinstance(queue, embedded.Queue):
         with pytest.raises(XqueueError, match="a function, which cannot be sent to a server"):
             xqueue.upgrade(queue, "jobs", switched(id=lambda: 1))
 

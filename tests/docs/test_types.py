@@ -20,7 +20,9 @@ import pytest
 from tests.docs.test_examples import GUIDES, ROOT, blocks_of
 
 PAGES = ["README.md", "docs/reference/embedded.md", "docs/reference/client.md"]
-PROGRAMS = [*PAGES, "examples/data_engineer.py"]
+# One function for every queue, as a user would write it.
+ANY_QUEUE = "tests/data/types/any_queue.py"
+PROGRAMS = [*PAGES, "examples/data_engineer.py", ANY_QUEUE]
 
 
 def program_of(name: str, directory: Path) -> Path:

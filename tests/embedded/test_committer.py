@@ -16,6 +16,7 @@ import penstock
 from penstock.core import policy
 from penstock.core.errors import JournalFailed
 from penstock.core.job import Draft
+from penstock.embedded_async import AsyncQueue
 from penstock.host.committer import INLINE_MAX_S, Committer
 from penstock.journal.recovery import Opened, open_log
 from penstock.testing.disk import MemoryDisk, MemoryFile
@@ -145,7 +146,7 @@ def test_a_queue_keeps_no_loop_alive_that_used_it(tmp_path: Path) -> None:
 
         async def work() -> None:
             loops.append(weakref.ref(asyncio.get_running_loop()))
-            tube = await penstock.AsyncQueue(queue).tube("t")
+            tube = await AsyncQueue(queue).tube("t")
             await tube.put("x")
 
         asyncio.run(work())

@@ -12,6 +12,7 @@ import pytest
 import penstock
 from penstock.core.errors import JournalFailed
 from penstock.embedded import Queue
+from penstock.embedded_async import AsyncQueue
 from penstock.host.host import Host, Store
 from penstock.host.session import Session
 from penstock.testing.disk import MemoryDisk
@@ -66,7 +67,7 @@ async def test_threads_that_sleep_are_told_that_the_journal_failed(
 async def test_tasks_that_sleep_are_told_that_the_journal_failed(
     queue: Queue, disk: MemoryDisk, timeouts: tuple[float | None, ...]
 ) -> None:
-    tasks = penstock.AsyncQueue(queue)
+    tasks = AsyncQueue(queue)
     tube, quiet = await tasks.tube("x"), await tasks.tube("quiet")
     sleepers = [asyncio.ensure_future(quiet.take(timeout=timeout)) for timeout in timeouts]
     await eventually(lambda: AsyncFace().waiting(tasks) == len(timeouts))

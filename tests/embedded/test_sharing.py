@@ -39,13 +39,13 @@ def tube(disk: MemoryDisk) -> Iterator[AsyncTube]:
     queue.tube("t", "fifo")
     wait_for_rest(queue)
     tasks = AsyncQueue(queue)
-    yield AsyncTube(tasks, tasks._quick.tube("t"))
+    yield AsyncTube._of(tasks, tasks._inner.tube("t"))
     with contextlib.suppress(penstock.CommandError):
         queue.close()
 
 
 def log_of(tube: AsyncTube) -> Log:
-    return tube._host.has_journal().log
+    return tube._queue._host.has_journal().log
 
 
 def frames(disk: MemoryDisk) -> list[int]:
@@ -95,7 +95,7 @@ async def test_what_a_thread_is_told_does_not_rest_on_rows_that_are_in_no_file(t
 
 async def test_a_waiter_who_is_served_by_a_task_has_a_durable_job(tube: AsyncTube) -> None:
     taking = asyncio.ensure_future(asyncio.to_thread(tube.sync.take, timeout=10))
-    while not tube._tube._session.connection.waits:
+    while not tube._inner._session.connection.waits:
         await asyncio.sleep(0.001)
     await tube.put("x")
     job = await taking
@@ -106,7 +106,7 @@ async def test_a_waiter_who_is_served_by_a_task_has_a_durable_job(tube: AsyncTub
 async def test_history_knows_a_job_whose_newest_row_is_to_be_written(tube: AsyncTube) -> None:
     job = await tube.put("x")
     taking = await half_way(tube.take(), tube)
-    assert [event.event for event in job._job.history()] == ["put"]
+    assert [event.event for event in job._inner.history()] == ["put"]
     await taking
     assert [event.event for event in await job.history()] == ["put", "taken"]
 
@@ -169,7 +169,7 @@ async def test_a_command_that_is_interrupted_half_way_is_not_written_with_those_
         raise KeyboardInterrupt
 
     putting = await half_way(code_of(tube.put("whole")), tube)
-    tube._host.engine.watch = interrupt
+    tube._queue._host.engine.watch = interrupt
     with pytest.raises(KeyboardInterrupt):
         tube.sync.put("half")
     assert await asyncio.wait_for(putting, 10) == "INTERRUPTED"
@@ -178,9 +178,9 @@ async def test_a_command_that_is_interrupted_half_way_is_not_written_with_those_
 async def test_those_who_wait_for_rows_that_nobody_will_write_are_told(tube: AsyncTube) -> None:
     """In the child of a fork, for example, if it goes on with the loop."""
     putting = await half_way(code_of(tube.put("x")), tube)
-    tube._host.closed = True
+    tube._queue._host.closed = True
     assert await asyncio.wait_for(putting, 10) == "CLOSED"
-    tube._host.closed = False
+    tube._queue._host.closed = False
 
 
 async def test_a_queue_that_tasks_used_goes_when_it_is_forgotten_while_their_loop_lives(tmp_path: Path) -> None:

@@ -21,6 +21,7 @@ from penstock.core.moves import tube_bytes
 from penstock.core.sessions import Session
 from penstock.core.states import BURIED
 from penstock.core.tube import Tube
+from penstock.embedded_async import AsyncQueue
 from penstock.host.host import Host
 from penstock.journal.bodies import Bodies
 from penstock.journal.disk import RealFile
@@ -575,7 +576,7 @@ def test_jobs_that_are_deleted_before_they_are_read_do_not_keep_the_others_back(
         before_reading(monkeypatch, lambda: [another.job(ids[number]).delete() for number in deleted] and None)
 
         async def take_many() -> list[Any]:
-            return await (await penstock.AsyncQueue(queue).tube("fifo")).take_many(10)
+            return await (await AsyncQueue(queue).tube("fifo")).take_many(10)
 
         found = tube.take_many(10) if face == "sync" else asyncio.run(take_many())
         assert [job.body for job in found] == [body(number) for number in (498, 499) if number not in deleted]

@@ -24,7 +24,7 @@ from penstock.cli.target import Target
 from penstock.cli.values import duration_option, rate_option, size
 
 if TYPE_CHECKING:
-    from penstock.embedded import Queue, Tube
+    from penstock.api import Queue, Tube
 
 app = typer.Typer(help="Measure how fast the queue is, where you are.", no_args_is_help=True)
 

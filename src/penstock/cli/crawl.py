@@ -17,7 +17,7 @@ from rich.console import Console
 from rich.live import Live
 from rich.table import Table
 
-from penstock.embedded import Job, Queue, Tube
+from penstock.api import Job, Queue, Tube
 
 DOMAINS = 300
 PAGES = 12_000

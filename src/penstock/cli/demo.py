@@ -8,9 +8,9 @@ import threading
 from rich.console import Console
 
 import penstock
+from penstock.api import Queue, Tube
 from penstock.cli import crawl
 from penstock.cli.crawl import Page, Visits
-from penstock.embedded import Queue, Tube
 
 
 def run(pages: int = crawl.PAGES) -> int:

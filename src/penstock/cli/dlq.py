@@ -25,7 +25,7 @@ from penstock.cli.where import condition
 from penstock.core.errors import CommandError
 
 if TYPE_CHECKING:
-    from penstock.embedded import Job, Tube
+    from penstock.api import Job, Tube
 
 app = typer.Typer(help="Look at jobs that failed too often, and give them another try.", no_args_is_help=True)
 

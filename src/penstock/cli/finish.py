@@ -16,7 +16,7 @@ from penstock.cli.values import Delay, DryRun, JobId, JobIds, Yes, duration, dur
 from penstock.core.errors import CommandError
 
 if TYPE_CHECKING:
-    from penstock.embedded import Job, Queue
+    from penstock.api import Job, Queue
 
 Reason = Annotated[str, typer.Option("--reason", "-r", help="Why: it is kept with the job.")]
 NewTtl = Annotated[float | None, duration_option("--ttl", help="From now on it lives so long.")]

@@ -14,22 +14,21 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, Final
 
+from penstock.api_async import AsyncJob, AsyncQueue, AsyncTube
 from penstock.cli.arrivals import Arrival, Passed, Source
 from penstock.cli.exits import complain
 from penstock.cli.id_map import IdMap
 from penstock.cli.import_state import ImportState
 from penstock.cli.progress import count_bar
 from penstock.cli.target import Place
-from penstock.client.async_queue import AsyncJob as ServerJob
 from penstock.client.async_queue import AsyncQueue as ServerQueue
-from penstock.client.async_queue import AsyncTube as ServerTube
 from penstock.client.async_queue import connect_async
 from penstock.core import errors
 from penstock.core.limits import BODY_BYTES_MAX, check_body, check_name
 from penstock.core.policy import TubePolicy
 from penstock.core.tube import Tube
-from penstock.embedded_async import AsyncJob, AsyncQueue, AsyncTube, open_async
 from penstock.host.ledger import wall_ms
+from penstock.opening import open_async
 from penstock.options import draft, to_bytes, to_text
 
 BATCH_JOBS: Final = 500
@@ -52,10 +51,8 @@ _PERMANENT: Final = (
 
 REFUSED: Final = "refused"
 
-OpenTube = AsyncTube | ServerTube
 
-
-def open_queue(place: Place) -> AsyncQueue | ServerQueue:
+def open_queue(place: Place) -> AsyncQueue:
     """The queue that jobs are put into. A directory is created if it is not there."""
     return connect_async(place.url) if place.directory is None else open_async(place.directory)
 
@@ -119,8 +116,8 @@ async def rehearse(source: Source, state: ImportState, place: Place) -> None:
             _pass_over(state, Passed(REFUSED, item.label, refusal))
 
 
-async def _body_bytes_max(queue: AsyncQueue | ServerQueue) -> int:
-    if isinstance(queue, AsyncQueue):
+async def _body_bytes_max(queue: AsyncQueue) -> int:
+    if not isinstance(queue, ServerQueue):
         return BODY_BYTES_MAX
     answer = await queue.execute("IDENTIFY")
     return int(answer[b"max-body"])
@@ -143,7 +140,7 @@ class Importer:
         self._state = state
         self._path = path
         self._ids = ids
-        self._tubes: dict[str, OpenTube] = {}
+        self._tubes: dict[str, AsyncTube] = {}
         self._rehearsal = Rehearsal(BODY_BYTES_MAX)
         self.imported_now = 0
 
@@ -165,7 +162,7 @@ class Importer:
                     progress(state.done, self._source.total)
             await self._finish(queue)
 
-    async def _finish(self, queue: AsyncQueue | ServerQueue) -> None:
+    async def _finish(self, queue: AsyncQueue) -> None:
         """Let the tubes that the import created remember dedup ids as long as other tubes do."""
         for name, window_s in self._state.created.items():
             # A user may have dropped the tube since, or may not be allowed to alter it.
@@ -174,7 +171,7 @@ class Importer:
         self._state.finished = True
         self._state.save(self._path)
 
-    async def _put(self, queue: AsyncQueue | ServerQueue, existing: set[str], batch: list[Arrival | Passed]) -> None:
+    async def _put(self, queue: AsyncQueue, existing: set[str], batch: list[Arrival | Passed]) -> None:
         """Put a batch. All puts are sent at once, so that they share a commit or a round trip."""
         # The state may be written when a tube is created. It must not count items of this batch then.
         passed: list[Passed] = []
@@ -198,7 +195,7 @@ class Importer:
         for item in passed:
             _pass_over(self._state, item)
 
-    async def _open(self, queue: AsyncQueue | ServerQueue, existing: set[str], arrival: Arrival) -> str | None:
+    async def _open(self, queue: AsyncQueue, existing: set[str], arrival: Arrival) -> str | None:
         """Find the tube of a job. If it is not there, create it, unless it would refuse the job: return why."""
         name = tube_text(arrival.tube)
         if name in self._tubes:
@@ -230,7 +227,7 @@ class _Outcome:
     number: Any = _KEPT  # Its new integer, or None if it has none.
 
 
-async def _outcome(tube: OpenTube, arrival: Arrival) -> _Outcome:
+async def _outcome(tube: AsyncTube, arrival: Arrival) -> _Outcome:
     """Put a job. Raise an error after which a later run may succeed."""
     outcome = _Outcome()
     options = options_for(tube.policy, arrival)
@@ -254,7 +251,7 @@ async def _outcome(tube: OpenTube, arrival: Arrival) -> _Outcome:
     return outcome
 
 
-async def _number(job: AsyncJob | ServerJob) -> int | None:
+async def _number(job: AsyncJob) -> int | None:
     """The integer of a job, or None if the job has none or has already left the queue."""
     try:
         number: int | None = (await job.meta())["number"]

@@ -19,7 +19,7 @@ from penstock.cli.values import BodyKind, Delay, JobId, JobIds, TubeName, durati
 from penstock.cli.where import Condition, condition
 
 if TYPE_CHECKING:
-    from penstock.embedded import Job, Queue
+    from penstock.api import Job, Queue
     from penstock.journal.reader import Event
 
 app = typer.Typer(help="Look at single jobs, find them, and do to them what anyone may.", no_args_is_help=True)

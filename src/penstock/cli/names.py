@@ -18,7 +18,7 @@ from penstock.cli.target import Target, connect
 from penstock.core.errors import CommandError, PenstockError, UnknownTube
 
 if TYPE_CHECKING:
-    from penstock.embedded import Queue, Tube
+    from penstock.api import Queue, Tube
 
 # If there are more jobs, their ids are not offered.
 _JOBS_MAX: Final = 50

@@ -22,7 +22,7 @@ from penstock.cli.values import BodyKind, TubeName, duration_option, json_object
 from penstock.core.errors import CommandError, Full, PenstockError
 
 if TYPE_CHECKING:
-    from penstock.embedded import Tube
+    from penstock.api import Tube
 
 
 class ArrivalState(StrEnum):

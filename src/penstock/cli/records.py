@@ -11,7 +11,7 @@ from penstock.cli.output import Column, Record, body_text, column, seconds_text
 from penstock.core.errors import UnknownJob
 
 if TYPE_CHECKING:
-    from penstock.embedded import Job, Queue
+    from penstock.api import Job, Queue
 
 
 class State(StrEnum):

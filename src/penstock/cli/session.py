@@ -17,7 +17,7 @@ from penstock.cli.target import HOLD_S, Target
 from penstock.core.errors import UnknownSession
 
 if TYPE_CHECKING:
-    from penstock.embedded import Queue
+    from penstock.api import Queue
 
 
 def token_file(target: Target) -> Path:

@@ -17,7 +17,7 @@ from penstock.cli.values import duration
 from penstock.core.errors import UnknownTube
 
 if TYPE_CHECKING:
-    from penstock.embedded import Queue
+    from penstock.api import Queue
 
 
 class Sort(StrEnum):

@@ -18,7 +18,7 @@ from penstock.cli.values import JobId, TubeName, duration_option
 from penstock.core.errors import UnknownJob
 
 if TYPE_CHECKING:
-    from penstock.embedded import Job, Queue
+    from penstock.api import Job, Queue
 
 
 Bodies = Annotated[bool, typer.Option("--body", help="Print the body and nothing else, byte by byte as it was put.")]

@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Final, cast
+from typing import TYPE_CHECKING, Annotated, Any, Final
 from urllib.parse import unquote, urlsplit
 
 import typer
@@ -25,7 +25,7 @@ from penstock.cli.exits import NOT_FOUND, USAGE, complain, fail
 from penstock.cli.output import told
 
 if TYPE_CHECKING:
-    from penstock.embedded import Queue
+    from penstock.api import Queue
 
 DEFAULT_URL: Final = "penstock://127.0.0.1:7711"
 
@@ -134,7 +134,7 @@ def connect(url: str, **options: Any) -> Queue:
 
     silence_client_log()
     # Another class of the same interface: one suite of tests runs over both.
-    return cast("Queue", penstock.connect(url, **options))
+    return penstock.connect(url, **options)
 
 
 def silence_client_log() -> None:

@@ -50,6 +50,6 @@ def watcher_of(place: Place) -> Watcher:
         return Watcher(lambda: open_directory(directory), DirectorySide(directory))
     # It looks for a lost server at every look, so one look need not wait for it.
     return Watcher(
-        lambda: penstock.connect(url, retry_for=0, name="penstock-top"),  # type: ignore[return-value, arg-type]
+        lambda: penstock.connect(url, retry_for=0, name="penstock-top"),
         ServerSide(Speaker(address_of(url))),
     )

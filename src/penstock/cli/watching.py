@@ -24,9 +24,9 @@ from penstock.core.errors import CommandError, PenstockError, UnknownJob, Unknow
 from penstock.core.limits import BATCH_JOBS_MAX
 
 if TYPE_CHECKING:
+    from penstock.api import Job, Queue
     from penstock.changes import Change
     from penstock.cli.speaker import Speaker
-    from penstock.embedded import Job, Queue
 
 VIEWS: Final = ("tubes", "jobs", "consumers", "journal", "server")
 

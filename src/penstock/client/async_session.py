@@ -11,6 +11,7 @@ import asyncio
 import math
 import os
 import time
+from collections.abc import Callable, Coroutine
 from typing import Any, Final, TypeVar, cast
 
 from penstock.client import commands
@@ -514,6 +515,12 @@ class AsyncSession:
 
     def _do_later(self, chore: Any) -> None:
         self.keep(asyncio.ensure_future(self._quietly(chore)))
+
+    def start(self, run: Callable[[], Coroutine[Any, Any, None]]) -> Callable[[], object]:
+        """Run a task until it ends or the session does. Return a function that cancels it."""
+        task = asyncio.ensure_future(run())
+        self.keep(task)
+        return task.cancel
 
     def keep(self, task: asyncio.Task[None]) -> None:
         """Let a task run until it ends, or the session does."""

@@ -44,8 +44,11 @@ from penstock.core.limits import (
 from penstock.core.policy import PRESETS, TubePolicy
 from penstock.core.waits import END_NAMES
 from penstock.journal.reader import TOLD_FIELDS, Event
+from penstock.keywords import check_keywords
 from penstock.options import (
     DEFAULT_TYPE,
+    PUT_KEYWORDS,
+    RELEASE_KEYWORDS,
     TUBE_KEYWORDS,
     Body,
     ClaimInfo,
@@ -54,10 +57,10 @@ from penstock.options import (
     NewJob,
     Outcome,
     PutOptions,
+    ReleaseOptions,
     Seconds,
     altered,
     boolean,
-    check_keywords,
     check_shard,
     duration_ms,
     each_put,
@@ -561,7 +564,7 @@ def tube(name: bytes, type: str | TubePolicy | None, options: dict[str, Any]) ->
         words += [b"TYPE", named.encode()]
         if named in PRESETS:
             # What is wrong with an option is found out here.
-            check_keywords("tube", options, TUBE_KEYWORDS, "type", "alter")
+            check_keywords("tube", options, TUBE_KEYWORDS, "name", "type", "alter")
             altered(PRESETS[named], **options)
             words += _tube_words(options)
         else:
@@ -572,7 +575,7 @@ def tube(name: bytes, type: str | TubePolicy | None, options: dict[str, Any]) ->
 
 def _policy_words(policy: TubePolicy, options: dict[str, Any]) -> list[bytes]:
     """A whole policy, with these options."""
-    check_keywords("tube", options, TUBE_KEYWORDS, "type", "alter")
+    check_keywords("tube", options, TUBE_KEYWORDS, "name", "type", "alter")
     wanted = dataclasses.asdict(altered(policy, **options))
     told = {field: None if value == NEVER else value for field, value in wanted.items()}
     return [b"POLICY", json.dumps(told).encode()]
@@ -580,7 +583,7 @@ def _policy_words(policy: TubePolicy, options: dict[str, Any]) -> list[bytes]:
 
 def alter_to(name: bytes, type: str | TubePolicy | None, options: dict[str, Any]) -> Call[TubePolicy]:
     """Give a tube that exists these options. A type must be the one that it has."""
-    check_keywords("tube", options, TUBE_KEYWORDS, "type", "alter")
+    check_keywords("tube", options, TUBE_KEYWORDS, "name", "type", "alter")
     if isinstance(type, TubePolicy):
         words = _policy_words(type, options)
     else:
@@ -712,6 +715,7 @@ def stage(
     stage: bytes, name: bytes, expire_ms: int, bodies: Iterable[Body | NewJob], options: PutOptions
 ) -> Call[Any] | None:
     """Put a job for each body into a stage, for a tube; nothing if there are no bodies."""
+    check_keywords("put_many", options, PUT_KEYWORDS, "tube", "bodies")
     call = put_many(name, bodies, options)
     if call is not None:
         head = [b"STAGE", stage, name]
@@ -723,7 +727,7 @@ def stage(
     return call
 
 
-def close_stages(word: bytes, stages: Iterable[str | bytes]) -> Call[int]:
+def close_stages(word: bytes, stages: Iterable[object]) -> Call[int]:
     """Publish or discard stages: a server remembers that it was done, and doing it again does nothing."""
     names = [to_bytes(stage, "the name of a stage") for stage in stages]
     if not names:
@@ -844,20 +848,15 @@ def done(id: str, result: Body, ttl: Duration | EllipsisType) -> Call[None]:
     return call
 
 
-def release(
-    id: str,
-    delay: Seconds = 0,
-    ttl: Duration | None = None,
-    priority: int | None = None,
-    key: str | bytes | None = None,
-    options: dict[str, Any] | None = None,
-    hold: int = 0,
-) -> Call[None]:
-    """Give a job back."""
-    words = [b"RELEASE", id.encode(), *_delay(delay), *_ttl_and_priority(ttl, priority)]
+def release(id: str, delay: Seconds = 0, options: ReleaseOptions | None = None, hold: int = 0) -> Call[None]:
+    """Return a job to its tube."""
+    given = options or {}
+    check_keywords("release", given, RELEASE_KEYWORDS, "delay")
+    key = given.get("key")
+    words = [b"RELEASE", id.encode(), *_delay(delay), *_ttl_and_priority(given.get("ttl"), given.get("priority"))]
     if key is not None:
         words += [b"KEY", to_bytes(key, "a key")]
-    words += _for_driver(options)
+    words += _for_driver(given.get("options"))
     return _finish(id, hold, words, "ready", "delayed", "gone", gives_back=True)
 
 

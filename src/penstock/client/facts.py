@@ -1,15 +1,15 @@
-"""What a client knows of a job, from when it last heard of it."""
+"""The facts that a client has about a job or tube: the content of the last reply about it."""
 
 from __future__ import annotations
 
 from typing import Any
 
 from penstock.core.errors import BadAnswer
-from penstock.options import decode_body
+from penstock.options import decode_body, to_text
 
 
 class JobFacts:
-    """A job as a server told it."""
+    """A job as a server described it."""
 
     __slots__ = ("body_kind", "deliveries", "id", "is_guess", "nacks", "once", "raw_body", "raw_tube", "state")
 
@@ -32,15 +32,70 @@ class JobFacts:
         self.nacks = nacks
         self.once = once
         self.state = state
-        self.is_guess = False  # It was put, but may be another that was there before; only its id is certain.
+        # True after a put with `unique` or `dedup`: only the id is certain, because the server may have returned a job
+        # that existed before.
+        self.is_guess = False
 
     def body(self) -> Any:
-        """What was put: bytes as bytes, text as text, any other value as it came out of JSON."""
+        """Return the body: bytes as bytes, text as text, any other value as it is read from JSON."""
         try:
             return decode_body(self.raw_body, self.body_kind)
         except (ValueError, AssertionError, AttributeError, TypeError):
             raise BadAnswer(f"the body of job {self.id} is not what the server says it is") from None
 
     def hold(self) -> int:
-        """Which delivery of it whoever holds it has; 0 if it was not taken when it was heard of."""
+        """Return the number of the delivery that the holder of the job has; 0 if the job was not taken."""
         return self.deliveries if self.state == "taken" else 0
+
+
+class KnownJob:
+    """The properties that the handles of a job have, for asyncio and for threads."""
+
+    __slots__ = ("_facts", "_finished", "_queue")
+
+    def __init__(self, queue: Any, facts: JobFacts) -> None:
+        self._queue = queue
+        self._facts = facts
+        # Whether a call on this object has finished the job. Then the end of its `with` block does nothing.
+        self._finished = False
+
+    @property
+    def id(self) -> str:
+        return self._facts.id
+
+    @property
+    def tube(self) -> str:
+        return to_text(self._facts.raw_tube)
+
+    @property
+    def deliveries(self) -> int:
+        return self._facts.deliveries
+
+    @property
+    def nacks(self) -> int:
+        return self._facts.nacks
+
+    def __repr__(self) -> str:
+        return f"<penstock job {self.id} in {self.tube!r}>"
+
+    def __eq__(self, other: object) -> bool:
+        return self.id == other.id if isinstance(other, type(self)) else NotImplemented
+
+    def __hash__(self) -> int:
+        return hash(self.id)
+
+    def _hold(self) -> int:
+        """Return which delivery of the job this object stands for; 0 if the job was not taken, or is finished."""
+        return 0 if self._finished else self._facts.hold()
+
+
+class KnownTube:
+    """The name that the handles of a tube have, for asyncio and for threads."""
+
+    __slots__ = ()
+
+    _raw: bytes
+
+    @property
+    def name(self) -> str:
+        return to_text(self._raw)

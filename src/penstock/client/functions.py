@@ -9,8 +9,10 @@ from __future__ import annotations
 import time
 from typing import Any, Final, NamedTuple
 
+from penstock import api
 from penstock.client.commands import AGAIN, NOT_AGAIN, Call, Reply
 from penstock.client.queue import Queue
+from penstock.core.errors import WrongType
 from penstock.core.limits import NEVER
 from penstock.wire.msgpack import pack, unpack
 
@@ -46,7 +48,9 @@ class FunctionCall(Call[Called]):
 class Functions:
     """All of them."""
 
-    def __init__(self, queue: Queue) -> None:
+    def __init__(self, queue: api.Queue) -> None:
+        if not isinstance(queue, Queue):
+            raise WrongType(f"give a queue that penstock.open or penstock.connect returned, not {type(queue).__name__}")
         self._session = queue._session
 
     def call(self, name: bytes, *args: Any, only_reads: bool = False, wait_ms: int = 0) -> list[Any]:

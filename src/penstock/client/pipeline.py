@@ -1,34 +1,23 @@
-"""Many commands in one round trip, for threads. (Tasks of asyncio need no such thing: what they send in one turn of the
-loop goes out together by itself.)"""
+"""Many commands in one round trip, for threads.
+
+Tasks of asyncio need no pipeline: what they send in one turn of the event loop goes out in one write.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Protocol, Self, Unpack
+from typing import Any, Self, TypeVar, Unpack
 
+from penstock import api
 from penstock.client import commands
 from penstock.client.commands import Call
+from penstock.client.facts import KnownJob, KnownTube
 from penstock.client.session import Session
-from penstock.core.errors import Leaving, PenstockError
-from penstock.options import Body, Duration, PutOptions, Seconds
+from penstock.core.errors import Leaving, PenstockError, WrongType
+from penstock.keywords import Interface, check_keywords
+from penstock.options import PUT_KEYWORDS, Body, Duration, PutOptions, Seconds
 
-
-class Tube(Protocol):
-    """A tube of the client."""
-
-    _raw: bytes
-
-
-class Job(Protocol):
-    """A job of the client."""
-
-    _finished: bool
-
-    @property
-    def id(self) -> str:
-        """Its id."""
-
-    def _hold(self) -> int: ...
+T = TypeVar("T")
 
 
 class Answer:
@@ -56,7 +45,7 @@ class Answer:
         self._sent = True
 
 
-class Pipeline:
+class Pipeline(Interface):
     """Commands that wait to be sent together. Each is done or refused by itself: this is no transaction."""
 
     def __init__(self, session: Session) -> None:
@@ -64,41 +53,42 @@ class Pipeline:
         self._calls: list[Call[Any]] = []
         self._answers: list[Answer] = []
 
-    def put(self, tube: Tube, body: Body, **options: Unpack[PutOptions]) -> Answer:
+    def put(self, tube: api.Tube, body: Body, **options: Unpack[PutOptions]) -> Answer:
         """Add a job; the answer is its id."""
-        return self._add(commands.put(tube._raw, body, 0, options), lambda facts: facts.id)
+        check_keywords("put", options, PUT_KEYWORDS, "tube", "body")
+        return self._add(commands.put(_of(KnownTube, tube)._raw, body, 0, options), lambda facts: facts.id)
 
-    def ack(self, job: Job) -> Answer:
+    def ack(self, job: api.Job) -> Answer:
         """A job is done."""
         return self._finish(job, commands.ack(job.id))
 
-    def release(self, job: Job, delay: Seconds = 0) -> Answer:
+    def release(self, job: api.Job, delay: Seconds = 0) -> Answer:
         """Give a job back."""
-        return self._finish(job, commands.release(job.id, delay, hold=job._hold()))
+        return self._finish(job, commands.release(job.id, delay, hold=_of(KnownJob, job)._hold()))
 
-    def nack(self, job: Job, reason: str = "") -> Answer:
+    def nack(self, job: api.Job, reason: str = "") -> Answer:
         """Give a job back because it failed."""
-        return self._finish(job, commands.nack(job.id, reason, job._hold()))
+        return self._finish(job, commands.nack(job.id, reason, _of(KnownJob, job)._hold()))
 
-    def bury(self, job: Job, reason: str = "") -> Answer:
+    def bury(self, job: api.Job, reason: str = "") -> Answer:
         """Put a job aside."""
-        return self._finish(job, commands.bury(job.id, reason, job._hold()))
+        return self._finish(job, commands.bury(job.id, reason, _of(KnownJob, job)._hold()))
 
-    def delete(self, job: Job) -> Answer:
+    def delete(self, job: api.Job) -> Answer:
         """Remove a job."""
         return self._finish(job, commands.delete(job.id))
 
-    def touch(self, job: Job, seconds: Seconds | None = None) -> Answer:
+    def touch(self, job: api.Job, seconds: Seconds | None = None) -> Answer:
         """Ask for more time."""
         return self._add(commands.touch(job.id, seconds))
 
-    def meta(self, job: Job) -> Answer:
+    def meta(self, job: api.Job) -> Answer:
         """Everything the server knows about a job."""
         return self._add(commands.job_meta(job.id))
 
-    def kick(self, tube: Tube, count: int = 1, *, delay: Seconds = 0, ttl: Duration | None = None) -> Answer:
+    def kick(self, tube: api.Tube, count: int = 1, *, delay: Seconds = 0, ttl: Duration | None = None) -> Answer:
         """Dig buried jobs up."""
-        return self._add(commands.kick(tube._raw, count, delay, ttl))
+        return self._add(commands.kick(_of(KnownTube, tube)._raw, count, delay, ttl))
 
     def send(self) -> list[Answer]:
         """Send everything that was added since the last time, and give the answers. What was refused raises when its
@@ -136,10 +126,12 @@ class Pipeline:
         self._answers.append(Answer(shown))
         return self._answers[-1]
 
-    def _finish(self, job: Job, call: Call[None]) -> Answer:
+    def _finish(self, job: api.Job, call: Call[None]) -> Answer:
+        handle = _of(KnownJob, job)
+
         def finished(_: None) -> None:
-            job._finished = True
-            self._session.belongings.remove(job.id, call.hold())
+            handle._finished = True
+            self._session.belongings.remove(handle.id, call.hold())
 
         return self._add(call, finished)
 
@@ -154,3 +146,10 @@ class Pipeline:
         if kind is None:
             for answer in self.send():
                 _ = answer.value
+
+
+def _of(kind: type[T], given: object) -> T:
+    """Return a job or tube of this client. Raise WrongType if it is something else."""
+    if not isinstance(given, kind):
+        raise WrongType(f"a pipeline takes jobs and tubes of a queue on a server, not {type(given).__name__}")
+    return given

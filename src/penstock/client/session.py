@@ -17,6 +17,7 @@ import os
 import threading
 import time
 import weakref
+from collections.abc import Callable
 from typing import Any, Final, TypeVar
 
 from penstock.client import commands
@@ -340,6 +341,14 @@ class Session:
             return None if answer_s is None or wait_ms == NEVER else answer_s + wait_ms / 1000
         left_s = max(0.0, until - time.monotonic()) + self._margin.seconds
         return left_s if answer_s is None else min(left_s, answer_s + wait_ms / 1000)
+
+    def connect(self) -> None:
+        """Do nothing: the session has been connected since it was created."""
+
+    def start(self, run: Callable[[], None]) -> Callable[[], object]:
+        """Run a function in a thread. Return a function that does nothing, because a thread cannot be cancelled."""
+        threading.Thread(target=run, name="penstock-subscription", daemon=True).start()
+        return lambda: None
 
     def check_open(self) -> None:
         """Refuse to be used after the end."""

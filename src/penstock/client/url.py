@@ -10,13 +10,14 @@ import difflib
 import os
 import ssl
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, TypedDict, Unpack
 from urllib.parse import parse_qsl, unquote_to_bytes
 
 from penstock.client.reach import Reach
 from penstock.core.durations import NO_DURATION, read_duration
 from penstock.core.errors import BadUrl, OutOfRange, WrongType
 from penstock.core.limits import NEVER
+from penstock.keywords import check_keywords
 from penstock.options import Duration, Seconds, duration_ms, to_bytes
 
 DEFAULT_URL: Final = "penstock://127.0.0.1:7711"
@@ -88,31 +89,41 @@ def pieces(url: str) -> Pieces:
     return Pieces(scheme=scheme, who=who if at else None, hosts=hosts, query=query if question else None)
 
 
-def target(
-    url: str | None = None,
-    *,
-    user: str | None = None,
-    password: str | None = None,
-    tls: bool | ssl.SSLContext | None = None,
-    ca: str | os.PathLike[str] | None = None,
-    cert: str | os.PathLike[str] | None = None,
-    key: str | os.PathLike[str] | None = None,
-    name: str | None = None,
-    grace: Seconds | None = None,
-    connect_timeout: Seconds | None = None,
-    timeout: Duration | None = None,
-    retry_for: Duration | None = None,
-) -> Target:
-    """The server of a URL, or else of PENSTOCK_URL, or else on this machine. Arguments go before what the URL says."""
+class ConnectOptions(TypedDict, total=False):
+    """Options of a connection. Each may also be given in the URL; the argument has precedence. None means not given."""
+
+    user: str | None  # Name of the user. Default: that of the URL.
+    password: str | None  # Password of the user. Default: that of the URL.
+    tls: bool | ssl.SSLContext | None  # Encrypt the connection. Default: only if ca, cert or key is given.
+    ca: str | os.PathLike[str] | None  # File with the certificates that may sign the server's. Default: the system's.
+    cert: str | os.PathLike[str] | None  # File with the certificate of this client.
+    key: str | os.PathLike[str] | None  # File with the private key of `cert`.
+    name: str | None  # Name of this client, for lists of clients.
+    grace: Seconds | None  # How long the session keeps its jobs after its connection is lost. Default: 10 s.
+    connect_timeout: Seconds | None  # How long one attempt to connect may take. Default: 5 s.
+    timeout: Duration | None  # How long a reply may take, beyond the time that a call waits. Default: 60 s.
+    retry_for: Duration | None  # How long an unreachable server is retried. Default: 20 s, but not for the first time.
+
+
+_KEYWORDS: Final = frozenset(ConnectOptions.__annotations__)
+
+
+def target(url: str | None = None, method: str = "connect", **options: Unpack[ConnectOptions]) -> Target:
+    """Return the server of a URL. The default is the URL in PENSTOCK_URL, or else port 7711 of this machine.
+
+    `method` is the public function that was called; it is named if a keyword is misspelt.
+    """
+    check_keywords(method, options, _KEYWORDS, "url")
+    retry_for = options.get("retry_for")
     if url is None:
         url = os.environ.get(VARIABLE) or DEFAULT_URL
     if not isinstance(url, str):
         raise WrongType(f"a server's URL is text, not {type(url).__name__}")
     url_user, url_password, seeds, said = _split(url)
     times = {
-        "grace": (grace, GRACE_S),
-        "connect_timeout": (connect_timeout, CONNECT_S),
-        "timeout": (timeout, ANSWER_S),
+        "grace": (options.get("grace"), GRACE_S),
+        "connect_timeout": (options.get("connect_timeout"), CONNECT_S),
+        "timeout": (options.get("timeout"), ANSWER_S),
         "retry_for": (retry_for, RETRY_S),
     }
     ms = {what: _time(what, given, said, default) for what, (given, default) in times.items()}
@@ -120,12 +131,14 @@ def target(
         raise OutOfRange("grace and connect_timeout end some time, and a connection takes more than 0 seconds")
     retry_s = None if ms["retry_for"] == NEVER else ms["retry_for"] / 1000
     is_patient = retry_for is not None or "retry_for" in said
+    ca, cert, key = options.get("ca"), options.get("cert"), options.get("key")
     files = [_file(given, what, said) for what, given in zip(_FILES, (ca, cert, key), strict=True)]
+    user, password, name = options.get("user"), options.get("password"), options.get("name")
     return Target(
         seeds=tuple(seeds),
         user=url_user if user is None else to_bytes(user, "the user").decode(),
         password=url_password if password is None else to_bytes(password, "the password"),
-        tls=_context(tls, said.get("tls"), *files),
+        tls=_context(options.get("tls"), said.get("tls"), *files),
         name=said.get("name", "") if name is None else to_bytes(name, "the name of a client").decode(),
         grace_ms=ms["grace"],
         connect_s=ms["connect_timeout"] / 1000,

@@ -21,10 +21,9 @@ import uuid
 from collections.abc import Callable
 from typing import Any, Final, NamedTuple, cast
 
+from penstock import api
 from penstock.changes import Change
 from penstock.client.queue import Job as ConnectedJob
-from penstock.client.queue import Queue as ConnectedQueue
-from penstock.client.queue import Tube as ConnectedTube
 from penstock.core import states as s
 from penstock.core.errors import (
     CommandError,
@@ -55,7 +54,6 @@ from penstock.dialects.tarantool_options import (
 )
 from penstock.drivers import register_driver
 from penstock.embedded import Job as EmbeddedJob
-from penstock.embedded import Queue as EmbeddedQueue
 from penstock.embedded import Tube as EmbeddedTube
 from penstock.host.handed import Handed
 from penstock.host.teller import SeenChange
@@ -81,9 +79,6 @@ _log = logging.getLogger("penstock")
 _ignored = IgnoredOptions(lambda text: _log.warning("%s", text))
 
 # A queue in this process or on a server: they have the same methods.
-AnyQueue = EmbeddedQueue | ConnectedQueue
-AnyTube = EmbeddedTube | ConnectedTube
-AnyJob = EmbeddedJob | ConnectedJob
 
 OnChange = Callable[["Task", str], object]
 
@@ -103,7 +98,7 @@ class Task(NamedTuple):
 class Queue:
     """The module: tubes by their names, and what is about all of them."""
 
-    def __init__(self, over: AnyQueue) -> None:
+    def __init__(self, over: api.Queue) -> None:
         self._over = over
         self._in_replicaset = False
         self.tube = _Tubes(over)
@@ -187,7 +182,7 @@ class Queue:
 class _Tubes:
     """`queue.tube`: tubes by name; called, the names of all, or whether there is one."""
 
-    def __init__(self, over: AnyQueue) -> None:
+    def __init__(self, over: api.Queue) -> None:
         self._over = over
         self._known: dict[str, Tube] = {}
 
@@ -216,7 +211,7 @@ class _Tubes:
 class Tube:
     """A tube."""
 
-    def __init__(self, over: AnyQueue, tube: AnyTube) -> None:
+    def __init__(self, over: api.Queue, tube: api.Tube) -> None:
         self._queue = over
         self._over = tube
         self._callback: OnChange | None = None
@@ -401,7 +396,7 @@ class Tube:
             known[change.id] = task
         callback(task, _WHAT.get(call, call))
 
-    def _id(self, job: AnyJob) -> Any:
+    def _id(self, job: api.Job) -> Any:
         """The id of a task. One that is put and gone at once, by somebody else's hand, is known by its long id only."""
         try:
             known = job.meta()
@@ -411,18 +406,18 @@ class Tube:
             return known["number"]
         return known["name"] if self._over.policy.driven else job.id
 
-    def _look_up(self, id: Any) -> AnyJob:
+    def _look_up(self, id: Any) -> api.Job:
         if self._over.policy.driven:
             return self._over.named(str(id) if isinstance(id, int) else id)
         return self._over.job(f"{self.name}#{id}" if isinstance(id, int) else id)
 
-    def _find(self, id: Any) -> AnyJob:
+    def _find(self, id: Any) -> api.Job:
         try:
             return self._look_up(id)
         except CommandError:
             raise QueueError(f"Task {id} not found") from None
 
-    def _finish(self, id: Any, do: Callable[[AnyJob], object], state: str) -> Task:
+    def _finish(self, id: Any, do: Callable[[api.Job], object], state: str) -> Task:
         try:
             job = self._look_up(id)
             task = Task(self._id(job), state, job.body)
@@ -449,13 +444,13 @@ class Tube:
         return {"tasks": {**tasks, "total": sum(tasks.values()), "done": ended}, "calls": counts}
 
 
-def _returned_letter(job: AnyJob) -> str:
+def _returned_letter(job: api.Job) -> str:
     """Return the state of a task that a command returned to the queue. Another client may have taken it already."""
     letter = _LETTERS[job.state]
     return "r" if letter == "t" else letter
 
 
-def _give_back(job: AnyJob, deliveries: int) -> None:
+def _give_back(job: api.Job, deliveries: int) -> None:
     """Give back a job that was taken, and that the caller never got. Where that fails, its session's end does it."""
     with contextlib.suppress(PenstockError):
         if isinstance(job, EmbeddedJob):

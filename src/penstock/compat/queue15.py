@@ -11,8 +11,8 @@ from __future__ import annotations
 
 from typing import Any, Final, Literal, cast
 
+from penstock import api
 from penstock.client.functions import Functions
-from penstock.client.queue import Queue as ConnectedQueue
 from penstock.core.errors import CommandError, Unsupported, WrongType
 from penstock.core.limits import NEVER
 from penstock.dialects import tarantool15
@@ -26,9 +26,6 @@ from penstock.wire.msgpack import pack, unpack
 
 __all__ = ["Queue15", "Queue15Error"]
 
-# A queue in this process or on a server.
-AnyQueue = EmbeddedQueue | ConnectedQueue
-
 Task = list[Any]
 
 _READING: Final = (b"peek", b"meta", b"statistics")
@@ -41,9 +38,7 @@ class Queue15Error(CommandError):
 class Queue15:
     """All functions of the API."""
 
-    def __init__(
-        self, over: EmbeddedQueue | ConnectedQueue, pri_mode: Literal["absolute", "offset"] | None = None
-    ) -> None:
+    def __init__(self, over: api.Queue, pri_mode: Literal["absolute", "offset"] | None = None) -> None:
         """Take a queue; and whether pri is 0 to 255 as the document says, or an "offset" to 127 as its code has it.
 
         A server has its own setting for that: `queue15-pri-mode`.
@@ -223,7 +218,7 @@ class _InProcess:
 class _OnServer:
     """The functions of a server."""
 
-    def __init__(self, over: ConnectedQueue) -> None:
+    def __init__(self, over: api.Queue) -> None:
         self._functions = Functions(over)
 
     def call(self, name: bytes, *args: Any) -> list[Any]:

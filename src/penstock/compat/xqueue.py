@@ -13,8 +13,8 @@ import weakref
 from collections.abc import Callable
 from typing import Any, Final
 
+from penstock import api
 from penstock.client.functions import Functions
-from penstock.client.queue import Queue as ConnectedQueue
 from penstock.core.errors import Closed, CommandError, UnknownTube, Unreachable
 from penstock.core.job import Job
 from penstock.core.limits import DURATION_MS_MAX, NEVER
@@ -42,14 +42,11 @@ _log = logging.getLogger("penstock")
 _FIRST_PAUSE_S: Final = 0.01
 _LONGEST_PAUSE_S: Final = 1.0
 
-# A queue in this process or on a server.
-AnyQueue = EmbeddedQueue | ConnectedQueue
-
 # One set of spaces for each queue in this process, whichever of its sessions asks.
 _spaces: weakref.WeakKeyDictionary[Host, Spaces] = weakref.WeakKeyDictionary()
 
 
-def upgrade(queue: AnyQueue, space: str, options: dict[str, Any]) -> Space:
+def upgrade(queue: api.Queue, space: str, options: dict[str, Any]) -> Space:
     """Make a space of this name, or change options of the space that exists: see docs/reference/xqueue.md.
 
     Options that are left out keep their values. `changed` of the returned space has those that changed.
@@ -68,14 +65,14 @@ def upgrade(queue: AnyQueue, space: str, options: dict[str, Any]) -> Space:
     return made
 
 
-def space(queue: AnyQueue, name: str) -> Space:
+def space(queue: api.Queue, name: str) -> Space:
     """The space of this name, as it is: one that a log brought back, say."""
     rows = _rows(queue, to_bytes(name, "the name of a space"))
     rows.options()
     return Space(rows)
 
 
-def _rows(queue: AnyQueue, name: bytes) -> _InProcess | _OnServer:
+def _rows(queue: api.Queue, name: bytes) -> _InProcess | _OnServer:
     return _InProcess(queue, name) if isinstance(queue, EmbeddedQueue) else _OnServer(queue, name)
 
 
@@ -159,7 +156,7 @@ class _InProcess:
 class _OnServer:
     """A space of a server."""
 
-    def __init__(self, queue: ConnectedQueue, name: bytes) -> None:
+    def __init__(self, queue: api.Queue, name: bytes) -> None:
         self.name = name
         self._queue = queue
         self._functions = Functions(queue)

@@ -1,0 +1,611 @@
+"""The public types: what `open_async` and `connect_async` return.
+
+A queue in this process (`embedded_async.py`) and a queue on a server (`client/async_queue.py`) implement these types.
+Code that is written for `penstock.AsyncQueue` works with both. Every method is documented here and nowhere else. The
+types for threads are generated out of those for asyncio.
+
+Times are numbers of seconds, or a `timedelta`. Where a `Duration` is accepted, None means no limit. Every call raises
+`Closed` after `close`. On a server, every call may raise `NoServer` if no server answers, and `ConnectionLost` if the
+connection broke before the reply and the call cannot be repeated safely.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import AsyncIterator, Callable, Iterable
+from types import EllipsisType, TracebackType
+from typing import Any, Self, Unpack
+
+from penstock import api
+from penstock.changes import Change
+from penstock.core.errors import Unsupported
+from penstock.core.policy import TubePolicy
+from penstock.journal.reader import Event
+from penstock.keywords import Interface, check_keywords
+from penstock.options import (
+    PUT_KEYWORDS,
+    Body,
+    ClaimInfo,
+    Duration,
+    JobOutcome,
+    NewJob,
+    PutOptions,
+    ReleaseOptions,
+    Seconds,
+    StateName,
+    TakeOptions,
+    TubeOptions,
+    TubeType,
+)
+
+# async only: begin
+_NO_SYNC = "only a queue in this process has .sync; use penstock.connect() for threads"
+# async only: end
+
+
+class AsyncQueue(Interface, ABC):
+    """A session on a queue. It gives access to the tubes and holds the jobs that it takes.
+
+    A job that a session has taken belongs to it until the session finishes the job or ends, or the job's `ttr` passes.
+    """
+
+    # async only: begin
+    @property
+    def sync(self) -> api.Queue:
+        """The same session for threads. A queue on a server raises Unsupported."""
+        raise Unsupported(_NO_SYNC)
+
+    # async only: end
+    @abstractmethod
+    async def session(self) -> AsyncQueue:
+        """Open another session on the same queue, for a consumer with jobs of its own.
+
+        Close the session to return its jobs to their tubes.
+        """
+
+    @property
+    @abstractmethod
+    def token(self) -> str:
+        """The secret name of this session: 32 hexadecimal digits. `identify` takes a session over by its token."""
+
+    @abstractmethod
+    async def identify(self, token: str | None = None, *, grace: Seconds | None = None) -> None:
+        """Take over the session that has this token, with the jobs that it holds. None stays in this session.
+
+        `grace` replaces the grace time of the session: for how many seconds its jobs wait to be taken over after the
+        connection is lost or the queue is closed. A queue in a directory keeps it across restarts.
+
+        Raises UnknownSession if the session ended and its grace time has passed.
+        """
+
+    @abstractmethod
+    async def tube(
+        self,
+        name: str | bytes,
+        type: TubeType | TubePolicy | None = None,
+        *,
+        alter: bool = False,
+        **options: Unpack[TubeOptions],
+    ) -> AsyncTube:
+        """Return the tube of this name. Create it if it does not exist.
+
+        Without a type and options, an existing tube is returned as it is. A new one is a `fifottl`: a worker has 5
+        minutes for a job, and a job that fails is tried 5 times and then buried. See TubeOptions for the options.
+
+        Raises TubeExists if the tube exists with another type or other options. With `alter`, an existing tube gets the
+        given options instead, as by `tube.alter`.
+        """
+
+    @abstractmethod
+    async def find_tube(self, name: str | bytes) -> AsyncTube:
+        """Return the tube of this name. Raises UnknownTube if it does not exist."""
+
+    @abstractmethod
+    async def tubes(self) -> list[str]:
+        """Return the names of all tubes, in the order of their creation."""
+
+    @abstractmethod
+    async def stats(self) -> dict[str, dict[str, int]]:
+        """Return for each tube the number of jobs in each state: `{"emails": {"ready": 3, "taken": 1, …}}`."""
+
+    @abstractmethod
+    async def overview(self) -> list[dict[str, Any]]:
+        """Return the `info` of every tube, in the order of their creation."""
+
+    @abstractmethod
+    async def scan(
+        self, cursor: int = 0, *, tube: AsyncTube | None = None, states: Iterable[StateName] = (), count: int = 1_000
+    ) -> tuple[list[AsyncJob], int]:
+        """Return about `count` jobs and the cursor of the next page. Start with 0; a returned 0 is the end.
+
+        `tube` and `states` select jobs; a page may then be short or empty. A job that exists during the whole scan is
+        found. A job that is added or removed meanwhile may be found.
+        """
+
+    @abstractmethod
+    async def job(self, id: str) -> AsyncJob:
+        """Return the job of this id, which may also be a tube and a number: `emails#7`.
+
+        Raises UnknownJob if there is no such job, and BadId if this is not an id.
+        """
+
+    @abstractmethod
+    async def take(self, tubes: Iterable[AsyncTube], count: int = 1, timeout: Duration = 0) -> list[AsyncJob]:
+        """Take up to `count` jobs from several tubes, one of each in turn.
+
+        If there is none, wait up to `timeout` seconds for the first one; None waits without limit. Returns an empty
+        list if none came.
+        """
+
+    @abstractmethod
+    async def subscribe(self, callback: Callable[[Change], None]) -> Callable[[], None]:
+        """Call `callback` with every change of every job, in order. Return a function that ends the subscription.
+
+        The callback does not run in the caller's thread or task. If it raises, the error becomes a RuntimeWarning and
+        the next change is delivered.
+        """
+
+    @abstractmethod
+    async def events(self, start: int = 1) -> AsyncIterator[Event]:
+        """Return an iterator over the durable history of this queue from position `start` on.
+
+        Raises NoJournal if the queue has no journal, and Trimmed if the history at `start` was deleted.
+        """
+
+    @abstractmethod
+    async def history(self, id: str) -> list[Event]:
+        """Return what happened to the job of this id, oldest first, even if the job no longer exists.
+
+        The list has only events that are durable and still kept. Raises NoJournal if the queue has no journal.
+        """
+
+    @abstractmethod
+    async def checkpoint(self) -> None:
+        """Write a snapshot now and delete expired history, instead of when it is due.
+
+        Raises NoJournal if the queue has no journal.
+        """
+
+    @abstractmethod
+    async def read_claim(self, consumer: str, number: int, shard: tuple[int, int] = (0, 1)) -> list[AsyncJob]:
+        """Return the jobs of an open claim. Shard `(i, n)` has every n-th job, starting with the i-th.
+
+        Raises ClaimGone if the claim was acked or its lease has run out.
+        """
+
+    @abstractmethod
+    async def ack_claims(self, consumer: str, upto: int, *, token: int = 0) -> int:
+        """Ack all jobs of the consumer's claims up to number `upto`. Return the number of jobs.
+
+        Raises Fenced if the consumer has a greater token.
+        """
+
+    @abstractmethod
+    async def renew_claims(self, consumer: str, *, lease: Seconds | None = None, token: int = 0) -> int:
+        """Restart the leases of all open claims of a consumer. Return the number of claims.
+
+        Without `lease`, the new lease is as long as the last one. Raises Fenced if the consumer has a greater token.
+        """
+
+    @abstractmethod
+    async def release_claims(self, consumer: str, *, token: int = 0) -> int:
+        """End all open claims of a consumer and return their jobs to the tubes. Return the number of claims.
+
+        Raises Fenced if the consumer has a greater token.
+        """
+
+    @abstractmethod
+    async def claim_info(self, consumer: str) -> ClaimInfo:
+        """Return the progress of a consumer: its last acked claim, its newest, its token, and its open claims.
+
+        For an unknown consumer, all numbers are 0.
+        """
+
+    @abstractmethod
+    def stage(self, name: str | bytes, *, expire: Seconds | None = None) -> AsyncStage:
+        """Return a stage. Its jobs appear in their tubes together when it is published, or never.
+
+        The stage is discarded if nothing is put into it and it is not published for `expire` seconds, by default a day.
+        """
+
+    @abstractmethod
+    async def publish(self, *stages: AsyncStage | str | bytes) -> int:
+        """Publish all of these stages, or none. Return the number of jobs.
+
+        Publishing a stage again changes nothing and returns the same number. Raises UnknownStage if a stage is empty or
+        expired, and StageOver if it was discarded.
+        """
+
+    @abstractmethod
+    async def discard(self, *stages: AsyncStage | str | bytes) -> int:
+        """Remove the jobs of stages that were not published. Return the number of jobs."""
+
+    @abstractmethod
+    async def close(self) -> None:
+        """End this session and return the jobs that it holds to their tubes. A second call does nothing.
+
+        If `identify` has set a grace time, the jobs wait that long for another session to take them over.
+        """
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+
+class AsyncStage(Interface, ABC):
+    """Jobs that are published together.
+
+    As a context manager, it is published at the end of the block, or discarded if the block raised.
+    """
+
+    __slots__ = ()
+
+    _queue: AsyncQueue
+
+    @property
+    @abstractmethod
+    def name(self) -> str:
+        """The name of the stage."""
+
+    def __repr__(self) -> str:
+        return f"<penstock stage {self.name!r}>"
+
+    async def put(self, tube: AsyncTube | str | bytes, body: Body, **options: Unpack[PutOptions]) -> AsyncJob:
+        """Put a job for a tube and return it. It appears in the tube when the stage is published.
+
+        Its delay and its ttl start when the stage is published. Raises StageOver if the stage has been published or
+        discarded.
+        """
+        check_keywords("put", options, PUT_KEYWORDS, "tube", "body")
+        return (await self.put_many(tube, [body], **options))[0]
+
+    @abstractmethod
+    async def put_many(
+        self, tube: AsyncTube | str | bytes, bodies: Iterable[Body | NewJob], **options: Unpack[PutOptions]
+    ) -> list[AsyncJob]:
+        """Put a job for each body, or none at all. A `NewJob` is a body with options of its own, such as its key.
+
+        Raises StageOver if the stage has been published or discarded.
+        """
+
+    async def publish(self) -> int:
+        """Move all its jobs into their tubes. Return the number of jobs. Publishing again changes nothing."""
+        return await self._queue.publish(self)
+
+    async def discard(self) -> int:
+        """Remove its jobs. Return the number of jobs."""
+        return await self._queue.discard(self)
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
+        if error is None:
+            await self.publish()
+        else:
+            await self.discard()
+
+
+class AsyncTube(Interface, ABC):
+    """One tube, used through one session."""
+
+    __slots__ = ()
+
+    # async only: begin
+    @property
+    def sync(self) -> api.Tube:
+        """The same tube for threads. A tube on a server raises Unsupported."""
+        raise Unsupported(_NO_SYNC)
+
+    # async only: end
+    @property
+    @abstractmethod
+    def name(self) -> str:
+        """The name of the tube."""
+
+    @property
+    @abstractmethod
+    def type(self) -> str:
+        """The type of the tube, such as `fifottl`."""
+
+    @property
+    @abstractmethod
+    def policy(self) -> TubePolicy:
+        """The rules of the tube. For a tube on a server, as of the last reply that contained them."""
+
+    def __repr__(self) -> str:
+        return f"<penstock tube {self.name!r} ({self.type})>"
+
+    @abstractmethod
+    async def put(self, body: Body, *, timeout: Duration = 0, **options: Unpack[PutOptions]) -> AsyncJob:
+        """Put a job into the tube and return it. See PutOptions for the options.
+
+        Bytes and text are returned as they are, any other value as JSON. With `unique` or `dedup`, an existing job is
+        returned instead of a new one.
+
+        If the tube is full, wait up to `timeout` seconds for room; None waits without limit. Raises Full if there was
+        none, Paused if the tube refuses puts, BodyTooLarge, NoSpace if the disk is full, and NoMemory at the memory
+        limit. On a server, a put with `dedup` is repeated if its reply was lost; any other raises ConnectionLost.
+        """
+
+    @abstractmethod
+    async def put_many(self, bodies: Iterable[Body | NewJob], **options: Unpack[PutOptions]) -> list[AsyncJob]:
+        """Put a job for each body, or none at all. Return the jobs in the order of the bodies.
+
+        A `NewJob` is a body with options of its own, such as its key. Raises what `put` raises. It does not wait for
+        room.
+        """
+
+    @abstractmethod
+    async def take(self, timeout: Duration = 0, **options: Unpack[TakeOptions]) -> AsyncJob | None:
+        """Take the next job. Return None if there is none.
+
+        If there is none, wait up to `timeout` seconds; None waits without limit. `key` takes only a job of this key.
+        `ttr` replaces the time in seconds that this session has for the job.
+        """
+
+    @abstractmethod
+    async def take_many(self, count: int, timeout: Duration = 0, **options: Unpack[TakeOptions]) -> list[AsyncJob]:
+        """Take up to `count` jobs. Return an empty list if there is none.
+
+        If there is none, wait up to `timeout` seconds for the first one; None waits without limit. The options are
+        those of `take`.
+        """
+
+    async def __aiter__(self) -> AsyncIterator[AsyncJob]:
+        """Take jobs without end and wait for each one: `async for job in tube:`. Finish each with `async with job:`."""
+        while True:
+            job = await self.take(timeout=None)
+            if job is not None:
+                yield job
+
+    @abstractmethod
+    async def job(self, id: str) -> AsyncJob:
+        """Return the job of this id. Raises UnknownJob if it is not in this tube."""
+
+    @abstractmethod
+    async def named(self, name: str | bytes) -> AsyncJob:
+        """Return the job that was put with this `name`. Raises UnknownJob if there is none."""
+
+    @abstractmethod
+    async def jobs(self, state: StateName, limit: int = 1_000) -> list[AsyncJob]:
+        """Return up to `limit` jobs that are in this state, in the order in which they would be taken."""
+
+    @abstractmethod
+    async def kick(self, count: int = 1, *, delay: Seconds = 0, ttl: Duration | None = None) -> int:
+        """Return up to `count` buried jobs to the tube. Return the number of jobs.
+
+        They can be taken after `delay` seconds. `ttl` replaces their time to live; None keeps it.
+        """
+
+    @abstractmethod
+    async def release_all(self) -> int:
+        """Return every taken job to the tube, no matter which session holds it. Return the number of jobs.
+
+        Jobs of claims stay taken.
+        """
+
+    @abstractmethod
+    async def pause(self, *, puts: bool = False, takes: bool = False) -> None:
+        """Refuse puts, hold back takes, or both. `pause()` resumes both."""
+
+    @abstractmethod
+    async def alter(self, **options: Unpack[TubeOptions]) -> None:
+        """Change the options of the tube while it is in use. Options that are not given stay."""
+
+    @abstractmethod
+    async def truncate(self) -> int:
+        """Remove every job of the tube, in any state. Return the number of jobs."""
+
+    @abstractmethod
+    async def drop(self) -> None:
+        """Remove the tube with its jobs.
+
+        Raises TubeTaken while a job of the tube is taken, and TubeAwaited while a consumer waits for a job.
+        """
+
+    @abstractmethod
+    async def info(self) -> dict[str, Any]:
+        """Return the present state of the tube.
+
+        The dict has `name`, `type`, the number of jobs in each state, `oldest` (the age of the next job in seconds, or
+        None), `waiting` (waiting takes), `keys`, `paused_in` and `paused_out`.
+        """
+
+    @abstractmethod
+    async def stats(self) -> dict[str, int]:
+        """Return the number of jobs in each state."""
+
+    @abstractmethod
+    async def events(self) -> dict[str, int]:
+        """Return how often each event happened to jobs of this tube since it was created."""
+
+    @abstractmethod
+    async def transitions(self) -> dict[str, int]:
+        """Return how often jobs of this tube changed from one state to another: `{"ready-taken": 5, …}`."""
+
+    @abstractmethod
+    async def subscribe(self, callback: Callable[[Change], None]) -> Callable[[], None]:
+        """Call `callback` with every change of a job of this tube, in order. Return a function that ends it.
+
+        See `queue.subscribe`.
+        """
+
+    @abstractmethod
+    async def claim(
+        self, consumer: str, number: int, count: int, *, lease: Seconds = 60, token: int = 0
+    ) -> list[AsyncJob] | None:
+        """Claim up to `count` jobs as claim `number` of a consumer. Return None if there is no job.
+
+        The first claim has number 1. Until it is acked, claiming the same number again returns the same jobs. The claim
+        ends `lease` seconds after it was made or renewed, and its jobs return to the tube. A consumer with a greater
+        token replaces the one before, whose calls then raise Fenced.
+        """
+
+
+class AsyncJob(Interface, ABC):
+    """A job. As a context manager, it is acked at the end of the block, or nacked if the block raised."""
+
+    __slots__ = ()
+
+    # async only: begin
+    @property
+    def sync(self) -> api.Job:
+        """The same job for threads. A job on a server raises Unsupported."""
+        raise Unsupported(_NO_SYNC)
+
+    # async only: end
+    @property
+    @abstractmethod
+    def id(self) -> str:
+        """The id of the job: 40 characters. It never changes."""
+
+    @property
+    @abstractmethod
+    def tube(self) -> str:
+        """The name of its tube."""
+
+    @property
+    @abstractmethod
+    def state(self) -> str:
+        """The state of the job: ready, taken, delayed, buried, done, zombie, staged, or gone.
+
+        The state is current, except on a server with asyncio: there it is that of the last reply. `meta` updates it.
+        """
+
+    @property
+    @abstractmethod
+    def deliveries(self) -> int:
+        """How often the job was delivered. For a job on a server, as of the last reply."""
+
+    @property
+    @abstractmethod
+    def nacks(self) -> int:
+        """How often the job failed. For a job on a server, as of the last reply."""
+
+    @property
+    @abstractmethod
+    def body(self) -> Any:
+        """The body of the job: bytes as bytes, text as text, and any other value as it is read from JSON.
+
+        After `done`, this is the result. On a server with asyncio, a job that was put with `unique` or `dedup` has the
+        body that was given to `put`, even if `put` returned an existing job.
+        """
+
+    @abstractmethod
+    async def ack(self) -> None:
+        """Finish the job successfully. It is removed, or kept if its tube keeps acked jobs.
+
+        Raises NotTaken if the job is no longer taken, NotOwner if another session has it, and UnknownJob if it is gone.
+        So do all calls that only the holder of a job may make: `done`, `release`, `requeue`, `nack`, `bury`, `touch`.
+        """
+
+    @abstractmethod
+    async def done(self, result: Body, *, ttl: Duration | EllipsisType = ...) -> None:
+        """Finish the job successfully. `result` replaces its body and is kept for `ttl` seconds (None: without limit).
+
+        Without `ttl`, the result is kept for a day, or without limit if the tube keeps acked jobs.
+        """
+
+    @abstractmethod
+    async def release(self, delay: Seconds = 0, **options: Unpack[ReleaseOptions]) -> None:
+        """Return the unfinished job to its old place in the tube, or after `delay` seconds.
+
+        `ttl`, `priority` and `key` replace those of the job. `options` are for the driver of the tube, if it has one.
+        Raises OnlyOnce if the job may be delivered only once.
+        """
+
+    @abstractmethod
+    async def requeue(self) -> None:
+        """Return the unfinished job to the end of the tube. Raises OnlyOnce if it may be delivered only once."""
+
+    @abstractmethod
+    async def nack(self, reason: str = "") -> None:
+        """Return the job because it failed. Its retry policy decides whether it is tried again, and when.
+
+        Raises OnlyOnce if the job may be delivered only once.
+        """
+
+    @abstractmethod
+    async def bury(self, reason: str = "") -> None:
+        """Set the job aside until it is kicked or dug up. `reason` is stored with it."""
+
+    @abstractmethod
+    async def touch(self, seconds: Seconds | None = None) -> None:
+        """Extend the time that the holder has for the job, and its ttl, by `seconds`.
+
+        None restarts its whole `ttr` from now.
+        """
+
+    @abstractmethod
+    async def dig(self, delay: Seconds = 0, *, ttl: Duration | None = None, priority: int | None = None) -> None:
+        """Return the buried job to its old place in the tube, or after `delay` seconds.
+
+        `ttl` and `priority` replace those of the job; None keeps them. Raises NotBuried if the job is not buried.
+        """
+
+    @abstractmethod
+    async def delete(self) -> None:
+        """Remove the job, in any state and no matter which session holds it. Raises UnknownJob if it is gone."""
+
+    @abstractmethod
+    async def snatch(self, delay: Seconds = 0) -> None:
+        """Take the job away from its holder and return it to its place, or after `delay` seconds.
+
+        Raises NotTaken if the job is not taken.
+        """
+
+    @abstractmethod
+    async def restart(self, delay: Seconds = 0) -> None:
+        """Make the job ready again, or after `delay` seconds, if it is delayed, or was acked and kept.
+
+        Raises NotKept if it is in another state.
+        """
+
+    @abstractmethod
+    async def switch(self, state: StateName, delay: Seconds = 0) -> None:
+        """Put the job into another state. The states `delayed` and `zombie` need a `delay` in seconds.
+
+        Raises IsTaken if the job is taken.
+        """
+
+    @abstractmethod
+    async def move(self, tube: AsyncTube, delay: Seconds = 0) -> None:
+        """Move the job to the end of another tube. It keeps its id, its body and its ttl.
+
+        Raises NotOwner if another session has taken the job.
+        """
+
+    @abstractmethod
+    async def wait(self, timeout: Duration = None) -> JobOutcome:
+        """Wait until the job is acked, buried, dead-lettered, dropped, expired or deleted.
+
+        Waits up to `timeout` seconds; None waits without limit. The outcome is true if the job was acked. Otherwise
+        `outcome` says what happened (`timeout` if nothing did), and `reason` why, if a reason is known.
+        """
+
+    @abstractmethod
+    async def history(self) -> list[Event]:
+        """Return what happened to the job, oldest first, even if it no longer exists.
+
+        Raises NoJournal if the queue has no journal.
+        """
+
+    @abstractmethod
+    async def meta(self) -> dict[str, Any]:
+        """Return all properties of the job. Times are in seconds since 1970. Raises UnknownJob if it is gone."""
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    @abstractmethod
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Ack the job, nack it if the block raised, or release it if the block was interrupted or cancelled.
+
+        A job that may be delivered only once is buried instead of being returned. A job that was finished in the block
+        is left as it is.
+        """

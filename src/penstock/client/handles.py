@@ -1,0 +1,91 @@
+"""What differs between the client's handles for asyncio and for threads; `async_queue.py` has the rest.
+
+A property cannot be awaited. So `job.state` and the body of a job that `put` found by `unique` or `dedup` are the last
+known values with asyncio, and are asked for with threads.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Self
+
+from penstock import api, api_async
+from penstock.client import commands
+from penstock.client.async_session import AsyncSession
+from penstock.client.facts import KnownJob
+from penstock.client.pipeline import Pipeline
+from penstock.client.session import Session
+from penstock.client.url import Target
+from penstock.core.errors import UnknownJob
+
+
+class AsyncQueueHandle(api_async.AsyncQueue):
+    """A session on a server, for asyncio."""
+
+    def __init__(self, session: AsyncSession) -> None:
+        self._session = session
+        self._call = session.call
+
+    @property
+    def _target(self) -> Target:
+        return self._session.target
+
+    async def __aenter__(self) -> Self:
+        await self._session.connect()
+        return self
+
+
+class QueueHandle(api.Queue):
+    """A session on a server, for threads."""
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+        self._call = session.call
+
+    @property
+    def _target(self) -> Target:
+        return self._session.target
+
+    def pipeline(self) -> Pipeline:
+        """Return a pipeline, which sends many commands in one round trip: `with queue.pipeline() as p:`."""
+        return Pipeline(self._session)
+
+
+class AsyncJobHandle(KnownJob, api_async.AsyncJob):
+    """A job on a server, for asyncio."""
+
+    __slots__ = ()
+
+    _queue: AsyncQueueHandle
+
+    @property
+    def state(self) -> str:
+        return self._facts.state
+
+    @property
+    def body(self) -> Any:
+        return self._facts.body()
+
+
+class JobHandle(KnownJob, api.Job):
+    """A job on a server, for threads."""
+
+    __slots__ = ()
+
+    _queue: QueueHandle
+
+    @property
+    def state(self) -> str:
+        try:
+            return self._queue._call(commands.state_of(self.id))
+        except UnknownJob:
+            return "gone"
+
+    @property
+    def body(self) -> Any:
+        if self._facts.is_guess:
+            # `put` found this job by `unique` or `dedup`, and it may have another body.
+            try:
+                self._facts = self._queue._call(commands.peek(self.id))
+            except UnknownJob:
+                self._facts.is_guess = False
+        return self._facts.body()
