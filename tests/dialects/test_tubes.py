@@ -35,25 +35,28 @@ def test_a_tube_is_made_found_or_refused(shop: Shop) -> None:
 
 
 REFUSED = {
-    "a type that there is not": (["TYPE", "lifo"], "NOTYPE "),
-    "an option that there is not": (["TIMEOUT", 5], "SYNTAX TUBE has no option TIMEOUT"),
-    "what its type has not": (["TYPE", "fifo", "TTL", "5s"], "UNSUPPORTED "),
+    "an unknown type": (["TYPE", "lifo"], "NOTYPE "),
+    "an unknown option": (["TIMEOUT", 5], "SYNTAX TUBE has no option TIMEOUT"),
+    "an option that its type does not support": (["TYPE", "fifo", "TTL", "5s"], "UNSUPPORTED "),
     "neither yes nor no": (["KEEP", "maybe"], "WRONGTYPE KEEP must be yes or no, not maybe"),
-    "no number": (["CAPACITY", "many"], "WRONGTYPE CAPACITY must be a whole number, not many"),
+    "an invalid number": (["CAPACITY", "many"], "WRONGTYPE CAPACITY must be a whole number, not many"),
     "a number that is too small": (["CAPACITY", "-1"], "RANGE capacity must be 0 to "),
-    "two ways to say one thing": (["RETRY", "3x", "MAX-DELIVERIES", 3], "UNSUPPORTED give retry or max_deliveries"),
-    "a letter without deliveries": (["DEAD-LETTER", "dead"], "UNSUPPORTED dead_letter goes with max_deliveries"),
-    "no JSON": (["POLICY", "fifo"], "WRONGTYPE a policy is not JSON"),
+    "contradicting options": (["RETRY", "3x", "MAX-DELIVERIES", 3], "UNSUPPORTED give retry or max_deliveries"),
+    "a dead letter without a limit of deliveries": (
+        ["DEAD-LETTER", "dead"],
+        "UNSUPPORTED dead_letter goes with max_deliveries",
+    ),
+    "invalid JSON": (["POLICY", "fifo"], "WRONGTYPE a policy is not JSON"),
     "long JSON": (["POLICY", " " * (1 << 20) + "1"], "WRONGTYPE a policy may have up to 1048576 bytes"),
-    "no object": (["POLICY", "[]"], "WRONGTYPE a policy is an object of "),
+    "JSON that is not an object": (["POLICY", "[]"], "WRONGTYPE a policy is an object of "),
     "an object without a type": (["POLICY", "{}"], "WRONGTYPE a policy is an object of "),
-    "a field that there is not": (["POLICY", '{"type":"x","color":1}'], "UNSUPPORTED a policy has no field 'color'"),
-    "a field of another kind": (
+    "an unknown field": (["POLICY", '{"type":"x","color":1}'], "UNSUPPORTED a policy has no field 'color'"),
+    "a field of another type": (
         ["POLICY", '{"type":"x","has_ttl":1}'],
         "WRONGTYPE the field has_ttl of a policy must be ",
     ),
-    "a yes for a number": (["POLICY", '{"type":"x","capacity":true}'], "WRONGTYPE the field capacity of "),
-    "a driver by its policy": (["POLICY", '{"type":"x","driven":true}'], "UNSUPPORTED POLICY cannot set a driver"),
+    "a boolean for a number": (["POLICY", '{"type":"x","capacity":true}'], "WRONGTYPE the field capacity of "),
+    "a driver in a policy": (["POLICY", '{"type":"x","driven":true}'], "UNSUPPORTED POLICY cannot set a driver"),
     "an empty type": (["POLICY", '{"type":""}'], "WRONGTYPE the type of a tube is a word"),
 }
 

@@ -16,9 +16,9 @@ from penstock.wire.msgpack import unpack
 # are put, and msgpack cannot represent all JSON values.
 CALLED_JSON: dict[str, tuple[bytes, object, object]] = {
     "a value": (b'{"a": [1, null]}', {"a": [1, None]}, {"a": [1, None]}),
-    "no JSON": (b"x" * 10, "x" * 10, "x" * 10),
-    "nothing": (b"", "", ""),
-    "no text": (b"\xff\xfe", b"\xff\xfe", b"\xff\xfe"),
+    "invalid JSON": (b"x" * 10, "x" * 10, "x" * 10),
+    "empty": (b"", "", ""),
+    "invalid UTF-8": (b"\xff\xfe", b"\xff\xfe", b"\xff\xfe"),
     "in another encoding": ("[1]".encode("utf-16"), "[1]".encode("utf-16"), "[1]".encode("utf-16")),
     "too many digits for msgpack": (b"1" * 30, "1" * 30, int("1" * 30)),
     "too many digits for Python": (b"1" * 5_000, "1" * 5_000, "1" * 5_000),
@@ -27,9 +27,9 @@ CALLED_JSON: dict[str, tuple[bytes, object, object]] = {
         "[" * 65 + "1" + "]" * 65,
         json.loads("[" * 65 + "1" + "]" * 65),
     ),
-    "as deep as may be": (b"[" * 64 + b"]" * 64, json.loads("[" * 64 + "]" * 64), json.loads("[" * 64 + "]" * 64)),
+    "at the depth limit": (b"[" * 64 + b"]" * 64, json.loads("[" * 64 + "]" * 64), json.loads("[" * 64 + "]" * 64)),
     "too deep for Python": (b"[" * 5_000, "[" * 5_000, "[" * 5_000),
-    "half a character": (b'"\\ud800"', '"\\ud800"', "\ud800"),
+    "a lone surrogate": (b'"\\ud800"', '"\\ud800"', "\ud800"),
 }
 
 

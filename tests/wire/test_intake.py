@@ -193,9 +193,9 @@ SENT: dict[str, tuple[bytes, int, list[list[bytes]]]] = {
     "a long body in packets": (encode([b"x" * 4_000_000]), 1_000, [[b"x" * 4_000_000]]),
     "many words, byte by byte": (encode([b"x"] * 8_000), 1, [[b"x"] * 8_000]),
     "many words in small pieces": (encode([b"x"] * 50_000), 60, [[b"x"] * 50_000]),
-    "a long body behind small ones": (encode([b"x"] * 999 + [b"y" * 60_000]), 7, [[b"x"] * 999 + [b"y" * 60_000]]),
+    "a long body after small ones": (encode([b"x"] * 999 + [b"y" * 60_000]), 7, [[b"x"] * 999 + [b"y" * 60_000]]),
     "many commands": (encode([b"PING", b"x"]) * 3_000, 11, [[b"PING", b"x"]] * 3_000),
-    "many typed": (b"PING x\n" * 3_000, 5, [[b"PING", b"x"]] * 3_000),
+    "many inline commands": (b"PING x\n" * 3_000, 5, [[b"PING", b"x"]] * 3_000),
 }
 
 
@@ -228,7 +228,7 @@ def test_the_work_for_requests_in_small_pieces_is_linear(length: int, size: int)
 
 ANSWERED: dict[str, tuple[bytes, int, list[object]]] = {
     "a long line": (b"+" + b"x" * 60_000 + b"\r\n", 1, [b"x" * 60_000]),
-    "a long line with halves of its end": (b"+" + b"x\r" * 30_000 + b"\r\n", 1, [b"x\r" * 30_000]),
+    "a long line of half line ends": (b"+" + b"x\r" * 30_000 + b"\r\n", 1, [b"x\r" * 30_000]),
     "a bulk": (b"$60000\r\n" + b"x" * 60_000 + b"\r\n", 1, [b"x" * 60_000]),
     "an array of small bulks": (b"*8000\r\n" + b"$1\r\nx\r\n" * 8_000, 1, [[b"x"] * 8_000]),
     "many numbers": (b":1\r\n" * 8_000, 7, [1] * 8_000),
