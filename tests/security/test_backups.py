@@ -79,7 +79,7 @@ def test_copies_are_as_private_as_the_queue(queue: Path, tmp_path: Path, open_um
     "let an export write through a link: FILE.part and FILE are links to another file",
     port="files",
     caller="another user who may write to the directory of the export",
-    result="the links are replaced; the other file stays as it was",
+    result="the links are replaced; the other file is unchanged",
 )
 def test_an_export_follows_no_link(queue: Path, tmp_path: Path) -> None:
     victim = tmp_path / "victim"
@@ -119,7 +119,7 @@ def test_only_an_empty_directory_is_restored_into(queue: Path, tmp_path: Path) -
 @attempt(
     "a hostile backup: links in place of its files, files with odd names, a log under another name",
     port="files",
-    caller="whoever made the backup",
+    caller="author of the backup",
     result="links are refused; other names are not copied; nothing outside is read or written",
 )
 def test_a_backup_reaches_nothing_outside(queue: Path, tmp_path: Path) -> None:
@@ -161,10 +161,10 @@ def test_a_backup_reaches_nothing_outside(queue: Path, tmp_path: Path) -> None:
 
 
 @attempt(
-    "open what an interrupted restore has left: a snapshot, a segment, or a part of one, without node.json",
+    "open the files that an interrupted restore left: a snapshot, a segment, or a part of one, without node.json",
     port="files",
     caller="operator after a crash",
-    result="refused: it is no queue, and no new one is made there",
+    result="refused: it is not a queue, and no new one is created there",
 )
 def test_half_a_restore_is_no_queue(queue: Path, tmp_path: Path) -> None:
     snapshot = next(queue.glob("snapshot-*.log")).name
@@ -217,10 +217,10 @@ LINES = [
 
 
 @attempt(
-    "import JSON lines with deep nesting, huge numbers, wrong types, bytes that are no text, and names with escapes",
+    "import JSON lines with deep nesting, huge numbers, wrong types, bytes that are not text, and names with escapes",
     port="files",
-    caller="whoever made the file",
-    result="each bad line is told in one sentence and passed over; the good ones are imported (exit code 1)",
+    caller="author of the file",
+    result="each bad line is reported in one sentence and skipped; the good ones are imported (exit code 1)",
 )
 def test_hostile_lines_are_passed_over(tmp_path: Path) -> None:
     file, target = tmp_path / "jobs.jsonl", tmp_path / "into"
@@ -254,7 +254,7 @@ def loadjob(**changes: int) -> bytes:
 @attempt(
     "import a Disque file with absurd lengths, counts and times",
     port="files",
-    caller="whoever made the file",
+    caller="author of the file",
     result="one sentence and exit code 1; times that are too long are refused job by job",
 )
 @pytest.mark.parametrize(
@@ -282,7 +282,7 @@ def test_a_hostile_file_of_disque_is_refused(tmp_path: Path, data: bytes) -> Non
 @attempt(
     "import a Disque job whose times and counters are as large as their fields",
     port="files",
-    caller="whoever made the file",
+    caller="author of the file",
     result="imported or refused in a sentence",
 )
 def test_a_job_of_disque_with_the_largest_times(tmp_path: Path) -> None:

@@ -221,7 +221,7 @@ def test_what_a_node_states_of_its_client_forges_no_lines(member: ServerWithPass
 
 
 @attempt(
-    "replay a recorded handshake, its first and its third word",
+    "replay a recorded handshake, its first and its third message",
     port="bus",
     caller="someone who has recorded the traffic",
     result="refused: both nonces are part of each proof",

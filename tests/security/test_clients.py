@@ -148,7 +148,7 @@ MEANINGFUL = {("a number", name) for name in ("TUBE TRUNCATE", "TUBE PAUSE", "TU
 
 
 @attempt(
-    "answer every call with the wrong type: numbers, text, lists, odd maps, text that is no UTF-8",
+    "answer every call with the wrong type: numbers, text, lists, odd maps, text that is not UTF-8",
     port="RESP, as the server",
     caller="hostile server, after a good handshake",
     result="BadAnswer, a ConnectionLost; the connection is closed; no call reports success",
@@ -170,7 +170,7 @@ def _shown(found: Any) -> object:
 
 
 @attempt(
-    "the same for the client for asyncio",
+    "the same, for the asyncio client",
     port="RESP, as the server",
     caller="hostile server, after a good handshake",
     result="BadAnswer; the connection is closed",
@@ -192,7 +192,7 @@ def test_wrong_types_are_refused_in_asyncio(server: HostileServer) -> None:
 
 
 @attempt(
-    "say that a job was acked, released or moved without saying so: a list, nothing, another status",
+    "reply to an ack, a release or a move with a list, nothing, or another status",
     port="RESP, as the server",
     caller="hostile server, after a good handshake",
     result="BadAnswer: the call does not report success",
@@ -309,7 +309,7 @@ def test_a_dripping_answer_ends_with_the_timeout(server: HostileServer) -> None:
 
 
 @attempt(
-    "send an answer that nobody asked for: with the answer, and later, on an idle connection",
+    "send an unrequested reply: together with a requested one, and later on an idle connection",
     port="RESP, as the server",
     caller="hostile server, after a good handshake",
     result="the connection is closed; the next call gets its own answer, on another connection",
@@ -337,10 +337,10 @@ def test_an_extra_answer_is_not_taken_for_the_next(server: HostileServer) -> Non
 
 
 @attempt(
-    "answer a pipeline with one answer that makes no sense",
+    "answer a pipeline with one malformed reply",
     port="RESP, as the server",
     caller="hostile server, after a good handshake",
-    result="this call and all behind it raise BadAnswer; those before it keep their answers",
+    result="this call and all after it raise BadAnswer; those before it keep their answers",
 )
 def test_a_pipeline_ends_at_an_answer_that_makes_no_sense(server: HostileServer) -> None:
     def put(connection: socket.socket, words: list[bytes]) -> None:
@@ -376,7 +376,7 @@ def test_a_scan_goes_on_and_ends(server: HostileServer) -> None:
 
 
 @attempt(
-    "hand out more jobs than were asked for, and jobs whose bodies are not what they are said to be",
+    "hand out more jobs than were asked for, and jobs whose bodies do not have their stated type",
     port="RESP, as the server",
     caller="hostile server, after a good handshake",
     result="BadAnswer",
@@ -398,7 +398,7 @@ def test_a_take_gets_what_it_asked_for(server: HostileServer) -> None:
 
 
 @attempt(
-    "greet with a session that makes no sense, or refuse every session",
+    "greet with a malformed session, or refuse every session",
     port="RESP, as the server",
     caller="hostile server, in its handshake",
     result="WrongServer, or the refusal; the client does not connect again and again",
@@ -507,7 +507,7 @@ CLI_COMMANDS = (
 
 
 @attempt(
-    "answer the command line with wrong types, endless nesting and bytes that are no RESP",
+    "answer the command line with wrong types, endless nesting and bytes that are not RESP",
     port="RESP, as the server",
     caller="hostile server, after a good handshake",
     result="one sentence on standard error, a documented exit code, no traceback",

@@ -308,7 +308,7 @@ def test_extreme_times_of_a_member_do_not_move_the_clock_of_a_node(one: tuple[No
     "gossip of nodes at chosen addresses, so that the server connects to other services",
     port="bus",
     caller="a node with the secret",
-    result="at most the first word of the handshake, 100 bytes without a secret, reaches them",
+    result="at most the first message of the handshake, 100 bytes without a secret, reaches them",
 )
 def test_gossip_sends_nothing_but_the_first_word_to_a_chosen_address(one: tuple[Node, Member]) -> None:
     node, member = one
@@ -330,7 +330,7 @@ def test_gossip_sends_nothing_but_the_first_word_to_a_chosen_address(one: tuple[
 
 
 @attempt(
-    "CLUSTER MEET with addresses that are no host: multicast, unspecified, names, ports of 0",
+    "CLUSTER MEET with addresses that are not hosts: multicast, unspecified, names, ports of 0",
     port="RESP",
     caller="admin",
     result="refused: Invalid node address",

@@ -324,7 +324,7 @@ def test_unfinished_handshakes_do_not_delay_a_shutdown(tmp_path: Path, certifica
 @attempt(
     "open 450 connections and send no request",
     port="HTTP",
-    caller="anybody who reaches the port",
+    caller="any host that reaches the port",
     result="the oldest ones are closed; /livez answers 200",
 )
 def test_silent_http_connections_keep_no_health_check_out(target: Target) -> None:
@@ -338,7 +338,7 @@ def test_silent_http_connections_keep_no_health_check_out(target: Target) -> Non
 @attempt(
     "ask for /metrics 100 times and do not read the answers",
     port="HTTP",
-    caller="anybody who reaches the port",
+    caller="any host that reaches the port",
     result="clients, /livez and the journal work",
 )
 def test_unread_http_answers_keep_no_health_check_out(target: Target) -> None:
@@ -392,7 +392,7 @@ def test_names_that_no_attacker_can_have_are_answered(target: Target, host: str)
 @attempt(
     "send several Host headers, or a malformed one",
     port="HTTP",
-    caller="anybody who reaches the port",
+    caller="any host that reaches the port",
     result="400",
 )
 def test_an_ambiguous_host_is_refused(target: Target, headers: str) -> None:
@@ -461,7 +461,7 @@ def test_clients_that_authenticated_are_not_closed_for_others(target: Target, na
 
 
 @attempt(
-    "open 20,000 connections, to all ports in turn (the tests open 2,000, unless PENSTOCK_CONNECTIONS says how many)",
+    "open 20,000 connections, to all ports in turn (the tests open 2,000, unless PENSTOCK_CONNECTIONS is set)",
     port="RESP, IPROTO, TLS, bus, HTTP",
     caller="no password",
     result="clients, /livez and the journal work all the time; memory per connection is bounded; everything recovers",

@@ -82,7 +82,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
 
 
 @attempt(
-    "put control characters and bidirectional marks into jobs, and wait until somebody lists them",
+    "put control characters and bidirectional marks into jobs, and wait until a user lists them",
     port="terminal of `penstock`",
     caller="producer of jobs",
     result="escaped, also with --json and --body; the JSON has the same value",
@@ -122,7 +122,7 @@ def test_a_terminal_gets_nothing_that_it_obeys(server: Server, words: list[str])
     "write to the log, the process id or the Unix socket of a server",
     port="files",
     caller="other user of the machine",
-    result="not writable by others, whatever the umask and before daemonize",
+    result="not writable by others, with any umask, also before daemonize",
 )
 def test_files_of_a_server_are_not_writable_by_others(tmp_path: Path) -> None:
     (tmp_path / "old.log").touch()
@@ -187,7 +187,7 @@ def test_a_unix_socket_has_its_permissions_from_the_start(tmp_path: Path, mode: 
 
 
 @attempt(
-    "connect to a Unix socket that everybody may write to, on a server without a password",
+    "connect to a Unix socket that all users may write to, on a server without a password",
     port="Unix socket",
     caller="other user of the machine",
     result="such a server does not start, unless protected-mode is no",
@@ -219,7 +219,7 @@ def shared(tmp_path: Path, needs: Needs) -> Path:
     "place a symbolic link where a server writes its log or its process id",
     port="files",
     caller="other user of the machine",
-    result="not followed in a directory that everybody may write to",
+    result="not followed in a directory that all users may write to",
 )
 @pytest.mark.parametrize("setting", ["logfile", "pidfile"])
 def test_links_of_others_are_not_followed(tmp_path: Path, shared: Path, setting: str) -> None:
@@ -246,7 +246,7 @@ def test_links_of_others_are_not_followed(tmp_path: Path, shared: Path, setting:
     "make the directory first in which the Spark connector keeps its launcher for Java",
     port="files",
     caller="other user of the machine",
-    result="not used, unless it is this user's alone",
+    result="not used, unless it belongs to this user only",
 )
 @pytest.mark.parametrize("trick", ["of another user", "a link", "writable by the group", "a file", "fine", "missing"])
 def test_a_directory_that_others_made_is_not_used(

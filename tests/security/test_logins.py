@@ -78,7 +78,7 @@ class Stopwatch:
 
 
 @attempt(
-    "guess passwords, and take an answer that does not come at once for a refusal",
+    "guess passwords, and count a reply that does not come at once as a refusal",
     port="RESP",
     caller="no password",
     result="after 10 wrong passwords, right and wrong ones are compared a second later",
@@ -94,7 +94,7 @@ def test_the_right_password_is_answered_as_late_as_a_wrong_one(server: Server, p
 
 
 @attempt(
-    "guess passwords with HELLO instead of AUTH, with commands behind it",
+    "guess passwords with HELLO instead of AUTH, with commands after it",
     port="RESP",
     caller="no password",
     result="delayed as AUTH is; the commands run after the login",
@@ -325,7 +325,7 @@ def test_setting_a_password_closes_connections_without_one(tmp_path: Path) -> No
     "read the tokens of sessions and other secrets with MONITOR and SLOWLOG",
     port="RESP, IPROTO",
     caller="administrator",
-    result="redacted, whatever calls the function",
+    result="redacted, also in calls of the function",
 )
 def test_monitor_and_slowlog_do_not_show_secrets(server: Server, owner: Client, iproto_port: int) -> None:
     packed = msgpack.packb(TOKEN)

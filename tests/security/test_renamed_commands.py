@@ -58,7 +58,7 @@ def test_an_old_name_is_unknown_in_every_spelling(owner: Client) -> None:
     "learn the new name from COMMAND, COMMAND LIST, INFO and DOCS, INFO commandstats, CLIENT LIST, MONITOR, SLOWLOG",
     port="RESP",
     caller="administrator, and a user who may not run the command",
-    result="none of them shows it; COMMAND INFO and DOCS know it for a user who names it and may run it",
+    result="none of them shows it; COMMAND INFO and DOCS describe it to a user who gives the name and may run it",
 )
 def test_the_new_name_is_shown_to_nobody(server: Server, owner: Client) -> None:
     with server.client() as reader, server.client() as monitor:
@@ -86,7 +86,7 @@ def test_the_new_name_is_shown_to_nobody(server: Server, owner: Client) -> None:
 
 
 @attempt(
-    "be told of commands that one may not run: COMMAND LIST",
+    "list commands that the user may not run: COMMAND LIST",
     port="RESP",
     caller="user with commands = read",
     result="only commands of the user's own classes are listed",

@@ -272,7 +272,7 @@ def test_no_function_reaches_a_foreign_tube(node: Node, secrets: Secrets) -> Non
     "read all tubes: queue.tube(), queue.statistics() of both APIs, box.space._queue* by select and count, SELECT",
     port="IPROTO",
     caller=USER,
-    result="only the user's own tubes are told; `_queue` and its like are denied",
+    result="only the user's own tubes are listed; `_queue` and similar spaces are denied",
 )
 def test_functions_about_all_tubes_tell_of_own_ones(node: Node, secrets: Secrets) -> None:
     for calls in (node.calls, node.calls_15):
@@ -357,7 +357,7 @@ def test_a_user_with_patterns_cannot_configure_the_server(node: Node, secrets: S
     "use a consumer name of its own under which another user has claimed jobs of a foreign tube",
     port="RESP",
     caller=USER,
-    result="refused: NOPERM, and the claim stays as it was",
+    result="refused: NOPERM, and the claim is unchanged",
 )
 def test_a_claim_of_a_foreign_tube_is_out_of_reach(node: Node, secrets: Secrets) -> None:
     owner, tenant = node.owner, node.tenant
@@ -403,7 +403,7 @@ def test_held_jobs_of_another_user_are_not_told(node: Node, secrets: Secrets) ->
 
 
 @attempt(
-    "wait for the end of an own task that somebody moves to a foreign tube and finishes there with a result",
+    "wait for the end of its own task that another user moves to a foreign tube and finishes there with a result",
     port="IPROTO",
     caller=USER,
     result="the task is shown as it was before it moved",
@@ -466,7 +466,7 @@ def test_the_time_of_a_job_in_a_foreign_tube_is_not_told(node: Node, secrets: Se
 
 
 @attempt(
-    "read the events of a tube whose name is no UTF-8, by the text that such names are shown as (`mail\\xff`)",
+    "read the events of a tube whose name is not UTF-8, by the text that such names are shown as (`mail\\xff`)",
     port="RESP",
     caller="user with a pattern that matches the text only",
     result="no rows of that tube",

@@ -81,7 +81,7 @@ def driven(queue: Queue, script: str) -> list[str]:
 @attempt(
     "markup, links, ANSI, C1, bidi and control characters in names of tubes, in keys, bodies and reasons; penstock top",
     port="terminal",
-    caller="whoever may put jobs",
+    caller="user who may put jobs",
     result="shown escaped, on one line; markup is text; nothing crashes",
 )
 def test_top_shows_names_as_text() -> None:
@@ -117,7 +117,7 @@ def test_top_shows_names_as_text() -> None:
 @attempt(
     "a name and a body of 64 KB in penstock top, and a tube that is gone when its jobs are shown",
     port="terminal",
-    caller="whoever may put jobs",
+    caller="user who may put jobs",
     result="cells are cut at 200 characters; the other columns stay on the screen",
 )
 def test_top_cuts_long_names() -> None:
@@ -145,7 +145,7 @@ async def _sees(screen: Screen, words: str) -> None:
 
 
 @attempt(
-    "answer penstock top's CLIENT LIST and INFO with nonsense and escapes",
+    "answer penstock top's CLIENT LIST and INFO with malformed text and escapes",
     port="RESP, as the server",
     caller="hostile server",
     result="BadAnswer, which the screen shows as a sentence; figures are escaped",
@@ -193,7 +193,7 @@ def _chunks(descriptor: int) -> Iterator[bytes]:
 @attempt(
     "the same names in tables, records and timelines on a terminal: tube ls, dlq ls, job find, job show, job history",
     port="terminal",
-    caller="whoever may put jobs",
+    caller="user who may put jobs",
     result="shown escaped; markup is text; a name of 64 KB does not widen the other rows",
 )
 def test_tables_show_names_as_text(directory: Path) -> None:
@@ -213,7 +213,7 @@ def test_tables_show_names_as_text(directory: Path) -> None:
 @attempt(
     "the same names in a pipe: tube ls, job show, tube info",
     port="standard output",
-    caller="whoever may put jobs",
+    caller="user who may put jobs",
     result="one line for each row, without control characters, and not padded to 64 KB",
 )
 def test_pipes_get_one_line_for_each_row(directory: Path) -> None:
