@@ -166,7 +166,7 @@ def test_a_backup_reaches_nothing_outside(queue: Path, tmp_path: Path) -> None:
     caller="operator after a crash",
     result="refused: it is not a queue, and no new one is created there",
 )
-def test_half_a_restore_is_no_queue(queue: Path, tmp_path: Path) -> None:
+def test_an_incomplete_restore_is_not_opened(queue: Path, tmp_path: Path) -> None:
     snapshot = next(queue.glob("snapshot-*.log")).name
     segment = next(queue.glob("segment-*.log")).name
     for number, (source, name) in enumerate(

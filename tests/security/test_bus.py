@@ -203,7 +203,7 @@ def test_no_password_is_compared_for_a_client_of_another_node(played: Claimant, 
     caller="a node with the secret",
     result="control characters and spaces are replaced",
 )
-def test_what_a_node_states_of_its_client_forges_no_lines(member: ServerWithPassword, played: Claimant) -> None:
+def test_texts_that_a_node_sends_about_its_client_forge_no_lines(member: ServerWithPassword, played: Claimant) -> None:
     papers = m.Papers(m.TUNNEL, 2, 0, m.RESP_2)
     papers.user, papers.groups, papers.tubes = b"x\nid=9 user=y", EVERYTHING, [b"*"]
     papers.address, papers.name = b"9.9.9.9:1\r\n+FORGED\r\n", b"\xff\xfe \n"

@@ -381,7 +381,7 @@ def test_a_scan_goes_on_and_ends(server: HostileServer) -> None:
     caller="hostile server, after a good handshake",
     result="BadAnswer",
 )
-def test_a_take_gets_what_it_asked_for(server: HostileServer) -> None:
+def test_a_take_accepts_only_the_jobs_it_asked_for(server: HostileServer) -> None:
     server.answers = {b"TAKE": b"*2\r\n" + job_map() * 2, b"JOB HELD": b"*0\r\n"}
     with penstock.connect(server.url) as queue:
         with pytest.raises(BadAnswer):
@@ -512,7 +512,7 @@ CLI_COMMANDS = (
     caller="hostile server, after a good handshake",
     result="one sentence on standard error, a documented exit code, no traceback",
 )
-def test_the_command_line_says_one_sentence(tmp_path: Path) -> None:
+def test_the_command_line_prints_one_sentence(tmp_path: Path) -> None:
     answers = [*NONSENSE.values(), b"*1\r\n" * 1_000, b"\x1b[2J\r\n"]
     names = b"TUBE JOB PUT TAKE CLUSTER INFO KICK CLAIM JOURNAL".split()
     started = []

@@ -167,7 +167,7 @@ def target(
     caller="no password",
     result="the oldest ones are closed; clients, new handshakes, /livez and the journal work",
 )
-def test_silent_tls_connections_keep_nobody_out(target: Target, name: str) -> None:
+def test_silent_tls_connections_keep_no_client_out(target: Target, name: str) -> None:
     with silent(target.ports[name], FLOOD) as connections:
         target.check_served()
         assert target.server.descriptors() < target.descriptors_max - 16
@@ -411,7 +411,7 @@ def test_an_ambiguous_host_is_refused(target: Target, headers: str) -> None:
     caller="no password",
     result="a new connection takes the place of the oldest one that has not authenticated",
 )
-def test_silent_clients_keep_nobody_out(target: Target, name: str) -> None:
+def test_silent_clients_keep_no_client_out(target: Target, name: str) -> None:
     with silent(target.ports[name], FLOOD) as connections:
         target.check_served()
         wait_until(lambda: target.clients() <= target.clients_max)
@@ -426,7 +426,7 @@ def test_silent_clients_keep_nobody_out(target: Target, name: str) -> None:
     caller="no password",
     result="clients, new handshakes, /livez and the journal work",
 )
-def test_silent_connections_to_all_ports_keep_nobody_out(target: Target) -> None:
+def test_silent_connections_to_all_ports_keep_no_client_out(target: Target) -> None:
     with contextlib.ExitStack() as stack:
         for port in target.ports.values():
             stack.enter_context(silent(port, 100))
@@ -466,7 +466,7 @@ def test_clients_that_authenticated_are_not_closed_for_others(target: Target, na
     caller="no password",
     result="clients, /livez and the journal work all the time; memory per connection is bounded; everything recovers",
 )
-def test_very_many_connections_harm_nobody(tmp_path: Path, certificate: Path) -> None:
+def test_very_many_connections_harm_no_client(tmp_path: Path, certificate: Path) -> None:
     hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
     count = int(os.environ.get("PENSTOCK_CONNECTIONS", "2000"))

@@ -192,7 +192,7 @@ def test_a_unix_socket_has_its_permissions_from_the_start(tmp_path: Path, mode: 
     caller="other user of the machine",
     result="such a server does not start, unless protected-mode is no",
 )
-def test_a_unix_socket_for_everybody_needs_a_password(tmp_path: Path) -> None:
+def test_a_unix_socket_for_all_users_needs_a_password(tmp_path: Path) -> None:
     words = ["--unixsocket", "s", "--unixsocketperm", "777"]
     [(code, told)] = refusals(tmp_path, [*words, "--port", str(free_port())])
     assert code == 2

@@ -377,7 +377,7 @@ def test_monitor_and_slowlog_do_not_show_secrets(server: Server, owner: Client, 
     caller="user with commands = read",
     result="refused: NOPERM; the session keeps its jobs",
 )
-def test_who_only_reads_joins_no_session_that_holds_jobs(server: Server) -> None:
+def test_a_read_only_user_cannot_join_a_session_that_holds_jobs(server: Server) -> None:
     with server.client() as worker, server.client() as reader, server.client() as again:
         assert worker.ask("AUTH", "worker", "w") == b"OK"
         assert reader.ask("AUTH", "reader", "r") == again.ask("AUTH", "reader", "r") == b"OK"

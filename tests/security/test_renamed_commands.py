@@ -60,7 +60,7 @@ def test_an_old_name_is_unknown_in_every_spelling(owner: Client) -> None:
     caller="administrator, and a user who may not run the command",
     result="none of them shows it; COMMAND INFO and DOCS describe it to a user who gives the name and may run it",
 )
-def test_the_new_name_is_shown_to_nobody(server: Server, owner: Client) -> None:
+def test_the_new_name_is_never_shown(server: Server, owner: Client) -> None:
     with server.client() as reader, server.client() as monitor:
         assert reader.ask("AUTH", "reader", "r") == monitor.ask("AUTH", "everything") == b"OK"
         assert monitor.ask("MONITOR") == b"OK"
@@ -91,7 +91,7 @@ def test_the_new_name_is_shown_to_nobody(server: Server, owner: Client) -> None:
     caller="user with commands = read",
     result="only commands of the user's own classes are listed",
 )
-def test_a_user_is_told_of_commands_that_it_may_run(server: Server) -> None:
+def test_command_lists_only_commands_that_the_user_may_run(server: Server) -> None:
     with server.client() as reader:
         assert reader.ask("AUTH", "reader", "r") == b"OK"
         names = reader.ask("COMMAND", "LIST")

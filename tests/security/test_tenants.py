@@ -274,7 +274,7 @@ def test_no_function_reaches_a_foreign_tube(node: Node, secrets: Secrets) -> Non
     caller=USER,
     result="only the user's own tubes are listed; `_queue` and similar spaces are denied",
 )
-def test_functions_about_all_tubes_tell_of_own_ones(node: Node, secrets: Secrets) -> None:
+def test_functions_about_all_tubes_list_own_tubes_only(node: Node, secrets: Secrets) -> None:
     for calls in (node.calls, node.calls_15):
         for name, *args in (
             *(("queue.tube",), ("queue.statistics",), ("queue.stats",), ("queue15.statistics",)),
@@ -331,7 +331,7 @@ def _selected(calls: IprotoWire, space: int, index: int, iterator: int, key: lis
     caller=USER,
     result="refused for a foreign tube; a grant of its own tube lets the other user use that tube",
 )
-def test_a_user_grants_only_what_it_has(node: Node, secrets: Secrets) -> None:
+def test_a_user_grants_only_its_own_tubes(node: Node, secrets: Secrets) -> None:
     for name in (SECRET, "*", f"{CANARY}*", "mail.in*:grant*"):
         assert _called(node.calls, f"queue.tube.{name}:grant", "tenant")[0] == "refused"
     assert _called(node.calls, "queue.tube.mail.in:grant", "tenant")[0] == "answered"
@@ -388,7 +388,7 @@ def test_a_claim_of_a_foreign_tube_is_out_of_reach(node: Node, secrets: Secrets)
     caller=USER,
     result="only jobs of the user's own tubes are listed",
 )
-def test_held_jobs_of_another_user_are_not_told(node: Node, secrets: Secrets) -> None:
+def test_held_jobs_of_another_user_are_not_listed(node: Node, secrets: Secrets) -> None:
     with node.server.client() as client:
         assert client.ask("AUTH", "everything") == b"OK"
         foreign = _id(client.ask("PUT", f"{CANARY}.held", "b"))
@@ -408,7 +408,7 @@ def test_held_jobs_of_another_user_are_not_told(node: Node, secrets: Secrets) ->
     caller=USER,
     result="the task is shown as it was before it moved",
 )
-def test_a_wait_does_not_show_what_became_of_a_moved_task(node: Node, secrets: Secrets) -> None:
+def test_a_wait_does_not_reveal_the_end_of_a_moved_task(node: Node, secrets: Secrets) -> None:
     owner, calls = node.owner, node.calls
     options = {
         "format": [{"name": n, "type": t} for n, t in (("id", "string"), ("status", "string"), ("x", "string"))],
@@ -439,7 +439,7 @@ def test_a_wait_does_not_show_what_became_of_a_moved_task(node: Node, secrets: S
     result="JOB HISTORY is refused: NOPERM; EVENTS has only the rows of the user's own tube (a moved job keeps its "
     "body and its last reason, so the user sees these in its own tube)",
 )
-def test_the_time_of_a_job_in_a_foreign_tube_is_not_told(node: Node, secrets: Secrets) -> None:
+def test_the_history_of_a_job_in_a_foreign_tube_is_not_shown(node: Node, secrets: Secrets) -> None:
     owner, tenant = node.owner, node.tenant
     owner.ask("TUBE", "CREATE", f"{CANARY}.source", "TYPE", "fifottl")
     tenant.ask("TUBE", "CREATE", "mail.moved", "TYPE", "fifottl")
@@ -488,7 +488,7 @@ def test_names_that_read_alike_are_not_one_tube(node: Node, secrets: Secrets) ->
     caller=USER,
     result="refused: NOPERM, whether the tube exists or not",
 )
-def test_a_cluster_does_not_tell_where_foreign_tubes_are(two: list[ClosedNode]) -> None:
+def test_a_cluster_does_not_reveal_where_foreign_tubes_are(two: list[ClosedNode]) -> None:
     with contextlib.closing(two[1].client("owner", "o")) as owner:
         owner.call("TUNNEL", "CREATE", f"{CANARY}.far")
         owner.call("TUNNEL", "CREATE", "mail.far")

@@ -150,7 +150,7 @@ async def _sees(screen: Screen, words: str) -> None:
     caller="hostile server",
     result="BadAnswer, which the screen shows as a sentence; figures are escaped",
 )
-def test_top_stays_up_whatever_a_server_says() -> None:
+def test_top_survives_any_reply_of_a_server() -> None:
     server = HostileServer()
     answers = [*NONSENSE.values(), b"$8\r\nid=1 x=y\r\n", b"$14\r\nid=1 age=x\x1b[2J\r\n", b"$0\r\n\r\n"]
     with contextlib.closing(server):

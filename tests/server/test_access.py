@@ -95,17 +95,17 @@ def as_user(server: Server, name: str) -> Client:
         ),
     ],
 )
-def test_nothing_but_a_password_is_heard_first(stranger: Client, words: list[str | int]) -> None:
+def test_every_command_before_the_password_is_refused(stranger: Client, words: list[str | int]) -> None:
     assert stranger.ask(*words) == NOAUTH
 
 
-def test_hello_says_how_to_say_who_one_is(stranger: Client) -> None:
+def test_hello_explains_how_to_authenticate(stranger: Client) -> None:
     assert str(stranger.ask("HELLO", 3)).startswith("NOAUTH HELLO must be called")
     assert stranger.ask("HELLO", 3, "AUTH", "default", "everything", "SETNAME", "me") is not None
     assert stranger.ask("CLIENT", "GETNAME") == b"me"
 
 
-def test_quit_and_nonsense_are_heard_without_a_password(stranger: Client) -> None:
+def test_quit_and_malformed_input_are_answered_without_a_password(stranger: Client) -> None:
     assert stranger.ask("NOSUCH") == Refusal("ERR unknown command 'NOSUCH'")
     assert stranger.ask("QUIT") == b"OK"
     assert stranger.rest() == b""
@@ -121,12 +121,12 @@ def test_quit_and_nonsense_are_heard_without_a_password(stranger: Client) -> Non
         (b"x" * 16_385, "too big inline request"),
     ],
 )
-def test_before_a_password_one_may_say_little(server: Server, stranger: Client, sent: bytes, told: str) -> None:
+def test_an_unauthenticated_client_may_send_little(server: Server, stranger: Client, sent: bytes, told: str) -> None:
     stranger.send(sent[:200_000])
     assert stranger.rest() in (b"-ERR Protocol error: " + told.encode() + b"\r\n", b"")
 
 
-def test_before_a_password_one_is_answered_little_unless_one_reads(server: Server, owner: Client) -> None:
+def test_an_unauthenticated_client_that_does_not_read_gets_few_replies(server: Server, owner: Client) -> None:
     def look() -> bool:
         listed = owner.ask("CLIENT", "LIST")
         assert isinstance(listed, bytes)
@@ -144,7 +144,7 @@ def test_before_a_password_one_is_answered_little_unless_one_reads(server: Serve
         client.reset()
 
 
-def test_what_follows_a_password_in_the_same_breath_is_judged_by_it(stranger: Client) -> None:
+def test_a_command_in_the_same_packet_as_its_password_is_authorized_by_it(stranger: Client) -> None:
     body = b"x" * 100_000
     stranger.send(
         b"PING\r\n"
@@ -173,7 +173,7 @@ def test_a_password_is_right_or_wrong_and_nothing_else(server: Server) -> None:
         assert client.ask("AUTH", "everything") == b"OK"
 
 
-def test_who_does_not_say_who_it_is_in_time_is_closed(server: Server, owner: Client) -> None:
+def test_a_client_that_does_not_authenticate_in_time_is_closed(server: Server, owner: Client) -> None:
     with server.client() as silent, server.client() as busy:
         busy.send(b"PING\r\n")
         assert busy.answer() == NOAUTH
@@ -250,7 +250,7 @@ EVERYBODYS = {"hello", "auth", "ping", "time", "command", "client", "identify", 
 USERS = {"reader": READ, "writer": WRITE, "admin": ADMIN, "tester": DEBUG}
 
 
-def test_every_command_belongs_to_somebody(owner: Client) -> None:
+def test_every_command_has_a_class(owner: Client) -> None:
     first_words = {name.partition(" ")[0] for name in COMMANDS}
     assert {name.decode() for name in owner.ask("COMMAND", "LIST")} == first_words | EVERYBODYS  # type: ignore[union-attr]
     for family in ("tube", "job", "claim", "journal", "global"):
@@ -279,7 +279,7 @@ def test_a_user_may_run_the_commands_of_its_classes_and_no_others(server: Server
 
 @pytest.mark.parametrize("name", ["reader", "writer", "tester", "mail"])
 @pytest.mark.parametrize("words", [["LIST"], ["KILL", "SKIPME", "yes"], ["KILL", "127.0.0.1:1"], ["PAUSE", 10_000]])
-def test_only_an_administrator_meddles_with_others(
+def test_only_an_administrator_may_affect_other_clients(
     server: Server, owner: Client, name: str, words: list[str | int]
 ) -> None:
     with as_user(server, name) as client:
@@ -311,7 +311,7 @@ def mail(server: Server) -> Iterator[Client]:
 
 
 @pytest.mark.parametrize("name", ["mail", "other", "mai.l", "Mail.x", "xmail.", "q", "q12", "*", "mail*", "\nmail.x"])
-def test_a_user_may_use_its_queues_only_whatever_names_them(mail: Client, name: str) -> None:
+def test_a_user_may_use_only_its_own_queues_in_every_command(mail: Client, name: str) -> None:
     for words in (
         *(["ADDJOB", name, "b", 0], ["ADDJOB", name, "b", 0, "ASYNC"], ["PAUSE", name, "state"], ["PAUSE", name, "in"]),
         *(["GETJOB", "NOHANG", "FROM", name], ["GETJOB", "FROM", name], ["GETJOB", "NOHANG", "FROM", "mail.x", name]),
@@ -321,7 +321,7 @@ def test_a_user_may_use_its_queues_only_whatever_names_them(mail: Client, name: 
 
 
 @pytest.mark.parametrize("name", ["mail.", "mail.x", "mail.\xff\r\n", "q1", "qq"])
-def test_and_may_use_those(mail: Client, name: str) -> None:
+def test_a_user_may_use_its_own_queues_in_every_command(mail: Client, name: str) -> None:
     job = mail.ask("ADDJOB", name, "b", 0)
     assert isinstance(job, bytes)
     for words in (["QLEN", name], ["QSTAT", name], ["QPEEK", name, 1], ["QPEEK", name, -1], ["PAUSE", name, "state"]):
@@ -331,7 +331,7 @@ def test_and_may_use_those(mail: Client, name: str) -> None:
     assert mail.ask("ACKJOB", job) == 1
 
 
-def test_one_of_the_users_who_is_called_default_keeps_its_password(tmp_path: Path) -> None:
+def test_a_configured_user_named_default_keeps_its_password(tmp_path: Path) -> None:
     async def main() -> None:
         words = ("--user", "default password:own", "--requirepass", "shared")
         async with inside.server(tmp_path, *words) as server:
@@ -344,7 +344,7 @@ def test_one_of_the_users_who_is_called_default_keeps_its_password(tmp_path: Pat
     inside.run(main())
 
 
-def test_a_user_has_no_more_tubes_than_another_node_can_be_told() -> None:
+def test_a_user_has_at_most_as_many_patterns_as_the_bus_can_send() -> None:
     account = Account("mail", None, tubes=TubePatterns([b"q%d" % number for number in range(PATTERNS_MAX - 1)]))
     for _ in range(2):
         account.grant(b"mail")
@@ -359,7 +359,7 @@ def test_a_user_has_no_more_tubes_than_another_node_can_be_told() -> None:
         account.grant(b"more", truncate=True)
 
 
-def test_a_job_is_of_its_queue_whoever_knows_its_id(mail: Client, owner: Client) -> None:
+def test_an_id_does_not_give_access_to_a_job_of_a_foreign_queue(mail: Client, owner: Client) -> None:
     mine = [owner.ask("ADDJOB", "mail.x", "b", 0) for _ in range(2)]
     others = [owner.ask("ADDJOB", "secret", "b", 0) for _ in range(2)]
     for command in ("ACKJOB", "FASTACK", "DELJOB", "NACK", "ENQUEUE", "DEQUEUE"):
@@ -402,7 +402,7 @@ def tls_server(
             assert figures(client)["errors_internal"] == "0"
 
 
-def test_over_tls_everything_is_as_without_it(tls_server: Server, trusting: ssl.SSLContext) -> None:
+def test_commands_work_the_same_over_tls(tls_server: Server, trusting: ssl.SSLContext) -> None:
     with tls_server.client(trusting) as client:
         assert client.ask("PING") == NOAUTH
         assert client.ask("HELLO", 3, "AUTH", "default", "x") is not None
@@ -428,7 +428,7 @@ def test_a_server_stops_while_clients_are_connected_over_tls(
         assert server.process.wait(PATIENCE_S) == 0
 
 
-def test_who_does_not_speak_tls_gets_nowhere(tls_server: Server, trusting: ssl.SSLContext) -> None:
+def test_a_plain_client_on_the_tls_port_is_closed(tls_server: Server, trusting: ssl.SSLContext) -> None:
     with Client(tls_server.port) as client:
         client.send(b"PING\r\n")
         assert b"PONG" not in client.rest()
@@ -442,7 +442,7 @@ def test_who_does_not_speak_tls_gets_nowhere(tls_server: Server, trusting: ssl.S
         assert client.ask("AUTH", "x") == b"OK"
 
 
-def test_a_handshake_that_fails_or_never_ends_leaves_nothing(tls_server: Server, trusting: ssl.SSLContext) -> None:
+def test_a_failed_or_unfinished_handshake_leaks_nothing(tls_server: Server, trusting: ssl.SSLContext) -> None:
     def come_and_go(count: int) -> None:
         for number in range(count):
             with Client(tls_server.port) as client:
@@ -463,15 +463,13 @@ def test_a_handshake_that_fails_or_never_ends_leaves_nothing(tls_server: Server,
         wait_until(lambda: tls_server.descriptors() < 40)
 
 
-def test_watching_over_a_locked_server_costs_it_nothing(server: Server) -> None:
+def test_many_commands_before_the_password_are_all_refused(server: Server) -> None:
     with Watch(server), server.client() as client:
         client.send(b"*1\r\n$4\r\nPING\r\n" * 1_000)
         assert all(client.answer() == NOAUTH for _ in range(1_000))
 
 
-def test_without_a_password_nobody_is_served_from_elsewhere(
-    tmp_path: Path, needs: Callable[[object, str], None]
-) -> None:
+def test_without_a_password_remote_clients_are_refused(tmp_path: Path, needs: Callable[[object, str], None]) -> None:
     address = own_address()
     needs(address, "this machine has no address but its own")
     with serving(tmp_path, "--bind", "0.0.0.0", "--requirepass", "x") as server, server.client() as owner:
@@ -498,7 +496,7 @@ def own_address() -> str:
         return str(probe.getsockname()[0])
 
 
-def test_who_guesses_is_answered_slowly_and_nobody_else_is(server: Server, owner: Client) -> None:
+def test_guesses_are_answered_slowly_and_other_logins_are_not(server: Server, owner: Client) -> None:
     def tried() -> int:
         told = figures(owner, "Commandstats")["cmdstat_auth"]
         return int(told.split("calls=")[1].split(",")[0])
@@ -526,7 +524,7 @@ def test_who_guesses_is_answered_slowly_and_nobody_else_is(server: Server, owner
         guesser.close()
 
 
-def test_everything_is_removed_only_by_one_who_may_use_every_queue(server: Server, owner: Client) -> None:
+def test_only_a_user_with_access_to_all_queues_may_flush(server: Server, owner: Client) -> None:
     id = owner.ask("ADDJOB", "not-mail", "body", 0)
     with as_user(server, "overseer") as overseer:
         for words in (["DEBUG", "FLUSHALL"], ["CLUSTER", "RESET"], ["CLUSTER", "RESET", "SOFT"]):
@@ -534,7 +532,7 @@ def test_everything_is_removed_only_by_one_who_may_use_every_queue(server: Serve
     assert owner.ask("ACKJOB", id) == 1
 
 
-def test_stages_claims_and_the_journal_know_which_queues_are_whose(owner: Client, mail: Client) -> None:
+def test_stages_claims_and_the_journal_check_queue_permissions(owner: Client, mail: Client) -> None:
     def is_refused(*words: str | int) -> bool:
         return str(mail.ask(*words)).startswith("NOPERM ")
 

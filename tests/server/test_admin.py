@@ -106,7 +106,7 @@ def unknown_debug(word: str) -> str:
         ("DEBUG ERROR MYCODE", "MYCODE"),
     ],
 )
-def test_what_is_refused_and_in_which_words(wire: Wire, words: str, refusal: str) -> None:
+def test_wrong_commands_are_refused_with_exact_errors(wire: Wire, words: str, refusal: str) -> None:
     assert wire.ask(*words.split()) == f"-{refusal}\r\n".encode()
     assert wire.ask("PING") == b"+PONG\r\n"
 
@@ -129,7 +129,7 @@ def test_hello_alone_is_disques_and_names_an_address_that_can_be_connected_to(se
     assert wire.ask("HELLO") == b"*3\r\n:1\r\n" + bulks(node)[4:] + bulks(node, "127.0.0.1", server.port, 1)
 
 
-def test_hello_with_a_version_is_redis_and_says_which_one_is_spoken(wire: Wire) -> None:
+def test_hello_with_a_version_replies_as_redis_does(wire: Wire) -> None:
     id = wire.call("CLIENT", "ID")
     told = wire.call("HELLO", 3)
     assert told == {
@@ -170,7 +170,7 @@ def lines_of_clients(wire: Wire) -> dict[str, dict[str, str]]:
     return {each["addr"]: each for each in fields}
 
 
-def test_nobody_forges_lines_of_client_list(wire: Wire, wires: Callable[[], Wire]) -> None:
+def test_a_client_cannot_forge_lines_of_client_list(wire: Wire, wires: Callable[[], Wire]) -> None:
     other = wires()
     for name in (b"x\nid=1 addr=9.9.9.9:1", b"x user=admin held=9", b"\x1b[2J\xff\r\x00"):
         assert other.ask(name)[:20] == b"-ERR unknown command"
@@ -178,7 +178,7 @@ def test_nobody_forges_lines_of_client_list(wire: Wire, wires: Callable[[], Wire
         assert all(re.fullmatch(r"id=\d+ addr=[^ ]+ fd=.* cmd=[!-~]+ user=default held=0 .*|", line) for line in lines)
 
 
-def test_client_list_tells_who_is_connected_and_what_they_do(wire: Wire, wires: Callable[[], Wire]) -> None:
+def test_client_list_shows_all_clients_and_their_state(wire: Wire, wires: Callable[[], Wire]) -> None:
     waiting, watching, idle = wires(), wires(), wires()
     waiting.send("GETJOB", "FROM", "client-list")
     watching.call("MONITOR")
@@ -223,7 +223,7 @@ def test_a_job_is_not_lost_with_a_killed_client_that_waits(wire: Wire, wires: Ca
     assert wire.get(queue) == [id]
 
 
-def test_client_reply_says_whether_there_are_answers(wire: Wire) -> None:
+def test_client_reply_switches_replies_off_and_on(wire: Wire) -> None:
     wire.send_raw(command("CLIENT", "REPLY", "SKIP") + command("PING", "1") + command("PING", "2"))
     assert wire.read() == b"$1\r\n2\r\n"
     wire.send_raw(command("CLIENT", "REPLY", "OFF") + command("PING", "1") + command("NOSUCH"))
@@ -232,7 +232,7 @@ def test_client_reply_says_whether_there_are_answers(wire: Wire) -> None:
 
 
 @pytest.mark.parametrize("word", ["SKIP", "OFF"])
-def test_what_is_answered_later_is_not_answered_either(wire: Wire, queue: bytes, word: str) -> None:
+def test_delayed_replies_are_switched_off_too(wire: Wire, queue: bytes, word: str) -> None:
     wire.send_raw(command("CLIENT", "REPLY", word) + command("GETJOB", "TIMEOUT", 10, "FROM", queue))
     wire.send_raw(command("CLIENT", "REPLY", "ON"))
     assert wire.read() == b"+OK\r\n"
@@ -241,7 +241,7 @@ def test_what_is_answered_later_is_not_answered_either(wire: Wire, queue: bytes,
     assert wire.ask("PING") == b"+PONG\r\n"
 
 
-def test_client_pause_lets_nobodys_command_run_for_a_while(wire: Wire, wires: Callable[[], Wire]) -> None:
+def test_client_pause_delays_all_commands(wire: Wire, wires: Callable[[], Wire]) -> None:
     other = wires()
     began = time.monotonic()
     assert wire.ask("CLIENT", "PAUSE", 100) == b"+OK\r\n"
@@ -261,7 +261,7 @@ def test_setinfo_is_taken_and_shown(wire: Wire) -> None:
 # ---- Watching --------------------------------------------------------------------------------------------------------
 
 
-def test_monitor_shows_what_all_clients_say_but_no_password(wire: Wire, wires: Callable[[], Wire]) -> None:
+def test_monitor_shows_all_commands_without_passwords(wire: Wire, wires: Callable[[], Wire]) -> None:
     watching = wires()
     assert watching.ask("MONITOR") == b"+OK\r\n"
     wire.ask("AUTH", "s3cret")
@@ -300,7 +300,7 @@ def test_monitor_shows_no_more_of_a_command_than_the_slowlog(wire: Wire, wires: 
     wire.call("PING")
 
 
-def test_slowlog_keeps_what_took_long_the_newest_first(wire: Wire) -> None:
+def test_slowlog_keeps_slow_commands_newest_first(wire: Wire) -> None:
     with configured(wire, "slowlog-log-slower-than", -1):
         assert wire.ask("SLOWLOG", "RESET") == b"+OK\r\n"
         assert wire.ask("SLOWLOG", "GET") == b"*0\r\n"
@@ -374,7 +374,7 @@ def test_config_set_holds_at_once(wire: Wire) -> None:
         assert wire.call("CONFIG", "GET", "loglevel")[1] == b"warning"
 
 
-def test_maxmemory_refuses_what_adds_and_nothing_else(wire: Wire, queue: bytes) -> None:
+def test_maxmemory_refuses_only_commands_that_add_jobs(wire: Wire, queue: bytes) -> None:
     wire.call("DEBUG", "FLUSHALL")
     with configured(wire, "appendonly", "no"), configured(wire, "maxmemory", "1mb"):
         first = wire.add(queue, b"x" * 100_000)
@@ -467,7 +467,7 @@ FLAGS = {"w": "write", "r": "readonly", "m": "denyoom", "a": "admin", "l": "load
 MORE_WORDS = {"auth": -2, "hello": -1}  # Ours also take a user and a version.
 
 
-def test_command_tells_disques_table(wire: Wire) -> None:
+def test_command_lists_disques_commands(wire: Wire) -> None:
     rows = [row.split() for row in DISQUE_COMMANDS.split(",")]
     names = wire.call("COMMAND", "LIST")
     assert wire.ask("COMMAND", "COUNT") == b":%d\r\n" % len(names)
@@ -523,7 +523,7 @@ def test_info_has_disques_sections_and_fields_in_their_order(wire: Wire) -> None
     assert wire.info("default").keys() == wire.info("all").keys() - wire.info("commandstats").keys()
 
 
-def test_info_all_adds_what_each_command_cost(wire: Wire) -> None:
+def test_info_all_adds_the_cost_of_each_command(wire: Wire) -> None:
     wire.call("CONFIG", "RESETSTAT")
     for _ in range(3):
         wire.call("QLEN", "q")
@@ -548,7 +548,7 @@ def test_info_counts_jobs_queues_and_clients(wire: Wire, wires: Callable[[], Wir
     assert wire.info()["registered_jobs"] == before["registered_jobs"]
 
 
-def test_info_says_how_durable_the_server_is(wire: Wire) -> None:
+def test_info_shows_the_fsync_mode(wire: Wire) -> None:
     told = wire.info("persistence")
     assert (told["aof_enabled"], told["aof_state"], told["loading"]) == ("1", "on", "0")
     assert told["journal_fsync"] == "everysec"
@@ -593,7 +593,9 @@ def test_a_reset_removes_jobs_and_queues_and_ends_all_waits(
     wire.add("reset")
 
 
-def test_a_reset_leaves_the_queue_of_one_who_waits_again(wire: Wire, wires: Callable[[], Wire], queue: bytes) -> None:
+def test_a_reset_keeps_the_queue_of_a_client_that_waits_again(
+    wire: Wire, wires: Callable[[], Wire], queue: bytes
+) -> None:
     wire.call("DEBUG", "FLUSHALL")
     waiting = wires()
     waiting.send_raw(command("GETJOB", "FROM", queue) * 3)
@@ -607,14 +609,14 @@ def test_a_reset_leaves_the_queue_of_one_who_waits_again(wire: Wire, wires: Call
     assert wire.ask("DEBUG", "FLUSHALL") == b"+OK\r\n"
 
 
-def test_a_reset_removes_what_a_large_claim_holds(wire: Wire, queue: bytes) -> None:
+def test_a_reset_removes_the_jobs_of_a_large_claim(wire: Wire, queue: bytes) -> None:
     wire.call("MPUT", queue, *(word for number in range(3_000) for word in ("JOB", number)))
     wire.call("CLAIM", "TAKE", queue, queue, 1, "COUNT", 3_000)
     assert wire.ask("DEBUG", "FLUSHALL") == b"+OK\r\n"
     wait_for(lambda: wire.info()["registered_jobs"] == "0")
 
 
-def test_a_reset_takes_many_queues_at_a_time_however_many_clients_there_are(
+def test_a_reset_removes_many_queues_per_slice_with_many_clients(
     wire: Wire, wires: Callable[[], Wire], queue: bytes
 ) -> None:
     for each in [wires() for _ in range(50)]:
@@ -644,13 +646,13 @@ def test_debug_that_ends_the_server_is_refused_unless_it_was_allowed(wire: Wire)
             wire.call("DEBUG", word)
 
 
-def test_debug_sleep_holds_everybody_up(wire: Wire) -> None:
+def test_debug_sleep_delays_all_clients(wire: Wire) -> None:
     began = time.monotonic()
     assert wire.ask("DEBUG", "SLEEP", "0.05") == b"+OK\r\n"
     assert time.monotonic() - began >= 0.05
 
 
-def test_who_says_get_as_to_redis_is_no_browser(wire: Wire) -> None:
+def test_a_redis_get_is_not_taken_for_http(wire: Wire) -> None:
     assert wire.ask("GET", "key") == wire.ask("GET") == b"-ERR unknown command 'GET'\r\n"
     assert wire.ask("PING") == b"+PONG\r\n"
     wire.send_raw(b"GET /key HTTP/1.1\r\n")

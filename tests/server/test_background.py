@@ -42,7 +42,7 @@ def is_there(process: int) -> bool:
         return False
 
 
-def test_its_pidfile_is_there_while_it_serves_whoever_else_tries_to(home: Path) -> None:
+def test_the_pidfile_survives_a_second_server_that_cannot_start(home: Path) -> None:
     assert start(home).returncode == 0
     process = int((home / "node.pid").read_text())
     refused = start(home)
@@ -54,7 +54,7 @@ def test_its_pidfile_is_there_while_it_serves_whoever_else_tries_to(home: Path) 
     assert not (home / "node.pid").exists()
 
 
-def test_whoever_starts_it_goes_on_when_it_serves(home: Path) -> None:
+def test_the_starting_process_returns_when_the_server_is_ready(home: Path) -> None:
     assert start(home).returncode == 0
     port = int((home / "node.conf").read_text().split()[1])
     wire = Wire(port)
@@ -66,7 +66,7 @@ def test_whoever_starts_it_goes_on_when_it_serves(home: Path) -> None:
     assert os.getsid(process) == process
 
 
-def test_whoever_starts_it_hears_that_it_does_not_serve(home: Path) -> None:
+def test_the_starting_process_reports_a_failed_start(home: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         for words in ((), ("--logfile", "")):
@@ -77,7 +77,7 @@ def test_whoever_starts_it_hears_that_it_does_not_serve(home: Path) -> None:
     assert f"port {port}" in (home / "node.log").read_text()
 
 
-def test_it_serves_also_where_it_may_not_say_its_process_id(home: Path) -> None:
+def test_it_serves_even_if_it_cannot_write_its_pidfile(home: Path) -> None:
     assert start(home, "--pidfile", "nowhere/node.pid").returncode == 0
     assert "nowhere/node.pid" in (home / "node.log").read_text()
     wire = Wire(int((home / "node.conf").read_text().split()[1]))
@@ -85,7 +85,7 @@ def test_it_serves_also_where_it_may_not_say_its_process_id(home: Path) -> None:
     wire.close()
 
 
-def test_what_is_wrong_with_its_log_is_told_before_it_goes(home: Path) -> None:
+def test_an_unusable_log_file_is_reported_before_daemonizing(home: Path) -> None:
     (home / "lock").write_text("")
     ended = start(home, "--logfile", "nowhere/node.log")
     assert ended.returncode == 1 and "nowhere/node.log" in ended.stderr

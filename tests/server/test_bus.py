@@ -33,7 +33,7 @@ def test_the_first_address_that_can_be_reached_is_used(new_loop: Callable[[], as
                 loop.run_until_complete(connected(loop, none))
 
 
-def test_the_log_says_where_nobody_was_met(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_the_log_has_the_address_of_a_node_that_was_not_met(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     async def main() -> None:
         async with inside.server(tmp_path) as server:
             port, bus_port = free_port(), free_port()

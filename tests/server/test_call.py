@@ -96,7 +96,7 @@ def test_spaces_the_1_5_api_and_long_calls(wire: Wire, wires: Callable[[], Wire]
     assert call(wire, "queue15.truncate", 0, tube) == [2_500]
 
 
-def test_what_cannot_be_called_is_refused_and_the_connection_goes_on(wire: Wire, tube: str) -> None:
+def test_unknown_functions_are_refused_and_the_connection_stays_open(wire: Wire, tube: str) -> None:
     assert refused(wire, "CALL") == "ERR wrong number of arguments for 'call' command"
     assert refused(wire, "CALL", "queue.nope") == "ERR Procedure 'queue.nope' is not defined"
     assert refused(wire, "CALL", b"\xff", b"\x90") == r"ERR Procedure '\xff' is not defined"
@@ -133,7 +133,7 @@ tubes = ["mail"]
 """
 
 
-def test_the_rights_of_a_user_are_those_of_the_functions(start: Callable[..., Server], tmp_path: Path) -> None:
+def test_call_checks_the_permissions_of_each_function(start: Callable[..., Server], tmp_path: Path) -> None:
     (tmp_path / "penstock.toml").write_text(USERS)
     wire = start(str(tmp_path / "penstock.toml"), password="all").connect()
     for name in ("mail", "other"):

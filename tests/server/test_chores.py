@@ -18,7 +18,7 @@ from . import inside
 from .serving import PATIENCE_S, Word, command
 
 
-def test_a_chore_that_failed_is_told_of_and_done_again(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_failed_task_is_reported_and_run_again(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     async def main() -> None:
         async with inside.server(tmp_path) as server:
             done = asyncio.Event()
@@ -48,7 +48,7 @@ class Loop:
 
 
 @pytest.mark.parametrize("thought_s", [1.0, 0.0], ids=["short", "long"])
-def test_old_garbage_is_collected_where_that_is_thought_to_be_short(tmp_path: Path, thought_s: float) -> None:
+def test_a_full_collection_runs_only_if_it_is_estimated_to_be_short(tmp_path: Path, thought_s: float) -> None:
     async def main() -> None:
         async with inside.server(tmp_path) as server:
             garbage = Garbage(server, thought_s)
@@ -68,9 +68,7 @@ def test_old_garbage_is_collected_where_that_is_thought_to_be_short(tmp_path: Pa
     inside.run(main())
 
 
-def test_a_chore_with_more_to_do_goes_on_when_others_had_their_turn(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_task_with_more_to_do_runs_again_after_other_clients(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async def main() -> None:
         async with inside.server(tmp_path) as server:
             slept: list[float] = []
@@ -94,7 +92,7 @@ def _raise(error: Exception) -> None:
     raise error
 
 
-def test_jobs_that_may_be_delivered_once_and_are_never_acked_make_way_for_new_ones(tmp_path: Path) -> None:
+def test_delivered_at_most_once_jobs_are_evicted_for_new_ones(tmp_path: Path) -> None:
     """According to Disque's manual, these jobs need no ack."""
 
     async def main() -> None:
@@ -162,7 +160,7 @@ def test_no_add_is_refused_while_there_is_a_job_that_can_be_evicted(tmp_path: Pa
     inside.run(main())
 
 
-def test_nothing_is_evicted_where_the_journal_has_it_or_the_operator_says_so(tmp_path: Path) -> None:
+def test_nothing_is_evicted_with_a_journal_or_with_noeviction(tmp_path: Path) -> None:
     async def main() -> None:
         async with inside.server(tmp_path, "--no-journal", "--maxmemory", "1mb") as server:
             for _ in range(2):

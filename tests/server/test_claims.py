@@ -100,14 +100,14 @@ def test_bad_words_are_refused(wire: Wire, words: list[Any], code: str) -> None:
         wire.call("CLAIM", *["claims" if word == "TUBE" else word for word in words])
 
 
-def test_a_claim_tells_its_size_to_who_lets_others_read_it(wire: Wire, queue: bytes) -> None:
+def test_a_claim_with_size_returns_the_size_for_readers_of_shards(wire: Wire, queue: bytes) -> None:
     for body in (b"a", b"bcd"):
         wire.add(queue, body)
     assert [wire.call("CLAIM", "TAKE", queue, queue, 1, "SIZE") for _ in range(2)] == [[2, 4], [2, 4]]
     assert wire.call("CLAIM", "TAKE", queue, queue, 2, "SIZE") is None
 
 
-def test_packed_jobs_are_those_that_maps_tell_of(wire: Wire, queue: bytes) -> None:
+def test_packed_jobs_equal_the_jobs_in_maps(wire: Wire, queue: bytes) -> None:
     wire.call("TUBE", "CREATE", queue, "TYPE", "utube", "KEY-LIMIT", 1000)
     for number in range(300):
         wire.call("PUT", queue, "x" * number, *(("KEY", f"k{number}") if number % 2 else ()))

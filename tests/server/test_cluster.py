@@ -43,7 +43,7 @@ def wires(three: Cluster) -> Iterator[list[Wire]]:
 # ---- Nodes -----------------------------------------------------------------------------------------------------------
 
 
-def test_nodes_and_info_show_everybody(three: Cluster) -> None:
+def test_nodes_and_info_show_all_nodes(three: Cluster) -> None:
     first = three.nodes[0]
     info = first.cluster_info()
     assert (info["cluster_known_nodes"], info["cluster_reachable_nodes"], info["cluster_size"]) == (3, 2, 3)
@@ -57,7 +57,7 @@ def test_nodes_and_info_show_everybody(three: Cluster) -> None:
         )
 
 
-def test_hello_tells_of_everybody_and_how_much_they_are_wanted(three: Cluster) -> None:
+def test_hello_lists_all_nodes_with_their_priorities(three: Cluster) -> None:
     def priorities() -> dict[bytes, bytes]:
         return {node[0]: node[3] for node in three.nodes[0].ask("HELLO")[2:]}  # type: ignore[index]
 
@@ -71,7 +71,7 @@ def test_hello_tells_of_everybody_and_how_much_they_are_wanted(three: Cluster) -
     three.gather()
 
 
-def test_a_node_that_was_killed_is_missed_and_knows_all_it_knew_when_it_is_back(three: Cluster) -> None:
+def test_a_killed_node_is_suspected_and_has_its_peers_and_jobs_after_a_restart(three: Cluster) -> None:
     victim, others = three.nodes[2], three.nodes[:2]
     name = victim.id
     victim.ask("CLUSTER", "LEAVING", "yes")
@@ -88,7 +88,7 @@ def test_a_node_that_was_killed_is_missed_and_knows_all_it_knew_when_it_is_back(
     three.gather()
 
 
-def test_a_node_that_stands_still_is_missed_and_is_well_when_it_goes_on(three: Cluster) -> None:
+def test_a_suspended_node_is_suspected_until_it_continues(three: Cluster) -> None:
     victim = three.nodes[1]
     name = victim.id
     with three.missing_soon():
@@ -100,7 +100,7 @@ def test_a_node_that_stands_still_is_missed_and_is_well_when_it_goes_on(three: C
     three.gather()
 
 
-def test_what_cannot_be_met_is_refused(three: Cluster) -> None:
+def test_addresses_that_cannot_be_met_are_refused(three: Cluster) -> None:
     node = three.nodes[0]
     for words, refusal in (
         (["nowhere", 7711], "ERR Invalid node address specified: nowhere:7711"),
@@ -122,7 +122,7 @@ def test_what_cannot_be_met_is_refused(three: Cluster) -> None:
 # ---- Jobs ------------------------------------------------------------------------------------------------------------
 
 
-def test_a_job_is_on_three_nodes_and_gone_from_all_when_any_is_told(wires: list[Wire]) -> None:
+def test_a_job_is_on_three_nodes_and_an_ack_on_any_removes_it_from_all(wires: list[Wire]) -> None:
     id = wires[0].add("three")
     assert all(wire.show(id)[b"repl"] == 3 and len(wire.show(id)[b"nodes-delivered"]) == 3 for wire in wires)
     assert [wire.state(id) for wire in wires] == [b"queued", b"active", b"active"]
@@ -170,7 +170,7 @@ def test_a_body_that_the_home_of_a_tube_does_not_allow_is_refused_through_anothe
     assert home.call("TUBE", "DROP", "small-bodies") == b"OK"
 
 
-def test_the_history_of_a_job_is_told_by_the_node_that_made_it(three: Cluster) -> None:
+def test_the_history_of_a_job_is_read_on_the_node_that_created_it(three: Cluster) -> None:
     first, second = three.nodes[:2]
     id = first.ask("ADDJOB", "history", "body", 1000, "REPLICATE", 1)
     # Rows are read when they are durable.
@@ -179,7 +179,7 @@ def test_the_history_of_a_job_is_told_by_the_node_that_made_it(three: Cluster) -
     assert first.ask("SHOW", id) is None  # type: ignore[arg-type]
 
 
-def test_what_one_turn_has_to_say_to_a_peer_is_one_write(three: Cluster, wires: list[Wire]) -> None:
+def test_all_messages_of_a_turn_to_a_peer_are_one_write(three: Cluster, wires: list[Wire]) -> None:
     before = three.nodes[0].cluster_info()
     for _ in range(200):
         wires[0].send("ADDJOB", "pipelined", "body", 0, "REPLICATE", 3, "ASYNC")
@@ -234,7 +234,7 @@ def test_a_rolling_restart_loses_nothing(three: Cluster) -> None:
     assert all(sum(node.ask("SHOW", id) is not None for node in three.nodes) >= 2 for id in added)
 
 
-def test_a_job_comes_to_whoever_waits_for_it_elsewhere(wires: list[Wire]) -> None:
+def test_a_job_reaches_a_consumer_that_waits_on_another_node(wires: list[Wire]) -> None:
     """The median is within 100 ms while jobs come and go."""
     spent = []
     for number in range(21):
@@ -249,7 +249,7 @@ def test_a_job_comes_to_whoever_waits_for_it_elsewhere(wires: list[Wire]) -> Non
     assert sorted(spent)[10] < 0.1
 
 
-def test_a_node_that_leaves_under_load_holds_nothing_in_the_end_and_nothing_is_lost(three: Cluster) -> None:
+def test_a_node_that_leaves_under_load_hands_over_all_jobs(three: Cluster) -> None:
     leaver, others = three.nodes[2], three.nodes[:2]
     added, producers = [], [Wire(node.port) for node in three.nodes]
     for number in range(60):
@@ -445,7 +445,7 @@ def test_the_command_line_sees_and_changes_the_cluster(three: Cluster, tmp_path:
         newcomer.stop()
 
 
-def test_a_standby_is_given_an_epoch_that_no_node_has_heard_of(three: Cluster) -> None:
+def test_a_standby_gets_an_epoch_greater_than_every_nodes(three: Cluster) -> None:
     target, lost = Target(url=f"127.0.0.1:{three.nodes[0].port}"), "f" * 40
     with node_at(target, {"flags": ["myself"]}) as queue:
         known = {node["node"]: node for node in nodes_of(queue) if "handshake" not in node["flags"]}
@@ -474,7 +474,7 @@ def test_seven_nodes_in_a_chain_become_a_mesh_and_two_may_go(tmp_path: Path) -> 
             wire.close()
 
 
-def test_two_nodes_that_are_one_by_their_directories_are_told_of(tmp_path: Path) -> None:
+def test_two_nodes_with_copies_of_one_directory_are_reported(tmp_path: Path) -> None:
     with cluster_of(tmp_path, 2) as two:
         first, second = two.nodes
         first.kill()
@@ -496,7 +496,7 @@ def test_a_large_job_has_its_copies_though_logs_need_another_segment_for_it(thre
     assert first.call("FASTACK", id) == 1
 
 
-def test_a_body_that_is_allowed_goes_to_other_nodes_however_large(tmp_path: Path) -> None:
+def test_a_body_of_the_maximum_size_is_replicated(tmp_path: Path) -> None:
     with cluster_of(tmp_path, 2, "--max-body", "100mb", "--no-journal") as two:
         first, second = (node.connect() for node in two.nodes)
         body = bytes(90 << 20)
@@ -508,7 +508,7 @@ def test_a_body_that_is_allowed_goes_to_other_nodes_however_large(tmp_path: Path
         assert not any("unread messages exceed the limit" in node.log() for node in two.nodes)
 
 
-def test_a_network_that_is_cut_in_two_costs_copies_and_no_jobs(tmp_path: Path) -> None:
+def test_a_network_partition_loses_copies_but_no_jobs(tmp_path: Path) -> None:
     with contextlib.ExitStack() as stack:
         proxies = [Proxy() for _ in range(3)]
         for proxy in proxies:
@@ -541,7 +541,7 @@ def test_a_network_that_is_cut_in_two_costs_copies_and_no_jobs(tmp_path: Path) -
         wait_for(lambda: all(wire.state(id) is None for wire in wires for id in found))
 
 
-def test_nodes_meet_over_ipv6_and_one_that_is_reset_is_another(tmp_path: Path) -> None:
+def test_nodes_meet_over_ipv6_and_a_hard_reset_changes_the_id(tmp_path: Path) -> None:
     with cluster_of(tmp_path, 2, "--appendonly", "no", "--bind", "127.0.0.1 ::1", host="::1") as pair:
         first, second = pair.nodes
         before = second.id
@@ -656,7 +656,7 @@ def test_a_queue_that_is_named_first_gets_jobs_of_other_nodes(three: Cluster, wi
     consumer.call("DEBUG", "FLUSHALL")
 
 
-def test_a_node_without_consumers_passes_on_what_a_leaving_node_pushes(tmp_path: Path) -> None:
+def test_a_node_without_consumers_forwards_jobs_pushed_by_a_leaving_node(tmp_path: Path) -> None:
     """One GETJOB was sent to node 1 before. The consumers wait on node 2."""
     with cluster_of(tmp_path, 3, "--fsync", "never") as nodes:
         leaving, between, last = nodes.nodes

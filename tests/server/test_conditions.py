@@ -121,9 +121,7 @@ def filled(disk: Path) -> Iterator[None]:
     path.unlink()
 
 
-def test_a_node_without_disk_is_shown_until_there_is_room_although_nobody_uses_it(
-    tmp_path: Path, small_disk: Path
-) -> None:
+def test_an_unused_node_without_disk_space_is_shown_until_there_is_space(tmp_path: Path, small_disk: Path) -> None:
     with cluster_of(tmp_path, 2, "--appendfsync", "everysec") as cluster:
         first = cluster.nodes[0]
         full = Node(tmp_path / "full", "--appendfsync", "everysec", "--dir", str(small_disk / "data"))

@@ -51,7 +51,7 @@ def test_the_annotations_of_config_are_the_table() -> None:
     assert Config.__annotations__ == {setting.name: setting.kind.annotation for setting in SETTINGS}
 
 
-def test_every_row_says_what_it_is_in_one_sentence() -> None:
+def test_every_setting_has_a_description_of_one_sentence() -> None:
     for setting in SETTINGS:
         assert re.fullmatch(r"[a-z][a-z0-9_]*", setting.name) and re.fullmatch(r"[a-z][a-z0-9-]*", setting.directive)
         assert re.fullmatch(r"[A-Z]([^.\n]|\.(?=\S))*\.", setting.description), setting.name
@@ -100,7 +100,7 @@ def test_a_flag_beats_the_environment_beats_the_file_beats_the_default(cwd: Path
     assert origins == ["flag --port", "environment PENSTOCK_HZ", "disque.conf line 3", "default"]
 
 
-def test_of_what_is_given_twice_the_last_counts(cwd: Path) -> None:
+def test_the_last_of_two_values_counts(cwd: Path) -> None:
     config = configured(cwd, "--hz", "1", "--hz", "2", conf="port 1\nport 2")
     assert (config.port, config.hz, config.origin("port")) == (2, 2, "disque.conf line 2")
 
@@ -180,7 +180,7 @@ def test_a_wrong_flag_is_explained(cwd: Path, flags: list[str], message: str) ->
 # ---- The environment -------------------------------------------------------------------------------------------------
 
 
-def test_the_environment_also_knows_directives_and_ignores_what_is_not_a_setting(cwd: Path) -> None:
+def test_the_environment_accepts_directives_and_ignores_other_variables(cwd: Path) -> None:
     environment = {"PENSTOCK_MAXCLIENTS": "5", "PENSTOCK_COMPILE": "0", "PORT": "1"}
     assert configured(cwd, environment=environment).max_clients == 5
 
@@ -228,7 +228,7 @@ def test_the_environment_may_hold_several_users(cwd: Path) -> None:
         ("tls-cert-file x.pem", "tls_cert_file", Path("x.pem")),
     ],
 )
-def test_values_mean_what_they_mean_in_disque_and_to_people(cwd: Path, line: str, name: str, value: object) -> None:
+def test_values_have_the_same_meaning_as_in_disque(cwd: Path, line: str, name: str, value: object) -> None:
     wanted = cwd / value if isinstance(value, Path) else value
     assert getattr(configured(cwd, conf=line), name) == wanted
 
@@ -263,7 +263,7 @@ def test_values_mean_what_they_mean_in_disque_and_to_people(cwd: Path, line: str
         ("qqq 5", "there is no directive 'qqq'"),
     ],
 )
-def test_a_bad_line_is_one_sentence_with_file_line_and_what_is_allowed(cwd: Path, line: str, message: str) -> None:
+def test_a_bad_line_is_refused_with_file_line_and_allowed_values(cwd: Path, line: str, message: str) -> None:
     assert refused(cwd, conf=f"# A comment.\n\n{line}\n").startswith(f"disque.conf line 3: {message}")
 
 
@@ -372,7 +372,7 @@ def test_config_get_answers_in_disques_words_and_order(cwd: Path) -> None:
     assert config.shown("nothing") == config.shown("") == config.shown("*" * 10_000) == []
 
 
-def test_config_set_changes_what_it_may(cwd: Path) -> None:
+def test_config_set_changes_settings_that_can_change(cwd: Path) -> None:
     config = configured(cwd)
     assert config.change("MaxClients", "77").name == "max_clients"
     config.change("appendfsync", "no")
@@ -385,7 +385,7 @@ def test_config_set_changes_what_it_may(cwd: Path) -> None:
 @pytest.mark.parametrize(
     "directive", ["port", "dir", "bind", "user", "rename-command", "include", "qqq", "", "x" * 100_000]
 )
-def test_config_set_does_not_know_what_cannot_change(cwd: Path, directive: str) -> None:
+def test_config_set_refuses_settings_that_cannot_change(cwd: Path, directive: str) -> None:
     with pytest.raises(UnknownSetting) as caught:
         configured(cwd).change(directive, "1")
     assert caught.value.directive == directive and len(str(caught.value)) < 200
@@ -413,6 +413,6 @@ def test_config_set_of_a_bad_value_changes_nothing(cwd: Path, directive: str, te
     assert config.shown("*") == before and config.origin("max_clients") == "default"
 
 
-def test_what_differs_from_the_default_is_told(cwd: Path) -> None:
+def test_values_that_differ_from_the_default_are_listed(cwd: Path) -> None:
     config = configured(cwd, conf="port 7711\nmaxmemory 1gb\ndir .\nhz 11")
     assert [setting.name for setting in SETTINGS if not config.is_default(setting)] == ["hz"]

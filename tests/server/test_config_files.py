@@ -63,7 +63,7 @@ def test_bytes_that_are_no_utf8_survive_in_disques_form(cwd: Path) -> None:
         ("requirepass a=b", True),
     ],
 )
-def test_the_form_of_a_file_is_told_by_its_first_line(cwd: Path, text: str, is_disque: bool) -> None:
+def test_the_form_of_a_file_is_detected_by_its_first_line(cwd: Path, text: str, is_disque: bool) -> None:
     assert loaded(cwd, "some.conf", some_conf=text).is_disque == is_disque
 
 
@@ -134,21 +134,21 @@ def test_an_include_names_one_file(cwd: Path, line: str) -> None:
 # ---- Malformed files -------------------------------------------------------------------------------------------------
 
 
-def test_what_is_too_long_for_a_config_file_is_refused(cwd: Path) -> None:
+def test_a_file_that_is_too_long_is_refused(cwd: Path) -> None:
     assert "more than 1,048,576 bytes" in refused(cwd, "a.conf", a_conf=b"x" * 10_000_000)
     assert refused(cwd, "a.conf", a_conf=b"\n\nport " + b"1" * 70_000) == "a.conf line 3: is longer than 65,536 bytes"
     assert "more than 1,048,576 bytes" in refused(cwd, "a.toml", a_toml=b"x" * 10_000_000)
     assert len(refused(cwd, "a.conf", a_conf=b"x" * 60_000)) < 200
 
 
-def test_what_cannot_be_read_is_said(cwd: Path) -> None:
+def test_an_unreadable_file_is_reported(cwd: Path) -> None:
     assert refused(cwd, "nowhere.conf") == "nowhere.conf: No such file or directory"
     assert refused(cwd, ".") == ".: Is a directory"
     assert "null byte" in refused(cwd, "a\0b")
 
 
 @pytest.mark.parametrize("line", ['requirepass "x', "requirepass 'x'y"])
-def test_a_quote_that_is_not_closed_is_said(cwd: Path, line: str) -> None:
+def test_an_unclosed_quote_is_reported(cwd: Path, line: str) -> None:
     assert refused(cwd, "a.conf", a_conf=line) == "a.conf line 1: a quote is not closed at the end of a word"
 
 

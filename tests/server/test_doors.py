@@ -40,7 +40,7 @@ def path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return Path("data/node.sock")
 
 
-def test_a_client_of_a_unix_socket_is_told_where_others_find_the_node(start: Start, path: Path) -> None:
+def test_a_unix_socket_client_gets_the_tcp_address_of_the_node(start: Start, path: Path) -> None:
     server = start("--dir", "data", "--unixsocket", path.name, "--no-journal")
     wire = UnixWire(path)
     node = wire.call("CLUSTER", "MYID")
@@ -50,7 +50,7 @@ def test_a_client_of_a_unix_socket_is_told_where_others_find_the_node(start: Sta
     wire.close()
 
 
-def test_clients_of_a_unix_socket_are_seen_as_such(start: Start, path: Path) -> None:
+def test_client_list_marks_unix_socket_clients(start: Start, path: Path) -> None:
     server = start("--dir", "data", "--unixsocket", path.name, "--no-journal", "--requirepass", "x", password="x")
     wire, admin = UnixWire(path), server.connect()
     assert wire.ask("AUTH", "wrong") == b"-ERR invalid password\r\n"
@@ -77,7 +77,7 @@ def test_a_unix_socket_has_its_permissions_and_goes_with_its_server(start: Start
     assert not path.exists()
 
 
-def test_a_file_that_is_no_socket_is_not_removed_for_one(tmp_path: Path) -> None:
+def test_a_file_that_is_not_a_socket_is_not_replaced_by_one(tmp_path: Path) -> None:
     (tmp_path / "precious").write_text("do not touch")
 
     def words(directory: str, socket: str) -> list[str]:
@@ -90,7 +90,7 @@ def test_a_file_that_is_no_socket_is_not_removed_for_one(tmp_path: Path) -> None
     assert (tmp_path / "precious").read_text() == "do not touch"
 
 
-def test_the_log_tells_where_clients_find_the_server_and_who_ended_it(start: Start) -> None:
+def test_the_log_has_the_ports_and_the_client_that_sent_shutdown(start: Start) -> None:
     server = start("--bind", "127.0.0.1", "::1", "--no-journal")
     wire = server.connect()
     assert f" ports=127.0.0.1:{server.port} (RESP), [::1]:{server.port} (RESP), " in server.log()
@@ -116,7 +116,7 @@ def test_a_log_may_be_a_link_of_the_servers_own_user(start: Start, tmp_path: Pat
     assert " server started: " in (tmp_path / "log").read_text()
 
 
-def test_a_client_is_told_where_the_node_is_announced(start: Start) -> None:
+def test_hello_shows_the_announced_address(start: Start) -> None:
     server = start("--cluster-announce-ip", "192.0.2.7", "--cluster-announce-port", "7711", "--no-journal")
     wire = server.connect()
     node = wire.call("CLUSTER", "MYID")
@@ -132,7 +132,7 @@ def test_a_port_that_is_taken_is_named_with_its_address(tmp_path: Path) -> None:
     assert code == 1 and said.startswith(f"penstock: cannot listen on 127.0.0.1: port {port} is in use;")
 
 
-def test_a_port_for_iproto_that_is_taken_is_told_with_the_flag_for_another(tmp_path: Path) -> None:
+def test_an_iproto_port_in_use_is_reported_with_the_flag_to_change_it(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         for name in ("iproto-port", "iproto15-port"):
@@ -163,7 +163,7 @@ def test_files_for_tls_that_cannot_be_used_are_named(tmp_path: Path, certificate
     assert "flag --tls-ca-cert-file" in told[4][1] and "text.pem" in told[4][1]
 
 
-def test_why_a_port_that_nobody_asked_for_is_closed_is_said_as_it_is(tmp_path: Path, path: Path) -> None:
+def test_the_warning_about_a_closed_default_port_has_the_real_cause(tmp_path: Path, path: Path) -> None:
     """An address of another machine is not reported as a port in use."""
 
     async def main() -> None:

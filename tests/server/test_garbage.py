@@ -76,7 +76,7 @@ VISITS = {
 
 
 @pytest.mark.parametrize(("door", "said", "awaited"), VISITS.values(), ids=VISITS.keys())
-def test_who_was_connected_leaves_nothing_to_be_collected(
+def test_a_closed_connection_leaves_no_garbage(
     tmp_path: Path, left_alone: None, door: str, said: bytes, awaited: bytes
 ) -> None:
     async def main() -> None:
@@ -90,7 +90,7 @@ def test_who_was_connected_leaves_nothing_to_be_collected(
     ("said", "closes"),
     [(b"", False), (b"", True), (b"PING\r\n", False), (b"\x16\x03\x01\x00\x05hello", False), (None, False)],
 )
-def test_a_tls_handshake_leaves_nothing_to_be_collected(
+def test_a_tls_handshake_leaves_no_garbage(
     tmp_path: Path, left_alone: None, certificate: Path, said: bytes | None, closes: bool
 ) -> None:
     """The peer disconnects, is closed by the server, sends bytes that are not TLS, or finishes the handshake (None)."""
@@ -123,7 +123,7 @@ def test_a_tls_handshake_leaves_nothing_to_be_collected(
 
 @pytest.mark.parametrize("door", ["port", "iproto_port"])
 @pytest.mark.parametrize("waits", [False, True], ids=["served", "waits"])
-def test_who_used_a_tube_of_another_node_leaves_nothing_on_either(
+def test_a_forwarded_client_leaves_no_garbage_on_either_node(
     tmp_path: Path, left_alone: None, door: str, waits: bool
 ) -> None:
     said = {
@@ -150,7 +150,7 @@ def test_who_used_a_tube_of_another_node_leaves_nothing_on_either(
     inside.run_two(tmp_path, script)
 
 
-def test_links_that_were_lost_leave_nothing_of_their_tunnels(tmp_path: Path, left_alone: None) -> None:
+def test_lost_links_leave_no_garbage_of_their_tunnels(tmp_path: Path, left_alone: None) -> None:
     async def script(one: Server, other: Server) -> None:
         async def visit() -> None:
             async with inside.client(one.config.port) as (reader, writer):
@@ -168,7 +168,7 @@ def test_links_that_were_lost_leave_nothing_of_their_tunnels(tmp_path: Path, lef
     inside.run_two(tmp_path, script)
 
 
-def test_dials_in_vain_leave_nothing(tmp_path: Path, left_alone: None) -> None:
+def test_failed_connection_attempts_leave_no_garbage(tmp_path: Path, left_alone: None) -> None:
     async def main() -> None:
         async with inside.server(tmp_path) as server:
             membership = server.membership

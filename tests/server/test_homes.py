@@ -98,7 +98,7 @@ def test_acks_of_jobs_on_several_nodes_are_added_up(wires: list[Wire]) -> None:
         third.call("TAKE", "sum2", "AND", "sum0")
 
 
-def test_disques_words_work_on_them_too(wires: list[Wire]) -> None:
+def test_disques_commands_work_on_tubes_of_other_nodes(wires: list[Wire]) -> None:
     home, other, third = wires
     home.call("TUBE", "CREATE", "words", "TYPE", "fifottl")
     ids = [other.call("ADDJOB", "words", body, 0) for body in ("a", "b", "c")]
@@ -128,7 +128,7 @@ def test_sessions_and_their_grace_are_the_same_on_both_nodes(three: Cluster, wir
     assert jobs(third.call("TAKE", "grace", "TIMEOUT", "10s"))[0][b"id"] == id
 
 
-def test_what_is_long_goes_through_and_whoever_does_not_read_holds_up_nobody(three: Cluster, wires: list[Wire]) -> None:
+def test_long_bodies_are_forwarded_and_slow_readers_delay_no_other_client(three: Cluster, wires: list[Wire]) -> None:
     home, other, third = wires
     home.call("TUBE", "CREATE", "long")
     body = bytes(range(256)) * 8 * 1024  # 2 MiB, which is more than the window of a tunnel.
@@ -215,7 +215,7 @@ def test_calls_over_iproto_go_to_the_home_and_many_at_a_time(three: Cluster, wir
     third.close()
 
 
-def test_who_sends_one_command_and_no_more_makes_a_tube_all_the_same(three: Cluster) -> None:
+def test_a_client_that_half_closes_still_creates_its_tube(three: Cluster) -> None:
     with socket.create_connection(("127.0.0.1", three.nodes[1].port), timeout=20) as connection:
         connection.sendall(b"PUT piped body\r\n")
         connection.shutdown(socket.SHUT_WR)
@@ -291,7 +291,7 @@ def _is_there(wire: Wire, tube: str) -> bool:
     return wire.ask("TUBE", "INFO", tube)[:1] != b"-"
 
 
-def test_a_home_that_stands_still_is_given_up_in_time(three: Cluster) -> None:
+def test_commands_to_a_suspended_home_fail_in_time(three: Cluster) -> None:
     home, entry, _ = three.nodes
     home.ask("TUBE", "CREATE", "still")
     wire = entry.connect()
@@ -314,7 +314,7 @@ def test_a_home_that_stands_still_is_given_up_in_time(three: Cluster) -> None:
     assert wire.call("QLEN", "still") <= 1
 
 
-def test_a_home_that_leaves_sends_nobody_to_other_nodes_who_came_from_there(three: Cluster) -> None:
+def test_a_leaving_home_does_not_redirect_clients_of_other_nodes(three: Cluster) -> None:
     home, entry, _ = three.nodes
     home.ask("TUBE", "CREATE", "left")
     why = f"^NOHOME the tube lives on node {home.id.decode()}, which is leaving the cluster"
@@ -346,7 +346,7 @@ def test_a_home_that_leaves_sends_nobody_to_other_nodes_who_came_from_there(thre
     three.gather()
 
 
-def test_nobody_waits_for_an_answer_that_cannot_come(tmp_path: Path) -> None:
+def test_a_command_whose_reply_cannot_arrive_is_refused(tmp_path: Path) -> None:
     with contextlib.ExitStack() as stack:
         proxies = [Proxy() for _ in range(2)]
         for proxy in proxies:
@@ -400,7 +400,7 @@ def test_homes_are_listed_and_counted(three: Cluster, wires: list[Wire]) -> None
 # ---- Strangers -------------------------------------------------------------------------------------------------------
 
 
-def test_nobody_may_do_more_through_another_node_and_a_tube_that_has_two_homes_is_told(tmp_path: Path) -> None:
+def test_permissions_hold_through_other_nodes_and_two_homes_are_reported(tmp_path: Path) -> None:
     users = ["--user", "ann", "password:a", "commands:read,write", "tubes:mail*", "--requirepass", "r"]
     users += ["--cluster-secret", SECRET]
     with contextlib.ExitStack() as stack:

@@ -105,7 +105,7 @@ def left(cluster: Cluster, home: int) -> int:
     return int(told[b"ready"]) + int(told[b"taken"])
 
 
-def test_what_was_put_is_acked_once_while_homes_and_others_are_killed(tmp_path: Path) -> None:
+def test_every_job_is_acked_once_while_nodes_are_killed(tmp_path: Path) -> None:
     with cluster_of(tmp_path, 3, "--appendfsync", "everysec") as cluster:
         nodes = cluster.nodes
         for node, tube in zip(nodes, TUBES, strict=False):

@@ -48,27 +48,27 @@ GARBAGE: dict[str, bytes] = {
 
 
 @pytest.mark.parametrize("what", GARBAGE)
-def test_garbage_is_hung_up_on_and_counted(node: Node, what: str) -> None:
+def test_a_link_that_sends_garbage_is_closed_and_counted(node: Node, what: str) -> None:
     before = refused(node)
     assert Stranger(node).send(GARBAGE[what]).is_hung_up_on()
     assert refused(node) == before + 1
 
 
-def test_another_version_is_told_so_by_name(node: Node) -> None:
+def test_another_protocol_version_is_refused_with_its_number(node: Node) -> None:
     word = pack([bus.NAME, 1, ME, bytes(32)])
     stranger = Stranger(node).send(len(word).to_bytes(4, "big") + word)
     assert b"version 1 of the bus, this node 3" in stranger.word()
     assert stranger.is_hung_up_on()
 
 
-def test_one_who_does_not_know_the_secret_is_turned_away(node: Node) -> None:
+def test_a_peer_without_the_secret_is_refused(node: Node) -> None:
     stranger = Stranger(node).shake_hands(WRONG_SECRET).say(greeting())
     assert b"wrong cluster-secret: all nodes" in stranger.word()
     assert stranger.is_hung_up_on()
     assert node.cluster_info()["cluster_known_nodes"] == 1
 
 
-def test_a_handshake_that_was_heard_cannot_be_replayed(node: Node) -> None:
+def test_a_recorded_handshake_cannot_be_replayed(node: Node) -> None:
     """The node uses a new nonce each time."""
     known = Stranger(node).shake_hands(SECRET)
     known.say(greeting(m.PING))
@@ -98,7 +98,7 @@ def test_a_packet_that_is_replayed_or_forged_ends_the_link(node: Node) -> None:
         [m.FAIL],
     ],
 )
-def test_one_of_us_who_talks_nonsense_is_hung_up_on(node: Node, said: list[object]) -> None:
+def test_a_member_that_sends_malformed_messages_is_disconnected(node: Node, said: list[object]) -> None:
     known = Stranger(node).shake_hands(SECRET)
     payload = pack([said])
     tag = known.seal.next(payload)
@@ -106,7 +106,7 @@ def test_one_of_us_who_talks_nonsense_is_hung_up_on(node: Node, said: list[objec
     assert node.cluster_info()["cluster_known_nodes"] == 1
 
 
-def test_what_is_said_about_jobs_by_one_who_is_no_member_is_ignored(node: Node) -> None:
+def test_job_messages_of_a_non_member_are_ignored(node: Node) -> None:
     image = m.JobImage(b"D-aaaaaaaa-abcdefghijklmnopqrstuvwx-05a1", b"forged", b"body")
     image.ttl_ms, image.retry_ms, image.holders = 60_000, 1_000, [ME]
     known = Stranger(node).shake_hands(SECRET)
@@ -118,7 +118,7 @@ def test_what_is_said_about_jobs_by_one_who_is_no_member_is_ignored(node: Node) 
     known.socket.close()
 
 
-def test_nobody_who_has_proven_nothing_makes_a_node_step_down(node: Node) -> None:
+def test_an_unproven_epoch_does_not_make_a_node_step_down(node: Node) -> None:
     id = node.id
     for stranger in (Stranger(node), Stranger(node, id)):
         stranger.shake_hands(WRONG_SECRET, epoch=9, known=9)
@@ -127,7 +127,7 @@ def test_nobody_who_has_proven_nothing_makes_a_node_step_down(node: Node) -> Non
     assert node.id == id and node.ask("CLUSTER", "EPOCH", id) == 0
 
 
-def test_one_who_gossips_of_many_makes_the_node_try_few(node: Node) -> None:
+def test_gossip_about_many_nodes_causes_few_connections(node: Node) -> None:
     """Gossip of a node that is not a member counts. The nodes in it are tried a few at a time, and given up."""
     known = Stranger(node, b"c" * 40).shake_hands(SECRET)
     rumours = [m.Rumour(b"%040x" % each, "127.0.0.1", 1, 9, 0) for each in range(250)]
@@ -140,7 +140,7 @@ def test_one_who_gossips_of_many_makes_the_node_try_few(node: Node) -> None:
         wait_for(lambda: node.cluster_info()["cluster_known_nodes"] == 1)
 
 
-def test_those_who_say_nothing_do_not_keep_others_out(node: Node) -> None:
+def test_silent_connections_keep_no_peer_out(node: Node) -> None:
     silent = [Stranger(node) for _ in range(100)]
     # Their number does not matter, because the oldest make room.
     Stranger(node).shake_hands(SECRET).socket.close()
@@ -149,7 +149,7 @@ def test_those_who_say_nothing_do_not_keep_others_out(node: Node) -> None:
         stranger.socket.close()
 
 
-def test_one_who_always_hangs_up_is_called_more_and_more_rarely(node: Node) -> None:
+def test_a_peer_that_always_disconnects_is_dialled_with_backoff(node: Node) -> None:
     with contextlib.closing(socket.create_server(("127.0.0.1", 0))) as door:
         door.settimeout(PATIENCE_S)
         node.ask("CLUSTER", "MEET", "127.0.0.1", 7, door.getsockname()[1])
@@ -164,7 +164,7 @@ def test_one_who_always_hangs_up_is_called_more_and_more_rarely(node: Node) -> N
         assert node.ask("CLUSTER", "FORGET", called.name) == b"OK"
 
 
-def test_a_link_of_a_node_keeps_nobody_from_listening_on_its_port(node: Node) -> None:
+def test_the_local_port_of_a_link_can_still_be_listened_on(node: Node) -> None:
     """A link may use any free local port, including the port of a node that is down and needs it when it comes back."""
     with contextlib.closing(socket.create_server(("127.0.0.1", 0))) as door:
         door.settimeout(PATIENCE_S)

@@ -62,7 +62,7 @@ SLOW = {
 }
 
 
-def test_who_takes_too_long_is_closed_and_who_waits_for_a_job_is_not(server: Server, admin: Client) -> None:
+def test_slow_clients_are_closed_and_waiting_clients_are_not(server: Server, admin: Client) -> None:
     """All kinds of slow clients at the same time."""
 
     def limit(seconds: int, idle: int) -> None:
@@ -109,7 +109,7 @@ def test_who_takes_too_long_is_closed_and_who_waits_for_a_job_is_not(server: Ser
 # Clients that send no more
 
 
-def test_what_was_sent_before_the_end_is_answered(server: Server, admin: Client) -> None:
+def test_commands_before_a_half_close_are_answered(server: Server, admin: Client) -> None:
     for count in (1, 255, 256, 257, 5_000):
         with server.client() as client:
             client.send(PING * count)
@@ -117,7 +117,7 @@ def test_what_was_sent_before_the_end_is_answered(server: Server, admin: Client)
             assert client.rest() == b"+PONG\r\n" * count
 
 
-def test_a_long_command_is_answered_to_one_who_sends_no_more(server: Server, admin: Client) -> None:
+def test_a_long_command_of_a_half_closed_client_is_answered(server: Server, admin: Client) -> None:
     for number in range(3_000):
         admin.say("ADDJOB", "long", number, 0)
     assert all(isinstance(admin.answer(), bytes) for _ in range(3_000))
@@ -129,7 +129,7 @@ def test_a_long_command_is_answered_to_one_who_sends_no_more(server: Server, adm
 
 
 @pytest.mark.parametrize("before", [0, 1, 300])
-def test_a_take_does_not_wait_for_one_who_sends_no_more(server: Server, admin: Client, before: int) -> None:
+def test_a_take_of_a_half_closed_client_does_not_wait(server: Server, admin: Client, before: int) -> None:
     with server.client() as client:
         client.send(PING * before + encode([b"GETJOB", b"FROM", b"left"]) * 1_500 + PING)
         client.half_close()
@@ -141,7 +141,7 @@ def test_a_take_does_not_wait_for_one_who_sends_no_more(server: Server, admin: C
 # Clients that do not read
 
 
-def test_who_never_reads_is_served_no_further_and_loses_nothing(server: Server, admin: Client) -> None:
+def test_a_client_that_does_not_read_is_paused_and_loses_no_reply(server: Server, admin: Client) -> None:
     count = 100_000
     words = PING * (count // 10)
     with Watch(server, growth_max=3 * MB) as watch, server.client() as client:
@@ -167,7 +167,7 @@ def test_who_never_reads_is_served_no_further_and_loses_nothing(server: Server, 
         assert received == b"+PONG\r\n" * count
 
 
-def test_answers_that_nobody_fetches_are_not_even_made(server: Server, admin: Client) -> None:
+def test_replies_that_are_not_read_are_not_built(server: Server, admin: Client) -> None:
     """Each reply has a megabyte, and only a few of them are made."""
     admin.ask("ADDJOB", "large", b"x" * MB, 0)
     with Watch(server, growth_max=16 * MB) as watch, server.client() as client:
@@ -179,7 +179,7 @@ def test_answers_that_nobody_fetches_are_not_even_made(server: Server, admin: Cl
         client.reset()
 
 
-def test_who_only_watches_and_does_not_read_is_closed(server: Server, admin: Client) -> None:
+def test_a_monitor_that_does_not_read_is_closed(server: Server, admin: Client) -> None:
     with Watch(server, growth_max=12 * MB), server.client() as deaf:
         assert deaf.ask("MONITOR") == b"OK"
         deaf.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4_096)
@@ -192,7 +192,7 @@ def test_who_only_watches_and_does_not_read_is_closed(server: Server, admin: Cli
         wait_until(lambda: b"flags=O" not in admin.ask("CLIENT", "LIST"))  # type: ignore[operator]
 
 
-def test_a_long_body_holds_nobody_up_while_somebody_watches(server: Server, admin: Client) -> None:
+def test_a_long_body_delays_no_client_while_a_monitor_is_connected(server: Server, admin: Client) -> None:
     with server.client() as monitor, Watch(server, growth_max=160 * MB) as watch:
         assert monitor.ask("MONITOR") == b"OK"
         admin.say("ADDJOB", "watched", b"\xff" * (16 * MB), 0)
@@ -204,7 +204,7 @@ def test_a_long_body_holds_nobody_up_while_somebody_watches(server: Server, admi
         assert any(b"ADDJOB" in line for line in shown)  # type: ignore[operator]
 
 
-def test_what_one_sees_who_watches_does_not_fall_into_a_long_answer(server: Server, admin: Client) -> None:
+def test_monitor_lines_do_not_interrupt_a_long_reply(server: Server, admin: Client) -> None:
     for _ in range(3_000):
         admin.say("ADDJOB", "long", "x", 0)
     assert all(isinstance(admin.answer(), bytes) for _ in range(3_000))
@@ -234,7 +234,7 @@ def test_what_one_sees_who_watches_does_not_fall_into_a_long_answer(server: Serv
             pass
 
 
-def test_nobody_who_watches_sees_a_password(server: Server, admin: Client) -> None:
+def test_monitor_never_shows_a_password(server: Server, admin: Client) -> None:
     with server.client() as monitor, server.client() as client:
         assert monitor.ask("MONITOR") == b"OK"
         client.ask("AUTH", "s3cret")
@@ -278,7 +278,7 @@ def test_idle_connections_cost_little(server: Server, admin: Client) -> None:
 
 
 @pytest.mark.parametrize("sent", [encode([b"QLEN", b"q", b"x" * 8 * MB]), encode([b"x" * 8 * MB])])
-def test_what_was_answered_is_not_kept_while_its_client_idles(server: Server, admin: Client, sent: bytes) -> None:
+def test_sent_replies_are_freed_while_the_client_is_idle(server: Server, admin: Client, sent: bytes) -> None:
     with contextlib.ExitStack() as stack, Watch(server, growth_max=16 * MB):
         for _ in range(10):
             client = stack.enter_context(server.client())
@@ -286,7 +286,7 @@ def test_what_was_answered_is_not_kept_while_its_client_idles(server: Server, ad
             assert isinstance(client.answer(), Refusal)
 
 
-def test_who_comes_and_goes_leaves_nothing(server: Server, admin: Client) -> None:
+def test_connections_that_come_and_go_leak_nothing(server: Server, admin: Client) -> None:
     for _ in range(300):
         server.client().close()
     with Watch(server):
@@ -321,7 +321,7 @@ def test_a_hundred_thousand_commands_are_answered_in_order_and_others_are_served
         print(f"\nothers waited up to {watch.served_s * 1000:.0f} ms")
 
 
-def test_who_sends_as_fast_as_it_can_does_not_keep_the_others_waiting(server: Server, admin: Client) -> None:
+def test_a_client_that_sends_without_pause_does_not_starve_others(server: Server, admin: Client) -> None:
     """Long lines take time to parse. The loop must not read all of one client's lines before it serves another."""
     done = threading.Event()
 
@@ -372,7 +372,7 @@ def test_the_maximum_of_clients_is_kept(server: Server, admin: Client) -> None:
 # Waiting clients
 
 
-def test_what_is_sent_behind_a_take_that_waits_runs_when_it_is_served(server: Server, admin: Client) -> None:
+def test_commands_after_a_waiting_take_run_when_it_is_served(server: Server, admin: Client) -> None:
     with server.client() as client:
         client.send(
             encode([b"GETJOB", b"FROM", b"behind"]) + b"".join(encode([b"PING", b"%d" % n]) for n in range(999))
@@ -383,7 +383,7 @@ def test_what_is_sent_behind_a_take_that_waits_runs_when_it_is_served(server: Se
         assert [client.answer() for _ in range(999)] == [b"%d" % number for number in range(999)]
 
 
-def test_what_is_sent_behind_a_take_that_waits_is_not_read_without_end(server: Server, admin: Client) -> None:
+def test_commands_after_a_waiting_take_are_not_read_without_limit(server: Server, admin: Client) -> None:
     with Watch(server) as watch, server.client() as client:
         client.say("GETJOB", "FROM", "behind")
         sent = send_until_stuck(client, encode([b"PING", b"x" * 1_000]) * 100)
@@ -392,7 +392,7 @@ def test_what_is_sent_behind_a_take_that_waits_is_not_read_without_end(server: S
         client.reset()
 
 
-def test_nor_is_anything_while_everybody_has_to_pause(server: Server, admin: Client) -> None:
+def test_commands_during_a_client_pause_are_not_read_without_limit(server: Server, admin: Client) -> None:
     # When the pause is over, this is a client that never reads.
     with Watch(server, growth_max=3 * MB) as watch, server.client() as client:
         began = time.monotonic()
@@ -406,7 +406,7 @@ def test_nor_is_anything_while_everybody_has_to_pause(server: Server, admin: Cli
         client.reset()
 
 
-def test_a_job_that_was_never_sent_to_one_who_has_gone_goes_back(server: Server, admin: Client) -> None:
+def test_a_job_that_was_never_sent_to_a_disconnected_client_goes_back(server: Server, admin: Client) -> None:
     """Many clients wait. While the server is suspended, they disconnect, and jobs for them arrive."""
     with contextlib.ExitStack() as stack, server.client() as producer:
         waiting = [stack.enter_context(server.client()) for _ in range(50)]

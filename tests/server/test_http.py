@@ -41,7 +41,7 @@ def raw(port: int, data: bytes) -> bytes:
         return b"".join(iter(lambda: connection.recv(65_536), b""))
 
 
-def test_it_tells_whether_the_node_is_alive_and_ready(watched: tuple[Server, int]) -> None:
+def test_health_checks_report_alive_and_ready(watched: tuple[Server, int]) -> None:
     server, port = watched
     assert get(port, "/livez") == (200, "alive\n")
     assert get(port, "/readyz?verbose") == (200, "ready\n")
@@ -85,7 +85,7 @@ def test_the_figures_count_jobs_transitions_and_commands(watched: tuple[Server, 
         (b"GET /livez HTTP/1.1\r\nHost: x\r\nno colon\r\n\r\n", 200),
     ],
 )
-def test_what_is_no_request_is_refused_and_closed(watched_shared: int, data: bytes, status: int) -> None:
+def test_malformed_http_requests_are_refused_and_closed(watched_shared: int, data: bytes, status: int) -> None:
     answer = raw(watched_shared, data)
     assert answer.startswith(b"HTTP/1.1 %d " % status)
     assert b"Connection: close\r\n" in answer

@@ -52,7 +52,7 @@ def test_every_connection_has_a_salt_of_its_own(iprotos: Connect) -> None:
     assert iprotos().salt != iprotos().salt
 
 
-def test_what_clients_ask_when_they_connect_is_answered(iproto: IprotoWire) -> None:
+def test_the_requests_of_connecting_clients_are_answered(iproto: IprotoWire) -> None:
     assert iproto.ask(ID, {0x54: 6, 0x55: [2]}) == (0, {0x54: 3, 0x55: []})
     loaded = {}
     for space in (281, 289, 277):
@@ -121,7 +121,7 @@ def test_users_and_their_grants_are_those_of_resp(guarded: Server, dial: Dial) -
         reader.call("queue.tube.mail.x:take", 0)
 
 
-def test_who_has_not_logged_in_may_only_do_so(guarded: Server, dial: Dial) -> None:
+def test_an_unauthenticated_client_may_only_log_in(guarded: Server, dial: Dial) -> None:
     wire = dial(guarded)
     assert wire.ask(PING) == (0, {})
     assert wire.ask(SELECT, {0x10: 281, 0x20: []}) == (0, {0x30: []})
@@ -137,7 +137,7 @@ def test_who_has_not_logged_in_may_only_do_so(guarded: Server, dial: Dial) -> No
     assert wire.read()[:2] == (0, 2)
 
 
-def test_before_its_password_a_client_may_send_little(guarded: Server, dial: Dial) -> None:
+def test_an_unauthenticated_client_may_send_little_over_iproto(guarded: Server, dial: Dial) -> None:
     wire = dial(guarded)
     wire.send_raw(struct.pack(">BI", 0xCE, 20_000))
     code, sync, body = wire.read()
@@ -145,7 +145,7 @@ def test_before_its_password_a_client_may_send_little(guarded: Server, dial: Dia
     assert wire.is_closed()
 
 
-def test_wrong_passwords_read_alike_and_who_guesses_often_is_answered_late(guarded: Server, dial: Dial) -> None:
+def test_wrong_logins_get_the_same_error_and_frequent_ones_are_delayed(guarded: Server, dial: Dial) -> None:
     wire = dial(guarded)
     code, body = wire.log_in("hashed", "secret")
     assert code == 0x8000 | 47 and "only the SHA-256" in body[0x31]
@@ -169,7 +169,7 @@ def test_wrong_passwords_read_alike_and_who_guesses_often_is_answered_late(guard
     assert wire.read()[:2] == (0, 6)
 
 
-def test_a_guest_needs_no_password_where_there_is_none(iproto: IprotoWire) -> None:
+def test_the_user_guest_needs_no_password_if_none_is_set(iproto: IprotoWire) -> None:
     assert iproto.ask(AUTH, {0x23: "guest", 0x21: []}) == (0, {})
     assert iproto.log_in("admin", "x")[0] == 0x8000 | 47
 
@@ -177,7 +177,7 @@ def test_a_guest_needs_no_password_where_there_is_none(iproto: IprotoWire) -> No
 # ---- Requests that run concurrently ----------------------------------------------------------------------------------
 
 
-def test_a_take_that_waits_holds_up_nobody_on_its_own_connection(iproto: IprotoWire, tube: str) -> None:
+def test_a_waiting_take_does_not_delay_its_connection(iproto: IprotoWire, tube: str) -> None:
     waiting = iproto.start(f"queue.tube.{tube}:take")
     later = iproto.start(f"queue.tube.{tube}:take", 100)
     assert iproto.call(f"queue.tube.{tube}:put", "one") == [[0, "r", "one"]]
@@ -186,9 +186,7 @@ def test_a_take_that_waits_holds_up_nobody_on_its_own_connection(iproto: IprotoW
     assert iproto.result(later) == [[1, "t", "two"]]
 
 
-def test_those_who_wait_are_served_in_the_order_they_came_and_not_by_their_patience(
-    iproto: IprotoWire, tube: str
-) -> None:
+def test_waiting_takes_are_served_in_order_of_arrival_not_of_timeout(iproto: IprotoWire, tube: str) -> None:
     waiting = [iproto.start(f"queue.tube.{tube}:take", seconds) for seconds in (300, 100, 200)]
     for body in "abc":
         iproto.call(f"queue.tube.{tube}:put", body)
@@ -203,7 +201,7 @@ def test_a_take_ends_when_its_time_is_over(iproto: IprotoWire, tube: str) -> Non
     assert iproto.result(long) == [[0, "t", 1]]
 
 
-def test_a_pipeline_is_answered_whole(iproto: IprotoWire, tube: str) -> None:
+def test_every_request_of_a_pipeline_is_answered(iproto: IprotoWire, tube: str) -> None:
     count = 2_000
     iproto.send_raw(b"".join(call(f"queue.tube.{tube}:put", [number], number) for number in range(count)))
     assert [iproto.read() for _ in range(count)] == [
@@ -223,7 +221,7 @@ def test_more_takes_than_may_wait_are_run_when_others_have_ended(
     assert taken == set(range(count))
 
 
-def test_a_call_in_the_old_form_wraps_what_is_no_tuple(iproto: IprotoWire, tube: str) -> None:
+def test_a_call_in_the_old_form_wraps_results_in_tuples(iproto: IprotoWire, tube: str) -> None:
     assert iproto.call(f"queue.tube.{tube}:put", "x", code=CALL_16) == [[0, "r", "x"]]
     assert iproto.call(f"queue.tube.{tube}:kick", 5, code=CALL_16) == [[0]]
     assert iproto.call("queue.statistics", tube, code=CALL_16)[0][0]["tasks"]["ready"] == 1
@@ -233,7 +231,7 @@ def test_a_call_in_the_old_form_wraps_what_is_no_tuple(iproto: IprotoWire, tube:
 
 @pytest.mark.parametrize("code", [CALL, CALL_16])
 @pytest.mark.parametrize("body", [b"x" * 1_100_000, b"[" + b"1," * 2_200_000 + b"1]"], ids=["none", "of many values"])
-def test_one_who_waits_is_handed_what_was_called_json_whatever_it_is(
+def test_a_waiting_take_gets_a_body_marked_json_even_if_it_is_invalid(
     iproto: IprotoWire, wire: Wire, tube: str, body: bytes, code: int
 ) -> None:
     waiting = iproto.start(f"queue.tube.{tube}:take", 100, code=code)
@@ -291,9 +289,7 @@ def test_a_text_that_is_longer_than_any_that_is_understood_is_not_looked_at(ipro
 # ---- Disconnecting ---------------------------------------------------------------------------------------------------
 
 
-def test_a_disconnect_releases_what_was_taken_and_cancels_what_waits(
-    iproto: IprotoWire, iprotos: Connect, tube: str
-) -> None:
+def test_a_disconnect_releases_taken_jobs_and_cancels_waits(iproto: IprotoWire, iprotos: Connect, tube: str) -> None:
     iproto.call(f"queue.tube.{tube}:put", "x")
     other = iprotos()
     assert other.call(f"queue.tube.{tube}:take", 0) == [[0, "t", "x"]]
@@ -304,7 +300,7 @@ def test_a_disconnect_releases_what_was_taken_and_cancels_what_waits(
     assert iproto.call(f"queue.tube.{tube}:peek", 0) == [[0, "r", "x"]], "nobody waits any more"
 
 
-def test_ten_thousand_takes_that_wait_and_then_a_close_harm_nobody(
+def test_a_disconnect_with_ten_thousand_waiting_takes_harms_no_client(
     iproto: IprotoWire, iprotos: Connect, tube: str
 ) -> None:
     other = iprotos()
@@ -315,7 +311,7 @@ def test_ten_thousand_takes_that_wait_and_then_a_close_harm_nobody(
     assert wait_for(lambda: iproto.call(f"queue.tube.{tube}:take", 0)) == [[0, "t", "x"]]
 
 
-def test_who_has_sent_all_is_answered_and_then_closed(iproto: IprotoWire, iprotos: Connect, tube: str) -> None:
+def test_a_half_closed_client_is_answered_and_then_closed(iproto: IprotoWire, iprotos: Connect, tube: str) -> None:
     other = iprotos()
     sync = other.start(f"queue.tube.{tube}:take")
     put = other.start(f"queue.tube.{tube}:put", "x")
@@ -345,7 +341,7 @@ def test_a_session_is_resumed_by_its_uuid(start: Callable[..., Server], dial: Di
             second.call("queue.identify", wrong)
 
 
-def test_answers_leave_when_they_are_durable_and_what_was_put_is_there_after_a_crash(
+def test_replies_are_durable_and_puts_survive_a_crash(
     start: Callable[..., Server],
     dial: Dial,
 ) -> None:
@@ -375,9 +371,7 @@ def test_answers_leave_when_they_are_durable_and_what_was_put_is_there_after_a_c
         request(PING)[:-1] + b"\xc1",
     ],
 )
-def test_nonsense_is_told_and_closed_and_nobody_else_is_harmed(
-    iproto: IprotoWire, iprotos: Connect, data: bytes
-) -> None:
+def test_malformed_packets_get_an_error_and_are_closed(iproto: IprotoWire, iprotos: Connect, data: bytes) -> None:
     other = iprotos()
     other.send_raw(request(PING, sync=3) + data)
     assert other.read() == (0, 3, {})
@@ -395,9 +389,7 @@ def test_nonsense_is_told_and_closed_and_nobody_else_is_harmed(
         struct.pack(">BI", 0xCE, 78) + pack({0: 10, 1: 5}) + b"\x81\x21" + b"\x91" * 70 + b"\x01",
     ],
 )
-def test_a_body_that_makes_no_sense_is_refused_and_its_client_keeps_what_it_has(
-    iproto: IprotoWire, data: bytes
-) -> None:
+def test_a_malformed_body_is_refused_and_the_client_keeps_its_jobs(iproto: IprotoWire, data: bytes) -> None:
     iproto.call("queue.create_tube", "q", "fifo", {"if_not_exists": True})
     iproto.call("queue.tube.q:put", "mine")
     [[task, *_]] = iproto.call("queue.tube.q:take")
@@ -429,7 +421,7 @@ def test_a_body_that_makes_no_sense_is_refused_and_its_client_keeps_what_it_has(
         "::",
     ],
 )
-def test_unknown_functions_are_refused_in_the_words_that_clients_match(iproto: IprotoWire, name: str) -> None:
+def test_unknown_functions_are_refused_with_the_text_that_clients_match(iproto: IprotoWire, name: str) -> None:
     with pytest.raises(Refusal, match="is not defined") as refused:
         iproto.call(name, 1)
     assert refused.value.args[0] == 33 and len(refused.value.args[1]) < 300
@@ -528,7 +520,7 @@ def test_the_default_port_is_left_alone_where_it_is_taken(tmp_path: Any, start: 
     assert "port 3301 is in use, so IPROTO is off; choose another port with --iproto-port" in second
 
 
-def test_who_does_not_get_on_is_closed(start: Callable[..., Server], dial: Dial) -> None:
+def test_a_client_without_progress_is_closed(start: Callable[..., Server], dial: Dial) -> None:
     server = start("--requirepass", "main", password="main")
     wire, silent, halting = server.connect(), dial(server), dial(server)
     assert halting.log_in("default", "main") == (0, {})
@@ -538,7 +530,7 @@ def test_who_does_not_get_on_is_closed(start: Callable[..., Server], dial: Dial)
         assert silent.is_closed() and halting.is_closed()
 
 
-def test_one_client_too_many_is_told_so(start: Callable[..., Server], dial: Dial) -> None:
+def test_a_client_above_the_limit_gets_an_error(start: Callable[..., Server], dial: Dial) -> None:
     server = start("--maxclients", "2")
     wire = server.connect()
 

@@ -115,7 +115,7 @@ def test_addjob_refuses_in_disques_words_and_order(wire: Wire, queue: bytes, wor
     assert wire.call("QLEN", queue) == 1
 
 
-def test_nothing_is_no_number(wire: Wire, queue: bytes) -> None:
+def test_an_empty_word_is_not_a_number(wire: Wire, queue: bytes) -> None:
     """Disque reads it as 0, which would be a job without retries."""
     assert wire.ask("ADDJOB", queue, "", "") == f"-{BAD_TIMEOUT}\r\n".encode()
     assert wire.ask("ADDJOB", queue, "", 0, "RETRY", "") == f"-{BAD_RETRY}\r\n".encode()
@@ -140,7 +140,7 @@ def test_nothing_is_no_number(wire: Wire, queue: bytes) -> None:
         "0 DELAY 9 TTL 10",
     ],
 )
-def test_addjob_takes_what_disque_takes(wire: Wire, queue: bytes, words: str) -> None:
+def test_addjob_accepts_the_same_options_as_disque(wire: Wire, queue: bytes, words: str) -> None:
     assert len(wire.call("ADDJOB", queue, "body", *words.split())) == 40
 
 
@@ -160,9 +160,7 @@ def test_addjob_takes_what_disque_takes(wire: Wire, queue: bytes, words: str) ->
         (["RETRY", 7, "RETRY", 8], 86_400, 8),
     ],
 )
-def test_what_ttl_and_retry_are_when_they_are_not_said(
-    wire: Wire, queue: bytes, options: list[str | int], ttl: int, retry: int
-) -> None:
+def test_defaults_of_ttl_and_retry(wire: Wire, queue: bytes, options: list[str | int], ttl: int, retry: int) -> None:
     began = time.monotonic()
     # Checked at once, because a ttl of a second may be over when the job is shown.
     added, scanned = command("ADDJOB", queue, "", 0, *options), ("JSCAN", "QUEUE", queue, "BUSYLOOP", "REPLY", "all")
@@ -218,7 +216,7 @@ def test_a_body_over_the_limit_is_refused_and_leaves_no_queue_behind(wire: Wire,
     assert wire.ask("QSTAT", queue) == b"*-1\r\n"
 
 
-def test_a_leaving_node_takes_no_jobs_and_lets_nobody_wait(wire: Wire, wires: Callable[[], Wire], queue: bytes) -> None:
+def test_a_leaving_node_refuses_jobs_and_ends_waits(wire: Wire, wires: Callable[[], Wire], queue: bytes) -> None:
     wire.call("DEBUG", "FLUSHALL")  # Queues that other tests have paused would be shown.
     id, empty, waiting = wire.add(queue), queue + b"empty", wires()
     waiting.send("GETJOB", "FROM", empty)
@@ -317,7 +315,7 @@ def test_a_queue_that_is_named_twice_is_visited_twice(wire: Wire, queue: bytes) 
 
 
 @pytest.mark.parametrize("name", ACTIVE_COMMANDS)
-def test_an_unknown_job_counts_nothing_and_no_job_at_all_too(wire: Wire, name: str) -> None:
+def test_unknown_ids_and_empty_lists_count_zero(wire: Wire, name: str) -> None:
     assert wire.ask(name) == b":0\r\n"
     assert wire.ask(name, NO_SUCH_JOB, NO_SUCH_JOB) == b":0\r\n"
 
@@ -336,7 +334,7 @@ def test_an_unknown_job_counts_nothing_and_no_job_at_all_too(wire: Wire, name: s
         NO_SUCH_JOB[:35] + b"x" + NO_SUCH_JOB[36:],
     ],
 )
-def test_one_bad_id_among_many_and_nothing_is_done(wire: Wire, queue: bytes, name: str, bad: bytes) -> None:
+def test_one_bad_id_among_many_changes_nothing(wire: Wire, queue: bytes, name: str, bad: bytes) -> None:
     id = wire.add(queue)
     if name in ("ENQUEUE", "NACK"):
         wire.get(queue)
@@ -410,7 +408,7 @@ def life(wire: Wire, queue: bytes) -> Life:
         ("dequeued", "DEQUEUE", 0, b"active"),
     ],
 )
-def test_what_each_command_does_to_a_job_in_each_state(
+def test_the_effect_of_each_command_on_a_job_in_each_state(
     wire: Wire, life: Life, options: list[str | int], stage: str, name: str, count: int, after: bytes | None
 ) -> None:
     id = getattr(life, stage)(*options)
@@ -454,7 +452,7 @@ def test_a_nack_counts_nacks_and_nothing_else(
     assert (shown[b"nacks"], shown[b"additional-deliveries"]) == (nacks, returned)
 
 
-def test_counters_add_up_and_are_told_with_the_job(wire: Wire, queue: bytes) -> None:
+def test_counters_add_up_and_are_returned_with_the_job(wire: Wire, queue: bytes) -> None:
     id = wire.add(queue)
     for name in ("NACK", "ENQUEUE", "NACK", "NACK", "ENQUEUE"):
         wire.get(queue)
@@ -568,7 +566,7 @@ def test_a_job_that_may_be_delivered_only_once_waits_for_no_retry(wire: Wire, qu
 # ---- SHOW ------------------------------------------------------------------------------------------------------------
 
 
-def test_show_tells_fifteen_things_in_disques_order_and_types(wire: Wire, queue: bytes) -> None:
+def test_show_returns_fifteen_fields_in_disques_order_and_types(wire: Wire, queue: bytes) -> None:
     node = wire.call("CLUSTER", "MYID")
     id = wire.add(queue, "hello", "TTL", 60, "RETRY", 5)
     wire.get(queue)

@@ -50,7 +50,7 @@ def durable(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     server.stop()
 
 
-def test_the_head_tells_who_and_how_far(durable: Server) -> None:
+def test_head_returns_the_node_and_the_positions(durable: Server) -> None:
     wire = durable.connect()
     before = head(wire)
     assert list(before) == [b"node", b"epoch", b"first", b"durable", b"written"]
@@ -82,7 +82,7 @@ def test_frames_are_those_of_the_log_byte_for_byte(durable: Server) -> None:
     assert any(data in path.read_bytes() for path in durable.home.rglob("segment-*.log"))
 
 
-def test_a_frame_comes_whole_where_a_position_is_in_its_middle(durable: Server) -> None:
+def test_a_position_within_a_frame_returns_the_whole_frame(durable: Server) -> None:
     wire = durable.connect()
     wire.call("MPUT", "t", "JOB", "a", "JOB", "b", "JOB", "c")
     durable_upto = head(wire)[b"durable"]
@@ -106,7 +106,7 @@ def test_bytes_bound_an_answer_and_one_frame_is_always_in_it(durable: Server) ->
     assert len(frames_of(data)) == 1
 
 
-def test_it_goes_on_from_segment_to_segment(durable: Server) -> None:
+def test_reading_continues_across_segments(durable: Server) -> None:
     wire, found = durable.connect(), list[tuple[int, str]]()
     position = head(wire)[b"durable"] + 1
     for number in range(3):
@@ -120,7 +120,7 @@ def test_it_goes_on_from_segment_to_segment(durable: Server) -> None:
     assert [name for _, name in found] == ["put"] * 6
 
 
-def test_names_of_tubes_are_told_to_one_who_begins_in_the_middle(durable: Server) -> None:
+def test_names_of_tubes_are_sent_to_a_reader_that_starts_in_the_middle(durable: Server) -> None:
     wire = durable.connect()
     wire.call("PUT", "first", "a")
     wire.call("PUT", "second", "b")
@@ -141,7 +141,7 @@ def test_without_a_timeout_the_head_is_empty(durable: Server) -> None:
     assert wire.call("JOURNAL", "EVENTS", position) == [position, []]
 
 
-def test_one_who_waits_at_the_head_gets_what_comes(durable: Server) -> None:
+def test_a_waiting_follower_gets_new_rows(durable: Server) -> None:
     waiting, other = durable.connect(), durable.connect()
     position = head(other)[b"durable"] + 1
     for command, found in (("READ", events_of), ("EVENTS", len)):
@@ -153,7 +153,7 @@ def test_one_who_waits_at_the_head_gets_what_comes(durable: Server) -> None:
         position = upto
 
 
-def test_one_who_waits_is_answered_when_its_time_is_over(durable: Server) -> None:
+def test_a_waiting_follower_is_answered_after_its_timeout(durable: Server) -> None:
     wire = durable.connect()
     position = head(wire)[b"durable"] + 1
     began = time.monotonic()
@@ -165,7 +165,7 @@ def test_one_who_waits_is_answered_when_its_time_is_over(durable: Server) -> Non
     assert wire.read() == b"*2\r\n:%d\r\n*0\r\n" % position and wire.read() == b"+PONG\r\n"
 
 
-def test_one_who_waits_and_leaves_is_forgotten(durable: Server) -> None:
+def test_a_waiting_follower_that_disconnects_is_removed(durable: Server) -> None:
     other = durable.connect()
     position = head(other)[b"durable"] + 1
     for _ in range(3):
@@ -177,7 +177,7 @@ def test_one_who_waits_and_leaves_is_forgotten(durable: Server) -> None:
     assert other.call("JOURNAL", "READ", position)[0] > position
 
 
-def test_one_who_sends_no_more_is_answered_at_once(durable: Server) -> None:
+def test_a_half_closed_follower_is_answered_at_once(durable: Server) -> None:
     wire = durable.connect()
     position = head(wire)[b"durable"] + 1
     wire.send("JOURNAL", "READ", position, "TIMEOUT", "forever")
@@ -185,7 +185,7 @@ def test_one_who_sends_no_more_is_answered_at_once(durable: Server) -> None:
     assert wire.read() == b"*2\r\n:%d\r\n$0\r\n\r\n" % position
 
 
-def test_a_crowd_that_leaves_while_it_looks_further_is_not_let_wait(durable: Server) -> None:
+def test_followers_that_disconnect_during_a_read_do_not_wait_again(durable: Server) -> None:
     crowd = [durable.connect() for _ in range(50)]
     other = durable.connect()
     position = head(other)[b"durable"] + 1
@@ -201,7 +201,7 @@ def test_a_crowd_that_leaves_while_it_looks_further_is_not_let_wait(durable: Ser
         assert decoded(wire.read())[1] == []
 
 
-def test_a_crowd_at_the_head_is_served_and_holds_nobody_up(durable: Server) -> None:
+def test_many_followers_are_served_and_delay_no_client(durable: Server) -> None:
     crowd = [durable.connect() for _ in range(100)]
     other = durable.connect()
     position = head(other)[b"durable"] + 1
@@ -214,7 +214,7 @@ def test_a_crowd_at_the_head_is_served_and_holds_nobody_up(durable: Server) -> N
     assert len(answers) == 1 and b"body" in answers.pop()
 
 
-def test_events_tell_what_the_history_says(durable: Server) -> None:
+def test_events_match_the_history(durable: Server) -> None:
     wire = durable.connect()
     position = head(wire)[b"durable"] + 1
     id = wire.call("PUT", "told", "hello", "AS", "text")
@@ -231,7 +231,7 @@ def test_events_tell_what_the_history_says(durable: Server) -> None:
     assert positions == [pairs(event)[b"position"] for event in events] == list(range(position, upto))
 
 
-def test_events_of_one_tube_pass_over_the_others_and_say_how_far(durable: Server) -> None:
+def test_events_of_one_tube_skip_the_others_and_return_the_next_position(durable: Server) -> None:
     wire, other = durable.connect(), durable.connect()
     position = head(wire)[b"durable"] + 1
     wire.call("MPUT", "noise", *(word for number in range(50) for word in ("JOB", number)))
@@ -248,7 +248,7 @@ def test_events_of_one_tube_pass_over_the_others_and_say_how_far(durable: Server
     assert [pairs(event)[b"body"] for event in events] == [b"2"]
 
 
-def test_what_is_not_kept_any_more_is_refused_with_what_is(start: Callable[..., Server]) -> None:
+def test_a_deleted_position_is_refused_with_the_first_kept_one(start: Callable[..., Server]) -> None:
     server = start("--history-bytes", "0")
     wire = server.connect()
     wire.call("PUT", "t", "body")
@@ -269,7 +269,7 @@ def test_without_a_journal_there_is_none(start: Callable[..., Server]) -> None:
             wire.call("JOURNAL", *words)
 
 
-def test_those_who_wait_hear_that_the_journal_was_switched_off(start: Callable[..., Server]) -> None:
+def test_waiting_followers_get_an_error_when_the_journal_is_switched_off(start: Callable[..., Server]) -> None:
     server = start()
     wire, other = server.connect(), server.connect()
     wire.send("JOURNAL", "READ", head(other)[b"durable"] + 1, "TIMEOUT", "forever")

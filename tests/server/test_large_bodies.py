@@ -85,7 +85,7 @@ def test_a_silent_client_gets_no_refusal_either(wire: Wire, queue: bytes) -> Non
         assert wire.read() == b"+PONG\r\n"
 
 
-def test_what_no_setting_allows_is_still_a_protocol_error(wires: Callable[[], Wire]) -> None:
+def test_a_size_above_every_setting_is_a_protocol_error(wires: Callable[[], Wire]) -> None:
     wire = wires()
     wire.send_raw(b"*1\r\n$536870913\r\n")
     assert wire.read() == b"-ERR Protocol error: invalid bulk length\r\n"
@@ -132,7 +132,7 @@ def test_a_client_that_leaves_in_the_middle_leaves_nothing_behind(small: hostile
         assert client.rest() == b""
 
 
-def test_before_a_password_the_limits_are_small_and_end_the_connection(tmp_path: Path) -> None:
+def test_limits_before_the_password_are_small_and_close_the_connection(tmp_path: Path) -> None:
     with serving(tmp_path, "--max-body", "1mb", "--requirepass", "secret") as server:
         with server.client() as client:
             client.send(b"*2\r\n$4\r\nPING\r\n$16385\r\n")

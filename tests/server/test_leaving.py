@@ -33,7 +33,9 @@ def _is_untouched(tube: Tube) -> bool:
 
 @pytest.mark.parametrize("takes", [1, 3])
 @pytest.mark.parametrize("door", ["port", "iproto_port"])
-def test_a_job_for_one_who_leaves_in_the_same_turn_was_never_delivered(tmp_path: Path, door: str, takes: int) -> None:
+def test_a_job_for_a_client_that_disconnects_in_the_same_turn_is_not_delivered(
+    tmp_path: Path, door: str, takes: int
+) -> None:
     async def main() -> None:
         async with inside.server(tmp_path) as server:
             tube = await _made(server)
@@ -56,9 +58,7 @@ def test_a_job_for_one_who_leaves_in_the_same_turn_was_never_delivered(tmp_path:
 
 
 @pytest.mark.parametrize("door", ["port", "iproto_port"])
-def test_nor_was_one_for_whom_the_system_has_closed_and_the_loop_has_not_told_of_it_yet(
-    tmp_path: Path, door: str
-) -> None:
+def test_a_job_for_a_socket_that_the_system_has_closed_is_not_delivered(tmp_path: Path, door: str) -> None:
     async def main() -> None:
         async with inside.server(tmp_path) as server:
             tube = await _made(server)
@@ -77,7 +77,7 @@ def test_nor_was_one_for_whom_the_system_has_closed_and_the_loop_has_not_told_of
     inside.run(main())
 
 
-def test_nor_was_one_for_a_guest_whose_client_leaves_in_the_same_turn(tmp_path: Path) -> None:
+def test_a_job_for_a_forwarded_client_that_disconnects_in_the_same_turn_is_not_delivered(tmp_path: Path) -> None:
     async def script(one: Server, other: Server) -> None:
         tube = other.node.engine.tubes[b"there"]
         async with inside.client(one.config.port) as (_, writer), inside.client(other.config.port):
@@ -93,7 +93,7 @@ def test_nor_was_one_for_a_guest_whose_client_leaves_in_the_same_turn(tmp_path: 
     inside.run_two(tmp_path, script)
 
 
-def test_a_guest_that_was_closed_is_not_let_in_again_for_nobody(tmp_path: Path) -> None:
+def test_a_closed_forwarded_client_is_not_opened_again(tmp_path: Path) -> None:
     """Its client learns that the connection was closed, so no client would receive its replies."""
 
     async def script(one: Server, other: Server) -> None:

@@ -81,7 +81,7 @@ def test_a_turn_that_the_end_of_another_begins_ends_with_the_next_round(loop: Lo
     assert loop.sleeps
 
 
-def test_turns_go_on_after_one_whose_end_failed(loop: Loop) -> None:
+def test_turns_continue_after_a_failed_one(loop: Loop) -> None:
     def end_turn() -> None:
         loop.end_turn()
         if loop.turns == 1:
@@ -100,7 +100,7 @@ def test_the_loop_sleeps_at_once_after_a_first_command(loop: Loop, linger: Linge
     assert loop.sleeps
 
 
-def test_it_stays_awake_for_a_moment_once_a_pause_was_shorter_than_that(loop: Loop, linger: Linger) -> None:
+def test_the_loop_stays_awake_after_a_pause_shorter_than_linger(loop: Loop, linger: Linger) -> None:
     a_turn(loop, linger)
     loop.now_ns += MOMENT_NS - 1
     a_turn(loop, linger)
@@ -111,7 +111,7 @@ def test_it_stays_awake_for_a_moment_once_a_pause_was_shorter_than_that(loop: Lo
     assert loop.sleeps
 
 
-def test_every_command_begins_the_moment_anew(loop: Loop, linger: Linger) -> None:
+def test_every_command_restarts_the_linger_time(loop: Loop, linger: Linger) -> None:
     a_turn(loop, linger)
     a_turn(loop, linger)
     for _ in range(50):
@@ -119,7 +119,7 @@ def test_every_command_begins_the_moment_anew(loop: Loop, linger: Linger) -> Non
         assert len(loop.soon) == 1, "it is called once a round, however many turns there were"
 
 
-def test_it_is_awake_through_a_turn_however_long(loop: Loop, linger: Linger) -> None:
+def test_the_loop_stays_awake_through_a_long_turn(loop: Loop, linger: Linger) -> None:
     a_turn(loop, linger)
     a_turn(loop, linger, 10 * MOMENT_NS)
     assert not loop.sleeps
@@ -127,7 +127,7 @@ def test_it_is_awake_through_a_turn_however_long(loop: Loop, linger: Linger) -> 
     assert not loop.sleeps
 
 
-def test_one_long_pause_lets_it_sleep_again(loop: Loop, linger: Linger) -> None:
+def test_one_long_pause_lets_the_loop_sleep_again(loop: Loop, linger: Linger) -> None:
     a_turn(loop, linger)
     a_turn(loop, linger)
     loop.go_round(MOMENT_NS)
@@ -137,21 +137,21 @@ def test_one_long_pause_lets_it_sleep_again(loop: Loop, linger: Linger) -> None:
     assert loop.sleeps
 
 
-def test_with_no_moment_it_always_sleeps(loop: Loop, linger: Linger) -> None:
+def test_without_linger_the_loop_always_sleeps(loop: Loop, linger: Linger) -> None:
     linger.moment_ns = 0
     for _ in range(3):
         a_turn(loop, linger)
         assert loop.sleeps
 
 
-def test_it_can_be_set_while_the_server_runs(start: Callable[..., Server]) -> None:
+def test_linger_can_be_changed_at_run_time(start: Callable[..., Server]) -> None:
     wire = start("--linger", "20", "--no-journal").connect()
     assert wire.ask("CONFIG", "GET", "linger") == bulks("linger", "20")
     assert wire.ask("CONFIG", "SET", "linger", "0") == b"+OK\r\n"
     assert wire.ask("CONFIG", "GET", "linger") == bulks("linger", "0")
 
 
-def test_a_server_that_nobody_asks_sleeps(start: Callable[..., Server]) -> None:
+def test_an_idle_server_sleeps(start: Callable[..., Server]) -> None:
     server = start("--linger", "10000", "--no-journal")
     wire = server.connect()
     for _ in range(100):

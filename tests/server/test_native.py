@@ -133,7 +133,7 @@ def test_a_client_that_sends_no_more_waits_no_more(wires: Wires, queue: bytes) -
         assert answer == [] or answer == 0 or "full" in str(answer)
 
 
-def test_jobs_of_a_session_outlive_its_connections_as_long_as_it_said(wires: Wires, queue: bytes) -> None:
+def test_jobs_of_a_session_outlive_its_connections_for_its_grace_time(wires: Wires, queue: bytes) -> None:
     gone, other, heir = wires(), wires(), wires()
     token = pairs(gone.call("IDENTIFY", "GRACE", "1h"))[b"token"]
     gone.call("TUBE", "CREATE", queue, "TYPE", "fifottl")
@@ -174,7 +174,7 @@ def test_a_grace_time_holds_after_a_crash(start: Start, tmp_path: Path) -> None:
         assert wire.call("ACK", id) == 1
 
 
-def test_a_history_is_told_also_when_the_job_is_gone(wire: Wire, queue: bytes) -> None:
+def test_the_history_of_a_deleted_job_can_be_read(wire: Wire, queue: bytes) -> None:
     id = wire.call("PUT", queue, "x", "TTL", "1h")
     wire.call("TAKE", queue)
     wire.send("ACK", id)
@@ -227,7 +227,7 @@ def test_users_are_permitted_native_commands_as_the_others(start: Start, tmp_pat
     assert refused(mail, "TUBE", "ALTER", "mail.in", "TTL", 5).startswith("NOPERM ")
 
 
-def test_nobody_spoils_the_stages_and_consumers_of_others(start: Start, tmp_path: Path) -> None:
+def test_stages_and_consumers_of_other_users_are_protected(start: Start, tmp_path: Path) -> None:
     (tmp_path / "penstock.toml").write_text(USERS)
     server = start(str(tmp_path / "penstock.toml"), "--requirepass", "all", password="all")
     owner, mail = server.connect(), server.connect()
@@ -251,7 +251,7 @@ def test_nobody_spoils_the_stages_and_consumers_of_others(start: Start, tmp_path
     assert len(mail.call("CLAIM", "TAKE", "mail.in", "mail.nightly", 1)) == 2
 
 
-def test_a_token_is_nobody_elses_business(wires: Wires) -> None:
+def test_session_tokens_are_not_shown_to_others(wires: Wires) -> None:
     wire, monitor = wires(), wires()
     monitor.call("MONITOR")
     token = pairs(wire.call("IDENTIFY", "GRACE", "1s"))[b"token"]
@@ -263,7 +263,7 @@ def test_a_token_is_nobody_elses_business(wires: Wires) -> None:
     assert token not in seen and b"(redacted)" in seen
 
 
-def test_who_is_connected_tells_what_it_holds_and_waits_for(wires: Wires, queue: bytes) -> None:
+def test_client_list_shows_held_jobs_and_waits(wires: Wires, queue: bytes) -> None:
     wire, taker = wires(), wires()
     wire.call("MPUT", queue, "JOB", "a", "JOB", "b")
     number = taker.call("CLIENT", "ID")

@@ -139,7 +139,7 @@ def test_a_sync_that_ends_within_a_turn_sends_no_answers_of_that_turn(
     on_a_slow_disk(script)
 
 
-def test_a_long_body_is_synced_in_a_thread_however_fast_the_disk_was(on_a_slow_disk: Callable[[Script], None]) -> None:
+def test_a_long_body_is_synced_in_a_thread_even_on_a_fast_disk(on_a_slow_disk: Callable[[Script], None]) -> None:
     async def script(node: Node, client: Callable[[list[bytes]], Sent]) -> None:
         node.sync_average_s = 0.0
         SlowFile.gate.clear()
@@ -152,7 +152,7 @@ def test_a_long_body_is_synced_in_a_thread_however_fast_the_disk_was(on_a_slow_d
 
 
 @pytest.mark.parametrize("in_thread", [True, False], ids=["in a thread", "in the loop"])
-def test_a_disk_that_fails_to_sync_ends_the_node_and_nobody_is_answered(
+def test_a_failed_sync_ends_the_node_and_no_reply_is_sent(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, in_thread: bool
 ) -> None:
     async def main() -> None:
@@ -173,7 +173,7 @@ def test_a_disk_that_fails_to_sync_ends_the_node_and_nobody_is_answered(
 
 
 @pytest.mark.parametrize("defect", [AssertionError, KeyError, MemoryError])
-def test_a_command_that_breaks_off_in_the_middle_ends_the_node_and_nothing_of_its_turn_is_kept(
+def test_an_interrupted_change_ends_the_node_and_its_turn_is_not_stored(
     tmp_path: Path, defect: type[Exception]
 ) -> None:
     def break_off(job: Job, tube: Tube, rule: int, now: int) -> None:
@@ -238,7 +238,7 @@ async def turns(node: Node, other: Client | None = None, count: int = 20) -> Non
         await asyncio.sleep(0)
 
 
-def test_a_long_command_goes_on_at_once_while_nobody_else_wants_anything(clock: Clock) -> None:
+def test_a_long_command_continues_at_once_while_no_other_client_runs(clock: Clock) -> None:
     async def main() -> None:
         node = a_node(Host(0, NEVER))
         long = Slices(clock, 10)
@@ -280,7 +280,7 @@ class Waits(Sent):
         self.ended.set()
 
 
-def test_a_client_whose_wait_another_thread_has_ended_is_answered_in_a_turn_of_the_node() -> None:
+def test_a_wait_ended_by_another_thread_is_answered_in_a_turn() -> None:
     async def main() -> None:
         host = Host(0, NEVER)
         node = a_node(host)
@@ -318,7 +318,7 @@ class Arrives(Sent):
         self.aborted = True
 
 
-def test_what_arrives_in_a_round_is_run_at_its_end_once_and_first_come_first() -> None:
+def test_commands_of_a_round_run_once_at_its_end_in_order() -> None:
     async def main() -> None:
         node = a_node(Host(0, NEVER))
         ran: list[int] = []
@@ -336,7 +336,7 @@ def test_what_arrives_in_a_round_is_run_at_its_end_once_and_first_come_first() -
     asyncio.run(main())
 
 
-def test_what_a_client_sent_before_it_was_gone_is_run_and_only_once() -> None:
+def test_commands_of_a_disconnected_client_run_exactly_once() -> None:
     async def main() -> None:
         node = a_node(Host(0, NEVER))
         ran: list[int] = []
@@ -351,7 +351,7 @@ def test_what_a_client_sent_before_it_was_gone_is_run_and_only_once() -> None:
     asyncio.run(main())
 
 
-def test_a_client_whose_bytes_find_a_defect_is_closed_and_the_others_are_served(
+def test_an_internal_error_closes_its_client_and_the_others_are_served(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     async def main() -> None:

@@ -205,7 +205,7 @@ def test_a_node_of_a_cluster_does_not_start_without_its_bus(tmp_path: Path) -> N
     assert f"port {port + 10_000} is in use; choose another port with --cluster-port" in said
 
 
-def test_a_node_whose_bus_is_off_says_so_to_those_who_want_a_cluster(tmp_path: Path) -> None:
+def test_cluster_meet_reports_that_the_bus_is_off(tmp_path: Path) -> None:
     port = free_port()
     with (
         taken("127.0.0.1", port + 10_000),

@@ -31,7 +31,7 @@ def name(queue: bytes) -> str:
     return queue.decode()
 
 
-def test_it_connects_and_knows_the_node(server: Server, client: Client) -> None:
+def test_pydisque_connects_and_has_the_node(server: Server, client: Client) -> None:
     client.execute_command("DEBUG", "FLUSHALL")  # Queues that other tests have paused would be shown.
     hello = client.hello()
     assert client.connected_node.node_id == hello[1]

@@ -117,7 +117,7 @@ def test_put_unique_finds_the_ready_task_of_the_same_data(iproto: IprotoWire, q:
     assert "have to be configured" in words and "is a fifo tube; put_unique needs a queue15 tube" in words
 
 
-def test_a_negative_timeout_waits_for_ever_and_tubes_come_into_being(iproto: IprotoWire, q: str) -> None:
+def test_a_negative_timeout_waits_without_limit_and_tubes_are_created(iproto: IprotoWire, q: str) -> None:
     assert iproto.call("queue.take", 0, q, 0) == []
     waiting = [iproto.start("queue.take", 0, q, timeout) for timeout in (-1, None)]
     assert iproto.call("queue.take", 0, q, 0.01) == []
@@ -179,7 +179,7 @@ def test_only_the_consumer_that_took_a_task_may_finish_it(iproto: IprotoWire, ip
     assert other("queue.delete", 0, id)[0][0] == id
 
 
-def test_kick_digs_as_many_as_it_is_told(iproto: IprotoWire, q: str) -> None:
+def test_kick_digs_the_given_number(iproto: IprotoWire, q: str) -> None:
     call = iproto.call
     for number in range(5):
         call("queue.put", 0, q, 0, 0, 0, 127, number)
@@ -243,7 +243,7 @@ def second(server: Server) -> Iterator[IprotoWire]:
     wire.close()
 
 
-def test_statistics_are_a_flat_list_of_strings_at_the_second_door(second: IprotoWire) -> None:
+def test_statistics_are_a_flat_list_of_strings_on_the_second_port(second: IprotoWire) -> None:
     call = second.call
     call("queue.put", 41, "q", 0, 0, 0, 127, "x")
     ((id, *_),) = call("queue.take", 41, "q")
@@ -273,7 +273,7 @@ def test_statistics_are_a_flat_list_of_strings_at_the_second_door(second: Iproto
     assert call("queue.stats")[0]["41/q"]["tasks"]["taken"] == 1
 
 
-def test_statistics_of_a_tube_whose_name_is_no_text_are_text_all_the_same(second: IprotoWire, wire: Wire) -> None:
+def test_statistics_of_a_tube_with_a_binary_name_are_text(second: IprotoWire, wire: Wire) -> None:
     wire.call("PUT", b"43/\xff", b"x")
     assert second.call("queue.statistics", 43)[0][:2] == ["space43.\\xff.put", "1"]
     assert second.call("queue.statistics", 43, b"\xff") == second.call("queue.statistics", 43)

@@ -59,7 +59,7 @@ def test_qstat_of_no_queue_is_null(wire: Wire, queue: bytes) -> None:
     assert wire.ask("QSTAT", queue) == b"*-1\r\n"
 
 
-def test_qstat_tells_ten_things_in_disques_order_and_types(wire: Wire, queue: bytes) -> None:
+def test_qstat_returns_ten_fields_in_disques_order_and_types(wire: Wire, queue: bytes) -> None:
     for _ in range(3):
         wire.add(queue)
     [id] = wire.get(queue)
@@ -74,7 +74,7 @@ def test_qstat_tells_ten_things_in_disques_order_and_types(wire: Wire, queue: by
     assert re.fullmatch(re.escape(shape).replace(rb"\#", rb"\d+"), answer), answer
 
 
-def test_qstat_knows_a_queue_of_delayed_jobs_only(wire: Wire, queue: bytes) -> None:
+def test_qstat_shows_a_queue_with_only_delayed_jobs(wire: Wire, queue: bytes) -> None:
     wire.add(queue, "", "DELAY", 60)
     assert wire.stat(queue)[b"len"] == 0
 
@@ -122,7 +122,7 @@ def test_jobs_in_and_out_count_every_move(wire: Wire, queue: bytes) -> None:
     ],
 )
 @pytest.mark.parametrize("before", [[], ["in"], ["all"]], ids=["open", "in", "all"])
-def test_pause_says_what_the_queue_is_afterwards_whatever_it_was(
+def test_pause_returns_the_new_state_of_the_queue(
     wire: Wire, queue: bytes, before: list[str], words: str, state: str
 ) -> None:
     if before:
@@ -147,12 +147,12 @@ def test_pause_with_an_unknown_word_changes_nothing(wire: Wire, queue: bytes, wo
     assert wire.ask("PAUSE", queue, "state") == b"+none\r\n"
 
 
-def test_opening_a_queue_that_is_not_there_makes_none(wire: Wire, queue: bytes) -> None:
+def test_resuming_an_unknown_queue_creates_none(wire: Wire, queue: bytes) -> None:
     assert wire.ask("PAUSE", queue, "none") == b"+none\r\n"
     assert wire.ask("QSTAT", queue) == b"*-1\r\n"
 
 
-def test_a_queue_paused_in_input_refuses_jobs_and_gives_those_it_has(wire: Wire, queue: bytes) -> None:
+def test_a_queue_paused_for_input_refuses_new_jobs_and_delivers_present_ones(wire: Wire, queue: bytes) -> None:
     id = wire.add(queue)
     wire.call("PAUSE", queue, "in")
     assert wire.ask("ADDJOB", queue, "", 0) == PAUSED
@@ -162,7 +162,7 @@ def test_a_queue_paused_in_input_refuses_jobs_and_gives_those_it_has(wire: Wire,
     wire.add(queue)
 
 
-def test_a_queue_paused_in_output_takes_jobs_and_gives_none(wire: Wire, queue: bytes) -> None:
+def test_a_queue_paused_for_output_accepts_jobs_and_delivers_none(wire: Wire, queue: bytes) -> None:
     wire.call("PAUSE", queue, "out")
     id = wire.add(queue)
     assert wire.call("QLEN", queue) == 1
@@ -219,7 +219,7 @@ def block(wire: Wire, wires: Callable[[], Wire]) -> Callable[..., Wire]:
 Block = Callable[..., Wire]
 
 
-def test_those_who_wait_are_served_in_the_order_they_came(wire: Wire, queue: bytes, block: Block) -> None:
+def test_waiting_clients_are_served_in_order_of_arrival(wire: Wire, queue: bytes, block: Block) -> None:
     clients = [block("FROM", queue) for _ in range(3)]
     assert wire.stat(queue)[b"blocked"] == 3
     ids = [wire.add(queue, str(number)) for number in range(3)]
@@ -228,7 +228,7 @@ def test_those_who_wait_are_served_in_the_order_they_came(wire: Wire, queue: byt
     assert wire.stat(queue)[b"blocked"] == 0
 
 
-def test_one_who_waits_gets_a_job_once_and_the_queue_is_empty_then(wire: Wire, queue: bytes, block: Block) -> None:
+def test_a_waiting_client_gets_a_job_once(wire: Wire, queue: bytes, block: Block) -> None:
     client = block("FROM", queue)
     id = wire.add(queue)
     assert client.read() == b"*1\r\n" + bulks(queue, id, "body")
@@ -236,7 +236,7 @@ def test_one_who_waits_gets_a_job_once_and_the_queue_is_empty_then(wire: Wire, q
     assert wire.state(id) == b"active"
 
 
-def test_counters_are_told_to_one_who_waited_and_asked_for_them(wire: Wire, queue: bytes, block: Block) -> None:
+def test_a_waiting_getjob_gets_counters_if_requested(wire: Wire, queue: bytes, block: Block) -> None:
     id = wire.add(queue)
     wire.get(queue)
     client = block("WITHCOUNTERS", "FROM", queue)
@@ -245,7 +245,7 @@ def test_counters_are_told_to_one_who_waited_and_asked_for_them(wire: Wire, queu
 
 
 @pytest.mark.parametrize("count", [1, 2, 10])
-def test_count_holds_for_one_who_waited_too(wire: Wire, queue: bytes, block: Block, count: int) -> None:
+def test_count_also_holds_for_a_waiting_getjob(wire: Wire, queue: bytes, block: Block, count: int) -> None:
     wire.call("PAUSE", queue, "out")
     ids = [wire.add(queue) for _ in range(3)]
     client = block("COUNT", count, "FROM", queue)
@@ -255,15 +255,15 @@ def test_count_holds_for_one_who_waited_too(wire: Wire, queue: bytes, block: Blo
     assert wire.call("QLEN", queue) == max(0, 3 - count)
 
 
-def test_one_who_waits_gets_what_there_is_and_does_not_wait_for_count(wire: Wire, queue: bytes, block: Block) -> None:
+def test_a_waiting_client_gets_the_available_jobs_without_waiting_for_count(
+    wire: Wire, queue: bytes, block: Block
+) -> None:
     client = block("COUNT", 10, "FROM", queue)
     id = wire.add(queue)
     assert client.read() == b"*1\r\n" + bulks(queue, id, "body")
 
 
-def test_one_who_waits_for_several_queues_is_served_by_whichever_has_a_job(
-    wire: Wire, queue: bytes, block: Block
-) -> None:
+def test_a_client_that_waits_on_several_queues_is_served_by_any_of_them(wire: Wire, queue: bytes, block: Block) -> None:
     names = [queue + b"%d" % number for number in range(3)]
     client, later = block("FROM", *names), block("FROM", names[2])
     second = wire.add(names[1])
@@ -281,7 +281,7 @@ def test_a_timeout_ends_a_wait_not_before_its_time(wire: Wire, queue: bytes) -> 
     assert wire.stat(queue)[b"blocked"] == 0
 
 
-def test_what_is_sent_behind_a_wait_runs_when_it_has_ended(wire: Wire, queue: bytes, block: Block) -> None:
+def test_commands_after_a_wait_run_when_it_ends(wire: Wire, queue: bytes, block: Block) -> None:
     client = block("FROM", queue)
     client.send_raw(command("PING", "1") + command("GETJOB", "TIMEOUT", 5_000, "FROM", queue) + command("PING", "2"))
     assert client.is_silent(wire)
@@ -295,7 +295,7 @@ def test_what_is_sent_behind_a_wait_runs_when_it_has_ended(wire: Wire, queue: by
     assert client.read() == b"$1\r\n2\r\n"
 
 
-def test_a_whole_pipeline_may_stand_behind_a_wait(wire: Wire, queue: bytes, block: Block) -> None:
+def test_a_pipeline_may_follow_a_waiting_getjob(wire: Wire, queue: bytes, block: Block) -> None:
     client = block("FROM", queue)
     client.send_raw(command("PING") * 5_000)
     wire.add(queue)
@@ -303,7 +303,7 @@ def test_a_whole_pipeline_may_stand_behind_a_wait(wire: Wire, queue: bytes, bloc
     assert [client.read() for _ in range(5_000)] == [b"+PONG\r\n"] * 5_000
 
 
-def test_one_who_leaves_while_it_waits_gets_no_job(wire: Wire, queue: bytes, block: Block) -> None:
+def test_a_client_that_disconnects_while_it_waits_gets_no_job(wire: Wire, queue: bytes, block: Block) -> None:
     gone, stays = block("FROM", queue), block("FROM", queue)
     gone.close()
     wait_for(lambda: wire.stat(queue)[b"blocked"] == 1)
@@ -311,7 +311,7 @@ def test_one_who_leaves_while_it_waits_gets_no_job(wire: Wire, queue: bytes, blo
     assert stays.read() == b"*1\r\n" + bulks(queue, id, "body")
 
 
-def test_the_jobs_of_one_who_leaves_stay_active_until_their_retry_time(
+def test_jobs_of_a_disconnected_client_stay_active_until_their_retry_time(
     wire: Wire, wires: Callable[[], Wire], queue: bytes
 ) -> None:
     id = wire.add(queue)
@@ -325,7 +325,9 @@ def test_the_jobs_of_one_who_leaves_stay_active_until_their_retry_time(
 
 
 @pytest.mark.parametrize("what", ["ADDJOB", "NACK", "ENQUEUE", "delayed ENQUEUE", "PAUSE none", "dequeued ENQUEUE"])
-def test_whatever_makes_a_job_ready_serves_one_who_waits(wire: Wire, queue: bytes, block: Block, what: str) -> None:
+def test_every_way_to_make_a_job_ready_serves_a_waiting_client(
+    wire: Wire, queue: bytes, block: Block, what: str
+) -> None:
     id = b""
     if what == "PAUSE none":
         wire.call("PAUSE", queue, "out")
@@ -346,7 +348,7 @@ def test_whatever_makes_a_job_ready_serves_one_who_waits(wire: Wire, queue: byte
     assert client.read() == b"*1\r\n" + bulks(queue, id, "body")
 
 
-def test_one_who_waits_for_a_paused_queue_is_not_served(wire: Wire, queue: bytes, block: Block) -> None:
+def test_a_client_that_waits_on_a_paused_queue_is_not_served(wire: Wire, queue: bytes, block: Block) -> None:
     client = block("FROM", queue)
     wire.call("PAUSE", queue, "out")
     id = wire.add(queue)
@@ -356,9 +358,7 @@ def test_one_who_waits_for_a_paused_queue_is_not_served(wire: Wire, queue: bytes
     assert client.read() == b"*1\r\n" + bulks(queue, id, "body")
 
 
-def test_a_job_that_may_be_delivered_only_once_and_was_written_to_nobody_is_still_there(
-    wire: Wire, queue: bytes, block: Block
-) -> None:
+def test_an_at_most_once_job_that_was_not_sent_is_still_queued(wire: Wire, queue: bytes, block: Block) -> None:
     """A client that disconnects before its take runs gets no delivery."""
     client = block("FROM", queue)
     client.close()

@@ -71,7 +71,7 @@ def terminal(redis_cli: str, server: Server) -> Iterator[Terminal]:
     terminal.close()
 
 
-def test_what_disques_readme_shows_is_what_is_seen(terminal: Terminal, server: Server, wire: Wire) -> None:
+def test_the_session_of_disques_readme_is_displayed_the_same(terminal: Terminal, server: Server, wire: Wire) -> None:
     wire.call("DEBUG", "FLUSHALL")
     terminal.type("ADDJOB queue body 0")
     terminal.type("GETJOB FROM queue")
@@ -80,7 +80,7 @@ def test_what_disques_readme_shows_is_what_is_seen(terminal: Terminal, server: S
     assert seen.replace(str(server.port), "7711").replace(id, "D-dcb833cf-8YL1NT17e9+wsA/09NqxscQI-05a1") == TRANSCRIPT
 
 
-def test_other_answers_and_errors_as_they_are_seen(terminal: Terminal) -> None:
+def test_replies_and_errors_are_displayed_correctly(terminal: Terminal) -> None:
     assert terminal.type("PAUSE typed state") == "none\n"
     assert terminal.type("QLEN typed") == "(integer) 0\n"
     assert terminal.type("QSTAT typed") == "(nil)\n"
@@ -92,7 +92,7 @@ def test_other_answers_and_errors_as_they_are_seen(terminal: Terminal) -> None:
     assert '3) "two words"' in terminal.type("GETJOB FROM typed")
 
 
-def test_help_tells_the_grammar_of_a_command(terminal: Terminal) -> None:
+def test_help_shows_the_grammar_of_a_command(terminal: Terminal) -> None:
     told = re.sub(r"\x1b\[[0-9;]*m", "", terminal.type("help qpeek"))
     assert "QPEEK queue count" in told
     assert "Show the first jobs of a queue, or the last." in told

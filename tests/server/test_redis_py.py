@@ -58,7 +58,7 @@ def test_every_command_about_jobs(client: redis.Redis, queue: bytes) -> None:
     assert call("DELJOB", once, NO_SUCH_JOB) == 1
 
 
-def test_what_is_not_there_is_none(client: redis.Redis, queue: bytes) -> None:
+def test_missing_jobs_and_queues_are_none(client: redis.Redis, queue: bytes) -> None:
     """redis-py waits forever for more bytes if a null has the wrong form."""
     call = client.execute_command
     assert call("SHOW", NO_SUCH_JOB) is None
@@ -96,7 +96,7 @@ def test_refusals_are_errors_with_their_code(client: redis.Redis, queue: bytes) 
     assert client.ping()
 
 
-def test_what_redis_py_reads_for_us(server: Server, client: redis.Redis) -> None:
+def test_replies_that_redis_py_parses(server: Server, client: redis.Redis) -> None:
     assert client.ping() is True
     seconds, us = client.time()
     assert abs(seconds - time.time()) < 5 and 0 <= us < 1_000_000
@@ -176,7 +176,7 @@ def test_a_transaction_is_refused_and_harms_nothing(client: redis.Redis, queue: 
     assert client.ping()
 
 
-def test_what_is_no_command_here_is_refused_and_costs_no_connection(client: redis.Redis) -> None:
+def test_unknown_commands_are_refused_and_the_connection_stays_open(client: redis.Redis) -> None:
     me = client.client_id()
     # GET, HEAD, OPTIONS and PRI are also the first words of browsers.
     for ask in (client.get, client.delete, client.incr):

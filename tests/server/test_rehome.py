@@ -195,7 +195,7 @@ def test_a_backup_becomes_its_node_where_that_one_was_forgotten(tmp_path: Path) 
         assert identity(RealDisk(str(home))).node_epoch == epochs[1]
 
 
-def test_of_two_that_became_one_node_where_neither_could_know_one_steps_down(tmp_path: Path) -> None:
+def test_one_of_two_successors_of_the_same_node_steps_down(tmp_path: Path) -> None:
     with contextlib.ExitStack() as stack:
         old = Node(tmp_path / "one")
         stack.callback(old.stop)

@@ -38,7 +38,7 @@ def ids_of(wire: Wire, count: int) -> list[bytes]:
 # ---- Crashes ---------------------------------------------------------------------------------------------------------
 
 
-def test_a_crash_loses_nothing_that_was_acknowledged_and_changes_nothing(start: Start) -> None:
+def test_a_crash_loses_no_acknowledged_change(start: Start) -> None:
     server = start()
     wire = server.connect()
     assert wire.call("CONFIG", "GET", "appendfsync")[1] == b"always"
@@ -90,7 +90,7 @@ def test_a_crash_loses_nothing_that_was_acknowledged_and_changes_nothing(start: 
     assert wire.call("ACKJOB", held, once_taken, *ready[1:]) == 21
 
 
-def test_a_crash_under_load_keeps_every_job_whose_id_was_answered_and_no_acked_one(start: Start) -> None:
+def test_a_crash_under_load_keeps_every_added_job_and_no_acked_one(start: Start) -> None:
     server = start()
     wire = server.connect()
     wire.send_raw(command("ADDJOB", "q", "", 0) * 1_000)
@@ -149,7 +149,7 @@ def test_a_journal_that_is_switched_on_has_everything_and_one_that_is_switched_o
     assert (wire.get("q"), wire.get("once")) == ([], [])
 
 
-def test_a_journal_can_be_switched_off_and_on_under_the_hands_of_clients(
+def test_a_journal_can_be_switched_off_and_on_while_clients_work(
     wire: Wire, wires: Callable[[], Wire], queue: bytes
 ) -> None:
     waiting = wires()
@@ -234,7 +234,7 @@ def test_the_three_steps_of_a_controlled_restart_keep_everything(
     assert wire.get("q", "NOHANG", "COUNT", 9) == queued
 
 
-def test_a_stop_without_a_journal_forgets_jobs_but_not_who_the_node_is(start: Start, conf: Path) -> None:
+def test_a_stop_without_a_journal_loses_the_jobs_but_keeps_the_node_id(start: Start, conf: Path) -> None:
     server = start("disque.conf")
     wire = server.connect()
     node, id = wire.call("CLUSTER", "MYID"), wire.add("q")
@@ -289,7 +289,7 @@ def test_debug_restart_is_a_stop_and_a_start_of_the_same_process(start: Start, c
         assert wire.call("CONFIG", "GET", "maxclients")[1] == b"77"
 
 
-def test_what_a_server_refuses_to_start_with(start: Start, tmp_path: Path, conf: Path) -> None:
+def test_wrong_configurations_stop_the_start(start: Start, tmp_path: Path, conf: Path) -> None:
     server = start("--dir", "data")
     conf.write_text(DISQUE_CONF + "appendonly perhaps\n")
     port = ["--port", str(free_port())]
@@ -309,7 +309,7 @@ def test_what_a_server_refuses_to_start_with(start: Start, tmp_path: Path, conf:
     server.connect().add("q")
 
 
-def test_what_cannot_be_kept_is_not_stopped(start: Start, tmp_path: Path) -> None:
+def test_a_shutdown_that_cannot_save_the_jobs_is_refused(start: Start, tmp_path: Path) -> None:
     server = start("--no-journal", "--dir", "kept")
     wire = server.connect()
     id = wire.add("q")
@@ -320,7 +320,7 @@ def test_what_cannot_be_kept_is_not_stopped(start: Start, tmp_path: Path) -> Non
     (tmp_path / "kept" / "segment-0000000001.log").unlink()
 
 
-def test_a_server_that_is_told_to_stop_does_not_complain_of_what_it_leaves_undone(start: Start) -> None:
+def test_a_shutdown_during_a_snapshot_logs_no_warning(start: Start) -> None:
     server = start("--appendonly", "yes")
     wire = server.connect()
     for _ in range(2_000):

@@ -69,7 +69,7 @@ def test_a_scan_of_queues_meets_every_queue(wire: Wire, count: int) -> None:
     assert set(wire.call("QSCAN", "COUNT", count, "BUSYLOOP")[1]) == set(names)
 
 
-def test_a_page_of_a_scan_is_as_long_as_count_says(wire: Wire) -> None:
+def test_count_sets_the_length_of_a_page(wire: Wire) -> None:
     wire.send_raw(b"".join(command("ADDJOB", f"q{number}", "", 0) for number in range(120)))
     ids = [wire.read()[1:-2] for _ in range(120)]
     for scan, found in (("JSCAN", ids), ("QSCAN", [b"q%d" % number for number in range(120)])):
@@ -94,7 +94,7 @@ def test_a_scan_of_jobs_meets_every_job(wire: Wire, count: int) -> None:
     assert (cursor, set(found)) == (b"0", ids)
 
 
-def test_what_is_there_all_the_time_is_met_while_other_jobs_come_and_go(wire: Wire) -> None:
+def test_a_scan_returns_every_job_that_exists_all_the_time(wire: Wire) -> None:
     ids = [wire.add("q") for _ in range(60)]
     stay, go = ids[::2], ids[1::2]
     found, cursor = [], b"0"
@@ -192,7 +192,7 @@ def test_scans_refuse_in_disques_words(wire: Wire, words: str, refusal: str) -> 
     assert wire.ask(*words.split()) == f"-{refusal}\r\n".encode()
 
 
-def test_a_long_scan_holds_nobody_up_and_is_answered_in_its_place(wire: Wire) -> None:
+def test_a_long_scan_delays_no_client_and_is_answered_in_order(wire: Wire) -> None:
     """There are more jobs than one slice visits."""
     wire.send_raw(command("ADDJOB", "q", "", 0) * 2_500)
     ids = [wire.read()[1:-2] for _ in range(2_500)]
@@ -203,9 +203,7 @@ def test_a_long_scan_holds_nobody_up_and_is_answered_in_its_place(wire: Wire) ->
     assert wire.read() == b"+PONG\r\n"
 
 
-def test_the_answer_to_a_long_scan_waits_until_it_is_read_and_nobody_waits_for_it(
-    wire: Wire, wires: Callable[[], Wire]
-) -> None:
+def test_a_long_reply_waits_for_its_reader_and_delays_no_other_client(wire: Wire, wires: Callable[[], Wire]) -> None:
     bodies = [b"%03d" % number * 10_000 for number in range(300)]
     wire.send_raw(b"".join(command("ADDJOB", "q", body, 0) for body in bodies))
     for _ in bodies:
@@ -219,7 +217,7 @@ def test_the_answer_to_a_long_scan_waits_until_it_is_read_and_nobody_waits_for_i
     assert scanner.read() == b"+PONG\r\n"
 
 
-def test_a_long_scan_of_one_who_wants_no_answer_answers_nothing(wire: Wire) -> None:
+def test_a_long_scan_with_replies_off_sends_nothing(wire: Wire) -> None:
     wire.send_raw(command("ADDJOB", "q", "", 0) * 600)
     for _ in range(600):
         wire.read()
@@ -228,9 +226,7 @@ def test_a_long_scan_of_one_who_wants_no_answer_answers_nothing(wire: Wire) -> N
     assert wire.ask("PING") == b"+PONG\r\n"
 
 
-def test_one_who_goes_in_the_middle_of_a_long_answer_leaves_nothing_behind(
-    wire: Wire, wires: Callable[[], Wire]
-) -> None:
+def test_a_disconnect_during_a_long_reply_leaks_nothing(wire: Wire, wires: Callable[[], Wire]) -> None:
     body = b"x" * 30_000
     wire.send_raw(command("ADDJOB", "q", body, 0) * 300)
     for _ in range(300):

@@ -186,7 +186,7 @@ def select(
 
 @settings(max_examples=1_000, deadline=None)
 @given(data=st.data())
-def test_penstock_selects_what_tarantool_selects(
+def test_select_returns_the_same_rows_as_tarantool(
     wires: tuple[IprotoWire, IprotoWire], pairs: list[Pair], data: st.DataObject
 ) -> None:
     mine, theirs = wires
@@ -216,7 +216,7 @@ def test_penstock_selects_what_tarantool_selects(
     assert got == expected, (pair.name, number, iterator, key, limit, offset)
 
 
-def test_methods_of_spaces_give_what_they_give_in_tarantool(
+def test_methods_of_spaces_return_the_same_as_in_tarantool(
     wires: tuple[IprotoWire, IprotoWire], pairs: list[Pair]
 ) -> None:
     mine, theirs = wires

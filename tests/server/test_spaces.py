@@ -56,7 +56,7 @@ def test_rows_are_counted_and_selected(iproto: IprotoWire) -> None:
     assert refused(call, "box.space.many_rows:get")[0] == refused(call, "box.space.many_rows:get", [1, 2])[0] == 19
 
 
-def test_tubes_who_waits_and_what_is_taken_can_be_read(iproto: IprotoWire, iprotos: Callable[[], IprotoWire]) -> None:
+def test_tubes_consumers_and_taken_tasks_can_be_read(iproto: IprotoWire, iprotos: Callable[[], IprotoWire]) -> None:
     call = iproto.call
     (told,) = call("queue.create_tube", "about", "fifottl", {"ttr": 60, "ttl": 600})
     opts = {"temporary": False, "ttl": 600.0, "ttr": 60.0, "pri": 0}

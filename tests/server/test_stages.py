@@ -18,7 +18,7 @@ def bodies(wire: Wire, tube: bytes) -> list[bytes]:
     return [pairs(job)[b"body"] for job in wire.call("TAKE", tube, "COUNT", 1000)]
 
 
-def test_a_stage_is_seen_when_it_is_published(wire: Wire, queue: bytes) -> None:
+def test_jobs_of_a_stage_are_visible_when_it_is_published(wire: Wire, queue: bytes) -> None:
     assert wire.call("STAGE", queue, queue, "EXPIRE", "1h", "TTL", "1d", *jobs(1, 2), "DELAY", "1h", *jobs(3)) == 3
     assert wire.call("STAGE", queue, queue, *jobs(4)) == 4
     stats = pairs(wire.call("TUBE", "STATS", queue))
@@ -39,7 +39,7 @@ def test_stages_are_published_together_or_not_at_all(wire: Wire, queue: bytes) -
     assert bodies(wire, queue) == [names[1], names[0]]
 
 
-def test_what_is_discarded_never_comes(wire: Wire, queue: bytes) -> None:
+def test_discarded_jobs_are_never_delivered(wire: Wire, queue: bytes) -> None:
     wire.call("STAGE", queue, queue, *jobs(1, 2))
     assert [wire.call("DISCARD", queue, "never there") for _ in range(2)] == [2, 0]
     with pytest.raises(Refusal, match=r"^STAGEOVER "):
@@ -66,7 +66,7 @@ def test_disque_sees_a_job_that_waits_for_its_replicas(wire: Wire, queue: bytes)
     assert wire.call("DELJOB", id) == 1 and wire.call("PUBLISH", queue) == 0
 
 
-def test_a_server_killed_after_it_said_published_has_it_all(start: Callable[..., Server]) -> None:
+def test_a_published_stage_survives_a_kill(start: Callable[..., Server]) -> None:
     server = start()
     wire = server.connect()
     wire.call("STAGE", "kept", "t", *jobs(*range(2_000)))
@@ -108,7 +108,7 @@ def test_bad_words_are_refused_and_make_nothing(wire: Wire, queue: bytes, words:
         wire.call("TUBE", "INFO", tube)
 
 
-def test_who_lost_the_answer_of_a_stage_asks_again(wire: Wire, queue: bytes) -> None:
+def test_a_client_that_lost_the_reply_of_a_stage_can_repeat_it(wire: Wire, queue: bytes) -> None:
     with pytest.raises(Refusal, match=r"^NOTUBE "):
         wire.call("STAGE", queue, queue, "EXISTING", *jobs(1))
     wire.call("TUBE", "CREATE", queue, "TYPE", "fifo")

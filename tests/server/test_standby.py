@@ -68,7 +68,7 @@ def assert_alike(node: Node, home: Path) -> None:
     assert {path.stat().st_mode & 0o777 for path in home.iterdir()} == {0o600} and home.stat().st_mode & 0o777 == 0o700
 
 
-def test_it_goes_on_where_it_was_whoever_is_started_again(node: Node, tmp_path: Path) -> None:
+def test_a_standby_continues_after_a_restart_of_either_side(node: Node, tmp_path: Path) -> None:
     home = tmp_path / "standby"
     put(node, 20)
     with following(node, home) as standby:
@@ -112,7 +112,7 @@ def test_it_goes_on_where_it_was_whoever_is_started_again(node: Node, tmp_path: 
         standby.catch_up()
 
 
-def test_one_that_has_fallen_behind_begins_anew(node: Node, tmp_path: Path) -> None:
+def test_a_standby_that_has_fallen_behind_starts_over(node: Node, tmp_path: Path) -> None:
     home = tmp_path / "standby"
     put(node, 5, "x" * 400_000)
     with following(node, home) as standby:
@@ -136,7 +136,7 @@ def test_one_that_has_fallen_behind_begins_anew(node: Node, tmp_path: Path) -> N
     assert not (home / "anew").exists() and not (home / "segment-0000000001.log").exists()
 
 
-def test_what_was_begun_anew_comes_up_wherever_it_was_interrupted(tmp_path: Path) -> None:
+def test_an_interrupted_fresh_copy_can_be_opened(tmp_path: Path) -> None:
     """The process is killed between any two moves of files."""
     with penstock.open(tmp_path / "node") as queue:
         for _ in range(2):
@@ -163,7 +163,7 @@ def test_what_was_begun_anew_comes_up_wherever_it_was_interrupted(tmp_path: Path
         assert not check_log(home, boot_id()).damaged
 
 
-def test_history_has_no_bodies_where_the_node_has_taken_them_out(node: Node, tmp_path: Path) -> None:
+def test_the_standbys_history_has_no_bodies_that_the_node_removed(node: Node, tmp_path: Path) -> None:
     home = tmp_path / "standby"
     put(node, 1, "a secret")
     first = "segment-0000000001.log"
@@ -198,7 +198,7 @@ def test_files_of_the_log_are_read_as_they_are_and_no_others(node: Node) -> None
             client.call("JOURNAL", "FETCH", *wrong)
 
 
-def test_what_is_not_the_log_of_the_node_is_not_written(tmp_path: Path) -> None:
+def test_frames_of_another_log_are_not_written(tmp_path: Path) -> None:
     """The frames are of another node, of another place, or were changed in transit."""
     with penstock.open(tmp_path / "node") as queue:
         for number in range(3):

@@ -27,7 +27,7 @@ def bodies(directory: Path, tube: str) -> list[bytes]:
         return found
 
 
-def test_what_was_begun_is_done_to_its_end_at_the_next_start(tmp_path: Path) -> None:
+def test_an_interrupted_step_down_is_finished_at_the_next_start(tmp_path: Path) -> None:
     """If it is killed at any step after it has recorded that it was replaced, it serves none of its old jobs."""
     home = tmp_path / "node"
     with penstock.open(home) as queue:

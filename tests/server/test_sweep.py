@@ -47,7 +47,7 @@ def _wait(server: Server, client: Connection) -> None:
 
 
 @pytest.mark.parametrize("begin", [_truncate, _follow, _be_paused, _wait])
-def test_who_waits_for_an_answer_is_not_silent_for_too_long(
+def test_a_client_that_waits_for_a_reply_is_not_idle(
     tmp_path: Path, begin: Callable[[Server, Connection], None]
 ) -> None:
     async def main() -> None:
@@ -66,7 +66,7 @@ def test_who_waits_for_an_answer_is_not_silent_for_too_long(
     inside.run(main())
 
 
-def test_who_does_not_read_the_answer_to_its_long_command_is_silent(tmp_path: Path) -> None:
+def test_a_client_that_does_not_read_its_long_reply_is_idle(tmp_path: Path) -> None:
     async def main() -> None:
         async with inside.server(tmp_path) as server, inside.client(server.config.port) as (reader, _):
             await inside.until(lambda: len(server.clients) == 1)
@@ -88,7 +88,7 @@ def _let_time_pass(server: Server) -> None:
     server.clients.sweep(time.monotonic() + 1)
 
 
-def test_what_long_answers_have_grown_to_counts_before_any_of_it_is_sent(tmp_path: Path) -> None:
+def test_the_size_of_unsent_long_replies_counts_for_the_buffer_limit(tmp_path: Path) -> None:
     """This holds for many concurrent scans of all jobs."""
 
     async def main() -> None:
@@ -115,7 +115,7 @@ def test_what_long_answers_have_grown_to_counts_before_any_of_it_is_sent(tmp_pat
 
 
 @pytest.mark.parametrize(("seconds", "idle_s"), [("300", 300), ("32768", 32_767), ("7d", 32_767), ("500ms", 1)])
-def test_whatever_tcp_keepalive_says_clients_are_served(tmp_path: Path, seconds: str, idle_s: int) -> None:
+def test_clients_are_served_with_every_value_of_tcp_keepalive(tmp_path: Path, seconds: str, idle_s: int) -> None:
     async def main() -> None:
         words = ("--tcp-keepalive", seconds)
         async with inside.server(tmp_path, *words) as server, inside.client(server.config.port) as (reader, writer):

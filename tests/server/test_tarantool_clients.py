@@ -123,7 +123,7 @@ def test_tarantool_python_speaks_the_1_5_api(server: Server) -> None:
         assert connection.call("queue.take", ("0", "holy", "0")).data == []
 
 
-def test_tarantool_python_logs_in_and_is_told_when_it_cannot(guarded: Server) -> None:
+def test_tarantool_python_logs_in_or_gets_an_error(guarded: Server) -> None:
     with closing(tarantool.Connection("127.0.0.1", guarded.iproto_port, user="bob", password="b")) as connection:
         assert connection.call("queue.tube").data == [[]]
     for password in ("wrong", None):
@@ -136,7 +136,7 @@ def test_tarantool_python_logs_in_and_is_told_when_it_cannot(guarded: Server) ->
         connection.call("queue.tube")
 
 
-def test_tarantool_python_speaks_tls_at_both_doors(start: Callable[..., Server], certificate: Path) -> None:
+def test_tarantool_python_uses_tls_on_both_ports(start: Callable[..., Server], certificate: Path) -> None:
     ports = {"--iproto-tls-port": free_port(), "--iproto15-tls-port": free_port()}
     files = ("--tls-cert-file", str(certificate / "cert.pem"), "--tls-key-file", str(certificate / "key.pem"))
     start(*files, *(str(word) for option in ports.items() for word in option), "--requirepass", "x", password="x")

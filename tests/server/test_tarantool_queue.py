@@ -77,7 +77,7 @@ def test_create_tube_answers_the_description_of_the_tube(iproto: IprotoWire) -> 
     assert iproto.call("queue.create_tube", "lua_table", "utube", [])
 
 
-def test_what_cannot_be_created_is_refused(iproto: IprotoWire) -> None:
+def test_invalid_tubes_are_refused(iproto: IprotoWire) -> None:
     create = partial(refused, iproto.call, "queue.create_tube")
     assert create("x", "nope") == (32, "Unknown tube type nope")
     assert create("x") == (32, "Unknown tube type nil")
@@ -114,7 +114,7 @@ def test_options_that_a_type_does_not_have_are_ignored(make: Make, iproto: Iprot
 
 
 @pytest.mark.parametrize("type", ["fifo", "utube", "stube"])
-def test_defaults_that_a_type_does_not_have_are_ignored_whatever_they_are(make: Make, type: str) -> None:
+def test_defaults_that_a_type_does_not_have_are_ignored(make: Make, type: str) -> None:
     tube = make(
         type, capacity=100, ttl="x", ttr=-1, pri="1", delay=[], timeout={}, key_limit=1 if type == "utube" else "x"
     )
@@ -185,7 +185,7 @@ def test_tubes_are_listed_and_asked_for(iproto: IprotoWire, make: Make) -> None:
     assert refused(iproto.call, "queue.tube", 5) == (32, "argument #1 should be string or nil")
 
 
-def test_odd_names_can_be_used_and_those_that_are_no_text_are_told_as_bytes(iproto: IprotoWire, wire: Wire) -> None:
+def test_unusual_names_can_be_used_and_binary_ones_are_returned_as_bytes(iproto: IprotoWire, wire: Wire) -> None:
     for name in ("a b.c:d", "é", "x" * 1_000):
         iproto.call("queue.create_tube", name, "fifo")
         assert iproto.call(f"queue.tube.{name}:put", 1) == [[0, "r", 1]]
@@ -244,7 +244,7 @@ def test_a_task_with_a_ttr_of_zero_is_delivered_and_goes_back_at_once(make: Make
     assert tube("peek", 0) == [0, "r", "x"] and tube("delete", 0)[1] == "-"
 
 
-def test_touch_gives_more_time_and_no_time_is_no_touch(make: Make) -> None:
+def test_touch_extends_the_time_and_zero_does_nothing(make: Make) -> None:
     tube = make("fifottl", ttr=1_000)
     tube("put", "x")
     assert refused(tube, "touch", 0, 5) == (32, "Task was not taken")
@@ -272,7 +272,7 @@ def test_a_task_with_ttl_goes(make: Make) -> None:
 
 
 @pytest.mark.parametrize("type", ["utube", "utubettl"])
-def test_of_a_micro_queue_one_task_is_taken_at_a_time(make: Make, type: str) -> None:
+def test_one_task_of_a_micro_queue_is_taken_at_a_time(make: Make, type: str) -> None:
     tube = make(type)
     for data, utube in (("a1", "a"), ("a2", "a"), ("n1", 5), ("n2", "5"), ("none1", None), ("none2", None)):
         tube("put", data, {"utube": utube} if utube is not None else {})
@@ -282,7 +282,7 @@ def test_of_a_micro_queue_one_task_is_taken_at_a_time(make: Make, type: str) -> 
     assert tube("take", 0)[2] == "a2"
 
 
-def test_of_an_stube_only_what_is_named_is_taken(make: Make) -> None:
+def test_only_the_named_micro_queue_of_an_stube_is_taken_from(make: Make) -> None:
     tube = make("stube")
     tube("put", "a", {"stube": "a"})
     tube("put", "b", {"stube": "b"})
@@ -307,7 +307,9 @@ def test_a_full_tube_answers_nil_at_once_or_when_the_time_is_over(make: Make) ->
 # ---- Ownership -------------------------------------------------------------------------------------------------------
 
 
-def test_only_who_took_a_task_may_finish_it_and_anyone_may_bury_or_delete_it(make: Make, iprotos: Connect) -> None:
+def test_only_the_owner_of_a_task_may_finish_it_and_any_client_may_bury_or_delete_it(
+    make: Make, iprotos: Connect
+) -> None:
     tube = make()
     other = tube.on(iprotos())
     tube("put", "x")
@@ -331,7 +333,7 @@ def test_ids_of_other_kinds_are_refused_as_by_the_original(make: Make) -> None:
         assert refused(tube, method, 2**63, *more)[0] == refused(tube, method, 2**64 - 1, *more)[0] == 32
 
 
-def test_whole_numbers_may_come_as_fractions_since_lua_has_one_kind(make: Make) -> None:
+def test_whole_numbers_may_arrive_as_floats(make: Make) -> None:
     tube = make("limfifottl", capacity=2.0, pri=3.0)
     assert tube("put", "x", {"pri": 1.0}) == [0, "r", "x"]
     assert tube("take", 0.0) == [0, "t", "x"]
@@ -340,7 +342,7 @@ def test_whole_numbers_may_come_as_fractions_since_lua_has_one_kind(make: Make) 
     assert tube("delete", 0.0) == [0, "-", "x"]
 
 
-def test_a_tube_that_is_there_is_found_whatever_else_is_said(make: Make, iproto: IprotoWire) -> None:
+def test_create_tube_finds_an_existing_tube_with_any_options(make: Make, iproto: IprotoWire) -> None:
     tube = make("fifo")
     for type in ("fifottl", "nope"):
         (told,) = iproto.call("queue.create_tube", tube.name, type, {"if_not_exists": True})
@@ -381,7 +383,7 @@ def test_missing_data_is_named_by_its_place_in_the_stored_row(
 # ---- Many tasks ------------------------------------------------------------------------------------------------------
 
 
-def test_kick_digs_in_order_and_no_more_than_it_is_told(make: Make) -> None:
+def test_kick_digs_in_order_up_to_the_given_number(make: Make) -> None:
     tube = make()
     for number in range(5):
         tube("put", number)
@@ -555,9 +557,7 @@ def test_the_module_is_configured_and_tubes_are_granted(
     assert other.call("queue.tube.s*ar:ack", 0) == [[0, "-", "x"]]
 
 
-def test_what_was_granted_stays_when_a_password_changes(
-    start: Callable[..., Server], dial: Callable[[Server], IprotoWire]
-) -> None:
+def test_grants_survive_a_password_change(start: Callable[..., Server], dial: Callable[[Server], IprotoWire]) -> None:
     server = start("--requirepass", "main", "--user", "bob password:b tubes:own", password="main")
     wire, admin = server.connect(), dial(server)
     admin.log_in("default", "main")

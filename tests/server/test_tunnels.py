@@ -54,7 +54,7 @@ def test_an_end_comes_with_the_last_byte_or_behind_it() -> None:
     assert sent[-1] == (b"", True)
 
 
-def test_whoever_cannot_pass_on_more_says_so_by_saying_nothing() -> None:
+def test_a_reader_that_is_held_confirms_no_bytes() -> None:
     told: list[int] = []
     inflow = Inflow(told.append)
     inflow.hold()

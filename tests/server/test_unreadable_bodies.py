@@ -41,7 +41,7 @@ def states(wire: Wire, tube: str) -> tuple[int, int, int]:
     return found[b"ready"], found[b"taken"], found[b"buried"]
 
 
-def test_one_who_waits_is_told_and_the_job_is_buried(node: Server, lose: Callable[[], None]) -> None:
+def test_a_waiting_take_gets_the_error_and_the_job_is_buried(node: Server, lose: Callable[[], None]) -> None:
     wire, waiting = node.connect(), node.connect()
     wire.call("PAUSE", "q", "out")
     for _ in range(JOBS):
@@ -57,7 +57,7 @@ def test_one_who_waits_is_told_and_the_job_is_buried(node: Server, lose: Callabl
     assert all(body == BODY for _, _, body in answer)
 
 
-def test_whoever_takes_only_such_jobs_hears_which_file_it_is(node: Server, lose: Callable[[], None]) -> None:
+def test_a_take_of_only_unreadable_jobs_names_the_file(node: Server, lose: Callable[[], None]) -> None:
     wire = node.connect()
     for _ in range(JOBS):
         wire.call("ADDJOB", "q", BODY, 0)
@@ -72,7 +72,7 @@ def test_whoever_takes_only_such_jobs_hears_which_file_it_is(node: Server, lose:
     assert states(wire, "q") == (0, JOBS - len(told), len(told))
 
 
-def test_a_call_that_waits_is_told_too(
+def test_a_waiting_call_gets_the_error(
     node: Server, lose: Callable[[], None], dial: Callable[[Server], IprotoWire]
 ) -> None:
     wire, iproto = node.connect(), dial(node)
@@ -122,7 +122,7 @@ def no_more_files(node: Server) -> Iterator[None]:
     resource.prlimit(pid, resource.RLIMIT_NOFILE, before)
 
 
-def test_a_job_whose_body_cannot_be_read_for_want_of_files_is_as_it_was(node: Server) -> None:
+def test_a_job_is_unchanged_if_its_body_cannot_be_read_for_lack_of_descriptors(node: Server) -> None:
     wire = node.connect()
     for _ in range(JOBS):
         wire.call("ADDJOB", "q", BODY, 0, "RETRY", 0)

@@ -113,7 +113,7 @@ def talk(wire: Wire, iproto: IprotoWire) -> Talk:
 
 
 @pytest.mark.parametrize("body", BODIES)
-def test_a_body_that_one_vocabulary_puts_every_other_one_takes(talk: Talk, body: str) -> None:
+def test_a_body_put_through_one_api_can_be_taken_through_every_other(talk: Talk, body: str) -> None:
     put, *meant = BODIES[body]
     for take, expected in zip((talk.disque, talk.native, talk.tarantool, talk.queue15), meant, strict=True):
         q = f"vocabularies{next(NAMES)}"
@@ -130,7 +130,7 @@ def nested(levels: int, shape: str) -> Any:
 
 
 @pytest.mark.parametrize("shape", ["arrays", "maps"])
-def test_a_value_of_64_levels_is_put_taken_and_kept_by_every_vocabulary(
+def test_a_value_of_64_levels_is_stored_and_returned_by_every_api(
     start: Callable[..., Server], dial: Callable[[Server], IprotoWire], shape: str
 ) -> None:
     deep, too_deep = nested(64, shape), nested(65, shape)
@@ -188,7 +188,7 @@ def test_a_value_of_64_levels_is_put_taken_and_kept_by_every_vocabulary(
         assert json.loads(wire.call("GETJOB", "FROM", name)[0][2]) == body
 
 
-def test_a_task_is_known_by_the_id_of_each_vocabulary(talk: Talk) -> None:
+def test_a_task_is_found_by_the_id_of_each_api(talk: Talk) -> None:
     iproto, wire = talk.iproto.call, talk.wire.call
     wire("ADDJOB", "ids_disque", "x", 0)
     ((long, *_),) = iproto("queue.tube.ids_disque:take", 0)
@@ -204,7 +204,7 @@ def test_a_task_is_known_by_the_id_of_each_vocabulary(talk: Talk) -> None:
     assert iproto("queue.ack", 0, shown)[0][0] == shown
 
 
-def test_a_job_belongs_to_the_session_that_took_it_whatever_it_speaks(talk: Talk, wires: Callable[[], Wire]) -> None:
+def test_a_job_belongs_to_its_session_across_protocols(talk: Talk, wires: Callable[[], Wire]) -> None:
     iproto = talk.iproto.call
     iproto("queue.create_tube", "owned", "fifottl")
     iproto("queue.tube.owned:put", "x")
@@ -219,7 +219,7 @@ def test_a_job_belongs_to_the_session_that_took_it_whatever_it_speaks(talk: Talk
     assert iproto("queue.tube.owned:ack", 0) == [[0, "-", "x"]]
 
 
-def test_one_who_waits_over_one_protocol_is_served_by_a_put_over_the_other(talk: Talk) -> None:
+def test_a_wait_over_one_protocol_is_served_by_a_put_over_the_other(talk: Talk) -> None:
     waiting = talk.iproto.start("queue.take", 0, "crossing", 100)
     talk.iproto.call("queue.state")
     talk.wire.call("ADDJOB", "crossing", "from resp", 0)
@@ -229,7 +229,7 @@ def test_one_who_waits_over_one_protocol_is_served_by_a_put_over_the_other(talk:
     assert b"from iproto" in talk.wire.read()
 
 
-def test_bodies_that_live_on_disk_come_back_whole_in_both_apis(
+def test_bodies_on_disk_are_complete_in_both_apis(
     start: Callable[..., Server], dial: Callable[[Server], IprotoWire]
 ) -> None:
     wire = dial(start("--maxmemory", "2mb", "--fsync", "never"))
@@ -249,7 +249,7 @@ def test_bodies_that_live_on_disk_come_back_whole_in_both_apis(
         assert wire.call("queue.ack", 0, id)[0][3:] == [body, "second"]
 
 
-def test_those_who_wait_are_answered_when_everything_is_removed(
+def test_waiting_clients_are_answered_when_everything_is_removed(
     start: Callable[..., Server], dial: Callable[[Server], IprotoWire]
 ) -> None:
     server = start()

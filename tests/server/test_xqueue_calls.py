@@ -53,7 +53,7 @@ def space(iproto: IprotoWire, name: str) -> Callable[..., list[Any]]:
 Space = Callable[..., list[Any]]
 
 
-def test_upgrade_answers_what_the_space_is(iproto: IprotoWire, name: str) -> None:
+def test_upgrade_returns_the_description_of_the_space(iproto: IprotoWire, name: str) -> None:
     told, changed = iproto.call("xqueue.upgrade", name, OPTIONS)
     assert told["primary_key"] == [1] and told["features"]["retval"] == "table" and changed == {}
     assert iproto.call("xqueue.upgrade", name, told) == [told, {}]
@@ -147,7 +147,7 @@ def test_takes_and_waits_of_one_connection_wait_side_by_side(space: Space, iprot
     assert iproto.result(late)[1] is False
 
 
-def test_a_client_that_goes_gives_back_what_it_took(space: Space, iprotos: Connect, name: str) -> None:
+def test_jobs_of_a_disconnected_client_go_back(space: Space, iprotos: Connect, name: str) -> None:
     space("put", {"data": "x"})
     other = iprotos()
     other.call(f"box.space.{name}:take")
@@ -173,7 +173,7 @@ def test_many_tasks_are_plowed_and_truncated(space: Space, wire: Wire, name: str
     assert space("truncate") == [] and space("len") == [0]
 
 
-def test_what_one_protocol_puts_the_other_takes(space: Space, wire: Wire, name: str) -> None:
+def test_a_task_put_over_one_protocol_can_be_taken_over_the_other(space: Space, wire: Wire, name: str) -> None:
     for body in ("text", b"\xff\0", {"a": [1, None]}, 5):
         space("put", {"data": body})
     wanted = [b"text", b"\xff\0", b'{"a":[1,null]}', b"5"]
