@@ -302,7 +302,7 @@ BAD_LINES = {
     '{"tube": "t", "body": 1, "delay": "soon"}': "its delay is no time",
     '{"tube": "t", "body_base64": "?"}': "its body_base64 is not base64",
     '{"tube": "t", "body": 1, "delay": -1}': "delay must be",
-    '{"tube": "t", "body": 1, "number": 7}': "a number must be below the first one that the tube itself gives",
+    '{"tube": "t", "body": 1, "number": 7}': "a number must be below 0, the first one that the tube assigns itself",
     '{"tube": "t", "body": 1, "new": true}': "unknown key 'new'",
     '{"tube": "", "body": 1}': "a tube's name must have",
     '{"tube": "t", "body": 1, "nacks": -1}': "nacks must be 0 to",

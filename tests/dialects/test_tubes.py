@@ -57,7 +57,7 @@ REFUSED = {
     ),
     "a boolean for a number": (["POLICY", '{"type":"x","capacity":true}'], "WRONGTYPE the field capacity of "),
     "a driver in a policy": (["POLICY", '{"type":"x","driven":true}'], "UNSUPPORTED POLICY cannot set a driver"),
-    "an empty type": (["POLICY", '{"type":""}'], "WRONGTYPE the type of a tube is a word"),
+    "an empty type": (["POLICY", '{"type":""}'], "WRONGTYPE the type of a tube must be a non-empty text"),
 }
 
 

@@ -143,7 +143,7 @@ class Engine(Driving):
         rebuilt = rebuilt or policy.unique_bodies != old.unique_bodies
         if rebuilt or policy.temporary != old.temporary or policy.driven != old.driven:
             raise Unsupported(
-                "order, keys, ids, unique_bodies, temporary and driven are fixed; make another tube and move the jobs"
+                "order, keys, ids, unique_bodies, temporary and driven are fixed; create another tube and move the jobs"
             )
         if policy == old:
             return
@@ -355,7 +355,7 @@ class Engine(Driving):
             raise Paused(f"tube {shown(tube.name)} is paused for puts; try later, or resume it")
         check_body(len(draft.body), self.body_bytes_max)
         if tube.limited and 0 < tube.policy.capacity_bytes < len(draft.body):
-            raise BodyTooLarge(f"the body has {len(draft.body)} bytes, and the whole tube has room for fewer")
+            raise BodyTooLarge(f"the body has {len(draft.body)} bytes, more than the capacity of the whole tube")
         if self.room_bytes != NEVER or self.memory_max != NEVER:
             self._check_room(1, draft.log_bytes())
 
@@ -1054,7 +1054,7 @@ class Engine(Driving):
             # A driver has its own index of tasks, which a move would bypass.
             raise (source if source.driven else target).lacks("moves: its driver decides which jobs it serves")
         if job.once and target.owned:
-            raise target.lacks("at-most-once delivery: what a session holds goes back when it disconnects")
+            raise target.lacks("at-most-once delivery: the jobs of a session are given back when it disconnects")
         if target.paused_in:
             raise Paused(f"tube {shown(target.name)} is paused for puts; try later, or resume it")
         if target.limited and not self._has_room_for(target, 1, job.body_length()):

@@ -150,7 +150,7 @@ def check_duration(value: int, what: str) -> int:
     """Return a duration in milliseconds: 0 to DURATION_MS_MAX, or NEVER."""
     check_integer(value, what)
     if value < 0 or (value > DURATION_MS_MAX and value != NEVER):
-        raise OutOfRange(f"{what} must be 0 to {DURATION_MS_MAX // 1000} seconds, or none for ever")
+        raise OutOfRange(f"{what} must be 0 to {DURATION_MS_MAX // 1000} seconds, or none for no limit")
     return value
 
 
@@ -224,5 +224,5 @@ def duration_ms(seconds: object, what: str) -> int:
     if math.isinf(seconds) and seconds > 0:
         return NEVER
     if seconds < 0 or seconds * 1000 > DURATION_MS_MAX:
-        raise OutOfRange(f"{what} must be 0 to {DURATION_MS_MAX // 1000} seconds, or none for ever")
+        raise OutOfRange(f"{what} must be 0 to {DURATION_MS_MAX // 1000} seconds, or none for no limit")
     return math.ceil(seconds * 1000 - 1e-6)

@@ -107,7 +107,7 @@ class TubePolicy:
     def check(self) -> None:
         """Raise an error if fields are out of range or contradict each other."""
         if not isinstance(self.type, str) or not self.type:
-            raise WrongType("the type of a tube is a word")
+            raise WrongType("the type of a tube must be a non-empty text")
         _one_of(self.order, "order", [BY_ARRIVAL, BY_PRIORITY, BY_CREATION])
         _one_of(self.keys, "keys", [KEYS_NONE, KEYS_LIMITED, KEYS_NAMED, KEYS_TAGGED])
         _one_of(self.key_order, "key_order", [STRICT, FAIR])
@@ -141,7 +141,7 @@ class TubePolicy:
         if self.default_ttr_ms != UNSET:
             check_duration(self.default_ttr_ms, "ttr")
             if self.default_ttr_ms == 0:
-                raise OutOfRange("ttr must be more than 0 seconds: a job cannot come back before it is worked on")
+                raise OutOfRange("ttr must be more than 0 seconds, or the job would be given back immediately")
         if self.zombie_ms != UNSET:
             check_finite(self.zombie_ms, "zombie_ms")
         check_finite(self.dedup_ms, "dedup_ms")

@@ -21,11 +21,11 @@ def check_stage(engine: Engine, name: bytes, drafts: list[Draft], expire_ms: int
     for draft in drafts:
         if draft.unique is not None or draft.dedup is not None or draft.same_body:
             # Another put with the same value would return this job, which may never be published.
-            raise Unsupported("a staged job has no unique value and no dedup id: it may never be published")
+            raise Unsupported("a staged job cannot have a unique value or dedup id, because it may never be published")
         if draft.at_ms != UNSET:
-            raise Unsupported("a staged job has no moment (at): its delay begins when its stage is published")
+            raise Unsupported("a staged job cannot have a time (at): its delay starts when its stage is published")
         if draft.arrives != ARRIVES_READY:
-            raise Unsupported("a staged job has no state of its own: it is ready or delayed when it is published")
+            raise Unsupported("a staged job cannot have a state: it becomes ready or delayed when it is published")
     stage = engine.stages.find(name, now)
     if stage is not None and stage.phase != OPEN:
         raise StageOver(f"stage {shown(name)} was {STAGE_WORDS[stage.phase]}; choose another name")

@@ -422,7 +422,7 @@ class Tube:
             if not policy.has_delay:
                 raise self.lacks("delay")
             if delay_ms != 0:
-                raise Unsupported("a job has a delay, or a moment (at), not both")
+                raise Unsupported("a job can have a delay or a time (at), not both")
             # A time in the past means no delay.
             delay_ms = max(draft.at_ms - int(now), 0)
         if delay_ms != 0:
@@ -436,9 +436,9 @@ class Tube:
         if draft.key is not None:
             self.check_key(draft.key)
         if draft.once and self.owned:
-            raise self.lacks("at-most-once delivery: what a session holds goes back when it disconnects")
+            raise self.lacks("at-most-once delivery: the jobs of a session are given back when it disconnects")
         if draft.body_kind < BODY_BYTES or draft.body_kind > BODY_MSGPACK:
-            raise OutOfRange(f"the kind of a body is {BODY_BYTES} to {BODY_MSGPACK}")
+            raise OutOfRange(f"the kind of a body must be {BODY_BYTES} to {BODY_MSGPACK}")
         job = Job(job_id, self.slot, draft.body, u8(draft.body_kind), now)
         job.priority = priority
         job.ttr = NEVER if draft.once else ttr_ms
@@ -482,7 +482,7 @@ class Tube:
         if draft.arrives == s.DONE and self.policy.after_ack != p.KEPT:
             raise self.lacks("jobs that are kept when they are done (keep)")
         if draft.delay_ms != 0 or draft.urgent:
-            raise Unsupported(f"a job that is put {s.STATE_NAMES[draft.arrives]} has no delay and is not urgent")
+            raise Unsupported(f"a job that is put as {s.STATE_NAMES[draft.arrives]} cannot have a delay or be urgent")
 
     def _check_number(self, number: int) -> i64:
         """Check an integer id that the producer chose. It must be below those that the tube assigns."""
@@ -491,7 +491,7 @@ class Tube:
         end = min(self.policy.first_integer, self.next_local)
         if number < 0 or number >= end:
             raise OutOfRange(
-                f"a number must be below the first one that the tube itself gives, which is {end}; "
+                f"a number must be below {end}, the first one that the tube assigns itself; "
                 "create the tube with a greater first_integer"
             )
         return i64(number)
@@ -514,7 +514,7 @@ class Tube:
         if not self.policy.has_ttr:
             raise self.lacks("ttr")
         if ttr_ms == 0:
-            raise OutOfRange("ttr must be more than 0 seconds: a job cannot come back before it is worked on")
+            raise OutOfRange("ttr must be more than 0 seconds, or the job would be given back immediately")
         check_duration(ttr_ms, "ttr")
 
     def check_change(self, key: bytes | None, priority: int) -> None:
