@@ -90,7 +90,7 @@ def test_a_policy_that_contradicts_itself_is_refused(desk: Desk, fields: dict[st
         desk.tube(policy)
 
 
-def test_what_is_no_policy_is_refused(desk: Desk) -> None:
+def test_a_value_that_is_not_a_policy_is_refused(desk: Desk) -> None:
     before = digest(desk.engine)
     for wrong in ("fifo", None, {"type": "fifo"}):
         with pytest.raises((TypeError, AttributeError, CommandError)):
@@ -98,7 +98,7 @@ def test_what_is_no_policy_is_refused(desk: Desk) -> None:
     assert digest(desk.engine) == before
 
 
-def test_a_tube_cannot_be_made_again_otherwise(desk: Desk) -> None:
+def test_a_tube_cannot_be_created_again_with_another_policy(desk: Desk) -> None:
     tube = desk.tube(FIFO)
     assert desk.tube(FIFO) is tube
     for other in (FIFOTTL, dataclasses.replace(FIFO, owner=p.ANYONE)):
@@ -118,7 +118,7 @@ def test_a_tube_is_not_dropped_while_its_jobs_are_taken(desk: Desk) -> None:
 
 
 @pytest.mark.parametrize("key", [None, b"a"])
-def test_a_tube_is_not_dropped_while_anybody_waits_on_it(desk: Desk, key: bytes | None) -> None:
+def test_a_tube_is_not_dropped_while_a_client_waits_on_it(desk: Desk, key: bytes | None) -> None:
     tube = desk.tube(UTUBE)
     wait = desk.wait(tube, key=key)
     with desk.refuses("TUBEAWAITED"):
@@ -190,7 +190,7 @@ def test_a_disque_delay_that_outlasts_the_ttl_is_refused(desk: Desk) -> None:
     desk.put(tube, ttl_ms=10_000, delay_ms=9_999)
 
 
-def test_of_a_batch_with_one_bad_put_none_gets_in(desk: Desk) -> None:
+def test_a_batch_with_one_invalid_put_adds_no_job(desk: Desk) -> None:
     tube = desk.tube(FIFOTTL)
     good, bad = Draft(b"good"), Draft(b"bad", ttl_ms=-2)
     for drafts in ([bad, good], [good, bad], [good, good, bad, good]):
@@ -201,7 +201,7 @@ def test_of_a_batch_with_one_bad_put_none_gets_in(desk: Desk) -> None:
 # Takes
 
 
-def test_a_take_or_wait_with_what_the_tube_lacks_is_refused(desk: Desk) -> None:
+def test_a_take_or_wait_with_an_option_that_the_tube_lacks_is_refused(desk: Desk) -> None:
     fifo, utube = desk.tube(FIFO), desk.tube(UTUBE, b"utube")
     desk.put(fifo)
     for call in (
@@ -226,7 +226,7 @@ def test_an_id_that_names_no_job_is_refused(desk: Desk) -> None:
             unchanged(desk, "NOJOB", command, nobody)
 
 
-def test_an_integer_of_another_tube_names_no_job_of_this_one(desk: Desk) -> None:
+def test_an_integer_id_of_another_tube_finds_no_job_in_this_one(desk: Desk) -> None:
     one, other = desk.tube(FIFO), desk.tube(FIFO, b"other")
     desk.puts(one, 3)
     job = desk.put(other)
@@ -236,7 +236,7 @@ def test_an_integer_of_another_tube_names_no_job_of_this_one(desk: Desk) -> None
     assert desk.engine.find_local(desk.tube(DISQUE, b"disque"), 0, desk.clock.ms) is None
 
 
-def test_a_forged_id_is_told_from_a_job_that_is_gone(desk: Desk) -> None:
+def test_a_forged_id_is_distinguished_from_the_id_of_an_ended_job(desk: Desk) -> None:
     forms = IdForms(b"0123abcd", b"k" * 32)
     job = desk.put(desk.tube(DISQUE))
     real = forms.long(job, 1441)
@@ -247,7 +247,7 @@ def test_a_forged_id_is_told_from_a_job_that_is_gone(desk: Desk) -> None:
 
 
 @pytest.mark.parametrize("command", ["ack", "release", "nack", "touch"])
-def test_a_stranger_may_not_act_for_the_taker(desk: Desk, command: str) -> None:
+def test_another_session_may_not_finish_a_taken_job(desk: Desk, command: str) -> None:
     tube, stranger = desk.tube(FIFOTTL), desk.connect()
     job = desk.put(tube)
     desk.take(tube)
@@ -255,7 +255,7 @@ def test_a_stranger_may_not_act_for_the_taker(desk: Desk, command: str) -> None:
 
 
 @pytest.mark.parametrize("command", ["ack", "release", "nack", "touch"])
-def test_what_is_not_taken_cannot_be_finished(desk: Desk, command: str) -> None:
+def test_a_job_that_is_not_taken_cannot_be_finished(desk: Desk, command: str) -> None:
     tube = desk.tube(FIFOTTL)
     jobs = [desk.put(tube), desk.put(tube, delay_ms=50), desk.put(tube)]
     desk.do("bury", jobs[2])
@@ -273,7 +273,7 @@ def test_a_second_ack_is_refused(desk: Desk) -> None:
 
 
 @pytest.mark.parametrize("command", ["ack", "release", "nack", "touch"])
-def test_what_comes_after_the_ttr_is_refused(desk: Desk, command: str) -> None:
+def test_a_command_after_the_ttr_is_refused(desk: Desk, command: str) -> None:
     tube = desk.tube(FIFOTTL)
     job = desk.put(tube, ttr_ms=100)
     desk.take(tube)
@@ -292,7 +292,7 @@ def test_a_touch_needs_a_ttr(desk: Desk) -> None:
 
 
 @pytest.mark.parametrize("options", [{"delay_ms": 5}, {"ttl_ms": 5}, {"priority": 5}])
-def test_a_job_cannot_be_given_on_its_way_back_what_its_tube_lacks(desk: Desk, options: dict[str, int]) -> None:
+def test_a_release_or_dig_with_an_option_that_the_tube_lacks_is_refused(desk: Desk, options: dict[str, int]) -> None:
     tube = desk.tube(FIFO)
     taken, buried = desk.put(tube), desk.put(tube)
     desk.take(tube)
@@ -302,7 +302,7 @@ def test_a_job_cannot_be_given_on_its_way_back_what_its_tube_lacks(desk: Desk, o
             desk.do(command, job, **options)
 
 
-def test_only_what_is_buried_can_be_dug(desk: Desk) -> None:
+def test_only_a_buried_job_can_be_dug(desk: Desk) -> None:
     tube = desk.tube(FIFOTTL)
     ready, delayed, taken = desk.put(tube, priority=9), desk.put(tube, delay_ms=50), desk.put(tube)
     assert desk.take(tube) == taken
@@ -310,7 +310,7 @@ def test_only_what_is_buried_can_be_dug(desk: Desk) -> None:
         unchanged(desk, "NOTBURIED", "dig", job)
 
 
-def test_kicking_no_jobs_is_refused_and_kicking_none_that_are_there_is_nothing(desk: Desk) -> None:
+def test_a_kick_of_zero_jobs_is_refused_and_a_kick_without_buried_jobs_returns_zero(desk: Desk) -> None:
     tube = desk.tube(FIFO)
     desk.put(tube)
     for count in (0, -1, -(2**63), *HUGE):
@@ -349,21 +349,21 @@ def refusals() -> list[type[CommandError]]:
     return kinds
 
 
-def test_every_refusal_has_a_code_of_its_own() -> None:
+def test_every_refusal_has_its_own_code() -> None:
     codes = [kind.code for kind in refusals()]
     assert len(codes) > 15 and sorted(codes) == sorted(set(codes))
     assert all(code.isupper() and code.isalnum() for code in codes)
 
 
 @pytest.mark.parametrize("outcome", range(1, len(REFUSALS)))
-def test_an_outcome_stands_for_its_refusal(outcome: int) -> None:
+def test_refuse_raises_the_refusal_of_an_outcome(outcome: int) -> None:
     with pytest.raises(REFUSALS[outcome]):
         refuse(outcome)
     assert outcome != OK
 
 
 @pytest.mark.parametrize("body", [b"", b"\0" * 10, bytes(range(256))])
-def test_any_bytes_are_a_body(desk: Desk, body: bytes) -> None:
+def test_any_bytes_can_be_a_body(desk: Desk, body: bytes) -> None:
     tube = desk.tube(FIFO)
     assert desk.job(desk.put(tube, body)).body == body
 
@@ -371,7 +371,7 @@ def test_any_bytes_are_a_body(desk: Desk, body: bytes) -> None:
 Step = Callable[[Desk], object]
 
 
-def test_a_refused_command_in_the_middle_of_things_leaves_them_as_they_are(desk: Desk) -> None:
+def test_a_refused_command_changes_no_other_job_and_no_wait(desk: Desk) -> None:
     """Waits, taken, delayed and buried jobs all there: a refusal touches none of them."""
     tube = desk.tube(dataclasses.replace(FIFOTTL, keys=p.KEYS_LIMITED))
     for key in (b"a", b"a", b"b"):

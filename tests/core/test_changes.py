@@ -25,9 +25,7 @@ ELSEWHERE = stats.ELSEWHERE
 @pytest.mark.parametrize(
     ("command", "state"), [("ack", s.DONE), ("bury", s.BURIED), ("release", s.READY), ("release later", s.DELAYED)]
 )
-def test_whatever_is_done_to_a_taken_job_may_give_it_another_key_and_priority(
-    desk: Desk, command: str, state: int
-) -> None:
+def test_each_command_on_a_taken_job_can_change_its_key_and_priority(desk: Desk, command: str, state: int) -> None:
     tube = desk.tube(COUNTED)
     job = desk.put(tube, key=b"old", priority=5)
     desk.take(tube)
@@ -41,7 +39,7 @@ def test_whatever_is_done_to_a_taken_job_may_give_it_another_key_and_priority(
 
 
 @pytest.mark.parametrize("command", ["ack", "bury"])
-def test_another_key_or_priority_is_refused_where_there_are_none(desk: Desk, command: str) -> None:
+def test_a_new_key_or_priority_is_refused_in_a_tube_without_them(desk: Desk, command: str) -> None:
     tube = desk.tube(FIFO)
     job = desk.put(tube)
     desk.take(tube)
@@ -51,7 +49,7 @@ def test_another_key_or_priority_is_refused_where_there_are_none(desk: Desk, com
     assert desk.state(job) == "taken"
 
 
-def test_an_acked_job_that_goes_takes_no_other_key(desk: Desk) -> None:
+def test_an_acked_job_that_is_removed_does_not_change_its_key(desk: Desk) -> None:
     tube = desk.tube(dataclasses.replace(COUNTED, after_ack=p.GOES))
     job = desk.put(tube, key=b"old")
     desk.take(tube)
@@ -60,7 +58,7 @@ def test_an_acked_job_that_goes_takes_no_other_key(desk: Desk) -> None:
     assert not any(tube.key_stats[b"new"].counts)
 
 
-def test_a_job_that_waits_to_be_taken_can_be_prolonged_by_anyone(desk: Desk) -> None:
+def test_any_client_can_prolong_a_ready_job(desk: Desk) -> None:
     tube = desk.tube(FIFOTTL)
     short, endless = desk.put(tube, ttl_ms=100), desk.put(tube)
     assert desk.do("prolong", short, 50) == desk.do("prolong", endless, 50) == "OK"
@@ -75,7 +73,7 @@ def test_a_job_that_waits_to_be_taken_can_be_prolonged_by_anyone(desk: Desk) -> 
         desk.do("prolong", other, 50)
 
 
-def test_a_job_that_is_switched_to_done_where_done_is_for_ever_stays(desk: Desk) -> None:
+def test_a_job_that_is_switched_to_done_does_not_expire_in_a_tube_that_keeps_done_jobs(desk: Desk) -> None:
     kept, until_ttl = desk.tube(COUNTED), desk.tube(FIFOTTL, b"until its ttl")
     jobs = [desk.put(tube, ttl_ms=100) for tube in (kept, until_ttl)]
     for job in jobs:
@@ -85,7 +83,7 @@ def test_a_job_that_is_switched_to_done_where_done_is_for_ever_stays(desk: Desk)
 
 
 @pytest.mark.parametrize(("end", "before"), [("ack", s.TAKEN), ("delete", s.TAKEN), ("expire", s.READY)])
-def test_who_waits_for_the_end_of_a_job_learns_from_which_state_it_went(desk: Desk, end: str, before: int) -> None:
+def test_a_wait_for_the_end_of_a_job_reports_the_state_before(desk: Desk, end: str, before: int) -> None:
     tube = desk.tube(FIFOTTL)
     job = desk.put(tube, ttl_ms=100)
     wait = desk.engine.wait_end(desk.me, desk.job(job), desk.clock.ms)
@@ -97,7 +95,7 @@ def test_who_waits_for_the_end_of_a_job_learns_from_which_state_it_went(desk: De
     assert (wait.before, wait.processed) == (before, end == "ack")
 
 
-def test_a_key_that_is_no_longer_counted_apart_is_forgotten(desk: Desk) -> None:
+def test_counters_of_a_key_are_removed_when_it_is_no_longer_counted_separately(desk: Desk) -> None:
     tube = desk.tube(COUNTED)
     desk.put(tube, key=b"old")
     desk.engine.alter(tube, dataclasses.replace(COUNTED, key_stats=("new",)), desk.clock.ms)
@@ -149,7 +147,7 @@ def test_a_longer_body_is_refused_where_memory_has_no_room_for_it(desk: Desk, ho
     assert desk.job(job).body == b"x" * 8 and desk.engine.memory_used() == desk.engine.memory_max
 
 
-def test_an_ack_that_a_job_goes_with_needs_no_memory_for_its_body(desk: Desk) -> None:
+def test_an_ack_that_removes_a_job_needs_no_memory_for_its_body(desk: Desk) -> None:
     tube = desk.tube(FIFO)
     job = desk.put(tube)
     desk.take(tube)
@@ -179,7 +177,7 @@ LABELS: dict[str, TubePolicy] = {"name": FIFOTTL, "unique": FIFOTTL, "dedup": FI
 
 
 @pytest.mark.parametrize("what", LABELS)
-def test_names_and_the_like_count_as_memory_however_long_they_are(desk: Desk, what: str) -> None:
+def test_labels_of_any_length_count_as_memory(desk: Desk, what: str) -> None:
     tube = desk.tube(LABELS[what])
     before = desk.engine.memory_used()
     long = 60_000

@@ -42,14 +42,14 @@ def test_the_heap_does_what_a_sorted_list_does(script: list[tuple[int, int | Non
     assert all(entity.deadline_pos == NOWHERE for entity in entities)
 
 
-def test_equal_moments_fall_due_in_the_order_they_were_set() -> None:
+def test_equal_deadlines_fire_in_the_order_in_which_they_were_set() -> None:
     deadlines, entities = Deadlines(), [Timed() for _ in range(50)]
     for entity in entities:
         deadlines.set(entity, 7)
     assert drain(deadlines) == entities
 
 
-def test_setting_the_same_moment_again_goes_behind_those_set_meanwhile() -> None:
+def test_a_deadline_that_is_set_again_fires_after_equal_ones_set_before() -> None:
     deadlines, a, b = Deadlines(), Timed(), Timed()
     deadlines.set(a, 5)
     deadlines.set(b, 5)
@@ -64,7 +64,7 @@ def test_an_entity_has_one_entry_however_often_it_is_set() -> None:
     assert len(deadlines) == 1 and deadlines.next_due == 3
 
 
-def test_never_takes_a_deadline_away_and_clearing_twice_is_nothing() -> None:
+def test_never_removes_a_deadline_and_a_second_clear_has_no_effect() -> None:
     deadlines, entity = Deadlines(), Timed()
     deadlines.set(entity, NEVER)
     assert len(deadlines) == 0 and deadlines.next_due == NEVER
@@ -75,7 +75,7 @@ def test_never_takes_a_deadline_away_and_clearing_twice_is_nothing() -> None:
     assert len(deadlines) == 0 and deadlines.next_due == NEVER and entity.deadline_pos == NOWHERE
 
 
-def test_moments_next_to_never_are_kept_and_ordered() -> None:
+def test_deadlines_close_to_never_are_kept_in_order() -> None:
     deadlines, last, first = Deadlines(), Timed(), Timed()
     deadlines.set(last, NEVER - 1)
     deadlines.set(first, -5)

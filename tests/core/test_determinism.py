@@ -30,23 +30,23 @@ def digest_in_another_process(hash_seed: str) -> str:
     return played.stdout.strip()
 
 
-def test_a_history_ends_the_same_under_every_hash_seed() -> None:
+def test_a_history_ends_in_the_same_state_under_every_hash_seed() -> None:
     here = digest(History(SEED, "all", swarm=False).play(STEPS, compare_every=100).engine)
     assert digest_in_another_process("1") == here
     assert digest_in_another_process("2") == here
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_history_played_twice_ends_the_same(kind: str) -> None:
+def test_a_history_that_is_played_twice_ends_in_the_same_state(kind: str) -> None:
     first, second = (History(SEED, kind).play(300, compare_every=50).engine for _ in range(2))
     assert list(describe(first)) == list(describe(second))
 
 
-def test_other_histories_end_otherwise() -> None:
+def test_different_histories_end_in_different_states() -> None:
     assert len({digest(History(seed).play(50).engine) for seed in range(5)}) == 5
 
 
-def test_a_digest_sees_every_field(desk: Desk) -> None:
+def test_the_digest_depends_on_every_field_of_a_job(desk: Desk) -> None:
     """Change any number of a job, and the digest is another."""
     job = desk.job(desk.put(desk.tube(FIFO)))
     seen = {digest(desk.engine)}
@@ -60,7 +60,7 @@ def test_a_digest_sees_every_field(desk: Desk) -> None:
     assert len(seen) == len(names) + 1
 
 
-def test_a_digest_sees_bodies_waits_and_sessions(desk: Desk) -> None:
+def test_the_digest_depends_on_bodies_waits_and_sessions(desk: Desk) -> None:
     seen = [digest(desk.engine)]
     tube = desk.tube(FIFO)
     seen.append(digest(desk.engine))

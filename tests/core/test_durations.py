@@ -54,10 +54,10 @@ BAD = [
 
 
 @pytest.mark.parametrize("text", GOOD)
-def test_a_time_is_read_to_the_millisecond(text: bytes) -> None:
+def test_a_duration_is_read_exactly(text: bytes) -> None:
     assert read_duration(text) == GOOD[text]
 
 
 @pytest.mark.parametrize("text", BAD, ids=lambda text: repr(text[:20]))
-def test_what_is_no_time_is_none(text: bytes) -> None:
+def test_text_that_is_not_a_duration_is_rejected(text: bytes) -> None:
     assert read_duration(text) == NO_DURATION

@@ -126,7 +126,7 @@ class Counted:
 @pytest.mark.parametrize("limit", [1, 2, 5])
 @given(seed=st.integers(0, 2**32))
 @FEWER
-def test_keys_that_stay_servable_are_served_alike(limit: int, seed: int) -> None:
+def test_keys_that_stay_servable_are_served_equally_often(limit: int, seed: int) -> None:
     counted = Counted(seed, dataclasses.replace(FAIR, key_limit=limit))
     counted.run(80, [6, 3, 0])
     counted.check()
@@ -134,7 +134,7 @@ def test_keys_that_stay_servable_are_served_alike(limit: int, seed: int) -> None
 
 @given(seed=st.integers(0, 2**32))
 @FEWER
-def test_so_they_are_without_a_limit(seed: int) -> None:
+def test_keys_are_served_equally_often_without_a_limit(seed: int) -> None:
     counted = Counted(seed, dataclasses.replace(FAIR, keys=p.KEYS_TAGGED))
     counted.run(80, [6, 3, 0])
     counted.check()
@@ -142,7 +142,7 @@ def test_so_they_are_without_a_limit(seed: int) -> None:
 
 @given(seed=st.integers(0, 2**32))
 @FEWER
-def test_so_they_are_while_the_limit_changes(seed: int) -> None:
+def test_keys_are_served_equally_often_while_the_limit_changes(seed: int) -> None:
     counted = Counted(seed, dataclasses.replace(FAIR, key_limit=2))
     counted.run(80, [6, 3, 1])
     counted.check()
@@ -150,7 +150,7 @@ def test_so_they_are_while_the_limit_changes(seed: int) -> None:
 
 @given(seed=st.integers(0, 2**32))
 @FEWER
-def test_so_they_are_once_the_order_is_made_fair(seed: int) -> None:
+def test_keys_are_served_equally_often_after_the_order_is_altered_to_fair(seed: int) -> None:
     counted = Counted(seed, dataclasses.replace(FAIR, key_order=p.STRICT, key_limit=3))
     counted.run(20, [6, 3, 0])
     counted.desk.engine.alter(counted.tube, dataclasses.replace(FAIR, key_limit=3), counted.desk.clock.ms)
@@ -159,7 +159,7 @@ def test_so_they_are_once_the_order_is_made_fair(seed: int) -> None:
     counted.check()
 
 
-def test_the_measure_sees_what_is_unfair() -> None:
+def test_the_fairness_check_fails_for_strict_order() -> None:
     """In strict order the noisy neighbour is served alone: the check above must say so, or it proves nothing."""
     counted = Counted(1, dataclasses.replace(FAIR, key_order=p.STRICT, key_limit=10))
     for key in [b"a"] * 8 + [b"b"] * 8:
@@ -171,7 +171,7 @@ def test_the_measure_sees_what_is_unfair() -> None:
         counted.check()
 
 
-def test_the_measure_has_something_to_measure() -> None:
+def test_the_fairness_check_sees_enough_keys_that_stay_servable() -> None:
     """Of a few runs, enough windows have two keys that stay servable."""
     compared = 0
     for seed in range(5):

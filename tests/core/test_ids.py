@@ -28,7 +28,7 @@ SOME_IDS = [first_id(1), first_id(1) + 1, first_id(EPOCH_MAX), 2**63 - 1, 0, 12_
 
 
 @given(IDS, st.integers(0, 0xFFFF))
-def test_the_long_form_goes_round(job_id: int, minutes: int) -> None:
+def test_a_long_id_parses_to_its_number(job_id: int, minutes: int) -> None:
     text = FORMS.long(job_id, minutes)
     assert len(text) == LONG_ID_BYTES
     assert text.startswith(b"D-4e6f6465-") and text.endswith(b"-%04x" % minutes)
@@ -36,14 +36,14 @@ def test_the_long_form_goes_round(job_id: int, minutes: int) -> None:
 
 
 @given(IDS, st.integers(0, 0xFFFF))
-def test_the_middle_of_a_long_id_is_base64_as_everybody_writes_it(job_id: int, minutes: int) -> None:
+def test_the_middle_of_a_long_id_is_standard_base64(job_id: int, minutes: int) -> None:
     middle = FORMS.long(job_id, minutes)[11:35]
     raw = base64.b64decode(middle, validate=True)
     assert base64.b64encode(raw) == middle and raw[:16].hex() == FORMS.hex(job_id).decode()
 
 
 @given(IDS)
-def test_the_hex_form_goes_round(job_id: int) -> None:
+def test_a_hex_id_parses_to_its_number(job_id: int) -> None:
     text = FORMS.hex(job_id)
     assert len(text) == HEX_ID_BYTES and set(text) <= set(b"0123456789abcdef")
     assert FORMS.parse_hex(text) == job_id
@@ -69,18 +69,18 @@ def changed(text: bytes) -> list[bytes]:
 
 
 @pytest.mark.parametrize("job_id", SOME_IDS)
-def test_no_change_of_one_character_leaves_a_hex_id_an_id(job_id: int) -> None:
+def test_a_hex_id_with_one_changed_character_is_invalid(job_id: int) -> None:
     assert {FORMS.parse_hex(text) for text in changed(FORMS.hex(job_id))} == {NOT_AN_ID}
 
 
 @pytest.mark.parametrize("job_id", SOME_IDS)
-def test_no_change_of_one_character_before_its_ttl_class_leaves_a_long_id_an_id(job_id: int) -> None:
+def test_a_long_id_with_one_changed_character_before_its_ttl_class_is_invalid(job_id: int) -> None:
     text = FORMS.long(job_id, 1441)
     assert {FORMS.parse_long(bad + text[36:]) for bad in changed(text[:36])} == {NOT_AN_ID}
 
 
 @pytest.mark.parametrize("job_id", SOME_IDS)
-def test_what_is_too_short_or_too_long_is_no_id(job_id: int) -> None:
+def test_an_id_that_is_too_short_or_too_long_is_invalid(job_id: int) -> None:
     long, hexed = FORMS.long(job_id, 1), FORMS.hex(job_id)
     for length in range(LONG_ID_BYTES):
         assert FORMS.parse_long(long[:length]) == NOT_AN_ID
@@ -92,23 +92,23 @@ def test_what_is_too_short_or_too_long_is_no_id(job_id: int) -> None:
 
 
 @given(st.binary(min_size=0, max_size=60))
-def test_no_bytes_upset_the_parsers(text: bytes) -> None:
+def test_the_parsers_accept_any_bytes_without_an_exception(text: bytes) -> None:
     assert FORMS.parse_long(text) == NOT_AN_ID
     assert FORMS.parse_hex(text) == NOT_AN_ID
     assert FORMS.parse_long((b"D-4e6f6465-" + text)[:40].ljust(40, b"=")) == NOT_AN_ID
 
 
 @given(st.binary(min_size=16, max_size=16))
-def test_a_guessed_hex_id_is_no_id(raw: bytes) -> None:
+def test_a_guessed_hex_id_is_invalid(raw: bytes) -> None:
     assert FORMS.parse_hex(raw.hex().encode()) == NOT_AN_ID
 
 
-def test_one_form_is_not_taken_for_the_other() -> None:
+def test_the_parser_of_one_form_rejects_the_other() -> None:
     assert FORMS.parse_long(FORMS.hex(7)) == NOT_AN_ID
     assert FORMS.parse_hex(FORMS.long(7, 1)) == NOT_AN_ID
 
 
-def test_an_id_of_another_node_is_not_ours() -> None:
+def test_an_id_of_another_node_is_invalid() -> None:
     other_name, other_key = IdForms(b"4e6f6466", KEY), IdForms(b"4e6f6465", KEY[::-1])
     for job_id in SOME_IDS:
         assert FORMS.parse_long(other_name.long(job_id, 1)) == NOT_AN_ID
@@ -116,19 +116,19 @@ def test_an_id_of_another_node_is_not_ours() -> None:
         assert FORMS.parse_hex(other_key.hex(job_id)) == NOT_AN_ID
 
 
-def test_upper_case_digits_are_no_id() -> None:
+def test_an_id_with_upper_case_digits_is_invalid() -> None:
     """One job has one name: a client that compares ids as text must not see two."""
     hexed = next(text for text in map(FORMS.hex, range(50)) if text != text.upper())
     assert FORMS.parse_hex(hexed.upper()) == NOT_AN_ID
     assert FORMS.parse_long(FORMS.long(7, 0xABCD)[:36] + b"ABCD") == NOT_AN_ID
 
 
-def test_neighbouring_ids_do_not_look_alike() -> None:
+def test_neighbouring_ids_have_different_external_forms() -> None:
     texts = [FORMS.hex(first_id(1) + n) for n in range(1_000)]
     assert len({text[:8] for text in texts}) > 990
 
 
-def test_ids_of_different_epochs_never_meet() -> None:
+def test_ids_of_different_epochs_are_disjoint() -> None:
     """However many jobs an opening makes, it ends before the next one begins."""
     for epoch in (1, 2, 1_000, EPOCH_MAX - 1):
         last = first_id(epoch) + (1 << SEQUENCE_BITS) - 1
@@ -144,7 +144,7 @@ def test_an_epoch_that_does_not_fit_is_refused(epoch: int) -> None:
 
 
 @given(st.one_of(st.integers(0, DURATION_MS_MAX), st.just(NEVER)))
-def test_the_ttl_class_is_odd_exactly_where_a_job_may_be_delivered_again(ttl_ms: int) -> None:
+def test_the_ttl_class_is_odd_exactly_if_a_job_may_be_delivered_again(ttl_ms: int) -> None:
     again, once = ttl_class(ttl_ms, False), ttl_class(ttl_ms, True)
     assert again % 2 == 1 and once % 2 == 0
     for shown in (again, once):

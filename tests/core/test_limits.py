@@ -78,7 +78,7 @@ COUNTS: dict[str, DoorCall] = {
 
 @pytest.mark.parametrize("door", DURATIONS)
 @pytest.mark.parametrize("ms", [1, DURATION_MS_MAX - 1, DURATION_MS_MAX, NEVER])
-def test_a_duration_up_to_its_limit_is_let_in(desk: Desk, door: str, ms: int) -> None:
+def test_a_duration_up_to_its_limit_is_accepted(desk: Desk, door: str, ms: int) -> None:
     may_be_never, call = DURATIONS[door]
     if ms != NEVER or may_be_never:
         call(desk, ms)
@@ -95,19 +95,19 @@ def test_a_duration_beyond_its_limit_is_refused(desk: Desk, door: str, ms: int) 
 
 
 @pytest.mark.parametrize("door", [door for door, (may_be_never, _) in DURATIONS.items() if not may_be_never])
-def test_what_has_to_end_cannot_be_for_ever(desk: Desk, door: str) -> None:
+def test_a_duration_that_must_end_cannot_be_unlimited(desk: Desk, door: str) -> None:
     with pytest.raises(OutOfRange):
         DURATIONS[door][1](desk, NEVER)
 
 
-def test_a_ttr_of_nothing_is_refused_everywhere(desk: Desk) -> None:
+def test_a_ttr_of_zero_is_refused_everywhere(desk: Desk) -> None:
     for door in ("ttr of a put", "ttr of a take", "ttr of a wait"):
         with pytest.raises(OutOfRange):
             DURATIONS[door][1](desk, 0)
 
 
 @pytest.mark.parametrize("door", PRIORITIES)
-def test_a_priority_within_53_bits_is_let_in_and_no_other(desk: Desk, door: str) -> None:
+def test_only_a_priority_within_53_bits_is_accepted(desk: Desk, door: str) -> None:
     for good in (PRIORITY_MAX, PRIORITY_MAX - 1, 0, -PRIORITY_MAX):
         PRIORITIES[door](desk, good)
     for bad in (PRIORITY_MAX + 1, -PRIORITY_MAX - 1, 2**60 - 1, 2**63 - 1, 2**63, -(2**63), 10**30):
@@ -116,7 +116,7 @@ def test_a_priority_within_53_bits_is_let_in_and_no_other(desk: Desk, door: str)
 
 
 @pytest.mark.parametrize("door", COUNTS)
-def test_a_count_from_one_to_a_batch_is_let_in_and_no_other(desk: Desk, door: str) -> None:
+def test_only_a_count_from_one_to_the_batch_limit_is_accepted(desk: Desk, door: str) -> None:
     for good in (1, 2, BATCH_JOBS_MAX - 1, BATCH_JOBS_MAX):
         COUNTS[door](desk, good)
     for bad in (0, -1, BATCH_JOBS_MAX + 1, 2**63 - 1, 2**63, -(2**63), 10**30):
@@ -124,7 +124,7 @@ def test_a_count_from_one_to_a_batch_is_let_in_and_no_other(desk: Desk, door: st
             COUNTS[door](desk, bad)
 
 
-def test_a_batch_of_puts_has_a_size(desk: Desk) -> None:
+def test_a_batch_of_puts_has_one_to_the_maximal_number_of_jobs(desk: Desk) -> None:
     tube, draft = desk.tube(FIFO), Draft(b"")
     assert limits.check_count(BATCH_JOBS_MAX, "jobs") == BATCH_JOBS_MAX
     for drafts in ([], [draft] * (BATCH_JOBS_MAX + 1)):
@@ -191,7 +191,7 @@ def test_a_connection_has_up_to_1024_waits(desk: Desk) -> None:
     desk.wait(tube, by=desk.connect())
 
 
-def test_a_scan_looks_at_no_more_than_its_limit(desk: Desk) -> None:
+def test_a_scan_examines_no_more_jobs_than_its_limit(desk: Desk) -> None:
     """A filter that matches nothing gives a cursor to go on from, and does not hold everybody up."""
     tube, other = desk.tube(FIFO), desk.tube(FIFO, b"other")
     for _ in range(SCAN_EXAMINED_MAX + 2_000):
@@ -204,7 +204,7 @@ def test_a_scan_looks_at_no_more_than_its_limit(desk: Desk) -> None:
 
 
 @pytest.mark.parametrize("cursor", [-1, 2**63, 10**30])
-def test_a_cursor_that_no_scan_gave_is_refused(desk: Desk, cursor: int) -> None:
+def test_a_cursor_that_no_scan_can_return_is_refused(desk: Desk, cursor: int) -> None:
     with desk.refuses("RANGE"):
         desk.engine.scan(cursor, 10)
 
@@ -220,7 +220,7 @@ def test_integers_are_reserved_in_blocks(desk: Desk) -> None:
     assert tube.promised == 1 + 2 * LOCAL_IDS_BLOCK
 
 
-def test_a_tube_that_is_busy_reserves_more_integers_at_a_time(desk: Desk) -> None:
+def test_a_busy_tube_reserves_larger_blocks_of_integers(desk: Desk) -> None:
     tube = desk.tube(FIFO)
 
     def next_block() -> int:
@@ -246,7 +246,7 @@ DOORS: dict[str, DoorCall] = {
 
 
 @pytest.mark.parametrize("value", NO_INTEGERS, ids=repr)
-def test_what_is_no_integer_is_refused_at_every_door(value: object) -> None:
+def test_a_value_that_is_not_an_integer_is_refused_by_every_command(value: object) -> None:
     let_in = []
     for door, call in DOORS.items():
         try:
@@ -280,12 +280,12 @@ def test_what_is_no_integer_is_refused_at_every_door(value: object) -> None:
         (DURATION_MS_MAX / 1_000, DURATION_MS_MAX),
     ],
 )
-def test_seconds_become_milliseconds_and_never_fewer(seconds: object, ms: int) -> None:
+def test_seconds_are_converted_to_milliseconds_and_rounded_up(seconds: object, ms: int) -> None:
     assert duration_ms(seconds, "ttl") == ms
 
 
 @given(st.integers(0, 10**9))
-def test_a_whole_number_of_milliseconds_stays_what_it_is(ms: int) -> None:
+def test_a_whole_number_of_milliseconds_is_converted_exactly(ms: int) -> None:
     assert duration_ms(ms / 1_000, "ttl") == ms
 
 
@@ -300,12 +300,12 @@ def test_seconds_out_of_range_are_refused(seconds: object) -> None:
 
 
 @pytest.mark.parametrize("seconds", [True, False, "60", b"60", [], {}, 1j], ids=repr)
-def test_seconds_that_are_no_number_are_refused(seconds: object) -> None:
+def test_seconds_that_are_not_a_number_are_refused(seconds: object) -> None:
     with pytest.raises(WrongType):
         duration_ms(seconds, "ttl")
 
 
-def test_a_refusal_leaves_no_trace(desk: Desk) -> None:
+def test_a_refused_put_uses_up_no_id(desk: Desk) -> None:
     """Whatever is wrong with a put, the next one gets the id it would have had."""
     tube = desk.tube(FIFOTTL)
     before = digest(desk.engine)

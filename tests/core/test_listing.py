@@ -44,7 +44,7 @@ def test_a_listing_is_in_the_order_of_service(
     assert (steps == 1) == (is_known or count == 0) and (steps == 1 or steps > MANY // 250)
 
 
-def test_a_listing_leaves_out_what_has_changed_meanwhile(desk: Desk) -> None:
+def test_a_listing_leaves_out_jobs_that_changed_in_the_meantime(desk: Desk) -> None:
     tube, now = desk.tube(UTUBETTL), desk.clock.ms
     jobs = desk.engine.put_many(tube, [Draft(b"", key=b"%d" % number) for number in range(MANY)], now)
     listing = Listing(desk.engine, tube, s.READY, 3, 1_000)
@@ -55,7 +55,7 @@ def test_a_listing_leaves_out_what_has_changed_meanwhile(desk: Desk) -> None:
     assert listing.jobs() == [jobs[2]]
 
 
-def test_a_listing_of_a_dropped_tube_shows_nothing_of_the_one_in_its_place(desk: Desk) -> None:
+def test_a_listing_of_a_dropped_tube_shows_no_job_of_the_tube_in_its_slot(desk: Desk) -> None:
     tube, now = desk.tube(UTUBETTL), desk.clock.ms
     moved = desk.engine.put_many(tube, [Draft(b"", key=b"%d" % number) for number in range(MANY)], now)[0]
     listings = [Listing(desk.engine, tube, s.READY, MANY, 1_000) for _ in range(2)]

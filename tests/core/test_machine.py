@@ -318,14 +318,14 @@ LONG = settings(max_examples=max(settings.default.max_examples // 12, 3), phases
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_the_engine_does_what_the_model_does(kind: str) -> None:
+def test_the_engine_agrees_with_the_model(kind: str) -> None:
     run_state_machine_as_test(type("Queue", (Queue,), {"policies": KINDS[kind]}), settings=MACHINE)
 
 
 @pytest.mark.parametrize("kind", KINDS)
 @given(seed=st.integers(0, 2**32))
 @LONG
-def test_the_engine_does_what_the_model_does_over_a_long_time(kind: str, seed: int) -> None:
+def test_the_engine_agrees_with_the_model_over_a_long_history(kind: str, seed: int) -> None:
     History(seed, kind).play(200)
 
 

@@ -43,7 +43,7 @@ def test_the_heap_does_what_a_sorted_list_does(script: list[int | None]) -> None
 
 
 @given(st.lists(st.integers(-3, 3), max_size=60), st.integers(0, 70))
-def test_the_first_many_are_those_that_would_be_served_first(priorities: list[int], count: int) -> None:
+def test_first_many_returns_the_jobs_that_are_served_first(priorities: list[int], count: int) -> None:
     heap = JobHeap()
     jobs = [job(number, priority) for number, priority in enumerate(priorities)]
     for made in jobs:
@@ -64,7 +64,7 @@ def test_equal_priorities_are_served_in_their_order_and_extremes_compare() -> No
     assert served == [2, 0, 1, 3]
 
 
-def test_a_job_that_comes_back_stands_in_its_old_place() -> None:
+def test_a_job_that_is_pushed_again_has_its_old_place() -> None:
     heap = JobHeap()
     jobs = [job(number) for number in range(10)]
     for made in jobs:
@@ -77,7 +77,7 @@ def test_a_job_that_comes_back_stands_in_its_old_place() -> None:
 
 
 @pytest.mark.parametrize("count", [0, 1, 2, 4, 5, 6, 20, 21, 22, 84, 85, 86])
-def test_the_heap_is_right_at_every_edge_of_its_levels(count: int) -> None:
+def test_the_heap_is_ordered_at_the_boundaries_of_its_levels(count: int) -> None:
     heap = JobHeap()
     for number in range(count, 0, -1):
         heap.push(job(number))
@@ -90,7 +90,7 @@ def test_the_heap_is_right_at_every_edge_of_its_levels(count: int) -> None:
 
 
 @given(st.lists(st.integers(-20, 20), max_size=80))
-def test_a_bag_has_what_was_put_in_and_not_taken_out(script: list[int]) -> None:
+def test_a_bag_contains_the_jobs_that_were_pushed_and_not_removed(script: list[int]) -> None:
     bag, there = JobBag(), []
     for number, step in enumerate(script):
         if step >= 0 or not there:
@@ -106,7 +106,7 @@ def test_a_bag_has_what_was_put_in_and_not_taken_out(script: list[int]) -> None:
 
 
 @given(st.lists(st.integers(-20, 20), max_size=80), st.randoms(use_true_random=False))
-def test_those_that_are_doomed_stand_before_all_others(script: list[int], chance: Random) -> None:
+def test_doomed_jobs_come_before_all_others(script: list[int], chance: Random) -> None:
     bag, there, doomed = TakenBag(), [], []
     for number, step in enumerate(script):
         if step >= 0 or not there:

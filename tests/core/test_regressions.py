@@ -24,7 +24,7 @@ from .test_limits import DOORS
 # At most once
 
 
-def test_an_at_most_once_job_does_not_come_back_by_way_of_a_switch(desk: Desk) -> None:
+def test_a_switch_does_not_return_a_delivered_at_most_once_job(desk: Desk) -> None:
     tube = desk.tube(DISQUE)
     job = desk.put(tube, once=True)
     desk.take(tube)
@@ -37,7 +37,7 @@ def test_an_at_most_once_job_does_not_come_back_by_way_of_a_switch(desk: Desk) -
 # A refused command has changed nothing
 
 
-def test_a_take_of_several_tubes_that_one_of_them_refuses_takes_nothing(desk: Desk) -> None:
+def test_a_take_of_several_tubes_takes_nothing_if_one_of_them_refuses(desk: Desk) -> None:
     keyed, plain = desk.tube(UTUBE), desk.tube(FIFO, b"plain")
     desk.put(keyed, key=b"a")
     desk.put(plain)
@@ -46,7 +46,7 @@ def test_a_take_of_several_tubes_that_one_of_them_refuses_takes_nothing(desk: De
             desk.engine.take_many(desk.me.session, [keyed, plain], 2, desk.clock.ms, **option)
 
 
-def test_a_take_of_many_gives_what_the_last_room_on_the_disk_allows(desk: Desk) -> None:
+def test_a_take_of_many_delivers_as_many_jobs_as_the_disk_has_room_for(desk: Desk) -> None:
     tube = desk.tube(DISQUE)
     jobs = desk.puts(tube, 5, once=True)
     desk.engine.moves_left = 2
@@ -70,7 +70,7 @@ def test_an_ack_with_a_body_too_large_changes_nothing(desk: Desk, after_ack: str
 
 
 @pytest.mark.parametrize("value", [math.nan, 1.5], ids=repr)
-def test_what_is_no_integer_is_refused_at_every_door(value: object) -> None:
+def test_a_value_that_is_not_an_integer_is_refused_by_every_command(value: object) -> None:
     let_in = []
     for door, call in DOORS.items():
         try:
@@ -81,21 +81,21 @@ def test_what_is_no_integer_is_refused_at_every_door(value: object) -> None:
     assert let_in == []
 
 
-def test_truncating_fewer_than_no_jobs_is_refused(desk: Desk) -> None:
+def test_truncate_with_a_negative_limit_is_refused(desk: Desk) -> None:
     tube = desk.tube(FIFO)
     desk.puts(tube, 3)
     with desk.refuses("RANGE"):
         desk.engine.truncate(tube, desk.clock.ms, -1)
 
 
-def test_a_kind_of_body_that_is_none_is_refused(desk: Desk) -> None:
+def test_an_unknown_kind_of_body_is_refused(desk: Desk) -> None:
     tube = desk.tube(FIFO)
     for kind in (-1, 256, 2**63):
         with desk.refuses("RANGE"):
             desk.put(tube, body_kind=kind)
 
 
-def test_a_long_id_with_another_ttl_class_is_no_id() -> None:
+def test_a_long_id_with_a_changed_ttl_class_is_invalid() -> None:
     """The class says whether a job may be delivered again; whoever reads it must be able to believe it."""
     forms = IdForms(b"4e6f6465", b"k" * 32)
     text = forms.long(first_id(1), 1441)
@@ -106,7 +106,7 @@ def test_a_long_id_with_another_ttl_class_is_no_id() -> None:
 # Who waits
 
 
-def test_one_who_came_later_and_takes_several_leaves_a_key_to_who_waits_for_it(desk: Desk) -> None:
+def test_a_later_take_of_several_jobs_leaves_a_key_to_the_earlier_take_of_that_key(desk: Desk) -> None:
     """Two jobs come at once; the first of them is nobody's in particular, the second somebody waited for first."""
     tube = desk.tube(UTUBE)
     for_a, for_any = desk.wait(tube, key=b"a"), desk.wait(tube, count=2)
@@ -115,7 +115,7 @@ def test_one_who_came_later_and_takes_several_leaves_a_key_to_who_waits_for_it(d
     assert desk.served(for_a) == [jobs[1].id]
 
 
-def test_a_put_that_waited_for_room_is_taken_by_who_waits_for_its_key(desk: Desk) -> None:
+def test_a_put_that_waited_for_room_is_delivered_to_the_take_that_waits_for_its_key(desk: Desk) -> None:
     tube = desk.tube(dataclasses.replace(UTUBE, capacity=1))
     job = desk.put(tube, key=b"a")
     desk.take(tube)
@@ -127,7 +127,7 @@ def test_a_put_that_waited_for_room_is_taken_by_who_waits_for_its_key(desk: Desk
 
 
 @pytest.mark.parametrize("many", [False, True])
-def test_a_take_that_clears_an_expired_job_away_lets_a_waiting_put_in(desk: Desk, many: bool) -> None:
+def test_a_take_that_removes_an_expired_job_makes_room_for_a_waiting_put(desk: Desk, many: bool) -> None:
     """The turn has done enough in another tube, so it is the take that finds the expired one."""
     busy, full = desk.tube(FIFOTTL, b"busy"), desk.tube(dataclasses.replace(FIFOTTL, capacity=1), b"full")
     desk.engine.put_many(busy, [Draft(b"", ttl_ms=10)] * FIRED_PER_TURN_MAX, desk.clock.ms)
@@ -142,7 +142,7 @@ def test_a_take_that_clears_an_expired_job_away_lets_a_waiting_put_in(desk: Desk
     check(desk.engine)
 
 
-def test_a_command_that_lets_a_waiting_put_in_leaves_nothing_to_be_looked_at(desk: Desk) -> None:
+def test_a_command_that_makes_room_also_serves_the_take_for_the_new_job(desk: Desk) -> None:
     tube = desk.tube(dataclasses.replace(FIFO, capacity=1))
     job = desk.put(tube)
     desk.take(tube)
@@ -151,7 +151,7 @@ def test_a_command_that_lets_a_waiting_put_in_leaves_nothing_to_be_looked_at(des
     desk.do("ack", job)
 
 
-def test_a_job_that_was_ready_in_time_goes_to_the_wait_though_the_shell_is_late(desk: Desk) -> None:
+def test_a_job_that_was_ready_before_the_timeout_is_delivered_even_if_the_shell_is_late(desk: Desk) -> None:
     """The job is ready at 100, the wait ends at 200; a shell that comes at 300 finds both due."""
     tube = desk.tube(FIFOTTL)
     job = desk.put(tube, delay_ms=100)
@@ -173,7 +173,7 @@ def test_every_refusal_says_what_to_do() -> None:
 
 
 @pytest.mark.parametrize("command", ["ack", "release", "nack", "touch"])
-def test_what_comes_after_the_ttr_is_refused_however_far_behind_the_engine_is(desk: Desk, command: str) -> None:
+def test_a_command_after_the_ttr_is_refused_even_if_deadlines_are_overdue(desk: Desk, command: str) -> None:
     tube = desk.tube(FIFOTTL)
     for _ in range(3 * FIRED_PER_TURN_MAX):
         desk.engine.put(tube, Draft(b"", ttr_ms=100), desk.clock.ms)
@@ -187,7 +187,7 @@ def test_what_comes_after_the_ttr_is_refused_however_far_behind_the_engine_is(de
 
 
 @pytest.mark.parametrize(("before", "after"), [(p.ANYONE, p.SESSION), (p.SESSION, p.ANYONE)])
-def test_who_may_ack_does_not_change_under_a_taken_job(desk: Desk, before: str, after: str) -> None:
+def test_altering_the_owner_does_not_change_who_may_ack_a_taken_job(desk: Desk, before: str, after: str) -> None:
     """Who took it keeps it, and what was anyone's stays anyone's; what is taken from then on is as the tube says."""
     tube = desk.tube(dataclasses.replace(FIFO, owner=before))
     first, second = desk.puts(tube, 2)
@@ -204,7 +204,7 @@ def test_who_may_ack_does_not_change_under_a_taken_job(desk: Desk, before: str, 
     assert desk.do("ack", anyones, by=other) == "OK"
 
 
-def test_a_key_that_comes_to_be_counted_apart_counts_the_jobs_it_has(desk: Desk) -> None:
+def test_a_key_that_is_newly_counted_separately_includes_its_present_jobs(desk: Desk) -> None:
     tube = desk.tube(UTUBE)
     job = desk.put(tube, key=b"a")
     desk.engine.alter(tube, dataclasses.replace(UTUBE, key_stats=("a",)), desk.clock.ms)
@@ -216,7 +216,7 @@ def test_a_key_that_comes_to_be_counted_apart_counts_the_jobs_it_has(desk: Desk)
 
 
 @pytest.mark.parametrize("how", ["time is over", "cancelled", "disconnected"])
-def test_when_a_great_put_gives_up_the_small_one_behind_it_gets_in(desk: Desk, how: str) -> None:
+def test_when_a_large_waiting_put_ends_a_smaller_one_behind_it_is_served(desk: Desk, how: str) -> None:
     tube = desk.tube(dataclasses.replace(FIFO, capacity_bytes=10))
     desk.put(tube, b"six...")
     other = desk.connect()
@@ -234,21 +234,21 @@ def test_when_a_great_put_gives_up_the_small_one_behind_it_gets_in(desk: Desk, h
 
 
 @pytest.mark.parametrize("after_ack", [p.KEPT, p.LINGERS])
-def test_an_ack_that_cancels_where_acked_jobs_are_kept(desk: Desk, after_ack: str) -> None:
+def test_an_ack_cancels_a_ready_job_in_a_tube_that_keeps_acked_jobs(desk: Desk, after_ack: str) -> None:
     zombie_ms = 10 if after_ack == p.LINGERS else UNSET
     tube = desk.tube(dataclasses.replace(DISQUE, after_ack=after_ack, zombie_ms=zombie_ms))
     job = desk.put(tube)
     assert desk.do("ack", job) == "OK"
 
 
-def test_an_ack_that_cancels_with_a_new_body_where_bodies_are_indexed(desk: Desk) -> None:
+def test_an_ack_with_a_new_body_cancels_a_job_in_a_tube_that_indexes_bodies(desk: Desk) -> None:
     tube = desk.tube(dataclasses.replace(QUEUE15, owner=p.ANYONE, ack_cancels=True))
     job = desk.put(tube, b"one")
     assert desk.do("ack", job, UNSET, b"two") == "OK"
     assert desk.state(job) == "gone"
 
 
-def test_what_may_be_delivered_once_is_so_when_its_tube_comes_to_have_owners(desk: Desk) -> None:
+def test_an_at_most_once_job_is_delivered_once_even_if_its_tube_is_altered_to_session_owned(desk: Desk) -> None:
     """To refuse the change would do, too."""
     tube = desk.tube(dataclasses.replace(FIFO, owner=p.ANYONE))
     job = desk.put(tube, once=True)
@@ -262,7 +262,7 @@ def test_what_may_be_delivered_once_is_so_when_its_tube_comes_to_have_owners(des
     assert desk.take(tube) is None
 
 
-def test_a_limit_may_be_lowered_below_what_is_taken(desk: Desk) -> None:
+def test_the_key_limit_can_be_lowered_below_the_number_of_taken_jobs(desk: Desk) -> None:
     """The surplus stays taken, and the invariants allow for it: so says E3."""
     tube = desk.tube(dataclasses.replace(UTUBE, key_limit=2))
     first, second, third = desk.puts(tube, 3, key=b"a")
@@ -278,7 +278,7 @@ def test_a_limit_may_be_lowered_below_what_is_taken(desk: Desk) -> None:
 # Moved between tubes
 
 
-def test_an_urgent_job_that_moved_does_not_bring_its_priority_where_there_are_none(desk: Desk) -> None:
+def test_an_urgent_job_loses_its_priority_when_it_moves_to_a_tube_without_priorities(desk: Desk) -> None:
     """Requeued, it is behind all that are there, not behind all that ever come."""
     tube, other = desk.tube(FIFOTTL), desk.tube(FIFO, b"other")
     job = desk.put(tube, priority=7, urgent=True)

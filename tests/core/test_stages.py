@@ -59,7 +59,7 @@ def desk() -> Desk:
     return Desk()
 
 
-def test_nobody_gets_what_is_staged(desk: Desk) -> None:
+def test_a_staged_job_is_not_delivered(desk: Desk) -> None:
     tube = desk.tube(p.FIFOTTL)
     [job] = stage(desk, b"a", tube, b"1")
     wait = desk.wait(tube)
@@ -73,7 +73,7 @@ def test_nobody_gets_what_is_staged(desk: Desk) -> None:
     assert publish(desk, b"a") == 1 and desk.served(wait) == [job]
 
 
-def test_a_disque_tube_does_not_cancel_what_is_staged(desk: Desk) -> None:
+def test_an_ack_in_a_disque_tube_does_not_cancel_a_staged_job(desk: Desk) -> None:
     [job] = stage(desk, b"a", desk.tube(p.DISQUE), b"1")
     assert desk.do("ack", job) == "NOTTAKEN" and desk.state(job) == "staged"
 
@@ -91,7 +91,7 @@ def test_jobs_arrive_in_the_order_of_publication(desk: Desk) -> None:
 
 
 @pytest.mark.parametrize("policy", [p.FIFOTTL, p.DISQUE, p.UTUBETTL, p.QUEUE15], ids=lambda policy: policy.type)
-def test_a_stage_can_be_of_many_tubes_and_options_are_kept(desk: Desk, policy: p.TubePolicy) -> None:
+def test_a_stage_can_contain_jobs_of_several_tubes_with_their_options(desk: Desk, policy: p.TubePolicy) -> None:
     tube, other = desk.tube(policy), desk.tube(p.UTUBE, b"other")
     stage(desk, b"a", tube, b"1")
     stage(desk, b"a", other, b"2", key=b"k", name=b"n")
@@ -101,7 +101,7 @@ def test_a_stage_can_be_of_many_tubes_and_options_are_kept(desk: Desk, policy: p
     assert taken(desk, tube) == [b"1"] and taken(desk, other) == [b"2"]
 
 
-def test_times_begin_when_it_is_published(desk: Desk) -> None:
+def test_delay_and_ttl_start_when_the_stage_is_published(desk: Desk) -> None:
     tube = desk.tube(p.FIFOTTL)
     [plain] = stage(desk, b"a", tube, b"1", ttl_ms=1_000)
     [delayed] = stage(desk, b"a", tube, b"2", ttl_ms=1_000, delay_ms=500)
@@ -131,7 +131,7 @@ def test_urgent_and_priority_count_from_the_publication(desk: Desk) -> None:
     assert taken(desk, tube) == [b"urgent", b"earlier urgent", b"first", b"plain"]
 
 
-def test_a_publication_of_several_is_of_all_or_of_none(desk: Desk) -> None:
+def test_several_stages_are_published_together_or_not_at_all(desk: Desk) -> None:
     tube = desk.tube(p.FIFO)
     stage(desk, b"a", tube, b"1")
     assert refused(publish, desk, b"a", b"nowhere") == "NOSTAGE"
@@ -144,7 +144,7 @@ def test_a_publication_of_several_is_of_all_or_of_none(desk: Desk) -> None:
     assert taken(desk, tube) == [b"3", b"1"]
 
 
-def test_publishing_again_does_nothing_and_tells_the_same(desk: Desk) -> None:
+def test_publishing_again_has_no_effect_and_returns_the_same_count(desk: Desk) -> None:
     tube = desk.tube(p.FIFO)
     stage(desk, b"a", tube, b"1", b"2")
     assert [publish(desk, b"a") for _ in range(3)] == [2, 2, 2]
@@ -156,7 +156,7 @@ def test_publishing_again_does_nothing_and_tells_the_same(desk: Desk) -> None:
     assert publish(desk, b"a", b"b") == 3 and taken(desk, tube) == [b"3"]
 
 
-def test_what_is_discarded_is_gone_and_its_writers_are_fenced(desk: Desk) -> None:
+def test_a_discarded_stage_is_empty_and_refuses_further_puts(desk: Desk) -> None:
     tube = desk.tube(p.FIFO)
     [job] = stage(desk, b"a", tube, b"1")
     assert discard(desk, b"a", b"never there") == 1 and discard(desk, b"a") == 0
@@ -180,7 +180,7 @@ def test_a_stage_that_is_not_published_in_time_is_discarded(desk: Desk) -> None:
     assert tube.total() == 0
 
 
-def test_names_are_forgotten_after_a_while(desk: Desk) -> None:
+def test_names_of_closed_stages_are_removed_after_a_while(desk: Desk) -> None:
     tube = desk.tube(p.FIFO)
     stage(desk, b"a", tube, b"1")
     publish(desk, b"a")
@@ -192,7 +192,7 @@ def test_names_are_forgotten_after_a_while(desk: Desk) -> None:
     assert publish(desk, b"a") == 1 and len(desk.engine.stages.by_name) == 1
 
 
-def test_a_staged_job_can_be_deleted_and_its_tube_emptied_and_dropped(desk: Desk) -> None:
+def test_a_staged_job_can_be_deleted_and_its_tube_truncated_and_dropped(desk: Desk) -> None:
     tube = desk.tube(p.FIFO)
     jobs = stage(desk, b"a", tube, *[b"%d" % number for number in range(200)])
     for job in jobs[:150]:
@@ -205,7 +205,7 @@ def test_a_staged_job_can_be_deleted_and_its_tube_emptied_and_dropped(desk: Desk
     assert publish(desk, b"b") == 0
 
 
-def test_what_is_staged_counts_for_the_capacity(desk: Desk) -> None:
+def test_staged_jobs_count_for_the_capacity(desk: Desk) -> None:
     tube = desk.tube(dataclasses.replace(p.LIMFIFOTTL, capacity=2))
     stage(desk, b"a", tube, b"1")
     assert refused(stage, desk, b"a", tube, b"2", b"3") == "FULL"
@@ -216,7 +216,7 @@ def test_what_is_staged_counts_for_the_capacity(desk: Desk) -> None:
     assert put.job is not None
 
 
-def test_what_could_be_missed_by_others_is_refused(desk: Desk) -> None:
+def test_a_staged_put_with_a_unique_value_or_dedup_id_is_refused(desk: Desk) -> None:
     tube = desk.tube(p.FIFOTTL)
     for options in ({"unique": b"u"}, {"dedup": b"d"}):
         with pytest.raises(CommandError) as error:
@@ -247,13 +247,13 @@ def test_a_refused_put_changes_nothing(desk: Desk, arguments: Any, code: str) ->
     check(desk.engine)
 
 
-def test_names_of_no_stage_are_refused(desk: Desk) -> None:
+def test_an_invalid_list_of_stage_names_is_refused(desk: Desk) -> None:
     assert refused(publish, desk) == "RANGE" and refused(discard, desk) == "RANGE"
     assert refused(publish, desk, b"") == "BADNAME"
     assert refused(publish, desk, *[b"x"] * 10_001) == "RANGE"
 
 
-def test_a_large_publication_goes_on_in_slices_and_keeps_its_order(desk: Desk) -> None:
+def test_a_large_publication_runs_in_slices_and_keeps_its_order(desk: Desk) -> None:
     tube, count = desk.tube(p.FIFO), 4 * FIRED_PER_TURN_MAX
     stage(desk, b"a", tube, *[b"%d" % number for number in range(count)])
     stage(desk, b"b", tube, *[b"%d" % number for number in range(count, count + 10)])
@@ -269,7 +269,7 @@ def test_a_large_publication_goes_on_in_slices_and_keeps_its_order(desk: Desk) -
     assert taken(desk, tube) == [b"%d" % number for number in range(count + 10)]
 
 
-def test_to_the_vocabularies_of_the_originals_it_is_not_there_yet(desk: Desk) -> None:
+def test_statistics_of_other_dialects_do_not_count_staged_jobs(desk: Desk) -> None:
     tube = desk.tube(p.FIFOTTL)
     before = tarantool.statistics(tube), xqueue.space_stats(tube), tarantool15.statistics(0, "t", tube, {})
     stage(desk, b"a", tube, b"1", b"2")

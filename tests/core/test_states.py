@@ -42,7 +42,7 @@ EVERY_PAIR = [(event, state) for event in range(s.EVENTS_COUNT) for state in ran
 
 
 @pytest.mark.parametrize(("event", "state"), EVERY_PAIR, ids=[named(*pair) for pair in EVERY_PAIR])
-def test_an_event_moves_a_job_as_the_table_says_or_not_at_all(event: int, state: int) -> None:
+def test_an_event_changes_the_state_as_the_table_says_or_is_not_allowed(event: int, state: int) -> None:
     job = job_in(state)
     assert s.allowed(state, event) == ((event, state) in RULES)
     if (event, state) in RULES:
@@ -55,7 +55,7 @@ def test_an_event_moves_a_job_as_the_table_says_or_not_at_all(event: int, state:
         assert job.state == state
 
 
-def test_states_and_events_have_names_of_their_own() -> None:
+def test_states_and_events_have_distinct_names() -> None:
     assert len(s.STATE_NAMES) == len(set(s.STATE_NAMES)) == s.STATES_COUNT
     assert len(s.EVENT_NAMES) == len(set(s.EVENT_NAMES)) == s.EVENTS_COUNT
     assert len(s.TRANSITIONS) == len(RULES) == s.RULES_COUNT
@@ -65,17 +65,17 @@ def test_a_new_job_is_gone_until_it_is_put() -> None:
     assert Job(1, 0, b"", 0, 0).state == s.GONE
 
 
-def test_a_job_begins_by_a_put_or_by_coming_from_another_tube() -> None:
+def test_a_job_starts_by_a_put_or_by_a_move_from_another_tube() -> None:
     beginnings = {s.EVENT_NAMES[event] for event, source, _ in s.TRANSITIONS if source == s.GONE}
     assert all(name.startswith(("put", "moved in")) for name in beginnings)
 
 
-def test_only_being_handed_out_makes_a_job_taken() -> None:
+def test_only_a_delivery_makes_a_job_taken() -> None:
     takings = {event for event, source, target in s.TRANSITIONS if target == s.TAKEN and source != s.TAKEN}
     assert takings == {s.TOOK, s.CLAIMED}
 
 
-def test_only_what_is_taken_can_change_and_stay_what_it_is() -> None:
+def test_only_a_taken_job_has_events_that_keep_its_state() -> None:
     """But for more time, and for a switch or a restart to the same state, which starts its time anew."""
     still = {(event, source) for event, source, target in s.TRANSITIONS if source == target}
     again = {(event, source) for event, source in still if s.EVENT_NAMES[event].startswith(("switched", "restarted"))}
@@ -245,7 +245,7 @@ UNREACHED = {(s.MOVED_OUT, s.ZOMBIE), (s.MOVED_IN_ZOMBIE, s.GONE)}
 
 
 @pytest.mark.parametrize("story", SCENARIOS, ids=lambda story: story.__name__)
-def test_each_scenario_adds_up(desk: Desk, story: Scenario) -> None:
+def test_the_counters_of_each_scenario_match_its_events(desk: Desk, story: Scenario) -> None:
     """What it counted as transitions is what the events say, and the desk checked E1 after every step."""
     story(desk)
     for tube in desk.engine.tubes.values():
@@ -269,7 +269,7 @@ def test_every_rule_is_reached_by_some_scenario() -> None:
     assert {named(*pair) for pair in missing} == {named(*pair) for pair in UNREACHED}
 
 
-def test_a_turn_fires_as_much_as_it_may_and_no_more() -> None:
+def test_a_turn_fires_exactly_as_many_deadlines_as_its_limit() -> None:
     """The cap is a number of deadlines, whoever they belong to."""
     desk = Desk()
     tube = desk.tube(FIFOTTL)

@@ -82,7 +82,7 @@ def test_jobs_can_be_inserted_below_others(numbers: list[int], removed: list[int
     stable_every=st.integers(2, 9),
     removals=st.lists(st.integers(0, 10**6), max_size=300),
 )
-def test_a_scan_sees_what_stays_exactly_once_and_nothing_twice(
+def test_a_scan_returns_each_remaining_job_exactly_once(
     count: int, examine: int, stable_every: int, removals: list[int]
 ) -> None:
     """Jobs come and go between the pages of a scan."""
@@ -109,7 +109,7 @@ def test_a_scan_sees_what_stays_exactly_once_and_nothing_twice(
     assert stable <= set(seen)
 
 
-def test_a_scan_gives_at_least_what_was_asked_for_if_there_is_that_much() -> None:
+def test_a_scan_returns_at_least_as_many_jobs_as_requested_if_there_are_enough() -> None:
     table = JobTable()
     for number in range(1, 1_001):
         table.add(job(number))
@@ -121,7 +121,7 @@ def test_a_scan_gives_at_least_what_was_asked_for_if_there_is_that_much() -> Non
     assert table.scan_back(-1, 10) == []
 
 
-def test_a_page_that_is_nearly_empty_shrinks_to_what_is_left() -> None:
+def test_a_page_that_is_nearly_empty_shrinks_to_its_jobs() -> None:
     table, jobs = JobTable(), [job(number) for number in range(3 * PAGE_SLOTS)]
     for made in jobs:
         table.add(made)
@@ -135,7 +135,7 @@ def test_a_page_that_is_nearly_empty_shrinks_to_what_is_left() -> None:
     assert table.find(0) is None
 
 
-def test_a_page_goes_with_its_last_job() -> None:
+def test_a_page_is_removed_with_its_last_job() -> None:
     table, jobs = JobTable(), [job(number) for number in range(10 * PAGE_SLOTS)]
     for made in jobs:
         table.add(made)
@@ -150,7 +150,7 @@ def test_a_page_goes_with_its_last_job() -> None:
     assert page_slots(table) <= PAGE_SLOTS + SPARSE_JOBS
 
 
-def test_one_old_job_on_each_page_costs_little() -> None:
+def test_one_old_job_on_each_page_takes_little_memory() -> None:
     table, jobs = JobTable(), [job(number) for number in range(100 * PAGE_SLOTS)]
     for made in jobs:
         table.add(made)
@@ -163,7 +163,7 @@ def test_one_old_job_on_each_page_costs_little() -> None:
 
 
 @given(st.lists(st.tuples(st.integers(1, 5), st.booleans(), st.integers(0, 10**6)), max_size=300))
-def test_a_number_set_walks_what_is_left_in_order(steps: list[tuple[int, bool, int]]) -> None:
+def test_a_number_set_iterates_its_numbers_in_order(steps: list[tuple[int, bool, int]]) -> None:
     numbers, there, newest = NumberSet(), [], 0
     for jump, remove, where in steps:
         newest += jump
@@ -179,7 +179,7 @@ def test_a_number_set_walks_what_is_left_in_order(steps: list[tuple[int, bool, i
         assert walked == [number for number in there if number >= start]
 
 
-def test_a_number_set_does_not_keep_what_is_gone() -> None:
+def test_a_number_set_frees_removed_numbers() -> None:
     numbers = NumberSet()
     for number in range(10_000):
         numbers.add(number)

@@ -14,7 +14,7 @@ from penstock.core.waits import SERVED
 from .desk import Desk
 
 
-def test_first_come_is_first_served_whatever_the_timeouts(desk: Desk) -> None:
+def test_waits_are_served_in_order_of_arrival_regardless_of_their_timeouts(desk: Desk) -> None:
     tube = desk.tube(FIFO)
     waits = [desk.wait(tube, by=desk.connect(), timeout_ms=ms) for ms in (9_000, NEVER, 10, 500)]
     jobs = desk.puts(tube, 3)
@@ -43,7 +43,7 @@ def test_a_wait_on_several_tubes_is_served_once(desk: Desk) -> None:
     assert one.line.length == two.line.length == 0
 
 
-def test_a_wait_takes_what_is_there_and_does_not_hold_out_for_more(desk: Desk) -> None:
+def test_a_wait_is_served_with_the_available_jobs_and_does_not_wait_for_more(desk: Desk) -> None:
     tube = desk.tube(FIFO)
     wait = desk.wait(tube, count=3)
     jobs = [job.id for job in desk.engine.put_many(tube, [Draft(b"")] * 2, desk.clock.ms)]
@@ -67,14 +67,16 @@ def test_a_wait_for_a_key_is_served_by_that_key_only(desk: Desk) -> None:
 
 
 @pytest.mark.parametrize("key_waits_first", [True, False])
-def test_of_a_wait_for_any_job_and_one_for_its_key_the_first_is_served(desk: Desk, key_waits_first: bool) -> None:
+def test_a_wait_for_any_job_and_a_wait_for_its_key_are_served_in_order_of_arrival(
+    desk: Desk, key_waits_first: bool
+) -> None:
     tube = desk.tube(UTUBE)
     waits = [desk.wait(tube, key=key) for key in ((b"a", None) if key_waits_first else (None, b"a"))]
     job = desk.put(tube, key=b"a")
     assert [desk.served(wait) for wait in waits] == [[job], None]
 
 
-def test_a_wait_ends_when_its_time_is_over(desk: Desk) -> None:
+def test_a_wait_ends_when_its_timeout_passes(desk: Desk) -> None:
     tube = desk.tube(FIFO)
     late, soon = desk.wait(tube, timeout_ms=100), desk.wait(tube, timeout_ms=50)
     desk.pass_ms(49)
@@ -85,14 +87,14 @@ def test_a_wait_ends_when_its_time_is_over(desk: Desk) -> None:
     assert desk.served(late) == [job]
 
 
-def test_waits_that_end_at_one_moment_end_in_the_order_they_came(desk: Desk) -> None:
+def test_waits_with_equal_timeouts_end_in_order_of_arrival(desk: Desk) -> None:
     tube = desk.tube(FIFO)
     waits = [desk.wait(tube, timeout_ms=50) for _ in range(5)]
     desk.pass_ms(50)
     assert desk.outbox.ended_waits == waits
 
 
-def test_a_cancelled_wait_gets_nothing_and_is_not_told_of(desk: Desk) -> None:
+def test_a_cancelled_wait_gets_no_job_and_is_not_reported(desk: Desk) -> None:
     tube = desk.tube(FIFO)
     wait = desk.wait(tube, timeout_ms=50)
     desk.engine.cancel(wait)
@@ -102,7 +104,7 @@ def test_a_cancelled_wait_gets_nothing_and_is_not_told_of(desk: Desk) -> None:
     assert desk.state(job) == "ready" and desk.outbox.ended_waits == []
 
 
-def test_a_paused_tube_serves_nobody_until_it_is_resumed(desk: Desk) -> None:
+def test_a_paused_tube_delivers_no_job_until_it_is_resumed(desk: Desk) -> None:
     tube = desk.tube(UTUBE)
     desk.engine.pause(tube, False, True, desk.clock.ms)
     any_job, of_a = desk.wait(tube), desk.wait(tube, key=b"a")
@@ -114,7 +116,7 @@ def test_a_paused_tube_serves_nobody_until_it_is_resumed(desk: Desk) -> None:
 
 
 @pytest.mark.parametrize("moves_left", [0, 2])
-def test_a_job_that_comes_back_on_a_full_disk_waits_until_it_can_be_handed_out(desk: Desk, moves_left: int) -> None:
+def test_a_job_that_is_given_back_on_a_full_disk_is_delivered_when_there_is_room(desk: Desk, moves_left: int) -> None:
     """One waits for its key, and one who came later for any job: neither may be served, and nothing stands still."""
     tube = desk.tube(UTUBE)
     jobs = [desk.put(tube, key=key) for key in (b"a", b"b")]
@@ -132,7 +134,7 @@ def test_a_job_that_comes_back_on_a_full_disk_waits_until_it_can_be_handed_out(d
 
 
 @pytest.mark.parametrize("how", ["bury", "exhausted"])
-def test_a_wait_for_the_end_of_a_job_ends_when_it_is_buried_only_if_it_asks_for_that(desk: Desk, how: str) -> None:
+def test_a_wait_for_the_end_of_a_job_ends_at_a_bury_only_if_requested(desk: Desk, how: str) -> None:
     tube = desk.tube(dataclasses.replace(FIFO, retry="1x then bury"))
     number = desk.put(tube)
     job = desk.job(number)
