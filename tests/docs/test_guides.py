@@ -118,7 +118,7 @@ class Guide:
         process = subprocess.Popen(words, cwd=self._home, env=environment, stdout=log, stderr=subprocess.STDOUT)
         self._running.callback(self._stop, process)
         path = Path(log.name)
-        wait_for(lambda: " serves " in path.read_text() or process.poll() is not None)
+        wait_for(lambda: "server started: " in path.read_text() or process.poll() is not None)
         assert process.poll() is None, path.read_text()
 
     @staticmethod
