@@ -237,7 +237,7 @@ def test_links_of_others_are_not_followed(tmp_path: Path, shared: Path, setting:
         # As always when the process id cannot be written, the server serves.
         assert run(tmp_path, "serve", *words, "--logfile", "log").returncode == 0
         os.kill(int((tmp_path / "data" / "lock").read_text().split()[0]), signal.SIGTERM)
-        wait_until(lambda: "stopped" in (tmp_path / "data" / "log").read_text())
+        wait_until(lambda: "shutdown finished" in (tmp_path / "data" / "log").read_text())
         assert "it is a symbolic link of another user" in (tmp_path / "data" / "log").read_text()
     assert target.read_text() == "precious"
 
