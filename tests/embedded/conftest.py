@@ -1,3 +1,3 @@
-"""Scenarios of the embedded queue alone: a test that is a coroutine gets an event loop."""
+"""Scenarios of the embedded queue. A test that is a coroutine gets an event loop."""
 
 from tests.conformance.conftest import pytest_pyfunc_call as pytest_pyfunc_call

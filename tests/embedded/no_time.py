@@ -1,4 +1,4 @@
-"""A queue for which no time passes."""
+"""A queue whose clock stands still."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import penstock
 
 @contextmanager
 def no_time_passes(queue: penstock.Queue) -> Iterator[None]:
-    """However long it takes until everybody sleeps: who sleeps for a moment still does."""
+    """Stop the queue's clock, so that a short sleep does not end before all sleepers sleep."""
     host: Any = queue._host
     now, moment = host.now, host.now()
     host.now = lambda: moment

@@ -1,4 +1,4 @@
-"""Bad input: a wrong type or a number out of range is a refusal with a stable code, and the queue is as it was."""
+"""Bad input: a wrong type or a number out of range is refused with a stable code, and the queue does not change."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ EMPTY = [("", "BADNAME"), (b"", "BADNAME")]
 
 
 class Nested(list[Any]):
-    """A list of lists of lists, which must not be shown in full."""
+    """Return a deeply nested list, which must not be shown in full."""
 
     def __repr__(self) -> str:
         return "<nested too deep>"
@@ -56,7 +56,7 @@ NOT_A_BODY = [
 
 
 class Things:
-    """A queue in use: something of everything."""
+    """Return a queue in use, with one object of each kind."""
 
     def __init__(self) -> None:
         self.queue = penstock.open()
@@ -77,7 +77,7 @@ class Things:
 
 
 def picture(queue: penstock.Queue) -> Any:
-    """Everything that can be seen of a queue."""
+    """Return the visible state of a queue."""
     found: dict[str, Any] = {}
     for name in queue.tubes():
         tube = queue.tube(name)
@@ -91,7 +91,7 @@ def picture(queue: penstock.Queue) -> Any:
 
 
 def policy(**fields: Any) -> penstock.TubePolicy:
-    """A policy of one's own. Compiled, its class itself looks at types."""
+    """Return a custom policy. In the compiled build, its class checks the types itself."""
     try:
         return penstock.TubePolicy(**fields)
     except TypeError as error:
@@ -268,7 +268,7 @@ def test_bad_input_is_refused_and_changes_nothing(call: Any, values: list[tuple[
 
 
 def outcome_of(call: Any, things: Things, value: Any) -> str:
-    """The code of a refusal, or what came instead of one."""
+    """Return the code of a refusal, or the result of the call."""
     try:
         answer = call(things, value)
     except penstock.CommandError as refusal:
@@ -324,7 +324,7 @@ def test_an_unknown_option_is_named(call: Any) -> None:
         ("", 1),
     ],
 )
-def test_a_bad_retry_policy_is_told_at_which_character(retry: str, where: int) -> None:
+def test_an_invalid_retry_policy_is_refused_with_the_position_of_the_error(retry: str, where: int) -> None:
     with penstock.open() as queue, pytest.raises(penstock.CommandError, match=f"character {where},") as refusal:
         queue.tube("new").put("x", retry=retry)
     assert refusal.value.code == "BADRETRY"

@@ -1,4 +1,4 @@
-"""Engine time is the wall clock when the journal has been loaded, and never behind the journal."""
+"""Engine time is the wall clock after the journal was loaded, and is never behind the journal."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def put_jobs(directory: Path, count: int) -> None:
 
 
 def lag_ms(host: Host) -> int:
-    """How far engine time is behind the wall clock, at least."""
+    """Return how far engine time is at least behind the wall clock."""
     before = time.time_ns() // 1_000_000
     return before - host.now()
 
@@ -52,8 +52,8 @@ def test_the_clock_does_not_lag_by_the_time_that_the_journal_took_to_load(
             host.close()
 
 
-def test_what_happens_at_the_opening_happens_when_the_journal_has_been_read() -> None:
-    """Grace times begin then: a client cannot come back to its session before."""
+def test_changes_during_an_open_have_the_time_after_the_journal_was_read() -> None:
+    """Grace times start then, because a client cannot return to its session before."""
     disk, wall = MemoryDisk(), [SOME_MOMENT_MS]
     open_log(disk, lambda: wall[0], "boot").log.close(wall[0], wall[0])
     read = disk.open_to_read

@@ -1,4 +1,4 @@
-"""Tasks that wait for the disk together share one sync, in the loop while the disk is fast and in a thread when not."""
+"""Tasks that wait for the disk share one sync, in the loop while the disk is fast and in a thread while it is slow."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from tests.conformance.faces import PATIENCE_S, eventually
 
 
 class SlowDisk(MemoryDisk):
-    """A disk whose syncs take as long as they are told, or until they are let go on; it remembers who made them."""
+    """A disk whose syncs take a given time, or until they are released. It records the threads that made them."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -73,7 +73,7 @@ def writes(disk: MemoryDisk) -> int:
     return sum(effect.what == "write" for effect in disk.effects)
 
 
-async def test_those_who_come_together_share_one_frame_and_one_sync(disk: SlowDisk) -> None:
+async def test_tasks_of_one_pass_of_the_loop_share_one_frame_and_one_sync(disk: SlowDisk) -> None:
     opened = disk.open_log()
     committer = committer_of(opened)
     for _ in range(3):
@@ -98,13 +98,13 @@ async def test_a_fast_disk_is_synced_in_the_loop_and_a_slow_one_in_a_thread(disk
     disk.takes_s = 0.0
     tries = 0
     while disk.threads[-1] != here:
-        # It may take a busy machine a while to find that its disk is fast again.
+        # On a busy machine it may take a while until the average shows that the disk is fast again.
         await put_and_wait(opened, committer)
         tries += 1
         assert tries < 10_000
 
 
-async def test_whoever_comes_while_a_sync_is_on_waits_for_the_next(disk: SlowDisk) -> None:
+async def test_a_task_that_arrives_during_a_sync_waits_for_the_next_one(disk: SlowDisk) -> None:
     opened = disk.open_log()
     committer = committer_of(opened)
     committer.average_s = 1.0
@@ -121,7 +121,7 @@ async def test_whoever_comes_while_a_sync_is_on_waits_for_the_next(disk: SlowDis
 
 
 @pytest.mark.parametrize("average_s", [0.0, 1.0])
-async def test_everybody_hears_that_the_disk_failed(disk: SlowDisk, average_s: float) -> None:
+async def test_a_failed_sync_fails_all_waiting_tasks(disk: SlowDisk, average_s: float) -> None:
     opened = disk.open_log()
     committer = committer_of(opened)
     committer.average_s = average_s
@@ -130,7 +130,7 @@ async def test_everybody_hears_that_the_disk_failed(disk: SlowDisk, average_s: f
     assert all(isinstance(error, JournalFailed) for error in heard)
 
 
-async def test_one_who_is_cancelled_does_not_keep_the_others_waiting(disk: SlowDisk) -> None:
+async def test_a_cancelled_task_does_not_delay_the_others(disk: SlowDisk) -> None:
     opened = disk.open_log()
     committer = committer_of(opened)
     tasks = [asyncio.ensure_future(put_and_wait(opened, committer)) for _ in range(5)]
@@ -154,7 +154,7 @@ def test_a_queue_keeps_no_loop_alive_that_used_it(tmp_path: Path) -> None:
         assert loops[0]() is None
 
 
-async def test_an_interrupt_of_the_loop_leaves_nobody_waiting_for_ever(disk: SlowDisk) -> None:
+async def test_an_interrupt_of_the_loop_leaves_no_task_waiting_for_ever(disk: SlowDisk) -> None:
     opened = disk.open_log()
     interrupts = [KeyboardInterrupt()]
 

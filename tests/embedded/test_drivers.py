@@ -1,4 +1,4 @@
-"""A driver written only against the last chapter of the Tarantool queue's description: last in, first out."""
+"""A driver written only from the last chapter of the Tarantool queue's documentation: last in, first out."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ OnChange = Callable[[Task, str], None]
 
 
 class LifoTube:
-    """The tube object: tasks are (id, state, data), in the mapping that it gets."""
+    """The tube object. Tasks are (id, state, data), in the mapping that it gets."""
 
     def __init__(self, space: Space, on_task_change: OnChange) -> None:
         self.space = space
@@ -122,7 +122,7 @@ def test_released_buried_and_kicked_jobs_go_where_the_driver_puts_them(queue: pe
     assert tube.take() == new
 
 
-def test_only_the_session_that_took_a_job_may_ack_it_whatever_the_driver(queue: penstock.Queue) -> None:
+def test_only_the_session_that_took_a_job_may_ack_it_with_any_driver(queue: penstock.Queue) -> None:
     tube = queue.tube("stack", "lifo")
     tube.put("x")
     job = tube.take()
@@ -136,7 +136,7 @@ def test_only_the_session_that_took_a_job_may_ack_it_whatever_the_driver(queue: 
     assert twice.value.code == "NOJOB"
 
 
-def test_a_disconnect_gives_the_task_back_to_the_driver_and_to_who_waits(queue: penstock.Queue) -> None:
+def test_a_disconnect_returns_the_task_to_the_driver_and_serves_a_waiting_take(queue: penstock.Queue) -> None:
     tube = queue.tube("stack", "lifo")
     tube.put("x")
     worker = queue.session()
@@ -222,9 +222,9 @@ def test_a_call_with_a_state_that_does_not_exist_changes_nothing_and_the_tube_go
         unregister_driver("odd")
 
 
-def test_a_driver_may_give_out_what_it_had_delayed_but_not_what_is_taken(queue: penstock.Queue) -> None:
+def test_a_driver_may_serve_a_delayed_task_but_not_a_taken_one(queue: penstock.Queue) -> None:
     class Careless(LifoTube):
-        """Whatever it has is next, in whichever state."""
+        """The first task is the next one, in any state."""
 
         def release(self, id: int, options: dict[str, Any]) -> Task | None:
             return self._set(id, "~", "release")
@@ -286,7 +286,7 @@ def test_a_dead_letter_for_a_driven_tube_is_buried_where_it_is(queue: penstock.Q
     check(queue._host.engine)
 
 
-def test_a_tube_whose_driver_is_forgotten_says_so_until_it_is_registered_anew(queue: penstock.Queue) -> None:
+def test_a_tube_without_its_driver_is_refused_until_the_driver_is_registered(queue: penstock.Queue) -> None:
     tube = queue.tube("stack", "lifo")
     job = tube.put("x")
     unregister_driver("lifo")

@@ -1,4 +1,4 @@
-"""When the disk gives up, everybody is told: whoever calls, and whoever sleeps."""
+"""When the disk fails, all present and waiting calls fail."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def queue(disk: MemoryDisk) -> Iterator[Queue]:
     try:
         queue.close()
     except penstock.CommandError:
-        pass  # It cannot promise anything any more, and says so.
+        pass  # Close fails, too, because durability can no longer be promised.
 
 
 def fail(disk: MemoryDisk) -> None:
@@ -52,7 +52,7 @@ TIMEOUTS = pytest.mark.parametrize("timeouts", [(None, 30, 60), (None, None)], i
 
 
 @TIMEOUTS
-async def test_threads_that_sleep_are_told_that_the_journal_failed(
+async def test_waiting_threads_fail_with_the_journal(
     queue: Queue, disk: MemoryDisk, timeouts: tuple[float | None, ...]
 ) -> None:
     tube, quiet = queue.tube("x"), queue.tube("quiet")
@@ -64,7 +64,7 @@ async def test_threads_that_sleep_are_told_that_the_journal_failed(
 
 
 @TIMEOUTS
-async def test_tasks_that_sleep_are_told_that_the_journal_failed(
+async def test_waiting_tasks_fail_with_the_journal(
     queue: Queue, disk: MemoryDisk, timeouts: tuple[float | None, ...]
 ) -> None:
     tasks = AsyncQueue(queue)
@@ -82,10 +82,10 @@ async def all_told(sleepers: list[asyncio.Future[Any]]) -> None:
     assert [await code_of(sleeper) for sleeper in sleepers] == ["JOURNALFAILED"] * len(sleepers)
 
 
-# ---- A journal that is to be ended -----------------------------------------------------------------------------------
+# ---- Stopping the journal --------------------------------------------------------------------------------------------
 
 
-def test_a_log_that_cannot_be_ended_ends_its_node_and_what_may_have_been_delivered_once_is_not_again(
+def test_a_journal_that_cannot_be_stopped_fails_the_host_and_doubtful_jobs_are_not_delivered(
     disk: MemoryDisk,
 ) -> None:
     host = Host(0, store=Store(disk))
@@ -104,7 +104,7 @@ def test_a_log_that_cannot_be_ended_ends_its_node_and_what_may_have_been_deliver
         assert [job.body for job in again.tube("x").take_many(10)] == ["more than once"]
 
 
-def test_a_log_that_the_disk_has_no_room_to_end_goes_on(disk: MemoryDisk) -> None:
+def test_a_journal_that_cannot_be_stopped_on_a_full_disk_continues(disk: MemoryDisk) -> None:
     host = Host(0, store=Store(disk))
     tube = Queue(Session(host)).tube("x")
     tube.put("before")

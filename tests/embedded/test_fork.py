@@ -1,4 +1,4 @@
-"""After a fork the child is told that the queue is its parent's, and the parent notices nothing."""
+"""After a fork, calls in the child are refused, and the parent is not affected."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import pytest
 
 import penstock
 
-# Newer Pythons warn of every fork beside threads; that is just what these tests are about.
+# Newer Pythons warn of every fork in a process with threads. These tests need such forks.
 pytestmark = [
     pytest.mark.skipif(not hasattr(os, "fork"), reason="this system cannot fork"),
     pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning"),
@@ -22,7 +22,7 @@ pytestmark = [
 
 
 def in_child(call: Callable[[], Any]) -> Any:
-    """What a call gives in a forked child; a refusal as its code. A child that hangs is ended."""
+    """Return the result of a call in a forked child, or the code of a refusal. A child that hangs is ended."""
     reader, writer = os.pipe()
     child = os.fork()
     if child == 0:
@@ -106,7 +106,7 @@ def test_a_lock_held_at_the_moment_of_the_fork_does_not_hang_the_child() -> None
         assert queue.tubes() == []
 
 
-def test_those_who_sleep_in_the_parent_are_served_after_a_fork() -> None:
+def test_waiting_calls_of_the_parent_are_served_after_a_fork() -> None:
     with penstock.open() as queue:
         tube = queue.tube("x")
         taken: list[Any] = []

@@ -1,6 +1,6 @@
-"""An interrupt may come between any two steps of a call: no lock is left locked, and nothing half done is built upon.
+"""An interrupt between any two steps of a call leaves no lock locked and no half-done change in use.
 
-Signals are handled in the main thread, so the scenarios that are interrupted at random run in a process of their own.
+Signals are handled in the main thread, so scenarios with random interrupts run in a process of their own.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from penstock.testing.invariants import check
 
 from .test_threads import Running, asleep
 
-# Interrupts come while it puts, takes and acks; then another thread makes a call, which must be answered.
+# Interrupts occur while it puts, takes and acks. Then another thread makes a call, which must be answered.
 SCRIPT = """
 import itertools, signal, sys, threading, time
 import penstock
@@ -90,12 +90,12 @@ def test_calls_that_are_interrupted_anywhere_leave_no_lock_locked_and_nothing_ha
     command = [sys.executable, "-c", SCRIPT, path, fsync]
     ran = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
     assert ran.returncode == 0, ran.stderr
-    # Compiled code is not interrupted, so there is nothing that could be half done.
+    # Compiled code is not interrupted, so no change can be half done.
     assert ran.stdout.endswith("went on\n") or not compiled
 
 
 def test_what_was_done_before_an_interrupt_is_in_the_log_with_the_next_call(tmp_path: Path) -> None:
-    """The engine changed, and nobody was told: like any call that was under way, it may have happened."""
+    """The engine changed, and no caller got an answer. As with any call in progress, the change may have happened."""
     with penstock.open(tmp_path) as queue:
         tube = queue.tube("t", "fifo")
         with pytest.raises(KeyboardInterrupt), queue._session.lock:
@@ -114,7 +114,7 @@ def interrupt(*_: object) -> None:
 def test_a_command_that_is_interrupted_half_way_stops_the_queue_and_does_not_reach_the_log(
     tmp_path: Path, call: str
 ) -> None:
-    """Whoever is told of changes is called in the middle of them, compiled or not."""
+    """Subscribers are called in the middle of a change, in the compiled build, too."""
     queue = penstock.open(tmp_path)
     tube = queue.tube("t", "fifo")
     tube.put("before")

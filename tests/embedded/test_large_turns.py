@@ -1,4 +1,4 @@
-"""A turn is one frame of the log, and a frame has a limit: long keys and names must not carry a command beyond it."""
+"""A turn is one frame of the log, and a frame has a limit. Long keys and names must not exceed it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.conformance.faces import JOURNALS
 from .test_threads import Running, asleep
 
 KEY = b"k" * NAME_BYTES_MAX
-# So many that their keys are more than a turn may have, and not twice as much.
+# So large that their keys exceed one turn, but not two.
 COUNT = TURN_BYTES_MAX // NAME_BYTES_MAX + 200
 
 
@@ -67,8 +67,8 @@ def test_takes_and_releases_of_many_long_keys_are_several_turns(directory: Path,
         assert again.tube("t").stats()["ready"] == COUNT
 
 
-def test_those_who_wait_for_many_long_keys_are_served_in_several_turns(queue: penstock.Queue) -> None:
-    """Nobody else would come to serve the second of them."""
+def test_waiting_takes_with_many_long_keys_are_served_in_several_turns(queue: penstock.Queue) -> None:
+    """No other call would serve the second one."""
     tube = queue.tube("t", "stube")
     waiting = [Running(lambda: tube.take_many(COUNT, timeout=60, key=KEY)) for _ in range(2)]
     asleep(queue, 2)

@@ -1,4 +1,4 @@
-"""`penstock.open` by a URL, and where it refuses to make a queue."""
+"""`penstock.open` with a URL, and directories in which it refuses to create a queue."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def contents(path: Path) -> dict[str, bytes]:
     return {str(each.relative_to(path)): each.read_bytes() if each.is_file() else b"" for each in path.rglob("*")}
 
 
-def test_a_url_is_connected_to(tmp_path: Path) -> None:
+def test_open_with_a_url_connects_to_the_server(tmp_path: Path) -> None:
     server = Server(tmp_path, "--dir", "data")
     url = f"penstock://127.0.0.1:{server.port}"
     try:
@@ -64,7 +64,7 @@ def test_a_misspelt_option_names_the_closest_one() -> None:
         penstock.open_async(":memory:", grcae=1)  # type: ignore[call-arg]
 
 
-def test_a_directory_of_somebody_else_is_refused_and_left_as_it_is(tmp_path: Path) -> None:
+def test_a_directory_with_other_files_is_refused_and_not_changed(tmp_path: Path) -> None:
     (tmp_path / "src").mkdir()
     (tmp_path / "thesis.tex").write_text("important")
     before = contents(tmp_path)
@@ -97,7 +97,7 @@ def test_a_new_or_empty_directory_and_one_with_a_queue_are_opened(tmp_path: Path
 
 
 @pytest.mark.parametrize("address", ["127.0.0.1:7711", "queue.example.org:7711", "[::1]:7711", "localhost:7711"])
-def test_an_address_without_a_scheme_is_no_directory(
+def test_an_address_without_a_scheme_is_not_opened_as_a_directory(
     address: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -106,10 +106,10 @@ def test_an_address_without_a_scheme_is_no_directory(
             open_it(address)
     assert list(tmp_path.iterdir()) == []
     penstock.open(f"./{address}").close()
-    # A directory that is there is meant.
+    # An existing directory is preferred.
     penstock.open(address).close()
 
 
-def test_a_queue_that_is_open_in_this_process_is_named_so(tmp_path: Path) -> None:
+def test_opening_a_queue_twice_in_one_process_is_refused_with_that_reason(tmp_path: Path) -> None:
     with penstock.open(tmp_path), pytest.raises(penstock.InUse, match="is already open in this process"):
         penstock.open(tmp_path)

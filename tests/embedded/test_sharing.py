@@ -1,4 +1,4 @@
-"""Tasks of one turn of the loop share a frame; whoever else looks at the queue meanwhile finds it in the log."""
+"""Tasks of one pass of the loop share a frame. All other callers find its rows in the log."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def log_of(tube: AsyncTube) -> Log:
 
 
 def frames(disk: MemoryDisk) -> list[int]:
-    """The lengths of all frames."""
+    """Return the lengths of all frames."""
     found: list[int] = []
     for name in segment_names(disk):
         with FrameFile(disk, name) as file:
@@ -58,7 +58,7 @@ def frames(disk: MemoryDisk) -> list[int]:
 
 
 async def half_way(call: Coroutine[Any, Any, T], tube: AsyncTube) -> asyncio.Task[T]:
-    """A task that has made its call, and now waits for the disk with rows that are not in the log yet."""
+    """Return a task that has made its call, and waits for the disk with rows that are not in the log yet."""
     task = asyncio.ensure_future(call)
     await asyncio.sleep(0)
     assert log_of(tube).written < log_of(tube).writer.position
@@ -86,14 +86,14 @@ async def test_a_shared_frame_has_a_limit(tube: AsyncTube, disk: MemoryDisk) -> 
     assert (await tube.stats())["ready"] == 30
 
 
-async def test_what_a_thread_is_told_does_not_rest_on_rows_that_are_in_no_file(tube: AsyncTube) -> None:
+async def test_a_thread_sees_only_changes_that_are_in_a_file(tube: AsyncTube) -> None:
     putting = await half_way(tube.put("x"), tube)
     assert tube.sync.stats()["ready"] == 1
     assert log_of(tube).durable == log_of(tube).writer.position
     await putting
 
 
-async def test_a_waiter_who_is_served_by_a_task_has_a_durable_job(tube: AsyncTube) -> None:
+async def test_a_waiting_take_that_a_task_serves_gets_a_durable_job(tube: AsyncTube) -> None:
     taking = asyncio.ensure_future(asyncio.to_thread(tube.sync.take, timeout=10))
     while not tube._inner._session.connection.waits:
         await asyncio.sleep(0.001)
@@ -103,7 +103,7 @@ async def test_a_waiter_who_is_served_by_a_task_has_a_durable_job(tube: AsyncTub
     assert log_of(tube).durable == log_of(tube).writer.position
 
 
-async def test_history_knows_a_job_whose_newest_row_is_to_be_written(tube: AsyncTube) -> None:
+async def test_history_includes_a_job_whose_newest_row_is_pending(tube: AsyncTube) -> None:
     job = await tube.put("x")
     taking = await half_way(tube.take(), tube)
     assert [event.event for event in job._inner.history()] == ["put"]
@@ -120,7 +120,7 @@ async def test_a_snapshot_that_is_taken_meanwhile_has_all_of_it(tube: AsyncTube,
         assert [job.body for job in again.tube("t").jobs("ready")] == ["x"]
 
 
-async def test_a_take_that_is_cancelled_before_its_row_is_written_was_none(tube: AsyncTube) -> None:
+async def test_a_take_that_is_cancelled_before_its_row_is_written_is_undone(tube: AsyncTube) -> None:
     job = await tube.put("x")
     taking = await half_way(tube.take(), tube)
     taking.cancel()
@@ -147,7 +147,7 @@ async def test_a_queue_that_is_closed_meanwhile_has_all_of_it(tube: AsyncTube, d
 
 @pytest.mark.parametrize("fails", ["write", "sync"])
 @pytest.mark.parametrize("ends", ["by itself", "by a close"])
-async def test_everybody_who_shares_hears_that_the_disk_failed(
+async def test_a_failed_disk_fails_all_tasks_that_share_a_frame(
     tube: AsyncTube, monkeypatch: pytest.MonkeyPatch, fails: str, ends: str
 ) -> None:
     def broken(file: MemoryFile, *_: object) -> None:
@@ -175,15 +175,15 @@ async def test_a_command_that_is_interrupted_half_way_is_not_written_with_those_
     assert await asyncio.wait_for(putting, 10) == "INTERRUPTED"
 
 
-async def test_those_who_wait_for_rows_that_nobody_will_write_are_told(tube: AsyncTube) -> None:
-    """In the child of a fork, for example, if it goes on with the loop."""
+async def test_waiting_for_rows_that_will_never_be_written_fails(tube: AsyncTube) -> None:
+    """For example in the child of a fork that continues with the loop."""
     putting = await half_way(code_of(tube.put("x")), tube)
     tube._queue._host.closed = True
     assert await asyncio.wait_for(putting, 10) == "CLOSED"
     tube._queue._host.closed = False
 
 
-async def test_a_queue_that_tasks_used_goes_when_it_is_forgotten_while_their_loop_lives(tmp_path: Path) -> None:
+async def test_an_unused_queue_is_freed_while_the_loop_of_its_tasks_lives(tmp_path: Path) -> None:
     async def use_and_forget() -> None:
         queue = penstock.open_async(tmp_path)
         tube = await queue.tube("t")
@@ -193,7 +193,7 @@ async def test_a_queue_that_tasks_used_goes_when_it_is_forgotten_while_their_loo
     try:
         with pytest.warns(ResourceWarning, match="was not closed") as warnings:
             await use_and_forget()
-            # Maintenance keeps it while it works for it.
+            # Maintenance keeps a reference while it works.
             await eventually(lambda: len(warnings))
     finally:
         gc.enable()

@@ -1,6 +1,6 @@
-"""Those who sleep in the host: one of them keeps the time for all, and the duty is never lost.
+"""Sleepers of the host: one of them is the timekeeper for all, and the role is never lost.
 
-Here nobody really sleeps. A `Dozer` only notes that it was woken, so every order of events can be played through.
+Nothing really sleeps here. A `Dozer` only records that it was woken, so every order of events can be tested.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from .no_time import no_time_passes
 
 
 class Dozer:
-    """Somebody who would sleep."""
+    """A sleeper that does not really sleep."""
 
     keeps_time = True
 
@@ -37,11 +37,11 @@ class Dozer:
         self.woken += 1
 
     def ask(self) -> int | None:
-        """How long it may sleep."""
+        """Return how long it may sleep."""
         return self.host.how_long(self.wait, self)
 
     def leave(self) -> None:
-        """Wake up for good."""
+        """Stop sleeping."""
         assert self.ask() is None
         self.host.wake_up(self)
 
@@ -52,7 +52,7 @@ def queue() -> Iterator[penstock.Queue]:
         yield queue
 
 
-def test_the_first_to_sleep_keeps_the_time_and_the_others_sleep_until_woken(queue: penstock.Queue) -> None:
+def test_the_first_sleeper_is_the_timekeeper_and_the_others_sleep_until_woken(queue: penstock.Queue) -> None:
     tube = queue.tube("x")
     keeper, other = Dozer(queue, tube, 60_000), Dozer(queue, tube, 30_000)
     asleep_ms = keeper.ask()
@@ -60,7 +60,7 @@ def test_the_first_to_sleep_keeps_the_time_and_the_others_sleep_until_woken(queu
     assert other.ask() == -1
 
 
-def test_a_deadline_that_comes_nearer_wakes_the_keeper_only(queue: penstock.Queue) -> None:
+def test_an_earlier_deadline_wakes_only_the_timekeeper(queue: penstock.Queue) -> None:
     tube, quiet = queue.tube("x"), queue.tube("quiet")
     keeper, other = Dozer(queue, quiet), Dozer(queue, quiet)
     keeper.ask(), other.ask()
@@ -71,7 +71,7 @@ def test_a_deadline_that_comes_nearer_wakes_the_keeper_only(queue: penstock.Queu
     assert 0 <= keeper.ask() <= 5_000
 
 
-def test_a_keeper_that_leaves_hands_the_time_on(queue: penstock.Queue) -> None:
+def test_a_timekeeper_that_leaves_is_replaced(queue: penstock.Queue) -> None:
     first, second = queue.tube("first"), queue.tube("second")
     keeper, other = Dozer(queue, first), Dozer(queue, second, 30_000)
     keeper.ask(), other.ask()
@@ -83,17 +83,17 @@ def test_a_keeper_that_leaves_hands_the_time_on(queue: penstock.Queue) -> None:
     assert asleep_ms is not None and 0 < asleep_ms <= 30_000
 
 
-def test_the_time_is_handed_on_past_one_who_leaves_too(queue: penstock.Queue) -> None:
+def test_a_timekeeper_is_replaced_even_if_its_successor_leaves_too(queue: penstock.Queue) -> None:
     busy, quiet = queue.tube("busy"), queue.tube("quiet")
     keeper, leaver, stayer = Dozer(queue, busy), Dozer(queue, busy), Dozer(queue, quiet)
     keeper.ask(), leaver.ask(), stayer.ask()
-    busy.put_many([1, 2])  # Serves the keeper and the one who would keep the time after it.
+    busy.put_many([1, 2])  # Serves the timekeeper and its successor.
     keeper.leave()
     leaver.leave()
     assert stayer.woken > 0, "nobody keeps the time, and nobody will wake the one who still sleeps"
 
 
-def test_who_sleeps_hears_of_a_put_while_nobody_keeps_the_time(queue: penstock.Queue) -> None:
+def test_a_sleeper_is_woken_by_a_put_while_there_is_no_timekeeper(queue: penstock.Queue) -> None:
     busy, quiet = queue.tube("busy"), queue.tube("quiet")
     keeper, leaver, stayer = Dozer(queue, busy), Dozer(queue, busy), Dozer(queue, quiet)
     keeper.ask(), leaver.ask(), stayer.ask()
@@ -105,7 +105,7 @@ def test_who_sleeps_hears_of_a_put_while_nobody_keeps_the_time(queue: penstock.Q
     assert stayer.woken == 1
 
 
-def test_a_thread_keeps_the_time_for_those_who_cannot(queue: penstock.Queue) -> None:
+def test_a_thread_is_the_timekeeper_for_sleepers_that_cannot_be(queue: penstock.Queue) -> None:
     tube = queue.tube("x")
     with no_time_passes(queue):
         tasks = [Dozer(queue, tube, 30) for _ in range(2)]
@@ -120,9 +120,9 @@ def test_a_thread_keeps_the_time_for_those_who_cannot(queue: penstock.Queue) -> 
         task.leave()
 
 
-def test_the_thread_that_keeps_the_time_ends_with_its_queue() -> None:
+def test_the_timekeeper_thread_ends_with_its_queue() -> None:
     for forget in (False, True):
-        others = threading.enumerate()  # The keeper of the test before may be on its way out.
+        others = threading.enumerate()  # The timekeeper of the previous test may still be ending.
         queue = penstock.open()
         task = Dozer(queue, queue.tube("x"))
         task.keeps_time = False
@@ -136,7 +136,7 @@ def test_the_thread_that_keeps_the_time_ends_with_its_queue() -> None:
         end = time.monotonic() + PATIENCE_S
         while keeper.is_alive():
             assert time.monotonic() < end, "it keeps the time for nobody"
-            gc.collect()  # More than once: it may just be looking at the queue.
+            gc.collect()  # Several times, because the thread may have a reference to the queue at the moment.
             keeper.join(0.01)
 
 
@@ -160,7 +160,7 @@ def test_leaving_twice_is_harmless(queue: penstock.Queue) -> None:
         keeper.host.wake_up(keeper)
 
 
-def test_a_job_whose_taker_was_interrupted_was_never_delivered(queue: penstock.Queue) -> None:
+def test_a_job_whose_consumer_was_interrupted_was_not_delivered(queue: penstock.Queue) -> None:
     tube = queue.tube("x", max_deliveries=1)
     job = tube.put("x", delay=0)
     assert tube.take() == job
@@ -174,7 +174,7 @@ def test_a_job_whose_taker_was_interrupted_was_never_delivered(queue: penstock.Q
     assert (job.state, job.deliveries) == ("ready", 1)
 
 
-def test_a_wait_that_was_taken_back_is_served_nothing_later(queue: penstock.Queue) -> None:
+def test_a_cancelled_wait_is_not_served_later(queue: penstock.Queue) -> None:
     tube = queue.tube("x")
     interrupted = Dozer(queue, tube)
     interrupted.host.take_back(interrupted.wait)
@@ -183,7 +183,7 @@ def test_a_wait_that_was_taken_back_is_served_nothing_later(queue: penstock.Queu
     interrupted.host.take_back(interrupted.wait)
 
 
-def test_what_was_taken_back_late_is_not_taken_from_whoever_has_it_now(queue: penstock.Queue) -> None:
+def test_a_late_cancel_does_not_take_a_job_from_its_present_holder(queue: penstock.Queue) -> None:
     tube = queue.tube("x")
     interrupted = Dozer(queue, tube)
     job = tube.put("x")
@@ -195,7 +195,7 @@ def test_what_was_taken_back_late_is_not_taken_from_whoever_has_it_now(queue: pe
     other.job(job.id).ack()
 
 
-def test_closing_wakes_everybody(queue: penstock.Queue) -> None:
+def test_closing_wakes_all_sleepers(queue: penstock.Queue) -> None:
     other = queue.session()
     mine, theirs = Dozer(queue, queue.tube("x")), Dozer(other, other.tube("x"))
     mine.ask(), theirs.ask()

@@ -1,4 +1,4 @@
-"""One queue, many tasks: cancelled takes, thousands that wait, several loops, loops beside threads."""
+"""One queue, many tasks: cancelled takes, thousands of waiting takes, several loops, loops beside threads."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class Loop:
 # ---- Cancelled -------------------------------------------------------------------------------------------------------
 
 
-async def test_a_cancelled_take_leaves_the_line() -> None:
+async def test_a_cancelled_take_stops_waiting() -> None:
     async with penstock.open_async() as queue:
         tube = await queue.tube("x")
         take = asyncio.ensure_future(tube.take(timeout=None))
@@ -53,21 +53,21 @@ async def test_a_cancelled_take_leaves_the_line() -> None:
         assert (await tube.put("x")).state == "ready"
 
 
-async def test_a_cancelled_take_gives_back_what_it_was_served_with() -> None:
+async def test_a_cancelled_take_returns_the_jobs_it_was_served_with() -> None:
     async with penstock.open_async() as queue:
         tube = await queue.tube("x", max_deliveries=1)
         take = asyncio.ensure_future(tube.take_many(2, timeout=None))
         await eventually(lambda: FACE.waiting(queue) == 1)
         first, second = tube.sync.put_many([1, 2])
         assert (first.state, second.state) == ("taken", "taken")
-        take.cancel()  # Before the task had a chance to see its jobs.
+        take.cancel()  # Before the task could see its jobs.
         await asyncio.wait([take])
         assert take.cancelled() and [first.state, second.state] == ["ready", "ready"]
         assert [first.deliveries, second.deliveries] == [0, 0]
         assert (await tube.events())["undelivered"] == 2
 
 
-async def test_a_take_given_up_by_wait_for_loses_no_job() -> None:
+async def test_a_take_cancelled_by_wait_for_loses_no_job() -> None:
     async with penstock.open_async() as queue:
         tube = await queue.tube("x")
         served = 0
@@ -97,7 +97,7 @@ async def test_a_cancelled_put_is_not_put_later() -> None:
         assert put.cancelled() and not any((await tube.stats()).values())
 
 
-async def test_who_gives_up_waiting_for_a_job_is_forgotten() -> None:
+async def test_a_cancelled_wait_for_a_job_is_removed() -> None:
     async with penstock.open_async() as queue:
         job = await (await queue.tube("x")).put("x")
         wait = asyncio.ensure_future(job.wait())
@@ -109,7 +109,7 @@ async def test_who_gives_up_waiting_for_a_job_is_forgotten() -> None:
         check(queue.sync._host.engine)
 
 
-async def test_a_cancelled_keeper_of_the_time_hands_it_on() -> None:
+async def test_a_cancelled_timekeeper_is_replaced() -> None:
     async with penstock.open_async() as queue:
         tube = await queue.tube("x")
         keeper = asyncio.ensure_future(tube.take(timeout=None))
@@ -199,7 +199,7 @@ async def test_producers_and_consumers_in_tasks_lose_nothing() -> None:
         assert sorted(seen) == list(range(300))
 
 
-# ---- Beside each other -----------------------------------------------------------------------------------------------
+# ---- Several loops and threads ---------------------------------------------------------------------------------------
 
 
 async def test_two_loops_on_one_queue_wake_each_other() -> None:
@@ -229,7 +229,7 @@ async def test_a_thread_and_a_loop_on_one_queue_wake_each_other() -> None:
         assert (await task).body == "to the task"
 
 
-async def test_a_thread_and_a_loop_hand_the_time_to_each_other() -> None:
+async def test_a_thread_and_a_loop_replace_each_other_as_timekeeper() -> None:
     async with penstock.open_async() as queue:
         tube = await queue.tube("x")
         in_turn: list[Callable[[float], Any]] = [
@@ -262,7 +262,7 @@ async def test_a_timeout_in_a_thread_does_not_depend_on_a_loop_that_is_busy() ->
         assert in_time, "it slept until another loop had time to wake it"
 
 
-async def test_the_sync_and_the_async_face_are_the_same_queue() -> None:
+async def test_the_sync_and_the_async_interface_are_the_same_queue() -> None:
     async with penstock.open_async() as queue:
         tube = await queue.tube("x")
         job = queue.sync.tube("x").put("x")

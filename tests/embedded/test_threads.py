@@ -1,4 +1,4 @@
-"""One queue, many threads: nothing is lost, nothing comes twice, and who sleeps is woken by what it sleeps for."""
+"""One queue, many threads: no job is lost or delivered twice, and each waiting call is woken by its event."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from .no_time import no_time_passes
 
 
 class Running:
-    """A call in a thread of its own. One that never returns fails its test and does not hang the run."""
+    """A call in a thread of its own. A call that never returns fails its test and does not hang the run."""
 
     def __init__(self, call: Callable[[], Any]) -> None:
         self._answers: queues.SimpleQueue[tuple[Any, BaseException | None]] = queues.SimpleQueue()
@@ -46,7 +46,7 @@ class Running:
             self._answers.put((None, error))
 
     def answer(self, within_s: float = PATIENCE_S) -> Any:
-        """What it returned or raised; a refusal as its code."""
+        """Return the result or the error of the call, or the code of a refusal."""
         try:
             answer, error = self._answers.get(timeout=within_s)
         except queues.Empty:
@@ -59,7 +59,7 @@ class Running:
 
 
 def asleep(queue: penstock.Queue, count: int) -> None:
-    """Wait until so many calls of a session wait."""
+    """Wait until `count` calls of a session wait."""
     end = time.monotonic() + PATIENCE_S
     while len(queue._session.connection.waits) != count:
         assert time.monotonic() < end
@@ -77,7 +77,7 @@ def queue() -> Iterator[penstock.Queue]:
 
 @pytest.fixture
 def hurried() -> Iterator[None]:
-    """Threads that change places as often as they can."""
+    """Make threads switch as often as possible."""
     before = sys.getswitchinterval()
     sys.setswitchinterval(1e-5)
     yield
@@ -180,10 +180,10 @@ def test_an_id_is_the_same_in_every_thread(queue: penstock.Queue) -> None:
     assert [job.id for job in jobs] == ids
 
 
-# ---- Sleeping and waking ---------------------------------------------------------------------------------------------
+# ---- Waiting and waking ----------------------------------------------------------------------------------------------
 
 
-def test_a_sleeping_taker_is_woken_by_a_put_of_another_thread(queue: penstock.Queue) -> None:
+def test_a_waiting_take_is_woken_by_a_put_of_another_thread(queue: penstock.Queue) -> None:
     tube = queue.tube("wake")
     for timeout in (None, 60):
         take = Running(lambda timeout=timeout: tube.take(timeout=timeout))
@@ -192,7 +192,7 @@ def test_a_sleeping_taker_is_woken_by_a_put_of_another_thread(queue: penstock.Qu
         assert take.answer() == job
 
 
-def test_a_sleeping_taker_is_woken_by_a_delay_that_ends(queue: penstock.Queue) -> None:
+def test_a_waiting_take_is_woken_by_the_end_of_a_delay(queue: penstock.Queue) -> None:
     tube = queue.tube("wake")
     for delay_is_set_first in (True, False):
         if delay_is_set_first:
@@ -204,14 +204,14 @@ def test_a_sleeping_taker_is_woken_by_a_delay_that_ends(queue: penstock.Queue) -
         take.answer().ack()
 
 
-def test_a_sleeping_taker_is_woken_by_a_ttr_that_passes(queue: penstock.Queue) -> None:
+def test_a_waiting_take_is_woken_by_the_end_of_a_ttr(queue: penstock.Queue) -> None:
     tube = queue.tube("wake", "fifottl")
     tube.put("x", ttr=0.05)
     assert queue.session().tube("wake").take() is not None
     assert Running(lambda: tube.take(timeout=None)).answer().deliveries == 2
 
 
-def test_who_sleeps_does_not_poll(queue: penstock.Queue, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_waiting_calls_do_not_poll(queue: penstock.Queue, monkeypatch: pytest.MonkeyPatch) -> None:
     host: Any = queue._host
     asked = []
     how_long = host.how_long
@@ -220,7 +220,7 @@ def test_who_sleeps_does_not_poll(queue: penstock.Queue, monkeypatch: pytest.Mon
     assert len(asked) <= 3
 
 
-def test_a_later_timeout_still_ends_when_the_keeper_of_the_time_has_left(queue: penstock.Queue) -> None:
+def test_a_later_timeout_still_ends_after_the_timekeeper_has_left(queue: penstock.Queue) -> None:
     tube = queue.tube("quiet")
     sleepers = []
     with no_time_passes(queue):
@@ -230,7 +230,7 @@ def test_a_later_timeout_still_ends_when_the_keeper_of_the_time_has_left(queue: 
     assert [sleeper.answer() for sleeper in sleepers] == [None, None, None]
 
 
-def test_a_timeout_still_ends_when_the_keeper_and_its_heir_are_served_at_once(queue: penstock.Queue) -> None:
+def test_a_timeout_still_ends_if_the_timekeeper_and_its_successor_are_served_at_once(queue: penstock.Queue) -> None:
     busy, quiet = queue.tube("busy"), queue.tube("quiet")
     for _ in range(20):
         with no_time_passes(queue):
@@ -244,7 +244,7 @@ def test_a_timeout_still_ends_when_the_keeper_and_its_heir_are_served_at_once(qu
         assert sleeper.answer() is None
 
 
-def test_closing_a_queue_wakes_whoever_sleeps_with_closed(queue: penstock.Queue) -> None:
+def test_closing_a_queue_fails_waiting_calls_with_closed(queue: penstock.Queue) -> None:
     tube, full = queue.tube("empty"), queue.tube("full", capacity=1)
     full.put("x")
     calls: list[Callable[[], Any]] = [
@@ -264,12 +264,12 @@ def test_closing_a_queue_wakes_whoever_sleeps_with_closed(queue: penstock.Queue)
 
 
 class Interrupted(BaseException):
-    """As KeyboardInterrupt, but not one that pytest would take for its own."""
+    """An interrupt like KeyboardInterrupt that pytest does not handle itself."""
 
 
 @pytest.fixture
 def alarm() -> Iterator[Callable[[], None]]:
-    """A function after which the main thread is soon interrupted wherever it is."""
+    """Return a function that interrupts the main thread shortly after it is called."""
 
     def interrupt(*_: object) -> None:
         raise Interrupted
@@ -280,7 +280,7 @@ def alarm() -> Iterator[Callable[[], None]]:
     signal.signal(signal.SIGALRM, before)
 
 
-def test_a_take_that_is_interrupted_leaves_the_line(queue: penstock.Queue, alarm: Callable[[], None]) -> None:
+def test_a_take_that_is_interrupted_stops_waiting(queue: penstock.Queue, alarm: Callable[[], None]) -> None:
     tube = queue.tube("interrupted")
     with pytest.raises(Interrupted):
         alarm()
@@ -315,7 +315,7 @@ def test_a_job_served_to_a_take_that_is_interrupted_was_not_delivered(
     assert job.deliveries == 0 and tube.events() == {"put": 1, "taken": 1, "undelivered": 1}
 
 
-def test_a_take_that_is_interrupted_late_leaves_the_job_to_whoever_has_taken_it_since(
+def test_a_take_that_is_interrupted_late_leaves_the_job_to_its_new_holder(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with penstock.open(tmp_path) as queue, queue.session() as other:
@@ -352,9 +352,7 @@ def test_a_close_that_is_interrupted_can_be_called_again(
         assert again.tube("t").stats()["ready"] == 1
 
 
-def test_a_directory_is_not_given_free_while_its_maintenance_is_at_work(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_directory_stays_locked_while_maintenance_works(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def interrupted(self: Maintenance) -> None:
         raise Interrupted
 
@@ -368,7 +366,7 @@ def test_a_directory_is_not_given_free_while_its_maintenance_is_at_work(
     queue.close()
 
 
-def test_the_time_is_handed_on_by_one_who_is_interrupted(queue: penstock.Queue, alarm: Callable[[], None]) -> None:
+def test_an_interrupted_timekeeper_is_replaced(queue: penstock.Queue, alarm: Callable[[], None]) -> None:
     tube = queue.tube("interrupted")
 
     def sleep_behind() -> Any:
@@ -393,7 +391,7 @@ def test_the_time_is_handed_on_by_one_who_is_interrupted(queue: penstock.Queue, 
 
 
 class Gate:
-    """A lock at whose door several threads meet before the first goes in."""
+    """A lock that several threads must reach before the first one acquires it."""
 
     def __init__(self, lock: Any, count: int) -> None:
         self._lock = lock
@@ -418,7 +416,7 @@ def test_a_session_closed_by_two_threads_at_once_is_closed_once(queue: penstock.
 
 
 class Door:
-    """A lock that lets nobody in before it is told to."""
+    """A lock that cannot be acquired until it is opened."""
 
     def __init__(self, lock: Any) -> None:
         self._lock = lock
@@ -450,7 +448,7 @@ def test_a_call_that_waits_for_the_lock_while_its_session_closes_is_refused(queu
     assert queue.tube("x").stats()["ready"] == 1
 
 
-def test_a_queue_that_nobody_refers_to_any_more_goes() -> None:
+def test_an_unreferenced_queue_is_freed() -> None:
     queue = penstock.open()
     tube = queue.tube("x")
     tube.put("x")

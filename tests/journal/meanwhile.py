@@ -1,4 +1,4 @@
-"""A disk on which something happens between any two things that a reader does, as on one that is in use."""
+"""A disk that changes between any two steps of a reader, as a disk in use does."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from penstock.testing.disk import MemoryDisk, MemoryFile
 
 @dataclass
 class Meanwhile:
-    """What a reader sees of a disk; before its step of a number, something happens there."""
+    """A reader's view of a disk. A callback in `happens` runs before the step with its number."""
 
     disk: MemoryDisk
     happens: dict[int, Callable[[], None]] = field(default_factory=dict)
     steps: int = 0
-    read_bytes: int = 0  # Of files that were opened.
+    read_bytes: int = 0  # Bytes read from opened files.
     open_files: int = 0
     open_files_max: int = 0
 
@@ -45,7 +45,7 @@ class Meanwhile:
 
 
 class ReadWhile:
-    """One file of it."""
+    """A file of such a disk."""
 
     def __init__(self, disk: Meanwhile, file: MemoryFile) -> None:
         self._disk = disk

@@ -1,6 +1,6 @@
-"""Logs that an earlier version wrote, and what they must come to for ever.
+"""Logs that earlier versions wrote, and the states that they must always lead to.
 
-Run as a script, it writes such a log with the version at hand: `python -m tests.journal.old_logs v1`. That is done once
+Run as a script, it writes such a log with the present version: `python -m tests.journal.old_logs v1`. This is done once
 for each version of the format, before it is released, and never again.
 """
 
@@ -26,7 +26,7 @@ WALL = 1_790_000_000_000
 
 
 def told(engine: Engine) -> dict[str, Any]:
-    """What a log came to, as JSON has it; of a policy only the name, since policies may get more fields."""
+    """Return the state that a log leads to as JSON. Policies are given by name, because they may get more fields."""
     plain = {name: {**tube, "policy": tube["policy"].type} for name, tube in picture(engine, restarted=False).items()}
     found: dict[str, Any] = json.loads(json.dumps(_plain(plain)))
     return found
@@ -67,7 +67,7 @@ def write(directory: Path) -> None:
                 index.add(piece)
         disk.replace(index_name(number_of(name)), index.encode(lambda: None))
     last = directory / segment_names(disk)[-1]
-    # Without the room that was made ahead, and with a torn tail.
+    # Drop the segment that was created ahead, and add a torn tail.
     last.write_bytes(last.read_bytes().rstrip(b"\0") + b"torn")
 
 

@@ -1,4 +1,4 @@
-"""What of an engine has to survive a restart, as plain data that can be compared."""
+"""The state of an engine that has to survive a restart, as plain data that can be compared."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from penstock.core.tube import Tube, key_of
 
 
 def picture(engine: Engine, restarted: bool) -> dict[str, Any]:
-    """The tubes and jobs; with `restarted`, as they will be when the process has started anew."""
+    """Return the tubes and jobs. With `restarted`, return them as they will be after a restart of the process."""
     stages = engine.stages
     return {name.hex(): _stage(stages.by_name[name]) for name in stages.names()} | {
         tube.name.decode(): {
@@ -43,7 +43,7 @@ def _job(job: Job, tube: Tube, engine: Engine, restarted: bool) -> dict[str, Any
     extra = job.rare()
     state, wake, returns = job.state, job.wake, job.returns
     if restarted and state == s.TAKEN and tube.owned and not extra.consumer:
-        # Its session is gone: as if it had just disconnected.
+        # Its session has ended, as if it had just disconnected.
         state, wake, returns = s.READY, NEVER, returns + 1
     return {
         "id": job.id,
@@ -64,7 +64,7 @@ def _job(job: Job, tube: Tube, engine: Engine, restarted: bool) -> dict[str, Any
 
 
 def _counted(now: list[int], before: list[int]) -> dict[tuple[str, str], int]:
-    """What happened how often; but for what the restart itself does."""
+    """Return how often each event happened, except for events of the restart itself."""
     return {
         (s.EVENT_NAMES[event], s.STATE_NAMES[source]): now[rule] + before[rule]
         for rule, (event, source, _) in enumerate(s.TRANSITIONS)

@@ -1,4 +1,4 @@
-"""A queue whose maintenance rests: nobody but its callers touches its files; and waiting for what maintenance does."""
+"""Helpers to wait for maintenance, so that only the test itself accesses the files of a queue."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import penstock
 
 
 def wait_for(condition: Callable[[], object], what: str) -> None:
-    """Wait until something is so, or fail with what is wrong if it never is."""
+    """Wait until a condition is true, or fail with a message."""
     end = time.monotonic() + 20
     while not condition():
         assert time.monotonic() < end, what
@@ -17,9 +17,9 @@ def wait_for(condition: Callable[[], object], what: str) -> None:
 
 
 def wait_for_rest(queue: penstock.Queue) -> None:
-    """Wait until maintenance has put in order what it finds at first.
+    """Wait until maintenance has completed its first turn.
 
-    Until then it makes files, writes and syncs whenever it comes to it: nobody can say before which of our own steps.
+    Until then it creates, writes and syncs files at moments that a test cannot predict.
     """
     journal = queue._host.has_journal()
     wait_for(lambda: journal._maintenance._seen and "ballast" in journal.disk.names(), "maintenance does not rest")

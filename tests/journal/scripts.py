@@ -1,4 +1,4 @@
-"""Commands for an engine with a log, drawn from a seed: every kind of change that a log has to know."""
+"""Random commands for a logged engine, with every kind of change that a log has to represent."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class Script:
         ]
 
     def step(self, now: int) -> None:
-        """Do one thing, or be refused."""
+        """Execute one command, which may be refused."""
         try:
             self.chance.choice(self.steps)(now)
         except CommandError:

@@ -1,7 +1,7 @@
-"""A queue on a disk in memory whose log is shortened all the while: work, snapshots in slices, retention, rewriting.
+"""A queue on a disk in memory whose log is shortened all the time: work, snapshots in slices, retention, rewriting.
 
-It does what the host and its maintenance do, one step after the other, and remembers what the queue was like at each
-moment, so that a test can cut the power anywhere and say what must be there.
+It performs the steps of the host and its maintenance one after the other, and records the state of the queue after
+each. A test can then cut the power anywhere and compare the recovered state.
 """
 
 from __future__ import annotations
@@ -26,18 +26,18 @@ SEGMENT = 64 * 1024
 
 
 class Known(NamedTuple):
-    """What a queue was like when so many effects had been done, and whether all of that was acknowledged."""
+    """The state of a queue after `effects` effects on the disk, and whether all of it was acknowledged."""
 
     effects: int
     state: dict[str, Any]
     acknowledged: bool
-    integers: dict[int, int]  # The next integer of each tube, by its number.
+    integers: dict[int, int]  # The next integer of each tube, by tube number.
 
 
 class LargeBodies(Script):
-    """The same commands with bodies that fill a segment soon."""
+    """The commands of Script with bodies that soon fill a segment."""
 
-    once = True  # Whether jobs may be put for one delivery.
+    once = True  # Whether at-most-once jobs may be put.
 
     def draft(self, tube: Tube) -> Draft:
         draft = super().draft(tube)
@@ -47,7 +47,7 @@ class LargeBodies(Script):
 
 
 class Life:
-    """One open of a queue on a disk, and what was known of it after each step."""
+    """One open of a queue on a disk, with the known state after each step."""
 
     def __init__(self, disk: MemoryDisk, seed: int, fsync: str = ALWAYS, boot: str = "boot") -> None:
         self.disk = disk
@@ -56,14 +56,14 @@ class Life:
         opened = open_log(disk, lambda: WALL, boot, fsync=fsync, segment_bytes=SEGMENT)
         self.engine, self.log = opened.engine, opened.log
         self.script = LargeBodies(self.engine, seed)
-        # A power cut leaves it in doubt whether they were delivered, and then they are buried.
+        # After a power cut it is unknown whether they were delivered, and then they are buried.
         self.script.once = fsync == ALWAYS
         self.chance = self.script.chance
         self.now = self.engine.now
         self._remember(acknowledged=True)
 
     def work(self, steps: int) -> None:
-        """Do some steps, each with a commit of its own, as the host does."""
+        """Execute some steps, each with its own commit, as the host does."""
         log = self.log
         for _ in range(steps):
             self.now += self.chance.choice([0, 0, 1, 100])
@@ -73,17 +73,17 @@ class Life:
             self._remember(acknowledged=False)
             if self.chance.random() < 0.3:
                 log.prepare()
-            # Who acknowledges nothing yet has not synced yet: others come in between.
+            # A host that has not acknowledged anything yet has not synced yet: other calls come in between.
             if self.chance.random() < (0.7 if log.fsync == ALWAYS else 0.1):
                 self.sync()
 
     def sync(self) -> None:
-        """Let everything so far be durable."""
+        """Make everything so far durable."""
         self.log.make_durable(self.log.written)
         self._remember(acknowledged=True)
 
     def take_snapshot(self, steps: int, abandoned: bool = False) -> None:
-        """Take a snapshot in slices of a few rows, and work on between them."""
+        """Take a snapshot in slices of a few rows, with work between them."""
         snapshot = Snapshot(self.disk, self.log, self.engine, self.now, self.now, rows_max=6)
         more = True
         while more:
@@ -98,7 +98,7 @@ class Life:
             self.work(self.chance.randrange(steps))
 
     def tidy(self, history_bytes: int, bodies: bool) -> None:
-        """Remove what is not to be kept, and index what is, as maintenance does."""
+        """Delete history that need not be kept, and index the rest, as maintenance does."""
         trim(self.disk, self.log, Retention(bytes_max=history_bytes), self.now)
         while not bodies and without_bodies(self.disk, self.log):
             pass
@@ -113,7 +113,7 @@ class Life:
 
 
 def write_index(disk: MemoryDisk, name: str) -> None:
-    """Make the index of a segment that is full."""
+    """Create the index of a full segment."""
     index = SegmentIndex()
     with FrameFile(disk, name) as file:
         for piece in file.pieces():
@@ -122,12 +122,12 @@ def write_index(disk: MemoryDisk, name: str) -> None:
 
 
 def reopen(disk: MemoryDisk, boot: str = "another boot", memory_max: int = 1 << 40) -> Opened:
-    """Open what a disk holds."""
+    """Open the queue on a disk."""
     return open_log(disk, lambda: WALL, boot, segment_bytes=SEGMENT, memory_max=memory_max)
 
 
 def busy(disk: MemoryDisk, fsync: str = ALWAYS) -> Opened:
-    """A queue with one job that is durable, in its first segment, and the second segment made ahead."""
+    """Return a queue with one durable job in its first segment, and with the second segment created ahead."""
     opened = open_log(disk, lambda: WALL, "boot", fsync=fsync, segment_bytes=SEGMENT)
     put(opened, b"first")
     opened.log.make_durable(opened.log.written)
@@ -136,7 +136,7 @@ def busy(disk: MemoryDisk, fsync: str = ALWAYS) -> Opened:
 
 
 def put(opened: Opened, body: bytes, wall: int = WALL) -> int:
-    """Put a job, and tell its integer."""
+    """Put a job, and return its integer."""
     engine = opened.engine
     job = engine.put(engine.create_tube(b"t", policy.FIFO, engine.now), Draft(body), engine.now)
     opened.log.commit(engine.now, wall)

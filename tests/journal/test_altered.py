@@ -1,4 +1,4 @@
-"""What a tube was altered to, and who holds its jobs, after a restart."""
+"""Altered tubes, and the holders of their jobs, after a restart."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def test_notes_come_back_with_their_tube(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("before", "after"), [(p.ANYONE, p.SESSION), (p.SESSION, p.ANYONE)])
-def test_a_restart_gives_back_what_sessions_held_whatever_the_tube_became(
+def test_a_restart_returns_jobs_held_by_sessions_also_in_an_altered_tube(
     tmp_path: Path, before: str, after: str
 ) -> None:
     policy = replace(p.FIFOTTL, owner=before)
@@ -44,7 +44,7 @@ def test_a_restart_gives_back_what_sessions_held_whatever_the_tube_became(
         tube.jobs("taken")[0].ack()
 
 
-def test_a_key_that_was_not_counted_for_a_while_is_counted_anew(tmp_path: Path) -> None:
+def test_a_key_whose_statistics_were_off_has_the_same_counters_after_a_restart(tmp_path: Path) -> None:
     with open_queue(tmp_path) as queue:
         tube = queue.tube("t", COUNTED)
         host = queue._host

@@ -1,4 +1,4 @@
-"""At most once is at most once: whatever a crash takes, and wherever in an open the next crash comes."""
+"""At-most-once jobs are never delivered twice, after any loss and any crash of the next open."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def opened_on(disk: MemoryDisk, boot: str, fsync: str = NEVER_SYNC) -> Opened:
 
 
 def put(opened: Opened, count: int = 1, delay_ms: int = 0) -> list[int]:
-    """Put jobs for one delivery, and tell their ids."""
+    """Put at-most-once jobs, and return their ids."""
     tube = opened.engine.create_tube(b"once", policy.DISQUE, WALL)
     jobs = [opened.engine.put(tube, Draft(b"x", once=True, delay_ms=delay_ms), WALL) for _ in range(count)]
     opened.log.commit(WALL, WALL)
@@ -35,7 +35,7 @@ def put(opened: Opened, count: int = 1, delay_ms: int = 0) -> list[int]:
 
 
 def deliver(opened: Opened) -> int:
-    """Deliver whatever can be, and tell how many jobs that were."""
+    """Deliver all jobs that can be delivered, and return their number."""
     engine = opened.engine
     session = engine.connect(b"c" * 16).session
     count = 0
@@ -46,7 +46,7 @@ def deliver(opened: Opened) -> int:
 
 
 def can_be_delivered(opened: Opened) -> bool:
-    """Whether anything that anybody can do makes a job be delivered."""
+    """Return whether any command can lead to a delivery."""
     engine = opened.engine
     check(engine)
     for job in engine.jobs.scan(0, 1_000):
@@ -57,7 +57,7 @@ def can_be_delivered(opened: Opened) -> bool:
 
 
 def with_its_rows_lost() -> MemoryDisk:
-    """A queue that delivered jobs, and lost the rows that say so with the power."""
+    """Return the disk of a queue that delivered jobs, and lost the rows about that in a power cut."""
     disk = MemoryDisk()
     opened = opened_on(disk, "first boot")
     put(opened, 3)
@@ -67,7 +67,7 @@ def with_its_rows_lost() -> MemoryDisk:
 
 
 def forsaken() -> MemoryDisk:
-    """A queue that delivered jobs when it had left its log behind."""
+    """Return the disk of a queue that delivered jobs after it had abandoned its log."""
     disk = MemoryDisk()
     opened = opened_on(disk, "second boot")
     put(opened, 3)
@@ -78,10 +78,10 @@ def forsaken() -> MemoryDisk:
 
 @pytest.mark.parametrize("fsync", FSYNC_CHOICES)
 @pytest.mark.parametrize("lose", [with_its_rows_lost, forsaken])
-def test_a_crash_anywhere_in_an_open_does_not_forget_the_doubt(
+def test_a_crash_during_open_does_not_make_doubtful_jobs_deliverable(
     lose: Callable[[], MemoryDisk], fsync: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # Every job that is put aside is a commit of its own.
+    # Each job that is buried is a commit of its own.
     monkeypatch.setattr(filling, "_COMMIT_BYTES", FRAME_HEADER_BYTES)
     disk = lose()
     assert not can_be_delivered(opened_on(disk.copy(), "second boot", fsync))
@@ -93,7 +93,7 @@ def test_a_crash_anywhere_in_an_open_does_not_forget_the_doubt(
 
 
 @pytest.mark.parametrize("lose", [with_its_rows_lost, forsaken])
-def test_the_doubt_is_over_when_the_queue_is_open(lose: Callable[[], MemoryDisk]) -> None:
+def test_jobs_put_after_a_complete_open_are_not_doubtful(lose: Callable[[], MemoryDisk]) -> None:
     disk = lose()
     opened = opened_on(disk, "second boot")
     assert not identity(disk).doubtful
@@ -115,7 +115,7 @@ def test_a_job_that_was_delayed_may_have_been_enqueued_and_delivered() -> None:
     assert not can_be_delivered(again)
 
 
-def test_a_job_that_was_set_aside_may_have_been_enqueued_and_delivered() -> None:
+def test_a_buried_job_may_have_been_enqueued_and_delivered() -> None:
     disk = MemoryDisk()
     opened = opened_on(disk, "first boot")
     (job_id,) = put(opened)
@@ -135,7 +135,7 @@ def test_a_job_that_was_set_aside_may_have_been_enqueued_and_delivered() -> None
     assert not can_be_delivered(opened_on(disk, "second boot"))
 
 
-def test_a_job_that_was_not_put_for_one_delivery_is_never_in_doubt() -> None:
+def test_only_at_most_once_jobs_are_doubtful() -> None:
     disk = MemoryDisk()
     opened = opened_on(disk, "first boot")
     tube = opened.engine.create_tube(b"once", policy.DISQUE, WALL)
@@ -145,7 +145,7 @@ def test_a_job_that_was_not_put_for_one_delivery_is_never_in_doubt() -> None:
     assert found is not None and found.state == s.READY
 
 
-def test_the_jobs_in_doubt_are_put_aside_in_frames_of_a_bounded_length(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_doubtful_jobs_are_buried_in_frames_of_bounded_length(monkeypatch: pytest.MonkeyPatch) -> None:
     most = 4_096
     monkeypatch.setattr(filling, "_COMMIT_BYTES", most)
     disk = MemoryDisk()
@@ -159,7 +159,7 @@ def test_the_jobs_in_doubt_are_put_aside_in_frames_of_a_bounded_length(monkeypat
 
 @pytest.mark.parametrize("promised", [EVERYSEC, NEVER_SYNC])
 @pytest.mark.parametrize("ahead", [False, True])
-def test_what_is_promised_from_now_on_is_what_a_power_cut_is_judged_by(promised: str, ahead: bool) -> None:
+def test_the_present_fsync_policy_decides_what_a_power_cut_may_lose(promised: str, ahead: bool) -> None:
     disk = MemoryDisk()
     opened = opened_on(disk, "first boot", ALWAYS)
     put(opened)
@@ -172,7 +172,7 @@ def test_what_is_promised_from_now_on_is_what_a_power_cut_is_judged_by(promised:
         assert not can_be_delivered(opened_on(cut, "second boot"))
 
 
-def test_what_was_written_before_is_on_disk_when_it_is_promised_that_everything_is() -> None:
+def test_switching_to_fsync_always_syncs_earlier_rows() -> None:
     disk = MemoryDisk()
     opened = opened_on(disk, "first boot", NEVER_SYNC)
     opened.log.prepare()
@@ -189,7 +189,7 @@ def test_what_was_written_before_is_on_disk_when_it_is_promised_that_everything_
 
 @pytest.mark.parametrize("before", FSYNC_CHOICES)
 @pytest.mark.parametrize("after", FSYNC_CHOICES)
-def test_a_crash_while_another_promise_is_made_leaves_one_of_the_two(before: str, after: str) -> None:
+def test_a_crash_during_a_change_of_the_fsync_policy_leaves_the_old_or_the_new_one(before: str, after: str) -> None:
     disk = MemoryDisk()
     opened = opened_on(disk, "first boot", before)
     opened.log.prepare()
@@ -204,7 +204,7 @@ def test_a_crash_while_another_promise_is_made_leaves_one_of_the_two(before: str
             assert found is not None and found.state in may_be
 
 
-def test_a_queue_in_use_says_in_its_log_what_it_promises_from_now_on() -> None:
+def test_a_changed_fsync_policy_is_written_to_the_log() -> None:
     disk = MemoryDisk()
     host = Host(0, store=Store(disk, ALWAYS))
     host.has_journal().log.prepare()
@@ -216,7 +216,7 @@ def test_a_queue_in_use_says_in_its_log_what_it_promises_from_now_on() -> None:
     assert promises == [ALWAYS, EVERYSEC, EVERYSEC]
 
 
-def test_a_promise_that_a_full_disk_refuses_is_not_made() -> None:
+def test_a_change_of_the_fsync_policy_that_a_full_disk_refuses_has_no_effect() -> None:
     disk = MemoryDisk()
     opened = opened_on(disk, "first boot", ALWAYS)
     (job,) = put(opened)

@@ -1,4 +1,4 @@
-"""Checksums are those of zlib, whichever library makes them."""
+"""Checksums equal those of zlib, with either library."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from penstock.journal.checksum import crc32
 
 
 @given(st.binary(max_size=5_000), st.integers(0, 2**32 - 1))
-def test_they_are_those_of_zlib(data: bytes, seed: int) -> None:
+def test_checksums_equal_those_of_zlib(data: bytes, seed: int) -> None:
     assert crc32(data, seed) == crc32(memoryview(data), seed) == zlib.crc32(data, seed)
 
 
-def test_python_alone_can_make_them() -> None:
+def test_checksums_need_only_the_standard_library() -> None:
     code = """
 import sys
 sys.modules["zlib_ng"] = None

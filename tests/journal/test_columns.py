@@ -1,4 +1,4 @@
-"""The log as Arrow columns says the same as the log event by event."""
+"""The log as Arrow columns contains the same events as the log read event by event."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tests.journal.test_snapshot import Life
 
 @pytest.fixture(scope="module")
 def disk() -> MemoryDisk:
-    """A log of three opens, with everything in it that a log can have."""
+    """Write a log of three opens, with everything that a log can contain."""
     disk = MemoryDisk()
     for seed in range(3):
         life = Life(disk, seed)
@@ -84,8 +84,8 @@ def test_an_empty_log_has_no_rows() -> None:
     assert list(batches(disk)) == []
 
 
-def test_a_reason_that_is_no_text_is_shown_byte_by_byte() -> None:
-    """Two of them side by side may look like text to who does not look where each ends."""
+def test_a_reason_that_is_not_utf8_is_escaped() -> None:
+    """The bytes of two adjacent reasons could look like text to a reader that ignores where each one ends."""
     disk = MemoryDisk()
     opened = open_log(disk, lambda: WALL, "boot")
     engine, log = opened.engine, opened.log

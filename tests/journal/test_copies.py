@@ -1,4 +1,4 @@
-"""A backup of a queue in use, and a restore to any position, give the queue as it was then."""
+"""A backup of a queue in use, and a restore to any position, have the state of the queue at that position."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def test_a_restore_to_any_position_is_the_state_after_the_last_commit_up_to_it(s
         copied(disk, last + 1)
 
 
-def test_what_a_snapshot_has_replaced_cannot_be_restored_and_the_first_position_that_can_is_told() -> None:
+def test_a_restore_before_the_oldest_snapshot_is_refused_with_the_first_possible_position() -> None:
     disk = MemoryDisk()
     life = Life(disk, 1)
     life.work(60)
@@ -72,9 +72,9 @@ def test_what_a_snapshot_has_replaced_cannot_be_restored_and_the_first_position_
 
 
 def test_a_backup_of_a_queue_in_use_holds_everything_that_was_acknowledged_before_it_began(tmp_path: Path) -> None:
-    """While it works, and takes one snapshot after the other, and keeps nothing but the newest."""
+    """The queue works, takes one snapshot after the other, and keeps only the newest."""
     stop = threading.Event()
-    noting = threading.Lock()  # What is in the log is in these lists, too.
+    noting = threading.Lock()  # Everything in the log is in these lists, too.
     with penstock.open(tmp_path / "queue", fsync="never", history_bytes=0) as queue:
         tube = queue.tube("t", "fifottl")
         acked: set[str] = set()
@@ -120,7 +120,7 @@ def test_a_backup_of_a_queue_in_use_holds_everything_that_was_acknowledged_befor
                 thread.join()
 
 
-def test_a_copy_gives_out_no_id_that_the_original_gives_out_later(tmp_path: Path) -> None:
+def test_a_copy_issues_no_id_that_the_original_issues_later(tmp_path: Path) -> None:
     with penstock.open(tmp_path / "queue") as queue:
         queue.tube("t").put("x")
     copy_log(ReadOnlyDisk(str(tmp_path / "queue")), RealDisk(str(tmp_path / "copy")))
@@ -132,7 +132,7 @@ def test_a_copy_gives_out_no_id_that_the_original_gives_out_later(tmp_path: Path
     assert len(set(ids)) == len(ids)
 
 
-def test_a_copy_is_not_made_over_something_else_and_damage_is_not_copied(tmp_path: Path) -> None:
+def test_a_copy_needs_an_empty_directory_and_an_undamaged_log(tmp_path: Path) -> None:
     with penstock.open(tmp_path / "queue") as queue:
         for _ in range(20):
             queue.tube("t").put("x")
@@ -150,8 +150,8 @@ def test_a_copy_is_not_made_over_something_else_and_damage_is_not_copied(tmp_pat
     assert list((tmp_path / "copy").iterdir()) == []
 
 
-def test_what_would_not_open_is_not_called_a_copy() -> None:
-    """A frame header that is zeros, a segment that is missing, one that is another's: the rest would look whole."""
+def test_a_log_that_could_not_be_opened_is_not_copied() -> None:
+    """With a frame header of zeros, or without a segment, the remaining files would look complete."""
     disk = MemoryDisk()
     queue = shortened.Life(disk, 3)
     queue.work(160)
@@ -182,7 +182,7 @@ def check_refused(source: MemoryDisk, what: str) -> None:
     assert target.names() == []
 
 
-def test_history_that_is_not_whole_is_not_copied_as_if_it_were() -> None:
+def test_incomplete_history_is_not_copied() -> None:
     disk = MemoryDisk()
     life = shortened.Life(disk, 3)
     life.work(60)
@@ -197,6 +197,6 @@ def test_history_that_is_not_whole_is_not_copied_as_if_it_were() -> None:
     damaged = disk.copy()
     damaged.files[first][place : place + 64] = bytes(64)
     check_refused(damaged, first)
-    # What a repair has left out is not asked for.
+    # Rows that a repair has left out are not expected.
     repair(damaged, WALL, "boot")
     assert picture(reopen(copied(damaged)).engine, restarted=False) == picture(reopen(damaged).engine, restarted=False)

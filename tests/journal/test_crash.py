@@ -1,4 +1,4 @@
-"""However a node is cut off, its log holds a prefix of what happened, and all of it that was acknowledged."""
+"""After any crash, the log contains a prefix of the changes, and all changes that were acknowledged."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def reopen(disk: MemoryDisk, boot: str = "another boot") -> Opened:
 
 
 class Known(NamedTuple):
-    """What an engine was like when so many effects had been done, and whether all of that was acknowledged."""
+    """The state of an engine after `effects` effects on the disk, and whether all of it was acknowledged."""
 
     effects: int
     state: dict[str, Any]
@@ -34,7 +34,7 @@ class Known(NamedTuple):
 
 
 def run(seed: int, steps: int, restarts: int = 1) -> tuple[MemoryDisk, list[Known]]:
-    """Work on a disk, and remember what the engine was like before and after each sync."""
+    """Work on a disk, and record the state of the engine before and after each sync."""
     disk = MemoryDisk()
     known: list[Known] = []
     now = WALL
@@ -55,12 +55,12 @@ def run(seed: int, steps: int, restarts: int = 1) -> tuple[MemoryDisk, list[Know
 
 
 def end_of_frames(disk: MemoryDisk, name: str) -> int:
-    """Where the frames of a segment end; they may well end in zeros."""
+    """Return the offset at which the frames of a segment end. A frame may end in zeros."""
     return SEGMENT_HEADER_BYTES + sum(found.frame.length for found in FrameFile(disk, name).frames())
 
 
 @pytest.mark.parametrize("seed", range(12))
-def test_whatever_happened_is_there_after_a_restart(seed: int) -> None:
+def test_all_changes_survive_a_restart(seed: int) -> None:
     disk, known = run(seed, 150, restarts=3)
     opened = reopen(disk.copy())
     assert picture(opened.engine, restarted=False) == known[-1].state
@@ -107,13 +107,13 @@ def test_a_log_cut_at_every_byte_is_a_prefix() -> None:
     assert seen == len(states) - 1
 
 
-def test_a_flipped_bit_is_a_cut_tail_or_refused_by_file_and_offset_and_never_a_third_thing(compiled: bool) -> None:
+def test_a_flipped_bit_is_cut_as_a_torn_tail_or_refused_with_file_and_offset(compiled: bool) -> None:
     disk, known = run(3, 4)
     states = [moment.state for moment in known]
     name = disk.names()[-1]
     end = end_of_frames(disk, name)
     refused = cut = 0
-    # Every bit; of the interpreted build, which is ten times slower and beside it, every fifth.
+    # Test every bit, or every fifth in the interpreted build, which is ten times slower.
     for place in range(8 * SEGMENT_HEADER_BYTES, 8 * end, 1 if compiled else 5):
         flipped = disk.copy()
         flipped.files[name][place // 8] ^= 1 << place % 8
@@ -140,8 +140,8 @@ def test_a_torn_tail_is_cut_with_a_warning_that_says_how_many_bytes() -> None:
     assert reopen(disk).warnings == []
 
 
-def test_damage_in_the_middle_is_refused_also_when_it_was_written_under_this_very_boot() -> None:
-    """Under `never` nothing is marked durable; but without a power cut, nothing can be missing either."""
+def test_damage_in_the_middle_is_refused_also_if_it_was_written_under_the_present_boot() -> None:
+    """Under `never`, no row is marked durable. But without a power cut, no row can be missing."""
     disk = MemoryDisk()
     opened = open_log(disk, lambda: WALL, "this boot", fsync="never", segment_bytes=SEGMENT)
     script = Script(opened.engine, 5)
@@ -154,8 +154,8 @@ def test_damage_in_the_middle_is_refused_also_when_it_was_written_under_this_ver
         reopen(disk.copy(), "this boot")
 
 
-def test_ids_and_integers_are_never_given_out_twice_whatever_was_lost() -> None:
-    """Under `never`, a power cut may lose everything since the open; the ids that were given out stay used."""
+def test_ids_and_integers_are_never_issued_twice_even_if_rows_were_lost() -> None:
+    """Under `never`, a power cut may lose everything since the open. Ids that were issued stay used."""
     seen_ids: set[int] = set()
     seen_locals: set[int] = set()
     disk = MemoryDisk()
@@ -176,10 +176,10 @@ def test_ids_and_integers_are_never_given_out_twice_whatever_was_lost() -> None:
     ("fsync", "boot", "state"),
     [("never", "another boot", "buried"), ("never", "this boot", "ready"), ("always", "another boot", "ready")],
 )
-def test_a_job_for_one_delivery_that_a_power_cut_leaves_in_doubt_is_buried_and_not_delivered(
+def test_an_at_most_once_job_that_may_have_been_delivered_is_buried_after_a_power_cut(
     fsync: str, boot: str, state: str
 ) -> None:
-    """Without a power cut nothing can be missing, and with `always` nothing that was answered."""
+    """Without a power cut, no row can be missing. With `always`, no row of an answered call can be missing."""
     disk = MemoryDisk()
     opened = open_log(disk, lambda: WALL, "this boot", fsync=fsync, segment_bytes=SEGMENT)
     tube = opened.engine.create_tube(b"t", policy.DISQUE, WALL)
@@ -188,7 +188,7 @@ def test_a_job_for_one_delivery_that_a_power_cut_leaves_in_doubt_is_buried_and_n
     opened.log.commit(WALL, WALL)
     opened.log.make_durable(opened.log.written)
     opened.engine.take(opened.engine.connect(b"c" * 16).session, tube, WALL)
-    # The take is answered under `never`, and lost with the power.
+    # The take is answered under `never`, and its row is lost in the power cut.
     engine = open_log(next(crashes(disk, len(disk.effects))), lambda: WALL, boot, segment_bytes=SEGMENT).engine
     found = engine.find(job.id, WALL)
     assert found is not None and s.STATE_NAMES[found.state] == state

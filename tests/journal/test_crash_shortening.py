@@ -1,4 +1,4 @@
-"""Whenever the power is cut while a log is shortened, the queue opens, with a prefix that holds all acknowledged."""
+"""After a power cut while a log is shortened, the queue opens with a prefix that has all acknowledged changes."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ from penstock.testing.invariants import check
 from tests.journal.picture import picture
 from tests.journal.shortened import SEGMENT, WALL, Known, Life, busy, put, reopen
 
-# One in so many writes is looked at, and one in so many of the ways in which it may be torn. Everything else that is
-# done to a disk is looked at every time. The compiled build has time for more.
+# Test one in this many writes, and one in this many ways in which a write can be torn. All other effects on the disk
+# are always tested. The compiled build has time for more.
 WRITES_LOOKED_AT = 4 if is_compiled() else 12
 TORN_LOOKED_AT = 30 if is_compiled() else 90
 
 
 def life_of_a_shortened_log(disk: MemoryDisk, seed: int, fsync: str) -> Life:
-    """Snapshots of a queue that is busy and of one that is not, some given up; history of all lengths."""
+    """Return a life with snapshots of a busy and of an idle queue, some abandoned, and with various histories."""
     life = Life(disk, seed, fsync, f"boot {seed}")
     chance = life.chance
     for _ in range(4):
@@ -40,7 +40,7 @@ def life_of_a_shortened_log(disk: MemoryDisk, seed: int, fsync: str) -> Life:
 
 
 def moments(disk: MemoryDisk) -> Iterator[int]:
-    """After how many effects to cut the power."""
+    """Yield the numbers of effects after which the power is cut."""
     writes = 0
     for count, effect in enumerate(disk.effects, 1):
         writes += effect.what == "write"
@@ -49,14 +49,14 @@ def moments(disk: MemoryDisk) -> Iterator[int]:
 
 
 def losses(disk: MemoryDisk, count: int) -> Iterator[MemoryDisk]:
-    """What may be left: only what was synced, everything, and some of what is torn or partly there."""
+    """Yield disks after a power cut: only synced bytes, all bytes, and some with torn or partial writes."""
     left = crashes(disk, count)
     yield from islice(left, 2)
     yield from islice(left, count % TORN_LOOKED_AT, None, TORN_LOOKED_AT)
 
 
 def check_goes_on(disk: MemoryDisk, opened: Opened, known: Known) -> None:
-    """What was recovered can be used: integers go on behind those given out, and what is put now is kept."""
+    """Check that a recovered queue can be used: integers continue after those issued, and new jobs are kept."""
     engine, log = opened.engine, opened.log
     for tube in engine.tubes.values():
         assert tube.next_local >= known.integers.get(tube.number, 0), "an integer would be given out twice"
@@ -72,7 +72,7 @@ def check_goes_on(disk: MemoryDisk, opened: Opened, known: Known) -> None:
 
 
 def check_history(disk: MemoryDisk) -> None:
-    """The history of each job is what the log tells of it, from the put or from where the log began to tell."""
+    """Check that the history of each job equals its events in the log."""
     reader = Reader(disk)
     told: dict[str, list[Event]] = {}
     for event in reader.events():
@@ -101,7 +101,7 @@ def test_a_power_cut_while_the_log_is_shortened_leaves_everything_acknowledged(f
             where = f"life {number}, effect {count}: {effect.what} {effect.name}"
             for way, crashed in enumerate(losses(disk, count)):
                 if way == 1:
-                    # Nothing was lost: as if the process had been killed, and the machine had gone on.
+                    # Nothing was lost, as if the process had been killed while the machine continued.
                     killed = reopen(crashed.copy(), life.boot)
                     assert picture(killed.engine, restarted=False) in allowed, where
                 opened = reopen(crashed)
@@ -120,7 +120,7 @@ def test_a_segment_made_ahead_whose_frames_are_lost_is_no_gap_before_the_next() 
     while opened.log.segment == 1:
         put(opened, bytes(3_000))
     opened.log.begin_snapshot(WALL, WALL)
-    # The second segment cannot say where it begins, and the third can: it was made when it was needed.
+    # The second segment has no position in its header, but the third has, because it was created when it was needed.
     assert opened.log.segment == 3
     engine = reopen(next(crashes(disk, len(disk.effects)))).engine
     assert [engine.outbox.body_of(job) for job in engine.jobs.scan(0, 10)] == [b"first"]
@@ -133,14 +133,14 @@ def test_two_snapshots_of_an_idle_queue_leave_no_gap() -> None:
     take_snapshot(disk, opened.log, opened.engine, WALL, WALL)
     expected = picture(opened.engine, restarted=True)
     assert picture(reopen(disk.copy()).engine, restarted=False) == expected
-    # Nor where the newer of the two was given up.
+    # This also holds if the newer of the two was abandoned.
     disk.remove(snapshot_names(disk)[-1])
     assert picture(reopen(disk).engine, restarted=False) == expected
 
 
 @pytest.mark.parametrize("history", ["kept", "removed"])
-def test_what_is_put_after_a_snapshot_and_a_crash_before_the_next_row_is_kept(history: str) -> None:
-    """The segment of the snapshot was made ahead, and has no frame yet: the next open must not begin before it."""
+def test_a_job_put_after_a_snapshot_and_a_crash_is_kept(history: str) -> None:
+    """The segment of the snapshot was created ahead and has no frame yet. The next open must not start before it."""
     disk = MemoryDisk()
     opened = busy(disk)
     take_snapshot(disk, opened.log, opened.engine, WALL, WALL)
@@ -154,8 +154,8 @@ def test_what_is_put_after_a_snapshot_and_a_crash_before_the_next_row_is_kept(hi
 
 
 @pytest.mark.parametrize("orderly", [0, 1, 2])
-def test_integers_given_out_after_a_snapshot_and_lost_are_not_given_out_again(orderly: int) -> None:
-    """Nor after lives that ended in order, and in which none were given out."""
+def test_integers_issued_after_a_snapshot_and_lost_are_not_issued_again(orderly: int) -> None:
+    """This also holds after lives that ended in order and issued no integers."""
     disk = MemoryDisk()
     opened = busy(disk, NEVER_SYNC)
     take_snapshot(disk, opened.log, opened.engine, WALL, WALL)
@@ -166,7 +166,7 @@ def test_integers_given_out_after_a_snapshot_and_lost_are_not_given_out_again(or
     assert put(reopen(disk), b"next") > max(given)
 
 
-def test_a_job_for_one_delivery_is_in_doubt_also_when_nothing_is_left_behind_a_snapshot() -> None:
+def test_an_at_most_once_job_is_doubtful_even_if_no_row_follows_the_snapshot() -> None:
     disk = MemoryDisk()
     opened = busy(disk, NEVER_SYNC)
     engine = opened.engine

@@ -1,4 +1,4 @@
-"""A snapshot that is not whole is never used: what else is there is, and if that is not enough, the open is refused."""
+"""An incomplete snapshot is never used. An older one or the whole log is used instead, or the open is refused."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.journal.shortened import WALL, busy, put, reopen
 
 
 def small_snapshot() -> tuple[MemoryDisk, str]:
-    """A disk with two snapshots and all of the log, and the name of the newer snapshot, which is small."""
+    """Return a disk with two snapshots and the whole log, and the name of the newer snapshot, which is small."""
     disk = MemoryDisk()
     opened = busy(disk)
     take_snapshot(disk, opened.log, opened.engine, WALL, WALL)
@@ -30,7 +30,7 @@ def without(disk: MemoryDisk, names: list[str]) -> MemoryDisk:
     return left.copy()
 
 
-# What else is on the disk when the newest snapshot cannot be used.
+# The files that are left when the newest snapshot cannot be used.
 LEFT = {
     "an older snapshot": lambda disk: without(disk, segment_names(disk)[:1]),
     "the whole log": lambda disk: without(disk, snapshot_names(disk)[:1]),
@@ -39,7 +39,7 @@ LEFT = {
 
 
 def check_not_used(disk: MemoryDisk, name: str, data: bytes, left: str) -> None:
-    """Of a snapshot of these bytes nothing is used: who opens it is told, or refused if too little is left."""
+    """Check that a damaged snapshot is not used: the open warns, or is refused if too little is left."""
     spoilt = LEFT[left](disk)
     spoilt.files[name] = bytearray(data)
     if left == "nothing":
@@ -58,14 +58,14 @@ def check_not_used(disk: MemoryDisk, name: str, data: bytes, left: str) -> None:
 
 
 @pytest.mark.parametrize("left", LEFT)
-def test_a_snapshot_that_is_whole_is_used_whatever_else_is_there(left: str) -> None:
+def test_a_complete_snapshot_is_used(left: str) -> None:
     disk, _ = small_snapshot()
     opened = reopen(LEFT[left](disk))
     assert opened.warnings == [] and opened.engine.jobs.count == 3
 
 
 @pytest.mark.parametrize("left", LEFT)
-def test_a_snapshot_that_is_cut_anywhere_is_not_used(left: str) -> None:
+def test_a_snapshot_that_is_truncated_anywhere_is_not_used(left: str) -> None:
     disk, name = small_snapshot()
     data = disk.read(name)
     for size in [*range(0, SEGMENT_HEADER_BYTES, 97), *range(SEGMENT_HEADER_BYTES, len(data), 3)]:
@@ -73,7 +73,7 @@ def test_a_snapshot_that_is_cut_anywhere_is_not_used(left: str) -> None:
 
 
 @pytest.mark.parametrize("left", LEFT)
-def test_a_snapshot_with_more_behind_its_end_is_not_used(left: str) -> None:
+def test_a_snapshot_with_bytes_after_its_end_is_not_used(left: str) -> None:
     disk, name = small_snapshot()
     data = disk.read(name)
     for more in (bytes(8), bytes(4_096), b"PENF", data[SEGMENT_HEADER_BYTES:]):

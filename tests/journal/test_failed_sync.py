@@ -1,4 +1,4 @@
-"""After a sync failed, the system has what it could not write in memory only, and takes it for written."""
+"""After a failed sync, the system has unwritten bytes in memory only, and regards them as written."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def count(opened: Opened) -> int:
 
 @pytest.mark.parametrize("fsync", FSYNC_CHOICES)
 @pytest.mark.parametrize("bodies", [[10], [10, 30_000, 30_000, 10], [30_000] * 9], ids=["a frame", "two files", "many"])
-def test_what_is_found_under_the_same_boot_is_on_disk_when_the_queue_is_open(fsync: str, bodies: list[int]) -> None:
+def test_rows_found_under_the_same_boot_are_on_disk_after_an_open(fsync: str, bodies: list[int]) -> None:
     disk = MemoryDisk()
     opened = busy(disk, fsync)
     for length in bodies:
@@ -40,7 +40,7 @@ def test_what_is_found_under_the_same_boot_is_on_disk_when_the_queue_is_open(fsy
         assert count(reopen(cut, "another boot")) == 1 + len(bodies)
 
 
-def test_what_was_found_and_built_upon_is_no_damage_after_a_power_cut() -> None:
+def test_rows_found_after_a_failed_sync_are_not_damage_after_a_power_cut() -> None:
     disk = MemoryDisk()
     opened = busy(disk)
     put(opened, b"second")

@@ -1,4 +1,4 @@
-"""A disk that is full, of jobs or of what others wrote: it refuses, loses nothing, and goes on when there is room."""
+"""On a full disk, whether of jobs or of other files, the queue refuses calls, loses nothing, and resumes with space."""
 
 from __future__ import annotations
 
@@ -49,12 +49,12 @@ def absent_maintenance(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 def others_fill(disk: MemoryDisk, queue: Queue) -> None:
-    """Somebody else writes as much as there is room for; nobody has looked since."""
+    """Fill the disk as another program would. The queue has not checked its free space since."""
     disk.capacity = sum(map(len, list(disk.files.values())))
 
 
 def fill(tube: Tube) -> int:
-    """Put empty jobs until there is no room for more; how many there was room for."""
+    """Put empty jobs until puts are refused. Return the number of jobs."""
     for accepted in itertools.count():
         try:
             tube.put(b"")
@@ -64,7 +64,7 @@ def fill(tube: Tube) -> int:
 
 
 def use_up(tube: Tube) -> int:
-    """Take and release until there is no room for that; how often there was."""
+    """Take and release until that is refused. Return the number of times."""
     for times in itertools.count():
         try:
             job = tube.take()
@@ -79,15 +79,15 @@ def can_put(queue: Queue, tube: Tube) -> bool:
     try:
         tube.put("there is room again")
     except NoSpace:
-        queue._host.has_journal()._maintenance.wake()  # It would look again after a second.
+        queue._host.has_journal()._maintenance.wake()  # Otherwise it would check again after a second.
         return False
     return True
 
 
-# ---- By jobs ---------------------------------------------------------------------------------------------------------
+# ---- Full of jobs ----------------------------------------------------------------------------------------------------
 
 
-def test_what_maintenance_makes_is_not_counted_as_free() -> None:
+def test_files_that_maintenance_creates_do_not_count_as_free_space() -> None:
     disk = MemoryDisk(capacity=10 * MEGABYTE)
     with a_queue(disk) as queue:
         wait_for_rest(queue)
@@ -96,7 +96,7 @@ def test_what_maintenance_makes_is_not_counted_as_free() -> None:
 
 @pytest.mark.parametrize("at_once", [True, False], ids=["at once", "one by one"])
 @pytest.mark.parametrize("key", [None, "k" * 1_000], ids=["", "long keys"])
-def test_all_jobs_that_were_let_in_can_be_taken_come_back_and_be_taken_again(at_once: bool, key: str | None) -> None:
+def test_all_accepted_jobs_can_be_taken_returned_and_taken_again(at_once: bool, key: str | None) -> None:
     disk = MemoryDisk(capacity=10 * MEGABYTE)
     with a_queue(disk) as queue:
         tube = queue.tube("t", "fifottl" if key is None else "utube")
@@ -114,7 +114,7 @@ def test_all_jobs_that_were_let_in_can_be_taken_come_back_and_be_taken_again(at_
                 end(job)
 
 
-def test_a_disk_that_is_filled_before_the_first_turn_of_maintenance_has_room_again_when_all_is_done(
+def test_a_disk_that_is_filled_before_the_first_turn_of_maintenance_has_room_when_all_jobs_are_done(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     disk = MemoryDisk(capacity=10 * MEGABYTE)
@@ -134,8 +134,8 @@ def test_a_disk_that_is_filled_before_the_first_turn_of_maintenance_has_room_aga
         wait_for(lambda: "ballast" in disk.names(), "it is not ready for the next time")
 
 
-def test_a_ballast_whose_room_others_took_is_made_anew_of_what_jobs_that_are_done_left() -> None:
-    """Without one, a disk that is full next time would stay so."""
+def test_a_lost_reserve_file_is_created_again_from_the_space_of_finished_jobs() -> None:
+    """Without a reserve file, the disk would stay full the next time."""
     disk = MemoryDisk(capacity=24 * MEGABYTE)
     with a_queue(disk) as queue:
         wait_for_rest(queue)
@@ -159,12 +159,12 @@ def test_a_ballast_whose_room_others_took_is_made_anew_of_what_jobs_that_are_don
             wait_for(lambda: can_put(queue, tube), "the disk stays full, and there is nothing on it")
 
 
-# ---- By others -------------------------------------------------------------------------------------------------------
+# ---- Full of other files ---------------------------------------------------------------------------------------------
 
 
 @pytest.fixture
 def filled(monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[MemoryDisk, Queue, Tube]]:
-    """A queue with 3,000 jobs, whose disk is to be filled by others while its maintenance gets no time."""
+    """Yield a queue with 3,000 jobs, whose disk is to be filled by others while its maintenance does not run."""
     disk = MemoryDisk(capacity=32 * MEGABYTE)
     with absent_maintenance(monkeypatch):
         queue = a_queue(disk)
@@ -175,7 +175,7 @@ def filled(monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[MemoryDisk, Queue,
     queue.close()
 
 
-def test_takes_are_refused_before_the_log_has_no_room_and_go_on_when_there_is(
+def test_takes_are_refused_before_the_log_is_full_and_resume_with_space(
     filled: tuple[MemoryDisk, Queue, Tube],
 ) -> None:
     disk, queue, tube = filled
@@ -193,7 +193,7 @@ def test_takes_are_refused_before_the_log_has_no_room_and_go_on_when_there_is(
     assert len(tube.take_many(3_000)) == 2_501
 
 
-def test_a_take_of_many_is_let_in_only_if_all_of_them_can_end(filled: tuple[MemoryDisk, Queue, Tube]) -> None:
+def test_a_take_of_many_is_accepted_only_if_all_of_them_can_end(filled: tuple[MemoryDisk, Queue, Tube]) -> None:
     disk, queue, tube = filled
     for _ in range(9):
         tube.put_many([b""] * 2_000)
@@ -209,7 +209,7 @@ def test_a_take_of_many_is_let_in_only_if_all_of_them_can_end(filled: tuple[Memo
     check(queue._host.engine)
 
 
-def test_a_take_of_more_than_a_segment_holds_is_whole_where_there_is_room(
+def test_a_take_that_exceeds_a_segment_is_complete_if_there_is_room(
     filled: tuple[MemoryDisk, Queue, Tube],
 ) -> None:
     disk, queue, tube = filled
@@ -222,7 +222,7 @@ def test_a_take_of_more_than_a_segment_holds_is_whole_where_there_is_room(
         job.ack()
 
 
-def test_deadlines_wait_for_room_and_pass_when_there_is(filled: tuple[MemoryDisk, Queue, Tube]) -> None:
+def test_timers_wait_for_disk_space(filled: tuple[MemoryDisk, Queue, Tube]) -> None:
     disk, queue, tube = filled
     held = tube.take_many(100)
     tube.put_many([b"delayed"] * 20_000, delay=0.001)
@@ -240,7 +240,7 @@ def test_deadlines_wait_for_room_and_pass_when_there_is(filled: tuple[MemoryDisk
     wait_for(lambda: can_put(queue, tube) and not tube.stats()["delayed"], "what was due has not happened")
 
 
-def test_what_nobody_has_taken_is_deleted_only_where_there_is_room(filled: tuple[MemoryDisk, Queue, Tube]) -> None:
+def test_a_job_that_is_not_taken_is_deleted_only_if_there_is_room(filled: tuple[MemoryDisk, Queue, Tube]) -> None:
     disk, queue, tube = filled
     held = tube.take_many(10)
     others = tube.put_many([b"other"] * 10)
@@ -257,13 +257,13 @@ def test_what_nobody_has_taken_is_deleted_only_where_there_is_room(filled: tuple
     tube.drop()
 
 
-# ---- By nobody -------------------------------------------------------------------------------------------------------
+# ---- Not full --------------------------------------------------------------------------------------------------------
 
 
-def test_where_no_file_can_be_made_for_other_reasons_history_is_not_given_up(
+def test_history_is_kept_if_files_cannot_be_created_for_other_reasons_than_space(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Out of open files there is no next segment, and no ballast; and a history that is gone makes none."""
+    """Without file descriptors, no next segment and no reserve file can be created. Deleting history is no help."""
     disk = MemoryDisk()
     with a_queue(disk) as queue:
         tube, log = queue.tube("t"), queue._host.has_journal().log
@@ -287,13 +287,13 @@ def test_where_no_file_can_be_made_for_other_reasons_history_is_not_given_up(
                 log._drop_spare()
             history = set(disk.names())
             maintenance = queue._host.has_journal()._maintenance
-            # It tries for each of the two, and again, in every turn.
+            # It tries to create each of the two, and again, in every turn.
             wait_for(lambda: maintenance.wake() or len(refused) > 8, "it does not try")
         wait_for(lambda: maintenance.wake() or log.room.spare is not None, "it does not go on")
         assert history <= set(disk.names()) and "history deleted" not in caplog.text
 
 
-def test_that_the_disk_is_full_is_told_once_and_that_it_is_not_any_more(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_full_disk_is_logged_once_when_it_begins_and_once_when_it_ends(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO)
     disk = MemoryDisk(capacity=10 * MEGABYTE)
     with a_queue(disk) as queue:

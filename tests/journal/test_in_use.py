@@ -1,4 +1,4 @@
-"""Whatever a queue does while its directory is copied or checked: the copy opens, and only damage is called so."""
+"""A directory that is copied or checked while it is in use: the copy opens, and only real damage is reported."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tests.journal.shortened import SEGMENT, WALL, reopen
 
 
 class InUse:
-    """A queue that is open, with a snapshot, some history before it and a log after it."""
+    """An open queue with a snapshot, some history before it and a log after it."""
 
     def __init__(self) -> None:
         self.disk = MemoryDisk()
@@ -39,7 +39,7 @@ class InUse:
         self.log.make_durable(self.log.written)
 
     def fill(self) -> None:
-        """Put until the log has gone on to the segment after the next one."""
+        """Put until the log has reached the segment after the next one."""
         segment = self.log.segment
         while self.log.segment < segment + 2:
             self.put(20_000)
@@ -49,7 +49,7 @@ class InUse:
         take_snapshot(self.disk, self.log, self.engine, WALL, WALL)
 
     def shorten(self) -> None:
-        """Take a snapshot, and keep nothing else."""
+        """Take a snapshot, and delete all history."""
         self.put()
         self.snapshot()
         trim(self.disk, self.log, Retention(bytes_max=0), WALL)
@@ -63,7 +63,7 @@ class InUse:
         self.log.close(WALL, WALL)
 
     def half(self) -> Callable[[], None]:
-        """Write the first half of a frame; gives what writes the rest, and another one."""
+        """Write the first half of a frame. Return a function that writes the rest and another frame."""
         file = self.disk.files[segment_names(self.disk)[-2]]
         before = bytes(file)
         self.put(20_000)
@@ -93,7 +93,7 @@ ACTS: dict[str, Callable[[InUse], None]] = {
 
 
 def every_step(act: Callable[[InUse], None], look: Callable[[InUse, Meanwhile], None]) -> None:
-    """Let something happen before each step of a reader, one after the other."""
+    """Run a callback before each step of a reader, one after the other."""
     quiet = Meanwhile(InUse().disk)
     look(InUse(), quiet)
     for step in range(1, quiet.steps + 1):
@@ -107,7 +107,7 @@ def every_step(act: Callable[[InUse], None], look: Callable[[InUse, Meanwhile], 
 
 
 @pytest.mark.parametrize("act", ACTS.values(), ids=ACTS)
-def test_a_copy_opens_and_has_what_was_there_before_it_began(act: Callable[[InUse], None]) -> None:
+def test_a_copy_opens_and_has_everything_from_before_its_start(act: Callable[[InUse], None]) -> None:
     def look(queue: InUse, disk: Meanwhile) -> None:
         before = ids(queue.opened)
         target = MemoryDisk()
@@ -122,7 +122,7 @@ def test_a_copy_opens_and_has_what_was_there_before_it_began(act: Callable[[InUs
 
 
 @pytest.mark.parametrize("act", ACTS.values(), ids=ACTS)
-def test_nothing_is_called_damaged_that_is_only_being_written_or_removed(act: Callable[[InUse], None]) -> None:
+def test_files_that_are_being_written_or_removed_are_not_reported_as_damaged(act: Callable[[InUse], None]) -> None:
     def look(queue: InUse, disk: Meanwhile) -> None:
         assert examine(disk, "boot") == []
 
@@ -130,7 +130,7 @@ def test_nothing_is_called_damaged_that_is_only_being_written_or_removed(act: Ca
 
 
 @pytest.mark.parametrize("look", [lambda disk: copy_log(disk, MemoryDisk()) and [], lambda disk: examine(disk, "boot")])
-def test_a_frame_in_the_writing_is_no_damage_when_it_is_there_the_next_moment(
+def test_an_incomplete_frame_is_not_damage_if_it_is_complete_a_moment_later(
     look: Callable[[Meanwhile], list[str]],
 ) -> None:
     quiet = Meanwhile(InUse().disk)

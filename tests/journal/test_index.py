@@ -1,4 +1,4 @@
-"""History is found by way of the indexes, and is the same without them; each segment can be read by itself."""
+"""History is found through indexes, and is the same without them. Each segment can be read alone."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ from penstock.testing.disk import MemoryDisk, crashes
 from tests.journal.meanwhile import Meanwhile
 from tests.journal.shortened import WALL, reopen, write_index
 
-# Long enough that an index has marks within it.
+# Long enough for several marks in an index.
 SEGMENT = 3 * MARK_BYTES
 
 Told = dict[int, list[tuple[str, str]]]
 
 
 class Story:
-    """Work on a disk that is followed from outside: what happened to each job, as subscribers are told."""
+    """Work on a disk, and record the changes of each job as subscribers receive them."""
 
     def __init__(self, disk: MemoryDisk) -> None:
         self.disk = disk
@@ -49,7 +49,7 @@ class Story:
         self.session = self.engine.connect(b"%016d" % self.log.segment).session
 
     def work(self, rounds: int) -> None:
-        """Jobs of all fates: one that stays, one that is acked, one that comes back and one that moves."""
+        """Jobs with all kinds of histories: one stays, one is acked, one returns, one moves."""
         engine = self.engine
         for number in range(rounds):
             tube = engine.create_tube(b"tube-%d" % (number % 3), policy.FIFO, WALL)
@@ -85,7 +85,7 @@ class Story:
         self.open()
 
     def index(self) -> None:
-        """Index what is full, as maintenance does."""
+        """Index the full segments, as maintenance does."""
         for name in segment_names(self.disk):
             if number_of(name) < self.log.segment and index_name(number_of(name)) not in self.disk.names():
                 write_index(self.disk, name)
@@ -96,7 +96,7 @@ class Story:
 
 @pytest.fixture
 def story() -> Story:
-    """Three opens, two snapshots, several segments, all but the newest indexed."""
+    """Return a log of three opens, two snapshots and several segments, all indexed except the newest."""
     story = Story(MemoryDisk())
     for _ in range(3):
         story.work(8)
@@ -142,7 +142,7 @@ def test_an_index_is_the_same_after_it_was_written_and_read(story: Story) -> Non
     assert empty.newest(1) is None and empty.names == {}
 
 
-def test_an_index_knows_the_newest_row_of_each_job_and_no_other(story: Story) -> None:
+def test_an_index_has_the_newest_row_of_each_job_and_no_other(story: Story) -> None:
     for name in segment_names(story.disk):
         number = number_of(name)
         newest: dict[str, int] = {}
@@ -156,7 +156,7 @@ def test_an_index_knows_the_newest_row_of_each_job_and_no_other(story: Story) ->
             assert [found.newest(job)] == (expected or [None]), f"segment {number}"
 
 
-def test_an_index_with_a_flipped_bit_or_cut_is_known_to_be_damaged(story: Story) -> None:
+def test_an_index_that_is_truncated_or_has_a_flipped_bit_is_refused(story: Story) -> None:
     data = story.disk.read(index_name(2))
     good = decode("x.idx", data)
     for place in range(len(data)):
@@ -167,14 +167,14 @@ def test_an_index_with_a_flipped_bit_or_cut_is_known_to_be_damaged(story: Story)
         except DamagedJournal as error:
             assert "x.idx" in str(error)
         else:
-            # Nobody reads what is reserved.
+            # Reserved fields are not read.
             check_same(other, good, list(story.told))
     for size in range(len(data)):
         with pytest.raises(DamagedJournal, match=r"x\.idx"):
             decode("x.idx", data[:size])
 
 
-def test_the_history_of_each_job_is_what_subscribers_were_told(story: Story) -> None:
+def test_the_history_of_each_job_equals_the_changes_sent_to_subscribers(story: Story) -> None:
     assert histories(Reader(story.disk), story.told) == story.told
 
 
@@ -184,7 +184,7 @@ def test_the_history_of_a_job_that_is_there_can_begin_with_its_newest_row(story:
         assert reader.history(job.id, newest=job.position) == reader.history(job.id)
 
 
-def test_an_event_is_looked_up_by_reading_little_more_than_the_index_leaves_open(story: Story) -> None:
+def test_looking_up_an_event_reads_little_more_than_one_mark_distance(story: Story) -> None:
     disk = Meanwhile(story.disk)
     reader = Reader(disk)
     job = next(iter(story.told))
@@ -193,7 +193,7 @@ def test_an_event_is_looked_up_by_reading_little_more_than_the_index_leaves_open
     assert newest is not None
     before = disk.read_bytes
     events = reader.history(job, newest.position)
-    # A place that the index knows is at most a mark and a frame away; headers are read to see what a file is.
+    # A row is at most a mark and a frame after a position in the index. Headers are read to identify files.
     assert len(events) > 10 and (disk.read_bytes - before) / len(events) < 1.5 * MARK_BYTES + 3 * SEGMENT_HEADER_BYTES
 
 
@@ -223,7 +223,7 @@ def test_history_is_the_same_with_indexes_that_are_damaged(story: Story, spoil: 
     assert histories(Reader(story.disk), story.told) == story.told
 
 
-def test_history_is_what_is_left_of_it_when_old_segments_are_gone(story: Story) -> None:
+def test_history_starts_later_after_old_segments_were_removed(story: Story) -> None:
     first = 4
     for number in range(1, first):
         story.disk.remove(segment_name(number))
@@ -272,7 +272,7 @@ def _bare(event: Event) -> Event:
 
 
 def alone(disk: MemoryDisk, name: str) -> MemoryDisk:
-    """A disk with nothing of the log but one segment."""
+    """Return a disk with only one segment of the log."""
     only = disk.copy()
     for other in only.names():
         if other not in (name, NODE_FILE):
@@ -280,7 +280,7 @@ def alone(disk: MemoryDisk, name: str) -> MemoryDisk:
     return only
 
 
-def test_each_segment_by_itself_knows_the_names_of_its_tubes(story: Story) -> None:
+def test_each_segment_contains_the_names_of_its_tubes(story: Story) -> None:
     tubes = {event.position: event.tube for event in Reader(story.disk).events()}
     seen = 0
     for name in segment_names(story.disk):
@@ -299,7 +299,7 @@ def test_each_segment_by_itself_knows_the_names_of_its_tubes(story: Story) -> No
 
 @pytest.mark.parametrize("made_ahead", [True, False])
 def test_the_frame_that_begins_a_segment_names_its_tubes(made_ahead: bool) -> None:
-    """It was written for the segment before, whose tubes are named: they have to be named again."""
+    """The frame was made for the previous segment, which has the names of its tubes. They must be written again."""
     story = Story(MemoryDisk())
     engine = story.engine
     tubes = [engine.create_tube(b"tube-%d" % number, policy.FIFO, WALL) for number in range(5)]
@@ -345,13 +345,13 @@ def test_a_reader_that_is_kept_sees_segments_that_were_rewritten_without_bodies(
         assert list(reader.events(start)) == everything[start - 1 :]
 
 
-def test_an_index_of_what_a_power_cut_has_lost_is_not_used() -> None:
+def test_an_index_of_rows_that_a_power_cut_lost_is_not_used() -> None:
     disk = MemoryDisk()
     story = Story(disk)
     first = story.put(story.engine.create_tube(b"t", policy.FIFO, WALL))
     story.commit()
     while story.log.segment == 1:
-        # Written, and not synced.
+        # Written, but not synced.
         lost = story.put(story.engine.tubes[b"t"])
         story.log.commit(WALL, WALL)
     story.index()

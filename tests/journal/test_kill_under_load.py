@@ -1,6 +1,6 @@
-"""A process that is killed under load, again and again, loses nothing it acknowledged and invents nothing.
+"""A process that is killed under load, again and again, loses no acknowledged change and invents none.
 
-PENSTOCK_KILLS says how often it is killed: a few times in every run of the tests, many times before a release.
+PENSTOCK_KILLS is the number of kills: a few in every run of the tests, many before a release.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ from penstock.journal.segment import number_of
 
 KILLS = int(os.environ.get("PENSTOCK_KILLS", "8"))
 
-# A kill can end a write at a page's end: the next open says so, and cuts what nobody was told of.
+# A kill can end a write at the end of a page. The next open reports that and cuts the tail, which was not acknowledged.
 TORN = "cut a torn tail"
 
-# Puts, takes and acks for ever, and says what was acknowledged, one line each, after it was.
+# Puts, takes and acks for ever, and prints a line after each acknowledged change.
 WORKER = textwrap.dedent(
     """
     import sys, threading
@@ -59,7 +59,7 @@ WORKER = textwrap.dedent(
 
 
 def live_and_die(directory: Path, start: int, options: dict[str, object], lines_max: int) -> list[tuple[str, str]]:
-    """Let a worker work until it has said so much, kill it, and give back all it said."""
+    """Let a worker run until it has printed some lines, kill it, and return all its lines."""
     command = [sys.executable, "-c", WORKER, str(directory), str(start), repr(options)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None and process.stderr is not None
@@ -71,7 +71,7 @@ def live_and_die(directory: Path, start: int, options: dict[str, object], lines_
         complaints = [line for line in process.stderr.read().splitlines() if TORN not in line]
         assert complaints == []
     assert process.returncode == -signal.SIGKILL
-    # The last line may be half a line.
+    # The last line may be incomplete.
     words = [line.split() for line in said if line.endswith("\n")]
     return [(what, number) for what, number in words]
 
@@ -94,7 +94,7 @@ def test_a_killed_process_loses_nothing_it_acknowledged_and_invents_nothing(
         for what, number in live_and_die(tmp_path / "queue", life * 10_000, options, 50 + 35 * (life % 10)):
             said[what].append(number)
     if options["checkpoints"]:
-        # Each open begins a segment, and so does each snapshot: some were finished, and were read from.
+        # Each open starts a segment, and so does each snapshot. Some snapshots were finished and read.
         assert number_of(max(path.name for path in (tmp_path / "queue").glob("snapshot-*.log"))) > KILLS
     put, tried, acked = set(said["put"]), set(said["try"]), set(said["ack"])
     with penstock.open(tmp_path / "queue") as queue:
@@ -104,7 +104,7 @@ def test_a_killed_process_loses_nothing_it_acknowledged_and_invents_nothing(
     left = [body.strip(".") for body in bodies]
     assert all(len(body) == 3_000 for body in bodies)
     assert len(left) == len(set(left)), "no job is there twice"
-    # The put after the last line and the ack after the last "try" may have happened or not: one of each in a life.
+    # The put after the last line and the ack after the last "try" may have happened or not: one of each per life.
     assert put - acked - tried <= set(left)
     assert acked.isdisjoint(left)
     assert len(set(left) - put) <= KILLS

@@ -1,4 +1,4 @@
-"""What ends in slices ends after a crash in the middle: all of it, and in the way it had begun to."""
+"""Work that is done in slices is completed after a crash in the middle, in the way in which it began."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def reopen(disk: MemoryDisk) -> Opened:
 
 
 def settled(opened: Opened) -> None:
-    """Let everything happen that is due."""
+    """Run all due timers."""
     while opened.engine.deadlines.next_due <= WALL:
         opened.engine.advance(WALL)
         opened.log.commit(WALL, WALL)
@@ -57,7 +57,7 @@ def test_a_claim_that_was_being_given_back_is_given_back_and_not_acked() -> None
     disk = MemoryDisk()
     opened = claimed(disk)
     claiming.release_claims(opened.engine, b"c", 0, WALL)
-    # One that is acked behind it must not take it along.
+    # A claim that is acked after it must not ack this one.
     tube = opened.engine.tube(b"t")
     assert claiming.claim(opened.engine, b"c", 0, 2, tube, 1, 60_000, WALL) is not None
     assert claiming.ack_claims(opened.engine, b"c", 0, 2, WALL) == 1
@@ -68,7 +68,7 @@ def test_a_claim_that_was_being_given_back_is_given_back_and_not_acked() -> None
 
 
 def staged(disk: MemoryDisk) -> Opened:
-    """Two stages of one tube, the second of fewer jobs."""
+    """Two stages of one tube. The second has fewer jobs."""
     opened = reopen(disk)
     tube = opened.engine.create_tube(b"t", p.FIFO, WALL)
     for name, first, count in ((b"a", 0, JOBS), (b"b", JOBS, 10)):
@@ -89,7 +89,7 @@ def served(opened: Opened) -> list[bytes]:
 ALL = [b"%d" % number for number in range(JOBS + 10)]
 
 
-def test_what_was_being_published_is_published_in_its_order_and_once() -> None:
+def test_an_interrupted_publication_is_completed_in_order_and_once() -> None:
     disk = MemoryDisk()
     opened = staged(disk)
     assert staging.publish(opened.engine, [b"a", b"b"], WALL) == JOBS + 10
@@ -103,7 +103,7 @@ def test_what_was_being_published_is_published_in_its_order_and_once() -> None:
     assert staging.publish(reopen(disk).engine, [b"a", b"b"], WALL) == JOBS + 10
 
 
-def test_the_same_after_a_snapshot_in_the_middle() -> None:
+def test_a_publication_is_completed_after_a_snapshot_in_the_middle() -> None:
     disk = MemoryDisk()
     opened = staged(disk)
     staging.publish(opened.engine, [b"a", b"b"], WALL)
@@ -114,7 +114,7 @@ def test_the_same_after_a_snapshot_in_the_middle() -> None:
     assert staging.publish(reopen(disk).engine, [b"a"], WALL) == JOBS
 
 
-def test_what_was_being_discarded_is_discarded() -> None:
+def test_an_interrupted_discard_is_completed() -> None:
     disk = MemoryDisk()
     opened = staged(disk)
     assert staging.discard(opened.engine, [b"a"], WALL) == JOBS
@@ -124,11 +124,11 @@ def test_what_was_being_discarded_is_discarded() -> None:
     assert again.engine.tube(b"t").count_in(s.STAGED) == 10 and served(again) == []
 
 
-def test_what_was_not_published_is_still_staged_and_a_publication_that_was_cut_off_was_none() -> None:
+def test_a_publication_whose_frame_was_not_written_did_not_happen() -> None:
     disk = MemoryDisk()
     opened = staged(disk)
     staging.publish(opened.engine, [b"a", b"b"], WALL)
-    # The frame was never written: neither was published.
+    # The frame was never written, so neither was published.
     again = reopen(disk)
     settled(again)
     assert again.engine.tube(b"t").count_in(s.STAGED) == JOBS + 10

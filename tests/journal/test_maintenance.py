@@ -1,4 +1,4 @@
-"""Maintenance shortens the log while others work: they notice nothing, whatever becomes of it."""
+"""Maintenance shortens the log during work. Callers are not affected, even if it fails."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ MEGABYTE = 1024 * 1024
 
 
 def run_all(*tasks: Callable[[], None]) -> None:
-    """Run each in a thread of its own, and raise what one of them raised."""
+    """Run each function in a thread, and raise the error of any of them."""
     raised: list[BaseException] = []
 
     def run(task: Callable[[], None]) -> None:
@@ -153,7 +153,7 @@ def test_a_queue_closed_at_any_pause_of_a_checkpoint_opens_with_everything(tmp_p
     assert bodies(tmp_path) == expected
 
 
-def test_a_checkpoint_that_the_close_of_the_queue_cut_short_is_not_said_to_be_there(tmp_path: Path) -> None:
+def test_a_checkpoint_interrupted_by_close_is_refused_as_closed(tmp_path: Path) -> None:
     queue = penstock.open(tmp_path)
     queue.tube("t").put("x")
     maintenance = queue._host.has_journal()._maintenance
@@ -183,8 +183,8 @@ def test_a_checkpoint_that_the_close_of_the_queue_cut_short_is_not_said_to_be_th
     assert told == ["CLOSED"]
 
 
-def test_who_asks_for_a_checkpoint_during_another_one_gets_one_of_its_own(tmp_path: Path) -> None:
-    """What it did before it asked may not be in the one that is being taken."""
+def test_a_checkpoint_requested_during_another_one_is_a_new_one(tmp_path: Path) -> None:
+    """The snapshot in progress may lack changes that were made before the second request."""
     with penstock.open(tmp_path, history_bodies=False) as queue:
         journal = queue._host.has_journal()
         maintenance = journal._maintenance
@@ -202,7 +202,7 @@ def test_who_asks_for_a_checkpoint_during_another_one_gets_one_of_its_own(tmp_pa
         assert walking.wait(20)
         second = threading.Thread(target=journal.take_snapshot)
         second.start()
-        # It waits for the turn that is on.
+        # It waits for the end of the present turn.
         wait_for(lambda: len(maintenance._turned._waiters) == 2, "the second never asked")  # type: ignore[attr-defined]
         queue.tube("t").put("x")
         asked_at = journal.log.segment
@@ -212,7 +212,7 @@ def test_who_asks_for_a_checkpoint_during_another_one_gets_one_of_its_own(tmp_pa
         assert journal.log.kept.segment > asked_at
 
 
-def test_the_log_is_shortened_by_itself_when_it_is_long(tmp_path: Path) -> None:
+def test_a_long_log_is_shortened_automatically(tmp_path: Path) -> None:
     with penstock.open(tmp_path, fsync="never", history_bytes=0) as queue:
         journal = queue._host.has_journal()
         journal._maintenance._snapshots._snapshot_bytes = 4 * MEGABYTE
@@ -229,7 +229,7 @@ def test_the_log_is_shortened_by_itself_when_it_is_long(tmp_path: Path) -> None:
 
 
 class SmallDisk(MemoryDisk):
-    """A disk that can be full, with a queue on it."""
+    """A disk of limited size, with a queue on it."""
 
     def queue(self, **store: Any) -> Queue:
         return Queue(Session(Host(0, NEVER, Store(self, **store))))
@@ -240,7 +240,7 @@ class SmallDisk(MemoryDisk):
 
 @pytest.fixture
 def full(request: pytest.FixtureRequest) -> Iterator[tuple[SmallDisk, Queue, int]]:
-    """A queue on a disk that is full: puts are refused; and how many jobs there are."""
+    """Yield a queue on a full disk, where puts are refused, and the number of its jobs."""
     disk = SmallDisk(capacity=2 * SEGMENT_BYTES + 3 * MEGABYTE)
     queue = disk.queue(**getattr(request, "param", {}))
     queue.tube("t", "fifottl")
@@ -250,7 +250,7 @@ def full(request: pytest.FixtureRequest) -> Iterator[tuple[SmallDisk, Queue, int
 
 
 def fill(queue: Queue, body_bytes: int) -> int:
-    """Put jobs until there is no room for more; how many there was room for."""
+    """Put jobs until puts are refused. Return the number of jobs."""
     for accepted in itertools.count():
         try:
             queue.tube("t").put(os.urandom(body_bytes))
@@ -285,7 +285,7 @@ def test_a_full_disk_ends_a_checkpoint_and_not_the_queue(full: tuple[SmallDisk, 
 
 
 def test_checkpoints_that_fail_on_a_full_disk_leave_the_reserve_to_acks(full: tuple[SmallDisk, Queue, int]) -> None:
-    """Maintenance tries again and again: each try must leave as much room as there was."""
+    """Maintenance tries again and again. Each attempt must leave as much space as before."""
     _, queue, accepted = full
     for _ in range(8):
         with pytest.raises((OSError, NoSpace)):
@@ -307,22 +307,22 @@ def test_a_checkpoint_that_fails_leaves_no_file_behind(full: tuple[SmallDisk, Qu
     ids=["", "though a snapshot failed"],
     indirect=["full"],
 )
-def test_one_who_waits_is_served_when_a_disk_that_was_full_has_room_for_takes_again(
+def test_a_waiting_take_is_served_when_a_full_disk_has_room_again(
     full: tuple[SmallDisk, Queue, int], told: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     disk, queue, accepted = full
-    # It may have failed before, when nobody listened here, and would not say so again for a minute.
+    # An earlier failure may have been logged before the capture started, and is not logged again for a minute.
     queue._host.has_journal()._maintenance._quiet_until = 0.0
     others = iter(queue.tube("t").take_many(accepted))
     held = next(others)
     with ThreadPoolExecutor() as pool:
         waiting = pool.submit(queue.tube("t").take, timeout=60)
         wait_for(lambda: queue.tube("t").info()["waiting"] == 1, "nobody waits")
-        # Somebody else has filled what was left of it, and takes what a snapshot that fails gives back.
+        # Another program fills the rest of the disk, and also the space that a failed snapshot releases.
         disk.capacity = 0
         queue._host.has_journal().log.room.look()
         with pytest.raises(NoSpace):
-            # As often as there is room for in files that are made, and no more.
+            # As often as existing files have room for, and no more.
             for _ in range(100_000):
                 held.touch(1)
         held.release()
@@ -334,7 +334,7 @@ def test_one_who_waits_is_served_when_a_disk_that_was_full_has_room_for_takes_ag
 
 @pytest.fixture
 def filled() -> Iterator[tuple[SmallDisk, Queue, int]]:
-    """The same on a disk that had room for a ballast; and with jobs before that are history by now."""
+    """Yield a full disk with a reserve file and with history."""
     disk = SmallDisk()
     queue = disk.queue()
     wait_for_rest(queue)
@@ -348,7 +348,7 @@ def filled() -> Iterator[tuple[SmallDisk, Queue, int]]:
 
 
 def let_look(disk: SmallDisk, queue: Queue) -> None:
-    """Let maintenance see how much room there is now; otherwise it looks when the log has grown."""
+    """Make maintenance check the free space now. Otherwise it does so when the log has grown."""
     journal = queue._host.has_journal()
     journal._maintenance.wake()
     wait_for(lambda: journal.log.room.free == disk.free(), "it does not look")
@@ -358,7 +358,7 @@ def put_again(queue: Queue) -> bool:
     try:
         queue.tube("t").put("there is room again")
     except NoSpace:
-        queue._host.has_journal()._maintenance.wake()  # It would look again after a second.
+        queue._host.has_journal()._maintenance.wake()  # Otherwise it would check again after a second.
         return False
     return True
 
@@ -373,10 +373,10 @@ def test_a_full_disk_has_room_again_when_its_jobs_are_done(filled: tuple[SmallDi
 
 
 def test_every_job_on_a_full_disk_can_be_taken_come_back_once_and_be_acked() -> None:
-    """However small jobs are: what they have still to write is more than they are themselves."""
+    """This holds for the smallest jobs: their remaining rows need more space than the jobs themselves."""
     disk = SmallDisk(capacity=10 * MEGABYTE)
     with disk.queue(fsync="never") as queue:
-        wait_for_rest(queue)  # Without its ballast it would stay full.
+        wait_for_rest(queue)  # Without the reserve file, the disk would stay full.
         let_look(disk, queue)
         accepted = fill(queue, 0)
         assert accepted > 4_000
@@ -387,7 +387,7 @@ def test_every_job_on_a_full_disk_can_be_taken_come_back_once_and_be_acked() -> 
         wait_for(lambda: put_again(queue), "the disk stays full, and there is nothing on it")
 
 
-def test_a_disk_that_others_fill_lets_jobs_end_and_refuses_what_could_go_on_for_ever() -> None:
+def test_a_disk_filled_by_other_programs_lets_jobs_end_and_refuses_endless_changes() -> None:
     disk = SmallDisk(capacity=8 * MEGABYTE)
     with disk.queue(fsync="never") as queue:
         wait_for(lambda: queue._host.has_journal()._maintenance._seen > 0, "there is no next segment")
@@ -413,12 +413,12 @@ def test_a_disk_that_others_fill_lets_jobs_end_and_refuses_what_could_go_on_for_
         assert len(tube.take_many(2_000)) == 1_900 + 1
 
 
-def test_a_disk_that_is_full_of_jobs_keeps_them_and_its_ballast(filled: tuple[SmallDisk, Queue, int]) -> None:
+def test_a_disk_full_of_jobs_keeps_them_and_the_reserve_file(filled: tuple[SmallDisk, Queue, int]) -> None:
     disk, queue, accepted = filled
     take_and_ack(queue, 3)
     with pytest.raises(NoSpace):
         queue.checkpoint()
-    # Three acks make room for a small one at most.
+    # Three acks make room for one small job at most.
     with pytest.raises(NoSpace):
         queue.tube("t").put(os.urandom(1_000))
     assert "ballast" in disk.names()
@@ -439,8 +439,10 @@ def test_a_snapshot_that_turns_out_too_long_for_a_full_disk_is_tried_again(
     wait_for(lambda: put_again(queue), "what failed once fails for ever")
 
 
-def test_a_snapshot_that_gets_no_name_closes_its_file_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A number of a file that is closed twice is that of somebody else's file the second time."""
+def test_a_snapshot_that_cannot_be_renamed_closes_its_file_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A descriptor that is closed twice may belong to another file the second time."""
     queue = penstock.open(tmp_path)
     tube = queue.tube("t")
     tube.put("x")
@@ -490,7 +492,7 @@ def test_a_checkpoint_of_a_queue_whose_log_failed_is_refused_and_does_not_wait(
     assert bodies(tmp_path)[0] == "x"
 
 
-def test_an_error_that_nobody_thought_of_is_told_to_who_waits_for_the_checkpoint(
+def test_an_unexpected_error_is_raised_by_the_waiting_checkpoint(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(threading, "excepthook", lambda args: None)
@@ -514,7 +516,7 @@ def test_an_error_that_nobody_thought_of_is_told_to_who_waits_for_the_checkpoint
         assert len(told) == 1
 
 
-def test_maintenance_that_may_open_no_file_for_a_while_goes_on_when_it_may(
+def test_maintenance_continues_after_a_shortage_of_file_descriptors(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with penstock.open(tmp_path) as queue:
@@ -544,12 +546,12 @@ def test_a_closed_queue_takes_no_checkpoint(tmp_path: Path) -> None:
 
 
 def threads() -> set[threading.Thread]:
-    """Those that work for queues."""
+    """Return the background threads of all queues."""
     return {thread for thread in threading.enumerate() if thread.name in ("penstock-maintenance", "penstock-sync")}
 
 
 @pytest.mark.parametrize("fsync", ["always", "everysec", "never"])
-def test_a_queue_that_is_forgotten_ends_its_threads(tmp_path: Path, fsync: Any) -> None:
+def test_a_garbage_collected_queue_ends_its_threads(tmp_path: Path, fsync: Any) -> None:
     before = threads()
     queue = penstock.open(tmp_path, fsync=fsync)
     queue.tube("t").put("x")
@@ -557,12 +559,12 @@ def test_a_queue_that_is_forgotten_ends_its_threads(tmp_path: Path, fsync: Any) 
     assert len(own) == (1 if fsync == "always" else 2)
     with pytest.warns(ResourceWarning, match="was not closed"):
         del queue
-        # One of them may still be at work for it.
+        # A thread may still be working for the queue.
         wait_for(lambda: not any(thread.is_alive() for thread in own), "they go on")
 
 
-def test_the_next_segment_is_not_made_twice_when_it_is_begun_meanwhile(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Maintenance makes the next segment ahead while others write, and one of them may just go on to it."""
+def test_the_next_segment_is_not_created_twice_if_it_is_used_meanwhile(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Maintenance creates the next segment while others write, and one of them may switch to it at that moment."""
     disk = MemoryDisk()
     opened = open_log(disk, lambda: WALL, "boot", segment_bytes=SEGMENT)
     engine, log = opened.engine, opened.log
@@ -574,7 +576,7 @@ def test_the_next_segment_is_not_made_twice_when_it_is_begun_meanwhile(monkeypat
         tail = following(self, number, length)
         maintenance = threading.Thread(target=self.prepare)
         maintenance.start()
-        # It may well have to wait until the segment is begun.
+        # It may have to wait until the segment is started.
         maintenance.join(0.2)
         return tail
 
@@ -589,14 +591,14 @@ def test_the_next_segment_is_not_made_twice_when_it_is_begun_meanwhile(monkeypat
 
 
 @pytest.mark.parametrize("meanwhile", ["a put", "another promise"])
-def test_a_segment_that_was_begun_or_dropped_meanwhile_is_no_full_disk(
+def test_a_next_segment_that_was_just_used_or_dropped_is_not_a_full_disk(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, meanwhile: str
 ) -> None:
-    """While the next segment is filled others write, and may have gone on to it: history is not what has to go."""
+    """While the next segment is filled, others write and may switch to it. History must not be deleted for that."""
     with penstock.open(tmp_path, fsync="never") as queue:
         tube, host = queue.tube("t"), queue._host
         for _ in range(3):
-            # History, that a snapshot stands for.
+            # Segments of history, which a snapshot has replaced.
             tube.put(bytes(SEGMENT_BYTES // 2))
         take_and_ack(queue, 3)
         queue.checkpoint()
@@ -621,7 +623,7 @@ def test_a_segment_that_was_begun_or_dropped_meanwhile_is_no_full_disk(
         monkeypatch.setattr(Log, "fill", with_others_in_between)
         journal._maintenance.wake()
         wait_for(lambda: bool(done), "it does not fill the next one")
-        # Whoever writes calls for the next one.
+        # Each write requests the next segment.
         tube.put(b"x")
         wait_for(lambda: log.room.spare is not None, "it does not make the next one")
         wait_for_rest(queue)
@@ -629,14 +631,14 @@ def test_a_segment_that_was_begun_or_dropped_meanwhile_is_no_full_disk(
 
 
 def test_history_that_need_not_be_kept_makes_room_for_a_snapshot() -> None:
-    """On a full disk the snapshot would fail, and with it what would make room."""
+    """On a full disk, the snapshot would fail, and with it the deletion of history."""
     disk = SmallDisk()
     with disk.queue() as queue:
         for _ in range(3):
             queue.checkpoint()
             queue.tube("t").put(os.urandom(8 * MEGABYTE))
             take_and_ack(queue, 1)
-    # Room for the segment that every open begins, and not for the one that a snapshot begins.
+    # Space for the segment that every open starts, but not for the one that a snapshot starts.
     disk.capacity = disk.used() + SEGMENT_BYTES + MEGABYTE
     with disk.queue(retention=Retention(bytes_max=0), snapshot_bytes=6 * MEGABYTE) as queue:
         queue.checkpoint()
@@ -645,7 +647,7 @@ def test_history_that_need_not_be_kept_makes_room_for_a_snapshot() -> None:
 
 @contextlib.contextmanager
 def unfinished(maintenance: Maintenance) -> Iterator[None]:
-    """maintenance that may find a snapshot due and begin with it, but does not finish it meanwhile."""
+    """Let maintenance find a snapshot due and start it, but not finish it meanwhile."""
     looked = threading.Event()
 
     def held(spent: float, *share: int) -> None:
@@ -660,7 +662,7 @@ def unfinished(maintenance: Maintenance) -> Iterator[None]:
         del maintenance._pacing.pause
 
 
-def test_a_short_history_calls_for_a_snapshot_only_when_it_is_worth_it() -> None:
+def test_a_short_retention_time_causes_a_snapshot_only_if_it_is_worth_it() -> None:
     disk = SmallDisk()
     with disk.queue(retention=Retention(age_ms=0)) as queue:
         journal = queue._host.has_journal()
@@ -669,7 +671,7 @@ def test_a_short_history_calls_for_a_snapshot_only_when_it_is_worth_it() -> None
         for _ in range(5):
             tube.put(os.urandom(2 * MEGABYTE))
             assert not maintenance._snapshots.is_due(journal)
-        # After an hour it is, unless nothing happened; and after a segment's worth.
+        # It is due after an hour, unless nothing happened, and after a segment of log.
         with unfinished(maintenance):
             journal.wall = lambda: journal.log.kept.since + 3_600_001
             assert maintenance._snapshots.is_due(journal)
@@ -684,7 +686,7 @@ def test_a_short_history_calls_for_a_snapshot_only_when_it_is_worth_it() -> None
             assert maintenance._snapshots.is_due(journal)
 
 
-def test_a_snapshot_of_a_clock_that_was_ahead_is_taken_anew() -> None:
+def test_a_snapshot_with_a_time_in_the_future_is_replaced() -> None:
     disk = SmallDisk()
     with disk.queue() as queue:
         journal = queue._host.has_journal()
@@ -696,8 +698,8 @@ def test_a_snapshot_of_a_clock_that_was_ahead_is_taken_anew() -> None:
         assert not journal._maintenance._snapshots.is_due(journal)
 
 
-def test_a_queue_that_is_never_open_for_long_is_shortened_all_the_same() -> None:
-    """Each time, maintenance is stopped before it could do anything."""
+def test_the_log_of_a_queue_that_is_never_open_for_long_is_shortened() -> None:
+    """Each time, maintenance is stopped before it can do anything."""
     disk = SmallDisk()
     kept: list[bytes] = []
     for number in range(12):
@@ -709,7 +711,7 @@ def test_a_queue_that_is_never_open_for_long_is_shortened_all_the_same() -> None
             for job in queue.tube("t").jobs("ready"):
                 if job.body == bytes(40_000):
                     job.delete()
-            # What calls for a snapshot, twice; what came on top of it; and what there is.
+            # Twice the threshold of a snapshot, the log written since, and the live data.
             assert queue._host.has_journal().log.needed_bytes() < 2 * max(100_000, 2 * sum(map(len, kept))) + 100_000
     assert len(snapshot_names(disk)) == 1
     assert disk.used() < 1_000_000
@@ -727,7 +729,7 @@ def test_an_overdue_snapshot_that_fails_does_not_keep_a_queue_from_opening() -> 
         take_and_ack(queue, 1)
 
 
-def test_who_writes_during_a_snapshot_finds_the_next_segment_ready(tmp_path: Path) -> None:
+def test_the_next_segment_is_created_ahead_during_a_snapshot(tmp_path: Path) -> None:
     with penstock.open(tmp_path, fsync="never") as queue:
         journal, tube = queue._host.has_journal(), queue.tube("t")
         maintenance, log = journal._maintenance, journal.log
@@ -736,7 +738,7 @@ def test_who_writes_during_a_snapshot_finds_the_next_segment_ready(tmp_path: Pat
 
         def write(spent: float, *share: int) -> None:
             if not ready:
-                # As much as goes on into the segment that was kept ready.
+                # Write enough to use up the segment that was created ahead.
                 while log.segment < before + 2:
                     tube.put(bytes(MEGABYTE))
                 assert not log.room.ahead
@@ -751,7 +753,7 @@ def test_who_writes_during_a_snapshot_finds_the_next_segment_ready(tmp_path: Pat
 
 
 @pytest.mark.parametrize("fsync", ["always", "everysec", "never"])
-def test_those_who_sleep_are_told_that_maintenance_met_a_broken_disk(fsync: str) -> None:
+def test_waiting_calls_fail_if_maintenance_finds_a_broken_disk(fsync: str) -> None:
     disk = SmallDisk()
     queue = disk.queue(fsync=fsync)
     tube = queue.tube("t")
@@ -771,7 +773,7 @@ def test_those_who_sleep_are_told_that_maintenance_met_a_broken_disk(fsync: str)
     maintenance = queue._host.has_journal()._maintenance
     with pytest.raises((JournalFailed, Closed)):
         with queue._session.lock:
-            # Nobody else is to sync before maintenance does.
+            # No other thread may sync before maintenance does.
             queue._host.engine.put(tube._core, Draft(b"x", key=None), queue._host.now())
         maintenance.take_snapshot()
     sleeper.join(5)

@@ -1,4 +1,4 @@
-"""A log that an earlier version wrote is read for ever, and comes to the same."""
+"""Logs of earlier versions can always be read, and lead to the same state."""
 
 from __future__ import annotations
 
@@ -26,22 +26,22 @@ def version(request: pytest.FixtureRequest) -> str:
 
 @pytest.fixture
 def directory(version: str, tmp_path: Path) -> Path:
-    """A copy of an old log that may be written to."""
+    """Return a copy of an old log that may be written to."""
     return Path(shutil.copytree(LOGS / version, tmp_path / version))
 
 
-def test_there_is_a_log_of_every_version() -> None:
+def test_there_is_an_old_log_of_every_version() -> None:
     assert VERSIONS == ["v1"]
 
 
-def test_it_comes_to_what_it_came_to_when_it_was_written(version: str, directory: Path) -> None:
+def test_an_old_log_leads_to_the_same_state_as_when_it_was_written(version: str, directory: Path) -> None:
     opened = open_log(RealDisk(str(directory)), lambda: WALL + 300_000, "boot 3")
     assert told(opened.engine) == json.loads((LOGS / f"{version}.json").read_text())
     assert ["torn tail of" in warning for warning in opened.warnings] == [True]
     check(opened.engine)
 
 
-def test_its_history_can_be_read_event_by_event_and_as_columns(directory: Path) -> None:
+def test_the_history_of_an_old_log_can_be_read_as_events_and_as_columns(directory: Path) -> None:
     disk = ReadOnlyDisk(str(directory))
     reader = Reader(disk)
     events = [event for event in reader.events() if event.job is not None]

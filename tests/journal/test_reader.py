@@ -1,4 +1,4 @@
-"""The history that a log holds is what happened, by position, and never more than is durable."""
+"""A reader returns the history by position, and never more than is durable."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from penstock.testing.disk import MemoryDisk
 from tests.journal.shortened import busy
 
 
-def test_everything_that_happened_is_told_once_and_in_order(tmp_path: Path) -> None:
+def test_each_event_is_returned_once_and_in_order(tmp_path: Path) -> None:
     seen = []
     for _ in range(2):
         with penstock.open(tmp_path) as queue:
@@ -69,17 +69,17 @@ def test_a_finished_job_still_has_its_history(tmp_path: Path) -> None:
         assert job.history()[1].session is not None
 
 
-def test_a_reader_never_sees_what_is_not_durable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_reader_never_returns_events_that_are_not_durable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     queue = penstock.open(tmp_path, fsync="never")
     tube = queue.tube("t")
-    tube.put("x")  # Durable: it is the first of its tube, and reserves integers.
+    tube.put("x")  # Durable, because it is the first job of its tube and reserves integers.
     log = queue._host.journal.log
     assert log is not None
     before = list(queue.events())
     looked, sync = threading.Event(), RealFile.sync
 
     def later(self: RealFile) -> None:
-        # Who syncs behind us may do so at any time: its sync ends when we have looked.
+        # The background sync may run at any time. It ends after the test has looked.
         assert looked.wait(20)
         sync(self)
 
@@ -101,7 +101,7 @@ def test_a_queue_in_memory_has_no_history() -> None:
 def test_an_open_queue_can_be_read_and_reading_changes_nothing(tmp_path: Path) -> None:
     with penstock.open(tmp_path) as queue:
         queue.tube("t").put("x")
-        queue._host.has_journal()._maintenance.stop()  # It makes files ahead of time.
+        queue._host.has_journal()._maintenance.stop()  # It creates files ahead of time.
         before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
         assert [event.event for event in Reader(ReadOnlyDisk(str(tmp_path))).events()][-1] == "put"
         assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before
@@ -119,8 +119,8 @@ def test_damage_in_the_middle_is_an_error_and_not_the_end(tmp_path: Path) -> Non
         list(Reader(ReadOnlyDisk(str(tmp_path))).events())
 
 
-def test_a_reader_of_a_segment_that_is_cut_meanwhile_comes_to_its_end() -> None:
-    """Its unused room goes when the next one is written to, or when the queue is closed."""
+def test_a_reader_reaches_the_end_of_a_segment_that_is_truncated_meanwhile() -> None:
+    """The unused space of a segment is cut off when the next one is written to, or when the queue is closed."""
     disk = MemoryDisk()
     opened = busy(disk)
     name = segment_names(disk)[0]
@@ -138,7 +138,7 @@ def test_a_reader_of_a_segment_that_is_cut_meanwhile_comes_to_its_end() -> None:
         assert sum(piece.frames[-1].rows for piece in file.pieces()) > 0
 
 
-def test_who_reads_history_that_is_removed_meanwhile_goes_on_with_what_is_kept(tmp_path: Path) -> None:
+def test_a_reader_continues_with_kept_history_if_older_files_are_removed(tmp_path: Path) -> None:
     with penstock.open(tmp_path, history_bytes=None) as queue:
         tube = queue.tube("t")
         for number in range(3):

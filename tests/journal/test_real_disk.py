@@ -35,10 +35,10 @@ def test_a_directory_is_open_in_one_process_at_a_time(tmp_path: Path) -> None:
     penstock.open(tmp_path / "queue").close()
 
 
-def test_nobody_else_may_read_the_files(tmp_path: Path) -> None:
+def test_other_users_cannot_read_the_files(tmp_path: Path) -> None:
     with penstock.open(tmp_path / "queue") as queue:
         queue.tube("t").put("secret")
-        wait_for_rest(queue)  # Names come and go before.
+        wait_for_rest(queue)  # File names change until then.
         assert stat.S_IMODE(os.stat(tmp_path / "queue").st_mode) == 0o700
         for entry in os.scandir(tmp_path / "queue"):
             assert stat.S_IMODE(entry.stat().st_mode) == 0o600, entry.name
@@ -158,7 +158,7 @@ def test_a_directory_that_was_tampered_with_is_refused_by_name(tmp_path: Path, s
 
 
 def _link(path: Path, names: list[str]) -> None:
-    """As if somebody had moved files to another disk."""
+    """Move files elsewhere and leave symbolic links in their place."""
     for name in names:
         (path / name).rename(path.parent / name)
         (path / name).symlink_to(path.parent / name)
@@ -176,7 +176,7 @@ def test_a_file_where_the_directory_should_be_is_an_error_of_the_system(tmp_path
         RealDisk(str(tmp_path / "queue"))
 
 
-def test_a_queue_that_is_forgotten_gives_its_directory_free_and_says_so(tmp_path: Path) -> None:
+def test_a_garbage_collected_queue_unlocks_its_directory_and_warns(tmp_path: Path) -> None:
     queue = penstock.open(tmp_path)
     queue.tube("t").put("x")
     wait_for_maintenance(queue)
@@ -189,15 +189,15 @@ def test_a_queue_that_is_forgotten_gives_its_directory_free_and_says_so(tmp_path
 
 
 def open_files(directory: Path) -> list[str]:
-    """Those below a directory that this process has open."""
+    """Return the open files of this process below a directory."""
     found = []
     for number in os.listdir("/proc/self/fd"):
-        with contextlib.suppress(FileNotFoundError):  # The one that lists them, for one.
+        with contextlib.suppress(FileNotFoundError):  # For example the descriptor that lists them.
             found.append(os.readlink(f"/proc/self/fd/{number}"))
     return [path for path in found if path.startswith(str(directory))]
 
 
-def test_a_session_that_is_forgotten_does_not_keep_the_queue_open(tmp_path: Path) -> None:
+def test_a_garbage_collected_session_does_not_keep_the_queue_open(tmp_path: Path) -> None:
     with penstock.open(tmp_path) as queue:
         tube = queue.tube("t", "fifottl")
         tube.put("x")
@@ -208,7 +208,7 @@ def test_a_session_that_is_forgotten_does_not_keep_the_queue_open(tmp_path: Path
 
 
 def wait_for_maintenance(queue: penstock.Queue) -> None:
-    """While it works for a queue, it keeps it."""
+    """Wait until maintenance has no reference to the queue, because it keeps one while it works."""
     queue.checkpoint()
     end = time.monotonic() + 10
     while queue._host.has_journal()._maintenance._seen == 0 or sys.getrefcount(queue._host.journal) > 2:
@@ -216,9 +216,7 @@ def wait_for_maintenance(queue: penstock.Queue) -> None:
         time.sleep(0.001)
 
 
-def test_the_directories_that_are_made_are_there_after_a_power_cut(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_created_directories_survive_a_power_cut(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     synced: set[str] = set()
     fsync = os.fsync
 
@@ -262,7 +260,7 @@ def test_a_name_is_durable_when_the_call_returns(tmp_path: Path, monkeypatch: py
     assert happened[-2:] == ["unlink" if done == "remove" else "rename", "fsync names"]
 
 
-def test_a_segment_that_was_filled_is_as_large_as_before_and_takes_frames(tmp_path: Path) -> None:
+def test_filling_a_segment_keeps_its_size_and_content(tmp_path: Path) -> None:
     with penstock.open(tmp_path, fsync="never") as queue:
         log = queue._host.has_journal().log
         log.prepare()

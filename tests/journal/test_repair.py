@@ -1,4 +1,4 @@
-"""Repair salvages what precedes damage and what follows it, says what it dropped, and keeps the damaged files."""
+"""A repair salvages the jobs before and after damage, reports the losses, and keeps the damaged files."""
 
 from __future__ import annotations
 
@@ -45,10 +45,10 @@ def directory(tmp_path: Path) -> Path:
 
 
 def spoil(path: Path, row: int) -> None:
-    """Flip a bit in the frame of a put, by the order of the puts."""
+    """Flip a bit in the frame of the put with a given number."""
     disk = RealDisk(str(path.parent))
     with FrameFile(disk, path.name) as file:
-        # The last row of a frame; the first may name the tube.
+        # The last row of a frame, because the first may name the tube.
         puts = [found for found in file.frames() if found.data[found.frame.var_at - 16] == s.PUT]
         offset = puts[row].base + puts[row].frame.at + 70
     data = bytearray(path.read_bytes())
@@ -61,7 +61,7 @@ def bodies(directory: Path) -> list[str]:
         return [job.body for job in queue.tube("t").jobs("ready")]
 
 
-def test_what_precedes_and_what_follows_is_there_and_the_rest_is_told(directory: Path) -> None:
+def test_jobs_before_and_after_damage_are_kept_and_the_loss_is_reported(directory: Path) -> None:
     spoil(directory / "segment-0000000002.log", 4)
     with pytest.raises(DamagedJournal, match="repair"):
         penstock.open(directory)
@@ -77,10 +77,10 @@ def test_what_precedes_and_what_follows_is_there_and_the_rest_is_told(directory:
     assert fix(directory) == Repaired([], [], 0)
 
 
-def test_jobs_whose_end_was_lost_are_there_again(directory: Path) -> None:
+def test_jobs_whose_end_was_lost_exist_again(directory: Path) -> None:
     segment = directory / "segment-0000000003.log"
     data = bytearray(segment.read_bytes())
-    data[-600] ^= 1  # Among the acks.
+    data[-600] ^= 1  # In the frames of acks.
     segment.write_bytes(data)
     done = fix(directory)
     assert done.jobs == 21
@@ -94,25 +94,25 @@ def test_a_segment_without_a_header_is_lost_and_the_others_are_not(directory: Pa
     done = fix(directory)
     assert done.kept_aside == [f"{name}.damaged"]
     lost = int(name[17]) - 1
-    # Of jobs that were put in the lost one, what came later says that they are gone, or that their bodies are.
+    # Later rows show that jobs of the lost segment have ended, or that their bodies are missing.
     assert bodies(directory) == [f"{life} {number}" for life in (1, 2) for number in range(10) if life != lost]
 
 
-def test_a_lost_identity_is_made_anew(directory: Path) -> None:
+def test_a_lost_identity_is_replaced(directory: Path) -> None:
     (directory / "node.json").unlink()
     done = fix(directory)
     assert "node.json" in done.problems[0] and done.jobs == 20
     assert len(bodies(directory)) == 20
 
 
-def test_there_has_to_be_something_to_repair_and_nothing_is_left_behind(tmp_path: Path) -> None:
+def test_a_directory_without_a_queue_is_not_repaired_and_not_changed(tmp_path: Path) -> None:
     (tmp_path / "letter").write_text("dear")
     with pytest.raises(NoJournal):
         fix(tmp_path)
     assert [path.name for path in tmp_path.iterdir()] == ["letter"]
 
 
-def test_a_job_for_one_delivery_is_not_delivered_after_a_repair(directory: Path) -> None:
+def test_an_at_most_once_job_is_not_delivered_after_a_repair(directory: Path) -> None:
     with penstock.open(directory) as queue:
         tube = queue.tube("d", "disque")
         once = tube.put("once", once=True)
@@ -132,7 +132,7 @@ def test_a_job_for_one_delivery_is_not_delivered_after_a_repair(directory: Path)
 
 
 def lose(directory: Path, event: int, *which: int) -> None:
-    """Flip a bit in some of the frames whose last row tells of an event."""
+    """Flip a bit in some of the frames whose last row has a given event."""
     disk = RealDisk(str(directory))
     places = []
     for name in segment_names(disk):
@@ -170,7 +170,7 @@ def test_of_two_jobs_of_one_name_or_unique_value_the_newest_keeps_it(tmp_path: P
         assert [job.body for name in ("named", "unique") for job in queue.tube(name).jobs("ready")] == ["third"] * 2
 
 
-def test_a_job_whose_end_was_lost_goes_with_its_tube(tmp_path: Path) -> None:
+def test_a_job_whose_end_was_lost_is_dropped_with_its_tube(tmp_path: Path) -> None:
     with penstock.open(tmp_path) as queue:
         tube = queue.tube("t", "fifottl")
         tube.put("x")
@@ -192,7 +192,7 @@ def test_a_claim_whose_consumer_is_lost_ends(tmp_path: Path) -> None:
             tube.put("x")
             claimed = tube.claim("reader", 1, 10)
             assert claimed is not None
-            # It goes when the claim ends; the row that says so also tells whose claim it is.
+            # The job is deleted when the claim ends. The row about that also names the consumer.
             claimed[0].delete()
         lose(tmp_path / type, CONSUMER_CHANGED, 0)
         fix(tmp_path / type)
@@ -203,7 +203,7 @@ def test_a_claim_whose_consumer_is_lost_ends(tmp_path: Path) -> None:
             assert claimed is not None and [job.body for job in claimed] == ["y"]
 
 
-def test_integers_are_not_given_out_again_although_the_log_was_closed_in_order(tmp_path: Path) -> None:
+def test_a_repair_issues_no_integer_again_even_if_the_log_was_closed_in_order(tmp_path: Path) -> None:
     with penstock.open(tmp_path) as queue:
         tube = queue.tube("t", "fifottl")
         given = [tube.put("x").meta()["number"] for _ in range(10)]
@@ -214,7 +214,7 @@ def test_integers_are_not_given_out_again_although_the_log_was_closed_in_order(t
 
 
 def with_history(tmp_path: Path) -> Path:
-    """A queue with three segments of history before its snapshot."""
+    """Return a queue with three segments of history before its snapshot."""
     for life in range(3):
         with penstock.open(tmp_path / "queue") as queue:
             queue.tube("t", "fifottl").put(f"{life}")
@@ -244,7 +244,7 @@ def no_header(path: Path) -> None:
 
 
 @pytest.mark.parametrize("damage", [no_frame, no_last_frame, no_frame_header, no_header, Path.unlink])
-def test_history_that_is_damaged_is_told_and_repaired(tmp_path: Path, damage: Callable[[Path], None]) -> None:
+def test_damaged_history_is_reported_and_repaired(tmp_path: Path, damage: Callable[[Path], None]) -> None:
     directory = with_history(tmp_path)
     with penstock.open(directory) as queue:
         before = list(queue.events())
@@ -268,7 +268,7 @@ def test_history_that_is_damaged_is_told_and_repaired(tmp_path: Path, damage: Ca
         assert after[0] == before[0]
 
 
-def test_history_that_cannot_be_read_does_not_keep_the_log_from_being_shortened(
+def test_unreadable_history_does_not_prevent_shortening_the_log(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     directory = with_history(tmp_path)
@@ -283,7 +283,7 @@ def test_history_that_cannot_be_read_does_not_keep_the_log_from_being_shortened(
         assert sum(f"segment={name} " in record.getMessage() for record in caplog.records) == 1
 
 
-def test_an_index_that_is_damaged_is_made_again(tmp_path: Path) -> None:
+def test_a_damaged_index_is_created_again(tmp_path: Path) -> None:
     directory = with_history(tmp_path)
     with penstock.open(directory) as queue:
         queue.checkpoint()
@@ -295,7 +295,7 @@ def test_an_index_that_is_damaged_is_made_again(tmp_path: Path) -> None:
     assert index.read_bytes() == good
 
 
-def test_what_a_repair_made_is_not_restored_from_what_was_before_it(directory: Path, tmp_path: Path) -> None:
+def test_a_restore_does_not_go_back_before_a_repair(directory: Path, tmp_path: Path) -> None:
     with penstock.open(directory) as queue:
         queue.tube("t").put("last")
     no_header(directory / "segment-0000000004.log")
@@ -310,7 +310,7 @@ def test_what_a_repair_made_is_not_restored_from_what_was_before_it(directory: P
     assert bodies(tmp_path / "late") == bodies(directory)
 
 
-def test_what_cannot_be_read_is_told_without_an_identity_and_nothing_is_made(directory: Path) -> None:
+def test_examining_a_directory_without_identity_reports_problems_and_changes_nothing(directory: Path) -> None:
     spoil(directory / "segment-0000000002.log", 4)
     (directory / "node.json").unlink()
     before = sorted(path.name for path in directory.iterdir())
@@ -321,7 +321,7 @@ def test_what_cannot_be_read_is_told_without_an_identity_and_nothing_is_made(dir
 
 
 @pytest.mark.parametrize("seed", range(2))
-def test_whatever_is_damaged_a_repair_gives_a_queue_that_opens(seed: int) -> None:
+def test_a_repair_of_any_damage_leads_to_a_queue_that_opens(seed: int) -> None:
     disk = MemoryDisk()
     life = Life(disk, seed)
     life.work(60)

@@ -1,4 +1,4 @@
-"""What the rows of a log come to is what the engine was that wrote them, however many tubes it had."""
+"""A replay of the log equals the engine that wrote it, with any number of tubes."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ COUNTED = replace(policy.UTUBETTL, key_stats=("a", "b"))
 
 
 @pytest.mark.parametrize("snapshots", [[], [0], [1], [2], [0, 1, 2]])
-def test_a_job_that_came_back_with_another_key_is_counted_for_both_of_them(snapshots: list[int]) -> None:
+def test_a_job_that_returns_with_another_key_is_counted_for_both_keys(snapshots: list[int]) -> None:
     disk = MemoryDisk()
     opened = open_log(disk, lambda: WALL, "boot")
     engine, log = opened.engine, opened.log
     session = engine.connect(b"session").session
     tube = engine.create_tube(b"t", COUNTED, WALL)
     engine.put(tube, Draft(b"x", key=b"a"), WALL)
-    # From one that is counted to another, to one that is not, and back; and once in being buried and dug up.
+    # From a counted key to another, to one that is not counted, and back; and once while it is buried and dug up.
     for step, key in enumerate((b"b", b"c", b"a")):
         job = engine.take(session, tube, WALL)
         assert job is not None
@@ -46,7 +46,7 @@ def test_a_job_that_came_back_with_another_key_is_counted_for_both_of_them(snaps
         assert known.states == stats.states
 
 
-def test_a_walk_takes_no_slice_for_each_tube_that_remembers_no_put() -> None:
+def test_a_walk_needs_no_slice_for_tubes_without_remembered_puts() -> None:
     engine = open_log(MemoryDisk(), lambda: WALL, "boot").engine
     for number in range(3_000):
         engine.create_tube(b"%d" % number, policy.FIFO, WALL)

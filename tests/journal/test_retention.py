@@ -1,4 +1,4 @@
-"""What is kept on disk is bounded, by size and by age, with bodies or without; and no job is ever part of the price."""
+"""History is limited by size and by age, with or without bodies. Jobs are never removed."""
 
 from __future__ import annotations
 
@@ -31,10 +31,10 @@ HOUR = 3_600_000
 
 
 def disk_bytes(directory: Path) -> int:
-    """How much there is, but for the ballast, which makes way for whatever needs the room."""
+    """Return the used bytes, without the reserve file, which is released when space is needed."""
     total = 0
     for entry in os.scandir(directory):
-        # The next segment gets its name while we look.
+        # The next segment may get its name meanwhile.
         with contextlib.suppress(FileNotFoundError):
             total += 0 if entry.name.startswith("ballast") else entry.stat().st_size
     return total
@@ -47,7 +47,7 @@ def names(directory: Path, kind: str) -> list[str]:
 def files_with(directory: Path, secret: bytes) -> list[str]:
     found = []
     for path in directory.iterdir():
-        # The next segment gets its name while we look.
+        # The next segment may get its name meanwhile.
         with contextlib.suppress(FileNotFoundError):
             if secret in path.read_bytes():
                 found.append(path.name)
@@ -55,7 +55,7 @@ def files_with(directory: Path, secret: bytes) -> list[str]:
 
 
 def pass_through(tube: penstock.Tube, count: int, body: bytes) -> None:
-    """Put, take and ack so many jobs."""
+    """Put, take and ack `count` jobs."""
     for _ in range(count):
         tube.put(body)
         job = tube.take()
@@ -75,7 +75,7 @@ def test_disk_use_is_bounded_while_the_oldest_job_stays_readable(tmp_path: Path,
             for _ in range(5):
                 pass_through(tube, 60, body)
                 queue.checkpoint()
-                # What is written to, the next one, a snapshot of one job, and the history that is allowed.
+                # The present segment, the next one, a snapshot of one job, and the history that is allowed.
                 assert disk_bytes(tmp_path) <= 2 * SEGMENT_BYTES + 50_000 + history_bytes
                 assert len(names(tmp_path, "snapshot")) == 1
     with penstock.open(tmp_path, **options) as queue:
@@ -90,13 +90,13 @@ def test_history_is_kept_up_to_its_limit_and_no_further(tmp_path: Path) -> None:
         for _ in range(6):
             pass_through(tube, 3, bytes(1024 * 1024))
             queue.checkpoint()
-        # Each segment that is full has 3 MB, so there is room for three of them.
+        # Each full segment has 3 MB, so there is room for three of them.
         full = [f"segment-{number:010d}.{kind}" for number in (4, 5, 6) for kind in ("idx", "log")]
-        # The next one may be made already, before it is needed.
+        # The next segment may have been created ahead.
         made = [name for name in names(tmp_path, "segment") if name != "segment-0000000008.log"]
         assert made == [*full, "segment-0000000007.log"]
         kept = [event.position for event in queue.events()]
-        # Each round is 9 rows, and one that names the tube.
+        # Each round has 9 rows, and one row with the name of the tube.
         assert kept == list(range(kept[0], kept[-1] + 1)) and 3 * 9 <= len(kept) <= 3 * 10
 
 
@@ -111,14 +111,14 @@ def test_without_a_limit_all_of_the_history_is_kept(tmp_path: Path) -> None:
         assert [event.event for event in events].count("acked") == 20
 
 
-def test_a_limit_below_nothing_is_refused(tmp_path: Path) -> None:
+def test_a_negative_limit_is_refused(tmp_path: Path) -> None:
     with pytest.raises(OutOfRange, match="history_bytes"):
         penstock.open(tmp_path, history_bytes=-1)
 
 
 @pytest.mark.parametrize(("age", "kept"), [(0, 0), (HOUR, 0), (HOUR + 1, 2), (3 * HOUR, 3), (NEVER, 5)])
-def test_history_goes_when_all_of_a_segment_is_too_old(age: int, kept: int) -> None:
-    """Segments are known to end when the next one has its first row, an hour after each other; the last an hour ago."""
+def test_a_segment_of_history_is_removed_when_all_of_it_is_too_old(age: int, kept: int) -> None:
+    """A segment ends when the next one has its first row. The segments end an hour apart, the last one an hour ago."""
     disk = MemoryDisk()
     opened = open_log(disk, lambda: WALL, "boot", segment_bytes=SEGMENT)
     for hour in range(5):
@@ -133,7 +133,7 @@ def test_history_goes_when_all_of_a_segment_is_too_old(age: int, kept: int) -> N
 
 
 def test_a_clock_that_was_ahead_once_does_not_keep_history_for_ever() -> None:
-    """What a segment holds happened before any later one was begun, whatever the one right after it says."""
+    """All rows of a segment were written before any later segment started, even if the next header says otherwise."""
     disk = MemoryDisk()
     opened = open_log(disk, lambda: WALL, "boot", segment_bytes=SEGMENT)
     for hour in (0, 1, 100_000, 3, 4):
@@ -144,7 +144,7 @@ def test_a_clock_that_was_ahead_once_does_not_keep_history_for_ever() -> None:
 
 
 def test_a_snapshot_of_a_queue_that_was_idle_is_as_young_as_it_is() -> None:
-    """Otherwise it would be too old at once, and be taken again each time maintenance looks."""
+    """Otherwise it would be too old at once, and would be taken again at each check."""
     disk = MemoryDisk()
     opened = busy(disk)
     take_snapshot(disk, opened.log, opened.engine, WALL, WALL + 1_000 * HOUR)
@@ -160,8 +160,8 @@ def test_without_a_snapshot_nothing_is_removed_however_old() -> None:
     assert without_bodies(disk, opened.log) is None
 
 
-def test_a_snapshot_that_was_given_up_lets_nothing_be_removed() -> None:
-    """Its segment was begun, but it does not stand for what was before."""
+def test_an_abandoned_snapshot_does_not_allow_removal_of_segments() -> None:
+    """Its segment was started, but it does not replace the segments before."""
     disk = MemoryDisk()
     opened = busy(disk)
     opened.log.begin_snapshot(WALL, WALL)
@@ -186,7 +186,7 @@ def test_bodies_of_finished_jobs_are_in_no_file_after_a_checkpoint(tmp_path: Pat
         tube.put(waiting)
         for gone in (acked, deleted, replaced):
             assert files_with(tmp_path, gone.encode()) == []
-        # Those of live jobs are in the snapshot, or in the log that follows it.
+        # The bodies of live jobs are in the snapshot, or in the log after it.
         assert files_with(tmp_path, result.encode()) == names(tmp_path, "snapshot")
         assert files_with(tmp_path, kept.encode()) == names(tmp_path, "snapshot")
         story = [(event.event, event.body) for event in queue.history(first.id)]
@@ -197,7 +197,7 @@ def test_bodies_of_finished_jobs_are_in_no_file_after_a_checkpoint(tmp_path: Pat
         assert [job.body for job in tube.jobs("done")] == [result]
 
 
-def test_bodies_of_an_earlier_open_that_kept_them_go_too(tmp_path: Path) -> None:
+def test_bodies_of_an_earlier_open_that_kept_them_are_removed_too(tmp_path: Path) -> None:
     secret = os.urandom(30)
     with penstock.open(tmp_path) as queue:
         queue.tube("t").put(secret)
@@ -211,7 +211,7 @@ def test_bodies_of_an_earlier_open_that_kept_them_go_too(tmp_path: Path) -> None
         assert files_with(tmp_path, secret) == []
 
 
-def test_what_is_rewritten_without_bodies_is_the_same_history_and_shorter() -> None:
+def test_a_segment_rewritten_without_bodies_has_the_same_history_and_is_shorter() -> None:
     disk = MemoryDisk()
     opened = open_log(disk, lambda: WALL, "boot", segment_bytes=SEGMENT)
     engine = opened.engine
@@ -240,7 +240,7 @@ def test_what_is_rewritten_without_bodies_is_the_same_history_and_shorter() -> N
     assert [found.outbox.body_of(job) for job in found.jobs.scan(0, 100)] == [bytes(5_000)] * 30
 
 
-def test_nobody_else_may_read_any_file_that_is_made(tmp_path: Path) -> None:
+def test_other_users_cannot_read_any_created_file(tmp_path: Path) -> None:
     with penstock.open(tmp_path / "queue", history_bodies=False, history_bytes=None) as queue:
         for _ in range(3):
             pass_through(queue.tube("t"), 3, b"secret")
@@ -261,7 +261,7 @@ os.kill(os.getpid(), signal.SIGKILL)
 """
 
 
-def test_what_is_put_after_a_checkpoint_and_a_kill_is_kept(tmp_path: Path) -> None:
+def test_a_job_put_after_a_checkpoint_and_a_kill_is_kept(tmp_path: Path) -> None:
     killed = subprocess.run([sys.executable, "-c", CHECKPOINT_AND_DIE, str(tmp_path)], check=False, timeout=60)
     assert killed.returncode == -signal.SIGKILL
     with penstock.open(tmp_path) as queue:

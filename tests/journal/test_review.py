@@ -1,4 +1,4 @@
-"""What a reader of the journal's first version found. Each is a way in which jobs were lost, doubled or locked away."""
+"""Findings of a review of the journal's first version. In each, jobs were lost, duplicated or locked away."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def bodies(directory: Path, tube: str) -> list[Any]:
         return [job.body for job in queue.tube(tube).take_many(100)]
 
 
-def test_a_crash_while_a_segment_is_made_leaves_nothing_in_the_way(tmp_path: Path) -> None:
+def test_a_crash_while_a_segment_is_created_does_not_prevent_the_next_open(tmp_path: Path) -> None:
     with penstock.open(tmp_path) as queue:
         queue.tube("t").put("x")
     crash = (
@@ -94,7 +94,7 @@ def test_an_interrupt_in_the_middle_of_a_commit_loses_nothing(tmp_path: Path, mo
 
         def interrupted(self: RealFile, offset: int, *parts: bytes) -> None:
             monkeypatch.undo()
-            write(self, offset, parts[0])  # Some of it is written.
+            write(self, offset, parts[0])  # A part of it is written.
             raise KeyboardInterrupt
 
         monkeypatch.setattr(RealFile, "write", interrupted)
@@ -125,7 +125,7 @@ def test_a_take_that_is_interrupted_while_it_becomes_durable_gives_the_job_back(
         assert job is not None and job.deliveries == 1
 
 
-def test_a_cancelled_take_gives_back_what_it_was_served_with_on_disk_too(tmp_path: Path) -> None:
+def test_a_cancelled_take_returns_its_jobs_on_disk_too(tmp_path: Path) -> None:
     async def main() -> None:
         async with penstock.open_async(tmp_path) as queue:
             tube = await queue.tube("t")
@@ -158,7 +158,7 @@ def test_a_job_that_moves_out_of_the_log_leaves_no_ghost_in_it(tmp_path: Path) -
         assert [job.body for job in queue.tube("logged").take_many(9)] == ["back", "other"]
 
 
-def test_a_dedup_id_of_a_temporary_tube_is_not_anothers(tmp_path: Path) -> None:
+def test_a_dedup_id_of_a_temporary_tube_is_not_applied_to_another_tube(tmp_path: Path) -> None:
     with penstock.open(tmp_path) as queue:
         queue.tube("temporary", "fifo", temporary=True).put("1", dedup="order")
         queue.tube("t").put("other")
@@ -187,7 +187,7 @@ def test_a_tube_cannot_leave_or_enter_the_log_while_it_runs(tmp_path: Path) -> N
         queue.tube("t").alter(temporary=True)
 
 
-def test_a_close_that_fails_frees_the_directory_and_tells_who_waits(
+def test_a_failed_close_unlocks_the_directory_and_fails_waiting_calls(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     queue = penstock.open(tmp_path)
@@ -241,7 +241,7 @@ def test_claims_keep_their_order_their_fence_and_their_end() -> None:
     assert first is not None
     engine.delete(first.jobs[0], WALL)
     claiming.claim(engine, b"fenced", 5, 1, engine.create_tube(b"empty", policy.FIFO, WALL), 1, 1_000, WALL)
-    engine.advance(WALL + 1_000)  # The lease of the second ends; one turn gives back a part of it.
+    engine.advance(WALL + 1_000)  # The lease of the second claim ends. One turn returns a part of its jobs.
     with pytest.raises(ClaimGone):
         claiming.read_claim(engine, b"c", 2, WALL + 1_000)
     opened.log.commit(WALL + 1_000, WALL)
@@ -268,7 +268,7 @@ def test_the_log_begins_at_its_beginning(tmp_path: Path) -> None:
         penstock.open(tmp_path)
 
 
-def test_a_full_disk_refuses_whatever_would_make_the_log_grow() -> None:
+def test_a_full_disk_refuses_everything_that_would_make_the_log_grow() -> None:
     disk = MemoryDisk(capacity=3 * 1024 * 1024)
     opened = open_log(disk, lambda: WALL, "boot", segment_bytes=3 * 1024 * 1024 - 100_000)
     engine, log = opened.engine, opened.log

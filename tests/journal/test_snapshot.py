@@ -1,4 +1,4 @@
-"""A snapshot, taken while work goes on, and the log since it began are the same as the whole log."""
+"""A snapshot that was taken during work, together with the log since its start, equals the whole log."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def reopen(disk: MemoryDisk, memory_max: int = 1 << 40) -> Opened:
 
 
 class Life:
-    """One open of a queue: random work, and snapshots that are taken between its steps."""
+    """One open of a queue: random work, with snapshots between its steps."""
 
     def __init__(self, disk: MemoryDisk, seed: int, memory_max: int = 1 << 40) -> None:
         self.disk = disk
@@ -38,7 +38,7 @@ class Life:
         self.now = self.opened.engine.now
 
     def work(self, steps: int) -> None:
-        """Do some steps, each with a commit of its own."""
+        """Execute some steps, each with its own commit."""
         engine, log = self.opened.engine, self.opened.log
         for _ in range(steps):
             self.now += self.chance.choice([0, 0, 1, 100])
@@ -49,7 +49,7 @@ class Life:
         log.make_durable(log.written)
 
     def take_snapshot(self, steps: int) -> None:
-        """Take a snapshot in slices of a few rows, and work on between them."""
+        """Take a snapshot in slices of a few rows, with work between them."""
         snapshot = Snapshot(self.disk, self.opened.log, self.opened.engine, self.now, self.now, rows_max=3)
         more = True
         while more:
@@ -62,14 +62,14 @@ class Life:
 
 
 def without_newest(disk: MemoryDisk) -> MemoryDisk:
-    """As if the newest snapshot had never been taken."""
+    """Remove the newest snapshot, as if it had never been taken."""
     bare = disk.copy()
     bare.remove(snapshot_names(bare)[-1])
     return bare
 
 
 def trim(disk: MemoryDisk) -> MemoryDisk:
-    """Without everything that the newest snapshot stands for."""
+    """Remove all files that the newest snapshot replaces."""
     newest = snapshot_names(disk)[-1]
     trimmed = disk.copy()
     for name in segment_names(disk):
@@ -105,7 +105,7 @@ def test_a_snapshot_and_the_log_since_it_began_are_the_whole_log(seed: int, memo
 @pytest.mark.parametrize("ended", [True, False])
 @pytest.mark.parametrize("snapshot", [True, False])
 def test_numbers_that_jobs_brought_and_their_states_survive(ended: bool, snapshot: bool) -> None:
-    """A crash uses up the integers that the tube had reserved, and none of those that jobs may bring."""
+    """A crash uses up the integers that the tube had reserved, but none of the numbers that jobs may bring."""
     disk = MemoryDisk()
     life = Life(disk, 1)
     engine, log = life.opened.engine, life.opened.log

@@ -1,4 +1,4 @@
-"""Bodies beyond the limit on memory live on disk only, and nobody who uses the queue can tell."""
+"""Bodies beyond the memory limit are on disk only, and users of the queue see no difference."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ JOBS = 2_000  # 8 MB of bodies.
 
 
 def body(number: int) -> bytes:
-    """4 KB that no other number has."""
+    """Return 4 KB that depend on the number."""
     return b"%08d" % number * 512
 
 
@@ -56,11 +56,11 @@ def resident_bytes(queue: penstock.Queue) -> int:
 
 
 def on_disk(queue: penstock.Queue) -> int:
-    """How many jobs have their bodies on disk only."""
+    """Return how many jobs have their bodies on disk only."""
     return sum(isinstance(job.body, BodyRef) for job in queue._host.engine.jobs.scan(0, 100_000))
 
 
-# For each type of tube: what the put of a number is given, and by what the numbers are served.
+# For each type of tube: the options of a put, and the order in which the numbers are served.
 KINDS: dict[str, tuple[Callable[[int], dict[str, Any]], Callable[[int], Any]]] = {
     "fifo": (lambda number: {}, lambda number: number),
     "fifottl": (lambda number: {"priority": number * 7 % 5}, lambda number: (number * 7 % 5, number)),
@@ -77,7 +77,7 @@ def fill(queue: penstock.Queue, kind: str, numbers: range) -> None:
 
 
 def drain(queue: penstock.Queue, kind: str, count: int) -> list[int]:
-    """Take and ack so many, one after the other; tell their numbers."""
+    """Take and ack `count` jobs one after the other. Return their numbers."""
     tube = queue.tube(kind)
     numbers = []
     for _ in range(count):
@@ -128,7 +128,7 @@ def test_all_bodies_come_back_after_a_restart(
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_checkpoints_between_puts_and_takes_lose_no_body(tmp_path: Path, kind: str) -> None:
-    """Without history: each time all files go that bodies were in."""
+    """Without history, each checkpoint removes all files that bodies were in."""
     left = set(range(JOBS))
     with open_small(tmp_path, history_bytes=0) as queue:
         for start in range(0, JOBS, 500):
@@ -156,7 +156,7 @@ def test_jobs_that_come_back_bring_their_bodies(tmp_path: Path) -> None:
         assert sorted(drain(queue, "fifottl", 600)) == list(range(600))
 
 
-def test_a_job_that_is_looked_at_and_not_taken_shows_its_body(tmp_path: Path) -> None:
+def test_a_job_that_is_not_taken_shows_its_body(tmp_path: Path) -> None:
     with open_small(tmp_path) as queue:
         tube = queue.tube("t")
         jobs = [tube.put(body(number)) for number in range(600)]
@@ -282,7 +282,7 @@ def test_in_memory_puts_beyond_the_limit_are_refused_and_acks_make_room() -> Non
         assert drain(queue, "t", put) == list(range(1, put + 1))
 
 
-def test_a_limit_that_is_too_low_to_be_meant_is_refused(tmp_path: Path) -> None:
+def test_an_implausibly_low_limit_is_refused(tmp_path: Path) -> None:
     for path in (":memory:", tmp_path):
         with pytest.raises(OutOfRange, match="memory_limit"):
             penstock.open(path, memory_limit=LIMIT - 1)
@@ -314,7 +314,7 @@ def test_tasks_get_their_bodies_from_disk_too(tmp_path: Path) -> None:
     asyncio.run(main())
 
 
-def test_one_put_of_many_is_no_way_around_the_limit(tmp_path: Path) -> None:
+def test_put_many_respects_the_limit(tmp_path: Path) -> None:
     with open_small(tmp_path) as queue:
         queue.tube("t").put_many([body(number) for number in range(JOBS)])
         assert resident_bytes(queue) <= LIMIT + len(body(0))
@@ -362,7 +362,7 @@ def test_the_limit_holds_from_the_first_put_after_a_restart(tmp_path: Path) -> N
 def test_a_take_that_a_checkpoint_overtakes_gets_its_body(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, history: dict[str, Any]
 ) -> None:
-    """It knows already where the body is, and then the body is somewhere else: its file is gone, or written anew."""
+    """The take has read where the body is. Then the body moves: its file is removed or rewritten."""
     with open_small(tmp_path) as queue:
         fill(queue, "fifo", range(600))
     with open_small(tmp_path, **history) as queue:
@@ -424,8 +424,8 @@ def test_a_job_that_moves_to_a_temporary_tube_after_an_interrupt_keeps_its_body(
         assert job.body == body(500)
 
 
-def test_a_job_that_is_gone_with_its_file_says_so(tmp_path: Path) -> None:
-    """Who only put it has not read it, and may ask for its body when nobody has it any more."""
+def test_reading_the_body_of_a_job_that_is_gone_with_its_file_is_refused(tmp_path: Path) -> None:
+    """The producer has not read the body and may ask for it after the job and its file are gone."""
     with open_small(tmp_path, history_bytes=0) as queue:
         fill(queue, "fifo", range(500))
         put = queue.tube("fifo").put(body(500))
@@ -475,7 +475,7 @@ IN_MEMORY = [
 
 
 def with_a_damaged_body(target: policy.TubePolicy, retry: str = "") -> tuple[Engine, Session, Tube, Job]:
-    """An engine, a tube whose bodies are kept in memory, and a taken job of another whose body cannot be read."""
+    """Return an engine, a tube that keeps bodies in memory, and a taken job of another tube with a damaged body."""
     disk = MemoryDisk()
     opened = open_log(disk, lambda: WALL, "boot", segment_bytes=SEGMENT)
     engine, log = opened.engine, opened.log
@@ -525,7 +525,7 @@ def damage(queue: penstock.Queue, number: int) -> None:
 
 
 @pytest.mark.parametrize("snapshot", [False, True])
-def test_a_body_that_is_damaged_on_disk_is_an_error_and_its_job_is_put_aside(tmp_path: Path, snapshot: bool) -> None:
+def test_a_damaged_body_is_an_error_and_its_job_is_buried(tmp_path: Path, snapshot: bool) -> None:
     with open_small(tmp_path) as queue:
         fill(queue, "fifo", range(500))
         if snapshot:
@@ -552,7 +552,7 @@ def test_a_damaged_body_is_not_copied_into_a_snapshot_as_if_it_were_good(tmp_pat
 
 
 def before_reading(monkeypatch: pytest.MonkeyPatch, act: Callable[[], None]) -> None:
-    """Let something happen after jobs were taken, and before the first of their bodies is read."""
+    """Run a callback after jobs were taken and before the first of their bodies is read."""
     body_of = Host.body_of
 
     def acting(self: Host, job: Job) -> bytes:
@@ -565,7 +565,7 @@ def before_reading(monkeypatch: pytest.MonkeyPatch, act: Callable[[], None]) -> 
 
 @pytest.mark.parametrize("deleted", [[498], [499], [498, 499]])
 @pytest.mark.parametrize("face", ["sync", "async"])
-def test_jobs_that_are_deleted_before_they_are_read_do_not_keep_the_others_back(
+def test_jobs_deleted_before_they_are_read_do_not_hold_back_the_others(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, deleted: list[int], face: str
 ) -> None:
     with open_small(tmp_path) as queue, queue.session() as another:
@@ -597,7 +597,7 @@ def test_a_take_whose_job_is_deleted_before_it_is_read_goes_on_to_the_next(
 
 
 def test_a_handle_shows_the_body_that_its_job_has_now(tmp_path: Path) -> None:
-    """It read the one of then from disk; the one of now is on disk, too."""
+    """The handle has read an earlier body from disk. The present body is on disk, too."""
     with open_small(tmp_path) as queue:
         fill(queue, "fifottl", range(500))
         tube = queue.tube("fifottl")

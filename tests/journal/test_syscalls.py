@@ -1,4 +1,4 @@
-"""The journal on a platform that lacks what Linux has: the calls are taken away, the files are real."""
+"""The journal on a platform without the calls of Linux: the calls are removed, the files are real."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from penstock.journal import syscalls
 from penstock.journal.disk import RealDisk
 
 LINUX_ONLY = ("fdatasync", "posix_fallocate", "posix_fadvise", "POSIX_FADV_WILLNEED")
-FULL_SYNC = 51  # macOS's number.
+FULL_SYNC = 51  # The number on macOS.
 
 
 @pytest.fixture
@@ -28,7 +28,7 @@ def no_linux_calls(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def full_syncs(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """The descriptors for which a full sync is asked. The kernel of Linux has none, so fsync takes its place."""
+    """Return the descriptors with a full sync. The Linux kernel has no full sync, so fsync is used."""
     asked = []
     real = fcntl.fcntl
 
@@ -126,7 +126,7 @@ def test_a_full_sync_that_fails_is_not_taken_for_one_that_is_missing(
 
 @pytest.fixture
 def no_proc(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """No /proc, and a folder that is the whole PATH."""
+    """Simulate a system without /proc, and use a folder as the whole PATH."""
     monkeypatch.setattr(boot, "_LINUX", tmp_path / "no such file")
     monkeypatch.setenv("PATH", str(tmp_path))
     boot_id.cache_clear()
@@ -134,7 +134,7 @@ def no_proc(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     boot_id.cache_clear()
 
 
-def test_without_proc_the_id_of_a_start_is_asked_of_sysctl(no_proc: Path) -> None:
+def test_without_proc_the_boot_id_comes_from_sysctl(no_proc: Path) -> None:
     script = no_proc / "sysctl"
     script.write_text(f'#!{sys.executable}\nimport sys\nprint("uuid of", *sys.argv[1:])\n')
     script.chmod(0o755)
@@ -142,7 +142,7 @@ def test_without_proc_the_id_of_a_start_is_asked_of_sysctl(no_proc: Path) -> Non
 
 
 @pytest.mark.usefixtures("no_proc")
-def test_where_a_start_has_no_id_every_process_counts_as_one() -> None:
+def test_without_a_boot_id_every_process_has_its_own() -> None:
     first = boot_id()
     assert boot_id() == first
     boot_id.cache_clear()

@@ -1,4 +1,4 @@
-"""Threads that wait for the disk together share syncs, and none is left behind when another is interrupted or fails."""
+"""Threads that wait for the disk share syncs. None is left waiting when another one is interrupted or fails."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from penstock.testing.disk import MemoryDisk, MemoryFile
 
 
 class Story:
-    """A log on a disk whose syncs wait until they may go on, and threads that wait for them."""
+    """A log on a disk whose syncs wait until they are released, and threads that wait for them."""
 
     def __init__(self) -> None:
         self.disk = MemoryDisk()
@@ -34,7 +34,7 @@ class Story:
         self.threads: list[threading.Thread] = []
 
     def put_and_wait(self) -> None:
-        """What a call does."""
+        """Commit a change and wait for its sync, as a call does."""
         with self.lock:
             self.opened.engine.put(self.tube, Draft(b"x"), 1_000)
             self.log.commit(1_000, 1_000)
@@ -87,7 +87,7 @@ def story(monkeypatch: pytest.MonkeyPatch) -> Iterator[Story]:
     story.may_sync.set()
 
 
-def test_those_who_come_while_one_syncs_share_the_next_sync(story: Story) -> None:
+def test_calls_that_arrive_during_a_sync_share_the_next_one(story: Story) -> None:
     story.start()
     eventually(lambda: story.syncs == 1)
     for _ in range(10):
@@ -97,7 +97,7 @@ def test_those_who_come_while_one_syncs_share_the_next_sync(story: Story) -> Non
     assert story.syncs == 2
 
 
-def test_one_who_is_interrupted_in_its_sleep_leaves_nobody_asleep(story: Story) -> None:
+def test_an_interrupted_sleeper_leaves_no_other_asleep(story: Story) -> None:
     story.start()
     eventually(lambda: story.syncs == 1)
 
@@ -109,7 +109,7 @@ def test_one_who_is_interrupted_in_its_sleep_leaves_nobody_asleep(story: Story) 
 
     helper = threading.Thread(target=interrupt)
     helper.start()
-    # We sleep first, so we would be the one to lead next.
+    # The main thread sleeps first, so it would become the next leader.
     with pytest.raises(KeyboardInterrupt):
         story.put_and_wait()
     helper.join()
@@ -117,7 +117,7 @@ def test_one_who_is_interrupted_in_its_sleep_leaves_nobody_asleep(story: Story) 
     assert story.log.durable == story.log.writer.position
 
 
-def test_a_sync_that_fails_is_told_to_all_who_wait_for_it_or_the_next(story: Story) -> None:
+def test_a_failed_sync_fails_all_calls_that_wait_for_it_or_the_next(story: Story) -> None:
     story.start()
     eventually(lambda: story.syncs == 1)
     for _ in range(5):
@@ -134,7 +134,7 @@ def test_a_thread_that_holds_the_lock_can_wait_behind_others(story: Story) -> No
     story.start()
     story.asleep(1)
     with story.lock:
-        # As a commit does that must keep a promise.
+        # As a commit does that needs a durable reservation.
         story.may_sync.set()
         story.log.make_durable(story.log.written)
     assert story.end() == [None, None]
@@ -152,7 +152,7 @@ def test_the_next_segment_is_filled_a_slice_at_a_time_and_only_once(
     assert sum(length for _, length in slices) == 4 * FILL_BYTES - 4_096
 
 
-def test_a_segment_that_cannot_be_filled_is_none(story: Story, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_segment_that_cannot_be_filled_is_dropped(story: Story, monkeypatch: pytest.MonkeyPatch) -> None:
     def broken(self: MemoryFile, offset: int, length: int) -> None:
         raise OSError(errno.EIO, "broken")
 
