@@ -59,7 +59,7 @@ def check_goes_on(disk: MemoryDisk, opened: Opened, known: Known) -> None:
     """Check that a recovered queue can be used: integers continue after those issued, and new jobs are kept."""
     engine, log = opened.engine, opened.log
     for tube in engine.tubes.values():
-        assert tube.next_local >= known.integers.get(tube.number, 0), "an integer would be given out twice"
+        assert tube.next_local >= known.integers.get(tube.number, 0), "an integer would be issued twice"
     check(engine)
     engine.put(engine.create_tube(b"after", policy.FIFO, engine.now), Draft(b"put after the crash"), engine.now)
     log.commit(engine.now, WALL)

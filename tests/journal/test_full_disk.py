@@ -130,7 +130,7 @@ def test_a_disk_that_is_filled_before_the_first_turn_of_maintenance_has_room_whe
             assert job is not None
             job.ack()
     with queue:
-        wait_for(lambda: can_put(queue, tube), "the disk stays full, and there is nothing on it")
+        wait_for(lambda: can_put(queue, tube), "the disk stays full although all jobs are done")
         wait_for(lambda: "ballast" in disk.names(), "it is not ready for the next time")
 
 
@@ -144,7 +144,7 @@ def test_a_lost_reserve_file_is_created_again_from_the_space_of_finished_jobs() 
             for job in tube.put_many([bytes(10_000)] * 100):
                 job.delete()
         journal = queue._host.has_journal()
-        wait_for(lambda: journal.log.room.spare is not None, "there is no next segment")
+        wait_for(lambda: journal.log.room.spare is not None, "no next segment was created")
         disk.capacity = sum(map(len, list(disk.files.values()))) - disk.size("ballast") + 64 * 1024
         disk.remove("ballast")
         journal._maintenance.wake()
@@ -156,7 +156,7 @@ def test_a_lost_reserve_file_is_created_again_from_the_space_of_finished_jobs() 
                 taken = tube.take()
                 assert taken is not None
                 taken.ack()
-            wait_for(lambda: can_put(queue, tube), "the disk stays full, and there is nothing on it")
+            wait_for(lambda: can_put(queue, tube), "the disk stays full although all jobs are done")
 
 
 # ---- Full of other files ---------------------------------------------------------------------------------------------
@@ -189,7 +189,7 @@ def test_takes_are_refused_before_the_log_is_full_and_resume_with_space(
     check(queue._host.engine)
     disk.capacity = None
     queue._host.has_journal().log.room.look_not_before = 0
-    wait_for(lambda: can_put(queue, tube), "the disk has room, and nobody sees it")
+    wait_for(lambda: can_put(queue, tube), "the free space is not noticed")
     assert len(tube.take_many(3_000)) == 2_501
 
 
@@ -253,7 +253,7 @@ def test_a_job_that_is_not_taken_is_deleted_only_if_there_is_room(filled: tuple[
     with pytest.raises(NoSpace):
         tube.drop()
     disk.capacity = None
-    wait_for(lambda: can_put(queue, tube), "the disk has room, and nobody sees it")
+    wait_for(lambda: can_put(queue, tube), "the free space is not noticed")
     tube.drop()
 
 
@@ -288,8 +288,8 @@ def test_history_is_kept_if_files_cannot_be_created_for_other_reasons_than_space
             history = set(disk.names())
             maintenance = queue._host.has_journal()._maintenance
             # It tries to create each of the two, and again, in every turn.
-            wait_for(lambda: maintenance.wake() or len(refused) > 8, "it does not try")
-        wait_for(lambda: maintenance.wake() or log.room.spare is not None, "it does not go on")
+            wait_for(lambda: maintenance.wake() or len(refused) > 8, "no file was created")
+        wait_for(lambda: maintenance.wake() or log.room.spare is not None, "no next segment was created")
         assert history <= set(disk.names()) and "history deleted" not in caplog.text
 
 
@@ -299,9 +299,9 @@ def test_a_full_disk_is_logged_once_when_it_begins_and_once_when_it_ends(caplog:
     with a_queue(disk) as queue:
         tube, maintenance = queue.tube("t"), queue._host.has_journal()._maintenance
         fill(tube)
-        wait_for(lambda: maintenance.wake() or bool(caplog.messages), "nobody is told")
+        wait_for(lambda: maintenance.wake() or bool(caplog.messages), "the full disk was not logged")
         disk.capacity = 100 * MEGABYTE
-        wait_for(lambda: maintenance.wake() or len(caplog.messages) > 1, "nobody is told that it is over")
+        wait_for(lambda: maintenance.wake() or len(caplog.messages) > 1, "the end of the full disk was not logged")
         assert caplog.messages == [
             "puts refused: the log cannot grow, because the disk is full or no file can be opened",
             "puts accepted again: the log can grow",

@@ -103,9 +103,9 @@ def test_a_killed_process_loses_nothing_it_acknowledged_and_invents_nothing(
         assert tube.events()["put"] >= len(put)
     left = [body.strip(".") for body in bodies]
     assert all(len(body) == 3_000 for body in bodies)
-    assert len(left) == len(set(left)), "no job is there twice"
+    assert len(left) == len(set(left)), "no job exists twice"
     # The put after the last line and the ack after the last "try" may have happened or not: one of each per life.
     assert put - acked - tried <= set(left)
     assert acked.isdisjoint(left)
     assert len(set(left) - put) <= KILLS
-    assert len(said["integer"]) == len(set(said["integer"])), "no integer is given out twice"
+    assert len(said["integer"]) == len(set(said["integer"])), "no integer is issued twice"

@@ -203,7 +203,7 @@ def test_a_checkpoint_requested_during_another_one_is_a_new_one(tmp_path: Path) 
         second = threading.Thread(target=journal.take_snapshot)
         second.start()
         # It waits for the end of the present turn.
-        wait_for(lambda: len(maintenance._turned._waiters) == 2, "the second never asked")  # type: ignore[attr-defined]
+        wait_for(lambda: len(maintenance._turned._waiters) == 2, "the second checkpoint was not requested")  # type: ignore[attr-defined]
         queue.tube("t").put("x")
         asked_at = journal.log.segment
         go_on.set()
@@ -224,7 +224,7 @@ def test_a_long_log_is_shortened_automatically(tmp_path: Path) -> None:
                 assert job is not None
                 job.ack()
         wait_for(lambda: segment_names(journal.disk)[0] > "segment-0000000001.log", "nothing was removed")
-        wait_for(lambda: len(snapshot_names(journal.disk)) == 1, "more than one snapshot stays")
+        wait_for(lambda: len(snapshot_names(journal.disk)) == 1, "old snapshots were not removed")
     assert len(bodies(tmp_path)) == 15
 
 
@@ -327,7 +327,7 @@ def test_a_waiting_take_is_served_when_a_full_disk_has_room_again(
                 held.touch(1)
         held.release()
         assert queue.tube("t").info()["waiting"] == 1
-        wait_for(lambda: told in caplog.text, "maintenance has not tried")
+        wait_for(lambda: told in caplog.text, "maintenance has not tried to take a snapshot")
         disk.capacity = None
         assert waiting.result(20) is not None
 
@@ -351,7 +351,7 @@ def let_look(disk: SmallDisk, queue: Queue) -> None:
     """Make maintenance check the free space now. Otherwise it does so when the log has grown."""
     journal = queue._host.has_journal()
     journal._maintenance.wake()
-    wait_for(lambda: journal.log.room.free == disk.free(), "it does not look")
+    wait_for(lambda: journal.log.room.free == disk.free(), "the free space was not checked")
 
 
 def put_again(queue: Queue) -> bool:
@@ -366,7 +366,7 @@ def put_again(queue: Queue) -> bool:
 def test_a_full_disk_has_room_again_when_its_jobs_are_done(filled: tuple[SmallDisk, Queue, int]) -> None:
     disk, queue, accepted = filled
     take_and_ack(queue, accepted)
-    wait_for(lambda: put_again(queue), "the disk stays full, and there is nothing on it")
+    wait_for(lambda: put_again(queue), "the disk stays full although all jobs are done")
     queue.close()
     with disk.queue() as again:
         assert [job.body for job in again.tube("t").take_many(1_000)] == ["there is room again"]
@@ -384,13 +384,13 @@ def test_every_job_on_a_full_disk_can_be_taken_come_back_once_and_be_acked() -> 
         for job in jobs:
             job.release()
         take_and_ack(queue, accepted)
-        wait_for(lambda: put_again(queue), "the disk stays full, and there is nothing on it")
+        wait_for(lambda: put_again(queue), "the disk stays full although all jobs are done")
 
 
 def test_a_disk_filled_by_other_programs_lets_jobs_end_and_refuses_endless_changes() -> None:
     disk = SmallDisk(capacity=8 * MEGABYTE)
     with disk.queue(fsync="never") as queue:
-        wait_for(lambda: queue._host.has_journal()._maintenance._seen > 0, "there is no next segment")
+        wait_for(lambda: queue._host.has_journal()._maintenance._seen > 0, "no next segment was created")
         tube = queue.tube("t")
         tube.put_many([b""] * 2_000)
         waiting = queue.tube("t").take_many(100)
@@ -409,7 +409,7 @@ def test_a_disk_filled_by_other_programs_lets_jobs_end_and_refuses_endless_chang
         with pytest.raises(NoSpace):
             tube.put("nothing new")
         disk.capacity = None
-        wait_for(lambda: put_again(queue), "the disk has room, and nobody sees it")
+        wait_for(lambda: put_again(queue), "the free space is not noticed")
         assert len(tube.take_many(2_000)) == 1_900 + 1
 
 
@@ -436,7 +436,7 @@ def test_a_snapshot_that_turns_out_too_long_for_a_full_disk_is_tried_again(
     assert snapshot_names(disk)[1:] == []
     monkeypatch.undo()
     take_and_ack(queue, accepted)
-    wait_for(lambda: put_again(queue), "what failed once fails for ever")
+    wait_for(lambda: put_again(queue), "puts stay refused after a failed snapshot")
 
 
 def test_a_snapshot_that_cannot_be_renamed_closes_its_file_once(
@@ -542,7 +542,7 @@ def test_a_closed_queue_takes_no_checkpoint(tmp_path: Path) -> None:
     queue.close()
     with pytest.raises(Closed):
         queue.checkpoint()
-    wait_for(lambda: threads() <= before, "its threads do not end")
+    wait_for(lambda: threads() <= before, "the threads of the queue do not end")
 
 
 def threads() -> set[threading.Thread]:
@@ -560,7 +560,7 @@ def test_a_garbage_collected_queue_ends_its_threads(tmp_path: Path, fsync: Any) 
     with pytest.warns(ResourceWarning, match="was not closed"):
         del queue
         # A thread may still be working for the queue.
-        wait_for(lambda: not any(thread.is_alive() for thread in own), "they go on")
+        wait_for(lambda: not any(thread.is_alive() for thread in own), "the threads of the queue do not end")
 
 
 def test_the_next_segment_is_not_created_twice_if_it_is_used_meanwhile(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -622,10 +622,10 @@ def test_a_next_segment_that_was_just_used_or_dropped_is_not_a_full_disk(
 
         monkeypatch.setattr(Log, "fill", with_others_in_between)
         journal._maintenance.wake()
-        wait_for(lambda: bool(done), "it does not fill the next one")
+        wait_for(lambda: bool(done), "the next segment was not filled")
         # Each write requests the next segment.
         tube.put(b"x")
-        wait_for(lambda: log.room.spare is not None, "it does not make the next one")
+        wait_for(lambda: log.room.spare is not None, "no next segment was created")
         wait_for_rest(queue)
         assert names - {"ballast"} <= set(journal.disk.names()) and not caplog.messages
 
@@ -749,7 +749,7 @@ def test_the_next_segment_is_created_ahead_during_a_snapshot(tmp_path: Path) -> 
 
         maintenance._pacing.pause = write  # type: ignore[method-assign]
         queue.checkpoint()
-        assert ready[1], "it has to make it by itself, and its callers wait for that"
+        assert ready[1], "the segment must be created ahead, so that no caller waits for it"
 
 
 @pytest.mark.parametrize("fsync", ["always", "everysec", "never"])
@@ -767,8 +767,10 @@ def test_waiting_calls_fail_if_maintenance_finds_a_broken_disk(fsync: str) -> No
 
     sleeper = threading.Thread(target=sleep, daemon=True)
     sleeper.start()
-    wait_for(lambda: len(queue._session.connection.waits) == 1, "it does not sleep")
-    wait_for(lambda: queue._host.has_journal().log.durable == queue._host.has_journal().log.written, "it is not synced")
+    wait_for(lambda: len(queue._session.connection.waits) == 1, "the call does not wait")
+    wait_for(
+        lambda: queue._host.has_journal().log.durable == queue._host.has_journal().log.written, "the row was not synced"
+    )
     disk.sync_error = OSError(errno.EIO, "the disk is broken")
     maintenance = queue._host.has_journal()._maintenance
     with pytest.raises((JournalFailed, Closed)):

@@ -130,7 +130,7 @@ def test_a_reader_reaches_the_end_of_a_segment_that_is_truncated_meanwhile() -> 
         def counted(offset: int, length: int) -> bytes:
             nonlocal reads
             reads += 1
-            assert reads < 100, "it reads the same nothing again and again"
+            assert reads < 100, "the reader makes no progress"
             return read(offset, length)
 
         file.file.read = counted  # type: ignore[method-assign]

@@ -86,7 +86,7 @@ def drain(queue: penstock.Queue, kind: str, count: int) -> list[int]:
         number = int(job.body[:8])
         assert job.body == body(number)
         job.ack()
-        assert job.body == body(number), "who has taken a job can read it also when it is acked"
+        assert job.body == body(number), "the consumer can read a taken job after its ack"
         numbers.append(number)
         assert resident_bytes(queue) <= LIMIT + len(body(0))
     return numbers
