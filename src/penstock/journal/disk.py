@@ -81,7 +81,7 @@ class Disk(ReadableDisk, Protocol):
         """Unlock the directory."""
 
     def forget_lock(self) -> None:
-        """Leave the lock to the parent, in the child of a fork. It must stay locked when the child ends."""
+        """Close the lock in the child of a fork, so that it belongs to the parent alone and ends with it."""
 
     def create(self, name: str, size: int, head: bytes) -> File:
         """Create a file of `size` bytes, durably. It starts with `head`, followed by zeros."""

@@ -1,8 +1,9 @@
-"""The result of the rows of a log: the last row of each job, tube, session and consumer wins.
+"""Replays the rows of a log: the last row of each job, tube, session and consumer wins.
 
 No rule of the engine runs here. A snapshot is read first, if there is one, then the log from the start of the snapshot.
-A snapshot was taken while work continued, so each of its rows has its own position. Rows of the log that are older than
-the state from the snapshot are skipped. At the end of the log, all states belong to the same position.
+A snapshot was taken while work continued, so each of its rows is valid at its own position. Rows of the log that are
+not newer than the state from the snapshot are skipped. From the position at which the snapshot was complete, all states
+are consistent with each other.
 """
 
 from __future__ import annotations

@@ -116,7 +116,7 @@ def read_snapshot(file: FrameFile, replay: Replay, tell: Callable[[int], None]) 
 
 
 def whole_at(file: FrameFile) -> int:
-    """Return the position of the log at which a snapshot was complete. Rows before it are included in the snapshot."""
+    """Return the position of the log at which a snapshot was complete. The snapshot needs the log up to there."""
     # Reading the whole file checks it.
     last = deque(snapshot_pieces(file), maxlen=1).pop()
     return last.frames[-1].position

@@ -2,8 +2,8 @@
 
 Work continues between two slices. Jobs, tubes and puts are visited in the order of their numbers, so each object that
 exists throughout is seen exactly once. Objects that are added, removed or changed meanwhile are in the log from the
-position at which the walk started, and `replay.py` combines both. The walk therefore ends at the numbers that existed
-at its start, however fast others work.
+position at which the walk started, and `replay.py` combines both. The walk therefore skips objects that were added
+after its start, and ends however fast others work.
 """
 
 from __future__ import annotations
