@@ -185,7 +185,7 @@ def test_tubes_are_listed_and_scanned_whole(shop: Shop) -> None:
         name for name in names[::-1] if name[-3:-2] == b"1" and name[-1:] == b"3"
     ]
     assert shop.call("TUBE", "SCAN", 0, "MATCH", "x" * 257).startswith("RANGE a pattern must ")
-    assert shop.call("TUBE", "SCAN", "x").startswith("RANGE a cursor is 0 or ")
+    assert shop.call("TUBE", "SCAN", "x").startswith("RANGE a cursor must be 0 or ")
 
 
 def test_an_expensive_pattern_ends_its_page_early(shop: Shop) -> None:

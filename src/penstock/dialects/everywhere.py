@@ -208,7 +208,7 @@ def _parse_cursor(word: bytes) -> tuple[bytes, int]:
         return b"", 0
     node, colon, cursor = word.partition(b":")
     if not colon or len(node) != NODE_ID_BYTES:
-        raise OutOfRange(f"a cursor is 0 or the cursor of the previous reply, not {shown(word)}")
+        raise OutOfRange(f"a cursor must be 0 or a value that an earlier scan returned, not {shown(word)}")
     return node, parse_cursor(cursor)
 
 

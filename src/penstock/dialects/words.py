@@ -200,7 +200,7 @@ def parse_cursor(word: bytes) -> int:
     """Return the cursor of a scan."""
     cursor = parse_integer(word)
     if cursor < 0 or cursor == NOT_A_NUMBER:
-        raise OutOfRange(f"a cursor is 0 or the cursor of the previous reply, not {shown(word)}")
+        raise OutOfRange(f"a cursor must be 0 or a value that an earlier scan returned, not {shown(word)}")
     return cursor
 
 
