@@ -82,7 +82,7 @@ def test_invalid_tubes_are_refused(iproto: IprotoWire) -> None:
     assert create("x", "nope") == (32, "Unknown tube type nope")
     assert create("x") == (32, "Unknown tube type nil")
     assert create(5, "fifo")[0] == create("", "fifo")[0] == create("x" * 65_536, "fifo")[0] == 32
-    assert "in process only" in create("x", "fifo", {"on_task_change": 5})[1]
+    assert "a function cannot be sent over the network" in create("x", "fifo", {"on_task_change": 5})[1]
     for wrong in ({"ttl": "x"}, {"ttl": float("nan")}, {"ttl": -1}, {"pri": 1.5}, {"temporary": 1}, 5, "x"):
         assert create("x", "fifottl", wrong)[0] == 32, wrong
     assert create("x", "limfifottl", {"capacity": "5"})[0] == create("x", "utube", {"key_limit": "5"})[0] == 32
@@ -539,7 +539,7 @@ def test_the_module_is_configured_and_tubes_are_granted(
         assert refused(admin.call, "queue.cfg", {"ttr": wrong}) == (32, f"Invalid value of ttr: {wrong}")
     assert refused(admin.call, "queue.cfg", {"in_replicaset": 5}) == (32, "Invalid value of in_replicaset: 5")
     assert refused(admin.call, "queue.cfg", {"nope": 5}) == (32, "Unknown option nope")
-    assert "in process only" in refused(admin.call, "queue.register_driver", "x", {})[1]
+    assert "a function cannot be sent over the network" in refused(admin.call, "queue.register_driver", "x", {})[1]
     # Users get access to tubes outside of their patterns.
     admin.call("queue.create_tube", "s*ar", "fifo")
     assert refused(bob.call, "queue.tube.s*ar:put", 1)[0] == 42
