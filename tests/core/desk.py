@@ -1,4 +1,4 @@
-"""An engine, a clock and a few clients, for tests that tell a story: jobs by their ids, refusals by their codes."""
+"""A test harness: an engine, a fake clock and a few clients. Jobs are identified by id, refusals by code."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ ANYONES = ("dig", "prolong", "delete", "snatch", "restart", "switch")
 
 
 class Recorder(Outbox):
-    """An outbox that remembers what happened: (event, job id), in order."""
+    """An outbox that records all events as (event, job id), in order."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -34,7 +34,7 @@ class Recorder(Outbox):
 
 
 class Desk:
-    """Every call happens at the clock's moment, and leaves the engine consistent."""
+    """Calls the engine at the time of the clock, and checks its invariants after every call."""
 
     def __init__(self) -> None:
         self.clock = FakeClock(1_000_000)
@@ -51,7 +51,7 @@ class Desk:
         return self.engine.create_tube(name, policy, self.clock.ms)
 
     def pass_ms(self, ms: int) -> None:
-        """Let time pass, and what falls due happen."""
+        """Advance the clock and fire due deadlines."""
         self.engine.advance(self.clock.advance(ms))
         check(self.engine)
 
@@ -74,7 +74,7 @@ class Desk:
         return wait
 
     def do(self, command: str, job_id: int, *args: object, by: Connection | None = None, **options: object) -> str:
-        """A command on one job; `dig`, `delete` and the like are nobody's in particular."""
+        """Run a command on one job, and return its code. Some commands, such as `dig` and `delete`, have no session."""
         job = self.engine.find(job_id, self.clock.ms)
         if job is None:
             return "NOJOB"
@@ -94,12 +94,12 @@ class Desk:
         return "gone" if job is None else s.STATE_NAMES[job.state]
 
     def served(self, wait: Wait) -> list[int] | None:
-        """What a wait was served with, or None while it waits; an empty list if its time is over."""
+        """Return the jobs that a wait was served with: None while it waits, an empty list if it timed out."""
         return None if wait.outcome == w.WAITING else [job.id for job in wait.jobs]
 
     @contextmanager
     def refuses(self, code: str) -> Iterator[None]:
-        """What happens inside is refused with this code, and nothing has changed."""
+        """Check that the block is refused with this code, and that nothing has changed."""
         before = digest(self.engine)
         with pytest.raises(CommandError) as refusal:
             yield

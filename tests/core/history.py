@@ -1,8 +1,8 @@
-"""A long random history, played to the engine and the model: the same seed, the same commands, the same end.
+"""A long random history of commands for the engine and the model. The same seed gives the same commands and result.
 
     python -m tests.core.history SEED STEPS [KIND]
 
-plays one and prints the digest of the engine at its end.
+plays one history and prints the digest of the engine at its end.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ from .history_more import STATES, MoreCommands
 from .kinds import KINDS
 from .pair_more import FullPair
 
-# Beyond this many jobs nothing is put: the model looks at every one of them at every turn.
+# No further jobs are put beyond this number, because the model examines every job at every step.
 JOBS_MAX = 40
 
 
 class History(MoreCommands):
-    """One random history. Commands that are asked for more often have a greater weight."""
+    """A random history. Commands with a greater weight are chosen more often."""
 
     def __init__(self, seed: int, kind: str = "many at once", swarm: bool = True) -> None:
-        """With `swarm`, each seed leaves some commands out, so that common ones do not drown rare combinations."""
+        """With `swarm`, each seed leaves out some commands, so that common ones do not suppress rare combinations."""
         self.random = Random(seed)
         self.policies = KINDS[kind]
         self.pair = FullPair(self.policies, grace_ms=self.random.choice([0, 0, 15]))
@@ -55,7 +55,7 @@ class History(MoreCommands):
         self.pair.compare()
         return self.pair
 
-    # What is chosen from
+    # Random choices
 
     def any(self) -> int:
         return self.random.randrange(1_000)
@@ -173,7 +173,7 @@ class History(MoreCommands):
         self.pair.on_job(self.pair.job(self.any(), *STATES), "delete")
 
     def any_job(self) -> None:
-        """Anything to a job in any state, or to none, by anybody."""
+        """Run a command of any client on a job in any state, or on a job that does not exist."""
         number = self.pair.model.made - self.random.randrange(-2, 40)
         command = self.random.choice(["ack", "release", "nack", "bury", "touch", "dig"])
         if command == "dig":

@@ -1,4 +1,4 @@
-"""The commands of fewer vocabularies in a random history: see history.py."""
+"""Further commands for random histories: see history.py."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ RETRIES = [
 ]
 CONSUMERS = [b"reader", b"reader", b"another"]
 
-# Puts that wait need different room: when a greater one gives up, a smaller one behind it may fit.
+# Waiting puts need different amounts of room: when a larger one ends, a smaller one behind it may fit.
 WAITING_BODIES = [b"", b"ab", b"abcdef"]
 
-# What a running tube is altered to; those that do not fit it are left out.
+# Changes of a tube's policy. Those that do not fit the tube are left out.
 CHANGES: list[dict[str, object]] = [
     {"capacity": 0, "capacity_bytes": 0},
     {"capacity": 4},
@@ -49,7 +49,7 @@ CHANGES: list[dict[str, object]] = [
 
 
 class MoreCommands:
-    """What History can also ask for."""
+    """Further commands of History."""
 
     random: Random
     pair: FullPair
@@ -69,7 +69,7 @@ class MoreCommands:
         ]
 
     def say_more(self, draft: Draft, policy: TubePolicy) -> None:
-        """Let a draft be urgent, unique and what else it can."""
+        """Add random options to a draft: urgent, unique, dedup, name, retry, same body."""
         roll = self.random.randrange(20)
         draft.urgent = roll in (0, 1)
         draft.unique = self.random.choice([b"u", b"v"]) if roll in (2, 3) else None
@@ -145,7 +145,7 @@ class MoreCommands:
     # Claims
 
     def reader(self) -> tuple[bytes, int]:
-        """A consumer and its token, sometimes that of its successor or of its predecessor."""
+        """Return a consumer and its token, sometimes a greater or smaller token."""
         name = self.random.choice(CONSUMERS)
         return name, self.pair.token(name) + self.random.choice([0, 0, 0, 0, 0, 0, 1, -1])
 

@@ -1,4 +1,4 @@
-"""The kinds of tubes that the machines run: every preset, what a policy can say and no preset does, and a mixture."""
+"""The tube policies that the machines run: all presets, policies that no preset covers, and mixtures."""
 
 from __future__ import annotations
 

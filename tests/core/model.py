@@ -1,10 +1,12 @@
-"""The queue as it should be, in the plainest words: lists, linear scans, and no cleverness.
+"""A simple model of the queue: lists and linear scans, without indexes.
 
-It promises what the engine promises and nothing about speed. Where the engine keeps an index, the model looks at every
-job; where the engine keeps a deadline, the model asks every job when its state ends. States and events are the names of
-states.py. A refusal is its code: raised where the engine raises, returned where the engine returns it.
-model_parts.py has the nouns and the small rules, model_moves.py how everything happens, model_puts.py what may be put,
-model_more.py what else can be done to a job, model_claims.py the claims.
+It makes the same promises as the engine, except for speed. The engine keeps indexes, the model examines every job. The
+engine keeps a heap of deadlines, the model computes the deadline of every job. States and events have the names of
+states.py. A refusal is represented by its code. It is raised if the engine raises it, and returned if the engine
+returns it.
+
+model_parts.py has the data classes and small rules, model_moves.py the transitions and waits, model_puts.py the checks
+of puts, model_more.py further commands on jobs, and model_claims.py the claims.
 """
 
 from __future__ import annotations
@@ -41,7 +43,7 @@ from .model_puts import check_draft, has_room, twin
 
 
 class Model(ModelMoves):
-    """The commands of most vocabularies."""
+    """The most common commands."""
 
     # Tubes
 
@@ -59,7 +61,10 @@ class Model(ModelMoves):
         self.settle()
 
     def alter(self, tube: ModelTube, policy: TubePolicy, now: int, first_turns: list[bytes]) -> None:
-        """Another policy. In which order keys are served when they begin to be served in turn, is not promised."""
+        """Change the policy of a tube.
+
+        The order in which keys get their first turns is not promised, so it is an argument.
+        """
         self.advance(now)
         if policy == tube.policy:
             return
@@ -145,7 +150,7 @@ class Model(ModelMoves):
         key: bytes | None = None,
         ttr_ms: int = UNSET,
     ) -> list[ModelJob]:
-        """One of each tube in turn, until there are enough or none is left."""
+        """Take one job of each tube in turn, until there are enough or none is left."""
         require(1 <= count <= limits.BATCH_JOBS_MAX, "RANGE")
         check_taking(tubes, key, ttr_ms)
         self.advance(now)
@@ -223,12 +228,12 @@ class Model(ModelMoves):
             self.end_wait(wait, "cancelled")
             self.settle()
 
-    # Finishing. The job is one that `find` found at this moment.
+    # Finishing. The caller has found the job at the same time.
 
     def find(self, number: int, now: int) -> ModelJob | None:
         self.advance(now)
         job = next((job for job in self.jobs if job.number == number), None)
-        # One that was let in just now may have no time left.
+        # A job that was put just now may have no time left.
         while job in self.jobs and job.due <= now:
             self.fire(job)
         self.settle()
@@ -247,7 +252,7 @@ class Model(ModelMoves):
         return "OK"
 
     def end_as_acked(self, job: ModelJob, delay_ms: int = UNSET, body: bytes | None = None) -> None:
-        """An acked job goes, or is kept, or lingers as long as its ack says, or its tube."""
+        """Remove an acked job, keep it, or keep it for the time given by its ack or its tube."""
         policy = job.tube.policy
         if policy.after_ack != p.LINGERS:
             require(delay_ms == UNSET, "UNSUPPORTED")

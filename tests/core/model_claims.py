@@ -1,4 +1,4 @@
-"""Numbered batches that a consumer can read again, in the plainest words. Part of the model."""
+"""The model of claims: numbered batches that a consumer can read again."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from .model_parts import ModelClaim, ModelConsumer, ModelTube, require
 
 
 class FullModel(MoreModel):
-    """The model with everything the engine has."""
+    """The model with all commands of the engine."""
 
     def consumer(self, name: bytes, token: int) -> ModelConsumer:
-        """Whoever comes with an older token is refused."""
+        """Return a consumer. An older token is refused."""
         require(1 <= len(name) <= limits.NAME_BYTES_MAX, "BADNAME")
         require(0 <= token < NEVER, "RANGE")
-        # Only a claim lets one be remembered that is new.
+        # A new consumer is stored by `claim` only.
         consumer = self.consumers.get(name) or ModelConsumer(name, token)
         require(token >= consumer.token, "FENCED")
         return consumer

@@ -1,4 +1,4 @@
-"""What else can be done to a job: behind all, done, restarted, switched, snatched, moved. Part of the model."""
+"""Further commands of the model on jobs: requeue, done, snatch, restart, switch, move."""
 
 from __future__ import annotations
 
@@ -30,10 +30,13 @@ ARRIVALS = {
 
 
 class MoreModel(Model):
-    """The commands of fewer vocabularies."""
+    """Less common commands."""
 
     def requeue(self, session: ModelSession, job: ModelJob, now: int) -> str:
-        """Behind all others: in a tube with priorities behind the lowest; otherwise it is urgent no longer."""
+        """Place a job behind all others.
+
+        In a tube with priorities it is behind the lowest, otherwise it is no longer urgent.
+        """
         refusal = not_returnable(job, session)
         if refusal != "OK":
             return refusal
@@ -58,7 +61,7 @@ class MoreModel(Model):
         return len(jobs)
 
     def done(self, session: ModelSession, job: ModelJob, body: bytes, now: int, ttl_ms: int = UNSET) -> str:
-        """It is kept with its result until the result's ttl ends."""
+        """Keep a job with its result until the ttl of the result ends."""
         require(len(body) <= self.body_bytes_max, "TOOBIG")
         require(ttl_ms in (UNSET, limits.JOB_TTL) or is_duration(ttl_ms), "RANGE")
         refusal = not_held(job, session)
@@ -92,7 +95,7 @@ class MoreModel(Model):
         was_coming = job.state == "delayed"
         self.send_back(job, ("restarted", "restarted delayed"), delay_ms, UNSET, PRIORITY_UNSET)
         if was_coming:
-            job.returns -= 1  # It does not come back once more.
+            job.returns -= 1  # A restart of a delayed job is not counted as a return.
         return "OK"
 
     def switch(self, job: ModelJob, state: str, now: int, delay_ms: int) -> str:

@@ -1,4 +1,4 @@
-"""How everything happens in the model: the one way a job changes, time, and who is served. See model.py."""
+"""The lower half of the model: transitions, deadlines and waits. See model.py."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ from .model_puts import has_room, twin
 
 
 class ModelMoves:
-    """All tubes of one node, and how they change."""
+    """All tubes of one node and their transitions."""
 
     def __init__(self, now: int) -> None:
         self.now = now
@@ -42,20 +42,20 @@ class ModelMoves:
         self.body_bytes_max = limits.BODY_BYTES_MAX
         self.tubes: dict[bytes, ModelTube] = {}
         self.sessions: dict[bytes, ModelSession] = {}
-        self.jobs: list[ModelJob] = []  # Those that are not gone, oldest first.
-        self.waits: list[ModelWaiting] = []  # Those that wait, first come first.
-        self.ended: list[ModelWaiting] = []  # Those that were served or timed out since anybody looked.
-        self.counts: Counter[tuple[ModelTube, str, str]] = Counter()  # (tube, event, from which state)
+        self.jobs: list[ModelJob] = []  # All jobs that are not gone, oldest first.
+        self.waits: list[ModelWaiting] = []  # Pending waits in order of arrival.
+        self.ended: list[ModelWaiting] = []  # Waits that were served or timed out since the last comparison.
+        self.counts: Counter[tuple[ModelTube, str, str]] = Counter()  # By (tube, event, previous state).
         self.consumers: dict[bytes, ModelConsumer] = {}
-        self.made = 0  # Numbers given out: one to each job, and one to each that went behind all others.
+        self.made = 0  # Numbers used: one per put, and one for each job that was placed behind all others.
         self.ticks = 0
-        self.woken: list[ModelTube] = []  # Tubes in which those who wait have to be looked at, first woken first.
+        self.woken: list[ModelTube] = []  # Tubes whose waits have to be served, first woken first.
 
     def tick(self) -> int:
         self.ticks += 1
         return self.ticks
 
-    # What happens to a job
+    # Transitions
 
     def happen(self, job: ModelJob, event: str, to: str) -> None:
         came_from, job.state = job.state, to
@@ -93,7 +93,7 @@ class ModelMoves:
                 self.end_wait(wait, "served")
 
     def index(self, job: ModelJob, came_from: str) -> None:
-        """Keep what is in no order that anybody was promised: see swap_out."""
+        """Update the lists whose order is not promised: see swap_out."""
         alike = job.tube.policy.unique_bodies
         if alike and came_from in ("ready", "delayed"):
             swap_out(job.tube.alike[came_from, job.body], job)
@@ -129,7 +129,7 @@ class ModelMoves:
             self.wake(job.tube)
 
     def turn_keys(self, tube: ModelTube, served: bytes | None) -> None:
-        """Where keys are served in turn: a key that can be served from now on, or was served, goes to the end."""
+        """In a fair tube, give the last turn to each key that became servable or was served."""
         if tube.policy.key_order != p.FAIR:
             tube.turns = {}
             return
@@ -151,7 +151,7 @@ class ModelMoves:
             self.wake(job.tube, [job.key] if job.tube.key_lines else [])
 
     def fail(self, job: ModelJob, cause: str) -> None:
-        """A delivery came to nothing: the job goes back, or wherever its retry policy, or its tube's, sends it."""
+        """End a failed delivery: give the job back, or apply its retry policy or that of its tube."""
         retry = job.retry
         if retry is None and job.tube.policy.retry:
             retry = parse_retry(job.tube.policy.retry)
@@ -178,7 +178,7 @@ class ModelMoves:
             self.job_ended(job, "dead-lettered")
 
     def transfer(self, job: ModelJob, target: ModelTube, event: str, to: str) -> None:
-        """To the end of another tube."""
+        """Move a job to the end of another tube."""
         self.happen(job, "moved out", "gone")
         self.go_behind(job, target)
         job.name = b""
@@ -203,7 +203,7 @@ class ModelMoves:
     # Time
 
     def advance(self, now: int) -> None:
-        """Let all that is due happen: by moment, then by when it was set. Then look at those who wait."""
+        """Fire all due deadlines by time, equal ones in the order in which they were set. Then serve the waits."""
         self.now = max(self.now, now)
         while True:
             due = [item for item in self.timed() if item.due <= now]
@@ -224,7 +224,7 @@ class ModelMoves:
 
     def fire(self, item: ModelJob | ModelWaiting | ModelSession | ModelClaim) -> None:
         if isinstance(item, ModelWaiting):
-            # What it waits for may have come in time, and only the shell is late.
+            # The job or room may have come in time although this turn is late, so serve it first.
             self.settle()
             if item in self.waits:
                 self.end_wait(item, "timed out")
@@ -249,13 +249,13 @@ class ModelMoves:
             self.happen(item, "delay passed", "ready")
 
     def is_held_back(self, job: ModelJob) -> bool:
-        """Whether a job that would come back waits for another ttr instead: its tube is paused for puts."""
+        """Return whether a job waits for another ttr instead of becoming ready, because its tube is paused for puts."""
         if not job.tube.paused_in or not job.tube.policy.pause_holds:
             return False
         return job.state in ("taken", "delayed") and job.expiry > self.now and job.ttr != NEVER
 
     def end_claim(self, claim: ModelClaim) -> None:
-        """What a claim holds goes back; what was deleted meanwhile goes."""
+        """Give back the jobs of a claim. Remove those that were deleted in the meantime."""
         for consumer in self.consumers.values():
             if consumer.claims.get(claim.number) is claim:
                 del consumer.claims[claim.number]
@@ -266,7 +266,7 @@ class ModelMoves:
                 job.returns += 1
                 self.happen(job, "claim ended", "ready")
 
-    # Jobs that come and go
+    # Puts and takes
 
     def admit(self, tube: ModelTube, draft: Draft) -> ModelJob:
         ttl = ttl_of(tube, draft)
@@ -314,7 +314,7 @@ class ModelMoves:
         return job
 
     def first(self, tube: ModelTube, key: bytes | None) -> ModelJob | None:
-        """The first of the jobs that can be had, by turn and by rank; a dead one that stands in the way expires."""
+        """Return the job that is served next, by turn and rank. Expired jobs in front of it are removed."""
         while True:
             jobs = self.eligible(tube, key)
             job = min(jobs, key=lambda job: (tube.turns.get(job.key, 0), rank(job)), default=None)
@@ -328,14 +328,14 @@ class ModelMoves:
         return [job for job in self.servable(tube) if key is None or job.key == key]
 
     def servable(self, tube: ModelTube) -> list[ModelJob]:
-        """The ready jobs of keys that have room for another taker."""
+        """Return the ready jobs whose keys are below their limit."""
         ready = [job for job in self.jobs if job.tube is tube and job.state == "ready"]
         if tube.policy.keys == p.KEYS_LIMITED:
             busy = Counter(job.key for job in tube.taken)
             ready = [job for job in ready if busy[job.key] < tube.policy.key_limit]
         return ready
 
-    # Those who wait
+    # Waits
 
     def take_waits(self, tube: ModelTube) -> list[ModelWait]:
         return [wait for wait in self.waits if isinstance(wait, ModelWait) and tube in wait.tubes]
@@ -353,7 +353,7 @@ class ModelMoves:
         if outcome != "cancelled":
             self.ended.append(wait)
         if outcome != "served" and isinstance(wait, ModelPutWait) and self.put_waits(wait.tube):
-            # Who stood behind it may need less room.
+            # A put behind it may need less room.
             self.wake(wait.tube)
 
     def settle(self) -> None:
@@ -366,13 +366,13 @@ class ModelMoves:
                 self.serve_takes(tube, keys)
 
     def serve_takes(self, tube: ModelTube, woken_keys: list[bytes]) -> None:
-        """Give waiting takes the jobs that first come, first served gives them.
+        """Deliver jobs to waiting takes, first come, first served.
 
-        Which take gets which jobs is promised, and `first_come` says it plainly. The order in which the takes of one
-        turn are delivered is not promised: takes of any job first, each after the earlier takes of the keys it meets,
-        then the takes of the keys that woke. This order decides which of two equal deadlines fires first and, in fair
-        tubes, which key's turn comes next, so the model does as the engine does. In fair tubes `first_come` has no say,
-        because each delivery changes which job is next.
+        The engine promises which take gets which jobs. `first_come` computes that independently, and the result is
+        compared. The engine does not promise the order of the deliveries within one turn: it serves the takes of any
+        job first, each after the earlier takes of the keys it meets, and then the takes of the woken keys. This order
+        decides which of two equal deadlines fires first and which fair key gets the next turn, so the model delivers in
+        the same order. In fair tubes each delivery changes which job is next, so `first_come` does not apply.
         """
         expected = None if tube.policy.key_order == p.FAIR else self.first_come(tube)
         waits = self.take_waits(tube)
@@ -405,7 +405,7 @@ class ModelMoves:
             self.serve_line(tube, job.key, earlier)
 
     def first_come(self, tube: ModelTube) -> list[tuple[ModelWait, list[ModelJob]]]:
-        """Return which waits are served, and with which jobs: each in turn has all it wants of what is left."""
+        """Return which waits are served with which jobs, if each in order of arrival gets as many as it wants."""
         left = sorted((job for job in self.jobs if job.tube is tube and job.state == "ready"), key=rank)
         left = [job for job in left if job.expiry > self.now]
         busy = Counter(job.key for job in tube.taken)
@@ -423,7 +423,7 @@ class ModelMoves:
         return served
 
     def serve_puts(self, tube: ModelTube) -> None:
-        """Who came first is let in first, even if somebody else would fit."""
+        """Serve waiting puts in order of arrival. A put that has no room blocks those behind it."""
         for wait in self.put_waits(tube):
             if tube.paused_in or not has_room(self.jobs, tube, 1, len(wait.draft.body)):
                 return

@@ -1,4 +1,4 @@
-"""What the model is made of: its jobs, tubes and clients, and the rules that need nothing but these."""
+"""The data classes of the model, and rules that need only these."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from penstock.core.retry import CONST, EXP, LINEAR, RetryPolicy
 
 
 class Refused(Exception):
-    """The command is refused; `code` says why."""
+    """A command is refused with this code."""
 
     def __init__(self, code: str) -> None:
         super().__init__(code)
@@ -27,10 +27,12 @@ class ModelTube:
     paused_in: bool = False
     paused_out: bool = False
     next_local: int = 0
-    taken: list[ModelJob] = field(default_factory=list)  # A bag: see swap_out.
-    seen: list[tuple[bytes, ModelJob, int]] = field(default_factory=list)  # Puts with a dedup id: it, what, when.
-    alike: dict[tuple[str, bytes], list[ModelJob]] = field(default_factory=dict)  # Bags, by state and body.
-    keys: list[bytes] = field(default_factory=list)  # Those that have jobs, in the order they came.
+    taken: list[ModelJob] = field(default_factory=list)  # In the engine's order: see swap_out.
+    # Puts with a dedup id: the id, the job, the time.
+    seen: list[tuple[bytes, ModelJob, int]] = field(default_factory=list)
+    # Jobs by state and body, in the engine's order.
+    alike: dict[tuple[str, bytes], list[ModelJob]] = field(default_factory=dict)
+    keys: list[bytes] = field(default_factory=list)  # Keys that have jobs, in order of their creation.
     turns: dict[bytes, int] = field(default_factory=dict)  # In fair tubes: the tick at which each key got its turn.
     key_lines: list[bytes] = field(default_factory=list)  # Keys that takes wait for, in order of the first such take.
     woken_keys: list[bytes] = field(default_factory=list)  # Keys whose takes have to be served, first woken first.
@@ -43,7 +45,7 @@ class ModelTube:
 class ModelSession:
     token: bytes
     connections: int = 1
-    due: int = NEVER  # The end of its grace time, while nobody is connected.
+    due: int = NEVER  # The end of the grace time, while there is no connection.
     set_at: int = 0
     held: list[ModelJob] = field(default_factory=list)
 
@@ -55,7 +57,7 @@ class ModelConnection:
 
 @dataclass(eq=False, kw_only=True)
 class ModelWaiting:
-    """Anybody who waits."""
+    """A client that waits."""
 
     connection: ModelConnection
     due: int
@@ -65,7 +67,7 @@ class ModelWaiting:
 
 @dataclass(eq=False, kw_only=True)
 class ModelWait(ModelWaiting):
-    """For a job to take."""
+    """A take that waits for a job."""
 
     tubes: list[ModelTube]
     key: bytes | None
@@ -80,7 +82,7 @@ class ModelWait(ModelWaiting):
 
 @dataclass(eq=False, kw_only=True)
 class ModelPutWait(ModelWaiting):
-    """For room to put a job."""
+    """A put that waits for room."""
 
     tube: ModelTube
     draft: Draft
@@ -90,7 +92,7 @@ class ModelPutWait(ModelWaiting):
 
 @dataclass(eq=False, kw_only=True)
 class ModelEndWait(ModelWaiting):
-    """For a job to end; with `failures`, also to be buried or dead-lettered."""
+    """A wait for the end of a job; with `failures`, also for a bury or dead letter."""
 
     job: ModelJob
     failures: bool = False
@@ -130,10 +132,10 @@ class ModelJob:
     retry: RetryPolicy | None = None
     name: bytes = b""
     unique: bytes = b""
-    given: int = PRIORITY_UNSET  # Its priority before urgent or requeue set it aside.
+    given: int = PRIORITY_UNSET  # Priority before urgent or requeue replaced it.
     claim: ModelClaim | None = None
     doomed: bool = False
-    wake: int = NEVER  # When being delayed, taken or a zombie ends by itself.
+    wake: int = NEVER  # Time at which the state delayed, taken or zombie ends by itself.
     state: str = "gone"
     holder: ModelSession | None = None
     deliveries: int = 0
@@ -157,12 +159,15 @@ def require(truth: bool, code: str) -> None:
 
 
 def rank(job: ModelJob) -> tuple[int, int]:
-    """Jobs are served by priority, then in the order in which they came; urgent ones before, the last first."""
+    """Return the sort key: priority, then order of arrival.
+
+    Urgent jobs have negative orders, the last one the lowest.
+    """
     return job.priority, job.order
 
 
 def not_held(job: ModelJob, session: ModelSession) -> str:
-    """Why this session may not act as the taker of this job, or OK."""
+    """Return OK if this session may finish the job, otherwise the refusal."""
     if job.state != "taken":
         return "NOTTAKEN"
     if job.claim is not None:
@@ -175,7 +180,7 @@ def is_spent(job: ModelJob) -> bool:
 
 
 def not_returnable(job: ModelJob, session: ModelSession) -> str:
-    """Why this session may not give this job back, or OK."""
+    """Return OK if this session may give the job back, otherwise the refusal."""
     refusal = not_held(job, session)
     return "ONLYONCE" if refusal == "OK" and job.once else refusal
 
@@ -193,7 +198,7 @@ def ttl_of(tube: ModelTube, draft: Draft) -> int:
 
 
 def ttr_of(tube: ModelTube, draft: Draft) -> int:
-    """What the job says, else what its tube says, else its ttl (in disque tubes a tenth of it, 1 s to 5 min)."""
+    """Return the ttr of the job, else that of its tube, else the ttl (in disque tubes a tenth of it, 1 s to 5 min)."""
     policy = tube.policy
     ttl = ttl_of(tube, draft)
     if draft.ttr_ms != UNSET:
@@ -242,10 +247,11 @@ def check_return(tube: ModelTube, delay_ms: int, ttl_ms: int, priority: int) -> 
 
 
 def swap_out(held: list[ModelJob], job: ModelJob) -> None:
-    """Leave a bag: the last takes the place of the one that goes.
+    """Remove a job from a list by replacing it with the last one.
 
-    Nothing is promised about the order in which a session that ends gives its jobs back, or which of several jobs of
-    one body a put finds. Yet of two tubes it decides which is looked at first, so the model does as the engine does.
+    The order in which a session that ends gives its jobs back is not promised, nor which of several jobs with the same
+    body a put finds. But the order decides which of two tubes is served first, so the model uses the same order as the
+    engine.
     """
     last = held.pop()
     if last is not job:
@@ -253,13 +259,13 @@ def swap_out(held: list[ModelJob], job: ModelJob) -> None:
 
 
 def swap_to_doomed(taken: list[ModelJob], job: ModelJob) -> None:
-    """Those that go when their claims end stand first in the bag of what is taken."""
+    """Move a job to the doomed ones, which are at the front of the list of taken jobs."""
     at, doomed = taken.index(job), sum(other.doomed for other in taken)
     taken[at], taken[doomed] = taken[doomed], job
 
 
 def swap_taken_out(taken: list[ModelJob], job: ModelJob) -> None:
-    """Leave the bag of what is taken: one of the doomed goes as the last of them."""
+    """Remove a job from the list of taken jobs. A doomed one changes places with the last doomed one first."""
     if job.doomed:
         at, last = taken.index(job), sum(other.doomed for other in taken) - 1
         taken[at], taken[last] = taken[last], job
@@ -267,6 +273,6 @@ def swap_taken_out(taken: list[ModelJob], job: ModelJob) -> None:
 
 
 def retry_wait(retry: RetryPolicy, failures: int) -> int:
-    """How long a job waits that failed so often; without jitter."""
+    """Return how long a job waits after this many failures, without jitter."""
     grown = {CONST: retry.first_ms, LINEAR: retry.first_ms * failures, EXP: retry.first_ms * 2 ** (failures - 1)}
     return min(grown.get(retry.shape, 0), retry.longest_ms)

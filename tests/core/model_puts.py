@@ -1,4 +1,4 @@
-"""Which puts a tube lets in: what it supports, what it has room for, and what is there already. Part of the model."""
+"""Which puts the model accepts: supported options, room, and duplicates."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def check_draft(tube: ModelTube, draft: Draft, body_bytes_max: int) -> None:
 
 
 def has_room(jobs: list[ModelJob], tube: ModelTube, count: int, body_bytes: int) -> bool:
-    """Tell whether so many more jobs with so many bytes fit: those in any state count."""
+    """Return whether `count` more jobs with `body_bytes` bytes fit. Jobs in all states count."""
     mine = [job for job in jobs if job.tube is tube]
     fits = tube.policy.capacity == 0 or len(mine) + count <= tube.policy.capacity
     used = sum(len(job.body) for job in mine)
@@ -47,7 +47,7 @@ def has_room(jobs: list[ModelJob], tube: ModelTube, count: int, body_bytes: int)
 
 
 def twin(jobs: list[ModelJob], tube: ModelTube, draft: Draft, now: int) -> ModelJob | None:
-    """The job that stands for a draft already, also if it is gone; refused if its name is another's."""
+    """Return the job that exists for a draft already, even if it has ended. Refuse a name that another job has."""
     mine = [job for job in jobs if job.tube is tube]
     count, window = tube.policy.dedup_count, tube.policy.dedup_ms
     tube.seen = [put for put in tube.seen[max(len(tube.seen) - count, 0) :] if put[2] + window > now]

@@ -1,8 +1,8 @@
-"""The engine and the model side by side: every command goes to both, and both must answer and be the same.
+"""The engine and the model side by side: each command goes to both, and their results and states must be equal.
 
-Jobs are named by their number in the order of puts, connections by their place in `connections`; a number that names
-nothing is a forged id. Whoever drives a pair (test_machine.py, history.py) only chooses commands. pair_more.py has the
-commands of fewer vocabularies.
+Jobs are identified by their number in the order of puts, connections by their index in `connections`. A number without
+a job stands for a forged id. The callers (test_machine.py, history.py) only choose commands. pair_more.py has further
+commands.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ OUTCOMES = {w.WAITING: "waiting", w.SERVED: "served", w.TIMED_OUT: "timed out", 
 
 
 class Pair:
-    """One engine, one model, one clock."""
+    """One engine, one model and one clock."""
 
     def __init__(self, policies: list[TubePolicy], grace_ms: int = 0) -> None:
         self.now = START_MS
@@ -50,13 +50,13 @@ class Pair:
         self.connections: list[tuple[w.Connection, object]] = []
         self.tokens: list[bytes] = []
         self.waits: list[tuple[w.Waiting, ModelWaiting]] = []
-        self.emptied = False  # A tube was, since they were compared.
+        self.emptied = False  # A tube was truncated or dropped since the last comparison.
         self.connect()
 
-    # How a command goes to both
+    # Running a command on both sides
 
     def both(self, on_engine: Callable[[], object], on_model: Callable[[], object]) -> object:
-        """Run one command twice; tell what both said."""
+        """Run one command on both sides, and return the common result."""
         refused = ""
         try:
             said = _plain(on_engine())
@@ -66,15 +66,15 @@ class Pair:
             expected = _plain(on_model())
         except Refused as refusal:
             expected = f"refused: {refusal.code}"
-        assert said == expected, f"the engine said {said!r}, the model {expected!r}"
+        assert said == expected, f"the engine returned {said!r}, the model {expected!r}"
         if refused:
-            # Whether time passes before a command is refused or with the next command is all the same.
+            # The sides may differ in whether time passes before a refusal or with the next command.
             self.engine.advance(self.now)
             self.model.advance(self.now)
         return said
 
     def on_job(self, number: int, command: str, *args: object, session: int | None = None) -> object:
-        """Find a job and do something to it, as a session or as nobody in particular."""
+        """Find a job and run a command on it, with or without a session."""
         who = () if session is None else (self.connections[session],)
         return self.both(
             lambda: self._on_engine_job(number, command, [c.session for c, _ in who], args),
@@ -92,18 +92,18 @@ class Pair:
         job = self.model.find(number, self.now)
         return "NOJOB" if job is None else getattr(self.model, command)(*who, job, self.now, *args)
 
-    # What a driver can choose from, by any number
+    # Choices by an arbitrary number
 
     def client(self, n: int) -> int:
         return n % len(self.connections)
 
     def job(self, n: int, *states: str) -> int:
-        """The number of a job in one of these states, or of none at all."""
+        """Return the number of a job in one of these states, or an unused number if there is none."""
         those = [job.number for job in self.model.jobs if job.state in states]
         return those[n % len(those)] if those else self.model.made + n
 
     def holder(self, number: int) -> int:
-        """A client of the session that holds this job, or the first."""
+        """Return a client of the session that holds this job, or the first client."""
         holders = [job.holder for job in self.model.jobs if job.number == number]
         own = [i for i, (_, its) in enumerate(self.connections) if its.session in holders]
         return own[0] if own else 0
@@ -114,7 +114,7 @@ class Pair:
     # Time, tubes
 
     def pass_time(self, ms: int) -> None:
-        """Let time pass without telling anybody: the next command does."""
+        """Advance the clock. Both sides get the new time with the next command."""
         self.now += ms
 
     def advance(self) -> None:
@@ -145,7 +145,7 @@ class Pair:
         )
 
     def drop(self, i: int) -> None:
-        """Drop a tube and, if that works, make it again."""
+        """Drop a tube. If it was dropped, create it again."""
         self.emptied = True
         self.both(
             lambda: self.engine.drop(self.tube(i), self.now),
@@ -202,7 +202,7 @@ class Pair:
         self.both(lambda: self.engine.cancel(mine), lambda: self.model.cancel(its))
 
     def undelivered(self, number: int) -> None:
-        """Take a job back as if its taker had vanished."""
+        """Take a job back as if its consumer had disconnected before the delivery."""
         job = self.engine.find(FIRST_ID + number, self.now)
         its = self.model.find(number, self.now)
         assert (job is None) == (its is None)
@@ -233,10 +233,10 @@ class Pair:
         mine, its = self.connections.pop(c)
         self.both(lambda: self.engine.disconnect(mine, self.now), lambda: self.model.disconnect(its, self.now))
 
-    # How they are compared
+    # Comparison
 
     def compare(self) -> None:
-        """Both must be the same in everything that the model knows, and the engine consistent in itself."""
+        """Check that both are equal in everything that the model contains, and that the engine's invariants hold."""
         self.compare_ended()
         for name, its in self.model.tubes.items():
             self.compare_tube(self.engine.tubes[name], its)
@@ -249,7 +249,7 @@ class Pair:
         check(self.engine)
 
     def compare_ended(self) -> None:
-        """Waits must end alike and in the same order."""
+        """Check that the same waits ended in the same order with the same results."""
         ended = [(x.number, OUTCOMES[x.outcome], _outcome(x)) for x in self.engine.outbox.ended_waits]
         numbers = {id(its): mine.number for mine, its in self.waits}
         expected = [(numbers[id(x)], x.outcome, _model_outcome(x)) for x in self.model.ended]
@@ -290,7 +290,7 @@ class Pair:
             assert turns == sorted(its.turns, key=lambda key: its.turns[key])
 
     def shown(self, job: Job) -> tuple[object, ...]:
-        """All that the model too can tell of a job."""
+        """Return all fields of a job that the model has, too."""
         tube = self.engine.tube_of(job)
         holder = None if job.holder < 0 else self.engine._session_slots[job.holder]
         extra = job.extra or Extra()
@@ -314,7 +314,7 @@ def _model_shown(job: ModelJob) -> tuple[object, ...]:
 
 
 def _plain(said: object) -> object:
-    """An answer without the objects of either side: jobs become their numbers."""
+    """Return a result that can be compared: jobs are replaced by their numbers."""
     if isinstance(said, Job):
         return said.id - FIRST_ID
     if isinstance(said, ModelJob):
@@ -327,7 +327,7 @@ def _plain(said: object) -> object:
 
 
 def _outcome(wait: w.Waiting) -> object:
-    """What a wait ended with."""
+    """Return the result of a wait."""
     if isinstance(wait, w.PutWait):
         return _plain(wait.job), wait.refusal.code if wait.refusal else ""
     if isinstance(wait, w.EndWait):

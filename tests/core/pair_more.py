@@ -1,4 +1,4 @@
-"""The commands of fewer vocabularies, to engine and model: see pair.py."""
+"""Further commands for engine and model: see pair.py."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from .pair import FIRST_ID, Pair
 
 
 class FullPair(Pair):
-    """A pair with every command that the engine has."""
+    """A pair with all commands of the engine."""
 
     def alter(self, i: int, **changes: object) -> None:
         """Change some fields of a tube's policy."""
@@ -32,7 +32,7 @@ class FullPair(Pair):
         )
 
     def fits(self, i: int, **changes: object) -> bool:
-        """Tell whether a tube could have such a policy."""
+        """Return whether the policy of a tube can have these changes."""
         policy = self.model_tube(i).policy
         limited = policy.keys == p.KEYS_LIMITED or "key_limit" not in changes
         lingers = policy.after_ack == p.LINGERS or "zombie_ms" not in changes
@@ -114,7 +114,7 @@ class FullPair(Pair):
         )
 
     def on_claims(self, command: str, *args: object) -> object:
-        """read_claim, renew_claims, ack_claims or release_claims."""
+        """Run read_claim, renew_claims, ack_claims or release_claims."""
         return self.both(
             lambda: getattr(claiming, command)(self.engine, *args, self.now),
             lambda: getattr(self.model, command)(*args, self.now),

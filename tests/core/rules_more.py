@@ -1,4 +1,4 @@
-"""The commands of fewer vocabularies as rules of the machine: see test_machine.py."""
+"""Further commands as rules of the machine: see test_machine.py."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ DELAY = st.sampled_from([0, 0, 0, 1, 3, 8])
 TIMEOUT = st.sampled_from([NEVER, NEVER, 7, 2, 0])
 KEY = st.sampled_from([None, b"a", b"a", b"b"])
 LEASE = st.sampled_from([30, 9, 3, 0])
-# A consumer, and how its token differs from the newest that was seen.
+# A consumer, and the difference of its token to the newest one.
 READER = st.sampled_from([(name, more) for name in CONSUMERS for more in (0, 0, 0, 0, 1, -1)])
 
 
 class MoreRules(RuleBasedStateMachine):
-    """Rules for all that no other rule asks for. Whoever inherits them opens the pair."""
+    """Rules for the less common commands. The subclass creates the pair."""
 
     pair: FullPair
     policies: list[TubePolicy]
@@ -231,7 +231,7 @@ class MoreRules(RuleBasedStateMachine):
 
     @precondition(lambda self: any(job.claim for job in self.pair.model.jobs))
     @rule(n=INDEX, c=INDEX, command=st.sampled_from(["delete", "delete", "ack", "release", "bury", "snatch", "nack"]))
-    def whoever_does_whatever_to_a_claimed_job(self, n: int, c: int, command: str) -> None:
+    def any_client_runs_any_command_on_a_claimed_job(self, n: int, c: int, command: str) -> None:
         claimed = [job.number for job in self.pair.model.jobs if job.claim]
         number = claimed[n % len(claimed)]
         if command in ("delete", "snatch"):

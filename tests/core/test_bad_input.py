@@ -1,4 +1,4 @@
-"""Whatever is asked wrongly is refused with a stable code, and nothing has changed."""
+"""Invalid requests are refused with a stable code, and change nothing."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ HUGE = [2**63 - 1, 2**63, 10**30]
 
 
 def unchanged(desk: Desk, code: str, command: str, job_id: int, *args: object, **options: object) -> None:
-    """A command on one job answers with this code, and nothing has changed."""
+    """Check that a command on one job returns this code, and that nothing has changed."""
     desk.engine.advance(desk.clock.ms)
     before = digest(desk.engine)
     assert desk.do(command, job_id, *args, **options) == code
@@ -339,7 +339,7 @@ def test_a_refused_claim_leaves_no_consumer_behind(desk: Desk) -> None:
 
 
 def refusals() -> list[type[CommandError]]:
-    """Every class of refusal in the core; but what a server of another version says has the code that it says."""
+    """Return all classes of refusals, except the one for unknown codes of servers of other versions."""
     kinds: list[type[CommandError]] = []
     waiting = [CommandError]
     while waiting:
@@ -372,7 +372,7 @@ Step = Callable[[Desk], object]
 
 
 def test_a_refused_command_changes_no_other_job_and_no_wait(desk: Desk) -> None:
-    """Waits, taken, delayed and buried jobs all there: a refusal touches none of them."""
+    """There are waits, and taken, delayed and buried jobs. A refusal changes none of them."""
     tube = desk.tube(dataclasses.replace(FIFOTTL, keys=p.KEYS_LIMITED))
     for key in (b"a", b"a", b"b"):
         desk.put(tube, key=key, ttl_ms=5_000)

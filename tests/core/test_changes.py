@@ -1,4 +1,4 @@
-"""What a job may be given on its way: another key, another priority, more time; and what a tube may become."""
+"""Changes of a job (key, priority, ttl, body) and of a tube (policy, notes), and the memory they need."""
 
 from __future__ import annotations
 
@@ -195,7 +195,7 @@ def test_labels_of_any_length_count_as_memory(desk: Desk, what: str) -> None:
     for job in jobs:
         desk.engine.delete(job, desk.clock.ms)
     if what == "dedup":
-        # They are remembered for longer than their jobs are there.
+        # Dedup ids are kept for longer than their jobs.
         assert desk.engine.memory_used() > before + 3 * long
         desk.clock.advance(LABELS[what].dedup_ms)
     put(4)

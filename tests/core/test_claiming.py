@@ -1,4 +1,4 @@
-"""Claims take what there is of disk and memory, and no more: a consumer counts, and acks keep their reserve."""
+"""Claims respect the limits of disk and memory: a consumer counts as memory, and acks can use their reserve."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def test_a_consumer_that_never_claimed_is_not_stored(desk: Desk) -> None:
 
 
 def test_a_consumer_that_found_no_job_to_claim_is_stored_with_its_token(desk: Desk) -> None:
-    """A stream that waits for its first job has to be fenced by the one that comes in its place."""
+    """A stream that waits for its first job can be fenced by its successor."""
     tube, now = desk.tube(FIFO), desk.clock.ms
     assert claiming.claim(desk.engine, b"reader", 2, 1, tube, 10, 1_000, now) is None
     with desk.refuses("FENCED"):
@@ -33,7 +33,7 @@ def test_consumers_count_as_memory(desk: Desk) -> None:
     claiming.claim(desk.engine, b"reader 1", 0, 1, tube, 1, 1_000, now)
     with desk.refuses("NOMEMORY"):
         claiming.claim(desk.engine, b"reader 2", 0, 1, tube, 1, 1_000, now)
-    # One that is known goes on.
+    # A known consumer can continue.
     claimed = claiming.claim(desk.engine, b"reader 1", 0, 2, tube, 1, 1_000, now)
     assert claimed is not None and [job.id for job in claimed.jobs] == jobs[1:]
 

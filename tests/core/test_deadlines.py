@@ -1,4 +1,4 @@
-"""Deadlines fall due by moment, then in the order they were set; taking one away leaves nothing behind."""
+"""Deadlines fire by time, equal ones in the order in which they were set. A removed deadline does not fire."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from penstock.core.limits import NEVER
 
 
 def drain(deadlines: Deadlines) -> list[Timed]:
-    """Everything in the order it falls due."""
+    """Return all entities in the order of their deadlines."""
     found = []
     while len(deadlines):
         first = deadlines.first()
@@ -21,7 +21,7 @@ def drain(deadlines: Deadlines) -> list[Timed]:
     return found
 
 
-# A script: which of a few entities, and its new deadline; None takes it away.
+# A script: the index of an entity, and its new deadline. None removes it.
 SCRIPTS = st.lists(st.tuples(st.integers(0, 12), st.one_of(st.integers(0, 6), st.none())), max_size=100)
 
 

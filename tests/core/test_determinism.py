@@ -1,4 +1,4 @@
-"""The same commands at the same moments give the same engine: twice, under any hash seed, compiled or not."""
+"""The same commands at the same times give the same engine: repeated, under any hash seed, compiled or not."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def test_different_histories_end_in_different_states() -> None:
 
 
 def test_the_digest_depends_on_every_field_of_a_job(desk: Desk) -> None:
-    """Change any number of a job, and the digest is another."""
+    """A change of any number of a job changes the digest."""
     job = desk.job(desk.put(desk.tube(FIFO)))
     seen = {digest(desk.engine)}
     names = [name for name in field_names(type(job)) if type(getattr(job, name)) is int]

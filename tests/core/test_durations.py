@@ -1,4 +1,4 @@
-"""Times as people write them: exact, never too short, and nothing else is one."""
+"""Durations as people write them are read exactly and never rounded down. Other text is rejected."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""In which order jobs are served, what at most once means, and what becomes of a tube."""
+"""The order of jobs, at-most-once delivery, and commands on tubes."""
 
 from __future__ import annotations
 
@@ -104,7 +104,7 @@ def test_an_at_most_once_job_that_was_buried_before_its_delivery_can_be_kicked(d
 
 
 def test_an_at_most_once_job_cannot_move_to_a_tube_in_which_sessions_own_jobs(desk: Desk) -> None:
-    """Put into a tube that sessions own it would be refused, because it goes back when its taker disconnects."""
+    """A put there would be refused, because the job would be given back when its consumer disconnects."""
     disque, fifo = desk.tube(DISQUE), desk.tube(FIFO, b"fifo")
     job = desk.put(disque, once=True)
     with desk.refuses("UNSUPPORTED"):

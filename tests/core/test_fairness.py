@@ -1,8 +1,8 @@
-"""Fairness, measured: where keys are served in turn, none starves and none gets more than its share.
+"""Fairness of key order: no key starves, and no key gets more than its share.
 
-A key is servable while it has a ready job and room for another taker. What is promised, by `key_order = fair`:
-- a key that stays servable is served at least once in as many takes as there are servable keys;
-- over any window of takes in which two keys stay servable, one is served at most once more often than the other.
+A key is servable if it has a ready job and is below its limit. `key_order = fair` promises:
+- A key that stays servable is served at least once in as many takes as there are servable keys.
+- Over any window of takes in which two keys stay servable, one is served at most once more often than the other.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ from .desk import Desk
 
 FAIR = dataclasses.replace(UTUBE, type="fair", key_order=p.FAIR)
 KEYS = [b"a", b"b", b"c", b"d", b"e"]
-# How probable each key is: all alike, one noisy neighbour, a quiet one beside two loud ones.
+# Probabilities of keys: equal ones, one busy key, a quiet key beside two busy ones.
 NOISE = [[1, 1, 1, 1, 1], [90, 5, 3, 1, 1], [1, 40, 40, 0, 0]]
-# Examples are many short runs of one random number each, so there is nothing to shrink and little to explore.
+# Each example is a short run with one random seed, so shrinking is not useful.
 FEWER = settings(max_examples=max(settings.default.max_examples // 3, 5))
 
 
 class Counted:
-    """A fair tube, its takes in order, and which keys were servable at each."""
+    """A fair tube, its takes in order, and the keys that were servable at each take."""
 
     def __init__(self, seed: int, policy: TubePolicy) -> None:
         self.random = Random(seed)
@@ -42,14 +42,14 @@ class Counted:
         self.tube = self.desk.tube(policy)
         self.noise = self.random.choice(NOISE)
         self.served: list[bytes] = []
-        self.servable: list[set[bytes]] = []  # At the moment of each take.
-        self.steady: list[set[bytes]] = []  # Those that were so all the time since the take before.
+        self.servable: list[set[bytes]] = []  # Keys that were servable at each take.
+        self.steady: list[set[bytes]] = []  # Keys that were servable all the time since the take before.
         self.since = set(KEYS)
         self.takers = [self.desk.me, self.desk.connect(), self.desk.connect()]
         self.held: list[tuple[Job, Connection]] = []
 
     def now_servable(self) -> set[bytes]:
-        """By looking at every job."""
+        """Return the servable keys by examining every job."""
         policy = self.tube.policy
         taken = Counter(key_of(self.tube, job) for job in self.tube.taken.items)
         ready = [key for key in KEYS if any(key_of(self.tube, job) == key for job in self.tube.jobs_in(s.READY))]
@@ -96,10 +96,10 @@ class Counted:
             else:
                 self.after(self.random.choices(commands, weights)[0])
 
-    # What must be so of it
+    # Checks
 
     def windows(self) -> list[tuple[int, int, set[bytes]]]:
-        """Every window of takes, with the keys that stayed servable from before its first to its last."""
+        """Return every window of takes, with the keys that stayed servable from before its first to its last."""
         found = []
         for start in range(len(self.served)):
             stayed = set(self.servable[start])
@@ -111,7 +111,7 @@ class Counted:
         return found
 
     def check(self) -> int:
-        """Tell how many pairs of keys were compared."""
+        """Check both promises. Return how many pairs of keys were compared."""
         compared = 0
         for start, end, stayed in self.windows():
             shares = Counter(self.served[start:end])
@@ -160,7 +160,7 @@ def test_keys_are_served_equally_often_after_the_order_is_altered_to_fair(seed: 
 
 
 def test_the_fairness_check_fails_for_strict_order() -> None:
-    """In strict order the noisy neighbour is served alone: the check above must say so, or it proves nothing."""
+    """In strict order, only the busiest key is served. If the check accepted that, it would prove nothing."""
     counted = Counted(1, dataclasses.replace(FAIR, key_order=p.STRICT, key_limit=10))
     for key in [b"a"] * 8 + [b"b"] * 8:
         counted.desk.put(counted.tube, key=key)
@@ -172,7 +172,7 @@ def test_the_fairness_check_fails_for_strict_order() -> None:
 
 
 def test_the_fairness_check_sees_enough_keys_that_stay_servable() -> None:
-    """Of a few runs, enough windows have two keys that stay servable."""
+    """A few runs contain enough windows in which two keys stay servable."""
     compared = 0
     for seed in range(5):
         counted = Counted(seed, dataclasses.replace(FAIR, key_limit=5))

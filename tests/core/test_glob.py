@@ -1,4 +1,4 @@
-"""Patterns match as Redis's do, and none of them takes long."""
+"""Patterns match as in Redis, in bounded time."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Ids go round in both forms, are unique for ever on a node, and nobody can make one up."""
+"""Both forms of an id parse to their number, ids are never reused on a node, and forged ids are rejected."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def test_the_cache_of_tags_changes_nothing(job_ids: list[int]) -> None:
 
 
 def changed(text: bytes) -> list[bytes]:
-    """Every text that differs in one character, over all 256 of them."""
+    """Return all texts that differ in one character, over all 256 values."""
     return [
         text[:at] + bytes([other]) + text[at + 1 :]
         for at in range(len(text))
@@ -117,7 +117,7 @@ def test_an_id_of_another_node_is_invalid() -> None:
 
 
 def test_an_id_with_upper_case_digits_is_invalid() -> None:
-    """One job has one name: a client that compares ids as text must not see two."""
+    """A job has exactly one id, so that clients can compare ids as text."""
     hexed = next(text for text in map(FORMS.hex, range(50)) if text != text.upper())
     assert FORMS.parse_hex(hexed.upper()) == NOT_AN_ID
     assert FORMS.parse_long(FORMS.long(7, 0xABCD)[:36] + b"ABCD") == NOT_AN_ID
@@ -129,7 +129,7 @@ def test_neighbouring_ids_have_different_external_forms() -> None:
 
 
 def test_ids_of_different_epochs_are_disjoint() -> None:
-    """However many jobs an opening makes, it ends before the next one begins."""
+    """The ids of an epoch end before those of the next one start."""
     for epoch in (1, 2, 1_000, EPOCH_MAX - 1):
         last = first_id(epoch) + (1 << SEQUENCE_BITS) - 1
         assert last < first_id(epoch + 1)

@@ -1,4 +1,4 @@
-"""Keys: of each at most so many jobs are taken, the rest wait their turn, and a key goes with its last job."""
+"""Keys: the number of taken jobs per key is limited, and a key is removed with its last job."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from penstock.core.policy import STUBE, UTUBE
 
 from .desk import Desk
 
-# A script: which key, and what to do with one of its jobs.
+# A script: a key, and the operation on one of its jobs.
 SCRIPTS = st.lists(
     st.tuples(st.integers(0, 3), st.sampled_from(["put", "put", "take", "give back", "remove", "go"])), max_size=120
 )
@@ -127,7 +127,7 @@ def test_in_a_tagged_tube_a_take_may_name_a_key_or_take_any(desk: Desk) -> None:
 
 
 def test_fair_keys_are_served_in_turn(desk: Desk) -> None:
-    """However many jobs one key has, each key is served once before any is served twice."""
+    """Each key is served once before any is served twice, regardless of its number of jobs."""
     tube = desk.tube(p.TubePolicy(type="fair", keys=p.KEYS_TAGGED, key_order=p.FAIR))
     a = desk.puts(tube, 4, key=b"a")
     b = desk.puts(tube, 2, key=b"b")

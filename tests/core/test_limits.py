@@ -1,4 +1,4 @@
-"""Every limit holds at its edge, and no number gets into the engine that does not fit, compiled or not."""
+"""Every limit holds at its boundary, and no number enters the engine that does not fit, compiled or not."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def buried(desk: Desk) -> int:
     return job
 
 
-# Where a duration comes in, and whether it may be for ever.
+# Commands with a duration, and whether it may be unlimited.
 DURATIONS: dict[str, tuple[bool, DoorCall]] = {
     "ttl of a put": (True, lambda desk, ms: desk.put(desk.tube(FIFOTTL), ttl_ms=ms)),
     "ttr of a put": (True, lambda desk, ms: desk.put(desk.tube(FIFOTTL), ttr_ms=ms)),
@@ -192,7 +192,7 @@ def test_a_connection_has_up_to_1024_waits(desk: Desk) -> None:
 
 
 def test_a_scan_examines_no_more_jobs_than_its_limit(desk: Desk) -> None:
-    """A filter that matches nothing gives a cursor to go on from, and does not hold everybody up."""
+    """A filter that matches nothing returns a cursor, and does not block other clients."""
     tube, other = desk.tube(FIFO), desk.tube(FIFO, b"other")
     for _ in range(SCAN_EXAMINED_MAX + 2_000):
         desk.engine.put(tube, Draft(b""), desk.clock.ms)
@@ -236,7 +236,7 @@ def test_a_busy_tube_reserves_larger_blocks_of_integers(desk: Desk) -> None:
     assert next_block() == LOCAL_IDS_BLOCK
 
 
-# What is no integer at all is refused: compiled code does so at its door, as a TypeError.
+# Values that are not integers are refused. Compiled code raises TypeError for them.
 NO_INTEGERS = [math.inf, "60", b"60", None]
 DOORS: dict[str, DoorCall] = {
     **{door: call for door, (_, call) in DURATIONS.items()},
@@ -257,7 +257,7 @@ def test_a_value_that_is_not_an_integer_is_refused_by_every_command(value: objec
     assert let_in == []
 
 
-# Seconds, as people and clients give them.
+# Conversion of seconds
 
 
 @pytest.mark.parametrize(
@@ -306,7 +306,7 @@ def test_seconds_that_are_not_a_number_are_refused(seconds: object) -> None:
 
 
 def test_a_refused_put_uses_up_no_id(desk: Desk) -> None:
-    """Whatever is wrong with a put, the next one gets the id it would have had."""
+    """After any refused put, the next one gets the id that the refused one would have got."""
     tube = desk.tube(FIFOTTL)
     before = digest(desk.engine)
     for options in ({"ttl_ms": -2}, {"ttr_ms": 0}, {"delay_ms": 10**30}, {"priority": 2**63}, {"key": b"k"}):

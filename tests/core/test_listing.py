@@ -1,4 +1,4 @@
-"""The first jobs of a tube, or the last, are found a slice at a time where no heap knows them."""
+"""The first or last jobs of a tube are found in slices if no heap has them in order."""
 
 from __future__ import annotations
 

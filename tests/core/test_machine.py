@@ -1,4 +1,4 @@
-"""The engine does what the model does, whatever is asked of it, by whom, and when: a machine for each kind of tube."""
+"""The engine behaves like the model for any sequence of commands: one state machine per kind of tube."""
 
 from __future__ import annotations
 
@@ -36,9 +36,9 @@ from .kinds import KINDS
 from .pair_more import FullPair
 from .rules_more import MoreRules
 
-# Indexes: of a tube, a client, a job among those that fit. Taken modulo how many there are.
+# Index of a tube, a client, or a job among the suitable ones, modulo their number.
 INDEX = st.integers(0, 7)
-# How long after the last command this one comes.
+# Time since the last command.
 STEP = st.sampled_from([0, 0, 0, 0, 0, 1, 2, 5])
 TTL = st.sampled_from([UNSET, UNSET, UNSET, 30, 12, 5, 1, 0, NEVER])
 TTR = st.sampled_from([UNSET, UNSET, UNSET, 9, 4, 1, NEVER])
@@ -52,12 +52,12 @@ BAD_PRIORITIES = [PRIORITY_MAX + 1, -PRIORITY_MAX - 1, PRIORITY_UNSET - 1, 2**63
 
 
 def while_some(*states: str) -> Callable[..., Callable[..., object]]:
-    """A rule that makes sense while there is a job in one of these states."""
+    """Return a precondition: a job is in one of these states."""
     return precondition(lambda self: any(job.state in states for job in self.pair.model.jobs))
 
 
 class Queue(MoreRules):
-    """Rules choose what is asked; the pair asks both and compares."""
+    """The rules choose commands. The pair runs them on both sides and compares."""
 
     policies: ClassVar[list[TubePolicy]] = []
     pair: FullPair
@@ -78,7 +78,7 @@ class Queue(MoreRules):
         return self.pair.job(n, *states)
 
     def holder(self, number: int, c: int) -> int:
-        """A client that holds this job; for some values of `c` a stranger."""
+        """Return a client that holds this job, or for some values of `c` another client."""
         return self.client(c) if c == 3 else self.pair.holder(number)
 
     # Time
@@ -90,7 +90,7 @@ class Queue(MoreRules):
 
     @rule(late=st.sampled_from([0, 0, 0, -1, 1, 3]))
     def the_next_deadline_comes(self, late: int) -> None:
-        """Go to where the next thing happens, or a moment before or after."""
+        """Advance to the next deadline, or to a millisecond before or after it."""
         due = self.pair.model.next_due()
         if due != NEVER:
             self.pair.pass_time(max(due + late - self.pair.now, 0))
@@ -102,7 +102,7 @@ class Queue(MoreRules):
     def put(
         self, t: int, step: int, ttl: int, ttr: int, delay: int, priority: int, key: bytes | None, once: bool
     ) -> None:
-        """A job with everything that this kind of tube has."""
+        """Put a job with all options that this kind of tube has."""
         self.pair.pass_time(step)
         policy = self.policies[self.tube(t)]
         draft = Draft(b"%d" % self.pair.model.made)
@@ -190,7 +190,7 @@ class Queue(MoreRules):
         self.pair.on_job(number, "dig", *self.on_return(number, delay, ttl, priority))
 
     def on_return(self, number: int, delay: int, ttl: int, priority: int) -> tuple[int, int, int]:
-        """What a job is given on its way back, without what its tube lacks."""
+        """Return the options of a release or dig, without those that the tube lacks."""
         policy = self.pair.policy_of(number)
         return (
             delay if policy.has_delay else 0,
@@ -252,7 +252,7 @@ class Queue(MoreRules):
         elif len(self.pair.connections) < 4:
             self.pair.connect()
 
-    # What has to be refused
+    # Invalid commands
 
     @rule(
         n=st.integers(0, 40),
@@ -260,8 +260,8 @@ class Queue(MoreRules):
         step=STEP,
         command=st.sampled_from(["ack", "release", "nack", "bury", "touch", "delete", "dig"]),
     )
-    def whoever_does_whatever_to_any_job(self, n: int, c: int, step: int, command: str) -> None:
-        """To a job in any state, or one that is gone or never was, by anybody."""
+    def any_client_runs_any_command_on_any_job(self, n: int, c: int, step: int, command: str) -> None:
+        """Run a command of any client on a job in any state, or on a job that ended or never existed."""
         self.pair.pass_time(step)
         number = self.pair.model.made + 2 - n
         if command in ("delete", "dig"):
@@ -274,8 +274,8 @@ class Queue(MoreRules):
         bad=st.sampled_from(BAD_NUMBERS),
         what=st.sampled_from(["ttl_ms", "ttr_ms", "delay_ms", "priority", "key", "once", "body", "none"]),
     )
-    def put_something_bad(self, t: int, bad: int, what: str) -> None:
-        """A draft with one thing wrong or, if this kind of tube lacks it, unsupported; in a batch it refuses all."""
+    def put_an_invalid_draft(self, t: int, bad: int, what: str) -> None:
+        """Put a draft with one invalid or unsupported option. In a batch, it causes all to be refused."""
         values = {"key": b"k" * (NAME_BYTES_MAX + 1), "once": True, "body": b"b" * 101}
         draft = Draft(b"bad")
         if what == "priority":
@@ -285,8 +285,8 @@ class Queue(MoreRules):
         self.pair.put_many(self.tube(t), [Draft(b"good"), draft][:: 1 if bad % 2 else -1] if what != "none" else [])
 
     @rule(n=INDEX, c=INDEX, bad=st.sampled_from(BAD_NUMBERS), what=st.integers(0, 10))
-    def ask_for_something_bad(self, n: int, c: int, bad: int, what: int) -> None:
-        """A command with one argument wrong."""
+    def run_a_command_with_an_invalid_argument(self, n: int, c: int, bad: int, what: int) -> None:
+        """Run a command with one invalid argument."""
         pair, tube, client = self.pair, self.tube(n), self.client(c)
         taken, buried = self.job(n, "taken"), self.job(n, "buried")
         owner = self.holder(taken, c)
@@ -305,12 +305,12 @@ class Queue(MoreRules):
         ][what]()
 
     @invariant()
-    def engine_and_model_are_the_same(self) -> None:
+    def engine_and_model_are_equal(self) -> None:
         if hasattr(self, "pair"):
             self.pair.compare()
 
 
-# Of each profile's examples, so that all machines together take as long as one test of that profile may.
+# A fraction of the profile's examples, so that all machines together take as long as one test of that profile may.
 MACHINE = settings(
     max_examples=max(settings.default.max_examples // 5, 5), suppress_health_check=list(HealthCheck), deadline=None
 )

@@ -1,4 +1,4 @@
-"""The heap serves the least by priority, then order, whatever left in between; the bag loses and invents nothing."""
+"""The heap serves by priority, then order, after any removals. The bag neither loses nor invents jobs."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def job(number: int, priority: int = 0) -> Job:
     return made
 
 
-# A script: a priority is a push, None takes the first, an index below zero removes whoever stands there.
+# A script: a priority is a push, None removes the first, a negative index removes the job at that index.
 SCRIPTS = st.lists(st.one_of(st.integers(0, 4), st.none(), st.integers(-40, -1)), max_size=120)
 
 

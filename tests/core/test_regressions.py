@@ -1,4 +1,4 @@
-"""Promises that an early engine did not keep. Each was shown here first, and stays."""
+"""Regression tests: promises that earlier versions of the engine did not keep."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def test_an_ack_with_a_body_too_large_changes_nothing(desk: Desk, after_ack: str
         desk.do("ack", job, *delay, body=b"x" * 11)
 
 
-# No number gets in that does not fit
+# Numbers that do not fit are refused
 
 
 @pytest.mark.parametrize("value", [math.nan, 1.5], ids=repr)
@@ -96,18 +96,21 @@ def test_an_unknown_kind_of_body_is_refused(desk: Desk) -> None:
 
 
 def test_a_long_id_with_a_changed_ttl_class_is_invalid() -> None:
-    """The class says whether a job may be delivered again; whoever reads it must be able to believe it."""
+    """The class says whether a job may be delivered again, and clients must be able to rely on it."""
     forms = IdForms(b"4e6f6465", b"k" * 32)
     text = forms.long(first_id(1), 1441)
     believed = [bad for bad in changed(text[36:]) if forms.parse_long(text[:36] + bad) != NOT_AN_ID]
     assert believed == []
 
 
-# Who waits
+# Waits
 
 
 def test_a_later_take_of_several_jobs_leaves_a_key_to_the_earlier_take_of_that_key(desk: Desk) -> None:
-    """Two jobs come at once; the first of them is nobody's in particular, the second somebody waited for first."""
+    """Two jobs arrive together.
+
+    No take waits for the key of the first one. An earlier take waits for the key of the second one.
+    """
     tube = desk.tube(UTUBE)
     for_a, for_any = desk.wait(tube, key=b"a"), desk.wait(tube, count=2)
     jobs = desk.engine.put_many(tube, [Draft(b"", key=b"x"), Draft(b"", key=b"a")], desk.clock.ms)
@@ -128,7 +131,7 @@ def test_a_put_that_waited_for_room_is_delivered_to_the_take_that_waits_for_its_
 
 @pytest.mark.parametrize("many", [False, True])
 def test_a_take_that_removes_an_expired_job_makes_room_for_a_waiting_put(desk: Desk, many: bool) -> None:
-    """The turn has done enough in another tube, so it is the take that finds the expired one."""
+    """The turn reached its limit in another tube, so the take finds the expired job."""
     busy, full = desk.tube(FIFOTTL, b"busy"), desk.tube(dataclasses.replace(FIFOTTL, capacity=1), b"full")
     desk.engine.put_many(busy, [Draft(b"", ttl_ms=10)] * FIRED_PER_TURN_MAX, desk.clock.ms)
     desk.put(full, ttl_ms=11)
@@ -152,7 +155,7 @@ def test_a_command_that_makes_room_also_serves_the_take_for_the_new_job(desk: De
 
 
 def test_a_job_that_was_ready_before_the_timeout_is_delivered_even_if_the_shell_is_late(desk: Desk) -> None:
-    """The job is ready at 100, the wait ends at 200; a shell that comes at 300 finds both due."""
+    """The job is ready at 100, and the wait ends at 200. A shell that calls at 300 finds both due."""
     tube = desk.tube(FIFOTTL)
     job = desk.put(tube, delay_ms=100)
     wait = desk.wait(tube, timeout_ms=200)
@@ -164,7 +167,7 @@ def test_a_job_that_was_ready_before_the_timeout_is_delivered_even_if_the_shell_
 
 
 def test_every_refusal_says_what_to_do() -> None:
-    """Compiled classes have no docstrings, so a refusal without a message of its own is only its code."""
+    """Compiled classes have no docstrings, so a refusal without its own message would only have its code."""
     silent = [kind.code for kind in refusals() if len(str(kind())) < 20]
     assert silent == []
 
@@ -183,12 +186,12 @@ def test_a_command_after_the_ttr_is_refused_even_if_deadlines_are_overdue(desk: 
     assert desk.do(command, last.id) == "NOTTAKEN"
 
 
-# Tubes that change while they run
+# Tubes that are altered while in use
 
 
 @pytest.mark.parametrize(("before", "after"), [(p.ANYONE, p.SESSION), (p.SESSION, p.ANYONE)])
 def test_altering_the_owner_does_not_change_who_may_ack_a_taken_job(desk: Desk, before: str, after: str) -> None:
-    """Who took it keeps it, and what was anyone's stays anyone's; what is taken from then on is as the tube says."""
+    """Taken jobs keep their rule: session-owned or not. Jobs that are taken afterwards follow the new policy."""
     tube = desk.tube(dataclasses.replace(FIFO, owner=before))
     first, second = desk.puts(tube, 2)
     desk.take(tube)
@@ -230,7 +233,7 @@ def test_when_a_large_waiting_put_ends_a_smaller_one_behind_it_is_served(desk: D
     assert small.job is not None
 
 
-# What a policy can say that no preset does
+# Policies that no preset covers
 
 
 @pytest.mark.parametrize("after_ack", [p.KEPT, p.LINGERS])
@@ -249,7 +252,7 @@ def test_an_ack_with_a_new_body_cancels_a_job_in_a_tube_that_indexes_bodies(desk
 
 
 def test_an_at_most_once_job_is_delivered_once_even_if_its_tube_is_altered_to_session_owned(desk: Desk) -> None:
-    """To refuse the change would do, too."""
+    """Refusing the change would be acceptable, too."""
     tube = desk.tube(dataclasses.replace(FIFO, owner=p.ANYONE))
     job = desk.put(tube, once=True)
     try:
@@ -263,7 +266,7 @@ def test_an_at_most_once_job_is_delivered_once_even_if_its_tube_is_altered_to_se
 
 
 def test_the_key_limit_can_be_lowered_below_the_number_of_taken_jobs(desk: Desk) -> None:
-    """The surplus stays taken, and the invariants allow for it: so says E3."""
+    """The surplus jobs stay taken, and invariant E3 allows for them."""
     tube = desk.tube(dataclasses.replace(UTUBE, key_limit=2))
     first, second, third = desk.puts(tube, 3, key=b"a")
     assert (desk.take(tube), desk.take(tube)) == (first, second)
@@ -279,7 +282,7 @@ def test_the_key_limit_can_be_lowered_below_the_number_of_taken_jobs(desk: Desk)
 
 
 def test_an_urgent_job_loses_its_priority_when_it_moves_to_a_tube_without_priorities(desk: Desk) -> None:
-    """Requeued, it is behind all that are there, not behind all that ever come."""
+    """After a requeue it is behind all present jobs, but before later ones."""
     tube, other = desk.tube(FIFOTTL), desk.tube(FIFO, b"other")
     job = desk.put(tube, priority=7, urgent=True)
     desk.do("move", job, other)

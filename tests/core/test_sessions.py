@@ -1,4 +1,4 @@
-"""What a session takes is its own until it is gone; where anyone may ack, it is nobody's."""
+"""A session owns the jobs it takes until it ends. In tubes where anyone may ack, jobs have no owner."""
 
 from __future__ import annotations
 

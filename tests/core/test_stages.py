@@ -1,4 +1,4 @@
-"""Stages: nobody sees what is staged, all of it is published or none, once, in order."""
+"""Stages: staged jobs are invisible, and all of them are published together, once, in order."""
 
 from __future__ import annotations
 
@@ -151,7 +151,7 @@ def test_publishing_again_has_no_effect_and_returns_the_same_count(desk: Desk) -
     assert taken(desk, tube) == [b"1", b"2"] and publish(desk, b"a") == 2
     assert refused(stage, desk, b"a", tube, b"late") == "STAGEOVER"
     assert refused(discard, desk, b"a") == "STAGEOVER"
-    # One that is new may come along.
+    # A new stage can be published together with published ones.
     stage(desk, b"b", tube, b"3")
     assert publish(desk, b"a", b"b") == 3 and taken(desk, tube) == [b"3"]
 
@@ -170,7 +170,7 @@ def test_a_stage_that_is_not_published_in_time_is_discarded(desk: Desk) -> None:
     stage(desk, b"a", tube, b"1", expire_ms=100)
     stage(desk, b"b", tube, b"2")
     desk.pass_ms(99)
-    # Another put begins its time anew.
+    # Another put restarts its expiry.
     stage(desk, b"a", tube, b"3")
     desk.pass_ms(99)
     assert tube.count_in(s.STAGED) == 3
@@ -260,7 +260,7 @@ def test_a_large_publication_runs_in_slices_and_keeps_its_order(desk: Desk) -> N
     stage(desk, b"c", tube, b"x")
     assert publish(desk, b"a", b"b") == count + 10
     assert 0 < tube.count_in(s.READY) < count
-    # What is over later is emptied later.
+    # Stages that are closed later are emptied later.
     discard(desk, b"c")
     assert tube.count_in(s.STAGED) > 10
     assert publish(desk, b"a", b"b") == count + 10
@@ -291,7 +291,7 @@ NAMES = st.sampled_from([b"a", b"b", b"c"])
 
 
 class StagesMachine(RuleBasedStateMachine):
-    """One tube in the order of arrival, and stages of three names; time passes."""
+    """One tube in order of arrival, stages with three names, and a clock."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -301,7 +301,9 @@ class StagesMachine(RuleBasedStateMachine):
         self.ready: list[bytes] = []
         self.staged: dict[bytes, list[bytes]] = {}
         self.expiry: dict[bytes, int] = {}
-        self.over: dict[bytes, tuple[bool, int, int]] = {}  # Whether published, how many, until when.
+        self.over: dict[
+            bytes, tuple[bool, int, int]
+        ] = {}  # Closed stages: published or not, number of jobs, kept until.
 
     def body(self) -> bytes:
         self.bodies += 1

@@ -1,4 +1,4 @@
-"""THE table: what it allows happens and nothing else does, and every rule in it is reached by some command."""
+"""The transition table: nothing else is allowed, and every rule is reached by some command."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def test_only_a_delivery_makes_a_job_taken() -> None:
 
 
 def test_only_a_taken_job_has_events_that_keep_its_state() -> None:
-    """But for more time, and for a switch or a restart to the same state, which starts its time anew."""
+    """Exceptions: prolonging a ready job, and a switch or restart to the same state, which restarts its time."""
     still = {(event, source) for event, source, target in s.TRANSITIONS if source == target}
     again = {(event, source) for event, source in still if s.EVENT_NAMES[event].startswith(("switched", "restarted"))}
     assert still - again == {(s.TOUCHED, s.TAKEN), (s.TOUCHED, s.READY), (s.DOOMED, s.TAKEN)}
@@ -87,7 +87,7 @@ def test_from_every_state_a_job_can_be_deleted_and_its_tube_truncated() -> None:
         assert RULES[s.DELETED, state] == RULES[s.TRUNCATED, state] == s.GONE
 
 
-# Every rule is reached: each scenario is a small story, and together they leave no rule out.
+# Each scenario is a short sequence of commands. Together they reach every rule.
 
 Scenario = Callable[[Desk], object]
 SCENARIOS: list[Scenario] = []
@@ -99,12 +99,12 @@ def scenario(story: Scenario) -> Scenario:
 
 
 def in_state(desk: Desk, state: int, policy: TubePolicy = EVERYTHING) -> int:
-    """A job that got into a state by ordinary means."""
+    """Return a job that reached a state by ordinary commands."""
     tube = desk.tube(policy, policy.type.encode())
     if state == s.STAGED:
         [job] = staging.stage_jobs(desk.engine, b"stage", tube, [Draft(b"work")], 60_000, desk.clock.ms)
         return job.id
-    first = -len(desk.outbox.happened)  # Before all that are there, so that a take gets this one.
+    first = -len(desk.outbox.happened)  # Before all others, so that a take gets this one.
     job = desk.put(tube, ttl_ms=9_000_000, priority=first, delay_ms=5_000 if state == s.DELAYED else 0)
     if state in (s.TAKEN, s.DONE, s.ZOMBIE):
         assert desk.take(tube) == job
@@ -174,7 +174,7 @@ def expiries(desk: Desk) -> None:
             desk.engine.done(desk.me.session, desk.job(job), b"", 0, desk.clock.ms, JOB_TTL)
         if state == s.BURIED:
             desk.do("bury", job)
-    # A delay stretches the ttl, so a delayed job dies only of a delay that another one outlives: of a late shell.
+    # The delay extends the ttl, so the delayed job expires as such only because the shell is late: both end by now.
     desk.pass_ms(600)
 
 
@@ -213,7 +213,7 @@ def moves_to_another_tube(desk: Desk) -> None:
     target = desk.tube(FIFOTTL, b"target")
     for state in LIVE:
         desk.do("move", in_state(desk, state), target)
-    # The engine moves no zombie; a retry policy moves only what is ready.
+    # Zombies cannot be moved, and a retry policy moves only ready jobs.
 
 
 @scenario
@@ -240,13 +240,13 @@ def stages(desk: Desk) -> None:
 
 DISQUE_WITH_PRIORITY = dataclasses.replace(DISQUE, type="disque with priority", order=p.BY_PRIORITY)
 
-# No command leads here; the log's own readers may, and keys that are counted apart.
+# No command applies these rules, only readers of the log and counters of separate keys.
 UNREACHED = {(s.MOVED_OUT, s.ZOMBIE), (s.MOVED_IN_ZOMBIE, s.GONE)}
 
 
 @pytest.mark.parametrize("story", SCENARIOS, ids=lambda story: story.__name__)
 def test_the_counters_of_each_scenario_match_its_events(desk: Desk, story: Scenario) -> None:
-    """What it counted as transitions is what the events say, and the desk checked E1 after every step."""
+    """The counted transitions match the events. The desk checked invariant E1 after every step."""
     story(desk)
     for tube in desk.engine.tubes.values():
         counted = sum(tube.counts)
@@ -270,7 +270,7 @@ def test_every_rule_is_reached_by_some_scenario() -> None:
 
 
 def test_a_turn_fires_exactly_as_many_deadlines_as_its_limit() -> None:
-    """The cap is a number of deadlines, whoever they belong to."""
+    """The limit is a number of deadlines of any kind."""
     desk = Desk()
     tube = desk.tube(FIFOTTL)
     for _ in range(FIRED_PER_TURN_MAX + 1):

@@ -1,4 +1,4 @@
-"""The job table finds what a dict would, scans in order and exactly once, and gives its memory back."""
+"""The job table finds the same jobs as a dict, scans them in order exactly once, and frees memory."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ def job(number: int) -> Job:
 
 
 def page_slots(table: JobTable) -> int:
-    """How much the table holds for its pages."""
+    """Return how many slots the pages of the table have."""
     return sum(len(page.slots) for page in table._pages.values())
 
 
-# Steps: how far the next id jumps, and how many to remove from which end or middle.
+# Steps: the increment of the next id, and how many jobs to remove from which position.
 STEPS = st.lists(
     st.tuples(st.sampled_from([1, 1, 1, 2, 100, 255, 256, 257, 5_000]), st.integers(0, 3), st.integers(0, 10**6)),
     max_size=200,
@@ -57,7 +57,7 @@ def test_the_table_does_what_a_dict_does(local: bool, steps: list[tuple[int, int
     first=st.integers(0, 700),
 )
 def test_jobs_can_be_inserted_below_others(numbers: list[int], removed: list[int], first: int) -> None:
-    """Some numbers come in any order, others grow from one on, and both go in any order."""
+    """Some numbers arrive in any order, others increase, and both are removed in any order."""
     table, there, newest = JobTable(True), {}, first
     for at, number in enumerate(numbers):
         if number < first:
@@ -85,7 +85,7 @@ def test_jobs_can_be_inserted_below_others(numbers: list[int], removed: list[int
 def test_a_scan_returns_each_remaining_job_exactly_once(
     count: int, examine: int, stable_every: int, removals: list[int]
 ) -> None:
-    """Jobs come and go between the pages of a scan."""
+    """Jobs are added and removed between the pages of a scan."""
     table = JobTable()
     there = {number: job(number) for number in range(1, count + 1)}
     for made in there.values():
@@ -127,7 +127,7 @@ def test_a_page_that_is_nearly_empty_shrinks_to_its_jobs() -> None:
         table.add(made)
     for made in jobs[: PAGE_SLOTS - SPARSE_JOBS - 1]:
         table.remove(made)
-    assert page_slots(table) == 3 * PAGE_SLOTS  # One too many to shrink.
+    assert page_slots(table) == 3 * PAGE_SLOTS  # One job too many to shrink.
     table.remove(jobs[PAGE_SLOTS - SPARSE_JOBS - 1])
     assert page_slots(table) == 2 * PAGE_SLOTS + SPARSE_JOBS
     left = jobs[PAGE_SLOTS - SPARSE_JOBS : PAGE_SLOTS]
@@ -142,7 +142,7 @@ def test_a_page_is_removed_with_its_last_job() -> None:
     for made in jobs[:-1]:
         table.remove(made)
     assert table.scan(0, 10) == [jobs[-1]]
-    assert page_slots(table) <= PAGE_SLOTS  # The newest is still filling.
+    assert page_slots(table) <= PAGE_SLOTS  # The newest page is still being filled.
     for number in range(10 * PAGE_SLOTS, 12 * PAGE_SLOTS):
         made = job(number)
         table.add(made)

@@ -1,4 +1,4 @@
-"""Delay, ttl and ttr end on the millisecond, in order, and a great deal of them at once is spread over turns."""
+"""Delay, ttl and ttr end exactly and in order. Many deadlines at the same time are spread over turns."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def test_earlier_deadlines_fire_first_even_if_the_shell_is_late(desk: Desk) -> N
 
 
 def test_a_delay_extends_the_ttl(desk: Desk) -> None:
-    """ttl 60.1 s and a delay of 80 s: it lives 140.1 s."""
+    """With a ttl of 60.1 s and a delay of 80 s, a job lives 140.1 s."""
     tube = desk.tube(FIFOTTL)
     job = desk.put(tube, ttl_ms=60_100, delay_ms=80_000)
     desk.pass_ms(79_999)
@@ -71,7 +71,7 @@ def test_in_fifottl_the_ttl_waits_while_the_job_is_taken(desk: Desk) -> None:
     assert desk.state(job) == "taken"
     assert desk.do("ack", job) == "OK"
     assert desk.do("release", other) == "OK"
-    assert desk.take(tube) is None  # It expired when it came back.
+    assert desk.take(tube) is None  # It expired when it was given back.
     assert desk.state(other) == "gone"
 
 
@@ -142,7 +142,7 @@ def test_buried_jobs_expire_too(desk: Desk) -> None:
 
 
 def test_the_largest_numbers_do_not_overflow(desk: Desk) -> None:
-    """A thousand years, 53 bits of priority, and a clock far in the future: nothing wraps."""
+    """A thousand years, 53 bits of priority, and a clock far in the future."""
     desk.clock.advance(10**15)
     tube = desk.tube(UTUBETTL)
     job = desk.put(
@@ -158,7 +158,7 @@ def test_the_largest_numbers_do_not_overflow(desk: Desk) -> None:
     desk.pass_ms(6 * DURATION_MS_MAX - 1)
     assert desk.state(job) == "taken"
     desk.pass_ms(1)
-    assert desk.state(job) == "gone"  # Its ttr passed and so did its ttl, both at this millisecond.
+    assert desk.state(job) == "gone"  # Its ttr and its ttl ended in this millisecond.
 
 
 def test_many_touches_never_reach_never(desk: Desk) -> None:
@@ -166,13 +166,13 @@ def test_many_touches_never_reach_never(desk: Desk) -> None:
     job = desk.put(tube, ttl_ms=100, ttr_ms=100)
     desk.take(tube)
     held = desk.job(job)
-    held.wake = held.expiry = held.ttr = NEVER - 5  # As after a hundred thousand touches of a thousand years.
+    held.wake = held.expiry = held.ttr = NEVER - 5  # As after 100,000 touches of 1,000 years.
     desk.engine.touch(desk.me.session, held, desk.clock.ms, DURATION_MS_MAX)
     assert (held.wake, held.expiry, held.ttr) == (NEVER - 1, NEVER - 1, NEVER - 1)
     check(desk.engine)
 
 
-# A great deal at once
+# Many deadlines at the same time
 
 
 def crowd(desk: Desk, tube_policy: TubePolicy, count: int, **options: object) -> list[int]:

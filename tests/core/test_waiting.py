@@ -1,4 +1,4 @@
-"""Who waits is served first come, first served, once, and with what they asked for."""
+"""Waits are served first come, first served, once, and with the requested jobs."""
 
 from __future__ import annotations
 
@@ -117,7 +117,7 @@ def test_a_paused_tube_delivers_no_job_until_it_is_resumed(desk: Desk) -> None:
 
 @pytest.mark.parametrize("moves_left", [0, 2])
 def test_a_job_that_is_given_back_on_a_full_disk_is_delivered_when_there_is_room(desk: Desk, moves_left: int) -> None:
-    """One waits for its key, and one who came later for any job: neither may be served, and nothing stands still."""
+    """Two takes wait for keys, and a later one for any job. Not all can be served, and the engine does not loop."""
     tube = desk.tube(UTUBE)
     jobs = [desk.put(tube, key=key) for key in (b"a", b"b")]
     assert [desk.take(tube), desk.take(tube)] == jobs
