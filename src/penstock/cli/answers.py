@@ -1,7 +1,7 @@
-"""Answers as a server sent them, with the type of everything in them: what a prompt shows and a client throws away.
+"""RESP answers with the type of every value, for the prompt to show.
 
-A client wants values, and quickly; here a status is not a bulk, a map keeps its order, and whoever answers may be any
-server that speaks RESP, or none at all.
+The client library discards these types: here a status differs from a bulk string and a map keeps its order. The
+server can be any RESP server, or something else that happens to listen there, so sizes are limited.
 """
 
 from __future__ import annotations
@@ -11,22 +11,24 @@ from typing import BinaryIO, Final
 
 from penstock.core.errors import ProtocolError
 
-# A line of a number or a status is short; an error may quote what it is about.
+# Numbers and statuses are short, but an error may quote its cause.
 _LINE_BYTES_MAX: Final = 1 << 20
 _BULK_BYTES_MAX: Final = 1 << 29
 _ELEMENTS_MAX: Final = 1 << 23
 _DEPTH_MAX: Final = 64
-# All bulks of one answer have no more bytes than this together, and all arrays no more elements than one.
+# Limit of all bytes of one answer. All arrays of an answer together are limited to _ELEMENTS_MAX elements.
 _ANSWER_BYTES_MAX: Final = _BULK_BYTES_MAX + (1 << 27)
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """One answer. Its kind is the byte that RESP begins it with, and for nothing always `_`."""
+    """One answer. `kind` is its first byte in RESP, and always `_` for nil."""
 
     kind: str
-    text: bytes = b""  # Of everything but arrays and their like.
-    items: tuple[Answer, ...] = ()  # Of arrays `*`, sets `~`, pushes `>`; of maps `%` a key and a value in turn.
+    text: bytes = b""  # The value of everything but aggregates.
+    items: tuple[
+        Answer, ...
+    ] = ()  # The elements of arrays `*`, sets `~` and pushes `>`; maps `%` alternate key, value.
 
     @property
     def is_error(self) -> bool:
@@ -37,14 +39,14 @@ NOTHING: Final = Answer("_")
 
 
 class _Room:
-    """How much one answer may still have."""
+    """The bytes and elements that one answer may still have."""
 
     def __init__(self) -> None:
         self.bytes = _ANSWER_BYTES_MAX
         self.elements = _ELEMENTS_MAX
 
     def take(self, count: int, elements: int) -> None:
-        """Use some of it; raises ProtocolError if there is not so much."""
+        """Use up bytes and elements. Raise ProtocolError if there are not enough."""
         self.bytes -= count
         self.elements -= elements
         if self.bytes < 0 or self.elements < 0:
@@ -52,7 +54,7 @@ class _Room:
 
 
 def read(file: BinaryIO) -> Answer:
-    """The next answer; raises EOFError at the end, ProtocolError for what is none."""
+    """Read the next answer. Raise EOFError at the end, and ProtocolError if it is not RESP."""
     return _read(file, 0, _Room())
 
 
@@ -62,7 +64,7 @@ def _read(file: BinaryIO, depth: int, room: _Room) -> Answer:
     if not line:
         raise EOFError
     if not line.endswith(b"\r\n"):
-        raise ProtocolError("the answer does not end as RESP does")
+        raise ProtocolError("a line of the answer does not end with CRLF")
     kind, rest = chr(line[0]), line[1:-2]
     if kind in "+-:,#(":
         return Answer(kind, rest)
@@ -74,7 +76,7 @@ def _read(file: BinaryIO, depth: int, room: _Room) -> Answer:
         text = file.read(size + 2)
         if len(text) < size + 2:
             raise EOFError
-        # A verbatim text begins with its format and a colon.
+        # A verbatim string starts with its format and a colon.
         return Answer(kind, text[4:-2] if kind == "=" else text[:-2])
     if kind in "*~>%" and depth < _DEPTH_MAX:
         count = _length(rest, _ELEMENTS_MAX) * (2 if kind == "%" else 1)
@@ -85,5 +87,5 @@ def _read(file: BinaryIO, depth: int, room: _Room) -> Answer:
 
 def _length(digits: bytes, most: int) -> int:
     if not digits.isdigit() or len(digits) > 10 or int(digits) > most:
-        raise ProtocolError("the answer is not in RESP: its length makes no sense")
+        raise ProtocolError("the answer is not in RESP: it has an invalid length")
     return int(digits)

@@ -1,7 +1,7 @@
-"""Items of an import: each is a job to be put, or is passed over with a reason.
+"""Items of an import. An item is a job to be put, or it is passed over with a reason.
 
-A file gives the same items in the same order each time it is read, so the number of items that are done is the progress
-of an import. The rows of a server may change between two runs, so its items have cursors.
+A file always gives the same items in the same order, so the number of finished items is the progress of an import.
+The rows of a server may change between two runs, so its items have cursors.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ BAD_LINES: Final = "lines that are no jobs"
 _ENDS_BYTES: Final = 64 * 1024
 _LINES_PER_REPORT: Final = 4_096
 
-# Options that the usual type of tube does not have, and a type that has them.
+# Options that the default type of tube lacks, and a type that has them.
 _NEEDS: Final = {"key": "utubettl", "once": "disque"}
 
 
@@ -34,17 +34,17 @@ _NEEDS: Final = {"key": "utubettl", "once": "disque"}
 class Arrival:
     """A job to be put."""
 
-    label: str  # What to call it when it is refused.
+    label: str  # The name of the job in messages.
     tube: bytes | str
     body: Any
     options: dict[str, Any]
-    old: Any = None  # Its old id, if the map of ids has to name it where the job gets a new one.
-    cursor: Any = None  # Where its source goes on behind it, if items have no fixed numbers.
+    old: Any = None  # The old id, for the id map if the job gets a new id.
+    cursor: Any = None  # The position of the source after this item, if items have no fixed numbers.
 
 
 @dataclass(frozen=True, slots=True)
 class Passed:
-    """An item that is no job to be put, and why: kinds of reasons are counted, what is `wrong` is told one by one."""
+    """An item that is not put. Items are counted by `reason`. If `wrong` is set, it is printed for each item."""
 
     reason: str
     label: str = ""
@@ -53,22 +53,22 @@ class Passed:
 
 
 class Source(Protocol):
-    """A file or a server that has items."""
+    """A file or a server that provides items."""
 
-    fingerprint: str  # The same for the same file or server.
-    total: int | None  # None if the number of items is not known before they are read.
-    passed: dict[str, int]  # What was passed over before there were items.
-    notes: list[str]  # What else is to be said.
+    fingerprint: str  # Identifies the file or server.
+    total: int | None  # Number of items, or None if it is not known in advance.
+    passed: dict[str, int]  # Counts of jobs that were passed over when the source was opened, by reason.
+    notes: list[str]  # Messages for the user.
 
     def items(self, start: int, cursor: Any, now_ms: Callable[[], int]) -> Iterator[Arrival | Passed]:
-        """The items from a number or a cursor on."""
+        """Yield the items from a number or a cursor on."""
 
     def new_tube(self, arrival: Arrival) -> TubePolicy:
-        """The policy of the tube that is created for a job, if it is not there."""
+        """Return the policy with which the tube of a job is created if it does not exist."""
 
 
 class AofSource:
-    """The jobs that an append-only file of Disque comes to, oldest first."""
+    """The jobs that remain in an append-only file of Disque, oldest first."""
 
     def __init__(self, file: BinaryIO, once: bool, progress: Progress) -> None:
         self._file = file
@@ -79,7 +79,7 @@ class AofSource:
         self._offsets = found.offsets
         self.total: int | None = len(found.offsets)
         self.passed = {"acked, deleted or expired before the file ended": found.gone} if found.gone else {}
-        torn = f"the last {found.torn_bytes:,} bytes of the file are half a command; they say nothing"
+        torn = f"the last {found.torn_bytes:,} bytes of the file are an incomplete command and are ignored"
         self.notes = [torn] if found.torn_bytes else []
 
     def items(self, start: int, cursor: Any, now_ms: Callable[[], int]) -> Iterator[Arrival | Passed]:
@@ -95,24 +95,24 @@ class AofSource:
             return Passed("expired since")
         if delay_ms >= ttl_ms:
             return Passed("expiring before their delay ends")
-        # What may be delivered once at most, and could have been taken, is given to nobody a second time.
+        # A job that may be delivered at most once, and may have been taken, must not be delivered a second time.
         if job.is_once and (job.was_delivered or (delay_ms == 0 and not self._once)):
             return Passed("to be delivered once at most, and perhaps were (see --once)")
         id = job.id.decode("ascii", "backslashreplace")
         options: dict[str, Any] = {"ttl": ttl_ms / 1_000, "delay": delay_ms / 1_000, "nacks": job.nacks}
         options |= {"once": True} if job.is_once else {"ttr": job.retry_s}
-        # The name makes a second put of an unfinished job impossible, however much later; the dedup id that of any.
+        # The name prevents a second put of an unfinished job at any later time. The dedup id also covers finished jobs.
         return Arrival(f"job {id}", job.queue, job.body, {**options, "name": job.id, "dedup": job.id})
 
 
 class JsonLinesSource:
-    """The lines of a file of JSON."""
+    """The lines of a JSON lines file."""
 
     def __init__(self, file: BinaryIO, tube: str | None, type: str | None, progress: Progress) -> None:
         self._file = file
         self._tube = tube
         self._type = type
-        self._fitting: dict[str, str] = {}  # By tube: the type that its lines need, if it is not the usual one.
+        self._fitting: dict[str, str] = {}  # By tube: the type that its lines need, if it is not the default.
         self.fingerprint = fingerprint(file)
         self._lines = self._read_all(progress)
         self.total: int | None = self._lines
@@ -131,7 +131,7 @@ class JsonLinesSource:
         return policy_of(self._type or self._fitting.get(name))
 
     def _read_all(self, progress: Progress) -> int:
-        """Count the lines, and find the tubes whose jobs the usual type would refuse."""
+        """Count the lines, and find the tubes whose jobs the default type would refuse."""
         size, number, offset = _size(self._file), 0, 0
         self._file.seek(0)
         while raw := self._file.readline(LINE_BYTES_MAX):
@@ -157,13 +157,13 @@ class JsonLinesSource:
             line = read_line(raw, self._tube)
         except BadLine as error:
             return Passed(BAD_LINES, f"line {number}", str(error))
-        # Those of the line itself go before: it knows better what makes two puts one.
+        # The dedup options of the line itself take precedence.
         same = f"import {self.fingerprint} {number}"
         return Arrival(f"line {number}", line.tube, line.body, {"dedup": same, "unique": same, **line.options})
 
 
 def fingerprint(file: BinaryIO) -> str:
-    """What tells a file from another: its length, and how it begins and ends."""
+    """Return a digest that identifies a file: its length, its beginning and its end."""
     size = _size(file)
     file.seek(0)
     digest = hashlib.sha256(str(size).encode() + file.read(_ENDS_BYTES))
@@ -177,5 +177,5 @@ def _size(file: BinaryIO) -> int:
 
 
 def beside(file: Path) -> Path:
-    """The state file of an import, unless the user names another one."""
+    """Return the default path of the state file of an import."""
     return file.with_name(f"{file.name}.penstock-import")

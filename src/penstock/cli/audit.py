@@ -1,4 +1,4 @@
-"""`penstock pipeline audit`: was every promise kept? History itself is asked."""
+"""`penstock pipeline audit`: verify from the history that every guarantee was kept."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ _EXAMPLES = (column("tube"), column("job"), column("position"), column("time"), 
 def audit(
     lake: LakeDirectory,
     live: Annotated[
-        bool, typer.Option("--live", help="Bring the lake up to date first, and compare it with the nodes' own counts.")
+        bool, typer.Option("--live", help="Update the lake first, and compare it with the counters of the nodes.")
     ] = False,
     master: Master = "local[*]",
     *,
     nodes: From,
     out: Output,
 ) -> None:
-    """Prove from history that the promises were kept, or show where they were not. Then the exit code is 1."""
+    """Verify from the history that every guarantee was kept, and show violations. Exit with 1 if there are any."""
     from penstock.pipeline.audit import audit as work
 
     source = nodes.source() if live or nodes.urls else None
@@ -42,7 +42,7 @@ def audit(
 
 
 def show(verdict: Verdict, out: Output) -> None:
-    """Say of each promise whether it was kept; of one that was not, by what it is known."""
+    """Print each guarantee, whether it was kept, and the first violations."""
     from penstock.pipeline.audit_section import STATES
 
     for finding in verdict.findings:
@@ -55,7 +55,7 @@ def show(verdict: Verdict, out: Output) -> None:
             examples=finding.examples,
         )
         if finding.broken and not out.json:
-            typer.echo(f"           {finding.broken:,} times; the first of them:")
+            typer.echo(f"           {finding.broken:,} violations, of which the first are:")
             out.table(finding.examples, _EXAMPLES, "")
     if not out.json:
-        typer.echo(f"Judged by {verdict.events:,} events of {verdict.jobs:,} jobs.")
+        typer.echo(f"Based on {verdict.events:,} events of {verdict.jobs:,} jobs.")

@@ -1,7 +1,7 @@
-"""`penstock bench`: how fast the queue is, where you are.
+"""`penstock bench`: measure the throughput and latency of a queue.
 
-A few clients, each a session of its own in a thread, put and take as fast as they can, or at a given rate, in a tube
-that is made for this and dropped behind it. What is measured is calls as a program makes them, one after another.
+Clients put and take as fast as they can, or at a given rate. Each client is a session in its own thread and makes one
+call after another, as a program does. They use a tube that is created for the benchmark and dropped afterwards.
 """
 
 from __future__ import annotations
@@ -26,58 +26,58 @@ from penstock.cli.values import duration_option, rate_option, size
 if TYPE_CHECKING:
     from penstock.api import Queue, Tube
 
-app = typer.Typer(help="Measure how fast the queue is, where you are.", no_args_is_help=True)
+app = typer.Typer(help="Measure the throughput and latency of a queue.", no_args_is_help=True)
 
 
 @dataclass(frozen=True)
 class Load:
-    """How much is asked for."""
+    """The load that the clients generate."""
 
-    clients: Annotated[int, typer.Option("--clients", min=1, max=1_000, help="So many at a time.")] = 1
-    duration: Annotated[float, duration_option("--duration", help="For so long.", default="2s")] = 2.0
-    body: Annotated[int, typer.Option("--size", parser=size, metavar="SIZE", help="Bytes of a body.")] = 100
-    batch: Annotated[int, typer.Option("--batch", min=1, max=100_000, help="Jobs a call.")] = 1
+    clients: Annotated[int, typer.Option("--clients", min=1, max=1_000, help="Number of concurrent clients.")] = 1
+    duration: Annotated[float, duration_option("--duration", help="Duration of the measurement.", default="2s")] = 2.0
+    body: Annotated[int, typer.Option("--size", parser=size, metavar="SIZE", help="Size of each body.")] = 100
+    batch: Annotated[int, typer.Option("--batch", min=1, max=100_000, help="Jobs per call.")] = 1
     rate: Annotated[float | None, rate_option("Limit all clients together to this many calls per second.")] = None
     tube: Annotated[
         str | None,
         typer.Option(
             "--tube",
-            help="Use this tube and leave it, instead of one made for it. take and mixed want it empty, and empty it.",
+            help="Use this tube and keep it, instead of a new one. take and mixed need an empty tube, and empty it.",
         ),
     ] = None
 
 
 @dataclass
 class Tally:
-    """What one client did."""
+    """The result of one client."""
 
     jobs: int = 0
-    seconds: list[float] = field(default_factory=list)  # Of each call.
+    seconds: list[float] = field(default_factory=list)  # Duration of each call.
     error: BaseException | None = None
 
 
-# One call of a client: it does something and tells with how many jobs.
+# One call of a client. It returns the number of jobs.
 Call = Callable[[], int]
 
 
 @app.command()
 @bundled
 def put(*, load: Load, target: Target, out: Output) -> None:
-    """Put jobs."""
+    """Measure puts."""
     _measure("put", load, target, out, _putting)
 
 
 @app.command()
 @bundled
 def take(*, load: Load, target: Target, out: Output) -> None:
-    """Take and ack jobs, which were put before the clock began to run."""
+    """Measure takes with acks. The jobs are put before the measurement starts."""
     _measure("take", load, target, out, _taking, takes=True, fill=True)
 
 
 @app.command()
 @bundled
 def mixed(*, load: Load, target: Target, out: Output) -> None:
-    """Put, take and ack, in turn: a job's whole life is a call."""
+    """Measure puts, takes and acks in turn. A call is the whole life of a job."""
     _measure("mixed", load, target, out, _both, takes=True)
 
 
@@ -109,7 +109,7 @@ def _both(tube: Tube, load: Load) -> Call:
     return call
 
 
-# So many jobs are put ahead for each second of taking; a queue that is faster than that runs dry, and says so.
+# Jobs that are put in advance for each second of `bench take`. A faster queue runs dry, and the clients stop.
 _AHEAD_PER_SECOND = 20_000
 
 
@@ -126,8 +126,8 @@ def _measure(
     with target.open(makes=True) as queue:
         made = queue.tube(name)
         if takes and (jobs := total(made.info())):
-            # What is taken is acked, whoever put it.
-            fail(f"{name} has {jobs_text(jobs)}, and they would be lost; name an empty tube, or none", USAGE)
+            # All jobs that are taken are acked, also those of others.
+            fail(f"{name} has {jobs_text(jobs)}, and they would be lost; name an empty tube, or omit --tube", USAGE)
         try:
             if fill:
                 _fill(made, load)
@@ -153,7 +153,7 @@ def _fill(tube: Tube, load: Load) -> None:
 
 
 def _run(queue: Queue, name: str, load: Load, make: Callable[[Tube, Load], Call]) -> Record:
-    """Let every client call until the time is over, and add up."""
+    """Run all clients for the duration, and return the figures."""
     tallies = [Tally() for _ in range(load.clients)]
     ready = threading.Barrier(load.clients + 1)
     over = threading.Event()
@@ -166,7 +166,7 @@ def _run(queue: Queue, name: str, load: Load, make: Callable[[Tube, Load], Call]
         thread.start()
     start = time.perf_counter()
     try:
-        # If one cannot begin, none does, and that one tells why.
+        # If one client cannot start, none does, and its error is raised below.
         with suppress(threading.BrokenBarrierError):
             ready.wait()
             start = time.perf_counter()
@@ -213,7 +213,7 @@ def _client(
                 tally.seconds.append(time.perf_counter() - start)
                 tally.jobs += jobs
                 if jobs == 0:
-                    break  # It ran dry.
+                    break  # The tube ran dry.
     except threading.BrokenBarrierError:
         return
     except BaseException as error:

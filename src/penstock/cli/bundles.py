@@ -1,10 +1,10 @@
-"""Options that many commands share, in bundles: a dataclass whose fields are options, and what they mean together.
+"""Options that many commands share. A bundle is a dataclass whose fields are options, with methods that use them.
 
     @app.command()
     @bundled
     def peek(tube: Annotated[str, typer.Argument()], target: Target, out: Output) -> None:
 
-The command line sees the fields of `Target` and `Output` as options of `peek`; the function is given the two objects.
+The command line shows the fields of `Target` and `Output` as options of `peek`. The function receives the two objects.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import Any, get_type_hints
 
 
 def bundled(function: Callable[..., None]) -> Callable[..., None]:
-    """Let a command take the fields of its bundles as options."""
+    """Return the command with the fields of its bundles as options."""
     hints = get_type_hints(function, include_extras=True)
     parameters = inspect.signature(function).parameters.values()
     bundles = {each.name: hints[each.name] for each in parameters if dataclasses.is_dataclass(hints[each.name])}
@@ -40,7 +40,7 @@ def bundled(function: Callable[..., None]) -> Callable[..., None]:
     return run
 
 
-# Read once: nearly every command has the same ones, and annotations are slow to read.
+# Cached, because nearly every command has the same bundles and reading annotations is slow.
 @functools.cache
 def _options(bundle: Any) -> list[Parameter]:
     hints = get_type_hints(bundle, include_extras=True)

@@ -1,7 +1,7 @@
-"""`penstock check`: for monitoring. Thresholds in, one line out, and the exit codes of monitoring plugins.
+"""`penstock check`: checks for monitoring systems. A check compares metrics with thresholds and prints one line.
 
-0 ok, 1 warning, 2 critical, 3 unknown: what every monitoring system that runs plugins understands. A threshold is a
-metric, a comparison and a value: `ready>1000`, `oldest>=5m`, `waiting<1`.
+The exit codes are those of monitoring plugins: 0 ok, 1 warning, 2 critical, 3 unknown. A threshold is a metric, a
+comparison and a value: `ready>1000`, `oldest>=5m`, `waiting<1`.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ from penstock.core.errors import NoJournal, PenstockError
 
 
 class Result(typer.Exit):
-    """A check ends with what it found."""
+    """The end of a check, with its level as exit code."""
 
 
 class Checks(TyperGroup):
-    """The checks. What goes wrong before anything was measured is unknown, and no alarm."""
+    """The group of checks. An error before the measurement exits with UNKNOWN, so that it raises no alarm."""
 
     def make_context(self, *args: Any, **options: Any) -> Any:
-        """Understand what follows `penstock check`."""
+        """Parse the arguments of `penstock check`."""
         with _unknown():
             return super().make_context(*args, **options)
 
@@ -50,7 +50,7 @@ class Checks(TyperGroup):
 
 @contextmanager
 def _unknown() -> Iterator[None]:
-    """What goes wrong here has the code of what is unknown."""
+    """Exit with UNKNOWN if the block fails."""
     try:
         yield
     except UsageError as error:
@@ -59,13 +59,13 @@ def _unknown() -> Iterator[None]:
     except Result:
         raise
     except typer.Exit as end:
-        # With that it has shown its help.
+        # OK means that the help was printed.
         raise end if end.exit_code == OK else typer.Exit(UNKNOWN) from None
 
 
 app = typer.Typer(
     cls=Checks,
-    help="Check a queue for monitoring: exit code 0 ok, 1 warning, 2 critical, 3 unknown.",
+    help="Check a queue for monitoring. Exit codes: 0 ok, 1 warning, 2 critical, 3 unknown.",
     no_args_is_help=True,
 )
 
@@ -82,7 +82,7 @@ _THRESHOLD: Final = re.compile(r"([a-z_]+)(>=|<=|>|<|=)(.+)")
 
 
 class Format(StrEnum):
-    """For whom the line is."""
+    """The output formats of a check."""
 
     TEXT = "text"
     NAGIOS = "nagios"
@@ -92,30 +92,30 @@ class Format(StrEnum):
 
 @dataclass(frozen=True)
 class Metric:
-    """A number that was measured; nothing, where there is nothing to measure."""
+    """A measured number, or None if there is nothing to measure."""
 
     name: str
     value: float | None
-    unit: str = ""  # s for seconds, B for bytes.
+    unit: str = ""  # "s" for seconds, "B" for bytes, "" for a count.
 
     def figure(self) -> str:
-        """The number as programs read it."""
+        """Return the number as text for programs."""
         return f"{self.value:.6f}" if self.unit == "s" else f"{self.value:.0f}"
 
     def read(self, text: str) -> float:
-        """A threshold's value, as people write it."""
+        """Parse the value of a threshold on this metric."""
         if self.unit == "s":
             return duration(text)
         if self.unit == "B":
             return size(text)
         if not re.fullmatch(r"[0-9]{1,15}(\.[0-9]+)?", text):
-            raise typer.BadParameter(f"{text!r} is no number")
+            raise typer.BadParameter(f"{text!r} is not a number")
         return float(text)
 
 
 @dataclass(frozen=True)
 class Threshold:
-    """From where on a metric is worth a word."""
+    """A limit of a metric, and the level to report when the metric passes it."""
 
     level: int
     metric: Metric
@@ -124,26 +124,30 @@ class Threshold:
     text: str
 
     def is_passed(self) -> bool:
-        """Whether it is."""
+        """Return whether the metric has passed the limit."""
         return self.metric.value is not None and _COMPARISONS[self.comparison](self.metric.value, self.limit)
 
 
 @dataclass(frozen=True)
 class Thresholds:
-    """What to warn of, and for whom."""
+    """The thresholds and the output format of a check."""
 
     warn: Annotated[
         list[str] | None,
-        typer.Option("--warn", metavar="THRESHOLD", help="Exit code 1 if so: 'ready>1000'. Repeatable."),
+        typer.Option(
+            "--warn", metavar="THRESHOLD", help="Exit with 1 if this is true, for example 'ready>1000'. Repeatable."
+        ),
     ] = None
     crit: Annotated[
         list[str] | None,
-        typer.Option("--crit", metavar="THRESHOLD", help="Exit code 2 if so: 'oldest>5m'. Repeatable."),
+        typer.Option(
+            "--crit", metavar="THRESHOLD", help="Exit with 2 if this is true, for example 'oldest>5m'. Repeatable."
+        ),
     ] = None
-    format: Annotated[Format, typer.Option("--format", "-f", help="For whom the line is.")] = Format.TEXT
+    format: Annotated[Format, typer.Option("--format", "-f", help="Output format.")] = Format.TEXT
 
     def read(self, metrics: list[Metric]) -> list[Threshold]:
-        """The thresholds, of these metrics; a misspelt one is not overlooked."""
+        """Parse the thresholds on these metrics. An unknown metric is an error."""
         known = {metric.name: metric for metric in metrics}
         return [
             _threshold(text, level, known)
@@ -155,15 +159,15 @@ class Thresholds:
 def _threshold(text: str, level: int, known: dict[str, Metric]) -> Threshold:
     found = _THRESHOLD.fullmatch(text)
     if found is None:
-        raise typer.BadParameter(f"{text!r} is no threshold; write a metric, > or <, and a value: 'ready>1000'")
+        raise typer.BadParameter(f"{text!r} is not a threshold; write a metric, > or <, and a value: 'ready>1000'")
     if found[1] not in known:
-        raise typer.BadParameter(f"there is no metric {found[1]!r} here; there are {', '.join(known)}")
+        raise typer.BadParameter(f"this check has no metric {found[1]!r}; its metrics are {', '.join(known)}")
     metric = known[found[1]]
     return Threshold(level, metric, found[2], metric.read(found[3]), text)
 
 
 def report(what: str, subject: str, metrics: list[Metric], thresholds: Thresholds, problem: str = "") -> None:
-    """Print what was measured, and end with the level that it comes to. A problem is critical by itself."""
+    """Print the metrics and exit with the resulting level. A problem is always critical."""
     asked = thresholds.read(metrics)
     passed = [threshold for threshold in asked if threshold.is_passed()]
     level = CRITICAL if problem else max((threshold.level for threshold in passed), default=OK)
@@ -177,7 +181,7 @@ def report(what: str, subject: str, metrics: list[Metric], thresholds: Threshold
 def print_report(
     what: str, subject: str, level: int, words: str, metrics: list[Metric], format: Format, asked: list[Threshold]
 ) -> None:
-    """What was measured, for whoever reads it."""
+    """Print the result in a format."""
     known = [metric for metric in metrics if metric.value is not None]
     if format is Format.JSON:
         told = {"check": what, "subject": subject, "status": LEVELS[level].lower(), "code": level, "message": words}
@@ -215,7 +219,7 @@ def _escaped(text: str) -> str:
 
 
 def unknown(what: str, subject: str, error: Exception, format: Format, level: int = UNKNOWN) -> None:
-    """Nothing could be measured."""
+    """Report that the check could not measure anything, and exit."""
     print_report(what, subject, level, printable(" ".join(sentence_of(error).split())), [], format, [])
     raise Result(level)
 
@@ -223,12 +227,14 @@ def unknown(what: str, subject: str, error: Exception, format: Format, level: in
 @app.command()
 @bundled
 def connection(*, thresholds: Thresholds, target: Target) -> None:
-    """Check that the queue answers, and how quickly. Critical if it does not.
+    """Check that the queue answers, and how quickly. The result is critical if it does not.
 
-    Metrics: connect and answer, both times.
+    Metrics: connect and answer (durations).
     """
     subject = target.place().shown()
-    thresholds.read([Metric("connect", None, "s"), Metric("answer", None, "s")])  # A misspelt one is no outage.
+    thresholds.read(
+        [Metric("connect", None, "s"), Metric("answer", None, "s")]
+    )  # Report a misspelt metric before measuring.
     try:
         start = time.monotonic()
         with target.open() as queue:
@@ -244,9 +250,9 @@ def connection(*, thresholds: Thresholds, target: Target) -> None:
 @app.command()
 @bundled
 def tube(name: TubeName, *, thresholds: Thresholds, target: Target) -> None:
-    """Check a tube: how many jobs are in a state, how old the next one is, whether anybody waits for work.
+    """Check a tube: the jobs in each state, the age of the oldest ready job, the number of waiting consumers.
 
-    Metrics: ready, taken, delayed, buried, done, zombie, staged, jobs, waiting, oldest (a time).
+    Metrics: ready, taken, delayed, buried, done, zombie, staged, jobs, waiting, oldest (a duration).
     """
     try:
         with target.open() as queue:
@@ -265,15 +271,15 @@ def tube(name: TubeName, *, thresholds: Thresholds, target: Target) -> None:
 @app.command()
 @bundled
 def journal(
-    quick: Annotated[bool, typer.Option("--quick", help="Do not read the log, only look at its files.")] = False,
+    quick: Annotated[bool, typer.Option("--quick", help="Do not read the log, only measure its files.")] = False,
     *,
     thresholds: Thresholds,
     target: Target,
 ) -> None:
-    """Check the log in a directory, also of a queue that is in use, or the log of a server. Critical if it is damaged.
+    """Check the log of a directory, which may be in use, or of a server. The result is critical if it is damaged.
 
-    Metrics of a directory: size and free (sizes: of the log, and what is left on its disk), segments, age (a time:
-    since it was last written). Of a server: size, behind (rows that are not on disk yet), sync (a time: the last one).
+    Metrics of a directory: size (of the log), free (space on its disk), segments, age (time since the last write).
+    Metrics of a server: size, behind (rows that are not on disk yet), sync (duration of the last sync).
     """
     place = target.place()
     subject = place.shown()

@@ -1,7 +1,7 @@
-"""`penstock cluster`: whom a node knows, and what it is told about them.
+"""`penstock cluster`: show and change a cluster.
 
-What one node says is asked of that one; what has to be so on every node (`forget`, `check`) is asked of each in turn,
-at the addresses that the first one knows, with its user and password.
+Most commands ask one node. `forget` and `check` ask every node in turn, at the addresses that the first node knows,
+with the same user and password.
 """
 
 from __future__ import annotations
@@ -26,22 +26,22 @@ from penstock.cli.values import Yes, duration_option
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-app = typer.Typer(help="See the cluster, and change it.", no_args_is_help=True)
+app = typer.Typer(help="Show and change a cluster.", no_args_is_help=True)
 
-# How often something is asked that is waited for, seconds.
+# Seconds between two polls while waiting for a condition.
 _ASK_S: Final = 0.05
 
-# How many tubes are told of by name.
+# Maximum number of tube names in a message.
 _SHOWN: Final = 5
 
-# A node that shows one of these was not met, or is lost.
+# Flags of a node that has not joined yet, or is lost.
 _NOT_THERE: Final = {"handshake", "noaddr", "fail", "fail?"}
 
-# Why a node does not accept copies of jobs, by its flag, and what to do.
+# Flags of a node that does not accept copies of jobs: the reason, and what to do.
 _CONDITIONS: Final = {
-    "nodisk": "out of disk, so it takes no new jobs: free space on its disk",
-    "nomem": "above its memory threshold, so it takes no copies: consume jobs, raise maxmemory, or use a journal",
-    "paused": "takes no jobs of {queues}: see `penstock tube ls` there, and end it with `penstock tube resume`",
+    "nodisk": "out of disk space, so it accepts no new jobs: free space on its disk",
+    "nomem": "above its memory threshold, so it accepts no copies: consume jobs, raise maxmemory, or use a journal",
+    "paused": "accepts no jobs of {queues}: see `penstock tube ls` there, and resume them with `penstock tube resume`",
 }
 
 _ID: Final = re.compile(r"[0-9a-f]{40}", re.ASCII)
@@ -58,7 +58,7 @@ _COLUMNS: Final = [
 @app.command()
 @bundled
 def info(*, target: Target, out: Output) -> None:
-    """Show the node that answers: who it is, how many others it knows, and what it holds."""
+    """Show the connected node: its id, the number of nodes it knows, its tubes and jobs."""
     known = _nodes(target)
     with target.open() as queue:
         overview = queue.overview()
@@ -84,19 +84,19 @@ def secret(*, out: Output) -> None:
 @app.command()
 @bundled
 def nodes(*, target: Target, out: Output) -> None:
-    """List the nodes that the one that answers knows, itself first."""
+    """List the nodes that the connected node knows, itself first."""
     out.table(_nodes(target), _COLUMNS, "")
 
 
 @app.command()
 @bundled
 def homes(*, target: Target, out: Output) -> None:
-    """List the tubes that are on one node, and that node, as the one that answers knows them."""
+    """List the tubes that have a home node, with that node, as far as the connected node knows."""
     addresses = {node["node"]: node["address"].partition("@")[0] for node in _nodes(target)}
     rows = _homes(target)
     for row in rows:
         row["address"] = addresses.get(row["node"], "")
-    out.table(rows, [column("tube"), column("node"), column("address"), column("epoch")], "no tube is on one node only")
+    out.table(rows, [column("tube"), column("node"), column("address"), column("epoch")], "no tube has a home node")
 
 
 @app.command()
@@ -104,16 +104,18 @@ def homes(*, target: Target, out: Output) -> None:
 def meet(
     others: Annotated[
         list[str],
-        typer.Argument(metavar="ADDRESS...", help="Where they are: 10.0.0.2:7711; an unusual port for nodes behind @."),
+        typer.Argument(
+            metavar="ADDRESS...", help="Addresses, like 10.0.0.2:7711, or 10.0.0.2:7711@PORT for another cluster port."
+        ),
     ],
     *,
     wait: Annotated[
-        float, duration_option("--wait", "-w", help="How long to wait until they have met.", default="15s")
+        float, duration_option("--wait", "-w", help="Wait this long until the nodes have joined.", default="15s")
     ] = 15.0,
     target: Target,
     out: Output,
 ) -> None:
-    """Let a node meet others. Each learns of all that the others know: one of a cluster is enough."""
+    """Join nodes to a cluster. One node of each cluster is enough, because nodes exchange the nodes they know."""
     addresses = [address_of(other) for other in others]
     before = {node["node"] for node in _nodes(target)}
     for host, port, bus_port in addresses:
@@ -123,14 +125,14 @@ def meet(
     def missing() -> list[str]:
         there = [node for node in _nodes(target) if not _NOT_THERE & set(node["flags"])]
         if len(wanted) == 1 and any(node["node"] not in before for node in there):
-            # Whoever it is by now, and wherever: nobody else has led to it.
+            # The new node must be the one that was named, even if its id or address has changed.
             return []
         found = {node["node"] for node in there} | {node["address"].partition("@")[0] for node in there}
         return [address for address, names in wanted.items() if not names & found]
 
     if not _wait_for(lambda: not missing(), wait):
         who, within = ", ".join(missing()), span(round(wait * 1000))
-        fail(f"{who} was not met within {within}; see whether its port for nodes is open, and the logs", NOTHING)
+        fail(f"{who} did not join within {within}; check that its cluster port is open, and read the logs", NOTHING)
     known = _nodes(target)
     out.done(f"the cluster has {len(known)} nodes", nodes=len(known))
 
@@ -139,21 +141,19 @@ def meet(
 @bundled
 def leave(
     *,
-    stay: Annotated[bool, typer.Option("--stay", help="Do not leave after all.")] = False,
-    wait: Annotated[
-        float, duration_option("--wait", "-w", help="How long to wait until it holds nothing any more.")
-    ] = 0.0,
+    stay: Annotated[bool, typer.Option("--stay", help="Cancel: stay in the cluster.")] = False,
+    wait: Annotated[float, duration_option("--wait", "-w", help="Wait this long until the node holds no jobs.")] = 0.0,
     target: Target,
     out: Output,
 ) -> None:
-    """Let a node leave: it takes no new jobs, and hands over what it holds. It can be stopped when it holds nothing.
+    """Let a node leave the cluster. It accepts no new jobs and hands over its jobs. Stop it when it holds none.
 
-    Tubes that live on one node, which is this one, do not go to another; it says which these are.
+    Tubes whose home is this node do not move to another one. The output lists them.
     """
     known = _nodes(target)
     ask(target, "CLUSTER", "LEAVING", "no" if stay else "yes")
     if stay:
-        out.done("it stays", leaving=False)
+        out.done("the node stays", leaving=False)
         return
 
     def held() -> int:
@@ -164,10 +164,10 @@ def leave(
     _wait_for(lambda: held() == 0, wait)
     left = held()
     tubes = [row["tube"] for row in _homes(target) if row["node"] == known[0]["node"]]
-    words = f"it leaves, and still holds {jobs_text(left)}" if left else "it leaves, and holds nothing"
+    words = f"the node leaves, and still holds {jobs_text(left)}" if left else "the node leaves, and holds no jobs"
     if tubes:
         more = f" and {len(tubes) - _SHOWN} more" if len(tubes) > _SHOWN else ""
-        words += f"; tubes that live on it stay there, with their jobs: {', '.join(tubes[:_SHOWN])}{more}"
+        words += f"; tubes whose home it is stay there, with their jobs: {', '.join(tubes[:_SHOWN])}{more}"
     elif not left:
         words += ": it can be stopped"
     out.done(words, leaving=True, jobs=left, tubes=tubes)
@@ -178,19 +178,19 @@ def leave(
 @app.command()
 @bundled
 def forget(
-    node: Annotated[str, typer.Argument(metavar="NODE", help="Its id, or how that begins.")],
+    node: Annotated[str, typer.Argument(metavar="NODE", help="Id of the node, or the beginning of it.")],
     yes: Yes = False,
     *,
     target: Target,
     out: Output,
 ) -> None:
-    """Let every node forget one that will not come back; it is not heard of again unless it is met.
+    """Remove a lost node from all other nodes. It can only return through `penstock cluster meet`.
 
-    The tubes that live on it can be made on another node then. If it works still, they are on both.
+    Tubes whose home it was can then be created on another node. If the node is still running, they exist on both.
     """
     known = _nodes(target)
     gone = _id_of(node, known)
-    confirm(f"Forget {_described(gone, known, target)}?", yes)
+    confirm(f"Remove {_described(gone, known, target)}?", yes)
     told, knew, missed = 0, 0, {}
     for each in known:
         if each["node"] == gone:
@@ -204,25 +204,28 @@ def forget(
         except NOT_ASKED as error:
             missed[where(each)] = sentence_of(error)
     if not knew and not missed:
-        fail(f"nobody knows a node {gone}", NOT_FOUND)
-    out.done(f"{told} nodes have forgotten {gone}", node=gone, told=told, missed=list(missed))
+        fail(f"no node knows {gone}", NOT_FOUND)
+    out.done(f"{told} nodes have removed {gone}", node=gone, told=told, missed=list(missed))
     if missed:
         who = ", ".join(f"{at} ({why})" for at, why in missed.items())
-        fail(f"not told: {who}; say it again within a minute, with the whole id, or they tell the others", ERROR)
+        fail(
+            f"not reached: {who}; repeat this within a minute, with the whole id, or these nodes announce it again",
+            ERROR,
+        )
 
 
 @app.command()
 @bundled
 def check(*, target: Target, out: Output) -> None:
-    """Ask every node whom it knows and can reach; exit code 1 if they do not agree, or one cannot be reached.
+    """Ask every node which nodes it knows and reaches. Exit with 1 if they disagree or one is unreachable.
 
-    Warns of nodes that do not accept copies of jobs, because they are out of disk, short of memory or paused.
+    Warn about nodes that accept no copies of jobs, because they are out of disk space, short of memory or paused.
     """
     rows = [_checked(target, each) for each in _nodes(target)]
     everybody = sorted({row["node"] for row in rows})
     for row in rows:
         if row["problem"] == "" and row.pop("knows") != everybody:
-            row["problem"] = "does not know all the others"
+            row["problem"] = "does not know all other nodes"
         row.pop("knows", None)
     out.table(rows, [column(name) for name in ("node", "address", "reaches", "problem", "warning")], "")
     if any(row["problem"] for row in rows):
@@ -234,28 +237,28 @@ def check(*, target: Target, out: Output) -> None:
 def rehome(
     *,
     directory: Annotated[
-        str, typer.Option("--dir", "-d", metavar="DIR", help="What becomes the node: its standby, or a backup of it.")
+        str, typer.Option("--dir", "-d", metavar="DIR", help="Directory of the node's standby or backup.")
     ],
     via: Annotated[
-        str | None, typer.Option("--via", metavar="URL", help="Any other node of the cluster; none if it was alone.")
+        str | None,
+        typer.Option("--via", metavar="URL", help="Any other node of the cluster. Omit it if the node was alone."),
     ] = None,
     force: Annotated[
-        bool, typer.Option("--force", help="Also if it may still be there; it steps down as soon as it hears of it.")
+        bool,
+        typer.Option("--force", help="Continue even if the node may still run. It steps down when it learns of this."),
     ] = False,
     nodes_file: Annotated[
         str,
-        typer.Option(
-            "--cluster-config-file", metavar="FILE", help="Where it is to keep whom it knows, if it had that setting."
-        ),
+        typer.Option("--cluster-config-file", metavar="FILE", help="Value of this setting on the lost node."),
     ] = NODES_FILE,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say whether it would be done.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show whether it is possible.")] = False,
     out: Output,
 ) -> None:
-    """Let a standby, or a backup, become the node that it was made of, when that is lost.
+    """Replace a lost node by its standby or a backup of it.
 
-    The cluster has to have given the node up: most nodes call it failed, or it was forgotten. From then on the old one
-    is refused by everybody; if it comes back, it puts what it has aside and goes on as a new node. Jobs that may be
-    delivered once only are buried, since nobody knows which of them were. Start `penstock serve` on the directory then.
+    Most nodes must consider the node failed, or it must have been removed with `forget`. From then on all nodes refuse
+    the old node. If it comes back, it sets its data aside and continues as a new node. Jobs that may be delivered only
+    once are buried, because they may have been delivered already. Afterwards, start `penstock serve` on the directory.
     """
     from penstock.cli.rehome import run
 
@@ -264,16 +267,16 @@ def rehome(
 
 @app.command()
 def demo(
-    count: Annotated[int, typer.Argument(min=2, max=9, metavar="[NODES]", help="How many nodes.")] = 3,
+    count: Annotated[int, typer.Argument(min=2, max=9, metavar="[NODES]", help="Number of nodes.")] = 3,
 ) -> None:
-    """Start some nodes on this machine, and see them work, one of them die, and nothing get lost."""
+    """Start a cluster on this machine, kill one node, and show that no job is lost."""
     from penstock.cli.cluster_demo import run
 
     raise typer.Exit(run(count))
 
 
 def _names_of(target: Target, host: str, port: str) -> set[str]:
-    """By what a node at an address is known among others: its id, if it tells, and the address as nodes write it."""
+    """Return the names of the node at an address: the address as nodes write it, and its id if it answers."""
     from penstock.wire.bus import address
 
     names = {f"{address(host)}:{port}"}
@@ -284,31 +287,31 @@ def _names_of(target: Target, host: str, port: str) -> set[str]:
 
 
 def _id_of(word: str, known: list[Record]) -> str:
-    """The id of the node that is meant. A whole one need not be known here any more."""
+    """Return the full id of a node. A complete id need not be known here."""
     found = [each["node"] for each in known if each["node"].startswith(word)]
     if not found and _ID.fullmatch(word):
         return word
     if len(found) != 1:
-        fail(f"there is no node {word!r} here" if not found else f"{len(found)} nodes begin with {word!r}", NOT_FOUND)
+        fail(f"no node {word!r} is known" if not found else f"{len(found)} nodes begin with {word!r}", NOT_FOUND)
     return str(found[0])
 
 
 def _described(gone: str, known: list[Record], target: Target) -> str:
-    """A node as somebody has to see it who may mean another one."""
+    """Describe a node with enough detail to notice that it is the wrong one."""
     tubes = sum(row["node"] == gone for row in _homes(target))
     home = f", the home of {tubes} tube{'' if tubes == 1 else 's'}"
     for each in known:
         if each["node"] == gone:
             lost = _NOT_THERE & set(each["flags"]) or each["state"] != "connected"
-            there = "which is not reached" if lost else "which is there and works"
+            there = "which is unreachable" if lost else "which is running"
             return f"{gone} at {where(each)}, {there}{home}"
     return f"{gone}, which is not known here{home}"
 
 
 def _checked(target: Target, node: Record) -> Record:
-    """What a node says of the others."""
+    """Ask a node about the others, and return its row."""
     row: Record = {"node": node["node"], "address": node["address"], "reaches": None, "problem": "", "knows": []}
-    # If it cannot be asked, this is the last that the first node has received from it.
+    # If the node cannot be asked, these are the last flags that the first node has received.
     row |= _warned(node, 0)
     try:
         with node_at(target, node) as queue:
@@ -321,17 +324,17 @@ def _checked(target: Target, node: Record) -> Record:
     row |= {"reaches": len(others) - len(away), "knows": sorted(each["node"] for each in known)}
     disputed = told.get("cluster_homes_disputed", 0)
     if known[0]["node"] != node["node"]:
-        return row | {"problem": f"somebody else is there: {known[0]['node']}"}
+        return row | {"problem": f"another node answers there: {known[0]['node']}"}
     row |= _warned(known[0], told.get("cluster_paused_queues", 0))
     if away:
         row["problem"] = f"cannot reach {', '.join(where(each) for each in away)}"
     elif disputed:
-        row["problem"] = f"{disputed} of its tubes live on another node, too: see its log"
+        row["problem"] = f"{disputed} of its tubes also have a home on another node: see its log"
     return row
 
 
 def _warned(node: Record, paused_queues: int) -> Record:
-    """Return why a node does not accept copies of jobs, for programs and for people."""
+    """Return why a node accepts no copies of jobs: as flags and in words."""
     queues = "1 paused queue" if paused_queues == 1 else f"{paused_queues or 'some'} paused queues"
     found = [flag for flag in node["flags"] if flag in _CONDITIONS]
     words = "; ".join(_CONDITIONS[flag].format(queues=queues) for flag in found)
@@ -342,7 +345,7 @@ def _warned(node: Record, paused_queues: int) -> Record:
 
 
 def _nodes(target: Target) -> list[Record]:
-    """Every node that is known; the one that answers comes first."""
+    """Return all known nodes, the connected one first."""
     place = target.place()
     if place.directory is not None:
         with target.open():
@@ -352,7 +355,7 @@ def _nodes(target: Target) -> list[Record]:
 
 
 def _homes(target: Target) -> list[Record]:
-    """Every tube that is on one node, and that node."""
+    """Return the tubes that have a home node, with that node."""
     with reading_answers():
         return [
             {"tube": tube.decode("utf-8", "backslashreplace"), "node": node.decode(), "epoch": int(epoch)}
@@ -361,14 +364,14 @@ def _homes(target: Target) -> list[Record]:
 
 
 def _info_of(queue: Any) -> dict[str, int]:
-    """What a node counts of the cluster."""
+    """Return the figures of CLUSTER INFO."""
     with reading_answers():
         lines = [line.partition(":") for line in queue.execute("CLUSTER", "INFO").decode().split()]
     return {name: int(value) for name, _, value in lines if value.isdigit()}
 
 
 def _wait_for(condition: Callable[[], bool], wait: float) -> bool:
-    """Ask until something is so, or the time is over."""
+    """Poll until the condition is true. Return False after the timeout."""
     until = time.monotonic() + wait
     while not condition():
         if time.monotonic() >= until:

@@ -1,4 +1,4 @@
-"""`penstock cluster demo`: some nodes on this machine that have met, and a job that outlives one of them."""
+"""`penstock cluster demo`: a cluster on this machine that loses a node but no jobs."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _NODE_TIMEOUT_MS: Final = 2_000
 
 
 class DemoNode:
-    """A node in a process of its own."""
+    """A node in its own process."""
 
     def __init__(self, home: Path, port: int) -> None:
         self.port = port
@@ -35,7 +35,7 @@ class DemoNode:
         self._queue: Any = None
 
     def ask(self, *words: str | int) -> Any:
-        """What it answers."""
+        """Send a command to the node and return its answer. Wait until the node listens."""
         if self._queue is None:
             wait_for(self._listens, f"the node on port {self.port} does not answer")
             self._queue = penstock.connect(f"penstock://127.0.0.1:{self.port}")
@@ -49,12 +49,12 @@ class DemoNode:
         return True
 
     def reaches(self) -> int:
-        """How many others it can reach."""
+        """Return the number of other nodes that it reaches."""
         lines = self.ask("CLUSTER", "INFO").decode().split()
         return int(dict(line.split(":") for line in lines)["cluster_reachable_nodes"])
 
     def end(self) -> None:
-        """Be no more, at once."""
+        """Kill the process."""
         if self._queue is not None:
             self._queue.close()
         self.process.kill()
@@ -62,7 +62,7 @@ class DemoNode:
 
 
 def run(count: int) -> int:
-    """Show it; 0 if nothing was lost."""
+    """Run the demo. Return 0 if no job was lost."""
     with tempfile.TemporaryDirectory(prefix="penstock-demo-") as home, contextlib.ExitStack() as stack:
         nodes = []
         for number, port in enumerate(free_ports(count)):
@@ -75,14 +75,14 @@ def run(count: int) -> int:
 def _show(nodes: list[DemoNode]) -> int:
     first, second, last = nodes[0], nodes[1], nodes[-1]
     ports = ", ".join(str(node.port) for node in nodes)
-    _tell(f"{len(nodes)} nodes, on the ports {ports}. The first one meets the others:")
+    _tell(f"Started {len(nodes)} nodes on ports {ports}. The first node meets the others:")
     for node in nodes[1:]:
         node.ask("PING")
         _tell(f"  port {first.port}> CLUSTER MEET 127.0.0.1 {node.port}")
         first.ask("CLUSTER", "MEET", "127.0.0.1", node.port)
     began = time.monotonic()
-    wait_for(lambda: all(node.reaches() == len(nodes) - 1 for node in nodes), "they do not reach each other")
-    _tell(f"Everybody reaches everybody, after {time.monotonic() - began:.1f} s.\n")
+    wait_for(lambda: all(node.reaches() == len(nodes) - 1 for node in nodes), "the nodes do not reach each other")
+    _tell(f"All nodes reach each other after {time.monotonic() - began:.1f} s.\n")
 
     copies = min(3, len(nodes))
     began = time.monotonic()
@@ -91,7 +91,7 @@ def _show(nodes: list[DemoNode]) -> int:
     ]
     spent = time.monotonic() - began
     _tell(f"{JOBS} jobs added on port {first.port}, each with {copies} copies: {spent / JOBS * 1000:.1f} ms each.")
-    _tell(f"Port {first.port}, which has them queued, is killed.")
+    _tell(f"The node on port {first.port}, which has them queued, is killed.")
     first.end()
 
     found: dict[bytes, int] = {}
@@ -103,11 +103,11 @@ def _show(nodes: list[DemoNode]) -> int:
                 node.ask("ACKJOB", id)
     lost = set(ids) - set(found)
     spent = time.monotonic() - began
-    _tell(f"{len(found)} of them were got from the others within {spent:.1f} s, and acknowledged there.")
+    _tell(f"{len(found)} of them were taken from the other nodes within {spent:.1f} s, and acknowledged there.")
     if lost:
-        _tell(f"{len(lost)} were lost: this is a bug, please report it.")
+        _tell(f"{len(lost)} jobs were lost. This is a bug, please report it.")
         return 1
-    _tell("Nothing was lost.")
+    _tell("No job was lost.")
     return 0
 
 
@@ -116,19 +116,19 @@ def _tell(words: str) -> None:
 
 
 def wait_for(condition: Callable[[], bool], why_not: str) -> None:
-    """Wait until something is so; when the time is over, say why it is not, and end."""
+    """Wait until the condition is true. After the timeout, print `why_not` and exit."""
     until = time.monotonic() + PATIENCE_S
     while not condition():
         if time.monotonic() >= until:
-            fail(f"{why_not} within {PATIENCE_S:.0f} s; try again when this machine has less to do")
+            fail(f"{why_not} within {PATIENCE_S:.0f} s; try again when this machine is less busy")
         time.sleep(0.05)
 
 
 def free_ports(count: int) -> list[int]:
-    """Ports that nobody listens on, nor so far above them where nodes talk."""
+    """Return free ports whose cluster ports are free, too."""
     free = [port for port in _PORTS if _is_free(port) and _is_free(port + BUS_OFFSET)]
     if len(free) < count:
-        fail(f"{len(free)} of the ports from {_PORTS[0]} to {_PORTS[-1]} are free, and {count} are needed")
+        fail(f"only {len(free)} of the ports from {_PORTS[0]} to {_PORTS[-1]} are free, but {count} are needed")
     return free[:count]
 
 

@@ -1,4 +1,4 @@
-"""`penstock completion`: what makes the Tab key of a shell know the commands."""
+"""`penstock completion`: a script for shell completion."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import typer
 
 
 class Shell(StrEnum):
-    """The shells that are known."""
+    """The supported shells."""
 
     BASH = "bash"
     ZSH = "zsh"
@@ -17,10 +17,10 @@ class Shell(StrEnum):
 
 
 def completion(shell: Annotated[Shell, typer.Argument(metavar="bash|zsh|fish", help="Your shell.")]) -> None:
-    """Print a script that lets the Tab key complete commands, options and names.
+    """Print a script that completes commands, options and names with the Tab key.
 
-    bash: `source <(penstock completion bash)` in ~/.bashrc. zsh: the same with zsh in ~/.zshrc. fish: `penstock
-    completion fish | source` in ~/.config/fish/config.fish.
+    bash: add `source <(penstock completion bash)` to ~/.bashrc. zsh: add `source <(penstock completion zsh)` to
+    ~/.zshrc. fish: add `penstock completion fish | source` to ~/.config/fish/config.fish.
     """
     from typer.completion import get_completion_script  # type: ignore[attr-defined]
 

@@ -1,4 +1,4 @@
-"""`penstock config`: what a server that is started so would be configured to."""
+"""`penstock config`: show the settings that a server would start with."""
 
 from __future__ import annotations
 
@@ -15,24 +15,26 @@ from penstock.cli.exits import USAGE, fail, printable, printable_json
 if TYPE_CHECKING:
     from penstock.server.config import Config, Setting
 
-app = typer.Typer(help="Look at how a server is configured.", no_args_is_help=True)
+app = typer.Typer(help="Show the settings of a server.", no_args_is_help=True)
 
 
-# Every setting is a flag, so what this command does not know is left for `load` to understand.
+# Every setting is a flag, so `load` parses the options that this command does not define.
 @app.command(context_settings={"ignore_unknown_options": True})
 def show(
     words: Annotated[
         list[str] | None,
         typer.Argument(
             metavar="[FILE] [--SETTING VALUE]...",
-            help="What `penstock serve` would be given: a TOML file or one of Disque's form, then settings as flags.",
+            help="Arguments of `penstock serve`: a file in TOML or Disque's format, then settings as flags.",
         ),
     ] = None,
-    origin: Annotated[bool, typer.Option("--origin", help="Also show where each value came from.")] = False,
-    changed: Annotated[bool, typer.Option("--changed", help="Only settings that are not at their default.")] = False,
-    json: Annotated[bool, typer.Option("--json", help="As JSON.")] = False,
+    origin: Annotated[bool, typer.Option("--origin", help="Also show the origin of each value.")] = False,
+    changed: Annotated[
+        bool, typer.Option("--changed", help="Show only settings that differ from their default.")
+    ] = False,
+    json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """Show every setting as `penstock serve` would have it. Passwords are not shown."""
+    """Show all settings that `penstock serve` would use with these arguments. Passwords are hidden."""
     from penstock.server.config import ConfigError, load
     from penstock.server.settings import SETTINGS
 

@@ -1,4 +1,4 @@
-"""`penstock cli`: any command, said to a server as it is."""
+"""`penstock cli`: send raw protocol commands to a server."""
 
 from __future__ import annotations
 
@@ -21,14 +21,16 @@ def cli(
     words: Annotated[
         list[str] | None,
         typer.Argument(
-            metavar="[COMMAND [WORD]...]", help="A command to run. Without one: a prompt, or lines of stdin."
+            metavar="[COMMAND [WORD]...]", help="Command to send. Default: start a prompt, or read commands from stdin."
         ),
     ] = None,
-    host: Annotated[str | None, typer.Option("-h", "--host", help="Where the server is. [127.0.0.1]")] = None,
-    port: Annotated[int | None, typer.Option("-p", "--port", min=1, max=65_535, help="Its port. [7711]")] = None,
+    host: Annotated[str | None, typer.Option("-h", "--host", help="Host of the server. [127.0.0.1]")] = None,
+    port: Annotated[
+        int | None, typer.Option("-p", "--port", min=1, max=65_535, help="Port of the server. [7711]")
+    ] = None,
     url: Annotated[
         str | None,
-        typer.Option("-u", "--url", help="Both and more: penstock://user:password@host:port. [env: PENSTOCK_URL]"),
+        typer.Option("-u", "--url", help="URL of the server: penstock://user:password@host:port. [env: PENSTOCK_URL]"),
     ] = None,
     password: Annotated[
         str,
@@ -37,28 +39,30 @@ def cli(
             "--password",
             envvar="PENSTOCK_PASSWORD",
             show_envvar=True,
-            help="The password, if one is needed. Other users see it in the process list, but not in the variable.",
+            help="Password. The process list shows this option to other users; the variable is not shown.",
         ),
     ] = "",
-    user: Annotated[str, typer.Option("--user", help="Whose password it is, if not everybody's.")] = "",
-    repeat: Annotated[int, typer.Option("-r", "--repeat", help="Run the command so often; -1: without end.")] = 1,
-    interval: Annotated[
-        float, typer.Option("-i", "--interval", min=0, help="With -r: how many seconds to wait in between.")
-    ] = 0,
-    resp3: Annotated[bool, typer.Option("-3", help="Speak version 3 of RESP.")] = False,
-    tls: Annotated[bool, typer.Option("--tls", help="Speak TLS.")] = False,
-    cacert: Annotated[str, typer.Option("--cacert", help="With --tls: the file of who vouches for the server.")] = "",
-    insecure: Annotated[bool, typer.Option("--insecure", help="With --tls: trust whoever answers.")] = False,
+    user: Annotated[str, typer.Option("--user", help="User of the password. Default: the default user.")] = "",
+    repeat: Annotated[
+        int, typer.Option("-r", "--repeat", help="Run the command this many times. -1 means forever.")
+    ] = 1,
+    interval: Annotated[float, typer.Option("-i", "--interval", min=0, help="With -r: seconds between two runs.")] = 0,
+    resp3: Annotated[bool, typer.Option("-3", help="Use version 3 of RESP.")] = False,
+    tls: Annotated[bool, typer.Option("--tls", help="Use TLS.")] = False,
+    cacert: Annotated[str, typer.Option("--cacert", help="With --tls: file of trusted CA certificates.")] = "",
+    insecure: Annotated[bool, typer.Option("--insecure", help="With --tls: do not verify the certificate.")] = False,
     raw: Annotated[
         bool | None,
-        typer.Option("--raw/--no-raw", help="Bytes as they are, or with their types. Default: --no-raw on a terminal."),
+        typer.Option(
+            "--raw/--no-raw", help="Print raw bytes, or values with their types. Default: --no-raw on a terminal."
+        ),
     ] = None,
-    csv: Annotated[bool, typer.Option("--csv", help="Answers as CSV.")] = False,
-    json: Annotated[bool, typer.Option("--json", help="Answers as JSON.")] = False,
+    csv: Annotated[bool, typer.Option("--csv", help="Print answers as CSV.")] = False,
+    json: Annotated[bool, typer.Option("--json", help="Print answers as JSON.")] = False,
 ) -> None:
-    """Say any command to a server, as it is: one from the shell, many from stdin, or at a prompt with help.
+    """Send raw protocol commands to a server: one from the shell, many from stdin, or at a prompt with completion.
 
-    Exit codes: 1 a command was refused, 4 authentication failed or is missing, 75 no server, or it went away.
+    Exit codes: 1 if a command was refused, 4 if authentication failed or is missing, 75 if the server is unreachable.
     """
     from penstock.cli.conversation import Conversation
     from penstock.cli.shown import as_csv, as_json, as_raw, as_text
@@ -74,7 +78,7 @@ def cli(
     else:
         form = as_text
     if (host or port) and url:
-        fail("give -h and -p, or --url", USAGE)
+        fail("use either -h and -p, or --url", USAGE)
     if host or port:
         url = f"penstock://{_in_url(host or '127.0.0.1')}:{port or 7711}"
     speaker = Speaker(address_of(_server_url(url), user, password, _tls(cacert, insecure) if tls else None, resp3))
@@ -83,7 +87,7 @@ def cli(
         if words:
             _repeat(conversation, words, repeat, interval)
         elif sys.stdin.isatty():
-            # Not every Python has readline, and only a prompt needs it.
+            # Imported here, because only the prompt needs readline and not every Python has it.
             from penstock.cli.prompt import Prompt, history_file
 
             Prompt(conversation).run(history_file())
@@ -96,15 +100,15 @@ def cli(
 
 
 def _in_url(host: str) -> str:
-    """A host as a URL has it."""
+    """Return a host as it is written in a URL."""
     return f"[{host}]" if ":" in host and not host.startswith("[") else host
 
 
 def _server_url(url: str | None) -> str:
-    """This URL, or else that of the server that every other command would go to."""
+    """Return this URL, or the URL of the server that all other commands use."""
     place = Target(url=url).place()
     if place.directory is not None:
-        fail(f"{place.directory} is a directory, and a prompt speaks to a server; name one with -h and -p", USAGE)
+        fail(f"{place.directory} is a directory, but this command needs a server; name one with -h and -p", USAGE)
     return place.url
 
 
@@ -123,7 +127,7 @@ def _tls(cacert: str, insecure: bool) -> ssl.SSLContext:
     try:
         context = ssl.create_default_context(cafile=cacert or None)
     except (OSError, ssl.SSLError) as error:
-        fail(f"{cacert} cannot be used as a file of certificates: {error.strerror or error}")
+        fail(f"{cacert} cannot be read as a certificate file: {error.strerror or error}")
     if insecure:
         context.check_hostname = False
         context.verify_mode = ssl.CERT_NONE

@@ -1,4 +1,4 @@
-"""`penstock context`: names for the places that you work with."""
+"""`penstock context`: names for servers and queue directories."""
 
 from __future__ import annotations
 
@@ -13,26 +13,26 @@ from penstock.cli.output import Column, Output, column
 from penstock.cli.target import Target, place_of
 from penstock.cli.values import Yes
 
-app = typer.Typer(help="Give servers and directories names, and choose the one to work with.", no_args_is_help=True)
+app = typer.Typer(help="Name servers and queue directories, and select the default one.", no_args_is_help=True)
 
 
 def _names(incomplete: str) -> list[str]:
     return [name for name in Contexts.load().urls if name.startswith(incomplete)]
 
 
-Name = Annotated[str, typer.Argument(metavar="NAME", help="The context's name.", autocompletion=_names)]
+Name = Annotated[str, typer.Argument(metavar="NAME", help="Name of the context.", autocompletion=_names)]
 
 
 @app.command()
 @bundled
 def add(
-    name: Annotated[str, typer.Argument(metavar="NAME", help="Letters, digits, dots, dashes and _.")],
-    url: Annotated[str, typer.Argument(metavar="URL", help="A server's URL, or the path of a queue's directory.")],
-    select: Annotated[bool, typer.Option("--select", help="And use it from now on.")] = False,
+    name: Annotated[str, typer.Argument(metavar="NAME", help="Name: letters, digits, dots, dashes and _.")],
+    url: Annotated[str, typer.Argument(metavar="URL", help="URL of a server, or path of a queue directory.")],
+    select: Annotated[bool, typer.Option("--select", help="Also select it as the default.")] = False,
     *,
     out: Output,
 ) -> None:
-    """Give a place a name; one that has the name already is replaced."""
+    """Add a context: a name for a server or a queue directory. An existing context of this name is replaced."""
     contexts = Contexts.load()
     place = place_of(url)
     contexts.add(name, str(place))
@@ -62,7 +62,7 @@ def list_(*, out: Output) -> None:
 @app.command()
 @bundled
 def select(name: Name, *, out: Output) -> None:
-    """Use a context where no other place is named."""
+    """Select the default context. Commands without --url, --dir and --context use it."""
     contexts = Contexts.load()
     contexts.select(name)
     contexts.save()
@@ -72,7 +72,7 @@ def select(name: Name, *, out: Output) -> None:
 @app.command()
 @bundled
 def previous(*, out: Output) -> None:
-    """Go back to the context that was selected before."""
+    """Select the context that was selected before."""
     contexts = Contexts.load()
     if contexts.previous is None:
         fail("no context was selected before; see `penstock context ls`", NOT_FOUND)
@@ -84,15 +84,15 @@ def previous(*, out: Output) -> None:
 @app.command("rm")
 @bundled
 def remove(name: Name, yes: Yes = False, *, out: Output) -> None:
-    """Forget a context. What is there stays."""
+    """Remove a context. The queue that it names is not changed."""
     from penstock.cli.output import confirm
 
     contexts = Contexts.load()
     contexts.url_of(name)
-    confirm(f"Forget the context {name}?", yes)
+    confirm(f"Remove the context {name}?", yes)
     contexts.remove(name)
     contexts.save()
-    out.done(f"{name} is forgotten", removed=name)
+    out.done(f"{name} is removed", removed=name)
 
 
 @app.command()
@@ -100,12 +100,12 @@ def remove(name: Name, yes: Yes = False, *, out: Output) -> None:
 def validate(
     name: Annotated[
         str | None,
-        typer.Argument(metavar="[NAME]", help="The context's name; without one, all.", autocompletion=_names),
+        typer.Argument(metavar="[NAME]", help="Name of the context. Default: all contexts.", autocompletion=_names),
     ] = None,
     *,
     out: Output,
 ) -> None:
-    """Connect to the place of a context, or of all, and say whether it answers. Exit code 1 if one does not."""
+    """Connect to the queue of one context or of all, and report whether it answers. Exit with 1 if one does not."""
     contexts = Contexts.load()
     names = sorted(contexts.urls) if name is None else [name]
     rows = [_validated(each, contexts.url_of(each)) for each in names]
@@ -123,7 +123,7 @@ def _validated(name: str, url: str) -> dict[str, object]:
         with Target(url=url).open() as queue:
             queue.tubes()
     except typer.Exit:
-        told |= {"ok": False, "answer": "there is no queue there"}
+        told |= {"ok": False, "answer": "there is no queue"}
     except (PenstockError, OSError) as error:
         told |= {"ok": False, "answer": sentence_of(error)}
     return told

@@ -1,4 +1,4 @@
-"""Places that have a name: one file of the user's, ~/.config/penstock/contexts.json, which only the user can read."""
+"""The contexts of a user, stored in ~/.config/penstock/contexts.json, which only the user can read."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}", re.ASCII)
 
 
 def config_home() -> Path:
-    """Where the user's settings are."""
+    """Return the directory of the user's settings."""
     return Path(os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config") / "penstock"
 
 
 def state_home() -> Path:
-    """Where what the user's commands remember is."""
+    """Return the directory in which commands keep state between runs."""
     return Path(os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state") / "penstock"
 
 
 def write_private(path: Path, value: object) -> None:
-    """Let a file hold a value as JSON, whole or not at all, for nobody else to read."""
+    """Write a value as JSON to a file that only the user can read. The file is replaced atomically."""
     from penstock.server.text_file import replace
 
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -34,18 +34,18 @@ def write_private(path: Path, value: object) -> None:
 
 
 def read_private(path: Path) -> Any:
-    """What a file holds; None if it is not there."""
+    """Return the JSON value in a file, or None if the file does not exist."""
     try:
         return json.loads(path.read_bytes())
     except FileNotFoundError:
         return None
     except ValueError:
-        fail(f"{path} is damaged: it holds no JSON; mend it, or remove it")
+        fail(f"{path} is damaged: it is not JSON; repair it or remove it")
 
 
 @dataclass
 class Contexts:
-    """The places, the one that is selected, and the one that was before."""
+    """The URLs of all contexts by name, the selected context and the one that was selected before."""
 
     urls: dict[str, str] = field(default_factory=dict)
     selected: str | None = None
@@ -53,12 +53,12 @@ class Contexts:
 
     @staticmethod
     def path() -> Path:
-        """The file."""
+        """Return the path of the file."""
         return config_home() / "contexts.json"
 
     @classmethod
     def load(cls) -> Contexts:
-        """As they are on disk."""
+        """Read the contexts from the file."""
         told = read_private(cls.path())
         if told is None:
             return cls()
@@ -66,39 +66,39 @@ class Contexts:
             urls = {str(name): str(url) for name, url in told["contexts"].items()}
             return cls(urls, told.get("selected"), told.get("previous"))
         except (KeyError, TypeError, AttributeError):
-            fail(f'{cls.path()} is damaged: it has no "contexts"; mend it, or remove it')
+            fail(f'{cls.path()} is damaged: it has no "contexts"; repair it or remove it')
 
     def save(self) -> None:
-        """To disk."""
+        """Write the contexts to the file."""
         told = {"contexts": self.urls, "selected": self.selected, "previous": self.previous}
         write_private(self.path(), told)
 
     def url_of(self, name: str) -> str:
-        """The URL of a context."""
+        """Return the URL of a context. Exit if there is no such context."""
         if name not in self.urls:
             near = get_close_matches(name, self.urls, 1)
-            hint = f"did you mean {near[0]!r}?" if near else f"make it with `penstock context add {name} URL`"
+            hint = f"did you mean {near[0]!r}?" if near else f"create it with `penstock context add {name} URL`"
             fail(f"there is no context {name!r}; {hint}", NOT_FOUND)
         return self.urls[name]
 
     def selected_url(self) -> str | None:
-        """The URL of the one that is selected, if one is."""
+        """Return the URL of the selected context, or None."""
         return None if self.selected is None else self.url_of(self.selected)
 
     def add(self, name: str, url: str) -> None:
-        """Give a place a name."""
+        """Add a context, or replace the one of this name."""
         if not _NAME.fullmatch(name):
-            fail(f"{name!r} is no name for a context; use up to 64 letters, digits, dots, dashes and _", USAGE)
+            fail(f"{name!r} is not a valid name of a context; use up to 64 letters, digits, dots, dashes and _", USAGE)
         self.urls[name] = url
 
     def select(self, name: str) -> None:
-        """Use a context where no other is named."""
+        """Make a context the default."""
         self.url_of(name)
         if name != self.selected:
             self.selected, self.previous = name, self.selected
 
     def remove(self, name: str) -> None:
-        """Forget a context."""
+        """Remove a context."""
         self.url_of(name)
         del self.urls[name]
         self.selected = None if self.selected == name else self.selected

@@ -1,4 +1,4 @@
-"""What is said to one server and how its answers are shown, whether a shell, a file or somebody at a prompt says it."""
+"""Commands of `penstock cli` and their answers, from the shell, from a file or from the prompt."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _NOT_AUTHENTICATED: Final = (Unauthenticated.code.encode(), WrongPassword.code.e
 
 LEAVING: Final = ("quit", "exit")
 
-# What these answer is a page of text, which nobody wants to see in quotes.
+# Commands that answer with a page of text. It is printed without quotes.
 _PAGES_OF_TEXT: Final = {
     ("info",),
     ("client", "list"),
@@ -32,20 +32,20 @@ _PAGES_OF_TEXT: Final = {
 
 
 class Conversation:
-    """Commands and their answers."""
+    """Sends commands to one server and prints the answers."""
 
     def __init__(self, speaker: Speaker, form: Form) -> None:
         self.speaker = speaker
         self._form = form
-        self.failed = False  # Whether anything was refused.
-        self.is_locked_out = False  # Whether anything was refused because nobody has authenticated.
+        self.failed = False  # A command was refused.
+        self.is_locked_out = False  # A command was refused because the client is not authenticated.
 
     def run(self, words: list[str]) -> None:
-        """Say one command and show what is answered; raises what is Trouble."""
+        """Send a command and print its answer. Raise one of `Trouble` if the connection fails."""
         if self.speaker.is_lost():
             self.speaker.close()
             self.speaker.connect()
-            note(f"the server had closed the connection; connected to {self.speaker.address} again")
+            note(f"the server had closed the connection; reconnected to {self.speaker.address}")
         answer = self.speaker.ask([to_bytes(word) for word in words])
         self.failed |= answer.is_error
         self.is_locked_out |= answer.is_error and (
@@ -53,12 +53,12 @@ class Conversation:
         )
         self._show(answer, words)
         if words[0].lower() == "monitor" and not answer.is_error:
-            # From now on there is no end of answers.
+            # The server sends answers until the connection is closed.
             while True:
                 self._show(self.speaker.hear(), words)
 
     def run_lines(self, lines: Iterable[str]) -> None:
-        """Run commands that come from a file or another program; a line that makes no sense counts as refused."""
+        """Run commands from a file or another program. A line with unbalanced quotes counts as refused."""
         for line in lines:
             words = self.words(line)
             if words and words[0].lower() in LEAVING:
@@ -67,7 +67,7 @@ class Conversation:
                 self.run(words)
 
     def words(self, line: str) -> list[str]:
-        """The words of a line; none, and a sentence, if its quotes make no sense."""
+        """Split a line into words. If its quotes are unbalanced, print an error and return no words."""
         try:
             return split(line)
         except UnbalancedQuotes:
@@ -86,7 +86,7 @@ class Conversation:
 
 
 def note(words: str) -> None:
-    """Say something that is no answer, where it is not taken for one."""
+    """Print a message on standard error, so that it cannot be mistaken for an answer."""
     sys.stdout.flush()
     sys.stderr.write(f"({printable(words)})\n")
     sys.stderr.flush()

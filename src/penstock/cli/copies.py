@@ -1,4 +1,4 @@
-"""`penstock backup` and `penstock restore`: copies of a queue's directory."""
+"""`penstock backup` and `penstock restore`: copies of a queue directory."""
 
 from __future__ import annotations
 
@@ -17,25 +17,27 @@ if TYPE_CHECKING:
 
 
 def backup(
-    directory: Annotated[str, typer.Argument(metavar="DIR", help="The directory of the queue, which may be in use.")],
-    target: Annotated[str, typer.Argument(metavar="TARGET", help="Where to copy it: a new or an empty directory.")],
+    directory: Annotated[str, typer.Argument(metavar="DIR", help="Queue directory. It may be in use.")],
+    target: Annotated[str, typer.Argument(metavar="TARGET", help="New or empty directory for the copy.")],
 ) -> None:
-    """Copy a queue's directory while the queue is in use: its state, and the history that is kept."""
+    """Copy a queue directory, also while the queue is in use. The copy has its state and history."""
     _copy("copying", directory, target, None)
 
 
 def restore(
-    copy: Annotated[str, typer.Argument(metavar="COPY", help="A backup, or the directory of a queue.")],
-    target: Annotated[str, typer.Argument(metavar="TARGET", help="Where to restore it: a new or an empty directory.")],
+    copy: Annotated[str, typer.Argument(metavar="COPY", help="Backup, or queue directory.")],
+    target: Annotated[str, typer.Argument(metavar="TARGET", help="New or empty directory for the queue.")],
     to_position: Annotated[
         int | None,
-        typer.Option("--to-position", min=0, help="The state after this position of the log. Default: the newest."),
+        typer.Option(
+            "--to-position", min=0, help="Restore the state after this position of the log. Default: the end."
+        ),
     ] = None,
 ) -> None:
-    """Make a queue's directory from a copy, as the queue was at its end or after an earlier position.
+    """Create a queue directory from a backup, with the state at its end or after an earlier position.
 
-    `penstock journal tail` and `export` show positions. What one commit wrote is restored whole, or not at all. Do not
-    run the restored queue beside the original: they are the same node.
+    `penstock journal tail` and `export` show positions. A commit is restored completely or not at all. Do not run the
+    restored queue together with the original, because both are the same node.
     """
     _copy("restoring", copy, target, to_position)
 
@@ -48,7 +50,7 @@ def _copy(what: str, source: str, target: str, to_position: int | None) -> None:
 
     with told(source), bytes_bar(what) as progress:
         disk = ReadOnlyDisk(source)
-        identity(disk)  # Before anything is made.
+        identity(disk)  # Fails before anything is created.
         with _made(target) as made:
             copied = copy_log(disk, made, to_position, progress)
     typer.echo(f"{target}: {copied.files:,} files, {copied.bytes:,} bytes, the state after position {copied.last:,}")
@@ -56,7 +58,7 @@ def _copy(what: str, source: str, target: str, to_position: int | None) -> None:
 
 @contextmanager
 def _made(path: str) -> Iterator[RealDisk]:
-    """A directory that is gone again if nothing comes of it."""
+    """Create a directory. Remove it if the block fails."""
     from penstock.journal.disk import RealDisk
 
     whole = Path(path).absolute()
@@ -68,7 +70,7 @@ def _made(path: str) -> Iterator[RealDisk]:
         yield disk
     except BaseException:
         for place in missing:
-            # Only what is empty goes.
+            # rmdir removes only empty directories.
             with suppress(OSError):
                 place.rmdir()
         raise

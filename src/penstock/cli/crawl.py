@@ -1,8 +1,8 @@
-"""A crawler that never knocks on one door twice at a time: what `penstock demo` shows.
+"""The crawler of `penstock demo`, which never visits a domain with two workers at a time.
 
-Pages of a few hundred made-up domains, most of them on a few popular ones, are queued twice: in a `fifo`, where a dozen
-workers meet on the same domain, and in a `utube` keyed by domain, where they do not. Nothing leaves this machine: a
-visit is a short sleep. What the workers see is counted by themselves, not by the queue.
+Pages of a few hundred made-up domains, most of them on a few popular ones, are queued twice: in a `fifo`, where twelve
+workers meet on the same domain, and in a `utube` keyed by domain, where they do not. A visit is a short sleep, so
+there is no network traffic. The workers count their visits themselves, independently of the queue.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ WORKERS = 12
 VISIT_MS = (0.5, 3.0)
 FAILING_SHARE = 0.01
 FAILINGS = ("timed out", "connection reset", "503 Service Unavailable")
-BROKEN_EVERY = 400  # One page of so many is not there, however often somebody tries.
+BROKEN_EVERY = 400  # One page in this many always fails.
 TRIES = 3
-POPULAR = 8  # This many domains have a row of their own in the result.
+POPULAR = 8  # Number of domains with their own row in the result.
 
 
 @dataclass
 class Page:
-    """What is queued: where to go."""
+    """The body of a job: a page to visit."""
 
     domain: str
     path: int
@@ -40,7 +40,7 @@ class Page:
 
 @dataclass
 class Visits:
-    """What the workers saw: how many were on a domain at once, and how often each was visited."""
+    """Counts of the workers: concurrent visits and all visits per domain."""
 
     lock: threading.Lock = field(default_factory=threading.Lock)
     now: Counter[str] = field(default_factory=Counter)
@@ -59,7 +59,7 @@ class Visits:
 
 
 def make_pages(count: int, seed: int = 7) -> list[Page]:
-    """Pages whose domains follow Zipf's law: the n-th most popular has about 1/n of the first one's."""
+    """Return pages whose domains follow Zipf's law: the n-th domain has about 1/n of the pages of the first."""
     chance = random.Random(seed)
     names = [f"site{number:03d}.example" for number in range(1, DOMAINS + 1)]
     weights = [1 / rank**0.9 for rank in range(1, DOMAINS + 1)]
@@ -67,7 +67,7 @@ def make_pages(count: int, seed: int = 7) -> list[Page]:
 
 
 def work(queue: Queue, name: str, visits: Visits, done: threading.Event, seed: int) -> None:
-    """One worker: take a page, visit it, ack it; give back what failed, bury what failed too often."""
+    """Run one worker: take pages and visit them until `done` is set."""
     chance = random.Random(seed)
     with queue.session() as session:
         tube = session.tube(name)
@@ -90,16 +90,16 @@ def visit(job: Job, visits: Visits, chance: random.Random) -> None:
     elif job.nacks + 1 < TRIES:
         job.nack(failing)
     else:
-        job.bury(f"failed {TRIES} times, at last: {failing}")
+        job.bury(f"failed {TRIES} times, last error: {failing}")
 
 
 def tubes(queue: Queue) -> tuple[Tube, Tube]:
-    """The two tubes: one in which workers meet on a domain, and one in which they do not."""
+    """Return the two tubes: a fifo, in which workers meet on a domain, and a utube, in which they do not."""
     return queue.tube("pages-fifo", "fifo"), queue.tube("pages-utube", "utube")
 
 
 def crawl(queue: Queue, tube: Tube, pages: int, console: Console) -> Visits:
-    """Crawl so many pages through a tube, which has them or gets them meanwhile, and show how it goes."""
+    """Crawl `pages` pages from a tube and show the progress. The pages may be put meanwhile."""
     visits = Visits()
     done = threading.Event()
     workers = [
@@ -153,7 +153,7 @@ def _progress(tube: Tube, counts: dict[str, int], events: dict[str, int], rate: 
 
 @dataclass(frozen=True)
 class Crowd:
-    """How many workers were on a domain at a time at most, or on each of many domains."""
+    """The maximum number of concurrent workers on a domain, or on any domain of a group."""
 
     domain: str
     pages: int
@@ -184,15 +184,15 @@ def conclusion(fifo: Visits, utube: Visits) -> str:
     """Return the result of the demo in a sentence or two."""
     worst = max(utube.most.values())
     if worst > 1:
-        return f"A domain was visited by {worst} workers at a time: this is a bug, please report it."
+        return f"A domain was visited by {worst} workers at a time. This is a bug, please report it."
     return (
         f"With the fifo, up to {max(fifo.most.values())} workers were on one domain at a time. "
-        "With the utube, no domain was ever visited twice at a time."
+        "With the utube, no domain was visited by two workers at a time."
     )
 
 
 def conclude(pages: list[Page], fifo: Visits, utube: Visits, console: Console) -> bool:
-    """Show what the workers saw, and return whether the queue kept its promise."""
+    """Print the result of the demo. Return whether no domain of the utube had two workers at a time."""
     table = Table(title="Most workers on one domain at a time", title_justify="left")
     table.add_column("domain")
     for heading in ("pages", "visits", "fifo", "utube"):

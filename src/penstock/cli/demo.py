@@ -1,4 +1,4 @@
-"""`penstock demo`: a crawler, with all there is (a server, Spark, the pipeline, a report) or in one process."""
+"""`penstock demo`: a crawler, with a server, Spark, the pipeline and a report, or in one process without Spark."""
 
 from __future__ import annotations
 
@@ -14,27 +14,27 @@ from penstock.cli.crawl import Page, Visits
 
 
 def run(pages: int = crawl.PAGES) -> int:
-    """The demo; 0 if the promise held."""
+    """Run the demo. Return 0 if no domain was visited by two workers at a time."""
     from penstock.cli import demo_spark
 
     console = Console(width=None if Console().is_terminal else 110)
     console.print(
         f"A crawler: {pages:,} pages of {crawl.DOMAINS} domains, {crawl.WORKERS} workers. Spark puts the pages into a "
-        "queue; the workers crawl them\nthrough a fifo, then through a utube whose key is the domain; then Spark reads "
-        "what happened.\n"
+        "queue. The workers crawl them\nthrough a fifo, then through a utube whose key is the domain. Then Spark reads "
+        "the history.\n"
     )
     try:
         return demo_spark.run(console, pages)
     except demo_spark.NoSpark as why:
-        sentence = f"Spark cannot be had here ({why}), so this is the crawler alone.\n"
+        sentence = f"Spark is not available ({why}), so the demo runs without it.\n"
         console.print(sentence, soft_wrap=True, markup=False)
         return run_in_one_process(console, pages)
 
 
 def run_in_one_process(console: Console, pages: int = crawl.PAGES) -> int:
-    """The crawler in one process, nothing but Python; 0 if the promise held."""
+    """Run the crawler in one process, without Spark. Return 0 if no domain had two workers at a time."""
     console.print(
-        f"A crawler: {pages:,} pages of {crawl.DOMAINS} domains, {crawl.WORKERS} workers, one process, nothing but "
+        f"A crawler: {pages:,} pages of {crawl.DOMAINS} domains, {crawl.WORKERS} workers, one process, only "
         "Python.\nFirst through a fifo, then through a utube whose key is the domain.\n"
     )
     work_list = crawl.make_pages(pages)

@@ -1,6 +1,6 @@
-"""The demo with all there is: Spark fills a queue, workers empty it, the pipeline digests the history, a report tells.
+"""The full demo: Spark puts pages, workers crawl them, the pipeline processes the history and writes a report.
 
-It has a server of its own, on a free port of this machine. Its jobs, the lake and the report are in a new directory.
+The demo starts its own server on a free port. The queue, the lake and the report are in a new directory.
 """
 
 from __future__ import annotations
@@ -31,16 +31,16 @@ if TYPE_CHECKING:
     from penstock.pipeline.audit import Verdict
     from penstock.pipeline.sections import Section
 
-# A demo is over before it pays to compile well.
+# The demo is too short for the optimizing compiler to pay off.
 _SHORT: Final = {"spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"}
 
 
 class NoSpark(Exception):
-    """Spark cannot be had here; the message says why."""
+    """Spark is not available. The message gives the reason."""
 
 
 def start_spark() -> SparkSession:
-    """A session for a short while."""
+    """Start Spark with settings for a short run."""
     from penstock.spark import SourceError, session
 
     try:
@@ -48,12 +48,12 @@ def start_spark() -> SparkSession:
     except SourceError as error:
         raise NoSpark(str(error)) from None
     except Exception as error:
-        # Java is there, and does not start: Spark has said why on standard error.
+        # Java is installed but does not start. Spark has printed the reason on standard error.
         raise NoSpark(f"Spark did not start: {' '.join(str(error).split())[:200]}") from None
 
 
 def run(console: Console, pages: int = crawl.PAGES, directory: Path | None = None) -> int:
-    """The whole way of a page; 0 if the promise held."""
+    """Run the full demo. Return 0 if the demo and the audit found no violation."""
     began = time.monotonic()
     with step(console, "Starting Spark", "Spark has started"):
         spark = start_spark()
@@ -74,9 +74,9 @@ def run(console: Console, pages: int = crawl.PAGES, directory: Path | None = Non
     console.print()
     kept = crawl.conclude(work_list, through_fifo, through_utube, console)
     broken = [finding.promise for finding in verdict.findings if finding.broken]
-    console.print(f"Of {verdict.events:,} events, the audit says: {' '.join(broken) or 'every promise was kept.'}")
+    console.print(f"Audit of {verdict.events:,} events: {' '.join(broken) or 'every guarantee was kept.'}")
     seconds = time.monotonic() - began
-    console.print(f"\nAll of it took {seconds:.0f} seconds. The report: {report}", soft_wrap=True, markup=False)
+    console.print(f"\nThe demo took {seconds:.0f} seconds. Report: {report}", soft_wrap=True, markup=False)
     if console.is_terminal and (os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY")):
         webbrowser.open(report.as_uri())
     return 0 if kept and verdict.kept else 1
@@ -84,7 +84,7 @@ def run(console: Console, pages: int = crawl.PAGES, directory: Path | None = Non
 
 @contextmanager
 def step(console: Console, doing: str, done: str) -> Iterator[None]:
-    """Show what takes a while and, when it is done, how long it took."""
+    """Show a status line during the block, and its duration afterwards."""
     began = time.monotonic()
     with console.status(f"{doing} …"):
         yield
@@ -93,12 +93,12 @@ def step(console: Console, doing: str, done: str) -> Iterator[None]:
 
 @contextmanager
 def server(directory: Path) -> Iterator[str]:
-    """Run a server for the demo, and return its URL. Other servers may run on this machine."""
+    """Run a server for the demo on a free port, and yield its URL."""
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
     words = ["--port", str(port), "--iproto-port", "0", "--bind", "127.0.0.1", "--dir", str(directory)]
     command = [sys.executable, "-m", "penstock", "serve", *words]
-    # The settings of another server, which may be running, are not for this one.
+    # Settings in the environment may be meant for another server.
     environment = {name: value for name, value in os.environ.items() if not name.startswith("PENSTOCK_")}
     with subprocess.Popen(
         command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
@@ -118,7 +118,7 @@ def server(directory: Path) -> Iterator[str]:
 
 
 def enqueue(spark: SparkSession, url: str, pages: list[Page], fifo: str, utube: str) -> None:
-    """Put every page into both tubes, in one write: all of them are there, or none."""
+    """Put every page into both tubes, in one atomic write."""
     from pyspark.sql import functions as f
 
     rows = spark.createDataFrame([dataclasses.asdict(page) for page in pages], "domain STRING, path BIGINT")
@@ -130,7 +130,7 @@ def enqueue(spark: SparkSession, url: str, pages: list[Page], fifo: str, utube: 
 
 
 def digest(spark: SparkSession, url: str, directory: Path) -> Verdict:
-    """Bring what happened into a lake, which counts by the second, since there are few minutes; and have it judged."""
+    """Load the history into a lake and audit it. The lake counts per second, because the demo is short."""
     from penstock.pipeline.audit import audit
     from penstock.pipeline.lake import Lake
     from penstock.pipeline.source import Source

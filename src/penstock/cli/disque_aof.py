@@ -1,16 +1,17 @@
-"""The append-only file of Disque: which jobs it comes to, and what each of them says.
+"""Reader of Disque's append-only file.
 
-The file holds commands as clients send them, of two kinds: `LOADJOB <job>` when a job came, `DELJOB <id>` when it was
-acked, deleted or expired. What is left when all are read is what the queue held. A job is one string, little endian:
+The file contains two kinds of commands, as clients send them: `LOADJOB <job>` when a job was added, `DELJOB <id>` when
+it was acked, deleted or expired. The jobs that remain after all commands are the content of the queue. A job is one
+string, little endian:
 
     +--------+----+-------+-------+------+-------+-------+-------+-------+-------+------------+-------+------+-------+
     | length | id | state | flags | repl | etime | ctime | delay | retry | nacks | deliveries | queue | body | nodes |
     | 4      | 40 | 1     | 1     | 2    | 4     | 8     | 4     | 4     | 2     | 2          | 4 + n | 4 + n| 4 + 40 n
     +--------+----+-------+-------+------+-------+-------+-------+-------+-------+------------+-------+------+-------+
 
-`length` counts what follows it. The state is in the low four bits of its byte. `etime` is when the job expires, in
-seconds since 1970; `ctime` when it was made, in milliseconds times a million, and a counter within the millisecond;
-`delay` and `retry` are seconds; a retry of 0 means that the job may be delivered once at most.
+`length` counts the bytes after it. The state is in the low four bits of its byte. `etime` is the expiry in seconds
+since 1970. `ctime` is the creation time in milliseconds times a million, plus a counter within the millisecond. `delay`
+and `retry` are seconds. A retry of 0 means that the job may be delivered at most once.
 """
 
 from __future__ import annotations
@@ -28,25 +29,25 @@ _CTIMES_PER_MS: Final = 1_000_000
 _ACKED: Final = 3
 _DELIVERED_FLAG: Final = 4
 
-# The longest string that Disque takes, and more words than any line of this file has.
+# The longest string that Disque accepts, and a bound that no command of this file reaches.
 _WORD_BYTES_MAX: Final = 512 * 1024 * 1024
 _WORDS_MAX: Final = 1024 * 1024
 _LINE_BYTES_MAX: Final = 32
 
 
 class DamagedAof(Exception):
-    """What is no append-only file of Disque, or is one no more."""
+    """The file is not an append-only file of Disque, or it is damaged."""
 
 
 @dataclass(frozen=True, slots=True)
 class AofJob:
-    """One job as the file has it."""
+    """One job of the file."""
 
     id: bytes
     state: int
     flags: int
     expires_ms: int
-    created: int  # As Disque counts: milliseconds times a million, and a counter.
+    created: int  # Disque's ctime: milliseconds times a million, plus a counter.
     delay_ms: int
     retry_s: int
     nacks: int
@@ -54,7 +55,7 @@ class AofJob:
     body: bytes
 
     def delay_left_ms(self, now_ms: int) -> int:
-        """What is left of its delay; never more than all of it, whatever the clock of its node said."""
+        """Return the rest of the delay, at most the whole delay, because the clock of the node may have been wrong."""
         return min(self.delay_ms, max(0, self.created // _CTIMES_PER_MS + self.delay_ms - now_ms))
 
     @property
@@ -63,22 +64,22 @@ class AofJob:
 
     @property
     def was_delivered(self) -> bool:
-        """Whether it is known to have been handed out. Mostly it is not: the file does not follow the queue."""
+        """Return whether the file says that the job was delivered. The file does not record most deliveries."""
         return self.flags & _DELIVERED_FLAG != 0
 
 
 @dataclass(frozen=True, slots=True)
 class Contents:
-    """What a file comes to."""
+    """The content of a file after all commands."""
 
-    offsets: list[int]  # Where the commands are that hold the jobs which are left, oldest job first.
+    offsets: list[int]  # Offsets of the commands with the remaining jobs, oldest job first.
     gone: int  # Jobs that were acked, deleted or expired before the file ended.
-    torn_bytes: int  # At its end, of a command that was not written whole.
+    torn_bytes: int  # Bytes of an incomplete command at the end.
 
 
 def contents(file: BinaryIO, size: int, progress: Callable[[int, int], None]) -> Contents:
-    """Read a whole file, and tell what is left of it."""
-    left: dict[bytes, tuple[int, int]] = {}  # By id: when the job was made, and where its command is.
+    """Read the whole file and return the remaining jobs."""
+    left: dict[bytes, tuple[int, int]] = {}  # By id: ctime of the job, and offset of its command.
     gone = 0
     count = 0
     offset = 0
@@ -98,7 +99,9 @@ def contents(file: BinaryIO, size: int, progress: Callable[[int, int], None]) ->
             for id in words[1:]:
                 gone += left.pop(id, None) is not None
         else:
-            raise DamagedAof(f"at byte {offset} is no LOADJOB and no DELJOB; this is no append-only file of Disque")
+            raise DamagedAof(
+                f"the command at byte {offset} is neither LOADJOB nor DELJOB; this is not an append-only file of Disque"
+            )
         offset = file.tell()
         count += 1
         if count % 4_096 == 0:
@@ -107,7 +110,7 @@ def contents(file: BinaryIO, size: int, progress: Callable[[int, int], None]) ->
 
 
 def job_at(file: BinaryIO, offset: int, size: int) -> AofJob:
-    """The job that the command at this offset holds."""
+    """Return the job in the command at this offset."""
     words = _command(file, offset, size)
     if words is None:
         raise DamagedAof(f"the job at byte {offset} is gone: the file changed meanwhile")
@@ -115,7 +118,7 @@ def job_at(file: BinaryIO, offset: int, size: int) -> AofJob:
 
 
 def decode(raw: bytes, offset: int = 0) -> AofJob:
-    """The job that a string holds; `offset` is where to say that the damage is."""
+    """Decode a job. Errors name `offset` as the position of the damage."""
     _, id, state, flags, _, expires, created, delay, retry, nacks, _ = _head(raw, offset)
     queue, at = _string(raw, _HEAD.size, offset)
     body, at = _string(raw, at, offset)
@@ -163,7 +166,7 @@ def _no_job(offset: int) -> DamagedAof:
 
 
 def _command(file: BinaryIO, offset: int, size: int) -> list[bytes] | None:
-    """The words of the command at an offset; None if the file ends within it."""
+    """Return the words of the command at an offset, or None if the file ends within it."""
     file.seek(offset)
     count = _line(file, b"*", offset, _WORDS_MAX)
     if count == 0:
@@ -181,11 +184,11 @@ def _command(file: BinaryIO, offset: int, size: int) -> list[bytes] | None:
 
 
 def _line(file: BinaryIO, begin: bytes, offset: int, most: int) -> int | None:
-    """The number on the next line; None if the file ends within it."""
+    """Return the number on the next line, or None if the file ends within it."""
     line = file.readline(_LINE_BYTES_MAX)
     digits = line[1:-2]
     if not line.endswith(b"\r\n"):
-        # At the end of a file this is all that there is; anywhere else no line is that long.
+        # Only the last line of the file can be incomplete. A longer line is damage.
         if len(line) < _LINE_BYTES_MAX and not line.endswith(b"\n") and line[:1] in (begin, b""):
             return None
         raise _not_written_so(offset)
@@ -195,4 +198,4 @@ def _line(file: BinaryIO, begin: bytes, offset: int, most: int) -> int | None:
 
 
 def _not_written_so(offset: int) -> DamagedAof:
-    return DamagedAof(f"the command at byte {offset} is damaged, or this is no append-only file of Disque")
+    return DamagedAof(f"the command at byte {offset} is damaged, or this is not an append-only file of Disque")

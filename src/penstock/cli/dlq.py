@@ -1,7 +1,7 @@
-"""`penstock dlq`: jobs that failed too often, grouped by why, and how they are given another try.
+"""`penstock dlq`: dead letters, which are jobs that failed too often.
 
-They are the buried jobs of a tube. Where a retry policy moves what failed to a tube of its own, they are the jobs of
-that tube, and `--to` says where they go.
+Dead letters are the buried jobs of a tube. If a retry policy moves failed jobs to another tube, they are the jobs of
+that tube, and `--to` names the tube they go back to.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from penstock.core.errors import CommandError
 if TYPE_CHECKING:
     from penstock.api import Job, Tube
 
-app = typer.Typer(help="Look at jobs that failed too often, and give them another try.", no_args_is_help=True)
+app = typer.Typer(help="Show dead letters (jobs that failed too often) and retry them.", no_args_is_help=True)
 
 _NO_REASON = "(no reason was given)"
 
@@ -35,7 +35,7 @@ _NO_REASON = "(no reason was given)"
 @app.command("ls")
 @bundled
 def list_(*, target: Target, out: Output) -> None:
-    """List the tubes that have buried jobs, and those that failed jobs are moved to."""
+    """List the tubes that have buried jobs or are dead-letter tubes."""
     from penstock.core.retry import THEN_MOVE, parse_retry
     from penstock.options import to_text
 
@@ -52,7 +52,7 @@ def list_(*, target: Target, out: Output) -> None:
         if row["buried"] or name in gets
     ]
     of = Column("dead letters of", lambda row: ", ".join(row["dead_letters_of"]))
-    out.table(rows, [column("tube"), column("buried"), column("ready"), of], "Nothing is buried anywhere.")
+    out.table(rows, [column("tube"), column("buried"), column("ready"), of], "No tube has buried jobs.")
 
 
 @app.command()
@@ -60,12 +60,12 @@ def list_(*, target: Target, out: Output) -> None:
 def show(
     tube: TubeName,
     where: Where = None,
-    jobs: Annotated[bool, typer.Option("--jobs", help="Every job, instead of how many for each reason.")] = False,
+    jobs: Annotated[bool, typer.Option("--jobs", help="List every job, instead of one line per reason.")] = False,
     *,
     target: Target,
     out: Output,
 ) -> None:
-    """Show why jobs of a tube are buried: each reason, how often, since when, and an example."""
+    """Show why jobs of a tube are buried: each reason with its number of jobs, the oldest age and an example."""
     groups: dict[str, Record] = {}
     with target.open() as queue:
         found = (record for record, _ in matching(queue, tube, [State.BURIED], condition(where)))
@@ -100,7 +100,9 @@ def redrive(
         ),
     ] = None,
     rate: Annotated[float | None, rate_option("Move at most this many jobs per second.")] = None,
-    limit: Annotated[int, typer.Option("--limit", "-n", min=0, help="Up to so many; 0 for no limit.")] = 0,
+    limit: Annotated[
+        int, typer.Option("--limit", "-n", min=0, help="Redrive at most this many jobs. 0 means no limit.")
+    ] = 0,
     delay: Delay = 0.0,
     yes: Yes = False,
     dry_run: DryRun = False,
@@ -108,10 +110,10 @@ def redrive(
     target: Target,
     out: Output,
 ) -> None:
-    """Give jobs that failed too often another try. Exit code 5 if there was none.
+    """Retry jobs that failed too often. Exit with 5 if there is none.
 
-    Buried jobs of the tube go back to their place in it. With --to, the buried and the ready jobs of the tube go to
-    another one, as they do when it is the dead-letter tube of that one.
+    Buried jobs return to their place in the tube. With --to, the buried and ready jobs of a dead-letter tube move to
+    another tube.
     """
     from penstock.cli.progress import count_bar
 
@@ -124,7 +126,7 @@ def redrive(
             out.done(would, tube=tube, to=to or tube, would_redrive=len(found))
             return
         if not found:
-            fail(f"no such job of {tube} is there", NOTHING)
+            fail(f"{tube} has no such job", NOTHING)
         confirm(f"Redrive {jobs_text(len(found))} of {tube}{'' if to is None else f' to {to}'}?", yes)
         done, code = 0, OK
         try:
@@ -135,14 +137,14 @@ def redrive(
                     code = code or refused
                     progress(number, len(found))
         finally:
-            # However it ends: whoever interrupts it wants to know how far it came.
+            # Also printed after an interruption, so that the user knows how many jobs were redriven.
             out.done(f"redrove {jobs_text(done)} of {tube}", tube=tube, to=to or tube, redriven=done)
     if code:
         raise typer.Exit(code)
 
 
 def _redrive(job: Job, to: Tube | None, delay: float) -> int:
-    """Bring a job back; tell the exit code of why it was refused, or that it is done."""
+    """Return a job to its tube, or move it to `to`. Return OK, or the exit code of the refusal."""
     try:
         if to is None:
             job.dig(delay)
@@ -155,7 +157,7 @@ def _redrive(job: Job, to: Tube | None, delay: float) -> int:
 
 
 def _paced(jobs: list[Job], rate: float | None) -> Iterator[Job]:
-    """One after another, and not faster than so many a second."""
+    """Yield jobs at most `rate` per second."""
     start = time.monotonic()
     for number, job in enumerate(jobs):
         if rate is not None and (early := start + number / rate - time.monotonic()) > 0:

@@ -1,7 +1,8 @@
-"""How the command line ends: its exit codes, and every failure as one sentence on standard error.
+"""Exit codes of the command line, and the one place where errors become messages on standard error.
 
-Commands raise, or `fail`; nobody else catches. What a command was refused, a server that is gone, a misspelt option:
-here it becomes `penstock: …` and a code, and never a traceback. (`penstock check` has the codes of monitoring plugins.)
+Commands raise errors or call `fail`. `Program` catches every error, such as a refused command, a lost server or a
+misspelt option. It prints `penstock: …` and exits with a code, never with a traceback. `penstock check` is different:
+it uses the exit codes of monitoring plugins.
 """
 
 from __future__ import annotations
@@ -26,22 +27,22 @@ ERROR: Final = 1
 USAGE: Final = 2
 NOT_FOUND: Final = 3
 REFUSED: Final = 4
-NOTHING: Final = 5  # Nothing was there, or did not come in time.
-TEMPORARY: Final = 75  # Try again later: no server, or it went away, or the directory is in use.
+NOTHING: Final = 5  # There was no job, or the awaited result did not arrive in time.
+TEMPORARY: Final = 75  # Try again later: the server is unreachable, or the directory is in use.
 INTERRUPTED: Final = 130
 
 MEANINGS: Final = {
-    OK: "It was done.",
-    ERROR: "It failed: a damaged log, a full disk, a file that cannot be read, a package that is not installed.",
-    USAGE: "It was not understood: an unknown option, a value that makes no sense.",
-    NOT_FOUND: "There is no such tube, job, session, context or queue.",
-    REFUSED: "It was understood and refused: the job is not yours, the tube is full, the password is wrong.",
-    NOTHING: "There was nothing to take, or what was waited for did not come in time.",
-    TEMPORARY: "Try again later: there is no server, it went away, or another process has the directory open.",
+    OK: "Success.",
+    ERROR: "Failure, for example a damaged log, a full disk, an unreadable file or a package that is not installed.",
+    USAGE: "Usage error, for example an unknown option or an invalid value.",
+    NOT_FOUND: "The tube, job, session, context or queue does not exist.",
+    REFUSED: "The command was refused, for example because the tube is full or the password is wrong.",
+    NOTHING: "There was no job to take, or the awaited result did not arrive in time.",
+    TEMPORARY: "Try again later: the server is unreachable, or another process has the directory open.",
     INTERRUPTED: "You pressed Ctrl-C.",
 }
 
-# What is refused with another code than REFUSED.
+# Exit codes of errors. All other refusals exit with REFUSED.
 _CODES: Final[dict[type[Exception], int]] = {
     e.UnknownTube: NOT_FOUND,
     e.UnknownJob: NOT_FOUND,
@@ -61,37 +62,37 @@ _CODES: Final[dict[type[Exception], int]] = {
     e.Closed: TEMPORARY,
 }
 
-# Of the parser of arguments, whose own name differs between releases of typer.
+# The usage error of the argument parser. Its name differs between releases of typer.
 UsageError = cast(type[Exception], typer.BadParameter.__mro__[1])
 
 
 def complain(message: str) -> None:
-    """Say on standard error what went wrong."""
-    # Not by typer, which goes round a progress bar that has put itself in the place of standard error.
+    """Print an error message on standard error."""
+    # typer.echo would bypass a progress bar that has replaced sys.stderr.
     print(f"penstock: {printable(' '.join(message.split()))}", file=sys.stderr)
 
 
 def fail(message: str, code: int = ERROR) -> NoReturn:
-    """Say on standard error what went wrong, and end."""
+    """Print an error message on standard error, and exit."""
     complain(message)
     raise typer.Exit(code)
 
 
 def printable(text: str) -> str:
-    """A text on one line, without what a terminal would obey."""
+    """Return a text on one line, with control characters escaped so that a terminal does not obey them."""
     return text if text.isprintable() else "".join(each if each.isprintable() else ascii(each)[1:-1] for each in text)
 
 
 def printable_lines(text: str) -> str:
-    """Return a text on its own lines, without characters that a terminal obeys."""
+    """Return a text with its line ends, and with all other control characters escaped."""
     return "\n".join(map(printable, text.split("\n")))
 
 
 def printable_json(text: str) -> str:
-    """Return JSON without characters that a terminal obeys. They become escapes, so the value is the same."""
+    """Return JSON with control characters as JSON escapes. The value stays the same."""
     if text.isprintable():
         return text
-    # An end of line is never in a string of JSON, only between values.
+    # A JSON string never contains a bare newline. A newline can only stand between values.
     return "".join(each if each.isprintable() or each == "\n" else _json_escape(each) for each in text)
 
 
@@ -101,7 +102,7 @@ def _json_escape(letter: str) -> str:
 
 
 def code_of(error: Exception) -> int:
-    """The exit code that an error stands for."""
+    """Return the exit code of an error."""
     for kind in type(error).__mro__:
         if kind in _CODES:
             return _CODES[kind]
@@ -111,7 +112,7 @@ def code_of(error: Exception) -> int:
 
 
 def sentence_of(error: Exception) -> str:
-    """An error as one sentence."""
+    """Return an error as one sentence."""
     if isinstance(error, e.DamagedJournal):
         return f"{error}; see `penstock journal repair`"
     if isinstance(error, OSError) and not isinstance(error, ConnectionError):
@@ -120,14 +121,14 @@ def sentence_of(error: Exception) -> str:
 
 
 def as_clause(sentence: str) -> str:
-    """A sentence as it stands behind `penstock: `, and before what else is to be said."""
+    """Return a sentence without its capital letter and full stop, to follow `penstock: ` and precede more text."""
     first, rest = sentence[:1], sentence[1:].removesuffix(".")
     return (first if rest[:1].isupper() or rest[:1] == "-" else first.lower()) + rest
 
 
 @contextmanager
 def reading_answers() -> Iterator[None]:
-    """Raise BadAnswer for what goes wrong while an answer is read as it came: the server caused it, not a bug here."""
+    """Raise BadAnswer if the block cannot read a server's answer: the server caused it, not a bug here."""
     try:
         yield
     except (AttributeError, LookupError, StopIteration, TypeError, ValueError) as error:
@@ -152,17 +153,17 @@ class Program(TyperGroup):
         sys.exit(code)
 
     def invoke(self, ctx: Any) -> Any:
-        """Run a command whose arguments were understood so far."""
+        """Run the command that was parsed, and turn its errors into messages and exit codes."""
         if signal.getsignal(signal.SIGINT) == signal.SIG_DFL:
-            # From now on Ctrl-C is an exception: see `penstock.__main__`.
+            # From now on Ctrl-C raises KeyboardInterrupt. See `penstock.__main__`.
             signal.signal(signal.SIGINT, signal.default_int_handler)
         try:
             result = super().invoke(ctx)
-            # A reader that has gone is met here, and not at the end of the interpreter, which would complain.
+            # If the reader of the pipe has gone, flushing raises here instead of at interpreter exit, which prints it.
             sys.stdout.flush()
             return result
         except BrokenPipeError:
-            # Whoever reads has read enough.
+            # The reader of the pipe has closed it, for example `head`.
             forget_output()
             raise typer.Exit(OK) from None
         except KeyboardInterrupt:
@@ -176,11 +177,11 @@ class Program(TyperGroup):
                 fail(f"this command needs a package: {not_installed(error.name, extra)}")
             if "PENSTOCK_TRACEBACK" in os.environ:
                 raise
-            fail(f"this is a bug: {type(error).__name__}: {error}; PENSTOCK_TRACEBACK=1 shows where: please report it")
+            fail(f"internal error: {type(error).__name__}: {error}; PENSTOCK_TRACEBACK=1 shows where; please report it")
 
 
 def forget_output() -> None:
-    """Let what is still to be written go nowhere."""
+    """Discard all further output."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
@@ -191,7 +192,7 @@ def _out_of_range(found: re.Match[str]) -> str:
     )
 
 
-# Releases of typer word errors differently; from 0.29 on, pydantic checks values.
+# Releases of typer word errors differently. From 0.29 on, pydantic checks values.
 _WORDINGS: Final[tuple[tuple[re.Pattern[str], str | Callable[[re.Match[str]], str]], ...]] = (
     (re.compile("Value error, "), ""),
     (re.compile(r"'[^']*' is not a valid (int|float)( range)?$"), "this is not a number"),
@@ -209,10 +210,10 @@ _WORDINGS: Final[tuple[tuple[re.Pattern[str], str | Callable[[re.Match[str]], st
 
 
 def complain_of_usage(error: Any) -> None:
-    """A command line that was not understood, in a sentence that says where to look."""
+    """Print a usage error as one sentence that names the help page."""
     message = error.message if hasattr(error, "possibilities") else error.format_message()
     if not message:
-        return  # It was given nothing at all, and has shown its help.
+        return  # The command was called without arguments and has printed its help.
     message = as_clause(message.strip()).replace(". Did you mean", "; did you mean")
     for pattern, words in _WORDINGS:
         message = pattern.sub(words, message)

@@ -1,4 +1,4 @@
-"""The events of a log in the forms that others read: `penstock journal export`."""
+"""The formats of `penstock journal export`: JSON lines and Parquet."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Progress = Callable[[int, int], None]
 
 
 def write_json_lines(disk: ReadableDisk, output: BinaryIO, start: int, bodies: bool, progress: Progress) -> None:
-    """A line of JSON for each event."""
+    """Write one line of JSON per event."""
     reader = Reader(disk)
     first, last = reader.positions()
     for event in reader.events(start):
@@ -23,7 +23,7 @@ def write_json_lines(disk: ReadableDisk, output: BinaryIO, start: int, bodies: b
 
 
 def write_parquet(disk: ReadableDisk, output: BinaryIO, start: int, bodies: bool, progress: Progress) -> None:
-    """The events of jobs as columns, in the schema that Spark and the lake have."""
+    """Write the events of jobs as Parquet, in the schema of the Spark source and the lake."""
     import pyarrow.compute as pc
     import pyarrow.parquet as pq
 

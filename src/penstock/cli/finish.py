@@ -1,4 +1,4 @@
-"""What may become of a job: `penstock ack nack release requeue bury touch dig delete`, for one id or many."""
+"""`penstock ack`, `nack`, `release`, `requeue`, `bury`, `touch`, `dig` and `delete`, for one or many jobs."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ from penstock.core.errors import CommandError
 if TYPE_CHECKING:
     from penstock.api import Job, Queue
 
-Reason = Annotated[str, typer.Option("--reason", "-r", help="Why: it is kept with the job.")]
-NewTtl = Annotated[float | None, duration_option("--ttl", help="From now on it lives so long.")]
-NewPriority = Annotated[int | None, typer.Option("--priority", "-p", help="From now on it has this priority.")]
+Reason = Annotated[str, typer.Option("--reason", "-r", help="Reason, stored with the job.")]
+NewTtl = Annotated[float | None, duration_option("--ttl", help="New ttl of the job, from now on.")]
+NewPriority = Annotated[int | None, typer.Option("--priority", "-p", help="New priority of the job.")]
 
 
 def each(ids: list[str], what: str, target: Target, out: Output, do: Callable[[Job], object]) -> None:
-    """Do something to every job, as the session of the take before."""
+    """Call `do` for every job, in the session of the last take."""
     with session.open_session(target) as queue:
         do_each(queue, ids, what, out, do)
 
 
 def do_each(queue: Queue, ids: list[str], what: str, out: Output, do: Callable[[Job], object]) -> None:
-    """Do something to every job. Those that refuse are named, and the exit code is that of the first."""
+    """Call `do` for every job. Report each refused job, and exit with the code of the first refusal."""
     code = OK
     for id in read_ids(ids):
         try:
@@ -46,13 +46,13 @@ def do_each(queue: Queue, ids: list[str], what: str, out: Output, do: Callable[[
 
 @bundled
 def ack(ids: JobIds, *, target: Target, out: Output) -> None:
-    """The work is done: the jobs go, or are kept if their tube keeps acked jobs."""
+    """Acknowledge jobs: the work is done. They are deleted, or kept as done if their tube keeps acked jobs."""
     each(ids, "acked", target, out, lambda job: job.ack())
 
 
 @bundled
 def nack(ids: JobIds, reason: Reason = "", *, target: Target, out: Output) -> None:
-    """The work failed: the retry policy of each job says what becomes of it."""
+    """Report that the work failed. The retry policy of each job decides whether it is retried or buried."""
     each(ids, "nacked", target, out, lambda job: job.nack(reason))
 
 
@@ -62,24 +62,24 @@ def release(
     delay: Delay = 0.0,
     ttl: NewTtl = None,
     priority: NewPriority = None,
-    key: Annotated[str | None, typer.Option("--key", "-k", help="From now on it has this key.")] = None,
+    key: Annotated[str | None, typer.Option("--key", "-k", help="New key of the job.")] = None,
     *,
     target: Target,
     out: Output,
 ) -> None:
-    """Give jobs back unfinished: to their old place, or after a delay. That is no failure."""
+    """Return taken jobs to their place in the tube, or after a delay. This does not count as a failure."""
     each(ids, "released", target, out, lambda job: job.release(delay, ttl=ttl, priority=priority, key=key))
 
 
 @bundled
 def requeue(ids: JobIds, *, target: Target, out: Output) -> None:
-    """Give jobs back to behind all others."""
+    """Return taken jobs to the end of the tube."""
     each(ids, "requeued", target, out, lambda job: job.requeue())
 
 
 @bundled
 def bury(ids: JobIds, reason: Reason = "", *, target: Target, out: Output) -> None:
-    """Put jobs aside until somebody kicks or digs them."""
+    """Bury jobs: set them aside until `kick` or `dig` brings them back."""
     each(ids, "buried", target, out, lambda job: job.bury(reason))
 
 
@@ -88,13 +88,13 @@ def touch(
     id: JobId,
     more: Annotated[
         float | None,
-        typer.Argument(metavar="[TIME]", parser=duration, help="So much more; without it, a whole ttr from now."),
+        typer.Argument(metavar="[TIME]", parser=duration, help="Time to add. Default: restart the job's ttr."),
     ] = None,
     *,
     target: Target,
     out: Output,
 ) -> None:
-    """Ask for more time for a job that you have taken."""
+    """Extend the time to work on a job that you have taken."""
     each([id], "touched", target, out, lambda job: job.touch(more))
 
 
@@ -102,13 +102,13 @@ def touch(
 def dig(
     ids: JobIds, delay: Delay = 0.0, ttl: NewTtl = None, priority: NewPriority = None, *, target: Target, out: Output
 ) -> None:
-    """Bring buried jobs back: to their old place, or after a delay."""
+    """Return buried jobs to their place in the tube, or after a delay."""
     each(ids, "dug up", target, out, lambda job: job.dig(delay, ttl=ttl, priority=priority))
 
 
 @bundled
 def delete(ids: JobIds, yes: Yes = False, dry_run: DryRun = False, *, target: Target, out: Output) -> None:
-    """Remove jobs, whatever their state and whoever holds them."""
+    """Delete jobs in any state, including jobs that are taken."""
     found = list(read_ids(ids))
     if dry_run:
         each(found, "would delete", target, out, look)
@@ -118,5 +118,5 @@ def delete(ids: JobIds, yes: Yes = False, dry_run: DryRun = False, *, target: Ta
 
 
 def look(job: Job) -> Any:
-    """See whether a job is there."""
+    """Raise UnknownJob if the job does not exist."""
     return job.meta()

@@ -1,8 +1,8 @@
-"""The map of old to new ids that an import writes for jobs that could not keep theirs: a file of JSON lines.
+"""The id map of an import: a JSON lines file with the old and new ids of jobs that could not keep their ids.
 
     {"tube": "emails", "old": 17, "id": "D-dcb833cf-8YL1NT17e9+wsA/09NqxscQI-05a1", "number": 4}
 
-Lines are only appended. After an interruption a job may have two lines, which are the same.
+Lines are only appended. After an interruption a job may have two equal lines.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any, BinaryIO
 
 
 class IdMap:
-    """The file, created with its first line."""
+    """The file. It is created with its first line."""
 
     def __init__(self, path: Path) -> None:
         self.path = path

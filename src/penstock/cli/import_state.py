@@ -1,4 +1,4 @@
-"""How far an import has come: a small file, replaced whole after every batch that is durable."""
+"""The state file of an import, with its progress. It is replaced atomically after every durable batch."""
 
 from __future__ import annotations
 
@@ -11,20 +11,20 @@ from penstock.server.text_file import replace
 
 
 class OtherImport(Exception):
-    """The file tells of another import."""
+    """The state file belongs to another import."""
 
 
 @dataclass(slots=True)
 class ImportState:
-    """What one import has done."""
+    """The progress of one import."""
 
     fingerprint: str
     into: str
-    done: int = 0  # Items that need not be looked at again.
-    cursor: Any = None  # Where a source goes on whose items have no fixed numbers.
-    imported: int = 0  # Jobs of the source that are in the queue or were, put by this import or before.
-    created: dict[str, float] = field(default_factory=dict)  # Tubes, with the dedup window that they are to have.
-    passed: dict[str, int] = field(default_factory=dict)  # By reason.
+    done: int = 0  # Number of finished items.
+    cursor: Any = None  # Position of the source, if its items have no fixed numbers.
+    imported: int = 0  # Jobs of the source that are or were in the queue, put by this import or before.
+    created: dict[str, float] = field(default_factory=dict)  # Created tubes, with their final dedup window.
+    passed: dict[str, int] = field(default_factory=dict)  # Counts of items that were passed over, by reason.
     finished: bool = False
 
     def pass_over(self, reason: str) -> None:
@@ -35,18 +35,18 @@ class ImportState:
 
 
 def load(path: Path, fingerprint: str, into: str) -> ImportState:
-    """What is known of this import; a new one if nothing is. Raises OtherImport."""
+    """Read the state file, or return a new state if there is none. Raise OtherImport."""
     try:
         told = json.loads(path.read_bytes())
         state = ImportState(**told)
     except FileNotFoundError:
         return ImportState(fingerprint, into)
     except (ValueError, TypeError, OSError) as error:
-        raise OtherImport(f"{path} cannot be understood ({error}); give another file with --state") from None
+        raise OtherImport(f"{path} cannot be read ({error}); choose another file with --state") from None
     if state.fingerprint != fingerprint:
         raise OtherImport(
-            f"{path} is of another source, or of this file before it changed; choose another with --state"
+            f"{path} belongs to another source, or the file has changed since; choose another with --state"
         )
     if state.into != into:
-        raise OtherImport(f"{path} is of an import into {state.into}; give another file with --state")
+        raise OtherImport(f"{path} belongs to an import into {state.into}; choose another file with --state")
     return state

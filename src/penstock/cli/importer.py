@@ -33,13 +33,13 @@ from penstock.options import draft, to_bytes, to_text
 
 BATCH_JOBS: Final = 500
 
-# Messages of one kind that are printed; more are only counted.
+# Number of messages of one kind that are printed. Further ones are only counted.
 MESSAGES_MAX: Final = 20
 
-# How long a tube remembers dedup ids while an import into it is not finished.
+# Dedup window of a tube while an import into it is unfinished.
 _RESUMABLE_S: Final = 30 * 86_400
 
-# Refusals that concern the job itself. After any other error a later run may succeed, so the import stops.
+# Refusals that concern the job itself. After any other error the import stops, because a later run may succeed.
 _PERMANENT: Final = (
     errors.WrongType,
     errors.OutOfRange,
@@ -53,17 +53,17 @@ REFUSED: Final = "refused"
 
 
 def open_queue(place: Place) -> AsyncQueue:
-    """The queue that jobs are put into. A directory is created if it is not there."""
+    """Open the queue that jobs are put into. A directory is created if it does not exist."""
     return connect_async(place.url) if place.directory is None else open_async(place.directory)
 
 
 def tube_text(name: str | bytes) -> str:
-    """The name of a tube, as a queue lists it."""
+    """Return the name of a tube as a queue lists it."""
     return to_text(name) if isinstance(name, bytes) else name
 
 
 def options_for(policy: TubePolicy, arrival: Arrival) -> dict[str, Any]:
-    """The options of a put into a tube of this policy: without the number, if the tube gives that one itself."""
+    """Return the options of a put into a tube of this policy, without a number that the tube assigns itself."""
     number = arrival.options.get("number")
     if number is None or arrival.old is None or number < policy.first_integer:
         return arrival.options
@@ -71,7 +71,7 @@ def options_for(policy: TubePolicy, arrival: Arrival) -> dict[str, Any]:
 
 
 class Rehearsal:
-    """Checks jobs against tubes as they are or would be created, and puts nothing."""
+    """Checks jobs against existing tubes, or tubes that would be created, without putting them."""
 
     def __init__(self, body_bytes_max: int) -> None:
         self._body_bytes_max = body_bytes_max
@@ -124,7 +124,7 @@ async def _body_bytes_max(queue: AsyncQueue) -> int:
 
 
 def _pass_over(state: ImportState, item: Passed) -> None:
-    """Count an item that is not imported. Print it if something is wrong with it."""
+    """Count an item that is not imported. Print a message if it is wrong."""
     state.pass_over(item.reason)
     count = state.passed[item.reason]
     if item.wrong and count <= MESSAGES_MAX:
@@ -145,7 +145,7 @@ class Importer:
         self.imported_now = 0
 
     async def run(self, place: Place) -> None:
-        """Import everything that is left."""
+        """Import all items that are not finished yet."""
         state = self._state
         if state.finished:
             return
@@ -163,7 +163,7 @@ class Importer:
             await self._finish(queue)
 
     async def _finish(self, queue: AsyncQueue) -> None:
-        """Let the tubes that the import created remember dedup ids as long as other tubes do."""
+        """Reset the dedup windows of the tubes that the import created."""
         for name, window_s in self._state.created.items():
             # A user may have dropped the tube since, or may not be allowed to alter it.
             with contextlib.suppress(errors.CommandError):
@@ -173,7 +173,7 @@ class Importer:
 
     async def _put(self, queue: AsyncQueue, existing: set[str], batch: list[Arrival | Passed]) -> None:
         """Put a batch. All puts are sent at once, so that they share a commit or a round trip."""
-        # The state may be written when a tube is created. It must not count items of this batch then.
+        # Creating a tube writes the state file, which must not count items of this batch yet.
         passed: list[Passed] = []
         arrivals: list[Arrival] = []
         for item in batch:
@@ -196,7 +196,7 @@ class Importer:
             _pass_over(self._state, item)
 
     async def _open(self, queue: AsyncQueue, existing: set[str], arrival: Arrival) -> str | None:
-        """Find the tube of a job. If it is not there, create it, unless it would refuse the job: return why."""
+        """Open or create the tube of a job. If a new tube would refuse the job, return the reason instead."""
         name = tube_text(arrival.tube)
         if name in self._tubes:
             return None
@@ -213,7 +213,7 @@ class Importer:
         return refusal
 
 
-# In place of a new number: the job has its old id, so the map of ids does not need it.
+# Stands for a new number: the job kept its old id, so the id map does not list it.
 _KEPT: Final = object()
 
 
@@ -221,21 +221,21 @@ _KEPT: Final = object()
 class _Outcome:
     """The result of one put."""
 
-    refusal: str = ""  # Why the job is refused for good.
-    is_new: bool = True  # No earlier put was of the same job.
+    refusal: str = ""  # Reason of a permanent refusal.
+    is_new: bool = True  # False if the job was put before.
     id: str = ""
-    number: Any = _KEPT  # Its new integer, or None if it has none.
+    number: Any = _KEPT  # The new number, or None if the job has none.
 
 
 async def _outcome(tube: AsyncTube, arrival: Arrival) -> _Outcome:
-    """Put a job. Raise an error after which a later run may succeed."""
+    """Put a job. Raise errors that are not permanent, because a later run may succeed."""
     outcome = _Outcome()
     options = options_for(tube.policy, arrival)
     try:
         try:
             job = await tube.put(arrival.body, **{**options, "new": True})
         except errors.NumberTaken:
-            # Another job has the number: only a job of the same source is the same job, and has the same dedup id.
+            # Another job has the number. It is the same job only if its dedup id is equal, so put without the number.
             options = {name: value for name, value in options.items() if name != "number"}
             job = await tube.put(arrival.body, **{**options, "new": True})
     except (errors.JobExists, errors.NameTaken) as error:
@@ -252,7 +252,7 @@ async def _outcome(tube: AsyncTube, arrival: Arrival) -> _Outcome:
 
 
 async def _number(job: AsyncJob) -> int | None:
-    """The integer of a job, or None if the job has none or has already left the queue."""
+    """Return the number of a job, or None if it has none or no longer exists."""
     try:
         number: int | None = (await job.meta())["number"]
     except errors.UnknownJob:

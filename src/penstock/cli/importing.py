@@ -1,4 +1,4 @@
-"""`penstock import`: import jobs from other queues and from files, and resume where an import was interrupted."""
+"""`penstock import`: import jobs from other queues and from files. An interrupted import can be resumed."""
 
 from __future__ import annotations
 
@@ -22,20 +22,20 @@ if TYPE_CHECKING:
 
 app = typer.Typer(help="Import jobs from other queues and from files.", no_args_is_help=True)
 
-File = Annotated[Path, typer.Argument(metavar="FILE", exists=True, dir_okay=False, help="The file to import.")]
+File = Annotated[Path, typer.Argument(metavar="FILE", exists=True, dir_okay=False, help="File to import.")]
 Into = Annotated[
     str | None,
     typer.Option(
         "--into",
         metavar="URL|DIR",
-        help="A server, or a queue's directory. [env: PENSTOCK_URL; penstock://127.0.0.1:7711]",
+        help="Server or queue directory. [env: PENSTOCK_URL; default: penstock://127.0.0.1:7711]",
     ),
 ]
 State = Annotated[
     Path | None,
-    typer.Option("--state", dir_okay=False, help="The file that has the progress. Default: beside the imported file."),
+    typer.Option("--state", dir_okay=False, help="File for the progress. Default: next to the imported file."),
 ]
-DryRun = Annotated[bool, typer.Option("--dry-run", help="Check and count the jobs, and put none.")]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Only check and count the jobs.")]
 
 
 @app.command("disque-aof")
@@ -44,16 +44,19 @@ def disque_aof(
     file: File,
     into: Into = None,
     once: Annotated[
-        bool, typer.Option("--once", help="Also jobs of retry 0, to be delivered once at most: nobody had taken them.")
+        bool,
+        typer.Option(
+            "--once", help="Also import jobs with retry 0 (deliver at most once), if you know that none was taken."
+        ),
     ] = False,
     state: State = None,
     dry_run: DryRun = False,
     *,
     out: Output,
 ) -> None:
-    """Import the jobs that are left in an append-only file of Disque. Stop Disque before.
+    """Import the remaining jobs of an append-only file of Disque. Stop Disque first.
 
-    Jobs keep body, queue, what is left of ttl and delay, retry and nacks; their old ids become their names.
+    Jobs keep body, queue, retry, nacks and the rest of their ttl and delay. Their old ids become their names.
     """
 
     def opened(raw: BinaryIO, progress: Progress) -> Source:
@@ -69,19 +72,17 @@ def disque_aof(
 def jsonl(
     file: File,
     into: Into = None,
-    tube: Annotated[str | None, typer.Option("--tube", help="The tube of lines that do not name one.")] = None,
+    tube: Annotated[str | None, typer.Option("--tube", help="Tube for lines that do not name one.")] = None,
     type: Annotated[
         str | None,
-        typer.Option(
-            "--type", help="The type of tubes that are created. Without it: fifottl; for jobs with keys, utubettl."
-        ),
+        typer.Option("--type", help="Type of new tubes. Default: fifottl, or utubettl for jobs with keys."),
     ] = None,
     state: State = None,
     dry_run: DryRun = False,
     *,
     out: Output,
 ) -> None:
-    """Import jobs from a file of JSON lines: {"tube": "emails", "body": {"to": "ann"}, "delay": "2s", "ttr": 30}."""
+    """Import jobs from a JSON lines file, like {"tube": "emails", "body": {"to": "ann"}, "delay": "2s", "ttr": 30}."""
 
     from penstock.core.policy import preset
 
@@ -102,27 +103,25 @@ def tarantool(
     source: Annotated[
         str,
         typer.Argument(
-            metavar="URL|FILE", help="A live Tarantool, tarantool://user:password@host:3301, or a dump as JSON lines."
+            metavar="URL|FILE", help="Running Tarantool, tarantool://user:password@host:3301, or a dump as JSON lines."
         ),
     ],
     into: Into = None,
     tube: Annotated[
         list[str] | None,
-        typer.Option("--tube", help="Import only this tube or xqueue space; may be repeated. [default: all queues]"),
+        typer.Option("--tube", help="Import only this tube or xqueue space. Repeatable. [default: all queues]"),
     ] = None,
     upgrade: Annotated[
         str | None,
         typer.Option(
             "--upgrade",
             metavar="JSON|@FILE",
-            help="With one --tube: the options of xqueue.upgrade, with fields and features. [default: from its format]",
+            help="With one --tube: options of xqueue.upgrade, with fields and features. [default: from its format]",
         ),
     ] = None,
     id_map: Annotated[
         Path | None,
-        typer.Option(
-            "--id-map", dir_okay=False, help="Write the new ids of tasks that cannot keep theirs to this file."
-        ),
+        typer.Option("--id-map", dir_okay=False, help="File for the new ids of tasks that cannot keep their ids."),
     ] = None,
     state: State = None,
     dry_run: DryRun = False,
@@ -153,7 +152,7 @@ def tarantool(
                 path = _state_file(Path(re.sub(r"[^\w.-]+", "-", server.label)), tube or [])
                 _transfer(opened(server), server.label, place, state or path, id_map, dry_run, out)
         elif "://" in source:
-            fail("a Tarantool is named like tarantool://user:password@host:3301", USAGE)
+            fail("write the URL as tarantool://user:password@host:3301", USAGE)
         else:
             from penstock.cli.progress import bytes_bar
 
@@ -167,7 +166,7 @@ def tarantool(
 
 
 def _state_file(source: Path, tubes: list[str]) -> Path:
-    """The state file of an import of these tubes. Imports of other tubes from the same source have other files."""
+    """Return the path of the state file for these tubes. Imports of other tubes have other files."""
     from penstock.cli.arrivals import beside
 
     names = "".join(f"-{name}" for name in sorted(tubes))
@@ -175,7 +174,7 @@ def _state_file(source: Path, tubes: list[str]) -> Path:
 
 
 def _upgrade_options(text: str) -> dict[str, Any]:
-    """The options of xqueue.upgrade that the user gave, as JSON or in a file."""
+    """Parse the option --upgrade: JSON, or @FILE."""
     import json
 
     from penstock.cli.exits import USAGE
@@ -185,7 +184,7 @@ def _upgrade_options(text: str) -> dict[str, Any]:
     except ValueError as error:
         fail(f"--upgrade is not JSON: {error}", USAGE)
     if not isinstance(told, dict):
-        fail('--upgrade is a JSON object like {"fields": {"status": "status"}, "features": {"keep": true}}', USAGE)
+        fail('--upgrade must be a JSON object like {"fields": {"status": "status"}, "features": {"keep": true}}', USAGE)
     return told
 
 
@@ -219,7 +218,7 @@ def _import(
 def _transfer(
     source: Source, label: str, place: Place, state_path: Path, id_map: Path | None, dry_run: bool, out: Output
 ) -> None:
-    """Put all items of a source into a queue, print a summary and end."""
+    """Put all items of a source into a queue, print a summary and exit."""
     from penstock.cli.arrivals import BAD_LINES
     from penstock.cli.id_map import IdMap
     from penstock.cli.import_state import OtherImport, load
@@ -256,7 +255,7 @@ def _transfer(
 
 
 def _summary(imported: int, now: int, dry_run: bool, place: Place) -> str:
-    """How many jobs are in the queue, and how many of them this run put."""
+    """Return a sentence with the number of imported jobs, in total and in this run."""
     if dry_run:
         return f"{jobs_text(imported)} would be imported into {place.shown()}"
     verb = "is" if imported == 1 else "are"
@@ -280,7 +279,7 @@ def _run(source: Source, state: ImportState, state_path: Path, place: Place, ids
         asyncio.run(rehearse(source, state, place) if dry_run else importer.run(place))
     except (PenstockError, OSError, BadSource) as error:
         code = error.code if isinstance(error, BadSource) else code_of(error)
-        hint = f"imported so far: {jobs_text(state.imported)}; run the same command again to go on"
+        hint = f"imported so far: {jobs_text(state.imported)}; run the same command again to continue"
         fail(f"{sentence_of(error)}; {hint}", code)
     finally:
         ids.close()

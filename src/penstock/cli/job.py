@@ -1,4 +1,4 @@
-"""`penstock job`: single jobs, by their ids, or found by what they are."""
+"""`penstock job`: show, find and change single jobs."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ if TYPE_CHECKING:
     from penstock.api import Job, Queue
     from penstock.journal.reader import Event
 
-app = typer.Typer(help="Look at single jobs, find them, and do to them what anyone may.", no_args_is_help=True)
+app = typer.Typer(help="Show, find and change single jobs.", no_args_is_help=True)
 app.command("rm")(delete)
 
 
 @app.command()
 @bundled
 def show(id: JobId, body: Bodies = False, *, target: Target, out: Output) -> None:
-    """Show everything that is known of a job."""
+    """Show all fields of a job."""
     refuse_json_bodies(body, out)
     with target.open() as queue:
         _show(queue.job(id), body, out)
@@ -39,13 +39,13 @@ def show(id: JobId, body: Bodies = False, *, target: Target, out: Output) -> Non
 @bundled
 def named(
     tube: TubeName,
-    name: Annotated[str, typer.Argument(metavar="NAME", help="The name that the job was put under.")],
+    name: Annotated[str, typer.Argument(metavar="NAME", help="Name that the job was put with (--name).")],
     body: Bodies = False,
     *,
     target: Target,
     out: Output,
 ) -> None:
-    """Show the job that was put under a name of its producer's."""
+    """Show the job that was put with this name."""
     refuse_json_bodies(body, out)
     with target.open() as queue:
         _show(find_tube(queue, tube).named(name), body, out)
@@ -60,7 +60,7 @@ def _show(job: Job, body: bool, out: Output) -> None:
 
 
 def _for_people(record: Record) -> Record:
-    """A job's record with times as people read them, and the body at its end."""
+    """Return a job's record with times as text, and with the body at its end."""
     import datetime
 
     told = {name: value for name, value in record.items() if name not in ("body", "body_base64")}
@@ -76,7 +76,7 @@ def _for_people(record: Record) -> Record:
 @app.command()
 @bundled
 def history(id: JobId, *, target: Target, out: Output) -> None:
-    """Tell in words what happened to a job, whether it is there or gone, as far as history is kept."""
+    """Show the history of a job, also after it has ended, as far as history is kept."""
     from penstock.cli import timeline
     from penstock.host.ledger import wall_ms
 
@@ -87,7 +87,7 @@ def history(id: JobId, *, target: Target, out: Output) -> None:
         with target.open() as queue:
             events = queue.history(id)
     if not events:
-        fail(f"{place.shown()}: nothing is known of this job, or its history is not kept any more", NOT_FOUND)
+        fail(f"{place.shown()}: the job is unknown, or its history is no longer kept", NOT_FOUND)
     lines = timeline.tell(events, wall_ms())
     if out.json:
         for line in lines:
@@ -100,7 +100,7 @@ def history(id: JobId, *, target: Target, out: Output) -> None:
 
 
 def _events_in(directory: str, id: str) -> list[Event]:
-    """From the log itself: whoever uses the queue is not disturbed."""
+    """Read the history of a job from the log. This does not disturb a process that has the queue open."""
     from penstock.journal.disk import ReadOnlyDisk
     from penstock.journal.reader import Reader
 
@@ -108,7 +108,7 @@ def _events_in(directory: str, id: str) -> list[Event]:
         reader = Reader(ReadOnlyDisk(directory))
         tube, mark, digits = id.rpartition("#")
         if mark and digits.isdecimal():
-            # The log has no index of these, so it is read from its beginning.
+            # The log has no index of these ids, so it is read from its beginning.
             number = int(digits)
             id = next((each.job for each in reader.events() if (each.tube, each.number) == (tube, number)), None) or id
         return reader.history(reader.number_of(id))
@@ -119,7 +119,9 @@ def _events_in(directory: str, id: str) -> list[Event]:
 
 Where = Annotated[
     str | None,
-    typer.Option("--where", "-w", metavar="CONDITION", help="Only jobs like: body.user == 42 and deliveries > 3"),
+    typer.Option(
+        "--where", "-w", metavar="CONDITION", help="Only jobs that match, like: body.user == 42 and deliveries > 3"
+    ),
 ]
 
 
@@ -127,17 +129,23 @@ Where = Annotated[
 @bundled
 def find(
     tube: Annotated[
-        str | None, typer.Option("--tube", "-t", help="Only of this tube.", autocompletion=complete_tubes)
+        str | None, typer.Option("--tube", "-t", help="Only jobs of this tube.", autocompletion=complete_tubes)
     ] = None,
-    states: Annotated[list[State] | None, typer.Option("--state", "-s", help="Only in this state, or these.")] = None,
+    states: Annotated[
+        list[State] | None, typer.Option("--state", "-s", help="Only jobs in this state. Repeatable.")
+    ] = None,
     where: Where = None,
-    older: Annotated[float | None, duration_option("--older", help="Only those put at least so long ago.")] = None,
-    limit: Annotated[int, typer.Option("--limit", "-n", min=0, help="Stop after so many; 0 for no limit.")] = 100,
+    older: Annotated[
+        float | None, duration_option("--older", help="Only jobs that were put at least this long ago.")
+    ] = None,
+    limit: Annotated[
+        int, typer.Option("--limit", "-n", min=0, help="Stop after this many jobs. 0 means no limit.")
+    ] = 100,
     *,
     target: Target,
     out: Output,
 ) -> None:
-    """Find jobs by what they are, in the order they were made."""
+    """Find jobs by tube, state, age or a condition. They are listed in the order of their creation."""
     wanted = condition(where)
     with target.open() as queue:
         found = matching(queue, tube, states or [], lambda record: wanted(record) and record["age"] >= (older or 0))
@@ -145,7 +153,7 @@ def find(
 
 
 def matching(queue: Queue, tube: str | None, states: list[State], wanted: Condition) -> Iterator[tuple[Record, Job]]:
-    """Jobs that a condition holds for, page by page."""
+    """Yield the jobs that match a condition, with their records, page by page."""
     place = None if tube is None else find_tube(queue, tube)
     cursor = 0
     while True:
@@ -162,20 +170,20 @@ def _first(found: Iterator[Any], limit: int) -> Iterator[Any]:
             return
 
 
-# ---- What anyone may do ----------------------------------------------------------------------------------------------
+# ---- Changes that do not need a take ---------------------------------------------------------------------------------
 
 
 @app.command()
 @bundled
 def snatch(ids: JobIds, delay: Delay = 0.0, *, target: Target, out: Output) -> None:
-    """Take jobs away from those who hold them: back to their place, or after a delay."""
+    """Take jobs away from their consumers. They return to their place in the tube, or after a delay."""
     each(ids, "snatched", target, out, lambda job: job.snatch(delay))
 
 
 @app.command()
 @bundled
 def restart(ids: JobIds, delay: Delay = 0.0, *, target: Target, out: Output) -> None:
-    """Bring jobs back that are delayed, or were acked and kept."""
+    """Make jobs ready again that are delayed, or that were acked and kept."""
     each(ids, "restarted", target, out, lambda job: job.restart(delay))
 
 
@@ -183,13 +191,13 @@ def restart(ids: JobIds, delay: Delay = 0.0, *, target: Target, out: Output) -> 
 @bundled
 def switch(
     id: JobId,
-    state: Annotated[State, typer.Argument(metavar="STATE", help="What it becomes; delayed and zombie need --delay.")],
+    state: Annotated[State, typer.Argument(metavar="STATE", help="New state; delayed and zombie need --delay.")],
     delay: Delay = 0.0,
     *,
     target: Target,
     out: Output,
 ) -> None:
-    """Turn a job that is not taken into another state."""
+    """Change the state of a job that is not taken."""
     each([id], f"made {state.value}:", target, out, lambda job: job.switch(state.value, delay))
 
 
@@ -198,14 +206,14 @@ def switch(
 def move(
     ids: JobIds,
     to: Annotated[
-        str, typer.Option("--to", metavar="TUBE", help="The tube to move them to.", autocompletion=complete_tubes)
+        str, typer.Option("--to", metavar="TUBE", help="Tube to move the jobs to.", autocompletion=complete_tubes)
     ],
     delay: Delay = 0.0,
     *,
     target: Target,
     out: Output,
 ) -> None:
-    """Move jobs to the end of another tube; they keep their ids, bodies and ttl."""
+    """Move jobs to the end of another tube. They keep their ids, bodies and ttl."""
     from penstock.cli import session
     from penstock.cli.finish import do_each
 
@@ -218,13 +226,13 @@ def move(
 @bundled
 def done(
     id: JobId,
-    result: Annotated[str, typer.Argument(metavar="RESULT", help="As it is, @FILE, or - for standard input.")],
-    kind: Annotated[BodyKind | None, typer.Option("--as", help="What the result is.")] = None,
+    result: Annotated[str, typer.Argument(metavar="RESULT", help="Result: text, @FILE, or - for standard input.")],
+    kind: Annotated[BodyKind | None, typer.Option("--as", help="Type of the result.")] = None,
     ttl: Annotated[float | None, duration_option("--ttl", help="Keep the result this long.", default="1d")] = None,
     *,
     target: Target,
     out: Output,
 ) -> None:
-    """Finish a job and keep its result, which takes the place of the body, for a day or as long as --ttl says."""
+    """Finish a job and keep its result for a day, or for --ttl. The result replaces the body."""
     value = read_body(result, kind)
     each([id], "done", target, out, lambda job: job.done(value, ttl=... if ttl is None else ttl))

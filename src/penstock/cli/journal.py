@@ -1,4 +1,4 @@
-"""`penstock journal`: look into the log of a directory, whether the queue is in use or not; and repair it."""
+"""`penstock journal`: read, check, export and repair the log of a queue directory. Only repair needs it unused."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ from penstock.cli.output import told
 if TYPE_CHECKING:
     from penstock.journal.reader import Event
 
-app = typer.Typer(help="Look into the log of a queue's directory, or repair it.", no_args_is_help=True)
+app = typer.Typer(help="Read, check, export and repair the log of a queue directory.", no_args_is_help=True)
 
-Directory = Annotated[str, typer.Argument(metavar="DIR", help="The directory that the queue was opened with.")]
+Directory = Annotated[str, typer.Argument(metavar="DIR", help="Queue directory.")]
 
 
 @app.command()
 def check(directory: Directory) -> None:
-    """Read every frame, and say whether the log is whole. Exit code 1 if it is damaged. Nothing is changed."""
+    """Read the whole log and report damage. Exit with 1 if it is damaged. Nothing is changed."""
     from penstock.cli.progress import bytes_bar
     from penstock.host.boot import boot_id
     from penstock.journal.check import check_log
@@ -40,27 +40,27 @@ def check(directory: Directory) -> None:
     for report in checked.segments:
         typer.echo(f"{report.name}: {report.frames:,} frames, {report.rows:,} rows, {report.used_bytes:,} bytes")
     for name, position in checked.snapshots:
-        typer.echo(f"{name}: whole at position {position:,}")
+        typer.echo(f"{name}: intact at position {position:,}")
     for cut in checked.cuts:
-        typer.echo(printable(f"{cut.ahead()}, if nobody is writing it just now"))
+        typer.echo(printable(f"{cut.ahead()}, unless a process is writing it now"))
     for problem in checked.problems:
         typer.echo(printable(problem))
     if checked.refused:
         fail(checked.refused)
     if checked.problems:
         fail(f"{directory}: the queue can be opened, but its log is damaged; see `penstock journal repair`")
-    typer.echo("The log is whole but for its torn tail." if checked.cuts else "The log is whole.")
+    typer.echo("The log is intact except for its torn tail." if checked.cuts else "The log is intact.")
 
 
 @app.command()
 def repair(
     directory: Directory,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what cannot be read.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show what cannot be read.")] = False,
 ) -> None:
-    """Salvage what can be read of a damaged directory, and say what could not be.
+    """Recover the readable part of a damaged directory, and report the rest.
 
-    What precedes the damage and what follows it is used. Damaged files are kept beside the new ones, as *.damaged. The
-    queue must not be in use. Jobs whose end was lost are there again; jobs that may be delivered only once are buried.
+    Data before and after the damage is recovered. Damaged files are kept as *.damaged. The queue must not be in use.
+    Jobs whose end was lost exist again. Jobs that may be delivered only once are buried.
     """
     from penstock.cli.progress import bytes_bar
     from penstock.host.boot import boot_id
@@ -70,7 +70,7 @@ def repair(
     from penstock.journal.repair import repair as journal_repair
 
     if not os.path.exists(directory):
-        fail(f"{directory} is not there; see whether the path is right, and try again", NOT_FOUND)
+        fail(f"{directory} does not exist; check the path", NOT_FOUND)
     with told(directory), bytes_bar("reading") as progress:
         if dry_run:
             problems = examine(ReadOnlyDisk(directory), boot_id(), progress)
@@ -82,12 +82,12 @@ def repair(
     if not problems:
         typer.echo("There is nothing to repair.")
     elif not dry_run:
-        typer.echo(f"Repaired: {done.jobs:,} jobs are there. Kept aside: {', '.join(done.kept_aside) or 'nothing'}.")
+        typer.echo(f"Repaired: {done.jobs:,} jobs were recovered. Kept files: {', '.join(done.kept_aside) or 'none'}.")
 
 
 @app.command()
 def stat(directory: Directory) -> None:
-    """Show how much is in the log: segments, positions, times, and how often each thing happened."""
+    """Show the size of the log: segments, positions, times, and the number of events of each kind."""
     from rich.console import Console
     from rich.table import Table
 
@@ -121,18 +121,18 @@ def stat(directory: Directory) -> None:
 @app.command()
 def tail(
     directory: Directory,
-    lines: Annotated[int, typer.Option("-n", "--lines", min=0, help="How many events to begin with.")] = 20,
-    follow: Annotated[bool, typer.Option("-f", "--follow", help="Go on as events come.")] = False,
-    json: Annotated[bool, typer.Option("--json", help="One line of JSON an event.")] = False,
+    lines: Annotated[int, typer.Option("-n", "--lines", min=0, help="Number of events to show first.")] = 20,
+    follow: Annotated[bool, typer.Option("-f", "--follow", help="Continue to show new events.")] = False,
+    json: Annotated[bool, typer.Option("--json", help="Print JSON, one event per line.")] = False,
 ) -> None:
-    """Show the last events."""
+    """Show the last events of the log."""
     from penstock.journal.disk import ReadOnlyDisk
     from penstock.journal.reader import Reader
 
     with told(directory):
         reader = Reader(ReadOnlyDisk(directory))
         first, last = reader.positions()
-        # The newest one says where to go on from, also if none is to be shown.
+        # The newest event gives the position to continue from, even if no event is shown.
         newest = deque(reader.events(max(first, last - lines)), maxlen=max(1, lines))
         _show(newest if lines else [], json)
         position = newest[-1].position + 1 if newest else last
@@ -144,7 +144,7 @@ def tail(
 
 
 class Format(StrEnum):
-    """What events can be written as."""
+    """The formats of an export."""
 
     JSONL = "jsonl"
     PARQUET = "parquet"
@@ -153,24 +153,24 @@ class Format(StrEnum):
 @app.command()
 def export(
     directory: Directory,
-    start: Annotated[int, typer.Option("--from", min=1, help="The position to begin at.")] = 1,
+    start: Annotated[int, typer.Option("--from", min=1, help="Position to start at.")] = 1,
     format: Annotated[
         Format,
-        typer.Option("--format", help="jsonl: one line of JSON an event. parquet: the events of jobs, for Spark."),
+        typer.Option("--format", help="jsonl: one JSON object per event. parquet: events of jobs, for Spark."),
     ] = Format.JSONL,
-    bodies: Annotated[bool, typer.Option("--bodies/--no-bodies", help="With the bodies of jobs.")] = True,
-    to: Annotated[str, typer.Option("--to", metavar="FILE", help="Write there; - for standard output.")] = "-",
+    bodies: Annotated[bool, typer.Option("--bodies/--no-bodies", help="Include the bodies of jobs.")] = True,
+    to: Annotated[str, typer.Option("--to", metavar="FILE", help="Output file. - means standard output.")] = "-",
 ) -> None:
-    """Write every event that is kept to standard output, or to a file.
+    """Export all events of the log to standard output or to a file.
 
-    As Parquet, the events have the columns of docs/reference/spark.md. A file is there when all of it is.
+    Parquet has the columns of docs/reference/spark.md. A file appears when it is complete.
     """
     from penstock.cli.export import write_json_lines, write_parquet
     from penstock.cli.progress import bytes_bar
     from penstock.journal.disk import ReadOnlyDisk
 
     if to == "-" and format is Format.PARQUET and sys.stdout.isatty():
-        fail("Parquet is nothing for a terminal; say --to FILE, or redirect it", USAGE)
+        fail("Parquet cannot be shown on a terminal; use --to FILE, or redirect the output", USAGE)
     write = write_parquet if format is Format.PARQUET else write_json_lines
     with (
         told(directory),
@@ -182,14 +182,14 @@ def export(
 
 @contextmanager
 def written(path: str) -> Iterator[BinaryIO]:
-    """Where to write to. A file gets its name when it is whole."""
+    """Open the output. A file gets its name when it is complete."""
     if path == "-":
         yield sys.stdout.buffer
         return
     half = f"{path}.part"
     with told(path):
         Path(half).unlink(missing_ok=True)
-        # As private as the log itself: bodies are in it. And never through a link that somebody has put there.
+        # The file contains bodies, so it is as private as the log. O_EXCL refuses a link that another user has placed.
         descriptor = os.open(half, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
     try:
         with open(descriptor, "wb") as output:

@@ -1,9 +1,9 @@
-"""Jobs in a file of JSON lines: an object each, with a body and with what a put may say about it.
+"""Jobs in a JSON lines file. Each line is an object with a body and options of the put.
 
     {"tube": "emails", "body": {"to": "ann@example.org"}, "delay": "2s", "ttr": 30}
 
-Times are seconds, or text with a unit; of a ttl and a ttr, null is for ever. `at` is a moment in ISO 8601.
-`body_base64` is a body of bytes. What no put would take is no job: who only reads a file hears of it, too.
+Durations are seconds, or text with a unit. A ttl or ttr of null means forever. `at` is a date and time in ISO 8601.
+`body_base64` is a body of bytes. A line is checked as a put would check it, so that a dry run finds bad lines, too.
 """
 
 from __future__ import annotations
@@ -22,21 +22,21 @@ from penstock.core.errors import CommandError
 from penstock.core.limits import NEVER
 from penstock.options import PutOptions, draft, to_bytes
 
-# A longer line is hardly a job: the largest body that a queue can allow has 512 MiB.
+# Twice the largest body that a queue can allow, which is 512 MiB.
 LINE_BYTES_MAX: Final = 1 << 30
 
-# A line cannot ask for `new`: the import itself decides what a job that is there already means.
+# A line cannot set `new`, because the import decides how to treat existing jobs.
 _OPTIONS: Final = frozenset(PutOptions.__annotations__) - {"new"}
 _TIMES: Final = ("delay", "ttl", "ttr")
 
 
 class BadLine(Exception):
-    """A line is no job; the message says why."""
+    """A line is not a job. The message gives the reason."""
 
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """One line, understood."""
+    """One parsed line."""
 
     tube: str
     body: Any
@@ -44,26 +44,28 @@ class Line:
 
 
 def read_line(raw: bytes, tube: str | None) -> Line:
-    """The job that a line is; `tube` is where it goes if it does not say."""
+    """Parse a line into a job. `tube` is its tube if the line does not name one."""
     told = _json(raw)
     if not isinstance(told, dict) or ("body" in told) == ("body_base64" in told):
-        raise BadLine('it is no object with a "body" or a "body_base64"')
+        raise BadLine('it is not an object with either "body" or "body_base64"')
     where = told.pop("tube", tube)
     if not isinstance(where, str):
-        raise BadLine('it has no "tube"; give one for such lines with --tube')
+        raise BadLine('it has no "tube"; name a default with --tube')
     body = _body(told)
     if unknown := sorted(told.keys() - _OPTIONS):
-        raise BadLine(f"unknown key {unknown[0]!r}; known are tube, body, body_base64, {', '.join(sorted(_OPTIONS))}")
+        raise BadLine(
+            f"unknown key {unknown[0]!r}; known keys are tube, body, body_base64, {', '.join(sorted(_OPTIONS))}"
+        )
     options = {name: _time(name, each) if name in _TIMES else each for name, each in told.items()}
     if "at" in options:
         options["at"] = _moment(options["at"])
     if options.get("delay", 0) in (None, math.inf):
-        raise BadLine("its delay has no end, and such a job would never be ready")
+        raise BadLine("its delay is infinite, so the job would never become ready")
     return _checked(Line(where, body, options))
 
 
 def read_body(raw: bytes, tube: str) -> Line:
-    """The job that a line is which is a body, and nothing else."""
+    """Parse a line that is only a body."""
     return _checked(Line(tube, _json(raw), {}))
 
 
@@ -75,7 +77,7 @@ def _json(raw: bytes) -> Any:
 
 
 def _checked(line: Line) -> Line:
-    """A line that a put would take, whatever the tube."""
+    """Return the line. Raise BadLine if a put into any tube would refuse it."""
     try:
         to_bytes(line.tube, "a tube's name")
         draft(line.body, **line.options)
@@ -97,7 +99,7 @@ def _moment(value: Any) -> datetime:
     try:
         return datetime.fromisoformat(value)
     except (TypeError, ValueError):
-        raise BadLine("its at is no moment like 2026-12-24T18:00 (local time) or 2026-12-24T17:00Z") from None
+        raise BadLine("its at is not a date and time like 2026-12-24T18:00 (local time) or 2026-12-24T17:00Z") from None
 
 
 def _time(name: str, value: Any) -> Any:
@@ -105,5 +107,5 @@ def _time(name: str, value: Any) -> Any:
         return value
     ms = read_duration(value.encode("utf-8", "surrogatepass"))
     if ms == NO_DURATION:
-        raise BadLine(f"its {name} is no time like 30, 1.5, 250ms, 5m or 2h, or forever")
+        raise BadLine(f"its {name} is not a duration like 30, 1.5, 250ms, 5m, 2h or forever")
     return None if ms == NEVER else ms / 1_000

@@ -1,6 +1,7 @@
-"""The way into the command line: one small function a subcommand, each importing what it needs when it runs.
+"""Entry point of the command line: assembles all subcommands into one application.
 
-Late imports keep `penstock --help` quick and let a light installation run every command it has the packages for.
+Each command imports its dependencies when it runs. This keeps `penstock --help` fast, and an installation without
+optional packages can run every command that does not need them.
 """
 
 import io
@@ -70,20 +71,20 @@ app.command(rich_help_panel=SERVER)(copies.restore)
 app.command(rich_help_panel=SERVER)(standby.standby)
 app.add_typer(importing.app, name="import", rich_help_panel=SERVER)
 app.add_typer(pipeline.app, name="pipeline", rich_help_panel=SERVER)
-# What follows the command's name is its own, dashes or not.
+# Everything after the command's name belongs to the command, even words that look like options.
 app.command(rich_help_panel=SHELL, context_settings={"allow_interspersed_args": False})(console.cli)
 app.add_typer(context.app, name="context", rich_help_panel=SHELL)
 app.command(rich_help_panel=SHELL)(completion.completion)
 
 
 def version_line() -> str:
-    """The version, and how fast to expect it to be."""
+    """Return the version, and whether the core is compiled."""
     python = f"{platform.python_implementation()} {platform.python_version()}"
     if is_compiled():
         return f"penstock {__version__} (compiled, {python})"
     return (
-        f"penstock {__version__} (interpreted, {python}: installed without a C compiler, or run from source; "
-        "expect a tenth of the speed)"
+        f"penstock {__version__} (interpreted, {python}: installed without a C compiler or run from source; "
+        "about ten times slower)"
     )
 
 
@@ -100,23 +101,23 @@ def penstock(
         typer.Option("--version", callback=show_version, is_eager=True, help="Show the version and how it was built."),
     ] = False,
 ) -> None:
-    """A job queue that speaks the languages of the queues people already use.
+    """A durable job queue that also speaks the protocols of Disque and Tarantool's queues.
 
-    Commands on jobs and tubes go to the server on this machine, unless --url, --dir or --context says otherwise.
+    Commands on jobs and tubes use the server on this machine. Select another one with --url, --dir or --context.
     """
 
 
 @app.command(rich_help_panel=SHELL)
 def demo() -> None:
-    """Crawl made-up pages with a dozen workers, and show that no domain is visited twice at a time."""
+    """Crawl made-up pages with twelve workers, and show that no domain is visited by two workers at a time."""
     from penstock.cli.demo import run
 
     raise typer.Exit(run())
 
 
 def main() -> None:
-    """The console script."""
-    # A body may hold what the terminal cannot show; that is no reason to fail half-way.
+    """Run the console script."""
+    # A body may contain characters that the terminal cannot show. They must not stop the output half-way.
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")

@@ -1,4 +1,4 @@
-"""What a prompt knows of the commands: what they do, and with which words; told by the server or, offline, by us."""
+"""Help and completion for the prompt: the summary and grammar of every command, from the server or built in."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _WORD: Final = re.compile(r"\b[A-Z][A-Z0-9]+(?:-[A-Z0-9]+)*\b")
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """One command."""
+    """The help of one command."""
 
     name: str  # In capitals.
     grammar: str
@@ -26,13 +26,13 @@ class Page:
 
 
 class Manual:
-    """All commands. The name of one that is a member of a family has two words."""
+    """The help of all commands. Subcommands have names of two words."""
 
     def __init__(self, pages: list[Page]) -> None:
         self._pages = {page.name: page for page in sorted(pages, key=lambda page: page.name)}
 
     def help(self, words: list[str]) -> str:
-        """What is told about a command, a family or a group of them, or help itself."""
+        """Return the help for a command, a family of subcommands or a group. Without words, explain help itself."""
         if not words:
             return _ABOUT
         name = " ".join(words[:2]).upper()
@@ -47,7 +47,7 @@ class Manual:
         return f"\n  There is no {name}. Commands like it: {', '.join(near) or 'none'}. Groups: {groups}\n"
 
     def completions(self, words: list[str], begun: str) -> list[str]:
-        """How a word that is begun may go on, behind these words; in the case it is typed in."""
+        """Return the completions of a word that follows `words`, in the case in which it is typed."""
         typed = [word.upper() for word in words]
         if typed[:1] in (["HELP"], ["?"]):
             found = self._names(typed[1:])
@@ -58,18 +58,18 @@ class Manual:
         return [word.lower() if begun and begun == begun.lower() else word for word in fitting]
 
     def _names(self, typed: list[str]) -> list[str]:
-        """The next words of the names that begin so."""
+        """Return the next words of the command names that begin with the typed words."""
         names = [name.split() for name in self._pages]
         return [name[len(typed)] for name in names if len(name) > len(typed) and name[: len(typed)] == typed]
 
     def _options(self, typed: list[str]) -> list[str]:
-        """The words that may follow a command."""
+        """Return the words that may follow a command."""
         page = self._pages.get(" ".join(typed[:2])) or self._pages.get(typed[0])
         return [] if page is None else _options(page.grammar, typed[len(page.name.split()) :])
 
 
 def _options(grammar: str, typed: list[str]) -> list[str]:
-    """The words in capitals of a grammar; where it offers alternatives, only those of the one that was begun."""
+    """Return the capitalised words of a grammar. If it has alternatives, only those of the one that was begun."""
     alternatives = [part.strip() for part in grammar.strip("[]").split(" | ")]
     if len(alternatives) == 1:
         return _WORD.findall(grammar)
@@ -80,15 +80,15 @@ def _options(grammar: str, typed: list[str]) -> list[str]:
 
 
 _ABOUT: Final = """
-  help COMMAND     what a command does, and with which words
+  help COMMAND     summary and arguments of a command
   help @GROUP      all commands of a group: @read, @write, @admin
-  quit             leave; so does Ctrl-D. Ctrl-C leaves a command that waits.
-  Tab completes commands and their words.
+  quit             leave the prompt, as Ctrl-D does; Ctrl-C interrupts a waiting command
+  Tab completes commands and their arguments.
 """
 
 
 def from_docs(answer: Answer) -> Manual:
-    """What COMMAND DOCS told, in version 2 or 3."""
+    """Build the manual from the answer of COMMAND DOCS, in RESP2 or RESP3."""
     return Manual(list(_pages_of(answer)))
 
 
@@ -105,7 +105,7 @@ def _pages_of(answer: Answer) -> Iterator[Page]:
 
 
 def offline() -> Manual:
-    """What a server of this version would tell."""
+    """Build the manual from the commands of this version."""
     from penstock.dialects.command import GROUPS
     from penstock.server.catalogue import tables
 

@@ -1,7 +1,7 @@
-"""Names of tubes and ids of jobs: what the Tab key completes, and the closest name to one that does not exist.
+"""Shell completion of tube names and job ids, and suggestions for misspelt tube names.
 
-The Tab key asks the server that the command line names so far. It opens no directory, because opening one locks and
-recovers it. A server that does not answer within a second completes nothing.
+Completion asks the server that the command line names so far. It opens no directory, because opening one locks and
+recovers it. If the server does not answer within a second, nothing is completed.
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ from penstock.core.errors import CommandError, PenstockError, UnknownTube
 if TYPE_CHECKING:
     from penstock.api import Queue, Tube
 
-# If there are more jobs, their ids are not offered.
+# Ids are completed only if the queue has fewer jobs than this.
 _JOBS_MAX: Final = 50
 
-# A server may not be slower than this when a key is pressed.
+# Completion waits at most this long for the server, because the user waits after pressing Tab.
 _ANSWER_S: Final = 1
 
-# How similar a name has to be to be suggested. Two letters that were exchanged are; half a name is not.
+# Similarity from which a name is suggested. Two exchanged letters reach it, half a name does not.
 _CLOSE: Final = 0.75
 
-# Other users choose names. Only those are offered that a shell does not interpret.
+# Names are chosen by other users. Only names without characters that a shell interprets are completed.
 _SAFE: Final = re.compile(r"[\w.@%+,/=#][\w.@%+,/=#:-]*")
 
 
@@ -66,7 +66,7 @@ def _ask(ctx: typer.Context, names: Callable[[Queue], list[str]], incomplete: st
             found = names(queue)
     except (PenstockError, OSError, typer.Exit):
         return []
-    # A word that was typed already is not offered again.
+    # Words that are already on the command line are not completed again.
     typed = {word for value in ctx.params.values() for word in _words(value)}
     return [name for name in found if name.startswith(incomplete) and name not in typed and _SAFE.fullmatch(name)]
 

@@ -1,4 +1,4 @@
-"""The nodes of a cluster, as the command line asks them: one after the other, in the same way."""
+"""Queries to the nodes of a cluster, one after the other, with the credentials and options of the target's URL."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ from penstock.core.errors import CommandError
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-# Where a node keeps whom it knows, unless `cluster-config-file` says otherwise.
+# The file in which a node stores the nodes it knows. The setting `cluster-config-file` changes it.
 NODES_FILE: Final = "nodes.conf"
 
-# Why a node does not tell what it is asked: it is not there, nobody knows where it is, or it refuses this user.
+# Errors of a node that cannot be asked: it is unreachable, its address is unknown, or it refuses this user.
 NOT_ASKED: Final = (OSError, CommandError)
 
 _ADDRESS: Final = re.compile(r"(?:\[([0-9A-Fa-f:.]+)\]|([0-9A-Fa-f:.]+)):([0-9]{1,5})(?:@([0-9]{1,5}))?", re.ASCII)
 
 
 def nodes_of(queue: Any) -> list[Record]:
-    """The nodes that the one that answers knows, itself first."""
+    """Return the nodes that the connected node knows, itself first."""
     with reading_answers():
         lines = [line.split() for line in queue.execute("CLUSTER", "NODES").decode().splitlines()]
         found: list[Record] = [
@@ -39,7 +39,7 @@ def nodes_of(queue: Any) -> list[Record]:
 
 
 def _flags(word: str) -> Record:
-    """What is known of a node, and its epoch, which is told among the flags unless it is the first."""
+    """Split the flags of a node from its epoch. The server lists the epoch among the flags unless it is 0."""
     words = [] if word == "noflags" else word.split(",")
     epochs = [int(each.removeprefix("epoch=")) for each in words if each.startswith("epoch=")]
     return {"flags": [each for each in words if not each.startswith("epoch=")], "epoch": sum(epochs)}
@@ -47,7 +47,7 @@ def _flags(word: str) -> Record:
 
 @contextmanager
 def node_at(target: Target, node: Record, retry_for: str = "2s") -> Iterator[Any]:
-    """Another node of the cluster of a target, asked in the same way; `NOT_ASKED` if it cannot be."""
+    """Connect to another node of the target's cluster. Raise one of `NOT_ASKED` if that fails."""
     from penstock.client.url import pieces
 
     url = server_url(target)
@@ -68,18 +68,18 @@ def node_at(target: Target, node: Record, retry_for: str = "2s") -> Iterator[Any
 
 
 def is_found(node: Record) -> bool:
-    """Whether it is known where a node is: not if somebody else answers at its address."""
+    """Return whether the address of a node is known. It is unknown if another node answers there."""
     return not node["address"].startswith(":")
 
 
 def where(node: Record) -> str:
-    """Where a node is, for people; if that is not known, which one it is."""
+    """Return the address of a node, or its id if the address is unknown."""
     return str(node["address"] if is_found(node) else node["node"])
 
 
 def address_of(text: str) -> tuple[str, str, list[str]]:
-    """Host, port, and the port for nodes if that is said."""
+    """Split an address into host, port and, if present, the cluster port."""
     found = _ADDRESS.fullmatch(text)
     if found is None:
-        fail(f"{text!r} is no address of a node; write 10.0.0.2:7711, or [::1]:7711", USAGE)
+        fail(f"{text!r} is not the address of a node; write 10.0.0.2:7711 or [::1]:7711", USAGE)
     return found[1] or found[2], found[3], [found[4]] if found[4] else []

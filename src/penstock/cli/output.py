@@ -1,7 +1,7 @@
-"""How commands print: tables on a terminal, aligned text into a pipe, a line of JSON each with --json.
+"""Output of commands: tables on a terminal, aligned text into a pipe, JSON lines with --json.
 
-A command gathers records, which are dicts as JSON has them, and says which columns people want to see of them. What
-came from outside never reaches a terminal as it is: a body could obey it.
+A command collects records, which are dicts as in JSON, and names the columns to show. Control characters from
+outside, for example in a body, are escaped before they reach a terminal.
 """
 
 from __future__ import annotations
@@ -24,34 +24,34 @@ Record = dict[str, Any]
 
 @dataclass(frozen=True)
 class Column:
-    """What a table shows of a record."""
+    """A column of a table: its heading, and the function that returns its cell for a record."""
 
     heading: str
     cell: Callable[[Record], object]
-    wide: bool = False  # It takes what is left of the line, and is cut there on a terminal.
+    wide: bool = False  # The column uses the rest of the line, and a terminal cuts it there.
 
 
 def column(name: str) -> Column:
-    """A field of a record under its own name."""
+    """Return a column that shows the field `name` under its own name."""
     return Column(name.replace("_", " "), lambda record: record.get(name))
 
 
 @dataclass(frozen=True)
 class Output:
-    """How a command prints what it has to say."""
+    """The output format of a command."""
 
-    json: Annotated[bool, typer.Option("--json", help="Print JSON, one line for each thing.")] = False
+    json: Annotated[bool, typer.Option("--json", help="Print JSON, one object per line.")] = False
 
     def table(self, records: Iterable[Record], columns: Sequence[Column], empty: str) -> None:
-        """Show records side by side; if there are none, say so in a sentence that helps."""
+        """Print records as a table. If there are none, print the sentence `empty` on standard error."""
         if self.json:
-            # Each as it comes: there may be millions, and who reads may want only the first.
+            # Print each record as it arrives. There may be millions, and the reader may want only the first.
             for record in records:
                 self.line_of_json(record)
             return
         rows = list(records)
         if not rows:
-            # Not on standard output, where a program would take it for a row.
+            # On standard output a program would read this sentence as a row.
             typer.echo(printable(empty), err=True)
         elif sys.stdout.isatty():
             _print_rich(rows, columns)
@@ -59,29 +59,29 @@ class Output:
             _print_aligned(rows, columns)
 
     def record(self, record: Record) -> None:
-        """Show one record, a line for each field."""
+        """Print one record, with one line for each field."""
         if self.json:
             self.line_of_json(record)
             return
         width = max(len(name) for name in record)
         for name, value in record.items():
-            # A server may tell figures under names of its own.
+            # The names may come from a server, so they are escaped too.
             typer.echo(f"{printable(name.replace('_', ' ')):<{width}}  {text_of(value)}".rstrip())
 
     def done(self, words: str, **record: Any) -> None:
-        """Tell that something was done: in words, or as JSON."""
+        """Report success: print `words`, or `record` as JSON."""
         if self.json:
             self.line_of_json(record)
         else:
             typer.echo(printable(words))
 
     def line_of_json(self, record: Record) -> None:
-        """One line of JSON."""
+        """Print a record as one line of JSON."""
         sys.stdout.write(printable_json(json_format.dumps(record, ensure_ascii=False, default=str)) + "\n")
 
 
 def text_of(value: object) -> str:
-    """A value as people read it."""
+    """Return a value as text for people."""
     if value is None or value == "":
         return "-"
     if isinstance(value, bool):
@@ -94,31 +94,31 @@ def text_of(value: object) -> str:
 
 
 def jobs_text(count: int) -> str:
-    """So many jobs."""
+    """Return a number of jobs in words: "1 job", "2,000 jobs"."""
     return "1 job" if count == 1 else f"{count:,} jobs"
 
 
 def seconds_text(seconds: float | None) -> str | None:
-    """A time as people read it; None stays None."""
+    """Return a duration as text for people. None stays None."""
     return None if seconds is None else span(round(seconds * 1000))
 
 
-# Of a longer body, people see so much, and how long it is: --body prints megabytes to those who ask for them.
+# A longer body is cut here and its length is shown. `--body` prints it in full.
 BODY_LETTERS_MAX: Final = 1_000
 
 
 def body_text(record: Record) -> str:
-    """The body in a record as people read it, on one line."""
+    """Return the body of a record as one line of text for people."""
     if "body_base64" in record:
-        return f"{len(record['body_base64']) * 3 // 4:,} bytes that are no text"
+        return f"{len(record['body_base64']) * 3 // 4:,} bytes of binary data"
     body = record.get("body")
     text = body if isinstance(body, str) else json_format.dumps(body, ensure_ascii=False)
     if len(text) > BODY_LETTERS_MAX:
-        return f"{printable(text[:BODY_LETTERS_MAX])}… ({len(text):,} letters)"
+        return f"{printable(text[:BODY_LETTERS_MAX])}… ({len(text):,} characters)"
     return printable(text)
 
 
-# Columns are no wider than this. A name may have 64 KB, and all other rows would be padded to it.
+# Maximum width of a column. A name can have 64 KB, and all other rows would be padded to it.
 WIDTH_MAX: Final = 200
 
 
@@ -143,13 +143,13 @@ def _print_rich(records: Sequence[Record], columns: Sequence[Column]) -> None:
 
     console = Console()
     table = rich_table(records, columns, console.width)
-    # Rather a line that goes on in the next one than half an id, which nobody can use.
+    # Wrap long lines instead of cutting them, because half an id is useless.
     console.width = max(console.width, sum((each.width or 0) + 2 for each in table.columns))
     console.print(table)
 
 
 def rich_table(records: Sequence[Record], columns: Sequence[Column], width: int) -> Any:
-    """Records as a table for a terminal: what a pipe gets, but what is wide takes only the rest of the line."""
+    """Return records as a table for a terminal. Wide columns use only the rest of the line."""
     from rich.cells import cell_len
     from rich.table import Table
     from rich.text import Text
@@ -177,31 +177,31 @@ def rich_table(records: Sequence[Record], columns: Sequence[Column], width: int)
 
 
 def confirm(question: str, yes: bool) -> None:
-    """Ask before something is destroyed, unless the answer was given with the command."""
+    """Ask before data is destroyed, unless `yes` is set. Exit if the answer is no."""
     if yes:
         return
     if not sys.stdin.isatty():
-        fail(f"{question} Nobody can be asked here: say --yes", USAGE)
+        fail(f"{question} Standard input is not a terminal: confirm with --yes", USAGE)
     if not typer.confirm(printable(question), err=True):
         fail("nothing was done")
 
 
 @contextmanager
 def told(directory: str) -> Iterator[None]:
-    """Whatever is refused while a directory is looked at is said with its name."""
+    """Turn errors of a block that uses a directory into messages that name the directory."""
     try:
         yield
     except PermissionError as error:
-        fail(f"{error.filename or directory} may not be read or written by you; ask its owner, or become its owner")
+        fail(f"{error.filename or directory} is not readable or writable for you; ask its owner for access")
     except FileNotFoundError as error:
-        fail(f"{error.filename or directory} is not there; see whether the path is right, and try again", NOT_FOUND)
+        fail(f"{error.filename or directory} does not exist; check the path", NOT_FOUND)
     except (NotADirectoryError, FileExistsError) as error:
-        fail(f"{error.filename or directory} is no directory; name the one that the queue was opened with")
+        fail(f"{error.filename or directory} is not a directory; name the directory of the queue")
     except (BrokenPipeError, Unreachable):
-        # Whoever reads what is written has read enough; or it is a server that is not there.
+        # `Program` handles a closed pipe. The error of an unreachable server names the server already.
         raise
     except CommandError as error:
         sentence = sentence_of(error)
         fail(sentence if sentence.startswith(directory) else f"{directory}: {sentence}", code_of(error))
     except OSError as error:
-        fail(f"{directory}: {error.strerror or error}; see whether the disk is in order, and try again")
+        fail(f"{directory}: {error.strerror or error}; check the disk and try again")

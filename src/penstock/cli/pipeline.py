@@ -1,4 +1,4 @@
-"""`penstock pipeline`: the history of a queue as a lake, and what can be done with it."""
+"""`penstock pipeline`: load the history of queues into a lake with Spark, and evaluate it."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import typer
 
 from penstock.cli import audit, replay, report, turns, whatif
 
-app = typer.Typer(help="Digest the history of a queue with Spark, and use it.", no_args_is_help=True)
+app = typer.Typer(help="Load the history of queues into a lake with Spark, and evaluate it.", no_args_is_help=True)
 
 for command in (
     *(turns.once, turns.run, turns.backfill, turns.compact),

@@ -1,4 +1,4 @@
-"""How long work shows on a terminal, and says nothing anywhere else."""
+"""Progress bars on standard error. They are shown only if it is a terminal."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from rich.progress import (
 
 @contextmanager
 def count_bar(what: str) -> Iterator[Callable[[int, int | None], None]]:
-    """A bar of things on standard error; it is told how many of how many are done. None: nobody knows how many."""
+    """Show a bar that counts items. Yield a function of (done, total). A total of None means unknown."""
     console = Console(stderr=True)
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:
@@ -30,7 +30,7 @@ def count_bar(what: str) -> Iterator[Callable[[int, int | None], None]]:
 
 @contextmanager
 def bytes_bar(what: str, quiet: bool = False) -> Iterator[Callable[[int, int], None]]:
-    """A bar of bytes on standard error; it is told how many of how many are done."""
+    """Show a bar that counts bytes. Yield a function of (done, total)."""
     console = Console(stderr=True)
     columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TimeRemainingColumn())
     with Progress(*columns, console=console, transient=True, disable=quiet or not console.is_terminal) as progress:
@@ -40,7 +40,7 @@ def bytes_bar(what: str, quiet: bool = False) -> Iterator[Callable[[int, int], N
 
 @contextmanager
 def lines_bar(what: str, total_bytes: int | None) -> Iterator[Callable[[int, int], None]]:
-    """A bar of a file that is read on standard error; it is told how many bytes and lines are done."""
+    """Show a bar for a file that is being read. Yield a function of (bytes, lines) done."""
     columns = (
         TextColumn("{task.description} {task.fields[lines]:,} lines"),
         *(BarColumn(), DownloadColumn(), TimeRemainingColumn()),
@@ -52,7 +52,7 @@ def lines_bar(what: str, total_bytes: int | None) -> Iterator[Callable[[int, int
 
 @contextmanager
 def stages_bar() -> Iterator[Callable[[str, int, int], None]]:
-    """A bar for each stage of something; it is told the stage, and how many of how many are done. 0 in all: no end."""
+    """Show one bar per stage. Yield a function of (stage, done, total). A total of 0 means unknown."""
     console = Console(stderr=True)
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     with Progress(*columns, console=console, disable=not console.is_terminal) as progress:

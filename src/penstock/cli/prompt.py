@@ -1,4 +1,4 @@
-"""The prompt of `penstock cli`: history, completion, help; a lost server is said, and found again."""
+"""The prompt of `penstock cli`, with history, completion and help. It reconnects to a lost server."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _HISTORY_LINES: Final = 1_000
 
 
 class Prompt:
-    """Somebody who types."""
+    """Reads commands from the terminal and runs them."""
 
     def __init__(self, conversation: Conversation) -> None:
         self._conversation = conversation
@@ -27,7 +27,7 @@ class Prompt:
         self._manual: Manual | None = None
 
     def run(self, history: Path) -> None:
-        """Read and run lines until somebody leaves."""
+        """Read and run lines until the user quits."""
         readline.set_completer(self._complete)
         readline.set_completer_delims(" ")
         readline.parse_and_bind("tab: complete")
@@ -41,14 +41,14 @@ class Prompt:
             _save_history(history)
 
     def _run_line(self) -> bool:
-        """One line; tell whether to go on."""
+        """Read and run one line. Return whether to continue."""
         try:
             line = input(f"{self._speaker.address if self._speaker.is_connected else 'not connected'}> ")
         except EOFError:
             sys.stdout.write("\n")
             return False
         except KeyboardInterrupt:
-            # Leaves the line, not the prompt.
+            # Ctrl-C discards the line but does not leave the prompt.
             sys.stdout.write("\n")
             return True
         words = self._conversation.words(line)
@@ -66,20 +66,20 @@ class Prompt:
         return True
 
     def _run(self, words: list[str]) -> None:
-        """Run a command; whatever becomes of the connection is said, and the prompt goes on."""
+        """Run a command. Connection errors are printed, and the prompt continues."""
         try:
             if self._speaker.is_connected or self._connect(f"connected to {self._speaker.address}"):
                 self._conversation.run(words)
         except Trouble as error:
             note(str(error))
         except KeyboardInterrupt:
-            # Its answer may still come, so this connection is of no use any more.
+            # The answer may still arrive on this connection, so a new connection is needed.
             self._speaker.close()
             sys.stdout.write("\n")
-            self._connect("left; this is a new connection, and what the old one had taken goes back")
+            self._connect("interrupted; this is a new connection, and jobs that the old one had taken are returned")
 
     def _connect(self, words: str) -> bool:
-        """Connect, and say so; if it cannot be, say that. Tells whether it was."""
+        """Connect and print `words`, or print the error. Return whether the connection was established."""
         try:
             self._speaker.connect()
         except Trouble as error:
@@ -90,7 +90,7 @@ class Prompt:
         return True
 
     def _help(self) -> Manual:
-        """The server's own manual, if there is one and it tells."""
+        """Return the manual of the server, or the built-in one if the server has none."""
         if self._manual is None and self._speaker.is_connected:
             with suppress(*Trouble):
                 answer = self._speaker.ask([b"COMMAND", b"DOCS"])
@@ -105,24 +105,24 @@ class Prompt:
 
 
 def history_file() -> Path:
-    """Where what was typed is remembered."""
+    """Return the path of the history file."""
     state = os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state"
     return Path(state) / "penstock" / "cli-history"
 
 
 def _save_history(path: Path) -> None:
-    # Nobody is kept from leaving because it cannot be written.
+    # An unwritable history file must not prevent quitting.
     with suppress(OSError):
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         readline.set_history_length(_HISTORY_LINES)
-        # Private before anything is in it.
+        # Restrict access before anything is written.
         path.touch(0o600)
         path.chmod(0o600)
         readline.write_history_file(path)
 
 
 def _is_secret(words: list[str]) -> bool:
-    """Return whether a line has a password or the token of a session in it, which does not belong into a file."""
+    """Return whether a line contains a password or a session token, which must not be stored in the history file."""
     lower = [word.lower() for word in words]
     if lower[0] == "config":
         settings = map(find, words[2:])

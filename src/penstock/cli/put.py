@@ -1,4 +1,4 @@
-"""`penstock put`: add jobs, one or a million."""
+"""`penstock put`: add jobs, from the command line or from a file."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class ArrivalState(StrEnum):
 
 @dataclass(frozen=True)
 class PutFlags:
-    """What a put may say about its jobs. What it leaves out, the tube decides."""
+    """The options of a put. Options that are not given take the tube's defaults."""
 
     delay: Annotated[float | None, duration_option("--delay", help="Wait this long before the job can be taken.")] = (
         None
@@ -46,54 +46,60 @@ class PutFlags:
             "--at",
             parser=moment,
             metavar="WHEN",
-            help="The job can be taken from this moment on, like 2026-12-24T18:00 (local time) or 2026-12-24T18:00Z.",
+            help="Time from which the job can be taken, like 2026-12-24T18:00 (local time) or 2026-12-24T18:00Z.",
         ),
     ] = None
-    ttl: Annotated[float | None, duration_option("--ttl", help="Not after so long, the delay not counted.")] = None
-    ttr: Annotated[float | None, duration_option("--ttr", help="How long a taker may hold it.")] = None
-    priority: Annotated[int | None, typer.Option("--priority", "-p", help="Lower is served first.")] = None
-    key: Annotated[str | None, typer.Option("--key", "-k", help="In tubes with keys: whose job it is.")] = None
-    urgent: Annotated[bool, typer.Option("--urgent", help="Before all others.")] = False
-    once: Annotated[bool, typer.Option("--once", help="In disque tubes: deliver it at most once.")] = False
-    retry: Annotated[
-        str | None, typer.Option("--retry", help='What becomes of it when it fails: "5x exp(1s..10m) then bury".')
+    ttl: Annotated[
+        float | None, duration_option("--ttl", help="Expire the job after this long, not counting the delay.")
     ] = None
-    name: Annotated[str | None, typer.Option("--name", help="A name of your own, unique in the tube.")] = None
+    ttr: Annotated[float | None, duration_option("--ttr", help="Time a consumer has before the job is returned.")] = (
+        None
+    )
+    priority: Annotated[
+        int | None, typer.Option("--priority", "-p", help="Priority; lower numbers are served first.")
+    ] = None
+    key: Annotated[
+        str | None, typer.Option("--key", "-k", help="Key of the job, for tubes that limit jobs per key.")
+    ] = None
+    urgent: Annotated[bool, typer.Option("--urgent", help="Put the job in front of all others.")] = False
+    once: Annotated[bool, typer.Option("--once", help="Deliver the job at most once (disque tubes).")] = False
+    retry: Annotated[
+        str | None, typer.Option("--retry", help='Retry policy, for example "5x exp(1s..10m) then bury".')
+    ] = None
+    name: Annotated[str | None, typer.Option("--name", help="Name of the job, unique in the tube.")] = None
     unique: Annotated[
-        str | None, typer.Option("--unique", help="If an unfinished job of this value is there, that one is it.")
+        str | None,
+        typer.Option("--unique", help="If an unfinished job has this value, return it instead of adding one."),
     ] = None
     dedup: Annotated[
-        str | None, typer.Option("--dedup", help="If a put of this value was seen lately, its job is it.")
+        str | None,
+        typer.Option("--dedup", help="If a job was put with this value recently, return it instead of adding one."),
     ] = None
-    nacks: Annotated[
-        int | None, typer.Option("--nacks", help="Initial number of failures, for jobs from another system.")
-    ] = None
+    nacks: Annotated[int | None, typer.Option("--nacks", help="Initial number of failures, for imported jobs.")] = None
     options: Annotated[
         dict[str, Any] | None,
         typer.Option("--options", parser=json_object, metavar="JSON", help="Options for the driver of the tube."),
     ] = None
     number: Annotated[
         int | None,
-        typer.Option("--number", help="Integer of the job in the tube, below its first_integer, from another system."),
+        typer.Option("--number", help="Number of the job in the tube, below its first_integer, for imported jobs."),
     ] = None
     state: Annotated[
-        ArrivalState | None, typer.Option("--state", help="State in which the job arrives, from another system.")
+        ArrivalState | None, typer.Option("--state", help="Initial state of the job, for imported jobs.")
     ] = None
-    new: Annotated[
-        bool, typer.Option("--new", help="Fail where --unique or --dedup would return a job that is there.")
-    ] = False
+    new: Annotated[bool, typer.Option("--new", help="Fail if --unique or --dedup finds an existing job.")] = False
 
     def given(self) -> dict[str, Any]:
-        """What was said."""
+        """Return the options that were given."""
         return {name: value for name, value in vars(self).items() if value not in (None, False)}
 
 
-# Jobs put at a time, if nothing else is said.
+# Default number of jobs per batch.
 BATCH: Final = 1_000
 
 
 class Lines(StrEnum):
-    """What a line of a file of jobs is."""
+    """The meaning of the lines in a file of jobs."""
 
     BODIES = "bodies"
     OPTIONS = "options"
@@ -104,52 +110,54 @@ def put(
     tube: TubeName,
     bodies: Annotated[
         list[str] | None,
-        typer.Argument(metavar="[BODY]...", help="Bodies: as they are, @FILE, or - for standard input; @@ for an @."),
+        typer.Argument(metavar="[BODY]...", help="Bodies: text, @FILE, or - for standard input. @@ stands for @."),
     ] = None,
     kind: Annotated[
-        BodyKind | None, typer.Option("--as", help="What the bodies are. Without it: text if it is, else bytes.")
+        BodyKind | None, typer.Option("--as", help="Type of the bodies. Default: text if they are UTF-8, else bytes.")
     ] = None,
-    timeout: Annotated[float, duration_option("--timeout", "-t", help="Wait so long for room in a full tube.")] = 0.0,
+    timeout: Annotated[float, duration_option("--timeout", "-t", help="Wait this long for room in a full tube.")] = 0.0,
     source: Annotated[
-        str | None, typer.Option("--from", metavar="FILE", help="Put every line of a file of JSON lines; - for stdin.")
+        str | None, typer.Option("--from", metavar="FILE", help="Put every line of a JSON lines file. - reads stdin.")
     ] = None,
     lines: Annotated[
         Lines | None,
         typer.Option(
             "--lines",
-            help="With --from: bodies: a line is a body. options: an object with a body, and options of this job.",
+            help="With --from. bodies: a line is a body. options: a line is an object with a body and job options.",
             show_default="bodies",
         ),
     ] = None,
-    skip: Annotated[int, typer.Option("--skip", min=0, help="With --from: so many lines are there already.")] = 0,
+    skip: Annotated[int, typer.Option("--skip", min=0, help="With --from: skip this many lines.")] = 0,
     batch: Annotated[
         int | None,
-        typer.Option("--batch", min=1, max=100_000, help="With --from: jobs put at a time.", show_default=f"{BATCH}"),
+        typer.Option("--batch", min=1, max=100_000, help="With --from: jobs per batch.", show_default=f"{BATCH}"),
     ] = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only read, check, and tell what would be put.")] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Only check the input, and show how many jobs would be put.")
+    ] = False,
     *,
     flags: PutFlags,
     target: Target,
     out: Output,
 ) -> None:
-    """Add jobs to a tube, which is made if it is not there.
+    """Add jobs to a tube. The tube is created if it does not exist.
 
-    With --from a file of JSON lines, each line becomes a job. Where it stopped is told, so that --skip can go on from
-    there; each batch is put whole or not at all.
+    With --from, each line of a JSON lines file becomes a job. Each batch is put completely or not at all. If loading
+    stops, the message names the number of lines to continue with --skip.
     """
     from penstock.options import draft
 
     if source is not None and bodies:
-        fail("give bodies or --from, not both", USAGE)
+        fail("use either bodies or --from, not both", USAGE)
     if source is not None:
-        _refuse(" is for bodies, and goes without --from", {"--as": kind, "--timeout": timeout})
-        # What the flags say is wrong by itself, and not in a line.
+        _refuse(" cannot be used with --from", {"--as": kind, "--timeout": timeout})
+        # Check the options first, so that an error is not reported as an error of a line.
         draft(b"", **flags.given())
         load(tube, source, lines or Lines.BODIES, skip, batch or BATCH, flags.given(), dry_run, target, out)
         return
-    _refuse(" goes with --from", {"--lines": lines, "--skip": skip, "--batch": batch})
+    _refuse(" requires --from", {"--lines": lines, "--skip": skip, "--batch": batch})
     if not bodies:
-        fail("give a body: as it is, @FILE, - for standard input, or jobs with --from FILE", USAGE)
+        fail("no body is given; write it as text, @FILE or - for standard input, or use --from FILE", USAGE)
     values = [read_body(word, kind) for word in bodies]
     if dry_run:
         for value in values:
@@ -163,26 +171,26 @@ def put(
                 job = place.put(value, timeout=timeout, **flags.given())
             except Full as error:
                 fail(str(error), NOTHING if timeout else code_of(error))
-            # At once: if the next one is refused, this one is there nevertheless.
+            # Print each id immediately, because the job exists even if the next put is refused.
             out.done(job.id, id=job.id, tube=tube)
 
 
 def _refuse(why: str, options: dict[str, object]) -> None:
-    """Refuse options that would mean nothing: whoever gave one means something by it."""
+    """Refuse options that would have no effect."""
     for name, value in options.items():
         if value:
             fail(f"{name}{why}", USAGE)
 
 
-# ---- Many ------------------------------------------------------------------------------------------------------------
+# ---- Loading a file --------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class Line:
-    """A line of a file of jobs, understood."""
+    """A parsed line of a file of jobs."""
 
     number: int
-    end: int  # How many bytes of the file are read with it.
+    end: int  # Position in the file after this line.
     body: Any
     options: dict[str, Any]
 
@@ -198,7 +206,7 @@ def load(
     target: Target,
     out: Output,
 ) -> None:
-    """Put every line of a file."""
+    """Put every line of a file, or only check the file if `dry_run` is set."""
     from penstock.cli.json_lines import BadLine
 
     loading = Loading(skip)
@@ -222,39 +230,39 @@ def load(
 
 @dataclass
 class Loading:
-    """How far a file is done."""
+    """The progress of loading a file."""
 
-    lines: int  # With those that were skipped.
+    lines: int  # Lines that are finished, including skipped ones.
     put: int = 0
-    under_way: list[Line] = field(default_factory=list)  # What is being put: perhaps it is, perhaps not.
+    under_way: list[Line] = field(default_factory=list)  # The batch in flight, which may or may not be put.
 
     def did(self, some: list[Line]) -> None:
-        """These are done, too."""
+        """Record that these lines are put."""
         self.lines = some[-1].number
         self.put += len(some)
         self.under_way = []
 
     def batch(self) -> str:
-        """What is being put, by its lines."""
+        """Return the line numbers of the batch in flight."""
         first, last = self.under_way[0].number, self.under_way[-1].number
         return f"line {first:,}" if first == last else f"lines {first:,} to {last:,}"
 
     def end(self, why: str, code: int) -> NoReturn:
-        """It stops here: say where, so that it can go on."""
-        done = f"{jobs_text(self.put)} of the first {self.lines:,} lines are put" if self.put else "nothing is put"
+        """Exit with a message that says how far loading came and how to continue."""
+        done = f"{jobs_text(self.put)} of the first {self.lines:,} lines were put" if self.put else "nothing was put"
         if self.under_way:
             more = len(self.under_way)
-            done = f"{done}, and perhaps up to {more} more" if self.put else f"perhaps up to {jobs_text(more)} are put"
-        on = f"; go on with --skip {self.lines}" if self.lines else ""
+            done = f"{done}, and perhaps up to {more} more" if self.put else f"perhaps up to {jobs_text(more)} were put"
+        on = f"; continue with --skip {self.lines}" if self.lines else ""
         fail(f"{why.rstrip('.')}; {done}{on}", code)
 
 
 def _put_all(tube: Tube, jobs: Iterator[Line], batch: int, loading: Loading, size: int | None) -> None:
-    """Put jobs in batches. Whatever ends it early says how far it was."""
+    """Put jobs in batches. On an error, exit with a message that says how far loading came."""
     from penstock.cli.json_lines import BadLine
 
     try:
-        # The bar ends before anything is said: when it goes, it takes with it what was said below it.
+        # The progress bar ends before a message is printed, because removing the bar erases text below it.
         with _progress(size) as progress:
             for some in batches(jobs, batch):
                 loading.under_way = some
@@ -266,16 +274,16 @@ def _put_all(tube: Tube, jobs: Iterator[Line], batch: int, loading: Loading, siz
     except KeyboardInterrupt:
         loading.end("interrupted", INTERRUPTED)
     except CommandError as error:
-        # It was refused as a whole.
+        # The server refused the whole batch.
         which, loading.under_way = loading.batch(), []
         loading.end(f"{which}: {sentence_of(error)}", code_of(error))
     except (PenstockError, OSError) as error:
-        # Its answer is lost, and with it whether the batch was put.
+        # The answer is lost, so it is unknown whether the batch was put.
         loading.end(sentence_of(error), code_of(error))
 
 
 def batches(jobs: Iterator[Line], count: int) -> Iterator[list[Line]]:
-    """Jobs that can be put at once: neighbours whose options are the same. A bad line comes after those before it."""
+    """Group neighbouring lines that have equal options. If a line is bad, yield the lines before it, then raise."""
     from penstock.cli.json_lines import BadLine
 
     some: list[Line] = []
@@ -294,7 +302,7 @@ def batches(jobs: Iterator[Line], count: int) -> Iterator[list[Line]]:
 
 
 def read_lines(file: BinaryIO, tube: str, lines: Lines, skip: int, options: dict[str, Any]) -> Iterator[Line]:
-    """The jobs in a file of JSON lines. Empty lines count, and are no jobs."""
+    """Yield the jobs in a JSON lines file. Empty lines are counted but contain no job."""
     from penstock.cli import json_lines
 
     end = 0
@@ -308,7 +316,9 @@ def read_lines(file: BinaryIO, tube: str, lines: Lines, skip: int, options: dict
         try:
             line = json_lines.read_body(raw, tube) if lines is Lines.BODIES else json_lines.read_line(raw, tube)
             if line.tube != tube:
-                raise json_lines.BadLine(f"it is for {line.tube}; see `penstock import jsonl`")
+                raise json_lines.BadLine(
+                    f"the job is for tube {line.tube}; use `penstock import jsonl` to load several tubes"
+                )
         except json_lines.BadLine as error:
             raise json_lines.BadLine(f"line {number:,}: {error}") from None
         yield Line(number, end, line.body, {**options, **line.options} if line.options else options)
@@ -316,7 +326,7 @@ def read_lines(file: BinaryIO, tube: str, lines: Lines, skip: int, options: dict
 
 @contextmanager
 def _opened(source: str) -> Iterator[tuple[BinaryIO, int | None]]:
-    """A file and its length, or standard input, which has none."""
+    """Open a file and yield it with its size. The size of standard input is None."""
     if source == "-":
         yield sys.stdin.buffer, None
         return
@@ -326,7 +336,7 @@ def _opened(source: str) -> Iterator[tuple[BinaryIO, int | None]]:
 
 @contextmanager
 def _progress(size: int | None) -> Iterator[Callable[[int, int], None]]:
-    """A bar on a terminal's standard error: it is told how many bytes were read, and how many lines."""
+    """Show a progress bar if standard error is a terminal. Yield a function of (bytes, lines) done."""
     if not sys.stderr.isatty():
         yield lambda read, lines: None
         return

@@ -1,4 +1,4 @@
-"""A job and a tube as records: what commands print of them, for people and for programs."""
+"""Jobs and tubes as records, and the columns that tables show of them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class State(StrEnum):
-    """What a job that is there can be."""
+    """The states of a job that exists."""
 
     READY = "ready"
     TAKEN = "taken"
@@ -27,12 +27,12 @@ class State(StrEnum):
 
 
 def total(info: Record) -> int:
-    """How many jobs a tube has, in any state."""
+    """Return the number of jobs in a tube, in any state."""
     return sum(int(info[state]) for state in State)
 
 
 def job_record(job: Job) -> Record:
-    """A job as it is now, with its body."""
+    """Return the current record of a job, with its body."""
     return _record(job, job.meta())
 
 
@@ -42,7 +42,7 @@ def _record(job: Job, meta: Record) -> Record:
 
 
 def job_records(queue: Queue, jobs: Iterable[Job]) -> Iterator[tuple[Record, Job]]:
-    """Jobs as they are now; those that went meanwhile are left out."""
+    """Yield the current records of jobs. Jobs that no longer exist are left out."""
     for job, ask in _asked(queue, list(jobs)):
         try:
             yield _record(job, ask()), job
@@ -51,7 +51,7 @@ def job_records(queue: Queue, jobs: Iterable[Job]) -> Iterator[tuple[Record, Job
 
 
 def _asked(queue: Queue, jobs: list[Job]) -> Iterator[tuple[Job, Callable[[], Record]]]:
-    """Jobs, and what tells about each. A server is asked about all of them at once."""
+    """Yield each job with a function that returns its metadata. A server is asked about all jobs in one pipeline."""
     if not hasattr(queue, "pipeline"):
         yield from ((job, job.meta) for job in jobs)
         return
@@ -62,7 +62,7 @@ def _asked(queue: Queue, jobs: list[Job]) -> Iterator[tuple[Job, Callable[[], Re
 
 
 def body_fields(body: Any) -> Record:
-    """A body in JSON: a value as it is, text and bytes as text; bytes that are no text in base64."""
+    """Return a body as fields for JSON. Bytes become text if they are UTF-8, and base64 otherwise."""
     if not isinstance(body, bytes):
         return {"as": "text" if isinstance(body, str) else "json", "body": body}
     try:

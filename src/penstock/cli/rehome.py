@@ -1,8 +1,11 @@
-"""`penstock cluster rehome`: a standby or a backup becomes the node that it was made of.
+"""`penstock cluster rehome`: replace a lost node by its standby or a backup.
 
-In this order: see that the directory can be opened, that the cluster has given the node up, and agree with every node
-that can be reached on an epoch that nobody has had. From then on the old one is refused, whether the new one is there
-or not. Only then does the directory become the node.
+Steps:
+1. Check that the directory can be opened.
+2. Check that the cluster considers the node lost.
+3. Agree with every reachable node on a new epoch of the node. From then on all nodes refuse the old node, whether the
+   new one is running or not.
+4. Make the directory the node.
 """
 
 from __future__ import annotations
@@ -22,25 +25,29 @@ if TYPE_CHECKING:
     from penstock.journal.disk import RealDisk
     from penstock.journal.identity import Identity
 
-# The old one may have been opened so often since, without giving out an id that the new one gives out, too.
+# The journal epoch is part of job ids. The old node may have been restarted up to this many times since the copy was
+# made without assigning an id that the new node assigns, too.
 _EPOCHS_APART: Final = 1_000
 
-# By how much an epoch of the node is greater than the last one: by chance, so that two who do this at once, and cannot
-# reach the same nodes, do not choose the same. Then the lesser one steps down when they meet.
+# The epoch grows by a random number up to this. If two operators rehome the node at once and reach different nodes,
+# they choose different epochs, and the node with the lower one steps down when the two meet.
 _LEAP_MAX: Final = 1_000_000
 
 
 def run(directory: str, via: str | None, nodes_file: str, force: bool, dry_run: bool, out: Output) -> None:
-    """Do it, or say why not."""
+    """Rehome the node, or exit with the reason why that is refused."""
     from penstock.journal.disk import ReadOnlyDisk, RealDisk
     from penstock.journal.identity import identity
 
     if via is None and not force:
-        fail("name another node of its cluster with --via; or say --force, if it was alone and is surely gone", USAGE)
+        fail(
+            "name another node of the cluster with --via, or use --force if the node was alone and is certainly lost",
+            USAGE,
+        )
     if via is not None and place_of(via).directory is not None:
-        fail("--via names a server: another node of the cluster", USAGE)
+        fail("--via must name a server: another node of the cluster", USAGE)
     with told(directory):
-        who = identity(ReadOnlyDisk(directory))  # Before anything is made.
+        who = identity(ReadOnlyDisk(directory))  # Fails before anything is changed.
         disk = RealDisk(directory)
         disk.lock()
         try:
@@ -51,7 +58,10 @@ def run(directory: str, via: str | None, nodes_file: str, force: bool, dry_run: 
                 cluster.look()
             why_not = cluster.why_not()
             if why_not and not force:
-                fail(f"node {who.node} may still be there: {'; '.join(why_not)}. If you know better: --force", REFUSED)
+                fail(
+                    f"node {who.node} may still be running: {'; '.join(why_not)}. Use --force to continue anyway",
+                    REFUSED,
+                )
             epoch = cluster.last_epoch(who.node_epoch)
             if not dry_run:
                 epoch = cluster.agree_on_next(epoch)
@@ -65,8 +75,8 @@ def run(directory: str, via: str | None, nodes_file: str, force: bool, dry_run: 
         start += f" --cluster-config-file {nodes_file}"
     done = f"would become node {who.node}, after epoch" if dry_run else f"is node {who.node}, in epoch"
     out.done(
-        f"{directory} {done} {epoch}, as it was at {moment}, position {position:,}. "
-        f"{cluster.told_missed()}Start it with the settings of the old one: {start}",
+        f"{directory} {done} {epoch}, with the state of {moment}, position {position:,}. "
+        f"{cluster.told_missed()}Start it with the settings of the old node: {start}",
         node=who.node,
         epoch=epoch,
         position=position,
@@ -78,22 +88,22 @@ def run(directory: str, via: str | None, nodes_file: str, force: bool, dry_run: 
 
 
 def _check(disk: RealDisk, directory: str) -> None:
-    """See that it can be opened."""
+    """Exit if the directory cannot be opened."""
     from penstock.cli.progress import bytes_bar
     from penstock.host.boot import boot_id
     from penstock.journal.check import check_log
     from penstock.journal.segment import segment_names
 
     if not segment_names(disk):
-        fail(f"{directory}: there is no log here; a standby has to catch up once before it can become its node")
+        fail(f"{directory}: there is no log here; a standby must catch up once before it can replace its node")
     with bytes_bar("checking") as progress:
         checked = check_log(disk, boot_id(), progress)
     if checked.refused:
-        fail(f"{directory}: it cannot be opened: {checked.refused}")
+        fail(f"{directory}: the queue cannot be opened: {checked.refused}")
 
 
 def _reach(disk: RealDisk) -> tuple[int, str]:
-    """The last position of a log, and when that was."""
+    """Return the last position of a log, and its time."""
     from penstock.journal.segment import FrameFile, is_segment, segment_names, snapshot_names
 
     position, time_ms = 0, 0
@@ -110,21 +120,21 @@ def _reach(disk: RealDisk) -> tuple[int, str]:
 
 @dataclass
 class Cluster:
-    """The other nodes, and what they say of the one that is lost."""
+    """The other nodes, and the state of the lost node as they see it."""
 
     target: Target
     lost: str
-    nodes: dict[str, Record] = field(default_factory=dict)  # Who can be asked, and where others find it.
-    seen: list[tuple[str, Record]] = field(default_factory=list)  # What those say of the lost one who know it.
-    forgotten: bool = False  # Somebody was told to forget it.
-    missed: dict[str, str] = field(default_factory=dict)  # Who cannot be asked, and why.
+    nodes: dict[str, Record] = field(default_factory=dict)  # Nodes that answer, with the addresses that others use.
+    seen: list[tuple[str, Record]] = field(default_factory=list)  # Address of a node, and its view of the lost node.
+    forgotten: bool = False  # A node has removed the lost node with CLUSTER FORGET.
+    missed: dict[str, str] = field(default_factory=dict)  # Address of each node that does not answer, and the reason.
 
     def look(self) -> None:
-        """Ask everybody."""
+        """Ask all nodes."""
         with node_at(self.target, {"flags": ["myself"]}) as queue:
             first = nodes_of(queue)
         if first[0]["node"] == self.lost:
-            fail(f"{self.target.place().shown()} is node {self.lost} itself; it need not be replaced", REFUSED)
+            fail(f"{self.target.place().shown()} is node {self.lost} itself, so it is not lost", REFUSED)
         for node in first:
             if node["node"] == self.lost:
                 continue
@@ -142,26 +152,26 @@ class Cluster:
             self._learn_addresses(known)
 
     def _learn_addresses(self, known: dict[str, Record]) -> None:
-        """Where a node is, others know best: itself it is asked at whatever address leads there from here."""
+        """Use the address that other nodes have for the first node. The address in --via may only work from here."""
         for id, node in self.nodes.items():
             if "myself" in node["flags"] and id in known and "myself" not in known[id]["flags"]:
                 self.nodes[id] = node | {"address": known[id]["address"]}
 
     def why_not(self) -> list[str]:
-        """What speaks against its being lost. Who has never heard of it has nothing to say."""
+        """Return the reasons to believe that the node is not lost. Nodes that do not know it are ignored."""
         found = [
-            f"{address} has it as {', '.join(lost['flags']) or 'reachable'}, {lost['state']}"
+            f"{address} sees it as {', '.join(lost['flags']) or 'reachable'}, {lost['state']}"
             for address, lost in self.seen
             if "fail" not in lost["flags"]
         ]
         if not self.seen and not self.forgotten:
-            found.append("nobody there has ever heard of it; see whether --via names a node of its cluster")
+            found.append("no node of this cluster knows it; check that --via names a node of its cluster")
         if self._answers():
             found.append("it answers")
         return found
 
     def _answers(self) -> bool:
-        """Whether the one that is lost answers where it was."""
+        """Return whether the lost node answers at its last address."""
         lost = self._where()
         if lost is None:
             return False
@@ -172,18 +182,18 @@ class Cluster:
             return False
 
     def _where(self) -> Record | None:
-        """Where it was, as somebody knows it."""
+        """Return the last known record of the lost node with an address, or None."""
         return next((lost for _, lost in self.seen if is_found(lost)), None)
 
     def told_missed(self) -> str:
-        """A sentence about those who cannot be asked, if there are any."""
+        """Return a sentence about the nodes that do not answer, or ""."""
         if not self.missed:
             return ""
         who = ", ".join(f"{address} ({why})" for address, why in self.missed.items())
-        return f"Not asked, and to hear of it from the others: {who}. "
+        return f"Not reached, to be informed by the other nodes: {who}. "
 
     def ports(self) -> str:
-        """Where it was found, as settings for the one that comes in its place."""
+        """Return the ports of the lost node as flags for the new one."""
         lost = self._where()
         if lost is None:
             return ""
@@ -191,13 +201,13 @@ class Cluster:
         return f" --port {port}" + "".join(f" --cluster-port {each}" for each in bus_port)
 
     def last_epoch(self, own: int) -> int:
-        """The greatest one that somebody knows."""
+        """Return the greatest epoch of the node that any node knows."""
         return max([own, *(self._ask(node) for node in self.nodes.values())])
 
     def agree_on_next(self, last: int) -> int:
-        """Let every node that can be reached know of an epoch that nobody has had."""
-        # Nodes tell each other at once: so who was first is decided by one of them, the same whoever asks. All have to
-        # know of this one then: somebody who asked others first may have been given a greater one meanwhile.
+        """Set a new epoch on every reachable node, and return it."""
+        # Nodes gossip epochs immediately, so the node with the least id decides which of two operators was first. Then
+        # all nodes must have this epoch, because another operator may have set a greater one on other nodes meanwhile.
         nodes = [self.nodes[id] for id in sorted(self.nodes)]
         while True:
             epoch = last + 1 + secrets.randbelow(_LEAP_MAX)
@@ -206,11 +216,11 @@ class Cluster:
             last = self.last_epoch(epoch)
 
     def _knows(self, node: Record, epoch: int) -> bool:
-        """Tell a node of an epoch; False if it knows of a greater one."""
+        """Set the epoch on a node. Return False if the node has a greater one."""
         return self._raise(node, epoch) or self._ask(node) == epoch
 
     def _raise(self, node: Record, epoch: int) -> bool:
-        """Tell a node of an epoch; False if it knew of that, or of a greater one."""
+        """Set the epoch on a node. Return False if the node already has this or a greater one."""
         try:
             self._ask(node, epoch)
         except CommandError as error:
@@ -224,7 +234,7 @@ class Cluster:
             return int(queue.execute("CLUSTER", "EPOCH", self.lost, *epoch))
 
     def table(self) -> str:
-        """Whom the new one is to get to know, as a node keeps it."""
+        """Return the nodes file of the new node, with all nodes that answer."""
         from penstock.cluster.peers import Peer
         from penstock.cluster.roster import BUS_OFFSET, first_text
 
@@ -236,10 +246,11 @@ class Cluster:
 
 
 def _become(disk: RealDisk, who: Identity, epoch: int) -> None:
-    """Let a directory be the node, in an epoch."""
+    """Write the identity that makes the directory the node in an epoch."""
     from penstock.journal.identity import next_epoch
 
-    # Last, since from now on it is the node. The log may lack what the old one did last, also that it delivered a job.
+    # This is the last step, because it makes the directory the node. `doubtful`: the log may lack the last events of
+    # the old node, including deliveries.
     replace(
         who,
         epoch=next_epoch(disk) + _EPOCHS_APART,

@@ -1,4 +1,4 @@
-"""`penstock pipeline replay`: rows of a query, or of a saved table, back into a tube."""
+"""`penstock pipeline replay`: put the rows of a query or a saved table as new jobs."""
 
 from __future__ import annotations
 
@@ -23,36 +23,36 @@ _COLUMNS = (column("tube"), column("jobs"), Column("bytes", lambda record: recor
 def replay(
     query: Annotated[
         str | None,
-        typer.Argument(metavar="[SQL]", help="Which jobs, of the tables of the lake: events, jobs and so on."),
+        typer.Argument(metavar="[SQL]", help="Query on the tables of the lake: events, jobs and so on."),
     ] = None,
     table: Annotated[
         str | None,
-        typer.Option("--table", metavar="TABLE", help="A saved table instead: its name, or its path."),
+        typer.Option("--table", metavar="TABLE", help="Use a saved table instead of a query: its name or path."),
     ] = None,
-    lake: Annotated[str | None, typer.Option("--lake", metavar="DIR", help="The directory of the lake.")] = None,
-    tube: Annotated[str | None, typer.Option("--tube", help="Where to put them. [their own tube]")] = None,
+    lake: Annotated[str | None, typer.Option("--lake", metavar="DIR", help="Directory of the lake.")] = None,
+    tube: Annotated[str | None, typer.Option("--tube", help="Tube for the new jobs. [the original tube]")] = None,
     to: Annotated[
         str | None,
-        typer.Option("--to", metavar="URL", help="The server to put them to. [as elsewhere]"),
+        typer.Option("--to", metavar="URL", help="Server for the new jobs. [same default as other commands]"),
     ] = None,
     rate: Annotated[float | None, rate_option("Put at most this many jobs per second.")] = None,
     name: Annotated[
-        str | None, typer.Option("--name", help="Of this replay: what it has put already is not put again. [the query]")
+        str | None, typer.Option("--name", help="Name of the replay. It puts each row only once. [a hash of the query]")
     ] = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only count what would be put where.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only count the jobs per tube.")] = False,
     master: Master = "local[*]",
     *,
     out: Output,
 ) -> None:
-    """Put jobs of the past again: what a query finds, or what a table has, as new jobs.
+    """Put the rows of a query or a table as new jobs.
 
-    A row is a job that the lake knows, by its node and job, or has a body (or value) of its own; the columns key,
-    priority, delay, ttl and ttr are its options. Every new job has a name that says where it came from.
+    A row names a job of the lake with the columns node and job, or has a column body (or value). The columns key,
+    priority, delay, ttl and ttr are options of the new job. Each new job gets a name that identifies its origin.
     """
     if (query is None) == (table is None):
-        fail("give a query, or a --table", USAGE)
+        fail("use either a query or --table", USAGE)
     if query is not None and lake is None:
-        fail("a query is about a lake; say --lake DIR", USAGE)
+        fail("a query needs a lake; name it with --lake DIR", USAGE)
     from penstock.pipeline import replay as work
     from penstock.pipeline.lake import Lake
     from penstock.spark import session
@@ -68,7 +68,7 @@ def replay(
     place = Target(url=to).place()
     if place.directory is not None:
         fail(
-            f"jobs are replayed to a server; `penstock serve --dir {place.directory}` makes one of this directory",
+            f"jobs are replayed to a server; start one with `penstock serve --dir {place.directory}`",
             USAGE,
         )
     with penstock.connect(place.url) as queue, count_bar("replaying") as progress:
@@ -77,9 +77,9 @@ def replay(
 
 
 def _tell(done: Any, out: Output) -> None:
-    words = f"{jobs_text(done.put)} put, in this run or an earlier one of the same name"
+    words = f"{jobs_text(done.put)} put, in this run or in an earlier run of the same name"
     if done.there:
-        words += f"; {done.there:,} of another replay are still there"
+        words += f"; {done.there:,} of another replay still exist"
     if done.bodiless:
         words += f"; {done.bodiless:,} have no body in the lake"
     refused = done.refused.total()

@@ -1,4 +1,4 @@
-"""`penstock pipeline report`: what happened, as one page for a browser and as tables on the terminal."""
+"""`penstock pipeline report`: a report on the lake, as an HTML page and as tables on the terminal."""
 
 from __future__ import annotations
 
@@ -23,19 +23,19 @@ if TYPE_CHECKING:
 def report(
     lake: LakeDirectory,
     to: Annotated[
-        str | None, typer.Option("--to", metavar="FILE", help="Where to write the page. [LAKE/report.html]")
+        str | None, typer.Option("--to", metavar="FILE", help="File for the HTML page. [LAKE/report.html]")
     ] = None,
-    page: Annotated[bool, typer.Option("--page/--no-page", help="Write the page, or only show the tables.")] = True,
-    tubes: Annotated[list[str] | None, typer.Option("--tube", help="Only of this tube; may be given often.")] = None,
-    since: Annotated[datetime.date | None, day_option("--since", "From this day on.")] = None,
-    until: Annotated[datetime.date | None, day_option("--until", "Up to this day, with it.")] = None,
+    page: Annotated[bool, typer.Option("--page/--no-page", help="Write the HTML page, or only print tables.")] = True,
+    tubes: Annotated[list[str] | None, typer.Option("--tube", help="Report only this tube. Repeatable.")] = None,
+    since: Annotated[datetime.date | None, day_option("--since", "First day of the report.")] = None,
+    until: Annotated[datetime.date | None, day_option("--until", "Last day of the report.")] = None,
     *,
     out: Output,
 ) -> None:
-    """Tell what happened: rates, waits, runs, backlog, failures, keys, workers.
+    """Report rates, waiting times, run times, backlog, failures, keys and workers.
 
-    Writes one HTML file that needs nothing else, and shows the same tables here. It reads what the pipeline has
-    digested, and starts no Spark.
+    Write one self-contained HTML file, and print the same tables. The command reads the gold tables of the lake and
+    does not need Spark.
     """
     from penstock.pipeline.gold_reader import GoldReader
     from penstock.pipeline.lake import Lake
@@ -50,7 +50,7 @@ def report(
 
 
 def show(report: Report, out: Output) -> None:
-    """Every table of a report."""
+    """Print all tables of a report."""
     for section in report.sections:
         if out.json:
             for row in section.rows:
@@ -67,7 +67,7 @@ def show(report: Report, out: Output) -> None:
 
 
 def write_page(report: Report, path: Path, source: str) -> Path:
-    """Write the page; it is there when it is whole."""
+    """Write the HTML page. The file appears when it is complete."""
     from penstock.pipeline.page import page
 
     text = page(

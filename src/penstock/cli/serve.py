@@ -28,21 +28,21 @@ def serve(
         list[str] | None,
         typer.Argument(
             metavar="[FILE] [--SETTING VALUE]...",
-            help="A configuration (TOML if its name ends so, else in Disque's form), then settings as flags.",
+            help="Configuration file (*.toml, else in Disque's format), then settings as flags.",
         ),
     ] = None,
 ) -> None:
-    """Run a server that speaks RESP, the protocol of Disque and Redis.
+    """Run a server. Clients connect with RESP (Disque's commands and Penstock's own) or IPROTO (Tarantool's queues).
 
-    With nothing at all it serves a durable queue from ./penstock-data, on port 7711 of this machine.
+    Without arguments it serves a durable queue in ./penstock-data on port 7711 of this machine.
 
-    Settings used most: --port, --bind, --dir, --fsync (always, everysec, never), --no-journal, --max-memory,
-    --http-port, --log-format (text, json). Passwords belong into the file, or into one that
+    Common settings: --port, --bind, --dir, --fsync (always, everysec, never), --no-journal, --max-memory, --http-port,
+    --log-format (text, json). Write passwords into the configuration file, or into the file that
     PENSTOCK_REQUIREPASS_FILE names.
 
     Every setting can be a flag (--port 7712), an environment variable (PENSTOCK_PORT=7712) or a line of the file
-    (port = 7712 in TOML, port 7712 in the form of Disque). docs/reference/configuration.md lists them all,
-    `penstock config show` shows what is in force.
+    (port = 7712 in TOML, port 7712 in Disque's format). docs/reference/configuration.md describes all settings, and
+    `penstock config show` lists them with the values that a server would use.
     """
     from penstock.server.config import ConfigError, load
     from penstock.server.serve import serve as run
@@ -73,7 +73,7 @@ def serve(
                 background.pidfile.remove()
     except (PenstockError, OSError) as error:
         if background is not None and logfile:
-            # Whoever started it may be a script, and nobody reads what that says.
+            # Log the error as well, because the output of the script that starts the server may be lost.
             _log.error("%s", error)
         if isinstance(error, ConfigError):
             fail(str(error), USAGE)
@@ -82,33 +82,36 @@ def serve(
 
 
 class PidFile:
-    """Where a server in the background tells its process id, while it serves."""
+    """The file with the process id of a server in the background. It exists while the server is running."""
 
     def __init__(self, path: Path | None) -> None:
         self._path = path
         self._is_ours = False
 
     def write(self, _: object) -> None:
-        """It serves. That it cannot tell is no reason not to, as in Disque."""
+        """Write the file. If that fails, log it and continue, as Disque does."""
         if self._path is not None:
             try:
                 with open(open_own(str(self._path), os.O_TRUNC), "w") as file:
                     file.write(f"{os.getpid()}\n")
                 self._is_ours = True
             except OSError as error:
-                _log.warning("the process id is not in a file: %s", error)
+                _log.warning("pidfile not written: error=%s", error)
 
     def remove(self) -> None:
-        """It serves no more. What another server has told is left alone."""
+        """Remove the file, unless another server has written it."""
         if self._path is not None and self._is_ours:
             self._path.unlink(missing_ok=True)
 
 
 class Background:
-    """A server that goes into the background, when it serves. Until then whoever starts it waits, and hears why not."""
+    """A server that goes into the background when it is ready.
+
+    The process that starts it waits until then, and exits with the server's exit code if the server fails to start.
+    """
 
     def __init__(self, pidfile: PidFile) -> None:
-        """Go on as another process, that of the server to be; the one before ends here."""
+        """Fork. The child continues as the server. The parent waits until it is ready, and exits."""
         self.pidfile = pidfile
         news, self._news = os.pipe()
         server = os.fork()
@@ -118,7 +121,7 @@ class Background:
         os.close(news)
 
     def serves(self, _: object) -> None:
-        """It serves: leave the terminal, say where to find it, and let whoever started it go on."""
+        """Detach from the terminal, write the pidfile, and let the parent exit. Called when the server is ready."""
         os.setsid()
         self.pidfile.write(self)
         nothing = os.open(os.devnull, os.O_RDWR)
@@ -126,13 +129,13 @@ class Background:
             os.dup2(nothing, stream)
         os.close(nothing)
         with contextlib.suppress(BrokenPipeError):
-            # Unless they would not wait.
+            # The parent may have been killed meanwhile.
             os.write(self._news, b".")
         os.close(self._news)
 
 
 def _start_of(server: int, news: int) -> int:
-    """Wait until a process serves, or has ended; gives the exit code of whoever started it."""
+    """Wait until the server is ready or has ended. Return the exit code of the parent."""
     if os.read(news, 1):
         return 0
     code = os.waitstatus_to_exitcode(os.waitpid(server, 0)[1])
@@ -140,20 +143,20 @@ def _start_of(server: int, news: int) -> int:
 
 
 def set_up_logging(form: str, file: str) -> None:
-    """Let the log go to a file or to standard output, for people or for programs."""
+    """Send the log to a file or to standard output, as text or as JSON lines."""
     handler = LogFile(file) if file else logging.StreamHandler(sys.stdout)
     handler.setFormatter(JsonLines() if form == "json" else Lines())
     _log.handlers[:] = [handler]
 
 
 class LogFile(WatchedFileHandler):
-    """The log in a file. When the file is moved away, as logrotate does, another one is opened."""
+    """A log file. If logrotate moves the file away, a new one is opened."""
 
     def _open(self) -> io.TextIOWrapper:
         return open(open_own(self.baseFilename, os.O_APPEND), "a", encoding=self.encoding, errors=self.errors)
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Write a record. If the file cannot be opened again, the record is dropped, and the server goes on."""
+        """Write a record. If the file cannot be reopened, the record is dropped and the server continues."""
         try:
             super().emit(record)
         except OSError:
@@ -161,7 +164,7 @@ class LogFile(WatchedFileHandler):
 
 
 class Lines(logging.Formatter):
-    """A line for people. What came from outside cannot begin another one."""
+    """Log lines as text. Control characters in a message are escaped, so a message cannot forge a line."""
 
     def format(self, record: logging.LogRecord) -> str:
         when = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(record.created))
@@ -171,7 +174,7 @@ class Lines(logging.Formatter):
 
 
 class JsonLines(logging.Formatter):
-    """A line for programs."""
+    """Log lines as JSON."""
 
     def format(self, record: logging.LogRecord) -> str:
         told: dict[str, Any] = {

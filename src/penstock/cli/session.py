@@ -1,7 +1,7 @@
-"""The session of the command line: what one `penstock take` took, the next `penstock ack` may finish.
+"""The session that the user's commands share, so that `penstock ack` can finish a job of `penstock take`.
 
-A process ends and its session would with it. So a take says how long its session is held, and leaves the session's
-token in a file of the user's, one for each place; whoever comes next with the token is the same session.
+A session normally ends with its process. `take` therefore sets a grace time and writes the session's token to a file
+of the user, one file per queue. The next command resumes the session with this token.
 """
 
 from __future__ import annotations
@@ -21,25 +21,25 @@ if TYPE_CHECKING:
 
 
 def token_file(target: Target) -> Path:
-    """Where the token of a place is kept."""
+    """Return the file that holds the token for a queue."""
     name = hashlib.sha256(str(target.place()).encode("utf-8", "surrogateescape")).hexdigest()[:32]
     return state_home() / "sessions" / f"{name}.json"
 
 
 @contextmanager
 def open_session(target: Target) -> Iterator[Queue]:
-    """The queue, as the session of the take before, if that is still held."""
+    """Open the queue and resume the session of the last take, if its grace time has not passed."""
     with target.open() as queue:
         resume(queue, target)
         yield queue
 
 
 def resume(queue: Queue, target: Target) -> float:
-    """Be the session of the take before, if that is still held; tell for how long it is, or 0."""
+    """Resume the session of the last take. Return its grace time in seconds, or 0 if it has ended."""
     kept = read_private(token_file(target))
     if isinstance(kept, dict) and isinstance(kept.get("token"), str):
-        with suppress(UnknownSession):  # Its time is over: its jobs went back.
-            # As long as it was held before: a command more makes it neither longer nor shorter.
+        with suppress(UnknownSession):  # The grace time has passed and the jobs were returned.
+            # Keep the grace time. Further commands neither extend nor shorten it.
             seconds = kept.get("hold", HOLD_S)
             queue.identify(kept["token"], grace=seconds)
             return float(seconds)
@@ -47,14 +47,14 @@ def resume(queue: Queue, target: Target) -> float:
 
 
 def keep(queue: Queue, target: Target, seconds: float) -> None:
-    """Let the next command be this session."""
+    """Store the session's token, so that the next command can resume the session."""
     write_private(token_file(target), {"place": target.place().shown(), "token": queue.token, "hold": seconds})
 
 
 def hold(queue: Queue, target: Target, seconds: float) -> float:
-    """Be the session of the take before, or a new one, and let it outlive this process by so long; tell how long.
+    """Resume the session of the last take, or start one, with a grace time of `seconds`. Return the grace time.
 
-    What the take before was promised stays: its worker may be at it still.
+    A longer grace time of the last take is kept, because its worker may still be running.
     """
     longest = max(seconds, resume(queue, target))
     queue.identify(grace=longest)

@@ -1,7 +1,7 @@
-"""How answers look, in the forms that users of redis-cli and of Disque's tool know. Pure.
+"""Formats of answers, as redis-cli and Disque's tool print them. Pure.
 
-For people every answer shows its type: elements are numbered and nested, a bulk is in quotes, a status is not. For
-scripts there are the bytes as they are, CSV, and JSON. Each form ends where the next answer may begin.
+The format for people shows the type of every value: elements are numbered and nested, a bulk string is quoted, a
+status is not. The formats for scripts are raw bytes, CSV and JSON. Each formatted answer ends with a newline.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _AFTER_NUMBER: Final = {"*": ")", "~": "~", ">": ")", "%": "#"}
 
 
 def as_text(answer: Answer, indent: str = "") -> str:
-    """For people: whatever the bytes are, a terminal can show it and takes none of it for an order."""
+    """Format an answer for people. Control characters are escaped."""
     kind = answer.kind
     if kind == "_":
         return "(nil)\n"
@@ -41,7 +41,7 @@ def as_text(answer: Answer, indent: str = "") -> str:
 
 
 def _numbered(answer: Answer, indent: str) -> Iterator[str]:
-    """Each element behind its number, and what is nested in it as far to the right as the number takes."""
+    """Yield each element after its number. Nested elements are indented by the width of the number."""
     step = 2 if answer.kind == "%" else 1
     width = len(str(len(answer.items) // step))
     inner = indent + " " * (width + 2)
@@ -49,13 +49,13 @@ def _numbered(answer: Answer, indent: str) -> Iterator[str]:
         number = f"{indent if at else ''}{at // step + 1:{width}}{_AFTER_NUMBER[answer.kind]} "
         shown = [as_text(item, inner) for item in answer.items[at : at + step]]
         if step == 2 and shown[1].count("\n") > 1:
-            # What has several lines begins on one of its own, so that they stand below each other.
+            # A value of several lines starts on a new line, so that its lines are aligned.
             shown[1] = f"\n{inner}{shown[1]}"
         yield number + " => ".join([*(each.removesuffix("\n") for each in shown[:-1]), shown[-1]])
 
 
 def as_raw(answer: Answer) -> bytes:
-    """For scripts: nothing but the bytes, an element a line."""
+    """Return the raw bytes, one element per line."""
     return _raw(answer) + b"\n"
 
 
@@ -72,7 +72,7 @@ def _raw(answer: Answer) -> bytes:
 
 
 def as_csv(answer: Answer) -> str:
-    """One line of values; texts are quoted, nothing is NULL."""
+    """Format an answer as one line of CSV. Strings are quoted, nil is NULL."""
     return _csv(answer) + "\n"
 
 
@@ -92,7 +92,7 @@ def _csv(answer: Answer) -> str:
 
 
 def as_json(answer: Answer) -> str:
-    """One line of JSON. Bytes that are no text are written as in Python, an error is an object that says so."""
+    """Format an answer as one line of JSON. Invalid UTF-8 becomes backslash escapes; an error becomes an object."""
     return printable_json(json.dumps(_value(answer), ensure_ascii=False)) + "\n"
 
 
@@ -103,7 +103,7 @@ def _value(answer: Answer) -> Any:
     if kind in ":(":
         return int(answer.text)
     if kind == ",":
-        # JSON has no words for what is no finite number.
+        # JSON has no infinity and no NaN, so they become text.
         number = float(answer.text)
         return number if abs(number) < float("inf") else _text(answer.text)
     if kind == "#":
@@ -124,7 +124,7 @@ def _quoted(raw: bytes) -> str:
 
 
 def _harmless(raw: bytes) -> str:
-    """A text of the server's own, on its lines, without what a terminal would obey."""
+    """Return a text of the server with control characters escaped and line ends kept."""
     return printable_lines(_text(raw))
 
 

@@ -1,4 +1,4 @@
-"""`penstock sim`: simulated clusters, each from a seed, with everything that can go wrong."""
+"""`penstock sim`: deterministic simulation of clusters with failures, each run from a seed."""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ if TYPE_CHECKING:
 
 
 def sim(
-    seed: Annotated[int, typer.Option("--seed", min=0, help="The first seed.")] = 1,
-    seeds: Annotated[int, typer.Option("--seeds", min=1, help="So many, one after the other.")] = 1,
+    seed: Annotated[int, typer.Option("--seed", min=0, help="First seed.")] = 1,
+    seeds: Annotated[int, typer.Option("--seeds", min=1, help="Number of consecutive seeds to run.")] = 1,
     settings: Annotated[
         list[str] | None,
-        typer.Option("--set", metavar="NAME=VALUE", help="Let an option be this, instead of drawn from the seed."),
+        typer.Option(
+            "--set", metavar="NAME=VALUE", help="Set an option, instead of drawing it from the seed. Repeatable."
+        ),
     ] = None,
-    workers: Annotated[
-        int, typer.Option("--workers", min=0, help="So many processes at a time; 0 for one on each core.")
-    ] = 1,
+    workers: Annotated[int, typer.Option("--workers", min=0, help="Number of processes. 0 means one per core.")] = 1,
 ) -> None:
-    """Simulate clusters: real nodes on a network, clocks and disks that fail as the seed decides.
+    """Simulate clusters: real nodes on a simulated network, clock and disk, with failures drawn from the seed.
 
-    Each run is judged by what clients saw and nodes hold. A seed that fails is printed with all its options and the
-    command that replays it; the same seed always does the same.
+    Each run is checked against the answers that clients got and the jobs that nodes hold. A failing seed is printed
+    with its options and the command that replays it. The same seed always gives the same run.
     """
     from penstock.testing.sim.options import draw
     from penstock.testing.sim.swarm import run_seeds
@@ -40,7 +40,7 @@ def sim(
 
     def tell(report: Report) -> None:
         if not report.passed:
-            # Not by typer, which goes round a bar.
+            # typer.echo would bypass the progress bar.
             print(report.shown(given))
         elif seeds == 1:
             typer.echo(f"seed {seed} passed; options: {options.shown()}\ndigest: {report.digest}")

@@ -1,4 +1,4 @@
-"""How long something took, in words for people."""
+"""Durations as text for people."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ _UNITS: Final = (("d", 86_400), ("h", 3_600), ("min", 60), ("s", 1))
 
 
 def span(ms: int) -> str:
-    """`250 ms`, `3.2 s`, `41 s`, `12 min 5 s`, `3 h 20 min`, `2 d 4 h`: two figures at most, nothing that is zero."""
+    """Return a duration as `250 ms`, `3.2 s`, `41 s`, `12 min 5 s` or `2 d 4 h`: at most two units, no zeros."""
     if ms < 1_000:
         return f"{ms} ms"
     if ms < 10_000:

@@ -1,4 +1,4 @@
-"""Options of the commands that work on a lake, and the wording of errors of Spark."""
+"""Options of the commands that use a lake, and the translation of Spark's errors."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from typing import Annotated, Any, Final
 
 import typer
 
-LakeDirectory = Annotated[str, typer.Option("--lake", metavar="DIR", help="The directory of the lake.")]
+LakeDirectory = Annotated[str, typer.Option("--lake", metavar="DIR", help="Directory of the lake.")]
 
 
-# Options of Spark's source that a sentence may name, and what they are here.
+# Options of the Spark source that an error may name, and the options of the command line for them.
 _OURS: Final = {"failOnDataLoss=false": "--allow-gaps"}
 
 
@@ -20,17 +20,17 @@ def _day(text: str) -> datetime.date:
     try:
         return datetime.date.fromisoformat(text)
     except ValueError:
-        raise typer.BadParameter(f"{text!r} is no day; write it as 2026-11-16") from None
+        raise typer.BadParameter(f"{text!r} is not a day; write it as 2026-11-16") from None
 
 
 def day_option(name: str, help: str) -> Any:
-    """An option that is a day, in UTC as the lake has them."""
+    """Return an option that is a day in UTC."""
     return typer.Option(name, metavar="DAY", parser=_day, help=help)
 
 
 @contextmanager
 def worded() -> Iterator[None]:
-    """Around what Spark does: what goes wrong is one sentence, and names our options where it names Spark's."""
+    """Turn errors of Spark into one sentence that names the options of the command line."""
     from penstock.pipeline.errors import PipelineError, spoken
 
     try:

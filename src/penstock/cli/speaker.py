@@ -1,4 +1,4 @@
-"""A connection that says any command to any server that speaks RESP, and hears its answers as they are."""
+"""A RESP connection that sends any command to any server and returns the answers with their types."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from penstock.wire.answers import encode
 
 CONNECT_SECONDS_MAX: Final = 5
 
-# Whatever can become of a connection; the last one says that the server does not let us in.
+# Errors of a connection. CommandError means that the server refused the authentication.
 Trouble: Final = (NoServer, ConnectionLost, CommandError)
 
 
 @dataclass(frozen=True, slots=True)
 class Address:
-    """Where a server is, and who we are to it."""
+    """The address of a server, and the credentials for it."""
 
     host: str
     port: int
@@ -38,14 +38,14 @@ class Address:
 def address_of(
     url: str, user: str = "", password: str = "", tls: ssl.SSLContext | None = None, resp3: bool = False
 ) -> Address:
-    """The address in a URL. What else is given goes before what the URL says."""
+    """Return the address in a URL. The other arguments override the parts of the URL."""
     found = target(url)
     host, port = found.seeds[0]
     return Address(host, port, user or found.user, os.fsencode(password) or found.password, tls or found.tls, resp3)
 
 
 class Speaker:
-    """Says commands, one at a time, and connects when it has to."""
+    """Sends commands one at a time, and connects when necessary."""
 
     def __init__(self, address: Address) -> None:
         self.address = address
@@ -57,39 +57,37 @@ class Speaker:
         return self._socket is not None
 
     def is_lost(self) -> bool:
-        """Whether the server has closed a connection while we said nothing."""
+        """Return whether the server has closed the connection while it was idle."""
         if self._socket is None or not select.select([self._socket], [], [], 0)[0]:
             return False
         try:
-            # Under TLS this looks at what is encrypted; what matters is whether there is anything at all.
+            # Under TLS this reads encrypted bytes. Only their presence matters.
             return not socket.socket.recv(self._socket, 1, socket.MSG_PEEK)
         except OSError:
             return True
 
     def connect(self) -> None:
-        """Connect and say who we are; raises NoServer, or a CommandError if it does not let us in."""
+        """Connect and authenticate. Raise NoServer, or CommandError if the server refuses the authentication."""
         address = self.address
         try:
             connection = socket.create_connection((address.host, address.port), timeout=CONNECT_SECONDS_MAX)
         except OSError as error:
             why = error.strerror or str(error)
             raise NoServer(
-                f"no server answers at {address} ({why}); start one with `penstock serve`, or name another by -h and -p"
+                f"no server answers at {address} ({why}); start one with `penstock serve`, or use -h and -p"
             ) from None
         try:
             if address.tls is not None:
                 connection = address.tls.wrap_socket(connection, server_hostname=address.host)
         except OSError as error:
             connection.close()
-            raise NoServer(
-                f"{address}: TLS failed ({error}); see --cacert and --insecure, or leave --tls away"
-            ) from None
+            raise NoServer(f"{address}: TLS failed ({error}); see --cacert and --insecure, or omit --tls") from None
         except BaseException:
             connection.close()
             raise
         self._socket, self._file = connection, connection.makefile("rb")
         self._greet()
-        # A command may wait for days.
+        # A command may block for days.
         connection.settimeout(None)
 
     def _greet(self) -> None:
@@ -110,36 +108,36 @@ class Speaker:
             raise refusal_of(code, f"{address} refuses: {sentence.removesuffix('.')}; see -a and --user")
 
     def say(self, words: list[bytes]) -> None:
-        """Send a command; connected or not, the answers to it are read next."""
+        """Send a command, and connect first if necessary. Read its answer with `hear`."""
         if self._socket is None:
             self.connect()
         assert self._socket is not None
         try:
             self._socket.sendall(encode(words))
         except OSError:
-            # Perhaps it has said why, before it closed.
+            # The server may have sent the reason before it closed the connection. `hear` reads it.
             pass
 
     def hear(self) -> Answer:
-        """The next answer; raises ConnectionLost when there will be none. The connection is closed then."""
+        """Return the next answer. If there is none, close the connection and raise ConnectionLost."""
         assert self._file is not None
         try:
             return read(self._file)
         except (EOFError, OSError):
             self.close()
             raise ConnectionLost(
-                f"{self.address} closed the connection; whether the command ran is not known"
+                f"{self.address} closed the connection; it is unknown whether the command ran"
             ) from None
         except ProtocolError:
             self.close()
-            raise WrongServer(f"what listens at {self.address} does not speak RESP; see -h, -p and --tls") from None
+            raise WrongServer(f"the server at {self.address} does not speak RESP; check -h, -p and --tls") from None
         except BaseException:
-            # An answer that nobody waits for any more must not be taken for the next one.
+            # The answer of the interrupted command must not be read as the answer of the next one.
             self.close()
             raise
 
     def ask(self, words: list[bytes]) -> Answer:
-        """The answer to a command."""
+        """Send a command and return its answer."""
         self.say(words)
         return self.hear()
 

@@ -1,4 +1,4 @@
-"""`penstock standby`: follow the journal of a node, so that somebody can become it when it is lost."""
+"""`penstock standby`: copy the journal of a node continuously, to replace the node when it is lost."""
 
 from __future__ import annotations
 
@@ -20,28 +20,31 @@ if TYPE_CHECKING:
     from penstock.client.url import Target
     from penstock.journal.mirror import Mirror
 
-# How long to wait at the end of the log before one looks around.
+# Maximum time to wait for new rows at the end of the log.
 _WAIT_MS: Final = 1_000
 
-# How often it is told how far it is, seconds, if that has changed.
+# Seconds between two progress lines. A line is printed only if the position has changed.
 _TELL_S: Final = 10.0
 
 
 @bundled
 def standby(
     *,
-    of: Annotated[str, typer.Option("--of", metavar="URL", help="The node to follow: a server with a journal.")],
+    of: Annotated[str, typer.Option("--of", metavar="URL", help="Node to follow: a server with a journal.")],
     directory: Annotated[
-        str, typer.Option("--dir", "-d", metavar="DIR", help="Where to keep what it has: new, empty, or used before.")
+        str,
+        typer.Option(
+            "--dir", "-d", metavar="DIR", help="Directory of the standby: new, empty, or from an earlier run."
+        ),
     ],
-    once: Annotated[bool, typer.Option("--once", help="Have what it has now, and end.")] = False,
+    once: Annotated[bool, typer.Option("--once", help="Copy the current state, and exit.")] = False,
     out: Output,
 ) -> None:
-    """Follow the journal of a node in a directory of its own, until you stop it.
+    """Copy the journal of a node into a directory continuously, until you stop it.
 
-    When the node is lost, `penstock cluster rehome` lets the directory be that node: the same jobs under the same ids.
-    It can be stopped and started at any time, and so can the node; it goes on where it was. The user that the URL names
-    has to be one who may administer the node and use every queue.
+    When the node is lost, `penstock cluster rehome` makes the directory that node, with the same jobs and ids. The
+    standby and the node can be stopped and started at any time; the standby continues where it stopped. The user in
+    the URL must be allowed to administer the node and to use every queue.
     """
     from penstock.client.url import target
     from penstock.journal.disk import RealDisk
@@ -49,7 +52,7 @@ def standby(
 
     place = place_of(of)
     if place.directory is not None:
-        fail("a standby follows a server; `penstock backup` copies a directory", USAGE)
+        fail("--of must name a server; use `penstock backup` to copy a directory", USAGE)
     silence_client_log()
     where = target(place.url, name="standby", retry_for=0)
     with told(directory):
@@ -88,13 +91,13 @@ def _follow(where: Target, mirror: Mirror, directory: str, out: Output) -> None:
                 standby.close()
         except Unreachable as error:
             if search is None:
-                complain(f"{error}; trying again until it is there")
+                complain(f"{error}; retrying until it answers")
                 search = Backoff(None)
             time.sleep(search.pause() or 0.0)
 
 
 def _go_on(standby: Standby, directory: str, out: Output) -> None:
-    """Follow the log as it grows."""
+    """Copy new rows as the log grows."""
     shown, at = standby.lag.position, time.monotonic()
     while True:
         standby.go_on(_WAIT_MS)
@@ -119,10 +122,10 @@ def _catch_up(standby: Standby) -> None:
 
 
 def _tell(lag: Lag, directory: str, out: Output) -> None:
-    """Say how far it is."""
+    """Print the position and the lag."""
     words = f"{directory} has everything up to position {lag.position:,}"
     if lag.rows:
         behind = span(round(lag.seconds * 1000))
-        words += f", and is {lag.rows:,} events, {lag.bytes:,} bytes and {behind} behind"
+        words += f"; lag: {lag.rows:,} events, {lag.bytes:,} bytes, {behind}"
     out.done(words, position=lag.position, rows=lag.rows, bytes=lag.bytes, seconds=round(lag.seconds, 3))
     sys.stdout.flush()

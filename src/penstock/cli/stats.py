@@ -1,4 +1,4 @@
-"""`penstock stats`: every tube at a glance, once or again and again."""
+"""`penstock stats`: an overview of all tubes, printed once or repeatedly."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class Sort(StrEnum):
-    """What tubes are sorted by; the greatest come first, but names in their order."""
+    """The column that tubes are sorted by: names ascending, all others descending."""
 
     NAME = "name"
     READY = "ready"
@@ -32,7 +32,7 @@ class Sort(StrEnum):
 
 
 EMPTY: Final = 'There is no tube yet: penstock put emails \'{"to": "ann@example.org"}\''
-# What counts as work that came in, and as work that was finished.
+# Events that count as incoming jobs, and as finished jobs.
 _IN: Final = ("put", "put delayed", "put urgent", "published", "published delayed")
 _OUT: Final = ("acked", "kept", "lingered")
 
@@ -42,17 +42,21 @@ def stats(
     watch: Annotated[
         float | None,
         typer.Option(
-            "--watch", parser=duration, metavar="TIME", help="Again every so often, with rates; Ctrl-C ends it."
+            "--watch", parser=duration, metavar="TIME", help="Repeat at this interval, with rates. End with Ctrl-C."
         ),
     ] = None,
-    times: Annotated[int, typer.Option("--times", min=0, help="With --watch: so many times; 0 for ever.")] = 0,
-    sort: Annotated[Sort | None, typer.Option("--sort", help="By what; else in the order they were made.")] = None,
-    top: Annotated[int, typer.Option("--top", min=0, help="Only the first so many; 0 for all.")] = 0,
+    times: Annotated[
+        int, typer.Option("--times", min=0, help="With --watch: repeat this many times. 0 means forever.")
+    ] = 0,
+    sort: Annotated[
+        Sort | None, typer.Option("--sort", help="Sort by this column. Default: order of creation.")
+    ] = None,
+    top: Annotated[int, typer.Option("--top", min=0, help="Show only the first tubes. 0 shows all.")] = 0,
     *,
     target: Target,
     out: Output,
 ) -> None:
-    """Show every tube: how many jobs are in each state, how old the next one is, who waits, what is paused."""
+    """Show all tubes: jobs in each state, age of the oldest ready job, waiting consumers, pauses."""
     with target.open() as queue:
         if watch is None:
             out.table(_rows(queue, sort, top), TUBE_COLUMNS, EMPTY)
@@ -107,13 +111,13 @@ def _watch(queue: Queue, every: float, times: int, sort: Sort | None, top: int, 
 def add_rates(
     queue: Queue, rows: list[Record], before: dict[str, tuple[int, int]], seconds: float
 ) -> dict[str, tuple[int, int]]:
-    """Let every row say how many jobs came and went a second since the last look; tell the counts for the next."""
+    """Add the incoming and finished jobs per second to every row. Return the counts for the next call."""
     counts: dict[str, tuple[int, int]] = {}
     for row in rows:
         try:
             events = queue.find_tube(row["name"]).events()
         except UnknownTube:
-            continue  # It was dropped a moment ago.
+            continue  # The tube was dropped a moment ago.
         came, went = (sum(events.get(name, 0) for name in names) for names in (_IN, _OUT))
         counts[row["name"]] = came, went
         if row["name"] in before and seconds > 0:

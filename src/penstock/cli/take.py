@@ -1,4 +1,4 @@
-"""`penstock take`, `peek` and `wait`: get jobs, look at those to come, wait for the end of one."""
+"""`penstock take`, `peek` and `wait`: take jobs, show the next ones, wait until a job ends."""
 
 from __future__ import annotations
 
@@ -21,44 +21,44 @@ if TYPE_CHECKING:
     from penstock.api import Job, Queue
 
 
-Bodies = Annotated[bool, typer.Option("--body", help="Print the body and nothing else, byte by byte as it was put.")]
+Bodies = Annotated[bool, typer.Option("--body", help="Print only the body, byte for byte.")]
 
 
 @bundled
 def take(
     tubes: Annotated[
         list[str],
-        typer.Argument(
-            metavar="TUBE...", help="The tube, or several: one of each in turn.", autocompletion=complete_tubes
-        ),
+        typer.Argument(metavar="TUBE...", help="Tubes to take from, in turn.", autocompletion=complete_tubes),
     ],
-    count: Annotated[int, typer.Option("--count", "-n", min=1, max=100_000, help="Up to so many jobs.")] = 1,
-    timeout: Annotated[float, duration_option("--timeout", "-t", help="Wait so long for the first one.")] = 0.0,
-    key: Annotated[str | None, typer.Option("--key", "-k", help="Only jobs of this key.")] = None,
-    ttr: Annotated[float | None, duration_option("--ttr", help="Hold each so long, instead of its own time.")] = None,
-    ack: Annotated[bool, typer.Option("--ack", help="Ack what was taken, when it is printed.")] = False,
+    count: Annotated[int, typer.Option("--count", "-n", min=1, max=100_000, help="Take at most this many jobs.")] = 1,
+    timeout: Annotated[float, duration_option("--timeout", "-t", help="Wait this long for the first job.")] = 0.0,
+    key: Annotated[str | None, typer.Option("--key", "-k", help="Take only jobs of this key.")] = None,
+    ttr: Annotated[
+        float | None, duration_option("--ttr", help="Time to work on each job, instead of its own ttr.")
+    ] = None,
+    ack: Annotated[bool, typer.Option("--ack", help="Ack the jobs after printing them.")] = False,
     hold: Annotated[
-        float, duration_option("--hold", help="How long they stay yours without another command.", default="60s")
+        float, duration_option("--hold", help="Keep the jobs this long between commands.", default="60s")
     ] = float(HOLD_S),
     body: Bodies = False,
     *,
     target: Target,
     out: Output,
 ) -> None:
-    """Take jobs. Exit code 5 if there was none.
+    """Take jobs. Exit with 5 if there is none.
 
-    They are yours for the commands that follow on this machine: `penstock ack ID`, `nack`, `release`, `bury`, `touch`.
-    If none comes within --hold, or a job's own ttr passes, they go back to their tube. What an earlier take was to hold
-    longer is held so.
+    The next commands on this machine can finish the jobs: `penstock ack ID`, `nack`, `release`, `bury`, `touch`. The
+    jobs return to their tube if no such command runs within --hold, or when the ttr of the job passes. A longer --hold
+    of an earlier take stays in effect.
     """
     if len(tubes) > 1 and (key is not None or ttr is not None):
-        fail("--key and --ttr are for one tube", USAGE)
+        fail("--key and --ttr can only be used with one tube", USAGE)
     refuse_json_bodies(body, out)
     with target.open() as queue:
         held = session.hold(queue, target, hold)
         jobs = _take(queue, tubes, count, timeout, key, ttr)
         if not jobs:
-            fail(f"there was nothing to take in {', '.join(tubes)}", NOTHING)
+            fail(f"there is no job to take in {', '.join(tubes)}", NOTHING)
         if not ack:
             session.keep(queue, target, held)
         _show(queue, jobs, body, out)
@@ -78,16 +78,16 @@ def _take(queue: Queue, tubes: list[str], count: int, timeout: float, key: str |
 @bundled
 def peek(
     tube: TubeName,
-    state: Annotated[State, typer.Option("--state", "-s", help="Which jobs.")] = State.READY,
-    count: Annotated[int, typer.Option("--count", "-n", min=1, max=100_000, help="Up to so many jobs.")] = 1,
+    state: Annotated[State, typer.Option("--state", "-s", help="Show jobs in this state.")] = State.READY,
+    count: Annotated[int, typer.Option("--count", "-n", min=1, max=100_000, help="Show at most this many jobs.")] = 1,
     body: Bodies = False,
     *,
     target: Target,
     out: Output,
 ) -> None:
-    """Look at the next jobs of a tube, without taking them. Exit code 5 if there is none.
+    """Show the next jobs of a tube without taking them. Exit with 5 if there is none.
 
-    They come in the order they would be served. A job by its id is shown by `penstock job show`.
+    The jobs are printed in the order in which they would be served. `penstock job show` shows a job by its id.
     """
     refuse_json_bodies(body, out)
     with target.open() as queue:
@@ -99,21 +99,21 @@ def peek(
 
 def _show(queue: Queue, jobs: list[Job], body: bool, out: Output) -> None:
     if not body:
-        out.table([record for record, _ in job_records(queue, jobs)], JOB_COLUMNS, "They are gone already.")
+        out.table([record for record, _ in job_records(queue, jobs)], JOB_COLUMNS, "The jobs no longer exist.")
         return
     print_bodies(jobs)
 
 
 def refuse_json_bodies(body: bool, out: Output) -> None:
-    """Refuse to print bodies as they are and as JSON."""
+    """Refuse --body together with --json."""
     if body and out.json:
-        fail("--body prints bodies as they are, and --json as JSON; give one of the two", USAGE)
+        fail("--body prints raw bodies and --json prints JSON; use only one of them", USAGE)
 
 
 def print_bodies(jobs: list[Job]) -> None:
-    """Print bodies: one as it is, several with an end of line behind each.
+    """Print bodies. If there are several, each is followed by a newline.
 
-    A terminal gets no bytes that it would obey. For the bytes themselves, redirect them.
+    On a terminal, control characters are escaped. In a pipe or file the bytes are unchanged.
     """
     from penstock.options import encode_body
 
@@ -123,7 +123,7 @@ def print_bodies(jobs: list[Job]) -> None:
         if is_terminal:
             raw = printable_lines(raw.decode("utf-8", "backslashreplace")).encode()
         sys.stdout.buffer.write(raw)
-        # On a screen the prompt must not stick to a body.
+        # On a terminal the shell's prompt must start on a new line.
         if len(jobs) > 1 or (is_terminal and not raw.endswith(b"\n")):
             sys.stdout.buffer.write(b"\n")
     sys.stdout.buffer.flush()
@@ -132,14 +132,14 @@ def print_bodies(jobs: list[Job]) -> None:
 @bundled
 def wait(
     id: JobId,
-    timeout: Annotated[float, duration_option("--timeout", "-t", help="Wait so long.", default="forever")] = float(
-        "inf"
-    ),
+    timeout: Annotated[
+        float, duration_option("--timeout", "-t", help="Wait at most this long.", default="forever")
+    ] = float("inf"),
     *,
     target: Target,
     out: Output,
 ) -> None:
-    """Wait until a job ends. Exit code 0 if it was acked, 1 if it ended otherwise, 5 if the time is over."""
+    """Wait until a job ends. Exit with 0 if it was acked, 1 if it ended otherwise, 5 after the timeout."""
     with target.open() as queue:
         job = queue.job(id)
         acked = job.wait(timeout)
@@ -149,9 +149,9 @@ def wait(
 
 
 def _tell_why(queue: Queue, id: str) -> None:
-    """A job was not acked: because it is still there, or because it ended otherwise."""
+    """Exit with the reason why a job was not acked: it still exists, or it ended otherwise."""
     try:
         state = queue.job(id).state
     except UnknownJob:
         fail(f"{id} ended without an ack: it was deleted, or it expired", ERROR)
-    fail(f"{id} is still {state}, and the time is over", NOTHING)
+    fail(f"{id} is still {state} after the timeout", NOTHING)

@@ -1,4 +1,4 @@
-"""Reads the spaces of a live Tarantool over IPROTO: greeting, AUTH and SELECT, and nothing that changes anything."""
+"""Reads the spaces of a running Tarantool over IPROTO. It sends only AUTH and SELECT, so it changes nothing."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ class TarantoolServer:
         self.close()
 
     def rows(self, space: Space, after: Any = None) -> Iterator[Row]:
-        """The rows of a space in the order of its primary key, behind a cursor."""
+        """Yield the rows of a space in the order of the primary key, after a cursor."""
         if 0 in space.indexes and space.indexes[0].type != "tree":
             raise BadSource(
                 f"{self.label}: the primary index of space {space.name} is a {space.indexes[0].type} index, which has "
@@ -95,7 +95,7 @@ class TarantoolServer:
                 yield Row(raw, base64.b64encode(key).decode())
 
     def last(self, space: Space) -> bytes | None:
-        """The row of a space with the greatest primary key, or None if it is empty."""
+        """Return the row of a space with the greatest primary key, or None if it is empty."""
         found = self._select(space.id, _IT_LE, b"\x90", 1)
         return found[0] if found else None
 
@@ -111,9 +111,9 @@ class TarantoolServer:
         return self._select(space, _IT_ALL, b"\x90", 0xFFFFFFFF)
 
     def _select(self, space: int, iterator: int, key: bytes, limit: int) -> list[bytes]:
-        """The rows that a SELECT over the primary index gives."""
+        """Return the rows of a SELECT on the primary index."""
         body = pack({0x10: space, 0x11: 0, 0x12: limit, 0x13: 0, 0x14: iterator})
-        # The key is msgpack already: it goes behind the other pairs.
+        # The key is already msgpack, so it is appended after the other pairs.
         answer = self._ask(iproto.SELECT, bytes([body[0] + 1]) + body[1:] + b"\x20" + key)
         try:
             reader = Reader(answer)
@@ -130,7 +130,7 @@ class TarantoolServer:
         greeting = self._read(_GREETING_BYTES)
         found = _GREETING.match(greeting)
         if found is None:
-            raise BadSource(f"{self.label} is no Tarantool: its greeting is another one", ERROR)
+            raise BadSource(f"{self.label} is not a Tarantool server: its greeting is different", ERROR)
         self.id = found[2].decode().lower()
         try:
             return base64.b64decode(greeting[64:].strip())[: iproto.SALT_BYTES]
@@ -163,7 +163,7 @@ class TarantoolServer:
             if status & 0x8000:
                 told = reader.value()
                 text = told.get(0x31, "") if isinstance(told, dict) else ""
-                raise BadSource(f"{self.label} refused it: {text}", REFUSED)
+                raise BadSource(f"{self.label} refused the request: {text}", REFUSED)
         except (LookupError, TypeError, ProtocolError) as error:
             raise self._senseless(error) from None
         return answer[reader.at :]
@@ -182,12 +182,12 @@ class TarantoolServer:
         return BadSource(f"lost the connection to {self.label}: {why}", TEMPORARY)
 
     def _senseless(self, error: Exception | None) -> BadSource:
-        return BadSource(f"{self.label} answers with bytes that are no IPROTO{f' ({error})' if error else ''}", ERROR)
+        return BadSource(f"{self.label} sent an answer that is not valid IPROTO{f' ({error})' if error else ''}", ERROR)
 
 
 def _address(url: str) -> tuple[str, int, str, str]:
     """Return host, port, user and password of a URL."""
-    wrong = BadSource("a Tarantool is named like tarantool://user:password@host:3301", USAGE)
+    wrong = BadSource("write the URL as tarantool://user:password@host:3301", USAGE)
     try:
         parts = urlsplit(url)
         port = parts.port or DEFAULT_PORT

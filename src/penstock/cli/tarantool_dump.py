@@ -1,12 +1,13 @@
 """A dump of a Tarantool as JSON lines: the rows of its queues, and of the catalogue that describes them.
 
     {"tarantool": "<uuid of the instance>"}                       the first line
-    {"space": "_queue", "tuple_base64": "<msgpack>"}              one line for each row of _queue, _space and _index,
-    {"space": "emails", "tuple": [1, "r", {"to": "ann"}]}         and of the spaces that have the tasks
+    {"space": "_queue", "tuple_base64": "<msgpack>"}              one line for each row of _queue, _space, _index
+    {"space": "emails", "tuple": [1, "r", {"to": "ann"}]}         and the spaces with the tasks
     {"end": 1234}                                                 the last line: the number of rows
 
-`tuple_base64` is the row in msgpack: it keeps binary data, uuids and decimals. `tuple` is a row of JSON values. The
-rows of a space stand in the order of its primary key. docs/how-to/moving-from-tarantool.md has the Lua code for this.
+`tuple_base64` is the row in msgpack, which preserves binary data, uuids and decimals. `tuple` is a row of JSON
+values. The rows of a space are in the order of its primary key. docs/how-to/moving-from-tarantool.md has the Lua code
+that writes a dump.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ _LINES_PER_REPORT: Final = 4_096
 
 
 class TarantoolDump:
-    """A dump. It is read once when it is opened, so that a damaged one is refused before anything is put."""
+    """A dump. Opening it reads it completely, so that a damaged dump is refused before any job is put."""
 
     id: str
     label: str
@@ -45,17 +46,17 @@ class TarantoolDump:
         except (LookupError, TypeError, KeyError):
             raise self._bad("the rows of _space or _index are not those of a Tarantool") from None
         for name in self._offsets.keys() - _CATALOGUE:
-            # The spaces of tarantool/queue need no description: their layout follows from the type of the tube.
+            # Spaces of tarantool/queue need no description, because the type of the tube determines their layout.
             self.spaces.setdefault(name, Space(-1, name))
 
     def rows(self, space: Space, after: Any = None) -> Iterator[Row]:
-        """The rows of a space in the order of the file, behind a cursor."""
+        """Yield the rows of a space in the order of the file, after a cursor."""
         offsets = self._offsets.get(space.name, array("q"))
         for number in range(0 if after is None else int(after) + 1, len(offsets)):
             yield Row(self._row_at(offsets[number]), number)
 
     def last(self, space: Space) -> bytes | None:
-        """The last row of a space, or None if it is empty."""
+        """Return the last row of a space, or None if it is empty."""
         offsets = self._offsets.get(space.name)
         return self._row_at(offsets[-1]) if offsets else None
 
@@ -74,15 +75,15 @@ class TarantoolDump:
                 if number == 1:
                     if not isinstance(told.get("tarantool"), str):
                         raise self._bad(
-                            'this is no dump of a Tarantool: it does not begin with {"tarantool": "<uuid>"}'
+                            'this is not a dump of Tarantool: it does not start with {"tarantool": "<uuid>"}'
                         )
                     self.id = told["tarantool"]
                 elif ended:
-                    raise self._bad(f"line {number} is behind the end of the dump")
+                    raise self._bad(f"line {number} is after the end of the dump")
                 elif "end" in told:
                     ended = told["end"] == count
                     if not ended:
-                        raise self._bad(f"the dump has {count:,} rows, and its last line says {told['end']!r}")
+                        raise self._bad(f"the dump has {count:,} rows, but its last line says {told['end']!r}")
                 else:
                     self._row(told, f"line {number}")
                     self._offsets.setdefault(told["space"], array("q")).append(offset)
@@ -91,7 +92,7 @@ class TarantoolDump:
             if number % _LINES_PER_REPORT == 0:
                 progress(offset, size)
         if not ended:
-            raise self._bad(f'the dump ends early: behind line {number} there is no {{"end": {count}}}')
+            raise self._bad(f'the dump is incomplete: after line {number} there is no {{"end": {count}}}')
 
     def _row_at(self, offset: int) -> bytes:
         self._file.seek(offset)
@@ -104,11 +105,11 @@ class TarantoolDump:
             told = None
         if not isinstance(told, dict):
             end = "" if line.endswith(b"\n") else "; the dump ends within it"
-            raise self._bad(f"line {number} is no JSON object{end}")
+            raise self._bad(f"line {number} is not a JSON object{end}")
         return told
 
     def _row(self, told: dict[str, Any], where: str) -> bytes:
-        """The row that a line holds, as msgpack."""
+        """Return the row of a line as msgpack."""
         try:
             if isinstance(told.get("space"), str) and isinstance(told.get("tuple"), list):
                 return pack(told["tuple"])
@@ -118,7 +119,7 @@ class TarantoolDump:
                 return raw
         except (ValueError, WrongType, ProtocolError):
             pass
-        raise self._bad(f'{where} is no row: it needs a "space", and a "tuple" or a "tuple_base64"')
+        raise self._bad(f'{where} is not a row: it needs "space", and "tuple" or "tuple_base64"')
 
     def _bad(self, why: str) -> BadSource:
         return BadSource(f"{self.label}: {why}", ERROR)

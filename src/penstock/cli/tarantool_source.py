@@ -1,6 +1,6 @@
-"""The tasks of a Tarantool as items of an import: tube by tube in the order of their names, and by id within a tube.
+"""The tasks of a Tarantool server as items of an import, ordered by tube name and by id within a tube.
 
-The cursor of an item is the name of its tube and the key of its row, because rows may come and go on a live server.
+The cursor of an item is the name of its tube and the key of its row, because rows may change on a running server.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ UNREADABLE: Final = "tubes that cannot be read"
 
 
 class TarantoolSource:
-    """All queues of a Tarantool, or those of the given names."""
+    """All queues of a Tarantool server, or those with the given names."""
 
     total: int | None = None
 
@@ -37,7 +37,7 @@ class TarantoolSource:
         self._policies: dict[str, TubePolicy] = {}
 
     def items(self, start: int, cursor: Any, now_ms: Callable[[], int]) -> Iterator[Arrival | Passed]:
-        """The tasks behind a cursor."""
+        """Yield the tasks after a cursor."""
         at_tube, at_row = cursor if cursor else ("", None)
         for name in sorted(self._tubes):
             if name < at_tube:
@@ -50,7 +50,7 @@ class TarantoolSource:
                 yield dataclasses.replace(item, cursor=[name, row.cursor])
 
     def new_tube(self, arrival: Arrival) -> TubePolicy:
-        """The policy of the tube of a task. It counts behind the ids that the tasks bring."""
+        """Return the policy of the tube of a task. New numbers start after the ids of the imported tasks."""
         name = str(arrival.tube)
         if name not in self._policies:
             tube = self._tubes[name]
@@ -61,7 +61,7 @@ class TarantoolSource:
         return self._policies[name]
 
     def _found(self, names: list[str], upgrade: dict[str, Any] | None) -> dict[str, QueueTube | XqueueSpace]:
-        """The tubes to import, by their names. Raise BadSource if there is none, or one that was named is no queue."""
+        """Return the tubes to import by name. Raise BadSource if there is none, or if a given name is not a queue."""
         database = self._database
         rows: dict[str, list[Any]] = {}
         if QUEUES in database.spaces:
@@ -75,7 +75,7 @@ class TarantoolSource:
         wanted = names or sorted({*rows, *spaces})
         if not wanted:
             raise BadSource(
-                f"{database.label}: there is no queue: no tube of tarantool/queue and no space of xqueue can be read",
+                f"{database.label}: no queue was found: no tube of tarantool/queue and no space of xqueue is readable",
                 NOT_FOUND,
             )
         found: dict[str, QueueTube | XqueueSpace] = {}
@@ -96,5 +96,5 @@ class TarantoolSource:
         if name in rows:
             return QueueTube(rows[name], database.spaces, database.id)
         if name not in database.spaces:
-            raise BadSource(f"{database.label}: there is no tube or space {name} that can be read", NOT_FOUND)
+            raise BadSource(f"{database.label}: there is no readable tube or space {name}", NOT_FOUND)
         return XqueueSpace(database.spaces[name], upgrade, database.id)

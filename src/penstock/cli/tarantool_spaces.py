@@ -1,7 +1,7 @@
-"""The spaces of a Tarantool, as an import reads them: from a server, or from a dump of its rows.
+"""The spaces of a Tarantool server, read from the server or from a dump of its rows.
 
-Both give the rows of Tarantool's own catalogue (`_space` and `_index`), so one reader understands both. Rows stay
-msgpack until a field is needed. The data of a task therefore leaves exactly as it came.
+Both contain the rows of Tarantool's catalogue (`_space` and `_index`), so one reader serves both. Rows stay msgpack
+until a field is needed. The data of a task is therefore imported byte for byte.
 """
 
 from __future__ import annotations
@@ -13,15 +13,15 @@ from typing import Any, Final, Protocol
 from penstock.core.errors import ProtocolError
 from penstock.wire.msgpack import Reader
 
-QUEUES: Final = "_queue"  # The space in which tarantool/queue has its tubes.
+QUEUES: Final = "_queue"  # The space in which tarantool/queue lists its tubes.
 
-# Where the fields of `_space` and `_index` are.
+# Positions of the fields of `_space` and `_index`.
 _ID, _NAME, _FORMAT = 0, 2, 6
 _SPACE, _INDEX, _INDEX_TYPE, _PARTS = 0, 1, 3, 5
 
 
 class BadSource(Exception):
-    """The source cannot be imported; the message says why, and `code` is the exit code."""
+    """The source cannot be imported. The message gives the reason, `code` is the exit code."""
 
     def __init__(self, message: str, code: int) -> None:
         super().__init__(message)
@@ -47,30 +47,30 @@ class Space:
 
     @property
     def key(self) -> tuple[int, ...]:
-        """The positions of the fields of the primary key."""
+        """Return the positions of the fields of the primary key."""
         return self.indexes[0].parts if 0 in self.indexes else (0,)
 
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One row: its bytes, and the cursor from which a later read goes on behind it."""
+    """One row: its bytes, and the cursor to continue after it."""
 
     raw: bytes
     cursor: Any
 
 
 class Database(Protocol):
-    """A Tarantool, or a dump of it."""
+    """A Tarantool server, or a dump of one."""
 
     id: str  # The UUID of the instance.
-    label: str  # How messages call it.
+    label: str  # The name in messages.
     spaces: dict[str, Space]
 
     def rows(self, space: Space, after: Any = None) -> Iterator[Row]:
-        """The rows of a space in the order of its primary key, behind a cursor."""
+        """Yield the rows of a space in the order of the primary key, after a cursor."""
 
     def last(self, space: Space) -> bytes | None:
-        """The row of a space with the greatest primary key, or None if it is empty."""
+        """Return the row of a space with the greatest primary key, or None if it is empty."""
 
 
 def read_spaces(space_rows: list[Any], index_rows: list[Any]) -> dict[str, Space]:
@@ -87,9 +87,9 @@ def read_spaces(space_rows: list[Any], index_rows: list[Any]) -> dict[str, Space
 
 
 def fields_of(raw: bytes) -> list[bytes]:
-    """Return the fields of a row, each as msgpack. Raise ProtocolError if the bytes are no row."""
+    """Return the fields of a row, each as msgpack. Raise ProtocolError if the bytes are not a row."""
     reader = Reader(raw)
     fields = [reader.raw() for _ in range(reader.length_of_array())]
     if reader.at != len(raw):
-        raise ProtocolError("there are bytes behind a row")
+        raise ProtocolError("there are bytes after the row")
     return fields

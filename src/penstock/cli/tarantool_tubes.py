@@ -1,4 +1,4 @@
-"""Tubes of tarantool/queue and spaces of xqueue: how each of their rows becomes a job.
+"""Tubes of tarantool/queue and spaces of xqueue, and the conversion of their rows to jobs.
 
 A tube of tarantool/queue has a row in `_queue`, which names its type, and the type fixes the layout of its tasks:
 
@@ -7,8 +7,9 @@ A tube of tarantool/queue has a row in `_queue`, which names its type, and the t
     fifottl, limfifottl     id, state, next_event, ttl, ttr, pri, created, data
     utubettl                id, state, next_event, ttl, ttr, pri, created, utube, data
 
-Times are microseconds, and moments count from 1970. A space of xqueue is described by its format. Its options exist
-only in the Lua code that upgraded it, so they are inferred from names and indexes, unless the user gives them.
+Durations are in microseconds, times in microseconds since 1970. A space of xqueue is described by its format. Its
+options exist only in the Lua code that upgraded it, so they are inferred from names and indexes, unless the user gives
+them.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ TEMPORARY_TUBE: Final = "in a temporary tube, whose jobs a directory does not ke
 # tarantool/queue writes "no ttl" as 100 years.
 _FOREVER_S: Final = 50 * 365 * 86_400
 _US: Final = 1_000_000
-# A ttr of 0 gives a task back at once. Ours is at least this long.
+# The shortest ttr of Penstock. In Tarantool a ttr of 0 returns a task immediately.
 _TTR_S_MIN: Final = 0.001
 
 # By the type of a tube: the positions of utube and of data, from 0; -1 if there is none.
@@ -74,21 +75,21 @@ class QueueTube:
         self.policy = _policy(self._type, options if isinstance(options, dict) else {}, self.name)
 
     def numbers_from(self, last: bytes | None) -> TubePolicy:
-        """Return the policy of a new tube, which counts behind the ids of the tasks; `last` is the last row."""
+        """Return the policy of a new tube, whose numbers start after the id of the last row."""
         greatest = -1 if last is None else unpack(fields_of(last)[0])
         if isinstance(greatest, int) and 0 <= greatest < NUMBER_MAX:
             return dataclasses.replace(self.policy, first_integer=greatest + 1)
         return self.policy
 
     def item(self, raw: bytes, now_ms: int) -> Arrival | Passed:
-        """The job that a row becomes, or the reason why it becomes none."""
+        """Convert a row to a job, or return the reason why it is passed over."""
         label = f"tube {self.name}"
         try:
             fields = fields_of(raw)
             id, state = unpack(fields[0]), unpack(fields[1])
             label = f"task {id} of {label}"
             if isinstance(id, bool) or not isinstance(id, int) or state not in ("r", "t", "!", "~", "-"):
-                return Passed(BAD_ROWS, label, "its id is no number, or its state is none of r, t, ~, ! and -")
+                return Passed(BAD_ROWS, label, "its id is not a number, or its state is not one of r, t, ~, ! and -")
             if state == "-":
                 return Passed(ENDED)
             body = from_value(fields[self._data])
@@ -111,7 +112,7 @@ class QueueTube:
 
 
 def _policy(type: str, options: dict[Any, Any], name: str) -> TubePolicy:
-    """The policy of a tube with the options of its row in `_queue`."""
+    """Return the policy of a tube with the options of its row in `_queue`."""
     base = PRESETS[type]
     given: dict[str, Any] = {"temporary": True} if options.get("temporary") is True else {}
     try:
@@ -129,13 +130,13 @@ def _policy(type: str, options: dict[Any, Any], name: str) -> TubePolicy:
 
 
 def _seconds(value: Any) -> float | None:
-    """A time that may be too long to be meant: then there is no limit."""
+    """Return a duration in seconds, or None if it stands for "no limit"."""
     seconds = _number(value)
     return None if seconds >= _FOREVER_S else max(seconds, _TTR_S_MIN)
 
 
 def _add_times(options: dict[str, Any], times: list[float], state: str, now_ms: int) -> str:
-    """Add the remaining ttl and delay, the ttr and the priority. Return why the task is not imported, or nothing."""
+    """Add the remaining ttl and delay, the ttr and the priority. Return why the task is not imported, or ""."""
     next_event, ttl, ttr, pri, created = times
     now = now_ms * 1_000
     delay_s = max(0.0, (next_event - now) / _US) if state == "~" else 0.0
@@ -146,7 +147,7 @@ def _add_times(options: dict[str, Any], times: list[float], state: str, now_ms: 
         left_s = (created + ttl - now) / _US
         if left_s <= 0:
             return EXPIRED
-        # The ttl of tarantool/queue counts from the put, and includes the delay. That of Penstock begins behind it.
+        # The ttl of tarantool/queue includes the delay. The ttl of Penstock starts after it.
         if left_s <= delay_s:
             return EXPIRING
         options["ttl"] = left_s - delay_s
@@ -172,11 +173,11 @@ class XqueueSpace:
             self.policy = xqueue_options.policy_of(self._options)
             self.policy.check()
         except (XqueueError, CommandError) as error:
-            raise BadSource(f"space {space.name} cannot be an xqueue space here: {error}", USAGE) from None
+            raise BadSource(f"space {space.name} cannot be imported as an xqueue space: {error}", USAGE) from None
         self._rows = Rows(self._options, space.name)
 
     def numbers_from(self, last: bytes | None) -> TubePolicy:
-        """Return the policy of a new tube, which counts behind the keys of the tasks if they are counted."""
+        """Return the policy of a new tube. If keys are numbers, its numbers start after the key of the last row."""
         if self._options.id == AUTO_INCREMENT and last is not None:
             greatest = unpack(fields_of(last)[self._options.key[0]])
             if isinstance(greatest, int) and 0 <= greatest < NUMBER_MAX:
@@ -184,7 +185,7 @@ class XqueueSpace:
         return self.policy
 
     def item(self, raw: bytes, now_ms: int) -> Arrival | Passed:
-        """The job that a row becomes, or the reason why it becomes none."""
+        """Convert a row to a job, or return the reason why it is passed over."""
         options, label = self._options, f"space {self.name}"
         try:
             row = unpack(raw)
@@ -193,7 +194,7 @@ class XqueueSpace:
             key = self._rows.key(row)
             status = row[options.status]
             if key is None or status not in _XQUEUE_LETTERS:
-                return Passed(BAD_ROWS, label, "its key is missing, or its status is none of R, T, W, B, Z and D")
+                return Passed(BAD_ROWS, label, "its key is missing, or its status is not one of R, T, W, B, Z and D")
             label = f"task {key_text(key)} of {label}"
             if status == "Z" or (status == "D" and not options.keep):
                 return Passed(ENDED)
@@ -206,7 +207,7 @@ class XqueueSpace:
             if self._add_time(given, status, row, now_ms):
                 return Passed(EXPIRED)
         except (ProtocolError, CommandError, XqueueError, LookupError, TypeError, ValueError) as error:
-            return Passed(BAD_ROWS, label, f"it is no row of this space ({error})")
+            return Passed(BAD_ROWS, label, f"it is not a row of this space ({error})")
         same = f"import {self._source} {self.space.name} {key_text(key)}"
         number = key[0] if options.id == AUTO_INCREMENT and 0 <= key[0] < NUMBER_MAX else None
         given |= {"name": key_name(key, options)} if number is None else {"number": number}
@@ -215,7 +216,7 @@ class XqueueSpace:
         )
 
     def _add_time(self, given: dict[str, Any], status: str, row: list[Any], now_ms: int) -> bool:
-        """Add the state and what is left of a delay or a ttl. Return whether the task has expired."""
+        """Add the state and the rest of a delay or ttl. Return whether the task has expired."""
         options = self._options
         if status in ("B", "D"):
             given["state"] = "buried" if status == "B" else "done"
@@ -223,7 +224,7 @@ class XqueueSpace:
         left_s = runat - now_ms / 1_000
         if status == "W" and left_s > 0:
             given["delay"] = left_s
-        # The moment of a taken or a buried task is when its lease ended, which says nothing about its ttl.
+        # For a taken or buried task, runat is the end of its lease and not of its ttl.
         if options.ttl is not False:
             given["ttl"] = None
             if status == "R" and runat > 0:
@@ -233,13 +234,13 @@ class XqueueSpace:
 
 
 def inferred(space: Space) -> dict[str, Any]:
-    """The options of an xqueue space, as far as its names and types tell. Raise BadSource if it is no such space."""
+    """Infer the options of an xqueue space from its names and types. Raise BadSource if it is not one."""
     names = [each.get("name") if isinstance(each, dict) else None for each in space.format]
     fields = {what: what for what in ("status", "runat", "priority", "tube") if what in names}
     if not is_xqueue(space):
         raise BadSource(
-            f"space {space.name} is no queue: it is not in _queue, and xqueue needs a field `status` and an index that "
-            "begins with it; if its fields have other names, describe them with --upgrade",
+            f"space {space.name} is not a queue: it is not in _queue, and xqueue needs a field `status` and an index "
+            "that begins with it; if its fields have other names, describe them with --upgrade",
             USAGE,
         )
     features: dict[str, Any] = dict.fromkeys(_RUNAT_FEATURES, True) if "runat" in fields else {}
@@ -247,7 +248,7 @@ def inferred(space: Space) -> dict[str, Any]:
 
 
 def is_xqueue(space: Space) -> bool:
-    """Whether a space has a text field `status`, and an index that begins with it (xqueue looks up tasks there)."""
+    """Return whether a space has a text field `status` and an index that begins with it, as xqueue needs."""
     for at, each in enumerate(space.format):
         if (
             isinstance(each, dict)
@@ -260,12 +261,12 @@ def is_xqueue(space: Space) -> bool:
 
 def _number(value: Any) -> float:
     if isinstance(value, bool) or not isinstance(value, (int, float)):
-        raise TypeError(f"{value!r} is no number")
+        raise TypeError(f"{value!r} is not a number")
     return value
 
 
 def _label(value: Any) -> bytes:
-    """The micro-queue of a task. Tarantool writes numbers as text."""
+    """Return the micro-queue of a task. Numbers become text, as in Tarantool."""
     if isinstance(value, bytes):
         return value
     return str(value).encode("utf-8", "surrogateescape")

@@ -1,8 +1,8 @@
-"""Where a command goes: to a server, or into a directory that is opened in this process.
+"""The queue that a command uses: a server, or a directory that is opened in this process.
 
-Both have one interface, that of the embedded queue, so no command knows which it is. In order: what the command line
-says (`--url`, `--dir`, `--context`), PENSTOCK_URL, PENSTOCK_CONTEXT, the context that was selected, and at last the
-server on this machine.
+Both have the interface of the embedded queue, so commands do not depend on the kind. The first of these that is set
+selects the queue: the options `--url`, `--dir` and `--context`; PENSTOCK_URL; PENSTOCK_CONTEXT; the selected context;
+the server on this machine.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _HOST_AND_PORT: Final = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[\w.-]+):[0-9]{1,5}", r
 
 @dataclass(frozen=True)
 class Place:
-    """A server's address, or a directory."""
+    """The address of a queue: a server's URL, or a directory."""
 
     url: str = ""
     directory: Path | None = None
@@ -43,25 +43,25 @@ class Place:
         return self.url if self.directory is None else str(self.directory)
 
     def shown(self) -> str:
-        """As it may be shown: without its password."""
+        """Return the address without its password."""
         from penstock.client.url import pieces
 
         if self.directory is not None:
             return str(self)
         found = pieces(self.url)
         if "@" in (found.query or ""):
-            # Perhaps a password with a ? in it, which nobody can connect with. Rather too much is hidden than that.
+            # The query may be part of a password with an unescaped "?". Hide too much rather than too little.
             found = pieces(self.url.replace("?", "/"))
         user, colon, _ = (found.who or "").partition(":")
         return str(replace(found, who=f"{user}:***") if colon else found)
 
 
 def place_of(url: str) -> Place:
-    """What a URL names; a path is a directory, and so is file:PATH."""
+    """Return the address that a URL names. A path and file:PATH name directories."""
     if url.startswith("file:"):
         parts = urlsplit(url)
         if parts.netloc not in ("", "localhost"):
-            fail(f"{url} names a file on another machine; name a directory of this one, like file:./jobs", USAGE)
+            fail(f"{url} names a file on another machine; name a local directory, for example file:./jobs", USAGE)
         return Place(directory=Path(unquote(parts.path)).expanduser().absolute())
     if "://" in url:
         return Place(url)
@@ -69,39 +69,42 @@ def place_of(url: str) -> Place:
         return Place(f"penstock://{url}")
     path = Path(url).expanduser()
     if "@" in url and not path.exists():
-        # Not cited: it may have a password in it.
-        fail("a server with a user reads like penstock://user:password@host:7711, and a directory like ./jobs", USAGE)
+        # The message does not cite the URL, because it may contain a password.
+        fail("write a server with a user as penstock://user:password@host:7711, and a directory as ./jobs", USAGE)
     if os.sep not in url and url not in (".", "..", "~") and not path.exists():
-        # Somebody who means a server would otherwise put jobs into a new directory, and wonder where they are.
-        fail(f"{url!r} may be a server or a directory; write {url}:7711 or ./{url}", USAGE)
+        # If the user meant a server, jobs would otherwise go into a new directory.
+        fail(f"{url!r} can be a server or a directory; write {url}:7711 or ./{url}", USAGE)
     return Place(directory=path.absolute())
 
 
 @dataclass(frozen=True)
 class Target:
-    """Which queue a command is for."""
+    """The options that select the queue of a command."""
 
     url: Annotated[
         str | None,
         typer.Option(
-            "--url", "-u", metavar="URL", help=f"A server, or a directory as a path. [env: PENSTOCK_URL; {DEFAULT_URL}]"
+            "--url",
+            "-u",
+            metavar="URL",
+            help=f"Use this server, or the queue directory at this path. [env: PENSTOCK_URL; default: {DEFAULT_URL}]",
         ),
     ] = None
     directory: Annotated[
-        str | None, typer.Option("--dir", "-d", metavar="DIR", help="A queue's directory, opened in this process.")
+        str | None, typer.Option("--dir", "-d", metavar="DIR", help="Open this queue directory in this process.")
     ] = None
     context: Annotated[
         str | None,
-        typer.Option("--context", "-c", metavar="NAME", help="A place that has a name. [env: PENSTOCK_CONTEXT]"),
+        typer.Option("--context", "-c", metavar="NAME", help="Use the context of this name. [env: PENSTOCK_CONTEXT]"),
     ] = None
 
     def place(self) -> Place:
-        """Where it is."""
+        """Return the address of the queue."""
         from penstock.cli.contexts import Contexts
 
         given = [each for each in (self.url, self.directory, self.context) if each is not None]
         if len(given) > 1:
-            fail("give one of --url, --dir and --context", USAGE)
+            fail("use only one of --url, --dir and --context", USAGE)
         if self.directory is not None:
             return Place(directory=Path(self.directory).expanduser().absolute())
         if self.url is not None:
@@ -116,7 +119,7 @@ class Target:
 
     @contextmanager
     def open(self, makes: bool = False) -> Iterator[Queue]:
-        """The queue that is there. A directory without one is refused, unless the command `makes` what is missing."""
+        """Open the queue. Refuse a directory without a queue, unless `makes` is set, which creates one."""
         place = self.place()
         if place.directory is None:
             queue = connect(place.url)
@@ -133,39 +136,38 @@ def connect(url: str, **options: Any) -> Queue:
     import penstock
 
     silence_client_log()
-    # Another class of the same interface: one suite of tests runs over both.
     return penstock.connect(url, **options)
 
 
 def silence_client_log() -> None:
-    """Do not print what the client logs: a command reports lost servers itself, and `top` has the whole screen."""
+    """Discard the client's log. Commands report lost servers themselves, and `top` uses the whole screen."""
     log = logging.getLogger("penstock")
     if not log.handlers:
         log.addHandler(logging.NullHandler())
 
 
 def server_url(target: Target) -> str:
-    """The URL of a target that has to be a server."""
+    """Return the URL of a target. Exit if the target is a directory."""
     place = target.place()
     if place.directory is not None:
-        fail(f"{place.directory} is a directory, and this is asked of a server; name one with --url", USAGE)
+        fail(f"{place.directory} is a directory, but this command needs a server; name one with --url", USAGE)
     return place.url
 
 
 def ask(target: Target, *words: str) -> Any:
-    """What the server answers to a command."""
+    """Send a command to the server and return its answer."""
     server_url(target)
     with target.open() as queue:
         return queue.execute(*words)  # type: ignore[attr-defined]
 
 
 def open_directory(directory: Path, makes: bool = False) -> Queue:
-    """A queue in a directory. What its recovery warns of is said like an error."""
+    """Open the queue in a directory, with a progress bar. Print the warnings of its recovery."""
     import penstock
     from penstock.cli.progress import bytes_bar
 
     if not makes and not (directory / "node.json").exists():
-        fail(f"{directory}: there is no queue here; put a job to make one, or see whether the path is right", NOT_FOUND)
+        fail(f"{directory}: there is no queue here; check the path, or put a job to create a queue", NOT_FOUND)
     with told(str(directory)), warnings.catch_warnings(record=True) as warned:
         warnings.simplefilter("always")
         with bytes_bar("opening") if sys.stderr.isatty() else nullcontext() as progress:
@@ -175,5 +177,5 @@ def open_directory(directory: Path, makes: bool = False) -> Queue:
     return queue
 
 
-# How long what `take` took stays with whoever runs the next command.
+# Seconds for which the jobs of `take` stay reserved for the user's next command.
 HOLD_S: Final = 60

@@ -1,7 +1,7 @@
-"""The history of a job, told in words: what happened to it, and how long it was what it was in between.
+"""The history of a job in words: its events, and the time it spent in each state.
 
-Pure: it is given events and, if the job may still be there, what time it is. An event becomes a line with its moment;
-the time between two changes of state becomes a line without one, before the change that ended it:
+Pure: the input is a list of events and, if the job may still exist, the current time. An event becomes a line with its
+time. The time between two changes of state becomes a line without a time, before the change that ended it:
 
     2026-11-16 05:49:40.387  put into emails
                              waited 3.2 s
@@ -24,18 +24,18 @@ from penstock.journal.reader import Event
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """One line of the story."""
+    """One line of the history."""
 
     words: str
-    event: Event | None = None  # What happened; None where the line tells how long nothing did.
+    event: Event | None = None  # None for a line about the time between two events.
 
 
 def tell(events: list[Event], now_ms: int | None = None) -> list[Line]:
-    """The story of one job: its events, oldest first, and up to `now_ms` if it is still there."""
+    """Return the history of one job from its events, oldest first, up to `now_ms` if it still exists."""
     lines: list[Line] = []
     if events and events[0].before != "gone":
-        lines.append(Line("what happened before is not kept any more"))
-    since: Event | None = None  # What made the job what it is now.
+        lines.append(Line("earlier history is no longer kept"))
+    since: Event | None = None  # The last event that changed the state.
     for event in events:
         if since is not None and event.before != event.after and (words := _between(since, event.time_ms)):
             lines.append(Line(words))
@@ -48,18 +48,18 @@ def tell(events: list[Event], now_ms: int | None = None) -> list[Line]:
 
 
 def text(lines: list[Line]) -> Iterator[str]:
-    """The story as lines for a terminal."""
+    """Yield the history as lines of text."""
     for line in lines:
         moment = "" if line.event is None else _moment(line.event.time_ms)
         yield printable(f"{moment:<23}  {line.words}")
 
 
 def _between(since: Event, now_ms: int) -> str:
-    """How long the job was what it had become."""
+    """Return how long the job was in the state that `since` led to, or ""."""
     lasted = max(0, now_ms - since.time_ms)
     if since.after == "taken":
         return f"ran {span(lasted)}{_ttr(since)}"
-    # A failure and what follows from it are two events of one moment: nobody waited in between.
+    # A failure and its consequence are two events of the same moment, with no time between them.
     return f"{_BEING[since.after or 'gone']} {span(lasted)}" if lasted else ""
 
 
@@ -75,11 +75,11 @@ _BEING: Final = {
 
 
 def _so_far(since: Event, now_ms: int) -> str:
-    """What the job is, at the end of the story."""
+    """Return the current state of the job and how long it has lasted."""
     lasted = span(max(0, now_ms - since.time_ms))
     if since.after == "taken":
-        return f"runs since {lasted}{_ttr(since)}"
-    return f"is {since.after} since {lasted}" + _ready_in(since, now_ms)
+        return f"has been running for {lasted}{_ttr(since)}"
+    return f"has been {since.after} for {lasted}" + _ready_in(since, now_ms)
 
 
 def _ttr(take: Event) -> str:
@@ -102,7 +102,7 @@ def _moment(time_ms: int) -> str:
     return datetime.datetime.fromtimestamp(time_ms / 1_000).isoformat(" ", "milliseconds")
 
 
-# ---- What each event is called ---------------------------------------------------------------------------------------
+# ---- The words for each event ----------------------------------------------------------------------------------------
 
 
 def _just(words: str) -> Callable[[Event], str]:
@@ -127,26 +127,28 @@ def _taken(event: Event) -> str:
 
 
 def _touched(event: Event) -> str:
-    return "touched" + ("" if event.wake_ms is None else f": it may run {span(event.wake_ms - event.time_ms)} from now")
+    return "touched" + (
+        "" if event.wake_ms is None else f": it may run for another {span(event.wake_ms - event.time_ms)}"
+    )
 
 
 _WORDS: Final[dict[str, Callable[[Event], str]]] = {
     "put": _into("put into"),
     "put delayed": _into("put into"),
-    "put urgent": _into("put before all others into"),
+    "put urgent": _into("put in front of all others into"),
     "put staged": _into("staged for"),
     "published": _just("published with its stage"),
     "published delayed": _just("published with its stage"),
     "withdrawn": _just("withdrawn: its stage was discarded, or expired"),
     "delay passed": _just("its delay passed"),
     "taken": _taken,
-    "undelivered": _just("its taker was gone before it was sent: back in its place"),
+    "undelivered": _just("returned, because its consumer was gone before it was sent"),
     "released": _just("released"),
     "postponed": _just("released"),
-    "requeued": _just("released to behind all others"),
+    "requeued": _just("released to the end of the tube"),
     "nacked": _because("failed"),
     "ttr passed": _just("released because its ttr passed"),
-    "disconnected": _just("released because its taker went away"),
+    "disconnected": _just("released because its consumer disconnected"),
     "acked": _just("acked"),
     "kept": _just("acked, and kept"),
     "lingered": _just("acked, and kept for a while"),
@@ -161,8 +163,8 @@ _WORDS: Final[dict[str, Callable[[Event], str]]] = {
     "held back": _just("held back by its retry policy"),
     "exhausted": _because("buried by its retry policy"),
     "discarded": _because("dropped by its retry policy"),
-    "snatched": _just("taken away from its holder"),
-    "snatched delayed": _just("taken away from its holder"),
+    "snatched": _just("taken away from its consumer"),
+    "snatched delayed": _just("taken away from its consumer"),
     "restarted": _just("restarted"),
     "restarted delayed": _just("restarted"),
     "switched to ready": _just("switched to ready"),
@@ -177,6 +179,6 @@ _WORDS: Final[dict[str, Callable[[Event], str]]] = {
     "moved in done": _into("moved into"),
     "moved in as a zombie": _into("moved into"),
     "claimed": lambda event: f"taken by a claim (delivery {event.deliveries})",
-    "claim ended": _just("given back by its claim"),
-    "doomed": _just("deleted while a claim holds it: it goes when the claim ends"),
+    "claim ended": _just("returned by its claim"),
+    "doomed": _just("deleted while a claim holds it: it is removed when the claim ends"),
 }

@@ -1,4 +1,4 @@
-"""`penstock top`: a queue, live on the terminal."""
+"""`penstock top`: a live view of a queue on the terminal."""
 
 from __future__ import annotations
 
@@ -19,19 +19,19 @@ if TYPE_CHECKING:
 @bundled
 def top(
     every: Annotated[
-        float, typer.Option("--every", "-i", parser=duration, metavar="TIME", help="Look again every so often.")
+        float, typer.Option("--every", "-i", parser=duration, metavar="TIME", help="Refresh interval.")
     ] = 1.0,
     *,
     target: Target,
 ) -> None:
-    """Watch tubes, jobs, consumers and what happens, live on the terminal; `?` shows the keys."""
+    """Show tubes, jobs, consumers and events live on the terminal. Press `?` for the keys."""
     from penstock.cli.top_app import Top
 
     if not sys.stdout.isatty():
-        fail("this needs a terminal; `penstock stats --watch 1s` goes anywhere", USAGE)
+        fail("`penstock top` needs a terminal; use `penstock stats --watch 1s` instead", USAGE)
     place = target.place()
     watcher = watcher_of(place)
-    # Whoever cannot be reached at all is told so at once, in a sentence.
+    # If the server is unreachable, fail now with a message instead of opening the screen.
     watcher.look("tubes", "")
     try:
         Top(watcher, place.shown(), every or 1.0).run()
@@ -40,7 +40,7 @@ def top(
 
 
 def watcher_of(place: Place) -> Watcher:
-    """Who looks at a place."""
+    """Return the watcher of a queue."""
     import penstock
     from penstock.cli.speaker import Speaker, address_of
     from penstock.cli.watching import DirectorySide, ServerSide, Watcher
@@ -48,7 +48,7 @@ def watcher_of(place: Place) -> Watcher:
     directory, url = place.directory, place.url
     if directory is not None:
         return Watcher(lambda: open_directory(directory), DirectorySide(directory))
-    # It looks for a lost server at every look, so one look need not wait for it.
+    # Every refresh reconnects to a lost server, so a single refresh does not retry.
     return Watcher(
         lambda: penstock.connect(url, retry_for=0, name="penstock-top"),
         ServerSide(Speaker(address_of(url))),

@@ -1,7 +1,7 @@
-"""The screen of `penstock top`: tabs of rows that are looked at again and again, and keys.
+"""The screen of `penstock top`: tabs with tables that are refreshed regularly, and keys.
 
-Looks and commands run in threads; what comes of them arrives as messages, so the screen answers whatever the server
-does. Keys that destroy are capitals, and ask first, with the number of jobs and the name of the tube.
+Refreshes and commands run in threads and send their results as messages, so the screen stays responsive when the
+server is slow. Destructive keys are capitals. They ask first, with the number of jobs and the name of the tube.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ from penstock.cli.spans import span
 from penstock.cli.watching import VIEWS, Sheet, Watcher
 from penstock.core.errors import PenstockError
 
-# A server that has not answered for so long is said to be silent.
+# After this many seconds without an answer, the status line reports the server as silent.
 _SILENT_S: Final = 3.0
 
 
 class Rows(DataTable[Text], inherit_bindings=False):
-    """The rows of the tab that is shown. They have the focus unless something is typed."""
+    """The table of the current tab. It has the focus, except while a filter is typed."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("up,k", "cursor_up", "Up", show=False),
@@ -48,7 +48,7 @@ class Rows(DataTable[Text], inherit_bindings=False):
 
 
 class Confirm(ModalScreen[bool]):
-    """A question that is answered with yes or no."""
+    """A yes-or-no question."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("y,Y", "dismiss(True)", "Yes"),
@@ -64,7 +64,7 @@ class Confirm(ModalScreen[bool]):
 
 
 class Help(ModalScreen[None]):
-    """The keys."""
+    """The list of keys."""
 
     BINDINGS: ClassVar[list[BindingType]] = [Binding("escape,q,question_mark,enter", "dismiss", "Close")]
 
@@ -73,14 +73,14 @@ class Help(ModalScreen[None]):
 
 
 KEYS: Final = """\
-left right tab   other tabs
-j k up down      rows       h l  pages      g G  first, last
-enter            the jobs of a tube
-/                only rows with this text   escape  all rows
-p                pause, and go on           r  look again now
-q                leave
+left right tab   change the tab
+j k up down      move by row       h l  move by page      g G  first, last row
+enter            show the jobs of the tube
+/                filter rows by text      escape  show all rows
+p                pause or resume          r  refresh now
+q                quit
 
-Capitals destroy, and ask first:
+Capitals are destructive and ask first:
 K   kick all buried jobs of the tube
 D   delete the job
 T   delete all jobs of the tube"""
@@ -88,7 +88,7 @@ T   delete all jobs of the tube"""
 
 @dataclass
 class Looked(Message):
-    """A look saw this."""
+    """A refresh finished with this result."""
 
     view: str
     tube: str
@@ -97,7 +97,7 @@ class Looked(Message):
 
 @dataclass
 class Failed(Message):
-    """A look failed, or a command did."""
+    """A refresh or a command failed."""
 
     why: str
     look: bool
@@ -105,7 +105,7 @@ class Failed(Message):
 
 @dataclass
 class Asked(Message):
-    """Something is to be done, if the answer is yes."""
+    """A command has to be confirmed. `what` runs it and returns the words of its result."""
 
     question: str
     what: Callable[[], str]
@@ -113,13 +113,13 @@ class Asked(Message):
 
 @dataclass
 class Done(Message):
-    """Something was done."""
+    """A command finished."""
 
     words: str
 
 
 class Top(App[None]):
-    """A queue, live."""
+    """The application of `penstock top`."""
 
     TITLE = "penstock top"
     ENABLE_COMMAND_PALETTE = False
@@ -152,17 +152,17 @@ class Top(App[None]):
         super().__init__()
         self._watcher = watcher
         self._place = place
-        self._every_s = every_s  # 0: only when told to.
+        self._every_s = every_s  # 0 disables the periodic refresh.
         self._clock = clock
         self._answered = clock()
-        self._why = ""  # Why nobody answers.
+        self._why = ""  # The error of the last refresh, or "".
         self._paused = False
         self._looking = False
         self._view = VIEWS[0]
         self._tube = ""
         self._sheet = Sheet((), {}, "Looking …")
-        self._columns: list[tuple[str, int]] = []  # Headings and widths.
-        self._cursors: dict[str, str] = {}  # The row that was chosen in each tab, by its key.
+        self._columns: list[tuple[str, int]] = []  # Heading and width of each column.
+        self._cursors: dict[str, str] = {}  # The key of the selected row of each tab.
 
     def compose(self) -> ComposeResult:
         yield Static(id="summary", markup=False)
@@ -182,7 +182,7 @@ class Top(App[None]):
         if self._every_s:
             self.set_interval(self._every_s, self._tick)
 
-    # ---- Looking -----------------------------------------------------------------------------------------------------
+    # ---- Refreshing --------------------------------------------------------------------------------------------------
 
     def _tick(self) -> None:
         self._show_status()
@@ -190,7 +190,7 @@ class Top(App[None]):
             self.action_look()
 
     def action_look(self) -> None:
-        """Look again, if nobody is looking."""
+        """Start a refresh, unless one is running."""
         if not self._looking:
             self._looking = True
             view, tube = self._view, self._tube
@@ -212,7 +212,7 @@ class Top(App[None]):
             self._sheet = message.sheet
             self._show()
         else:
-            # Somebody has turned to another tab meanwhile.
+            # The user has changed the tab meanwhile.
             self.action_look()
 
     @on(Failed)
@@ -245,9 +245,9 @@ class Top(App[None]):
         self._show_status()
 
     def _lay_out(self, table: Rows, sheet: Sheet) -> None:
-        """Empty the table, with columns as wide as what has been in them: they never move while one looks.
+        """Clear the table. Columns never become narrower, so they do not move between refreshes.
 
-        The widths are told, since a table that finds them out itself may have been painted before.
+        The widths are set explicitly, because a table that computes them may be painted before they are known.
         """
         cells = [sheet.headings, *sheet.rows.values()]
         before = self._columns if [heading for heading, _ in self._columns] == list(sheet.headings) else []
@@ -267,15 +267,15 @@ class Top(App[None]):
         status.set_class(silent, "silent")
         if silent:
             why = f": {self._why}" if self._why else ""
-            status.update(printable(f"no answer since {span(round(silent_s) * 1_000)}{why}"))
+            status.update(printable(f"no answer for {span(round(silent_s) * 1_000)}{why}"))
         elif self._paused:
-            status.update("paused; p goes on")
+            status.update("paused; press p to resume")
         else:
             status.update(f"every {self._every_s:g} s" if self._every_s else "")
 
     @on(DataTable.RowHighlighted)
     def _choose(self) -> None:
-        """Remember the row under the cursor; in the first tab it is the tube that everything else is about."""
+        """Record the row under the cursor. In the first tab it selects the tube for the other tabs."""
         table = self.query_one(Rows)
         if not table.row_count:
             return
@@ -296,12 +296,12 @@ class Top(App[None]):
     # ---- Keys --------------------------------------------------------------------------------------------------------
 
     def action_turn(self, by: int) -> None:
-        """Turn to another tab."""
+        """Change to another tab."""
         at = (VIEWS.index(self._view) + by) % len(VIEWS)
         self.query_one(Tabs).active = VIEWS[at]
 
     def action_open(self) -> None:
-        """See the jobs of the tube under the cursor."""
+        """Show the jobs of the tube under the cursor."""
         if self._view == "tubes":
             self.query_one(Tabs).active = "jobs"
 
@@ -309,7 +309,7 @@ class Top(App[None]):
         self.push_screen(Help())
 
     def action_pause(self) -> None:
-        """Look no more, or again."""
+        """Pause or resume the periodic refresh."""
         self._paused = not self._paused
         self._show_status()
 
@@ -334,7 +334,7 @@ class Top(App[None]):
     def _filter_done(self) -> None:
         self.query_one(Rows).focus()
 
-    # ---- What destroys -----------------------------------------------------------------------------------------------
+    # ---- Destructive commands ----------------------------------------------------------------------------------------
 
     def action_kick(self) -> None:
         """Kick all buried jobs of a tube."""
@@ -371,14 +371,14 @@ class Top(App[None]):
             if number == 0:
                 self.post_message(Done(f"tube {tube} is empty"))
                 return
-            question = f"Delete all {_jobs(number)} of tube {tube}, in whatever state?"
+            question = f"Delete all {_jobs(number)} of tube {tube}, in any state?"
             self.post_message(Asked(question, lambda: f"deleted {_jobs(watcher.truncate(tube))} of tube {tube}"))
 
         if tube:
             self._try(ask)
 
     def _try(self, what: Callable[[], None]) -> None:
-        """Do something that may take its time, or be refused."""
+        """Run `what` in a thread and report its failure."""
 
         def run() -> None:
             try:
@@ -406,12 +406,12 @@ class Top(App[None]):
 
 
 def _cell(text: str) -> Text:
-    """A cell: numbers stand below each other."""
+    """Return a cell of the table. Numbers are aligned to the right."""
     return Text(_fitting(text), justify="right" if text.replace(",", "").isdigit() else "left")
 
 
 def _fitting(text: str) -> str:
-    """A text as a cell shows it: one line, and not so long that nothing else has room."""
+    """Return a text on one line, cut to the maximum width of a column."""
     shown = printable(text[: WIDTH_MAX + 1])
     return shown if len(shown) <= WIDTH_MAX else f"{shown[: WIDTH_MAX - 1]}…"
 

@@ -1,4 +1,4 @@
-"""`penstock tube`: the tubes of a queue, and `penstock kick`."""
+"""`penstock tube`: create, change and show tubes. Also `penstock kick`."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from penstock.cli.records import TUBE_COLUMNS
 from penstock.cli.target import Target
 from penstock.cli.values import Delay, DryRun, TubeName, Yes, duration_option, size
 
-app = typer.Typer(help="Make, change and look at tubes.", no_args_is_help=True)
+app = typer.Typer(help="Create, change and show tubes.", no_args_is_help=True)
 
 
 class Type(StrEnum):
-    """The types of tube; docs/reference/tubes has a page for each."""
+    """The types of tubes. docs/reference/tubes has a page for each."""
 
     FIFO = "fifo"
     FIFOTTL = "fifottl"
@@ -36,7 +36,7 @@ class Type(StrEnum):
 
 
 class WhileTaken(StrEnum):
-    """What a ttl does to a job that is being worked on."""
+    """The effect of a ttl on a job that is taken."""
 
     WAITS = "waits"
     KILLS = "kills"
@@ -44,47 +44,50 @@ class WhileTaken(StrEnum):
 
 @dataclass(frozen=True)
 class TubeFlags:
-    """What a tube may be given beside its type."""
+    """The options of a tube besides its type."""
 
-    ttl: Annotated[float | None, duration_option("--ttl", help="Default ttl of its jobs.")] = None
-    ttr: Annotated[float | None, duration_option("--ttr", help="Default ttr of its jobs.")] = None
-    priority: Annotated[int | None, typer.Option("--priority", help="Default priority of its jobs.")] = None
+    ttl: Annotated[float | None, duration_option("--ttl", help="Default ttl of jobs.")] = None
+    ttr: Annotated[float | None, duration_option("--ttr", help="Default ttr of jobs.")] = None
+    priority: Annotated[int | None, typer.Option("--priority", help="Default priority of jobs.")] = None
     ttl_while_taken: Annotated[
-        WhileTaken | None, typer.Option("--ttl-while-taken", help="Whether a ttl ends a job that is being worked on.")
+        WhileTaken | None,
+        typer.Option("--ttl-while-taken", help="Let a ttl end a taken job (kills), or wait for it (waits)."),
     ] = None
-    key_limit: Annotated[int | None, typer.Option("--key-limit", help="Jobs of one key taken at a time.")] = None
-    fair: Annotated[bool | None, typer.Option("--fair/--strict", help="Serve keys in turn, or by their jobs.")] = None
-    capacity: Annotated[int | None, typer.Option("--capacity", help="How many jobs fit; 0 for any number.")] = None
+    key_limit: Annotated[int | None, typer.Option("--key-limit", help="Maximum number of taken jobs per key.")] = None
+    fair: Annotated[bool | None, typer.Option("--fair/--strict", help="Serve keys in turn, or jobs in order.")] = None
+    capacity: Annotated[int | None, typer.Option("--capacity", help="Maximum number of jobs. 0 means no limit.")] = None
     capacity_bytes: Annotated[
         int | None,
-        typer.Option("--capacity-bytes", parser=size, metavar="SIZE", help="How many bytes of bodies fit, like 64mb."),
+        typer.Option("--capacity-bytes", parser=size, metavar="SIZE", help="Maximum total size of bodies, like 64mb."),
     ] = None
     retry: Annotated[
-        str | None, typer.Option("--retry", help='What becomes of jobs that fail: "5x exp(1s..10m) then bury".')
+        str | None, typer.Option("--retry", help='Retry policy of jobs, for example "5x exp(1s..10m) then bury".')
     ] = None
     max_deliveries: Annotated[
-        int | None, typer.Option("--max-deliveries", help="Short for a retry: so many tries, then bury.")
+        int | None,
+        typer.Option("--max-deliveries", help="Bury a job after this many deliveries. Short form of --retry."),
     ] = None
     dead_letter: Annotated[
-        str | None, typer.Option("--dead-letter", help="With --max-deliveries: the tube that gets what failed.")
+        str | None, typer.Option("--dead-letter", help="With --max-deliveries: move failed jobs to this tube.")
     ] = None
     keep: Annotated[bool | None, typer.Option("--keep/--no-keep", help="Keep acked jobs as done.")] = None
-    zombie: Annotated[float | None, duration_option("--zombie", help="Keep acked jobs so long as zombies.")] = None
+    zombie: Annotated[float | None, duration_option("--zombie", help="Keep acked jobs this long as zombies.")] = None
     dedup_window: Annotated[
-        float | None, duration_option("--dedup-window", help="How long a dedup id is remembered.")
+        float | None, duration_option("--dedup-window", help="Remember dedup values for this long.")
     ] = None
-    dedup_count: Annotated[int | None, typer.Option("--dedup-count", help="How many dedup ids are.")] = None
+    dedup_count: Annotated[int | None, typer.Option("--dedup-count", help="Remember this many dedup values.")] = None
     temporary: Annotated[
-        bool | None, typer.Option("--temporary/--durable", help="Whether it is kept out of the log, and of history.")
+        bool | None,
+        typer.Option("--temporary/--durable", help="Keep jobs only in memory, without history, or in the log."),
     ] = None
 
     def given(self) -> dict[str, Any]:
-        """What was said."""
+        """Return the options that were given."""
         return {name: value for name, value in vars(self).items() if value is not None}
 
 
 def policy_record(policy: Any) -> Record:
-    """What a tube promises, as JSON has it: times in seconds, null for ever."""
+    """Return the policy of a tube as JSON: durations in seconds, null for "forever"."""
     from penstock.core.limits import NEVER
 
     told: Record = {}
@@ -98,7 +101,7 @@ def policy_record(policy: Any) -> Record:
 
 
 def for_people(info: Record) -> Record:
-    """How a tube is, with its times as people read them."""
+    """Return the figures of a tube with durations as text."""
     return {**info, "oldest": seconds_text(info["oldest"])}
 
 
@@ -106,14 +109,14 @@ def for_people(info: Record) -> Record:
 @bundled
 def list_(
     match: Annotated[
-        str, typer.Option("--match", "-m", metavar="PATTERN", help="Only names like this: emails-*")
+        str, typer.Option("--match", "-m", metavar="PATTERN", help="Only names that match, like emails-*")
     ] = "*",
-    names: Annotated[bool, typer.Option("--names", help="Only the names, a line each.")] = False,
+    names: Annotated[bool, typer.Option("--names", help="Print only the names, one per line.")] = False,
     *,
     target: Target,
     out: Output,
 ) -> None:
-    """List the tubes, in the order they were made, and how many jobs are in each state."""
+    """List tubes in the order of their creation, with the number of jobs in each state."""
     with target.open() as queue:
         if names and not out.json:
             for name in queue.tubes():
@@ -134,9 +137,9 @@ def create(
     target: Target,
     out: Output,
 ) -> None:
-    """Make a tube. One that exists with the same type and options is left as it is; with others, this is refused.
+    """Create a tube. If it exists with the same type and options, nothing changes. Otherwise the command is refused.
 
-    Without a type and options, a new tube has a ttr of 5m and the retry policy "5x exp(1s..10m) jitter then bury".
+    Without a type and options, the tube gets a ttr of 5m and the retry policy "5x exp(1s..10m) jitter then bury".
     """
     with target.open(makes=True) as queue:
         tube = queue.tube(name, type.value if type else None, **flags.given())
@@ -148,9 +151,9 @@ def create(
 @app.command()
 @bundled
 def alter(name: TubeName, *, flags: TubeFlags, target: Target, out: Output) -> None:
-    """Change what a tube promises, while it runs."""
+    """Change options of a tube while it is in use."""
     if not flags.given():
-        fail("say what is to change, like --ttl 1h; see `penstock tube alter --help`", USAGE)
+        fail("name at least one option to change, like --ttl 1h; see `penstock tube alter --help`", USAGE)
     with target.open() as queue:
         tube = find_tube(queue, name)
         tube.alter(**flags.given())
@@ -161,7 +164,7 @@ def alter(name: TubeName, *, flags: TubeFlags, target: Target, out: Output) -> N
 @app.command()
 @bundled
 def info(name: TubeName, *, target: Target, out: Output) -> None:
-    """Show what a tube promises, and how it is."""
+    """Show the figures and the policy of a tube."""
     with target.open() as queue:
         tube = find_tube(queue, name)
         told, policy = tube.info(), policy_record(tube.policy)
@@ -169,14 +172,14 @@ def info(name: TubeName, *, target: Target, out: Output) -> None:
         out.line_of_json({**told, "policy": policy})
     else:
         out.record(for_people(told))
-        typer.echo("\nIt promises:")
+        typer.echo("\nPolicy:")
         out.record({field: value for field, value in policy.items() if field != "type"})
 
 
 @app.command()
 @bundled
 def stats(name: TubeName, *, target: Target, out: Output) -> None:
-    """Show how many jobs are in each state, and how often each thing happened in the life of a tube."""
+    """Show the number of jobs in each state, and how often each event happened since the tube was created."""
     with target.open() as queue:
         tube = find_tube(queue, name)
         told, events, transitions = tube.info(), tube.events(), tube.transitions()
@@ -184,12 +187,12 @@ def stats(name: TubeName, *, target: Target, out: Output) -> None:
         out.line_of_json({**told, "events": events, "transitions": transitions})
     else:
         out.record(for_people(told))
-        typer.echo("\nIn its life:")
+        typer.echo("\nEvents since its creation:")
         out.record(events or {"nothing": None})
 
 
 class Way(StrEnum):
-    """Which way a tube is paused."""
+    """The direction in which a tube is paused."""
 
     IN = "in"
     OUT = "out"
@@ -201,13 +204,13 @@ class Way(StrEnum):
 def pause(
     name: TubeName,
     way: Annotated[
-        Way, typer.Argument(metavar="[in|out|all]", help="in: refuse puts. out: hold takes back. all: both.")
+        Way, typer.Argument(metavar="[in|out|all]", help="in: refuse puts. out: deliver no jobs. all: both.")
     ] = Way.ALL,
     *,
     target: Target,
     out: Output,
 ) -> None:
-    """Refuse puts, hold takes back, or both."""
+    """Pause a tube: refuse puts, stop deliveries, or both."""
     with target.open() as queue:
         find_tube(queue, name).pause(puts=way is not Way.OUT, takes=way is not Way.IN)
     ways = {Way.IN: "puts", Way.OUT: "takes", Way.ALL: "puts and takes"}[way]
@@ -217,16 +220,16 @@ def pause(
 @app.command()
 @bundled
 def resume(name: TubeName, *, target: Target, out: Output) -> None:
-    """Let a tube that was paused go on."""
+    """Resume a paused tube."""
     with target.open() as queue:
         find_tube(queue, name).pause()
-    out.done(f"{name} goes on", name=name, paused_in=False, paused_out=False)
+    out.done(f"{name} is resumed", name=name, paused_in=False, paused_out=False)
 
 
 @app.command()
 @bundled
 def truncate(name: TubeName, yes: Yes = False, dry_run: DryRun = False, *, target: Target, out: Output) -> None:
-    """Remove every job of a tube, whatever its state."""
+    """Delete all jobs of a tube, in any state."""
     with target.open() as queue:
         tube = find_tube(queue, name)
         jobs = sum(tube.stats().values())
@@ -241,7 +244,7 @@ def truncate(name: TubeName, yes: Yes = False, dry_run: DryRun = False, *, targe
 @app.command()
 @bundled
 def drop(name: TubeName, yes: Yes = False, dry_run: DryRun = False, *, target: Target, out: Output) -> None:
-    """Remove a tube with its jobs. Refused while jobs of it are taken, or somebody waits for one."""
+    """Delete a tube with its jobs. Refused while jobs are taken or consumers wait for a job."""
     with target.open() as queue:
         tube = find_tube(queue, name)
         states = tube.stats()
@@ -259,14 +262,14 @@ def drop(name: TubeName, yes: Yes = False, dry_run: DryRun = False, *, target: T
 @app.command()
 @bundled
 def release(name: TubeName, yes: Yes = False, dry_run: DryRun = False, *, target: Target, out: Output) -> None:
-    """Give every taken job of a tube back, whoever holds it."""
+    """Return all taken jobs of a tube, no matter which consumer holds them."""
     with target.open() as queue:
         tube = find_tube(queue, name)
         taken = tube.stats()["taken"]
         if dry_run:
             out.done(f"would release {jobs_text(taken)} of {name}", name=name, would_release=taken)
             return
-        confirm(f"Take {jobs_text(taken)} of {name} away from those who work on them?", yes)
+        confirm(f"Take {jobs_text(taken)} of {name} away from their consumers?", yes)
         released = tube.release_all()
     out.done(f"released {jobs_text(released)} of {name}", name=name, released=released)
 
@@ -274,15 +277,15 @@ def release(name: TubeName, yes: Yes = False, dry_run: DryRun = False, *, target
 @bundled
 def kick(
     tube: TubeName,
-    count: Annotated[int, typer.Argument(metavar="[COUNT]", min=1, max=100_000, help="Up to so many.")] = 1,
+    count: Annotated[int, typer.Argument(metavar="[COUNT]", min=1, max=100_000, help="Maximum number of jobs.")] = 1,
     delay: Delay = 0.0,
-    ttl: Annotated[float | None, duration_option("--ttl", help="From now on they live so long.")] = None,
+    ttl: Annotated[float | None, duration_option("--ttl", help="New ttl of the jobs, from now on.")] = None,
     dry_run: DryRun = False,
     *,
     target: Target,
     out: Output,
 ) -> None:
-    """Bring buried jobs of a tube back, the first buried first. Exit code 5 if none was there."""
+    """Return buried jobs to the tube, the first buried first. Exit with 5 if there is none."""
     with target.open() as queue:
         place = find_tube(queue, tube)
         if dry_run:
@@ -291,5 +294,5 @@ def kick(
             return
         kicked = place.kick(count, delay=delay, ttl=ttl)
         if not kicked:
-            fail(f"no job of {tube} is buried, or none that may be delivered again", NOTHING)
+            fail(f"no job of {tube} is buried, or the buried jobs may not be delivered again", NOTHING)
         out.done(f"kicked {jobs_text(kicked)} of {tube}", tube=tube, kicked=kicked)

@@ -1,4 +1,4 @@
-"""`penstock pipeline once`, `run`, `backfill` and `compact`: a lake is made, kept up to date and in order."""
+"""`penstock pipeline once`, `run`, `backfill` and `compact`: create and maintain a lake."""
 
 from __future__ import annotations
 
@@ -26,35 +26,39 @@ if TYPE_CHECKING:
     from penstock.pipeline.lake import Lake
     from penstock.pipeline.source import Source
 
-Master = Annotated[str, typer.Option("--master", help="Where Spark runs: local[*], spark://host:7077 and so on.")]
+Master = Annotated[str, typer.Option("--master", help="Spark master: local[*], spark://host:7077 and so on.")]
 
 
 class Grain(StrEnum):
-    """What gold counts by."""
+    """The time unit of the gold tables."""
 
     MINUTE = "minute"
     SECOND = "second"
 
 
-By = Annotated[Grain | None, typer.Option("--by", help="What gold counts by; decided when a lake is made (minute).")]
+By = Annotated[
+    Grain | None, typer.Option("--by", help="Time unit of the gold tables, set when the lake is created. [minute]")
+]
 
 
 @dataclass(frozen=True)
 class From:
-    """The nodes whose logs are read."""
+    """The options that select the nodes whose logs are read."""
 
     urls: Annotated[
         list[str] | None,
-        typer.Option("--from", metavar="URL", help="A node; give it for each node. (As elsewhere.)"),
+        typer.Option(
+            "--from", metavar="URL", help="URL of a node. Repeat it for each node. [same default as other commands]"
+        ),
     ] = None
-    bodies: Annotated[bool, typer.Option("--bodies/--no-bodies", help="With the bodies of jobs.")] = True
+    bodies: Annotated[bool, typer.Option("--bodies/--no-bodies", help="Include the bodies of jobs.")] = True
     gaps: Annotated[
         bool,
-        typer.Option("--allow-gaps", help="Go on where history was trimmed too early, or a node is gone."),
+        typer.Option("--allow-gaps", help="Continue if history was deleted too early, or a node is gone."),
     ] = False
 
     def source(self) -> Source:
-        """Them, for the pipeline. One that is not there is found out before Spark is started."""
+        """Return the source for the pipeline. An unreachable node is reported before Spark starts."""
         from penstock.pipeline.source import Source
 
         source = Source(tuple(map(_url, self.urls or [""])), self.bodies, self.gaps)
@@ -64,9 +68,9 @@ class From:
 
 @bundled
 def once(lake: LakeDirectory, by: By = None, master: Master = "local[*]", *, nodes: From, out: Output) -> None:
-    """Bring the lake up to what the nodes' logs hold now, and end.
+    """Load all new events of the nodes' logs into the lake, and exit.
 
-    It goes on where the last one stopped. Whatever is killed when, every event is there once.
+    Loading continues where the last run stopped. Each event is loaded exactly once, even if a process is killed.
     """
     from penstock.pipeline import stream
 
@@ -80,7 +84,7 @@ def once(lake: LakeDirectory, by: By = None, master: Master = "local[*]", *, nod
 def _pause(text: str | float) -> float:
     seconds = duration(text)
     if not math.isfinite(seconds):
-        raise typer.BadParameter("no turn would follow the first; write a time like 10s or 5m, or run `once`")
+        raise typer.BadParameter("the pipeline would run only once; write a duration like 10s or 5m, or use `once`")
     return seconds
 
 
@@ -88,14 +92,14 @@ def _pause(text: str | float) -> float:
 def run(
     lake: LakeDirectory,
     every: Annotated[
-        float, typer.Option("--every", parser=_pause, metavar="TIME", help="How often a turn begins.")
+        float, typer.Option("--every", parser=_pause, metavar="TIME", help="Interval between two loads.")
     ] = 10,
     by: By = None,
     master: Master = "local[*]",
     *,
     nodes: From,
 ) -> None:
-    """Follow the nodes' logs, turn by turn, until it is stopped by Ctrl-C. It can be stopped and killed at any time."""
+    """Load new events of the nodes' logs at an interval, until Ctrl-C. It can be stopped or killed at any time."""
     from penstock.pipeline import stream
 
     source = nodes.source()
@@ -107,7 +111,7 @@ def run(
 def backfill(
     lake: LakeDirectory,
     again: Annotated[
-        bool, typer.Option("--again", help="Read no node: only make silver and gold again from bronze.")
+        bool, typer.Option("--again", help="Read no node. Only rebuild the silver and gold tables from bronze.")
     ] = False,
     by: By = None,
     master: Master = "local[*]",
@@ -115,7 +119,7 @@ def backfill(
     nodes: From,
     out: Output,
 ) -> None:
-    """Add events that the nodes still have and the lake lacks, however old; make silver and gold again from all."""
+    """Load events that the lake lacks and the nodes still have, and rebuild the silver and gold tables."""
     from penstock.pipeline.backfill import backfill as work
 
     source = None if again else nodes.source()
@@ -127,7 +131,7 @@ def backfill(
 
 @bundled
 def compact(lake: LakeDirectory, master: Master = "local[*]", *, out: Output) -> None:
-    """Put the small files of each day together. A pipeline that runs does it by itself, less often."""
+    """Merge the small files of each day. A running pipeline does this automatically, but less often."""
     from penstock.pipeline.compact import compact as work
 
     with opened(lake, master, makes=False) as (spark, found), found.writing():
@@ -139,7 +143,7 @@ def compact(lake: LakeDirectory, master: Master = "local[*]", *, out: Output) ->
 def opened(
     directory: str, master: str, by: Grain | None = None, makes: bool = True
 ) -> Iterator[tuple[SparkSession, Lake]]:
-    """A session of Spark, and a lake. Where there is none it is refused, unless the command `makes` one."""
+    """Start Spark and open a lake. Refuse a directory without a lake, unless `makes` is set."""
     from penstock.pipeline.lake import Lake
     from penstock.spark import session
 
@@ -161,7 +165,7 @@ def _url(given: str) -> str:
     place = Target(url=given or None).place()
     if place.directory is not None:
         fail(
-            f"the pipeline reads from servers; `penstock serve --dir {place.directory}` makes one of this directory",
+            f"the pipeline reads from servers; start one with `penstock serve --dir {place.directory}`",
             USAGE,
         )
     return place.url

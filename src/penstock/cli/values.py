@@ -1,4 +1,4 @@
-"""What people type for a time, a body or an id, and what it stands for."""
+"""Parsers of option values and arguments: durations, moments, rates, sizes, bodies and ids."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ import typer
 from penstock.cli.exits import USAGE, fail
 from penstock.cli.names import complete_jobs, complete_tubes
 
-# A slower rate than a job in 17 minutes is a mistake.
+# The lowest rate is one job in 17 minutes. A lower one is probably a mistake.
 RATE_MIN: Final = 0.001
 
 
 def duration(text: str | float) -> float:
-    """A time in seconds: 30, 1.5, 250ms, 30s, 5m, 2h, 1d; forever. A default is one already."""
+    """Parse a duration like 30, 1.5, 250ms, 30s, 5m, 2h, 1d or forever. Return seconds. Defaults pass unchanged."""
     from penstock.core.durations import NO_DURATION, read_duration
     from penstock.core.limits import NEVER
 
@@ -30,40 +30,41 @@ def duration(text: str | float) -> float:
         return text
     ms = read_duration(text.encode())
     if ms == NO_DURATION:
-        raise typer.BadParameter(f"{text!r} is no time; write 30 (seconds), 500ms, 5m, 2h or 7d, or forever")
+        raise typer.BadParameter(f"{text!r} is not a duration; write 30 (seconds), 500ms, 5m, 2h, 7d or forever")
     return math.inf if ms == NEVER else ms / 1000
 
 
 def moment(text: str | datetime) -> datetime:
-    """A moment in ISO 8601, in local time unless it has an offset or a Z. A default is one already."""
+    """Parse a date and time in ISO 8601, in local time unless it has an offset or a Z. Defaults pass unchanged."""
     if not isinstance(text, str):
         return text
     try:
         return datetime.fromisoformat(text)
     except ValueError:
         raise typer.BadParameter(
-            f"{text!r} is no moment; write 2026-12-24T18:00 (local time), 2026-12-24T18:00+01:00 or 2026-12-24T17:00Z"
+            f"{text!r} is not a date and time; "
+            "write 2026-12-24T18:00 (local time), 2026-12-24T18:00+01:00 or 2026-12-24T17:00Z"
         ) from None
 
 
 def rate(text: str | float) -> float:
-    """A number of jobs per second. A default is one already."""
+    """Parse a number of jobs per second. Defaults pass unchanged."""
     try:
         found = float(text)
     except ValueError:
         found = math.nan
     if not RATE_MIN <= found < math.inf:
-        raise typer.BadParameter(f"{text} is no number of jobs a second; write one from {RATE_MIN} on, or leave it out")
+        raise typer.BadParameter(f"{text} is not a valid number of jobs per second; the minimum is {RATE_MIN}")
     return found
 
 
 def rate_option(help: str) -> Any:
-    """The option --rate of a command that can be slowed down."""
+    """Return the option --rate, which limits the speed of a command."""
     return typer.Option("--rate", parser=rate, metavar="N", help=help)
 
 
 def json_object(text: str | dict[str, Any]) -> dict[str, Any]:
-    """A JSON object. A default is one already."""
+    """Parse a JSON object. Defaults pass unchanged."""
     if not isinstance(text, str):
         return text
     try:
@@ -71,29 +72,29 @@ def json_object(text: str | dict[str, Any]) -> dict[str, Any]:
     except ValueError:
         found = None
     if not isinstance(found, dict):
-        raise typer.BadParameter(f'{text!r} is no JSON object; write one like \'{{"color": "red"}}\'')
+        raise typer.BadParameter(f'{text!r} is not a JSON object; write for example \'{{"color": "red"}}\'')
     return found
 
 
 def size(text: str | int) -> int:
-    """A number of bytes: 1000, 64kb, 10gb. A default is one already."""
+    """Parse a number of bytes like 1000, 64kb or 10gb. Defaults pass unchanged."""
     from penstock.server.kinds import read_size
 
     if not isinstance(text, str):
         return text
     found = read_size(text)
     if found is None:
-        raise typer.BadParameter(f"{text!r} is no size; write 1000 (bytes), 64kb or 10gb")
+        raise typer.BadParameter(f"{text!r} is not a size; write 1000 (bytes), 64kb or 10gb")
     return found
 
 
 def duration_option(*names: str, help: str, default: str | bool = False) -> Any:
-    """An option that is a time, and how its default is written."""
+    """Return an option that is a duration. `default` is the text of its default in the help."""
     return typer.Option(*names, parser=duration, metavar="TIME", help=help, show_default=default)
 
 
 class BodyKind(StrEnum):
-    """What a body is to those who take it."""
+    """The type of a body that consumers receive."""
 
     BYTES = "bytes"
     TEXT = "text"
@@ -101,7 +102,10 @@ class BodyKind(StrEnum):
 
 
 def read_body(word: str, kind: BodyKind | None) -> Any:
-    """The body that an argument stands for: itself, `@FILE`, or `-` for standard input; `@@` begins one with an @."""
+    """Return the body that an argument names: `@FILE`, `-` for standard input, or the text itself.
+
+    A text that starts with `@@` stands for a body that starts with `@`.
+    """
     if word == "-":
         raw = sys.stdin.buffer.read()
     elif word.startswith("@") and not word.startswith("@@"):
@@ -112,24 +116,24 @@ def read_body(word: str, kind: BodyKind | None) -> Any:
 
 
 def body_of(raw: bytes, kind: BodyKind | None) -> Any:
-    """Bytes as what they are said to be; without a word, text if that is what they are."""
+    """Return bytes as a body of this type. Without a type, the body is text if the bytes are UTF-8."""
     if kind is BodyKind.BYTES:
         return raw
     if kind is BodyKind.JSON:
         try:
             return json.loads(raw)
         except (ValueError, RecursionError) as error:
-            fail(f"the body is not JSON ({json_trouble(error)}); mend it, or say --as text", USAGE)
+            fail(f"the body is not JSON ({json_trouble(error)}); correct it, or use --as text", USAGE)
     try:
         return raw.decode()
     except UnicodeDecodeError:
         if kind is BodyKind.TEXT:
-            fail("the body is not text in UTF-8; say --as bytes", USAGE)
+            fail("the body is not UTF-8 text; use --as bytes", USAGE)
         return raw
 
 
 def json_trouble(error: Exception) -> str:
-    """What is wrong with a piece of JSON, and where in it."""
+    """Return a description of a JSON error with its position."""
     if isinstance(error, json.JSONDecodeError):
         return f"{error.msg[:1].lower()}{error.msg[1:].removesuffix(' at')} at character {error.pos + 1}"
     if isinstance(error, RecursionError):
@@ -138,7 +142,7 @@ def json_trouble(error: Exception) -> str:
 
 
 def read_ids(words: Iterable[str]) -> Iterator[str]:
-    """Ids as they were given; `-` stands for those on standard input, a line each, bare or as `--json` writes jobs."""
+    """Yield the given ids. For `-`, read ids from standard input: one per line, bare or as JSON from `--json`."""
     for word in words:
         if word != "-":
             yield word
@@ -154,15 +158,15 @@ def _id_in(line: str, number: int) -> str:
     try:
         return str(json.loads(line)["id"])
     except (ValueError, KeyError, RecursionError):
-        fail(f'line {number} of standard input has no id: give ids, or JSON with an "id" in it', USAGE)
+        fail(f'line {number} of standard input has no id; write ids, or JSON objects with an "id"', USAGE)
 
 
-TubeName = Annotated[str, typer.Argument(metavar="TUBE", help="The tube's name.", autocompletion=complete_tubes)]
+TubeName = Annotated[str, typer.Argument(metavar="TUBE", help="Name of the tube.", autocompletion=complete_tubes)]
 JobId = Annotated[
     str,
     typer.Argument(
         metavar="ID",
-        help="The job's id: 40 characters, 32 hexadecimal digits, or TUBE#NUMBER.",
+        help="Id of the job: 40 characters, 32 hexadecimal digits, or TUBE#NUMBER.",
         autocompletion=complete_jobs,
     ),
 ]
@@ -170,10 +174,10 @@ JobIds = Annotated[
     list[str],
     typer.Argument(
         metavar="ID...",
-        help="Ids of jobs; - reads them from standard input, a line each, bare or as JSON.",
+        help="Ids of jobs. - reads them from standard input, one per line, bare or as JSON.",
         autocompletion=complete_jobs,
     ),
 ]
-Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
-DryRun = Annotated[bool, typer.Option("--dry-run", help="Only tell what would be done, and to how many.")]
-Delay = Annotated[float, duration_option("--delay", help="Not before so long.")]
+Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Only show what would be done, and to how many jobs.")]
+Delay = Annotated[float, duration_option("--delay", help="Wait this long before the job can be taken.")]

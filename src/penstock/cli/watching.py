@@ -1,6 +1,6 @@
-"""What `penstock top` sees: one look at a queue at a time, through the interface that every queue has.
+"""The data of `penstock top`: reads one view of a queue at a time, through the common interface of all queues.
 
-A look may take long, or fail because the server is gone; then the next one begins with a new connection.
+A read may take long, or fail because the server is lost. The next read then opens a new connection.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 VIEWS: Final = ("tubes", "jobs", "consumers", "journal", "server")
 
-# So many jobs of each state are shown, and so many of those that are taken are looked at for who has them.
+# JOBS_SHOWN jobs of each state are listed. TAKEN_LOOKED_AT taken jobs are read to find their consumers.
 JOBS_SHOWN: Final = 50
 TAKEN_LOOKED_AT: Final = 200
 CHANGES_KEPT: Final = 500
@@ -43,16 +43,16 @@ _RATES: Final = (
 
 @dataclass(frozen=True, slots=True)
 class Sheet:
-    """What a look saw: rows of text by their keys, and a line about all of it."""
+    """The content of a view: rows of text by their keys, and a summary line."""
 
     headings: tuple[str, ...]
     rows: Mapping[str, tuple[str, ...]]
-    empty: str  # What to say if there are none.
+    empty: str  # Text to show if there are no rows.
     summary: str = ""
 
 
 class Side(Protocol):
-    """What is told about a queue by where it is: a server, or a directory."""
+    """The part of the data that depends on the kind of the queue: a server or a directory."""
 
     def consumers(self, queue: Queue) -> Sheet: ...
     def figures(self) -> list[tuple[str, str]]: ...
@@ -60,7 +60,7 @@ class Side(Protocol):
 
 
 class Watcher:
-    """Looks at one queue, and does to it what is asked for. Any thread may."""
+    """Reads one queue and runs commands on it. Its methods may be called from any thread."""
 
     def __init__(
         self, open_queue: Callable[[], Queue], side: Side, clock: Callable[[], float] = time.monotonic
@@ -72,12 +72,12 @@ class Watcher:
         self._queue: Queue | None = None
         self._changes: deque[tuple[int, Change]] = deque(maxlen=CHANGES_KEPT)
         self._changes_count = 0
-        self._no_changes = ""  # Why there will be none.
+        self._no_changes = ""  # The reason why changes are not available, or "".
         self._counts: dict[str, tuple[int, int]] = {}
         self._counted = 0.0
 
     def look(self, view: str, tube: str) -> Sheet:
-        """One look. Raises PenstockError or OSError if nobody answers."""
+        """Read one view. Raise PenstockError or OSError if the queue does not answer."""
         try:
             return {
                 "tubes": self._tubes,
@@ -91,7 +91,7 @@ class Watcher:
             raise
 
     def close(self) -> None:
-        """Let go of the queue; the next look opens it again."""
+        """Close the queue. The next read opens it again."""
         self._side.close()
         queue, self._queue = self._queue, None
         if queue is not None:
@@ -114,7 +114,7 @@ class Watcher:
         self._changes_count += 1
         self._changes.append((self._changes_count, change))
 
-    # ---- Looking -----------------------------------------------------------------------------------------------------
+    # ---- Views -------------------------------------------------------------------------------------------------------
 
     def _tubes(self) -> Sheet:
         queue = self._live()
@@ -128,11 +128,11 @@ class Watcher:
 
     def _jobs(self, tube: str) -> Sheet:
         if not tube:
-            return Sheet((), {}, "Choose a tube first, in the first tab.")
+            return Sheet((), {}, "Select a tube in the first tab.")
         try:
             return self._jobs_of(tube)
         except UnknownTube:
-            return Sheet((), {}, f"There is no tube {tube} any more.")
+            return Sheet((), {}, f"The tube {tube} no longer exists.")
 
     def _jobs_of(self, tube: str) -> Sheet:
         place = self._live().find_tube(tube)
@@ -151,8 +151,8 @@ class Watcher:
         return Sheet(
             ("time", "tube", "what happened", "became", "job"),
             rows,
-            self._no_changes or "Nothing has happened since you look.",
-            f"{self._changes_count:,} changes since you look",
+            self._no_changes or "No changes since the start.",
+            f"{self._changes_count:,} changes since the start",
         )
 
     def _consumers(self) -> Sheet:
@@ -166,26 +166,26 @@ class Watcher:
         try:
             rows = {name: (name, value) for name, value in self._side.figures()}
         except CommandError as error:
-            # Not everybody may see it.
+            # The user may not be allowed to see it.
             return Sheet((), {}, str(error))
-        return Sheet(("figure", "value"), rows, "Nothing is told.")
+        return Sheet(("figure", "value"), rows, "The server reports no figures.")
 
-    # ---- Doing -------------------------------------------------------------------------------------------------------
+    # ---- Commands ----------------------------------------------------------------------------------------------------
 
     def count(self, tube: str, state: str | None = None) -> int:
-        """How many jobs of a tube are in a state, or in any."""
+        """Return the number of jobs of a tube, in one state or in all."""
         counts = self._live().find_tube(tube).stats()
         return counts[state] if state is not None else sum(counts.values())
 
     def kick(self, tube: str, number: int) -> int:
-        """Kick so many buried jobs of a tube; tell how many there were."""
+        """Kick up to `number` buried jobs of a tube. Return how many were kicked."""
         place, kicked = self._live().find_tube(tube), 0
         while kicked < number and (some := place.kick(min(number - kicked, BATCH_JOBS_MAX))):
             kicked += some
         return kicked
 
     def delete(self, id: str) -> int:
-        """Delete a job; tell how many there were."""
+        """Delete a job. Return 1, or 0 if it does not exist."""
         try:
             self._live().job(id).delete()
         except UnknownJob:
@@ -193,7 +193,7 @@ class Watcher:
         return 1
 
     def truncate(self, tube: str) -> int:
-        """Delete every job of a tube; tell how many there were."""
+        """Delete every job of a tube. Return their number."""
         return self._live().find_tube(tube).truncate()
 
 
@@ -213,17 +213,17 @@ def _change_row(change: Change) -> tuple[str, ...]:
     return moment, change.tube, change.event, "" if change.before == change.after else change.after, change.id
 
 
-# ---- Where it is -----------------------------------------------------------------------------------------------------
+# ---- Directory and server --------------------------------------------------------------------------------------------
 
 
 class DirectorySide:
-    """A queue that was opened in this process."""
+    """A queue that is open in this process."""
 
     def __init__(self, directory: Path | None) -> None:
-        self._directory = directory  # None: in memory.
+        self._directory = directory  # None for a queue in memory.
 
     def consumers(self, queue: Queue) -> Sheet:
-        """The sessions that hold jobs, as far as the jobs that are taken tell."""
+        """Return the sessions that hold jobs, found from the first taken jobs of each tube."""
         held: Counter[tuple[int, str]] = Counter()
         next_due: dict[tuple[int, str], float | None] = {}
         looked_at = 0
@@ -240,7 +240,7 @@ class DirectorySide:
             f"{session} {tube}": (str(session or "a claim"), tube, f"{count:,}", _left(next_due[session, tube]))
             for (session, tube), count in held.most_common()
         }
-        return Sheet(("session", "tube", "jobs held", "first ttr ends in"), rows, "Nobody holds a job.")
+        return Sheet(("session", "tube", "jobs held", "first ttr ends in"), rows, "No session holds a job.")
 
     def figures(self) -> list[tuple[str, str]]:
         if self._directory is None:
@@ -253,22 +253,22 @@ class DirectorySide:
         ]
 
     def close(self) -> None:
-        """Nothing is held."""
+        """Do nothing."""
 
 
 class ServerSide:
-    """A server, asked on a connection of its own."""
+    """A server, queried over a separate connection."""
 
     def __init__(self, speaker: Speaker) -> None:
         self._speaker = speaker
 
     def consumers(self, queue: Queue) -> Sheet:
-        """Every connection."""
+        """Return all connections."""
         with reading_answers():
             lines = self._text(b"CLIENT", b"LIST").splitlines()
             rows = dict(_consumer(dict(word.partition("=")[::2] for word in line.split(" "))) for line in lines)
         headings = ("number", "address", "name", "user", "age", "idle", "jobs held", "waits for", "last command")
-        return Sheet(headings, rows, "Nobody is connected.")
+        return Sheet(headings, rows, "There are no connections.")
 
     def figures(self) -> list[tuple[str, str]]:
         lines = self._text(b"INFO").splitlines()
@@ -288,7 +288,7 @@ class ServerSide:
 
 
 def _consumer(told: dict[str, str]) -> tuple[str, tuple[str, ...]]:
-    """A connection as CLIENT LIST tells it: its number, and its row."""
+    """Return the id and the row of a connection in CLIENT LIST."""
     return told["id"], (
         *(told["id"], told["addr"], told["name"] or told["lib-name"], told["user"]),
         *(span(int(told["age"]) * 1_000), span(int(told["idle"]) * 1_000)),

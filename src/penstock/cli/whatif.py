@@ -1,4 +1,4 @@
-"""`penstock pipeline whatif`: how long would jobs have waited for more workers, or for fewer?"""
+"""`penstock pipeline whatif`: estimate waiting times for other numbers of workers."""
 
 from __future__ import annotations
 
@@ -36,26 +36,26 @@ COLUMNS = (
 @bundled
 def whatif(
     lake: LakeDirectory,
-    tube: Annotated[str | None, typer.Option("--tube", help="Of this tube; without it, of all.")] = None,
+    tube: Annotated[str | None, typer.Option("--tube", help="Use only this tube. Default: all tubes.")] = None,
     workers: Annotated[
         list[int] | None,
-        typer.Option("--workers", min=1, max=100_000, help="So many; may be given often. [half, as many, twice]"),
+        typer.Option("--workers", min=1, max=100_000, help="Number of workers. Repeatable. [half, the same, twice]"),
     ] = None,
     per_key: Annotated[
-        list[int] | None, typer.Option("--per-key", min=1, help="So many jobs of a key at a time. [as it was]")
+        list[int] | None, typer.Option("--per-key", min=1, help="Maximum number of taken jobs per key. [as it was]")
     ] = None,
-    since: Annotated[datetime.date | None, day_option("--since", "Jobs that ended on this day, or later.")] = None,
-    until: Annotated[datetime.date | None, day_option("--until", "Jobs that ended on this day, or before.")] = None,
+    since: Annotated[datetime.date | None, day_option("--since", "Use jobs that ended on this day or later.")] = None,
+    until: Annotated[datetime.date | None, day_option("--until", "Use jobs that ended on this day or before.")] = None,
     *,
     out: Output,
 ) -> None:
-    """Estimate how long jobs would have waited with another number of workers, or another limit of jobs a key."""
+    """Estimate how long jobs would have waited with other numbers of workers, or other limits per key."""
     from penstock.pipeline.lake import Lake
     from penstock.pipeline.whatif import ASSUMPTIONS, estimates, histories
 
     records: list[Record] = []
     for history in histories(Lake(lake), tube, since, until):
-        with count_bar(f"playing {history.tube} through") as progress:
+        with count_bar(f"simulating {history.tube}") as progress:
             outcomes = estimates(history, workers or [], per_key or [], progress)
         for outcome in outcomes:
             fields = dataclasses.asdict(outcome)

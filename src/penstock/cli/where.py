@@ -1,8 +1,8 @@
 """`--where`: a condition on jobs, like `body.user == 42 and deliveries > 3`.
 
-It is written as in Python and reads a job's record: `body` and what is in it, `id`, `tube`, `state`, `key`, `name`,
-`number`, `priority`, `deliveries`, `nacks`, `buries`, `reason`, `age` in seconds. Nothing is called and nothing else
-can be named. What is not there is null; values that cannot be compared make a comparison false.
+The syntax is a subset of Python's. A condition reads a job's record: `body` and its parts, `id`, `tube`, `state`,
+`key`, `name`, `number`, `priority`, `deliveries`, `nacks`, `buries`, `reason`, `age` in seconds. It cannot call
+anything or use other names. A missing value is null. A comparison of values that cannot be compared is false.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any, Final
 from penstock.cli.exits import USAGE, fail
 from penstock.cli.output import Record
 
-# Nobody types a longer one, or one with more levels, which would exhaust the stack.
+# Bounds that no typed condition reaches. More levels would exhaust the stack.
 CHARACTERS_MAX: Final = 4_096
 DEPTH_MAX: Final = 50
 
@@ -40,11 +40,11 @@ FIELDS: Final = (
 
 
 class _NotUnderstood(Exception):
-    """A condition that is none. The message says what was met."""
+    """The condition contains an unsupported construct, which the message names."""
 
 
 def condition(text: str | None) -> Condition:
-    """What a condition says of a record; without one, everything is wanted."""
+    """Compile a condition into a function that tests a record. Without a condition, every record matches."""
     if text is None:
         return lambda record: True
     try:
@@ -56,16 +56,16 @@ def condition(text: str | None) -> Condition:
         value = _value(parsed)
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
         fail(
-            f"--where was not understood: {getattr(error, 'msg', error)}; write like body.user == 42 and nacks > 3",
+            f"--where is invalid: {getattr(error, 'msg', error)}; write for example body.user == 42 and nacks > 3",
             USAGE,
         )
     except _NotUnderstood as error:
-        fail(f"--where cannot have {error}; write like body.user == 42 and nacks > 3", USAGE)
+        fail(f"--where does not allow {error}; write for example body.user == 42 and nacks > 3", USAGE)
     return lambda record: bool(value(record))
 
 
 def _depth(node: ast.AST) -> int:
-    """How many levels there are; without a call for each."""
+    """Return the number of levels, without recursion."""
     level, depth = [node], 0
     while level:
         level = [child for each in level for child in ast.iter_child_nodes(each)]
@@ -87,7 +87,7 @@ def _value(node: ast.expr) -> _Value:
 
 
 def _plain(node: ast.expr) -> _Value:
-    """A value that is no condition: something of the job, or a constant."""
+    """Compile a value: a field of the job, a constant, or a list of values."""
     if isinstance(node, (ast.Constant, ast.UnaryOp)):
         constant = _constant(node)
         return lambda record: constant
@@ -104,7 +104,7 @@ def _plain(node: ast.expr) -> _Value:
 
 
 def _constant(node: ast.expr) -> Any:
-    """A value that is written out: text, a number, which may be negative, or true, false and null."""
+    """Return the value of a literal: text, a number with or without a minus sign, or None."""
     negative = isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub)
     inner = node.operand if isinstance(node, ast.UnaryOp) and negative else node
     if isinstance(inner, ast.Constant):
@@ -120,12 +120,12 @@ def _named(name: str) -> _Value:
         constant = _CONSTANTS[name]
         return lambda record: constant
     if name not in FIELDS:
-        raise _NotUnderstood(f"{name!r}, since a job has {', '.join(FIELDS)}")
+        raise _NotUnderstood(f"{name!r}; the fields of a job are {', '.join(FIELDS)}")
     return lambda record: record.get(name)
 
 
 def _within(container: _Value, key: Any) -> _Value:
-    """What is in something under a name, or at an index."""
+    """Compile the access to a key of a dict or an index of a list."""
 
     def find(record: Record) -> Any:
         value = container(record)
