@@ -21,5 +21,5 @@ def test_a_directory_is_no_cluster(words: str, how: str, tmp_path: Path) -> None
     where = f"{tmp_path}/queue" if how == "--dir" else "here"
     _, said, code = run(["cluster", *words.split(), how, where], b"", env)
     assert code == 2 and said == (
-        f"penstock: {tmp_path}/queue is a directory, and this is asked of a server; name one with --url\n"
+        f"penstock: {tmp_path}/queue is a directory, but this command needs a server; name one with --url\n"
     )

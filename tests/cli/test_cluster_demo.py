@@ -12,7 +12,7 @@ from tests.ports import free_port
 def test_what_a_machine_lacks_is_said(capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(typer.Exit):
         cluster_demo.free_ports(1_000)
-    assert "of the ports from 7711 to 7910 are free, and 1000 are needed" in capfd.readouterr().err
+    assert "of the ports from 7711 to 7910 are free, but 1000 are needed" in capfd.readouterr().err
     monkeypatch.setattr(cluster_demo, "PATIENCE_S", 0.0)
     with pytest.raises(typer.Exit):
         cluster_demo.wait_for(lambda: False, "nobody answers")
@@ -25,4 +25,4 @@ def test_the_demo_loses_a_node_and_no_job(capfd: pytest.CaptureFixture[str], mon
     monkeypatch.setattr(cluster_demo, "_NODE_TIMEOUT_MS", 10_000)
     assert cluster_demo.run(3) == 0
     told = capfd.readouterr().out
-    assert "Everybody reaches everybody" in told and "Nothing was lost." in told
+    assert "All nodes reach each other" in told and "No job was lost." in told

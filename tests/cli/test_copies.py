@@ -100,7 +100,7 @@ def test_repair_says_what_it_would_do_and_does_it(directory: Path) -> None:
     assert dry.exit_code == 0 and "segment-0000000002.log" in dry.output
     assert {path.name: path.read_bytes() for path in directory.iterdir()} == before
     done = run("journal", "repair", directory)
-    assert done.exit_code == 0 and "Kept aside: segment-0000000002.log.damaged." in done.output
+    assert done.exit_code == 0 and "Kept files: segment-0000000002.log.damaged." in done.output
     assert run("journal", "check", directory).exit_code == 0
     assert len(ready(directory)) >= 7
 

@@ -16,7 +16,7 @@ from penstock.cli import crawl, demo, demo_spark
 def test_the_demo_ends_with_its_promise_kept(capsys: pytest.CaptureFixture[str]) -> None:
     assert demo.run_in_one_process(Console(width=110), pages=400) == 0
     shown = " ".join(capsys.readouterr().out.split())
-    assert "no domain was ever visited twice at a time" in shown
+    assert "no domain was visited by two workers at a time" in shown
     assert "others" in shown and "pages-utube" in shown
 
 
@@ -26,8 +26,11 @@ def test_where_spark_cannot_be_had_the_demo_says_so_and_goes_on(
     monkeypatch.setitem(sys.modules, "pyspark.sql", None)
     assert demo.run(pages=200) == 0
     shown = " ".join(capsys.readouterr().out.split())
-    assert "(Spark is not installed; install it with: pip install 'penstock-queue[spark]'), so this is" in shown
-    assert "no domain was ever visited twice at a time" in shown
+    assert (
+        "(Spark is not installed; install it with: pip install 'penstock-queue[spark]'), so the demo runs without it."
+        in shown
+    )
+    assert "no domain was visited by two workers at a time" in shown
 
 
 def test_two_visits_at_a_time_are_noticed() -> None:
@@ -49,7 +52,7 @@ def test_a_broken_promise_is_an_error(monkeypatch: pytest.MonkeyPatch, capsys: p
 
     monkeypatch.setattr(crawl, "crawl", badly)
     assert demo.run_in_one_process(Console(width=110), pages=200) == 1
-    assert "this is a bug" in " ".join(capsys.readouterr().out.split())
+    assert "This is a bug" in " ".join(capsys.readouterr().out.split())
 
 
 def test_pages_follow_zipfs_law_and_are_the_same_in_every_run() -> None:

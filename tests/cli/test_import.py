@@ -201,7 +201,7 @@ def test_half_a_command_at_the_end_is_passed_over_wherever_it_is_cut(tmp_path: P
     path = tmp_path / "disque.aof"
     path.write_bytes(whole + half[:end])
     assert (
-        f"the last {end} bytes of the file are half a command"
+        f"the last {end} bytes of the file are an incomplete command"
         in run("disque-aof", path, "--into", tmp_path / "q").output
     )
 
@@ -294,12 +294,12 @@ def test_each_line_is_a_job_with_its_options(tmp_path: Path, lines: Path) -> Non
 
 BAD_LINES = {
     "nonsense": "it is not JSON",
-    "[1]": 'no object with a "body"',
-    '{"tube": "t"}': 'no object with a "body"',
+    "[1]": 'it is not an object with either "body"',
+    '{"tube": "t"}': 'it is not an object with either "body"',
     '{"body": 1}': 'it has no "tube"',
     '{"body": 1, "tube": 7}': 'it has no "tube"',
-    '{"tube": "t", "body": 1, "dely": 3}': "unknown key 'dely'; known are tube, body, body_base64, at, dedup, delay",
-    '{"tube": "t", "body": 1, "delay": "soon"}': "its delay is no time",
+    '{"tube": "t", "body": 1, "dely": 3}': "unknown key 'dely'; known keys are tube, body, body_base64, at, dedup",
+    '{"tube": "t", "body": 1, "delay": "soon"}': "its delay is not a duration",
     '{"tube": "t", "body_base64": "?"}': "its body_base64 is not base64",
     '{"tube": "t", "body": 1, "delay": -1}': "delay must be",
     '{"tube": "t", "body": 1, "number": 7}': "a number must be below 0, the first one that the tube assigns itself",
@@ -543,16 +543,16 @@ def test_jobs_go_to_a_server_as_well(tmp_path: Path, aof: Path, lines: Path) -> 
         server.stop()
     lines.write_text('{"tube": "t", "body": 1}')
     result = run("jsonl", lines, "--into", f"{url}?retry_for=0", "--state", tmp_path / "other")
-    assert result.exit_code == 75 and "run the same command again to go on" in result.output
+    assert result.exit_code == 75 and "run the same command again to continue" in result.output
 
 
 def test_a_state_of_something_else_is_refused(tmp_path: Path, lines: Path) -> None:
     state = tmp_path / "state"
     words = ("jsonl", lines, "--tube", "rest", "--state", state, "--into")
     assert run(*words, tmp_path / "queue").exit_code == 0
-    assert "is of an import into" in run(*words, tmp_path / "elsewhere").output
+    assert "belongs to an import into" in run(*words, tmp_path / "elsewhere").output
     lines.write_text(lines.read_text() + "\n")
-    assert "is of another source" in run(*words, tmp_path / "queue").output
+    assert "belongs to another source" in run(*words, tmp_path / "queue").output
     state.write_text("nonsense")
     result = run(*words, tmp_path / "queue")
-    assert result.exit_code == 1 and "cannot be understood" in result.output
+    assert result.exit_code == 1 and "cannot be read" in result.output

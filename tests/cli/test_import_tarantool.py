@@ -309,16 +309,16 @@ def test_a_row_in_msgpack_keeps_binary_data_uuids_and_decimals(tmp_path: Path) -
 
 ROWS = [["_queue", ["t", 0, "t", "fifo", {}]], ["t", [0, "r", "x"]]]
 DAMAGED = {
-    "": "the dump ends early",
-    "hello": "line 1 is no JSON object",
-    '{"body": 1}': "this is no dump of a Tarantool",
-    '{"tarantool": "u"}\n{"space": "t", "tuple": [1]}\n': 'behind line 2 there is no {"end": 1}',
-    '{"tarantool": "u"}\n{"space": "t", "tup': "line 2 is no JSON object; the dump ends within it",
-    '{"tarantool": "u"}\n{"space": "t"}\n{"end": 1}': "line 2 is no row",
-    '{"tarantool": "u"}\n{"space": "t", "tuple_base64": "?"}\n{"end": 1}': "line 2 is no row",
-    '{"tarantool": "u"}\n{"space": "t", "tuple_base64": "wA=="}\n{"end": 1}': "line 2 is no row",
-    '{"tarantool": "u"}\n{"end": 7}': "the dump has 0 rows, and its last line says 7",
-    '{"tarantool": "u"}\n{"end": 0}\n{"space": "t", "tuple": [1]}': "line 3 is behind the end",
+    "": "the dump is incomplete",
+    "hello": "line 1 is not a JSON object",
+    '{"body": 1}': "this is not a dump of Tarantool",
+    '{"tarantool": "u"}\n{"space": "t", "tuple": [1]}\n': 'after line 2 there is no {"end": 1}',
+    '{"tarantool": "u"}\n{"space": "t", "tup': "line 2 is not a JSON object; the dump ends within it",
+    '{"tarantool": "u"}\n{"space": "t"}\n{"end": 1}': "line 2 is not a row",
+    '{"tarantool": "u"}\n{"space": "t", "tuple_base64": "?"}\n{"end": 1}': "line 2 is not a row",
+    '{"tarantool": "u"}\n{"space": "t", "tuple_base64": "wA=="}\n{"end": 1}': "line 2 is not a row",
+    '{"tarantool": "u"}\n{"end": 7}': "the dump has 0 rows, but its last line says 7",
+    '{"tarantool": "u"}\n{"end": 0}\n{"space": "t", "tuple": [1]}': "line 3 is after the end",
     '{"tarantool": "u"}\n{"space": "_space", "tuple": [1]}\n{"end": 1}': "the rows of _space or _index are not those",
 }
 
@@ -358,16 +358,16 @@ def test_sources_that_cannot_be_read_are_refused_in_one_sentence(instance: Taran
         (75, f"cannot connect to tarantool://127.0.0.1:{(closed := free_port())}", (f"tarantool://127.0.0.1:{closed}",)),
         (4, "Incorrect password supplied for user 'mover'", (f"tarantool://mover:wrong@{address}",)),
         (4, "User 'somebody' is not found", (f"tarantool://somebody:x@{address}",)),
-        (3, "there is no queue", (f"tarantool://stranger:x@{address}",)),
-        (3, "there is no queue", (f"tarantool://{address}",)),
-        (2, "is named like tarantool://user:password@host:3301", ("http://127.0.0.1",)),
-        (2, "is named like tarantool://user:password@host:3301", ("tarantool://127.0.0.1:99999",)),
-        (2, "space plain is no queue", (instance.url, "--tube", "plain")),
-        (3, "there is no tube or space nothing", (instance.url, "--tube", "nothing")),
+        (3, "no queue was found", (f"tarantool://stranger:x@{address}",)),
+        (3, "no queue was found", (f"tarantool://{address}",)),
+        (2, "write the URL as tarantool://user:password@host:3301", ("http://127.0.0.1",)),
+        (2, "write the URL as tarantool://user:password@host:3301", ("tarantool://127.0.0.1:99999",)),
+        (2, "space plain is not a queue", (instance.url, "--tube", "plain")),
+        (3, "there is no readable tube or space nothing", (instance.url, "--tube", "nothing")),
         (2, "tube odd has the type my_driver", (instance.url, "--tube", "odd")),
         (2, "--upgrade describes one space", (instance.url, "--upgrade", "{}")),
         (2, "--upgrade is not JSON", (instance.url, "--tube", "plain", "--upgrade", "{")),
-        (2, "--upgrade is a JSON object", (instance.url, "--tube", "plain", "--upgrade", "[]")),
+        (2, "--upgrade must be a JSON object", (instance.url, "--tube", "plain", "--upgrade", "[]")),
         (2, "unknown field text1 for status", (
             instance.url, "--tube", "plain", "--upgrade", '{"fields": {"status": "text1"}}',
         )),
@@ -394,7 +394,7 @@ def test_a_server_that_is_no_tarantool_is_refused_in_one_sentence(tmp_path: Path
         result = run(f"tarantool://127.0.0.1:{listening.getsockname()[1]}", "--into", tmp_path / "queue")
         thread.join()
     assert result.exit_code in (1, 75) and result.output.count("\n") == 1
-    assert "is no Tarantool" in result.output or "lost the connection" in result.output
+    assert "is not a Tarantool server" in result.output or "lost the connection" in result.output
 
 
 def test_tubes_of_unknown_types_are_named_and_the_others_come(instance: Tarantool, tmp_path: Path) -> None:

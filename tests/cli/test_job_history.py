@@ -52,7 +52,7 @@ def test_a_life_is_told_with_how_long_everything_took() -> None:
         "waited 3.2 s",
         "taken by session 7 (delivery 1)",
         "ran 41 s, ttr 1 min",
-        "released because its taker went away",
+        "released because its consumer disconnected",
         "taken by session 8 (delivery 2)",
         "ran 250 ms, ttr 1 min",
         "acked, 44 s after it was put",
@@ -81,7 +81,7 @@ def test_a_touch_is_part_of_a_run() -> None:
     life = Life().then("put", 0, "ready").taken(0, session=1)
     life.then("touched", 50_000, "taken", wake_ms=life.now + 110_000).then("released", 20_000, "ready")
     assert life.words()[2:] == [
-        "touched: it may run 1 min from now",
+        "touched: it may run for another 1 min",
         "ran 1 min 10 s, ttr 1 min",
         "released",
     ]
@@ -90,11 +90,11 @@ def test_a_touch_is_part_of_a_run() -> None:
 @pytest.mark.parametrize(
     ("life", "words"),
     [
-        (Life().then("put", 0, "ready"), "is ready since 5 s"),
-        (Life().then("put", 0, "ready").taken(0, session=3), "runs since 5 s, ttr 1 min"),
+        (Life().then("put", 0, "ready"), "has been ready for 5 s"),
+        (Life().then("put", 0, "ready").taken(0, session=3), "has been running for 5 s, ttr 1 min"),
         (
             Life().then("put delayed", 0, "delayed", wake_ms=START_MS + 8_000),
-            "is delayed since 5 s, ready in 3 s",
+            "has been delayed for 5 s, ready in 3 s",
         ),
     ],
 )
@@ -106,7 +106,7 @@ def test_the_story_of_a_job_that_is_there_ends_with_what_it_is(life: Life, words
 def test_a_beginning_that_is_not_kept_is_said() -> None:
     life = Life().then("put", 0, "ready").taken(0, session=1).then("acked", 1_500, "gone")
     told = [line.words for line in timeline.tell(life.events[1:])]
-    assert told == ["what happened before is not kept any more", *life.words()[1:3], "acked"]
+    assert told == ["earlier history is no longer kept", *life.words()[1:3], "acked"]
 
 
 def test_everything_that_can_happen_has_words() -> None:
@@ -179,7 +179,7 @@ def test_it_can_be_read_while_the_queue_is_in_use(tmp_path: Path) -> None:
     with penstock.open(tmp_path / "queue") as queue:
         id = queue.tube("emails").put("hello").id
         result = run(id, "-d", tmp_path / "queue")
-    assert result.exit_code == 0 and "is ready since" in result.output
+    assert result.exit_code == 0 and "has been ready for" in result.output
 
 
 def test_a_job_is_found_by_its_number_in_its_tube_even_when_it_is_gone(tmp_path: Path, acked: str) -> None:
@@ -200,8 +200,8 @@ def test_what_is_no_id_and_what_is_not_known_is_said_in_a_sentence(tmp_path: Pat
     result = run("D-nonsense", "-d", tmp_path / "queue")
     assert result.exit_code == 3 and "invalid job id: it is malformed" in result.output
     result = run(acked, "-d", tmp_path / "nowhere")
-    assert result.exit_code == 3 and "is not there" in result.output
+    assert result.exit_code == 3 and "does not exist" in result.output
     with penstock.open(tmp_path / "queue") as queue:
         id = queue.tube("cache", temporary=True).put("not in the log").id
     result = run(id, "-d", tmp_path / "queue")
-    assert result.exit_code == 3 and "nothing is known of this job" in result.output
+    assert result.exit_code == 3 and "the job is unknown" in result.output

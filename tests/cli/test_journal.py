@@ -40,7 +40,7 @@ def run(*arguments: object) -> Result:
 
 def test_check_says_that_a_whole_log_is_whole(directory: Path) -> None:
     result = run("check", directory)
-    assert result.exit_code == 0 and "The log is whole." in result.output
+    assert result.exit_code == 0 and "The log is intact." in result.output
 
 
 def test_check_tells_a_torn_tail_from_damage(directory: Path) -> None:

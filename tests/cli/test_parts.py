@@ -47,7 +47,7 @@ def test_of_a_long_body_people_see_the_beginning(place: str) -> None:
     id = run(["put", "a", "-"], b"x" * 5_000_000, env)[1].strip()
     for command in (["peek", "a"], ["job", "show", id]):
         out, _, code = run(command, b"", env)
-        assert code == 0 and len(out) < 2_000 and out.endswith("x… (5,000,000 letters)\n".encode())
+        assert code == 0 and len(out) < 2_000 and out.endswith("x… (5,000,000 characters)\n".encode())
     assert run(["peek", "a", "--body"], b"", env)[0] == b"x" * 5_000_000
 
 
@@ -94,7 +94,7 @@ def test_a_time_is_read(text: str, seconds: float) -> None:
 @pytest.mark.parametrize("read", [duration, size])
 @pytest.mark.parametrize("text", ["", "soon", "-2", "1e5", "1_0", " 1", "٣"])
 def test_what_is_no_time_and_no_size_is_refused(read: object, text: str) -> None:
-    with pytest.raises(typer.BadParameter, match=r"is no (time|size); write"):
+    with pytest.raises(typer.BadParameter, match=r"is not a (duration|size); write"):
         read(text)  # type: ignore[operator]
 
 
@@ -138,7 +138,7 @@ def test_a_bare_word_is_no_new_directory_since_it_may_be_meant_as_a_server(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     _, said, code = run(["put", "a", "b", "--url", "localhost"], b"", {})
-    assert code == 2 and said.endswith("may be a server or a directory; write localhost:7711 or ./localhost\n")
+    assert code == 2 and said.endswith("can be a server or a directory; write localhost:7711 or ./localhost\n")
     (tmp_path / "jobs").mkdir()
     assert place_of("jobs") == Place(directory=tmp_path / "jobs")
 
@@ -205,7 +205,7 @@ def test_a_large_file_is_loaded_and_a_full_tube_stops_it_where_it_can_go_on(empt
     env: dict[str, str | None] = {"PENSTOCK_URL": empty_server}
     assert run(["tube", "create", "big", "--type", "limfifottl", "--capacity", "5500"], b"", env)[2] == 0
     _, shown, code = run(["put", "big", "--from", str(path)], b"", env)
-    assert code == 4 and "5,000 jobs of the first 5,000 lines are put; go on with --skip 5000" in shown
+    assert code == 4 and "put 5,000 jobs of the first 5,000 lines; continue with --skip 5000" in shown
     assert run(["tube", "alter", "big", "--capacity", "0"], b"", env)[2] == 0
     _, shown, code = run(["put", "big", "--from", str(path), "--skip", "5000", "--batch", "10000"], b"", env)
     assert code == 0 and "put 15,000 jobs into big" in shown

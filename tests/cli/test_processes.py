@@ -73,8 +73,8 @@ def test_on_a_terminal_how_far_a_file_came_stays_when_the_bar_goes(
     (tmp_path / "jobs").write_text("1\n2\n{\n")
     shown, code = on_terminal(["put", "a", "--from", f"{tmp_path}/jobs", "--batch", "1", "-u", empty_server], env)
     assert code == 1 and "putting" in shown
-    assert "\x1b[2K" not in shown.partition("go on with --skip 2")[2], "the bar was taken away behind the sentence"
-    assert "go on with --skip 2" in shown
+    assert "\x1b[2K" not in shown.partition("continue with --skip 2")[2], "the bar was taken away behind the sentence"
+    assert "continue with --skip 2" in shown
 
 
 def test_on_a_terminal_what_is_said_while_a_bar_runs_stands_above_it(env: dict[str, str], tmp_path: Path) -> None:
@@ -230,7 +230,7 @@ def test_a_password_is_asked_for_and_a_server_that_goes_is_missed(env: dict[str,
             os.close(feed)
             _, told = loading.communicate(timeout=PATIENCE_S)
         assert loading.returncode == 75 and told.startswith("penstock: ") and told.count("\n") == 1
-        assert "20 jobs of the first 20 lines are put, and perhaps up to 10 more; go on with --skip 20" in told
+        assert "put 20 jobs of the first 20 lines, and perhaps up to 10 more; continue with --skip 20" in told
         assert run(["stats", "-u", url], b"", dict(env))[2] == 75
 
 

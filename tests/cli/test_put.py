@@ -25,13 +25,13 @@ def test_a_dry_run_puts_nothing(words: str, session: Session) -> None:
 @pytest.mark.parametrize("option", ["--lines options", "--skip 3", "--batch 10"])
 def test_what_is_for_a_file_is_refused_with_bodies(option: str, session: Session) -> None:
     said = session.type(f"penstock put a hello {option}")
-    assert said == f"penstock: {option.split()[0]} goes with --from\n[exit code 2]\n"
+    assert said == f"penstock: {option.split()[0]} requires --from\n[exit code 2]\n"
 
 
 @pytest.mark.parametrize("option", ["--as json", "--timeout 3s"])
 def test_what_is_for_bodies_is_refused_with_a_file(option: str, session: Session) -> None:
     said = session.type(f"penstock put a --from - {option}")
-    assert said == f"penstock: {option.split()[0]} is for bodies, and goes without --from\n[exit code 2]\n"
+    assert said == f"penstock: {option.split()[0]} cannot be used with --from\n[exit code 2]\n"
 
 
 def test_a_dry_run_refuses_what_a_put_would(session: Session) -> None:
@@ -46,7 +46,9 @@ def test_the_ids_of_jobs_that_are_put_are_printed_though_a_later_one_is_refused(
 
 
 @pytest.mark.parametrize("kind", ["directory"], indirect=True)
-@pytest.mark.parametrize(("before", "told"), [(0, "perhaps up to 2 jobs are put"), (1, "2 jobs of the first 2 lines")])
+@pytest.mark.parametrize(
+    ("before", "told"), [(0, "perhaps up to 2 jobs were put"), (1, "put 2 jobs of the first 2 lines, ")]
+)
 def test_an_interrupted_load_says_that_a_batch_under_way_may_be_put(
     before: int, told: str, session: Session, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -63,7 +65,7 @@ def test_an_interrupted_load_says_that_a_batch_under_way_may_be_put(
     monkeypatch.setattr(embedded.Tube, "put_many", interrupted)
     said = session.type("penstock put a --from jobs.jsonl --batch 2")
     assert said.startswith("penstock: interrupted; ") and told in said and said.endswith("[exit code 130]\n")
-    assert ("are put, and perhaps up to 2 more; go on with --skip 2" in said) == bool(before)
+    assert ("and perhaps up to 2 more; continue with --skip 2" in said) == bool(before)
 
 
 # ---- Lines -----------------------------------------------------------------------------------------------------------
@@ -85,7 +87,7 @@ def test_a_line_that_no_queue_would_take_is_named(line: str, how: str, session: 
     (session.directory / "jobs.jsonl").write_text(f'{{"body": 1}}\n{line}\n')
     said = session.type(f"penstock put a --from jobs.jsonl --lines options {how}")
     assert said.startswith("penstock: line 2: ") and said.endswith("[exit code 1]\n"), said
-    assert ("1 job of the first 1 lines are put; go on with --skip 1" in said) == (not how)
+    assert ("put 1 job of the first 1 lines; continue with --skip 1" in said) == (not how)
 
 
 def test_a_body_alone_is_checked_as_well(session: Session) -> None:
@@ -96,7 +98,9 @@ def test_a_body_alone_is_checked_as_well(session: Session) -> None:
 def test_a_batch_that_the_tube_refuses_is_named_by_its_lines(session: Session) -> None:
     (session.directory / "jobs.jsonl").write_text('{"body": 1}\n{"body": 2, "key": "k"}\n\n{"body": 3, "key": "k"}\n')
     said = session.type("penstock put a --from jobs.jsonl --lines options")
-    assert said.startswith("penstock: lines 2 to 4: a fifottl tube has no key; 1 job of the first 1 lines are put")
+    assert said.startswith(
+        "penstock: lines 2 to 4: a fifottl tube has no key; put 1 job of the first 1 lines; continue"
+    )
 
 
 @pytest.mark.parametrize("kind", ["directory"], indirect=True)
@@ -112,7 +116,7 @@ def test_a_line_with_options_may_hold_bytes_and_times_without_end(session: Sessi
 @pytest.mark.parametrize("command", ["take a", "peek a", "job show ID-1", "job named a n"])
 def test_bodies_as_they_are_and_json_exclude_each_other(command: str, session: Session) -> None:
     session.type("penstock put a hello --name n")
-    assert session.type(f"penstock {command} --body --json").endswith("give one of the two\n[exit code 2]\n")
+    assert session.type(f"penstock {command} --body --json").endswith("use only one of them\n[exit code 2]\n")
     assert session.type(f"penstock {command} --body") == "hello\n"
 
 
@@ -129,10 +133,12 @@ def test_a_job_waits_for_a_moment(session: Session) -> None:
 
 def test_what_is_no_moment_is_refused(session: Session) -> None:
     said = session.type("penstock put later x --at tomorrow")
-    assert "'tomorrow' is no moment; write 2026-12-24T18:00 (local time)" in said and said.endswith("[exit code 2]\n")
+    assert "'tomorrow' is not a date and time; write 2026-12-24T18:00 (local time)" in said and said.endswith(
+        "[exit code 2]\n"
+    )
     (session.directory / "jobs.jsonl").write_text('{"body": "z", "at": "tomorrow"}\n')
     said = session.type("penstock put later --from jobs.jsonl --lines options")
-    assert "line 1: its at is no moment" in said and "nothing is put" in said
+    assert "line 1: its at is not a date and time" in said and "nothing was put" in said
 
 
 def test_a_new_tube_tries_jobs_again_and_one_with_other_options_is_refused_with_both_values(session: Session) -> None:

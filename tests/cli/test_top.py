@@ -147,7 +147,7 @@ def test_the_tabs_show_jobs_consumers_what_happens_and_the_server(queue: Queue) 
         await screen.press("right")
         await screen.matches(r"session +tube +jobs held.*\n +1 +emails +1 +never")
         await screen.press("tab")
-        await screen.sees("Nothing has happened since you look.")
+        await screen.sees("No changes since the start.")
         queue.tube("pages").put("news", key="b")
         # It is told by a thread, which may take its time.
         await screen.until(lambda: screen.top._watcher._changes, "hear of a change")
@@ -163,7 +163,7 @@ def test_the_tabs_show_jobs_consumers_what_happens_and_the_server(queue: Queue) 
         assert "\x1b" not in screen.text
         queue.tube("pages").drop()
         await screen.press("r")
-        await screen.sees("There is no tube pages any more.")
+        await screen.sees("The tube pages no longer exists.")
         assert "no answer" not in screen.text
 
     driven(queue, script)
@@ -180,13 +180,13 @@ def test_rows_are_filtered_and_looking_is_paused(queue: Queue) -> None:
         await screen.press("backspace", "enter", "escape")
         await screen.sees("fifottl")
         await screen.press("p")
-        await screen.sees("paused; p goes on")
+        await screen.sees("paused; press p to resume")
         await screen.press("p")
-        await screen.sees_not("paused; p goes on")
+        await screen.sees_not("paused; press p to resume")
         await screen.press("question_mark")
-        await screen.sees("Capitals destroy, and ask first")
+        await screen.sees("Capitals are destructive and ask first")
         await screen.press("escape")
-        await screen.sees_not("Capitals destroy")
+        await screen.sees_not("Capitals are destructive")
 
     driven(queue, script)
 
@@ -214,7 +214,7 @@ def test_what_destroys_asks_with_the_number_and_the_tube(queue: Queue) -> None:
         await screen.told("deleted 1 job of tube emails")
         assert emails.stats()["ready"] == 2
         await screen.press("T")
-        await screen.sees("Delete all 4 jobs of tube emails, in whatever state?")
+        await screen.sees("Delete all 4 jobs of tube emails, in any state?")
         await screen.press("escape")
         await screen.sees_not("Delete all")
         assert sum(emails.stats().values()) == 4
@@ -250,7 +250,7 @@ def test_a_server_that_goes_away_is_said_and_found_again(tmp_path: Path) -> None
             server.kill()
             now = 12.0
             await screen.press("r")
-            await screen.sees("no answer since 12 s: ", "fifottl")
+            await screen.sees("no answer for 12 s: ", "fifottl")
             with restarted(server):
                 await screen.press("r")
                 await screen.sees_not("no answer")
@@ -263,9 +263,9 @@ def test_a_server_that_goes_away_is_said_and_found_again(tmp_path: Path) -> None
 
 def test_without_a_queue_or_a_terminal_it_is_said_in_a_sentence(tmp_path: Path) -> None:
     result = CliRunner().invoke(app, ["top", "-d", str(tmp_path)])
-    assert result.exit_code == 2 and "this needs a terminal" in result.stderr
+    assert result.exit_code == 2 and "`penstock top` needs a terminal" in result.stderr
     terminal = Terminal(tmp_path, "top", "-d", str(tmp_path / "nothing"))
-    assert "there is no queue here" in terminal.until("is right\n")
+    assert "there is no queue here" in terminal.until("to create a queue\n")
     assert terminal.ended() == 3
 
 

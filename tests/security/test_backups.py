@@ -47,7 +47,7 @@ def queue(tmp_path: Path) -> Path:
 def run(*words: object, code: int | None = None) -> Result:
     """Run the command line."""
     done = CliRunner().invoke(app, [str(word) for word in words])
-    assert "Traceback" not in done.stderr and "this is a bug" not in done.stderr, done.stderr
+    assert "Traceback" not in done.stderr and "internal error" not in done.stderr, done.stderr
     assert code is None or done.exit_code == code, (words, done.exit_code, done.stderr)
     return done
 

@@ -232,13 +232,13 @@ def test_links_of_others_are_not_followed(tmp_path: Path, shared: Path, setting:
     if setting == "logfile":
         ended = run(tmp_path, "serve", *words)
         assert ended.returncode == 1
-        assert ended.stderr == f"penstock: {link}: it is a symbolic link of another user; remove it\n"
+        assert ended.stderr == f"penstock: {link}: this is a symbolic link of another user; remove it\n"
     else:
         # As always when the process id cannot be written, the server serves.
         assert run(tmp_path, "serve", *words, "--logfile", "log").returncode == 0
         os.kill(int((tmp_path / "data" / "lock").read_text().split()[0]), signal.SIGTERM)
         wait_until(lambda: "shutdown finished" in (tmp_path / "data" / "log").read_text())
-        assert "it is a symbolic link of another user" in (tmp_path / "data" / "log").read_text()
+        assert "this is a symbolic link of another user" in (tmp_path / "data" / "log").read_text()
     assert target.read_text() == "precious"
 
 

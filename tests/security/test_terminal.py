@@ -105,7 +105,7 @@ def test_top_shows_names_as_text() -> None:
                     await screen.sees(f"{NAMES[kind][1]}: ")
                     assert screen.text.count(NAMES[kind][1]) >= 2  # In the title, and as a body.
                     await screen.press("T")
-                    await screen.sees(f"of tube {NAMES[kind][1]}, in whatever state?")
+                    await screen.sees(f"of tube {NAMES[kind][1]}, in any state?")
                     assert not ORDERS.search(screen.text)
                     await screen.press("escape", "left")
                 await screen.press("right", "right", "right")
@@ -133,7 +133,7 @@ def test_top_cuts_long_names() -> None:
                 name = "\x1b[2Jgone\n[bold]"
                 screen.top._tube = name
                 await screen.press("right")
-                await _sees(screen, "There is no tube")
+                await _sees(screen, "no longer exists.")
                 return screen.text
 
         text = asyncio.run(gone())

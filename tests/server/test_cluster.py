@@ -423,23 +423,23 @@ def test_the_command_line_sees_and_changes_the_cluster(three: Cluster, tmp_path:
             problems = [line for line in penstock("check", code=1).splitlines() if "cannot be asked" in line]
             assert len(problems) == 2 and "wants a password" in problems[0]
             asked = penstock("forget", name[:8], code=2)
-            assert f"Forget {name} at {where}, which is not reached, the home of 0 tubes?" in asked
-            assert "say --yes" in asked
+            assert f"Remove {name} at {where}, which is unreachable, the home of 0 tubes?" in asked
+            assert "confirm with --yes" in asked
             said = penstock("forget", name[:8], "--yes", code=1)
-            assert f"2 nodes have forgotten {name}" in said and f"127.0.0.1:{three.nodes[1].port}" in said
+            assert f"2 nodes have removed {name}" in said and f"127.0.0.1:{three.nodes[1].port}" in said
         # A node with a password and without cluster-secret has no links.
         three.gather()
-        assert f"3 nodes have forgotten {name}" in penstock("forget", name, "--yes")
+        assert f"3 nodes have removed {name}" in penstock("forget", name, "--yes")
         assert [node.cluster_info()["cluster_known_nodes"] for node in three.nodes] == [3, 3, 3]
         penstock("forget", name, "--yes", code=3)
         penstock("forget", name[:8], "--yes", code=3)
         other = three.nodes[1].id.decode()
-        assert f"Forget {other} at " in (asked := penstock("forget", other, code=2))
-        assert "which is there and works" in asked
+        assert f"Remove {other} at " in (asked := penstock("forget", other, code=2))
+        assert "which is running" in asked
         penstock("meet", "nowhere:7711", code=2)
-        assert "127.0.0.1:9 was not met" in penstock("meet", "127.0.0.1:9@9", "--wait", "0s", code=5)
-        assert "it leaves" in penstock("leave", "--wait", "20s")
-        assert "it stays" in penstock("leave", "--stay")
+        assert "127.0.0.1:9 did not join" in penstock("meet", "127.0.0.1:9@9", "--wait", "0s", code=5)
+        assert "the node leaves" in penstock("leave", "--wait", "20s")
+        assert "the node stays" in penstock("leave", "--stay")
         three.gather()
     finally:
         newcomer.stop()

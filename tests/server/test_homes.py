@@ -432,4 +432,4 @@ def test_permissions_hold_through_other_nodes_and_two_homes_are_reported(tmp_pat
             assert f"{warning}other_home=node" in node.log()
         url = f"penstock://:r@127.0.0.1:{nodes[0].port}"
         checked = CliRunner().invoke(app, ["cluster", "check", "--url", url], prog_name="penstock")
-        assert checked.exit_code == 1 and "live on another node, too" in checked.stdout
+        assert checked.exit_code == 1 and "also have a home on another node" in checked.stdout

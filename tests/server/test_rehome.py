@@ -96,20 +96,21 @@ def test_a_standby_becomes_the_node_and_the_old_one_steps_down(tmp_path: Path) -
             jobs, session = fill(old)
             before, id = states(old, jobs), old.id
         while_there = rehome(home, first)
-        assert while_there.exit_code == 4 and "has it as reachable, connected; " in while_there.stderr
-        assert "it answers. If you know better: --force" in while_there.stderr
+        assert while_there.exit_code == 4 and "sees it as reachable, connected; " in while_there.stderr
+        assert "it answers. Use --force to continue anyway" in while_there.stderr
         # This job is not on the standby.
         tail = old.connect().call("PUT", "orders", "tail")
         old.kill()
         with cluster.missing_soon():
             wait_for(lambda: {node.flags_of(id) for node in (first, second)} == {"fail"})
         would = rehome(home, second, "--dry-run")
-        assert would.exit_code == 0 and f"would become node {id.decode()}, after epoch 0, as it was" in would.stdout
+        assert would.exit_code == 0
+        assert f"would become node {id.decode()}, after epoch 0, with the state of" in would.stdout
         assert identity(RealDisk(str(home))).standby and first.ask("CLUSTER", "EPOCH", id) == 0
         done = rehome(home, second)
         assert done.exit_code == 0, done.stderr
         epoch = first.ask("CLUSTER", "EPOCH", id)
-        assert epoch > 0 and f"is node {id.decode()}, in epoch {epoch}, as it was" in done.stdout
+        assert epoch > 0 and f"is node {id.decode()}, in epoch {epoch}, with the state of" in done.stdout
         assert re.search(rf"penstock serve --dir \S+ --port {old.port} --cluster-port {old.bus_port}", done.stdout)
 
         # Even before the new node starts, the old one does not serve as a member.
@@ -162,7 +163,7 @@ def test_a_backup_becomes_its_node_where_that_one_was_forgotten(tmp_path: Path) 
         # A node that never had an entry of this node has not forgotten it.
         old.stop()
         stranger = rehome(home, other)
-        assert stranger.exit_code == 4 and "nobody there has ever heard of it" in stranger.stderr
+        assert stranger.exit_code == 4 and "no node of this cluster knows it" in stranger.stderr
         old.start_again()
         other.meet(old, old.bus_port)
         wait_for(lambda: other.reaches() == 1)
@@ -191,7 +192,7 @@ def test_a_backup_becomes_its_node_where_that_one_was_forgotten(tmp_path: Path) 
         log = home / segment_names(RealDisk(str(home)))[-1]
         log.write_bytes(log.read_bytes()[:4_000])
         damaged = rehome(home, other, "--force")
-        assert damaged.exit_code == 1 and "it cannot be opened" in damaged.stderr
+        assert damaged.exit_code == 1 and "the queue cannot be opened" in damaged.stderr
         assert identity(RealDisk(str(home))).node_epoch == epochs[1]
 
 

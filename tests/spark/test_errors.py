@@ -202,7 +202,7 @@ def test_the_command_line_names_its_own_options() -> None:
 
 def test_turns_that_would_never_begin_again_are_refused(tmp_path: Path) -> None:
     refused = CliRunner().invoke(app, ["pipeline", "run", "--lake", str(tmp_path), "--every", "forever"])
-    assert refused.exit_code == 2 and "no turn would follow the first; write a time like 10s" in refused.output
+    assert refused.exit_code == 2 and "the pipeline would run only once; write a duration like 10s" in refused.output
 
 
 def test_a_user_who_may_not_use_every_tube_is_told_so_in_the_driver(

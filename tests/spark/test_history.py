@@ -53,8 +53,8 @@ def lines(result: Result) -> list[dict[str, Any]]:
 def test_the_demo_ends_with_its_table_and_the_path_of_the_report(demo: Path) -> None:
     shown = (demo / "shown").read_text()
     table, _, end = shown.rpartition("Most workers on one domain at a time")[2].partition("With the utube, no domain")
-    assert "others" in table and "every promise was kept" in end
-    assert re.search(rf"The report: {demo}/report.html\n$", end)
+    assert "others" in table and "every guarantee was kept" in end
+    assert re.search(rf"Report: {demo}/report.html\n$", end)
     assert "1,600</b><span>jobs put" in (demo / "report.html").read_text()
 
 
@@ -70,7 +70,7 @@ def test_the_report_of_the_demo_begins_with_its_result_and_the_verdict_of_the_au
     assert sum(int(row[1].replace(",", "")) for row in rows) == PAGES
     # The workers have met in the fifo, and never in the utube: so says the page, in figures and in words.
     assert max(int(row[3]) for row in rows) > 1 and {row[4] for row in rows} == {"1"}
-    assert "no domain was ever visited twice at a time" in result
+    assert "no domain was visited by two workers at a time" in result
     verdicts = re.findall("<td>(kept|broken|not judged)</td>", audit)
     assert len(verdicts) == 7 and set(verdicts) == {"kept"}
     assert "<b>7 of 7</b><span>promises kept</span>" in page
@@ -178,7 +178,7 @@ def test_bodies_that_a_query_makes_are_the_values_they_are(
     spark.sql("SELECT 'text' AS body, 1 AS body_kind").write.parquet(str(tmp_path / "chosen"))
     result = run("replay", "--table", "chosen", "--tube", tube, "--to", url)
     assert result.exit_code == 0, result.output
-    assert result.output.startswith("1 job put, in this run or an earlier one of the same name")
+    assert result.output.startswith("1 job put, in this run or in an earlier run of the same name")
 
 
 def test_a_row_that_makes_no_job_is_counted_and_the_rest_goes_on(spark: SparkSession, queue: Any, tube: str) -> None:
@@ -208,10 +208,10 @@ def test_a_row_that_makes_no_job_is_counted_and_the_rest_goes_on(spark: SparkSes
 @pytest.mark.parametrize(
     ("arguments", "code", "words"),
     [
-        ([], 2, "give a query, or a --table"),
-        (["SELECT 1", "--rate", "nan"], 2, "nan is no number of jobs a second"),
+        ([], 2, "use either a query or --table"),
+        (["SELECT 1", "--rate", "nan"], 2, "nan is not a valid number of jobs per second"),
         (["SELECT 1 AS body, 2 AS body", "LAKE", "--tube", "t"], 1, "`body`"),
-        (["SELECT 1"], 2, "say --lake DIR"),
+        (["SELECT 1"], 2, "name it with --lake DIR"),
         (["SELECT nothing FROM jobs", "LAKE"], 1, "`nothing`"),
         (["SELECT 1 AS x, 'a' AS tube", "LAKE"], 1, "the rows need a column body (or value)"),
         (["SELECT 'x' AS body", "LAKE"], 1, "say --tube"),

@@ -250,7 +250,7 @@ def connection(*, thresholds: Thresholds, target: Target) -> None:
 @app.command()
 @bundled
 def tube(name: TubeName, *, thresholds: Thresholds, target: Target) -> None:
-    """Check a tube: the jobs in each state, the age of the oldest ready job, the number of waiting consumers.
+    """Check a tube: the jobs in each state, the age of the next ready job, the number of waiting consumers.
 
     Metrics: ready, taken, delayed, buried, done, zombie, staged, jobs, waiting, oldest (a duration).
     """

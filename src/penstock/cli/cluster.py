@@ -91,7 +91,7 @@ def nodes(*, target: Target, out: Output) -> None:
 @app.command()
 @bundled
 def homes(*, target: Target, out: Output) -> None:
-    """List the tubes that have a home node, with that node, as far as the connected node knows."""
+    """List the tubes that are kept on one node, their home, as far as the connected node knows."""
     addresses = {node["node"]: node["address"].partition("@")[0] for node in _nodes(target)}
     rows = _homes(target)
     for row in rows:

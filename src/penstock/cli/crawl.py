@@ -90,7 +90,7 @@ def visit(job: Job, visits: Visits, chance: random.Random) -> None:
     elif job.nacks + 1 < TRIES:
         job.nack(failing)
     else:
-        job.bury(f"failed {TRIES} times, last error: {failing}")
+        job.bury(f"failed {TRIES} times, at last: {failing}")
 
 
 def tubes(queue: Queue) -> tuple[Tube, Tube]:

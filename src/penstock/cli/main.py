@@ -43,10 +43,10 @@ from penstock.cli.exits import Program
 app = typer.Typer(name="penstock", cls=Program, no_args_is_help=True, add_completion=False)
 
 JOBS = "Jobs"
-QUEUE = "The queue"
-WATCH = "Watching and measuring"
+QUEUE = "Tubes and cluster"
+WATCH = "Monitoring and testing"
 SERVER = "Servers and directories"
-SHELL = "The command line itself"
+SHELL = "Tools"
 
 for command in (
     *(put.put, take.take, finish.ack, finish.nack, finish.release, finish.requeue, finish.bury, finish.touch),
@@ -103,7 +103,12 @@ def penstock(
 ) -> None:
     """A durable job queue that also speaks the protocols of Disque and Tarantool's queues.
 
-    Commands on jobs and tubes use the server on this machine. Select another one with --url, --dir or --context.
+    Producers put jobs into tubes, which are named queues. A consumer takes a job, works on it and acks it. If it does
+    not finish within the job's ttr (time to run), the job returns to the tube. A job expires after its ttl (time to
+    live).
+
+    Commands on jobs and tubes use the server on this machine. Select another queue with --url, --dir or --context.
+    Write a TIME as seconds (30), or with a unit: 500ms, 5m, 2h or 7d.
     """
 
 

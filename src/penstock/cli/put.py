@@ -52,9 +52,9 @@ class PutFlags:
     ttl: Annotated[
         float | None, duration_option("--ttl", help="Expire the job after this long, not counting the delay.")
     ] = None
-    ttr: Annotated[float | None, duration_option("--ttr", help="Time a consumer has before the job is returned.")] = (
-        None
-    )
+    ttr: Annotated[
+        float | None, duration_option("--ttr", help="Time a consumer has before the job is returned to the tube.")
+    ] = None
     priority: Annotated[
         int | None, typer.Option("--priority", "-p", help="Priority; lower numbers are served first.")
     ] = None
@@ -249,7 +249,7 @@ class Loading:
 
     def end(self, why: str, code: int) -> NoReturn:
         """Exit with a message that says how far loading came and how to continue."""
-        done = f"{jobs_text(self.put)} of the first {self.lines:,} lines were put" if self.put else "nothing was put"
+        done = f"put {jobs_text(self.put)} of the first {self.lines:,} lines" if self.put else "nothing was put"
         if self.under_way:
             more = len(self.under_way)
             done = f"{done}, and perhaps up to {more} more" if self.put else f"perhaps up to {jobs_text(more)} were put"

@@ -56,7 +56,7 @@ def stats(
     target: Target,
     out: Output,
 ) -> None:
-    """Show all tubes: jobs in each state, age of the oldest ready job, waiting consumers, pauses."""
+    """Show all tubes: jobs in each state, age of the next ready job, waiting consumers, pauses."""
     with target.open() as queue:
         if watch is None:
             out.table(_rows(queue, sort, top), TUBE_COLUMNS, EMPTY)

@@ -68,7 +68,7 @@ class TubeFlags:
         typer.Option("--max-deliveries", help="Bury a job after this many deliveries. Short form of --retry."),
     ] = None
     dead_letter: Annotated[
-        str | None, typer.Option("--dead-letter", help="With --max-deliveries: move failed jobs to this tube.")
+        str | None, typer.Option("--dead-letter", help="With --max-deliveries: move failed jobs to this tube instead.")
     ] = None
     keep: Annotated[bool | None, typer.Option("--keep/--no-keep", help="Keep acked jobs as done.")] = None
     zombie: Annotated[float | None, duration_option("--zombie", help="Keep acked jobs this long as zombies.")] = None
@@ -101,7 +101,7 @@ def policy_record(policy: Any) -> Record:
 
 
 def for_people(info: Record) -> Record:
-    """Return the figures of a tube with durations as text."""
+    """Return the info of a tube with durations as text."""
     return {**info, "oldest": seconds_text(info["oldest"])}
 
 
@@ -164,7 +164,7 @@ def alter(name: TubeName, *, flags: TubeFlags, target: Target, out: Output) -> N
 @app.command()
 @bundled
 def info(name: TubeName, *, target: Target, out: Output) -> None:
-    """Show the figures and the policy of a tube."""
+    """Show the current state and the policy of a tube."""
     with target.open() as queue:
         tube = find_tube(queue, name)
         told, policy = tube.info(), policy_record(tube.policy)
