@@ -1,15 +1,15 @@
-"""Compile the hot packages with mypyc, or install them as plain Python: the same source either way.
+"""Build Penstock: compile the hot packages with mypyc, or install them as plain Python from the same source.
 
 Everything else about the package is in pyproject.toml. The environment variable PENSTOCK_COMPILE decides:
 
-    unset  compile if there is a C compiler and Python.h; if that fails, warn and install interpreted
+    unset  compile if a C compiler and Python.h are available; if that fails, warn and install interpreted
     0      do not compile
-    1      compile, and fail if that fails
-    all    the same, and compile the simulator, too, which only the tests of Penstock itself use
+    1      compile, and fail if compiling fails
+    all    as 1, and also compile the simulator, which only the tests use
 
-The compiled modules are an extension for each group and a small one for each module that points into it. They are
-useless without each other, so it is all or none of them. Editable installs are never compiled: src/ stays free of .so
-files, and `PYTHONPATH=src` is always the interpreted package.
+The compiled modules are one extension per group, and a small one per module that points into it. Either all or none
+are built, because they depend on each other. Editable installs are never compiled: src/ stays free of .so files, and
+`PYTHONPATH=src` is always the interpreted package.
 """
 
 import os
@@ -22,10 +22,10 @@ from setuptools import Extension, setup
 from setuptools.command.build_ext import build_ext
 from setuptools.command.build_py import build_py
 
-# What is compiled, below src/penstock: the pure, hot code; the log and the turns of a server, which are not pure, but
-# hot; and simulated machines, of which a night has hundreds of thousands.
-# __init__.py files hold no code and stay out. Each group is one C file, so that the C compiler can inline across its
-# modules; several, because a compiler works on one file at a time. A group calls those before it, never those behind.
+# The compiled files below src/penstock: the pure, hot code; the log and the turn of a server, which are hot but not
+# pure; and the simulator, which runs hundreds of thousands of machines per night.
+# __init__.py files contain no code and are left out. Each group is one C file, so that the C compiler can inline across
+# its modules. There are several groups, so that they compile in parallel. A group calls only groups before it.
 GROUPS = {
     "core": (
         "_librt.py",
@@ -48,7 +48,7 @@ GROUPS = {
         "dialects/tarantool_options.py",
         "dialects/words.py",
     ),
-    # The turn of a server, and the commands that clients call for each job.
+    # The turn of a server, and the commands that run for each job.
     "server": (
         "dialects/calls.py",
         "dialects/jobs.py",
@@ -79,7 +79,7 @@ GROUPS = {
         "dialects/xqueue_tasks.py",
         "dialects/xqueue_updates.py",
     ),
-    # Half of what a simulation does is not in the nodes, but around them.
+    # Half of the time of a simulation is spent outside the nodes.
     "sim": (
         "testing/sim/clients.py",
         "testing/sim/clocks.py",
@@ -90,54 +90,54 @@ GROUPS = {
         "testing/sim/schedule.py",
     ),
 }
-# The groups that every job passes through are compiled with -O2. The others, with -O1, take two thirds of the time to
-# build and run up to a tenth slower. (More than -O2 makes more code, which has to be fetched, and nothing faster.)
+# The groups that every job passes through are compiled with -O2, the others with -O1. -O1 takes two thirds of the build
+# time and is up to a tenth slower. -O3 produces more code and is not faster.
 HOT = ("core", "wire", "server")
 
 # mypyc drops the docstrings of classes, and the docstring of an error is its message.
 NOT_COMPILED = ("__init__.py", "errors.py")
 
 C_FLAGS = (
-    # A group is called from outside through a table that it hands out, so calls within it can be inlined. By default
-    # the compiler has to assume that another library may replace each function.
+    # Other groups call a group through a function table, so calls within it can be inlined. By default the compiler
+    # must assume that another library may replace each function.
     *("-fvisibility=hidden", "-fno-semantic-interposition"),
-    # Python's own flags have -Wall. Its check of the indentation reads the generated file again and again, which takes
-    # a quarter of the whole build.
+    # Python's flags contain -Wall. Its check of the indentation reads the generated file repeatedly, which takes a
+    # quarter of the build.
     "-Wno-all",
 )
 
 MODE = os.environ.get("PENSTOCK_COMPILE", "auto")
 MUST_COMPILE = MODE in ("1", "all")
-# The simulator's group is compiled only if it is asked for; `penstock sim` works interpreted, too.
+# The simulator is compiled only on request. `penstock sim` also works interpreted.
 COMPILED = [name for name in GROUPS if name != "sim" or MODE == "all"]
 
 
 def sources(patterns: tuple[str, ...]) -> list[str]:
-    """The files of a group, in a fixed order, so that the same source gives the same C."""
+    """Return the files of a group in a fixed order, so that the same source gives the same C."""
     found = [path for pattern in patterns for path in Path("src/penstock").glob(pattern)]
     return sorted(str(path) for path in found if path.name not in NOT_COMPILED)
 
 
 def can_compile() -> bool:
-    """Whether a C compiler and Python's headers are there."""
+    """Return whether a C compiler and Python's headers are available."""
     compiler = (os.environ.get("CC") or sysconfig.get_config_var("CC") or "cc").split()[0]
     return shutil.which(compiler) is not None and Path(sysconfig.get_path("include"), "Python.h").exists()
 
 
 def warn_interpreted(reason: str) -> None:
-    print(f"penstock: {reason}; installing the interpreted package, at a tenth of the speed", file=sys.stderr)
+    print(f"penstock: {reason}; installing the interpreted package, which is about ten times slower", file=sys.stderr)
 
 
 def compiled_groups() -> list[Extension]:
-    """The extensions of the groups that are compiled."""
+    """Return the extensions of the compiled groups."""
     from mypyc.build import mypycify
 
-    # Nothing of an earlier build is used: what was kept of one module may not fit what another has become.
+    # Do not use the cache of an earlier build, because cached modules may not match changed ones.
     os.environ["MYPY_CACHE_DIR"] = os.devnull
     groups = [(sources(GROUPS[name]), f"penstock_{name}") for name in COMPILED]
     files = [file for group, _ in groups for file in group]
-    # Groups do without what mypyc calls global optimizations, and must: those take an isinstance for False where the
-    # subclass is in a later module.
+    # Groups disable mypyc's global optimizations. These treat an isinstance as False if the subclass is in a later
+    # module.
     made = mypycify(files, opt_level="1", debug_level="0", separate=groups)
     if sys.platform != "win32":
         hot = [f"penstock_{name}__mypyc" for name in HOT]
@@ -148,7 +148,7 @@ def compiled_groups() -> list[Extension]:
 
 
 def extensions() -> list[Extension]:
-    """What to build: all compiled modules, or none. Type checking takes seconds, so only when something is built."""
+    """Return the extensions to build: all or none. Only for builds, because type checking takes seconds."""
     if MODE == "0" or not {"bdist_wheel", "build", "build_ext", "install"} & set(sys.argv):
         return []
     if not MUST_COMPILE and not can_compile():
@@ -156,7 +156,7 @@ def extensions() -> list[Extension]:
         return []
     try:
         return compiled_groups()
-    except (ImportError, SystemExit) as failure:  # mypyc leaves by sys.exit.
+    except (ImportError, SystemExit) as failure:  # mypyc exits with sys.exit.
         if MUST_COMPILE:
             raise
         warn_interpreted(f"mypyc failed ({failure})")
@@ -164,10 +164,10 @@ def extensions() -> list[Extension]:
 
 
 class BuildPy(build_py):
-    """Start from a clean tree: what an earlier build left there must not reach the wheel."""
+    """Remove files of earlier builds, which must not reach the wheel."""
 
     def run(self) -> None:
-        # Compiled modules that are still wanted stay: they are rebuilt when their C source changed.
+        # Keep compiled modules that are still needed. They are rebuilt if their C source has changed.
         keep = set(self.get_finalized_command("build_ext").get_outputs())
         for left in Path(self.build_lib).rglob("*"):
             if left.is_file() and str(left) not in keep:
@@ -176,7 +176,7 @@ class BuildPy(build_py):
 
 
 class BuildExt(build_ext):
-    """Build all extensions or, when one fails and nobody insists, none."""
+    """Build all extensions. If one fails and compiling is optional, build none."""
 
     def run(self) -> None:
         self.parallel = True

@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
-# Makes .venv on a machine that has Python 3.11 and little else. The Makefile decides when; each step can run again.
+# Creates .venv on a machine with Python 3.11. The Makefile calls it when necessary. Each step can be repeated.
 #
 #   setup.sh base     .venv with the packages that build penstock and run its server and command line
 #   setup.sh spark    Spark and Java into .venv
 #   setup.sh tools    the packages and programs that only the tests need
 #   setup.sh wheel    a wheel of penstock into dist/
-#   setup.sh package  that wheel into .venv, not editable: what a user gets
+#   setup.sh package  that wheel into .venv, not editable, as users install it
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -14,12 +14,12 @@ pip=("$venv/bin/python" -m pip --disable-pip-version-check --no-input)
 
 say() { echo "penstock: $*"; }
 
-# An interrupt ends the setup. It is not taken for a package that cannot be installed.
+# Ctrl-C ends the setup. Without this, it would count as a package that cannot be installed.
 trap 'exit 130' INT
 
 # ---- The machine -----------------------------------------------------------------------------------------------------
 
-# The Python to build on. A pyenv shim may exist and still refuse to run, so each candidate is asked.
+# Print the Python to use. Each candidate is run, because a pyenv shim may exist and still fail.
 find_python() {
   local candidate
   for candidate in ${PYTHON:-python3.11 python3}; do
@@ -28,13 +28,12 @@ find_python() {
       return
     fi
   done
-  say "needs Python 3.11 or newer, and found none as ${PYTHON:-python3.11 or python3}." \
-      "Name one: make setup PYTHON=/path/to/python3.11" >&2
+  say "Python 3.11 or newer is required, but ${PYTHON:-python3.11 or python3} is missing or older." \
+      "Name it with: make setup PYTHON=/path/to/python3.11" >&2
   return 1
 }
 
-# Install Debian packages where that is possible: with apt-get, as root or by a sudo that asks for nothing. Fails quietly
-# elsewhere.
+# Install Debian packages with apt-get, as root or with a passwordless sudo. Fail silently if that is not possible.
 apt_install() {
   local apt=(env DEBIAN_FRONTEND=noninteractive apt-get)
   command -v apt-get >/dev/null || return 1
@@ -43,18 +42,18 @@ apt_install() {
     apt=(sudo -n "${apt[@]}")
   fi
   say "installing $* with apt-get"
-  # Once; and one unreachable source must not stop us: install will tell.
+  # Update once. An unreachable source is ignored here, because `install` reports missing packages.
   [ -n "${apt_updated:-}" ] || "${apt[@]}" update >/dev/null 2>&1 </dev/null || true
   apt_updated=yes
   "${apt[@]}" install -y --no-install-recommends "$@" >/dev/null 2>&1 </dev/null
 }
 
-# "3.11", as Debian names its packages.
+# Print the version like "3.11", as in the names of Debian packages.
 minor_version() { "$1" -c 'import sys; print("%d.%d" % sys.version_info[:2])'; }
 
 include_dir() { "$1" -c 'import sysconfig; print(sysconfig.get_path("include"))'; }
 
-# Whether the Python given can build C extensions. Only trying tells: headers and libc's may be missing apart.
+# Return whether a Python can build C extensions. This compiles a file, because Python's or libc's headers may be missing.
 can_compile() {
   local cc
   cc=${CC:-$("$1" -c 'import sysconfig; print(sysconfig.get_config_var("CC") or "cc")')}
@@ -66,18 +65,18 @@ can_compile() {
 make_venv() {
   local python=$1
   "$venv/bin/python" -m pip --version >/dev/null 2>&1 && return
-  say "making $venv with $("$python" --version)"
+  say "creating $venv with $("$python" --version)"
   rm -rf "$venv"
   "$python" -m venv "$venv" >/dev/null 2>&1 && return
 
-  # Debian's Python comes without ensurepip, and leaves half a .venv behind.
+  # Debian's Python lacks ensurepip and leaves an incomplete .venv.
   rm -rf "$venv"
   apt_install "python$(minor_version "$python")-venv" && "$python" -m venv "$venv" >/dev/null && return
   rm -rf "$venv"
   mkdir -p build
   "$python" -m pip install -qq --target build/virtualenv virtualenv &&
     PYTHONPATH=build/virtualenv "$python" -m virtualenv -q "$venv" && return
-  say "cannot make a virtual environment: install Python's venv module (Debian: apt-get install python3-venv)" >&2
+  say "cannot create a virtual environment: install Python's venv module (Debian: apt-get install python3-venv)" >&2
   return 1
 }
 
@@ -85,47 +84,47 @@ find_compiler() {
   local python=$1 packages=(gcc libc6-dev)
   [ "${PENSTOCK_COMPILE:-}" = 0 ] && return
   can_compile "$python" && return
-  # Only Debian's own Python lacks its headers, and only for that one is there a package.
+  # Only Debian's Python lacks its headers, and only for it there is a package.
   [ -e "$(include_dir "$python")/Python.h" ] || packages+=("python$(minor_version "$python")-dev")
   apt_install "${packages[@]}" || true
 }
 
 find_redis_cli() {
   command -v redis-cli >/dev/null || apt_install redis-tools ||
-    say "redis-cli is not here and cannot be installed, so the tests that type into it will be skipped" \
+    say "redis-cli cannot be installed, so the tests that use it will be skipped" \
         "(Debian: apt-get install redis-tools)."
 }
 
-# In CI alone: Debian starts the server that it installs, which nobody else has asked for.
+# Only in CI, because Debian starts the server after installing it.
 find_redis_server() {
   [ "${CI:-}" != true ] || command -v redis-server >/dev/null || apt_install redis-server ||
-    say "redis-server is not here and cannot be installed, so what our clients say to one cannot be tested."
+    say "redis-server cannot be installed, so the tests of the clients with Redis will be skipped."
 }
 
 find_tarantool() {
   command -v tarantool >/dev/null || apt_install tarantool ||
-    say "tarantool is not here and cannot be installed, so its own client will not be tried" \
+    say "tarantool cannot be installed, so the tests with its client will be skipped" \
         "(Debian: apt-get install tarantool)."
 }
 
 find_tmux() {
   command -v tmux >/dev/null || apt_install tmux ||
-    say "tmux is not here and cannot be installed, so the test that types the README's session at a terminal will be" \
-        "skipped (Debian: apt-get install tmux)."
+    say "tmux cannot be installed, so the test of the README's terminal session will be skipped" \
+        "(Debian: apt-get install tmux)."
 }
 
 find_openssl() {
   command -v openssl >/dev/null || apt_install openssl ||
-    say "openssl is not here and cannot be installed, so the tests of TLS will be skipped (Debian: apt-get install openssl)."
+    say "openssl cannot be installed, so the tests of TLS will be skipped (Debian: apt-get install openssl)."
 }
 
 find_chromium() {
   command -v chromium chromium-browser google-chrome >/dev/null || apt_install chromium ||
-    say "Chromium is not here and cannot be installed, so pages will not be opened in a browser by the tests" \
+    say "Chromium cannot be installed, so the tests in a browser will be skipped" \
         "(Debian: apt-get install chromium)."
 }
 
-# The lines of extras in pyproject.toml, with those of the extras that they name; "base" is what every install needs.
+# Print the requirements of extras in pyproject.toml, including extras that they name. "base" means the dependencies.
 requirements() {
   "$venv/bin/python" - "$@" <<'PY'
 import re
@@ -150,7 +149,7 @@ for extra in sys.argv[1:]:
 PY
 }
 
-# Install requirements from standard input, and show which large package is being downloaded.
+# Install requirements from standard input. Print downloads of large packages.
 install() {
   local list=$venv/requirements-$1.txt
   cat >"$list"
@@ -162,14 +161,14 @@ base() {
   local python
   python=$(find_python)
   make_venv "$python"
-  say "this installs from the package registry into $venv, with the sizes on disk:"
-  say "  about  130 MB  the packages of the server and the command line, and mypyc, which compiles the core"
+  say "installing from the package registry into $venv, with these sizes on disk:"
+  say "  about  130 MB  packages of the server and the command line, and mypyc, which compiles the core"
   say "  about 1100 MB  Spark, Java, pyarrow, pandas and plotly (a download of 600 MB), while the core is compiled"
   find_compiler "$python"
   { requirements base server; build_requirements; } | install base
 }
 
-# What pyproject.toml names for building; the build is not isolated, so it uses these packages.
+# Print the build requirements of pyproject.toml. The build is not isolated, so it uses these packages.
 build_requirements() {
   "$venv/bin/python" -c 'import tomllib; print(*tomllib.load(open("pyproject.toml", "rb"))["build-system"]["requires"], sep="\n")'
 }
@@ -182,7 +181,7 @@ spark() {
 }
 
 tools() {
-  # The system's programs are installed while pip is at work.
+  # System programs are installed while pip runs.
   {
     find_redis_cli
     find_redis_server
@@ -191,15 +190,15 @@ tools() {
     find_openssl
     find_chromium
   } &
-  say "installing the packages for the tests …"
+  say "installing the test packages …"
   requirements dev | install tools
   wait
 }
 
 # ---- The package -----------------------------------------------------------------------------------------------------
 
-# Sets `core` to "compiled", or to "interpreted: why", and tells setup.py. Where we decide to compile, failing is fatal.
-# The simulator is compiled only where the tools for the tests are: it takes a while, and nothing else uses it.
+# Set `core` to "compiled" or "interpreted: REASON", and PENSTOCK_COMPILE for setup.py. Once compiling is chosen, a failure
+# is fatal. The simulator is compiled only if the test tools are installed, because it takes long and only tests use it.
 choose_core() {
   case ${PENSTOCK_COMPILE:-auto} in
     0) core="interpreted: PENSTOCK_COMPILE=0" ;;
@@ -208,7 +207,7 @@ choose_core() {
   esac
   if [ "$core" != compiled ]; then
     export PENSTOCK_COMPILE=0
-    say "the core runs $core. It works the same, at a tenth of the speed."
+    say "the core is $core. It works the same, but about ten times slower."
   elif [ -e "$venv/tools" ]; then
     export PENSTOCK_COMPILE=all
     say "building the compiled core and the simulator (about 130 CPU seconds) …"
@@ -222,7 +221,7 @@ wheel() {
   choose_core
   rm -rf dist
   mkdir -p build dist
-  # No isolation: mypy and setuptools are in .venv already.
+  # No isolation, because mypy and setuptools are already in .venv.
   "${pip[@]}" wheel --no-build-isolation --no-deps -w dist . >build/wheel.log 2>&1 || { cat build/wheel.log; return 1; }
   echo "$core" >build/core
   say "$(ls dist/*.whl) ($core)"

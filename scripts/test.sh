@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# The whole suite, layer by layer. A layer that fails does not hide the next; the table at the end has them all.
+# Run the whole test suite, layer by layer. All layers run even if one fails. A table at the end shows all results.
 set -uo pipefail
 cd "$(dirname "$0")/.."
 
@@ -9,8 +9,8 @@ failed=0
 
 row() { table+=$(printf '  %-12s %12s  %s' "$1" "$2" "$3")$'\n'; }
 
-# layer NAME TARGET BUDGET: run a make target, note its verdict and its time. Being slower than the budget fails nothing,
-# since machines differ; it is said, because all layers of the finished product have 15 minutes between them.
+# layer NAME TARGET BUDGET: run a make target, and record its result and time. Exceeding the budget is reported but is not
+# a failure, because machines differ. All layers together have a budget of 15 minutes.
 layer() {
   local began=$SECONDS verdict=passed
   echo "penstock: $1 …"
@@ -18,7 +18,7 @@ layer() {
   conclude "$1" $verdict $((SECONDS - began)) "$3"
 }
 
-# conclude NAME VERDICT SECONDS BUDGET: note how a layer ended.
+# conclude NAME VERDICT SECONDS BUDGET: record the result of a layer.
 conclude() {
   local verdict=$2
   [ "$verdict" = passed ] || failed=1
@@ -27,14 +27,14 @@ conclude() {
   [ "$2" = passed ]
 }
 
-# quietly NAME TARGET: run a make target; what it says, and how it ends, is kept for later.
+# quietly NAME TARGET: run a make target, and keep its output and result for `joined`.
 quietly() {
   local began=$SECONDS verdict=passed
   "$make" "$2" >"$said/$1" 2>&1 || verdict=FAILED
   echo "$verdict $((SECONDS - began))" >"$said/$1.end"
 }
 
-# joined NAME BUDGET: say what a layer that was run quietly has said, and how it ended.
+# joined NAME BUDGET: print the output of a layer that `quietly` has run, and record its result.
 joined() {
   local verdict took
   cat "$said/$1"
@@ -46,7 +46,7 @@ said=$(mktemp -d)
 trap 'rm -rf "$said"' EXIT
 
 layer tools tools 150
-# Beside everything else: first what needs no compiler, then Spark, simulated clusters, and the fronts.
+# In parallel with the build and the compiled tests: first the layers that need no compiler, then the others.
 (
   quietly lint lint
   quietly interpreted test-interpreted
@@ -66,7 +66,7 @@ if [ $built != 0 ]; then
 elif [ "$core" = compiled ]; then
   layer compiled test-compiled 500
 elif [ "${CI:-}" = true ]; then
-  row compiled - "FAILED: CI must test the compiled core, and this one is $core"
+  row compiled - "FAILED: CI must test the compiled core, but the core is $core"
   failed=1
 else
   row compiled - "skipped: $core"
