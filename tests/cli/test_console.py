@@ -206,7 +206,7 @@ def test_ctrl_c_leaves_a_command_that_waits_and_not_the_prompt(prompt: Prompt, s
     prompt.key("GETJOB FROM nothing-comes\n")
     wait_for(lambda: b"cmd=getjob" in wire.call("CLIENT", "LIST"))
     prompt.interrupt()
-    assert "(left; this is a new connection" in prompt.until(prompt.prompt)
+    assert "(interrupted; this is a new connection" in prompt.until(prompt.prompt)
     assert prompt.ask("PING") == "PONG\n"
     prompt.key("half a line")
     prompt.until("half a line")

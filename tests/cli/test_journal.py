@@ -160,7 +160,7 @@ def forbidden() -> Iterator[Path]:
 def test_what_may_not_be_read_is_said_in_a_sentence(forbidden: Path, command: str) -> None:
     result = run(command, forbidden)
     assert result.exit_code == 1 and isinstance(result.exception, SystemExit)
-    assert re.search(r"(segment-0000000001\.log|lock) may not be read or written by you", result.output)
+    assert re.search(r"(segment-0000000001\.log|lock) is not readable or writable for you", result.output)
 
 
 @pytest.mark.parametrize("command", ["check", "stat", "tail", "export", "repair"])

@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from itertools import pairwise
 
 from typer.testing import CliRunner
 
@@ -21,6 +22,16 @@ def test_the_version_says_whether_the_core_is_compiled(compiled: bool) -> None:
 
 def test_without_arguments_it_lists_the_commands() -> None:
     assert "demo" in run()
+
+
+def test_help_is_wrapped_at_the_width_of_the_terminal() -> None:
+    shown = CliRunner().invoke(app, ["take", "--help"], env={"COLUMNS": "90"}).output
+    lines = [line.strip() for line in shown.splitlines()]
+    start = next(at for at, line in enumerate(lines) if line.startswith("The next commands"))
+    paragraph = lines[start : lines.index("", start)]
+    assert len(paragraph) > 2
+    for line, following in pairwise(paragraph):
+        assert len(f"{line} {following.split()[0]}") > 88, "the line ends before it is full"
 
 
 def test_help_is_shown_before_an_engine_is_imported() -> None:

@@ -141,6 +141,7 @@ class Program(TyperGroup):
     def main(self, *args: Any, **options: Any) -> Any:
         """Run a command and end the process."""
         options["standalone_mode"] = False
+        _join_help_lines(self)
         code = OK
         try:
             result = super().main(*args, **options)
@@ -178,6 +179,13 @@ class Program(TyperGroup):
             if "PENSTOCK_TRACEBACK" in os.environ:
                 raise
             fail(f"internal error: {type(error).__name__}: {error}; PENSTOCK_TRACEBACK=1 shows where; please report it")
+
+
+def _join_help_lines(command: Any) -> None:
+    """Join the lines of each paragraph of the help, so that the terminal wraps them at its own width."""
+    command.help = "\n\n".join(" ".join(paragraph.split()) for paragraph in (command.help or "").split("\n\n"))
+    for each in getattr(command, "commands", {}).values():
+        _join_help_lines(each)
 
 
 def forget_output() -> None:
