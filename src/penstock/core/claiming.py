@@ -32,7 +32,7 @@ def claim(
 ) -> Claim | None:
     """Return claim `number`: the same jobs if it exists already, otherwise up to `count` of the next jobs.
 
-    In both cases the lease starts anew. Return None if there is no job to claim. The number can then be used again.
+    In both cases the lease restarts. Return None if there is no job to claim. The number can then be used again.
     """
     engine.advance(now)
     check_count(count, "count")

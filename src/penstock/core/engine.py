@@ -1,9 +1,10 @@
 """The engine: all tubes of one node, and the commands on them.
 
 A command maps (state, arguments, now) to an outcome. Three rules hold for all of them:
-- Time is an argument. Each command first fires all deadlines up to `now` (`advance`). Therefore no job is taken after
-  its ttl, acked after its ttr or delivered before its delay, even if the caller is late. Commands on one job are called
-  directly after `find`, with the same `now`.
+- Time is an argument. Each command first fires due deadlines (`advance`). One turn fires a limited number of them, but
+  a job that a command uses always has its state at `now` (`_as_of`, `_first`). Therefore no job is taken after its ttl,
+  acked after its ttr or delivered before its delay, even if the caller is late. Commands on one job are called directly
+  after `find`, with the same `now`.
 - A refused command changes nothing. Refusals that clients can cause in bulk are returned as small integers (errors.py).
   All others are raised before the first change.
 - Commands change state only through the functions of `moves.py`, and end with `_settle`.
@@ -1040,7 +1041,7 @@ class Engine(Driving):
     def move(self, session: Session, job: Job, target: Tube, now: i64, delay_ms: int = 0) -> int:
         """Move a job to the end of another tube.
 
-        A taken job can be moved only by its holder. Staged jobs and zombies cannot.
+        Only its holder can move a taken job. Staged jobs and zombies are refused.
         """
         self._check_moves()
         if job.state == s.GONE:
@@ -1188,7 +1189,7 @@ class Engine(Driving):
                 job.extra.priority_given = PRIORITY_UNSET
 
     def _note_all(self, tube: Tube) -> None:
-        """Serve every wait line of a tube when the command ends."""
+        """Note that all lines of a tube have to be served when the command ends."""
         tube.woken_keys.extend(tube.key_lines)
         self._note(tube, None)
 

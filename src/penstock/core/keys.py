@@ -244,7 +244,7 @@ class Keys:
         return list(self._by_name.values())
 
     def _first_left(self, key: Key) -> None:
-        """Rank an open key anew after its first ready job left, or close it if it has no other."""
+        """Update the rank of an open key after its first ready job left, or close it if it has no other."""
         first = key.first
         if first is None:
             self._close(key)

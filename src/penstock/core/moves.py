@@ -225,9 +225,9 @@ class Moves:
             self._move(job, tube, s.DELAY_PASSED, now)
 
     def _hold_back(self, job: Job, tube: Tube, now: i64) -> bool:
-        """Delay a job by another ttr instead of returning it to a paused tube.
+        """Delay a job by another ttr instead of making it ready in a paused tube.
 
-        Return False if its ttl or missing ttr forbids it.
+        Return False if it has no ttr, or if its ttl has ended.
         """
         if job.expiry <= now or job.ttr == NEVER or not (job.state == s.TAKEN or job.state == s.DELAYED):
             return False
@@ -338,7 +338,11 @@ class Moves:
     # Jobs
 
     def _move(self, job: Job, tube: Tube, event: i64, now: i64) -> None:
-        """Apply an event to a job. The caller has already set the fields that the event changes."""
+        """Apply an event to a job. The caller has already set the fields that the event changes.
+
+        The transition is reported last, when the job has its new container and deadline. A job that is GONE is reported
+        before it leaves the indexes of its tube, because its row in the log contains its key and name.
+        """
         came_from = i64(job.state)
         rule = s.move(job, event)
         state = i64(job.state)
@@ -537,9 +541,9 @@ class Moves:
                 raise NoMemory()
 
     def _check_moves(self) -> None:
-        """Raise NoSpace if the disk only has room for the jobs that are taken to end.
+        """Raise NoSpace if the rest of the disk is reserved for taken jobs, which need it to end.
 
-        Commands call it that a client could repeat without limit.
+        This is checked by commands that a client could repeat without limit.
         """
         if self.moves_left <= 0 and not self._has_moves():
             raise NoSpace(
@@ -557,7 +561,7 @@ class Moves:
         self.moves_left = self.outbox.more_moves(self.moves_left, self.taken_count, label_bytes)
 
     def takes_go_on(self) -> None:
-        """Serve all waiting takes, because there is room for moves again."""
+        """Note all lines of waiting takes, because the log has room for moves again."""
         for tube in self.tubes.values():
             if tube.line.length > 0:
                 self._note(tube, None)
@@ -669,7 +673,7 @@ class Moves:
         self._move(job, target, event, now)
 
     def _after_ack(self, job: Job, tube: Tube, delay_ms: int, now: i64) -> i64:
-        """Return the event by which an acked job is kept in this tube."""
+        """Return the event of an ack in a tube that keeps acked jobs, and set the time until which the job is kept."""
         if tube.policy.after_ack == p.KEPT:
             if delay_ms != UNSET:
                 raise tube.lacks("zombies, so an ack has no delay")
@@ -685,7 +689,7 @@ class Moves:
         return s.LINGERED
 
     def _fail(self, job: Job, tube: Tube, cause: i64, now: i64) -> None:
-        """End a delivery that failed: return the job, or do what its retry policy says."""
+        """End a failed delivery: give the job back, or apply its retry policy."""
         retry = tube.retry
         if job.extra is not None and job.extra.retry is not None:
             retry = job.extra.retry
@@ -817,7 +821,7 @@ class Moves:
     # Waits
 
     def _wake(self, tube: Tube, job: Job) -> None:
-        """Serve the takes that wait for a job or its key when the command ends, because it can be delivered."""
+        """Note that a job, or another one of its key, can be delivered. The waits are served when the command ends."""
         if tube.key_lines:
             self._note(tube, key_of(tube, job))
         elif tube.line.length > 0:
@@ -826,7 +830,7 @@ class Moves:
             self.copies.can_be_had(tube)
 
     def _note(self, tube: Tube, key: bytes | None) -> None:
-        """Serve the lines of this tube when the command ends, and the line of this key if it is not None."""
+        """Note that this tube, and the line of `key` if it is not None, has to be served when the command ends."""
         if key is not None:
             tube.woken_keys.append(key)
         if not tube.woken:
@@ -834,12 +838,12 @@ class Moves:
             self._woken.append(tube)
 
     def _put_off(self, tube: Tube, key: bytes | None) -> None:
-        """Serve this line in the next turn, because this turn has done enough work."""
+        """Leave this line to the next turn, because this turn has done enough work."""
         self._later.append(tube)
         self._later_keys.append(key)
 
     def _look_again(self) -> None:
-        """Serve the lines that an earlier turn put off."""
+        """Note the lines that an earlier turn put off."""
         later = self._later
         keys = self._later_keys
         self._later = []

@@ -133,7 +133,7 @@ def restore_session(engine: Engine, number: i64, token: bytes, grace_ms: i64, he
 def restore_claims(engine: Engine, consumer: Consumer, jobs: list[Job], now: i64) -> None:
     """Restore the claims of a consumer, with their jobs in the order in which they were claimed.
 
-    Their leases start anew.
+    Their leases restart.
     """
     engine.add_consumer(consumer)
     for job in jobs:

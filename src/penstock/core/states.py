@@ -5,6 +5,19 @@
     READY, TAKEN or DELAYED --bury--> BURIED --kick--> READY
     GONE --staged put--> STAGED --publish--> READY or DELAYED
 
+In each state a job is in one container of its tube, and at most one of its times can fire next:
+
+    state    container           deadline (job.due)                         holder (job.holder)
+    READY    ready, or its key   expiry                                     none
+    TAKEN    taken               wake (ttr); expiry if the ttl kills; in a  its session or claim; none if
+                                 claim none, because the lease counts       anyone may ack
+    DELAYED  delayed             wake (end of the delay) or expiry          none
+    BURIED   buried, or spent    expiry                                     none
+    DONE     done                expiry (of the result)                     none
+    ZOMBIE   zombies             wake                                       none
+    STAGED   staged              none, because the expiry of the stage      none
+                                 counts
+
 A row of TRANSITIONS is a *rule*: an event and the state in which it is allowed determine the next state. Each tube
 counts how often each rule was applied. All statistics, in every dialect, are sums over these counters, so no transition
 is missed or counted twice. docs/reference/states.md is generated from this table.
