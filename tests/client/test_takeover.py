@@ -131,7 +131,7 @@ async def test_a_connection_made_during_a_takeover_does_not_undo_it_for_tasks(se
     joined, go_on = asyncio.Event(), asyncio.Event()
     async with penstock.connect_async(url(server.port)) as queue:
         session = queue._session
-        made = session._made
+        made = session._connect
 
         async def slowly(*args: Any) -> Any:
             connection = await made(*args)
@@ -139,7 +139,7 @@ async def test_a_connection_made_during_a_takeover_does_not_undo_it_for_tasks(se
             await go_on.wait()
             return connection
 
-        session._made = slowly  # type: ignore[method-assign]
+        session._connect = slowly  # type: ignore[method-assign]
         opening = asyncio.ensure_future(session._open(False))
         await joined.wait()
         await queue.identify(token)

@@ -55,10 +55,10 @@ class AsyncConnection(asyncio.Protocol):
         self.number = 0
         self.max_body = 0
 
-    async def open(self, target: Target, seed: tuple[str, int], token: str, grace_ms: int) -> None:
-        """Connect, and join the session of a token, or begin one."""
+    async def open(self, target: Target, seed: tuple[str, int], token: str, grace_ms: int, connect_s: float) -> None:
+        """Connect within `connect_s`, and join the session of a token, or begin one."""
         try:
-            async with asyncio.timeout(target.connect_s):
+            async with asyncio.timeout(connect_s):
                 await self._loop.create_connection(
                     lambda: self, *seed, ssl=target.tls, server_hostname=seed[0] if target.tls else None
                 )

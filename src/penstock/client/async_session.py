@@ -1,8 +1,8 @@
-"""A session on a server, for asyncio: what `session.py` is for threads, by the same rules.
+"""A session on a server, for asyncio: the driver of `base_session.py` for tasks.
 
-All tasks share one connection for what need not wait; what waits has a connection to itself. A task that is cancelled
-while it waits for a job hangs up politely: the server then answers at once, and if that answer has jobs after all, they
-go back to their tubes.
+All tasks share one connection for calls that do not wait. A call that waits has a connection to itself. If a task is
+cancelled while it waits for a job, the client closes its side of the connection. The server then replies at once. If
+that reply contains jobs, they go back to their tubes.
 """
 
 from __future__ import annotations
@@ -12,61 +12,45 @@ import math
 import os
 import time
 from collections.abc import Callable, Coroutine
-from typing import Any, Final, TypeVar, cast
+from typing import Any, TypeVar
 
 from penstock.client import commands
-from penstock.client.addresses import Address, Addresses
+from penstock.client.addresses import Address
 from penstock.client.async_connection import AsyncConnection
-from penstock.client.backoff import MARGIN_S, Backoff, Margin, end_of
-from penstock.client.belongings import Belongings
-from penstock.client.commands import AGAIN, NOT_AGAIN, Call, Happened
-from penstock.client.facts import JobFacts
-from penstock.client.greeting import no_answer, refusal
-from penstock.client.session import LOST
+from penstock.client.backoff import MARGIN_S, Backoff, Deadline, end_of
+from penstock.client.base_session import HOME_S, IDLE_MAX, LOST, NO_DEADLINE, BaseSession
+from penstock.client.commands import Call
+from penstock.client.greeting import refusal
 from penstock.client.sources import Sources
-from penstock.client.url import Target, address
-from penstock.core.errors import (
-    BadAnswer,
-    Closed,
-    CommandError,
-    ConnectionLost,
-    Leaving,
-    NoServer,
-    NotAllowed,
-    OnlyOnce,
-    PenstockError,
-    UnknownJob,
-    UnknownSession,
-)
-from penstock.core.limits import NEVER, check_body
+from penstock.client.url import address
+from penstock.core.errors import BadAnswer, Closed, CommandError, ConnectionLost, NoServer, PenstockError
+from penstock.core.limits import NEVER
 from penstock.options import Seconds
 from penstock.wire.answers import Refusal, encode
 
 T = TypeVar("T")
 
-_IDLE_MAX: Final = 8
-_HOME_S: Final = 2.0
 
+class _Limit(Deadline):
+    """The deadline of a call, which also cancels it: a little after the timeout, and later if the server is slow."""
 
-class _Limit:
-    """The end of a call that has a timeout: a little later than the timeout, and later still for a slow server."""
+    __slots__ = ("_margin_s", "_until", "is_answering", "timeout")
 
     def __init__(self, loop: asyncio.AbstractEventLoop, until: float, margin_s: float) -> None:
-        self.until = until  # On the monotonic clock.
+        super().__init__(until)
         self.is_answering = False
         self._until = loop.time() + until - time.monotonic()  # On the clock of the loop.
         self._margin_s = margin_s
         self.timeout = asyncio.timeout_at(self._until + MARGIN_S)
 
     def answering(self) -> int:
-        """The server gets the command. Return how many milliseconds it may wait."""
+        """Record that the server gets the command. Return how many milliseconds it may wait."""
         self.is_answering = True
         self._reschedule(self._until + self._margin_s)
-        # Rounded up: a server that answers a moment early would be asked again until the time is over.
+        # Rounded up, because a server that replies too early would be asked again.
         return math.ceil((self.until - time.monotonic()) * 1000)
 
     def reconnecting(self) -> None:
-        """The connection was lost."""
         self.is_answering = False
         self._reschedule(self._until + MARGIN_S)
 
@@ -75,59 +59,42 @@ class _Limit:
             self.timeout.reschedule(when)
 
 
-class AsyncSession:
-    """One session, and its connections. It connects when it is used first."""
+class AsyncSession(BaseSession[AsyncConnection]):
+    """A session with its connections. It connects when it is used first."""
 
-    def __init__(self, target: Target) -> None:
-        self.target = target
-        self.grace_ms = target.grace_ms
-        self.closed = False
-        self.outlives = False  # It was told how long it waits for whoever comes with its token, when it is closed.
-        self.token = ""
-        self.belongings = Belongings()
-        self._loop: asyncio.AbstractEventLoop | None = None
-        self._pid = 0
+    _loop: asyncio.AbstractEventLoop | None = None
+    _pid = 0
 
     def _begin(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Be as new: at first, in another loop, and in a child after a fork; connections belong to one loop only."""
-        self.token = ""
-        self.max_body = 0
-        self.belongings.forget()
+        """Begin anew: at first, in another event loop, and in a child process. Connections belong to one loop."""
+        outlives = self.outlives
+        self._begin_anew()
+        self.outlives = outlives
         self._loop = loop
         self._pid = os.getpid()
         self._connected = False
         self._shared: AsyncConnection | None = None
         self._idle: list[AsyncConnection] = []
-        self._alone: set[AsyncConnection] = set()
-        self._all: set[AsyncConnection] = set()  # Every connection that is not gone yet.
+        self._alone: set[AsyncConnection] = set()  # The connections of calls that wait.
+        self._all: set[AsyncConnection] = set()  # Every connection that is not closed yet.
         self._opening = asyncio.Lock()
-        self._addresses = Addresses(self.target.seeds, learns=self.target.tls is None)
-        self._takes = 0
+        self._takes = 0  # The number of takes in progress.
         self._settling: asyncio.Future[None] | None = None
         self._home: asyncio.Event = asyncio.Event()
-        self._in_doubt = False
-        self._margin = Margin()
         self._chores: set[asyncio.Task[None]] = set()
-        # Where one node was named, it is meant.
-        self._sources = Sources() if len(self.target.seeds) > 1 else None
 
     # Calls
 
     async def call(self, call: Call[T]) -> T:
-        """Send a command, and return what its answer means."""
+        """Send a call and return its result."""
         self._check()
         until = end_of(call)
-        return await (self._call_settled(call) if until == math.inf else self._call_until(call, until))
-
-    async def _call_until(self, call: Call[T], until: float) -> T:
-        """Send a command whose timeout limits all that it does. If its time is over while the server is away, a take
-        returns nothing, unless the server has been away for longer than `retry_for`.
-
-        What is cancelled here loses no job, as if the caller had cancelled it.
-        """
+        if until == math.inf:
+            return await self._call_settled(call, NO_DEADLINE)
+        # A cancelled call loses no job, so the timeout may cancel it as its caller might.
         assert self._loop is not None
         limit = _Limit(self._loop, until, self._margin.seconds)
-        reach, error = self.target.reach, cast("NoServer | ConnectionLost", NoServer("the time of the call is over"))
+        error: NoServer | ConnectionLost = NoServer("the time of the call is over")
         try:
             async with limit.timeout:
                 found = await self._call_settled(call, limit)
@@ -136,33 +103,13 @@ class AsyncSession:
         except TimeoutError:
             if self.closed:
                 raise Closed() from None
-            reach.lost(TimeoutError("the server does not answer"))
+            self.target.reach.lost(TimeoutError("the server does not answer"))
             if limit.is_answering:
                 error = ConnectionLost()
                 self._margin.missed()
         except (NoServer, ConnectionLost) as why:
-            if isinstance(why, BadAnswer) or time.monotonic() < until:
-                raise
             error = why
-        if call.empty is None or reach.is_gone(self.target.retry_s):
-            raise error
-        return call.read(call.empty)
-
-    async def _call_settled(self, call: Call[T], limit: _Limit | None = None) -> T:
-        if self._in_doubt:
-            await self._settle()
-        if call.taken is not None:
-            await self._check_belongings()
-            if self._sources is not None:
-                self._follow_jobs(self._sources)
-        if call.largest > self.max_body:
-            await self._check_body(call.largest)
-        return await self._call(call, limit)
-
-    async def _check_body(self, length: int) -> None:
-        """Refuse a body that the server would not even read: it hangs up on those who send one."""
-        self.max_body = await self._call(commands.max_body())
-        check_body(length, self.max_body)
+        return self._without_server(call, error, limit)
 
     def _check(self) -> None:
         if self.closed:
@@ -171,68 +118,20 @@ class AsyncSession:
         if loop is not self._loop or self._pid != os.getpid():
             self._begin(loop)
 
-    def check_open(self) -> None:
-        """Refuse to be used after the end."""
-        if self.closed:
-            raise Closed()
-
     async def connect(self) -> None:
-        """Connect now, so that what is wrong is said now."""
+        """Connect now, instead of with the first call."""
         self._check()
         await self._open(True)
 
-    async def _call(self, call: Call[T], limit: _Limit | None = None) -> T:
-        """Send a command where everything is settled."""
-        search: Backoff | None = None
-        lost = False
-        while True:
-            token = self.token
-            try:
-                if lost and call.happened is not None and call.hold():
-                    await self._check_hold(call.happened)
-                return await (self._try_take(call, limit) if call.taken is not None else self._try(call, limit))
-            except LOST as error:
-                if limit is not None:
-                    limit.reconnecting()
-                if self.closed:
-                    raise Closed() from None
-                if isinstance(error, (NoServer, BadAnswer)):
-                    raise
-                if call.repeat == NOT_AGAIN:
-                    raise ConnectionLost() from error
-                lost = True
-                if search is None:
-                    search = Backoff(self.target.retry_s)
-                elif (pause_s := search.pause()) is None:
-                    raise ConnectionLost("the connection was lost again and again, until time was over") from error
-                else:
-                    await asyncio.sleep(pause_s)
-            except Leaving:
-                # Nothing was done. What is held here is finished here, and then the session goes elsewhere.
-                search = search or Backoff(self.target.retry_s)
-                pause_s = search.pause()
-                if pause_s is None or not self._addresses.others():
-                    raise
-                if self.token != token:
-                    continue  # It has.
-                if self.belongings.is_empty():
-                    self._move()
-                else:
-                    await asyncio.sleep(pause_s)
-            except CommandError as refused:
-                if not lost or call.happened is None:
-                    raise
-                await self._judge(call.happened, refused)
-                return call.read(commands.DONE)
-            if call.taken is not None:
-                await self._settle()
+    async def _sleep(self, seconds: float) -> None:
+        await asyncio.sleep(seconds)
 
-    async def _try(self, call: Call[T], limit: _Limit | None = None) -> T:
+    async def _try(self, call: Call[T], deadline: Deadline) -> T:
         if call.wait_ms:
-            connection = await self._own_connection(math.inf if limit is None else limit.until)
+            connection = await self._own_connection(deadline)
             try:
-                if limit is not None:
-                    call.wait_at_most(limit.answering())
+                if isinstance(deadline, _Limit):
+                    call.wait_at_most(deadline.answering())
                 return self._read(connection, call, await self._send(connection, call))
             finally:
                 self._leave(connection)
@@ -244,7 +143,7 @@ class AsyncSession:
             return self._read(connection, call, await self._send(connection, call))
 
     def _read(self, connection: AsyncConnection, call: Call[T], answer: Any) -> T:
-        """Return what an answer means. Close a connection whose answers make no sense."""
+        """Return the result in a reply. Close the connection if the reply is malformed."""
         if self.target.reach.lost_at is not None:
             self.target.reach.found(address(*self._addresses.current))
         if isinstance(answer, Refusal):
@@ -261,25 +160,19 @@ class AsyncSession:
         try:
             return await waiting
         except asyncio.CancelledError:
-            # The answer may have come in the same turn.
+            # The reply may have arrived in the same turn of the event loop.
             if call.taken is not None and waiting.done() and not waiting.cancelled() and waiting.exception() is None:
                 self._unseen(waiting.result())
             raise
 
-    async def _try_take(self, call: Call[T], limit: _Limit | None) -> T:
+    async def _try_take(self, call: Call[T], deadline: Deadline) -> T:
         while self._settling is not None:
             await asyncio.shield(self._settling)
         self._takes += 1
         try:
-            found = await self._try(call, limit)
-            assert call.taken is not None
-            held = call.taken(found)
-            self.belongings.add(held)
-            if self._sources is not None:
-                self._sources.took(held)
-            return found
+            return self._took(call, await self._try(call, deadline))
         except LOST:
-            # Perhaps it was answered with jobs that nobody will see.
+            # The lost reply may have contained jobs.
             self._in_doubt = True
             raise
         finally:
@@ -290,53 +183,33 @@ class AsyncSession:
         if self._takes == 0:
             self._home.set()
 
-    async def _check_hold(self, happened: Happened) -> None:
-        """Refuse to send what the holder of a job has said once more, if the job is not in the same hands any more."""
-        try:
-            there = await self._call(Call(happened.ask, commands.job, AGAIN))
-        except NotAllowed:
-            return  # Who may not look at the job cannot know.
-        over = happened.over(there)
-        if over is not None:
-            raise over
-
-    async def _judge(self, happened: Happened, refused: CommandError) -> None:
-        """A call was refused that had been sent before: perhaps because it has happened then. If not, refuse it."""
-        there: JobFacts | None = None
-        if not isinstance(refused, UnknownJob):
-            try:
-                there = await self._call(Call(happened.ask, commands.job, AGAIN))
-            except UnknownJob:
-                pass
-            except NotAllowed:
-                # Who may not look at the job cannot know.
-                raise ConnectionLost() from refused
-        happened.judge(refused, there)
-
     # Connections
 
-    async def _own_connection(self, until: float) -> AsyncConnection:
-        """A connection that nobody else uses."""
+    async def _own_connection(self, deadline: Deadline) -> AsyncConnection:
+        """Return a connection for one call."""
         while self._idle:
             connection = self._idle.pop()
             if connection.lost is None:
                 break
         else:
-            connection = await self._open(False, until)
+            connection = await self._open(False, deadline)
         self._alone.add(connection)
         return connection
 
     def _leave(self, connection: AsyncConnection) -> None:
-        """Nobody waits on a connection any more. If its answer is still to come, because whoever asked was cancelled,
-        the server is told not to wait, and the take counts until it has answered."""
+        """End the use of a connection by one call.
+
+        If the call was cancelled before its reply came, tell the server not to wait. The take counts as in progress
+        until the server has replied.
+        """
         self._alone.discard(connection)
         if connection.lost is not None:
             return
         if connection.is_idle():
-            if connection.token == self.token and len(self._idle) < _IDLE_MAX and not self.closed:
+            if connection.token == self.token and len(self._idle) < IDLE_MAX and not self.closed:
                 self._idle.append(connection)
             else:
-                connection.abort(ConnectionAbortedError("nobody needs it"))
+                connection.abort(ConnectionAbortedError("it is not needed"))
         elif connection.can_hang_up_politely():
             self._takes += 1
             connection.hang_up()
@@ -346,22 +219,22 @@ class AsyncSession:
 
     async def _see_off(self, connection: AsyncConnection) -> None:
         try:
-            async with asyncio.timeout(_HOME_S):
+            async with asyncio.timeout(HOME_S):
                 await connection.gone()
         except TimeoutError:
             connection.abort(ConnectionAbortedError("its caller was cancelled"))
         finally:
             self._end_take()
 
-    async def _open(self, shared: bool, until: float = math.inf) -> AsyncConnection:
-        """Return the connection of all tasks, or one for a single task. Try the addresses for a while."""
-        search = Backoff(self.target.retry_s if self._connected else self.target.first_s, until)
+    async def _open(self, shared: bool, deadline: Deadline = NO_DEADLINE) -> AsyncConnection:
+        """Return the connection that all tasks share, or one for a single call. Retry as the target says."""
+        search = Backoff(self.target.retry_s if self._connected else self.target.first_s, deadline.until)
         while True:
-            # One at a time: the first begins the session, the others join it.
+            # One at a time: the first connection begins the session, and the others join it.
             async with self._opening:
                 if shared and self._shared is not None and self._shared.lost is None:
                     return self._shared
-                found = await self._try_seeds()
+                found = await self._try_seeds(deadline)
                 if isinstance(found, AsyncConnection):
                     if self.closed:
                         await found.finish()
@@ -378,64 +251,24 @@ class AsyncSession:
                 raise found
             await asyncio.sleep(pause_s)
 
-    async def _try_seeds(self) -> AsyncConnection | NoServer:
-        """A connection to the first address that answers, or why the last does not."""
-        for seed in self._addresses.all():
-            if self.closed:
-                raise Closed()
-            try:
-                connection = await self._join(seed)
-                self._addresses.current = seed
-                return connection
-            except LOST as error:
-                wrong = no_answer(self.target, seed, error)
-        self._addresses.fail()
-        return wrong
-
-    async def _join(self, seed: tuple[str, int]) -> AsyncConnection:
-        """A connection of this session; of a new one, if it has ended."""
-        while True:
-            token = self.token
-            try:
-                connection = await self._made(seed, token)
-            except UnknownSession:
-                if not token:
-                    # It was asked for a new session.
-                    raise
-                if self.token == token:
-                    # Its grace has passed, and its jobs went back to their tubes.
-                    self._in_doubt = False
-                    self.belongings.forget()
-                    self.token = ""
-                continue
-            if self.token == token:
-                break
-            # The session was left for another meanwhile.
-            connection.abort(ConnectionAbortedError("its session was left"))
-        self.token = connection.token
-        self.max_body = connection.max_body
-        self._addresses.learn(connection.nodes)
-        return connection
-
-    async def _made(self, seed: tuple[str, int], token: str) -> AsyncConnection:
+    async def _connect(self, seed: Address, token: str, connect_s: float) -> AsyncConnection:
         connection = AsyncConnection(self._unseen, self._doubt, self._all.discard, self.target.answer_s)
         self._all.add(connection)
-        await connection.open(self.target, seed, token, self.grace_ms)
+        await connection.open(self.target, seed, token, self.grace_ms, connect_s)
         return connection
 
-    def _follow_jobs(self, sources: Sources) -> None:
-        """Go to the node that most jobs come from, unless something here is held or waited for."""
-        main = sources.main()
-        to = self._addresses.of_node(main) if main else None
-        now = time.monotonic()
-        if to is None or not sources.may_move(now) or self._takes or self._settling is not None or self._in_doubt:
+    def _drop(self, connection: AsyncConnection) -> None:
+        connection.abort(ConnectionAbortedError("its session was left"))
+
+    async def _follow_jobs(self, sources: Sources) -> None:
+        to = self._target_of_move(sources)
+        if to is None or self._takes or self._settling is not None or self._in_doubt:
             return
         if self.belongings.is_empty():
-            sources.moved(now)
-            self._move(to)
+            sources.moved(time.monotonic())
+            await self._move(to)
 
-    def _move(self, to: Address | None = None) -> None:
-        """Begin a session on another node, because this one leaves its cluster if none is named."""
+    async def _move(self, to: Address | None = None) -> None:
         if to is None:
             self._addresses.leave(self._addresses.current)
         else:
@@ -447,18 +280,18 @@ class AsyncSession:
             self._do_later(connection.finish())
 
     async def identify(self, token: str | None, grace: Seconds | None) -> None:
-        """Become the session of another token. The one before ends, unless somebody else is in it."""
+        """Join the session of another token. The one before ends, unless another connection is in it."""
         self._check()
-        # Whoever is cancelled meanwhile leaves nothing half done: all tasks share what is changed here.
+        # All tasks share what is changed here, so cancelling the caller must not leave it half done.
         joining = asyncio.ensure_future(self._identify(commands.identify(token, grace), grace is not None))
         self.keep(joining)
         await asyncio.shield(joining)
 
     async def _identify(self, call: Call[tuple[str, int]], outlives: bool) -> None:
-        # Whoever names a session wants this one, here.
+        # A user who names a session wants it on this node.
         self._sources = None
-        await self._settle()
-        # No take begins meanwhile, and nobody thinks that what is taken over was lost.
+        await self._settle(NO_DEADLINE)
+        # No take may begin meanwhile, and the jobs that are taken over must not be given back as lost ones.
         await self._begin_to_settle()
         try:
             joined, self.grace_ms = await self._call(call)
@@ -469,7 +302,7 @@ class AsyncSession:
             self._end_settling()
 
     async def _change_to(self, joined: str) -> None:
-        """Go on as the session that the shared connection has joined, and leave the one that it was of."""
+        """Continue as the session that the shared connection has joined, and leave the one before."""
         left, self.token = self.token, joined
         self.belongings.forget()
         idle, self._idle = self._idle, []
@@ -480,38 +313,38 @@ class AsyncSession:
             try:
                 await asyncio.gather(*(shared.send(encode(each)) for each in words))
             except LOST:
-                pass  # Then it ends with its grace.
+                pass  # The session ends when its grace time has passed.
         try:
-            # What it holds was handed to whoever had the session before. Who may not ask cannot know.
+            # A caller of the session received these jobs before.
             held = await self._call(commands.held(end_waits=False))
             self.belongings.add(dict.fromkeys(held, 0))
         except CommandError:
-            pass
+            pass  # This user may not ask for them.
         await asyncio.gather(*(connection.finish() for connection in idle))
 
-    # Jobs in answers that nobody saw
+    # Jobs in replies to cancelled calls
 
     def disown(self, ids: list[str]) -> None:
-        """Whoever took these was cancelled before it was given them: they go back."""
+        """Give back jobs whose caller was cancelled before it received them."""
         self.belongings.remove_all(ids)
         self._doubt()
 
     def _unseen(self, answer: Any) -> None:
-        """An answer to a take came whose task was cancelled."""
+        """Give back the jobs in the reply to a take that was cancelled."""
         if isinstance(answer, list) and answer and not self.closed:
             try:
                 ids = [job.id for job in commands.jobs(answer)]
             except Exception:
-                # Not jobs: then nobody knows what the session holds.
+                # The reply is malformed, so it is unknown which jobs the session holds.
                 self._doubt()
             else:
-                self._do_later(self._give_back_all(ids))
+                self._do_later(self._give_back(ids))
 
     def _doubt(self) -> None:
-        """The answer to a take will not come, and its task was cancelled."""
+        """Find out which jobs to give back after the reply to a cancelled take was lost."""
         if not self.closed:
             self._in_doubt = True
-            self._do_later(self._settle())
+            self._do_later(self._settle(NO_DEADLINE))
 
     def _do_later(self, chore: Any) -> None:
         self.keep(asyncio.ensure_future(self._quietly(chore)))
@@ -523,7 +356,7 @@ class AsyncSession:
         return task.cancel
 
     def keep(self, task: asyncio.Task[None]) -> None:
-        """Let a task run until it ends, or the session does."""
+        """Keep a task until it ends or the session does."""
         self._chores.add(task)
         task.add_done_callback(self._chores.discard)
 
@@ -531,10 +364,9 @@ class AsyncSession:
         try:
             await chore
         except (PenstockError, OSError):
-            pass  # The server is gone; what was not given back is when the session is settled, or has ended.
+            pass  # The server is gone. The jobs go back when the session is settled or has ended.
 
-    async def _settle(self) -> None:
-        """Give back what the session holds and nobody was given: see `Session._settle`."""
+    async def _settle(self, deadline: Deadline) -> None:
         if not self._in_doubt:
             return
         await self._begin_to_settle()
@@ -542,12 +374,7 @@ class AsyncSession:
             if not self._in_doubt or self.closed:
                 return
             self._in_doubt = False
-            held = await self._call(commands.held(end_waits=True))
-            if not await self._are_home():
-                for connection in list(self._alone):
-                    connection.abort(ConnectionResetError("the server did not end its wait"))
-                await self._are_home()
-            await self._give_back_all(self.belongings.unknown(held))
+            await self._return_lost(deadline)
         except BaseException:
             self._in_doubt = True
             raise
@@ -555,7 +382,7 @@ class AsyncSession:
             self._end_settling()
 
     async def _begin_to_settle(self) -> None:
-        """Wait until nobody else settles anything; then no take begins until this is ended."""
+        """Wait until no other task settles. Then no take begins before `_end_settling`."""
         while self._settling is not None:
             await asyncio.shield(self._settling)
         assert self._loop is not None
@@ -566,10 +393,9 @@ class AsyncSession:
         assert settling is not None
         settling.set_result(None)
 
-    async def _are_home(self) -> bool:
-        """Wait until no take is under way; tell whether none is."""
+    async def _are_home(self, deadline: Deadline) -> bool:
         try:
-            async with asyncio.timeout(_HOME_S):
+            async with asyncio.timeout(HOME_S):
                 while self._takes:
                     self._home.clear()
                     await self._home.wait()
@@ -577,27 +403,14 @@ class AsyncSession:
             pass
         return self._takes == 0
 
-    async def _give_back_all(self, ids: list[str]) -> None:
-        for id in ids:
-            try:
-                await self._call(commands.release(id))
-            except OnlyOnce:
-                # It may have been seen, so nobody may see it again; buried, it can still be looked at.
-                await self._call(commands.bury(id, "its delivery was lost with a connection"))
-            except CommandError:
-                pass  # It is not ours any more.
-
-    async def _check_belongings(self) -> None:
-        """Forget jobs that were taken and left to themselves, when there are many."""
-        asked = self.belongings.to_check()
-        if asked is not None:
-            held = await self._call(commands.held(end_waits=False))
-            self.belongings.keep(asked, held)
+    def _interrupt_takes(self) -> None:
+        for connection in list(self._alone):
+            connection.abort(ConnectionResetError("the server did not end its wait"))
 
     # The end
 
     async def close(self) -> None:
-        """End the session: its jobs go back, unless it outlives this, and whoever waits in it is told."""
+        """End the session. Its jobs go back, unless it has a grace time. Calls that wait raise Closed."""
         if self.closed:
             return
         self.closed = True
@@ -606,12 +419,12 @@ class AsyncSession:
         try:
             await self._take_leave()
         finally:
-            # Also where closing was cancelled: nobody could close it again.
+            # Also if closing was cancelled, because a second `close` does nothing.
             for connection in list(self._all):
                 connection.abort(ConnectionAbortedError("the queue was closed"))
 
     async def _take_leave(self) -> None:
-        """Let the server know that nobody will come back, and see it let go of everything."""
+        """End the session on the server, and wait until the server has closed all connections."""
         for connection in list(self._alone):
             connection.abort(ConnectionAbortedError("the queue was closed"))
         chores = list(self._chores)
@@ -621,9 +434,9 @@ class AsyncSession:
         shared = self._shared
         try:
             if shared is None or shared.lost is not None:
-                shared = await self._made(self._addresses.current, self.token)
+                shared = await self._connect(self._addresses.current, self.token, self.target.connect_s)
             if not self.outlives:
                 await shared.send(encode(commands.end_session()))
         except (*LOST, PenstockError):
-            pass  # Then it ends with its grace.
+            pass  # The session ends when its grace time has passed.
         await asyncio.gather(*(connection.finish() for connection in list(self._all)))

@@ -51,6 +51,18 @@ class Margin:
         self.seconds = MARGIN_S
 
 
+class Deadline:
+    """The end of a call on the monotonic clock; infinity if the call has no timeout."""
+
+    __slots__ = ("until",)
+
+    def __init__(self, until: float) -> None:
+        self.until = until
+
+    def reconnecting(self) -> None:
+        """Record that the connection was lost."""
+
+
 def end_of(call: Call[Any]) -> float:
     """Return when the timeout of a call is over, on the monotonic clock; infinity if it has none."""
     if not call.timeout_at or call.wait_ms in (0, NEVER):
