@@ -276,7 +276,7 @@ class Exhausted(CommandError):
 
 
 class InUse(CommandError):
-    """Another process has this queue open."""
+    """Another process has this queue open; stop it, or let it serve the queue and connect to it."""
 
     code: ClassVar[str] = "INUSE"
 
@@ -342,7 +342,7 @@ class Loading(CommandError):
 
 
 class NoHome(CommandError):
-    """The home node of the tube is leaving or cannot be reached, or may be; wait until it is back, and try again."""
+    """The home node of the tube is leaving, or may be unreachable; wait until it is back, and try again."""
 
     code: ClassVar[str] = "NOHOME"
 
