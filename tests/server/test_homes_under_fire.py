@@ -92,7 +92,7 @@ class Consumer(Client):
             try:
                 done = ask(wire, "ACK", told[b"id"])
             except Refusal as refusal:
-                if "may have been done" not in str(refusal):
+                if "may have been executed" not in str(refusal):
                     self.perhaps.pop()
                 raise
             self.perhaps.pop()

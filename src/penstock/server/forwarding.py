@@ -32,7 +32,7 @@ from penstock.wire.iproto import AnswerPackets, Request
 # Tunnel numbers start at the time in ms times this, so none is used again after a restart: a million per second fit.
 _NUMBERS_PER_MS: Final = 1_000
 
-_UNKNOWN: Final = "; this may have been done or not"
+_UNKNOWN: Final = "; the command may have been executed"
 
 
 class Tunnel:
@@ -303,7 +303,7 @@ class Forwarding(Abroad):
     def _tunnel(self, client: Connection, node: bytes, what: str, is_promised: bool = False) -> Tunnel:
         """Return the tunnel of a client to a node. The other end has the client's credentials."""
         if client.entry:
-            raise NoHome(f"{what} does not live here any more, but on {self._cluster.place.shown(node)}; try again")
+            raise NoHome(f"{what} has moved to {self._cluster.place.shown(node)}; try again")
         if not self.lines.is_two_way(node):
             raise NoHome(f"{what} {self._never_made(node) if is_promised else f'lives on {self._why(node)}'}")
         tunnels = self._by_client.setdefault(client, {})
@@ -319,8 +319,8 @@ class Forwarding(Abroad):
         return f"{self._cluster.place.shown(node)}, which cannot be reached"
 
     def _never_made(self, node: bytes) -> str:
-        there = f"was perhaps never made: {self._cluster.place.shown(node)}, which was to make it, cannot be reached"
-        return f"{there}; wait until it is back, or give it up: penstock cluster forget {node.decode()}"
+        there = f"may not exist: {self._cluster.place.shown(node)}, which was creating it, cannot be reached"
+        return f"{there}; wait until it is back, or remove it for good: penstock cluster forget {node.decode()}"
 
     # Credentials of a client
 
