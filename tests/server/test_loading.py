@@ -69,7 +69,7 @@ def test_clients_are_answered_loading_and_stay_connected(tmp_path: Path) -> None
     assert [job[2] for job in wire.call("GETJOB", "COUNT", 5, "FROM", "q")] == [b"a body", b"y" * 1000]
     assert wire.info()["loading"] == "0"
     assert server.probe("/readyz") == (200, "ready\n")
-    assert "loading the journal" in server.log()
+    assert "loading journal: progress=" in server.log()
     assert server.probe("/metrics")[0] == 200
     server.stop()
 

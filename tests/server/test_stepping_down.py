@@ -38,7 +38,7 @@ def test_an_interrupted_step_down_is_finished_at_the_next_start(tmp_path: Path) 
     peer = Peer(b"b" * 40, "127.0.0.1", 1, 2)
     (home / "nodes.conf").write_text(first_text(before.node.encode(), [peer], {b"c" * 40: 4}))
     config = load(None, ["--dir", str(home)], {}, tmp_path)
-    with pytest.raises(Superseded, match="put aside"):
+    with pytest.raises(Superseded, match="moved aside"):
         open_host(config)
     aside = home / f"superseded-{before.node[:8]}-2"
     disk.hand("segment-0000000001.log", disk.below(aside.name))
