@@ -223,7 +223,7 @@ class Draft:
     number: int  # Integer id in the tube, below its first_integer. UNSET: the tube assigns the next one.
     arrives: int  # State of the new job: READY (DELAYED if there is a delay), BURIED or DONE.
     new: bool  # If a job exists for this put already, refuse the put instead of returning that job.
-    at_ms: int  # Earliest time of delivery (ms since the epoch), instead of a delay; UNSET: none.
+    at_ms: int  # Earliest time of delivery (ms since 1970), instead of a delay; UNSET: none.
 
     def __init__(
         self,
@@ -311,8 +311,5 @@ class Draft:
 
 
 def plain_draft(body: bytes) -> Draft:
-    """Return a draft without options.
-
-    In compiled code this takes half the time of `Draft(body)` in interpreted code.
-    """
+    """Return a draft without options. Calling this from interpreted code takes half the time of `Draft(body)`."""
     return Draft(body)

@@ -26,23 +26,23 @@ class CopyKeeper:
     """
 
     def moved(self, job: Job, tube: Tube, rule: i64, now: i64) -> None:
-        """Handle a transition of a job with copies. It is not logged yet, so `job.wake` may still be changed."""
+        """Called for each transition of a job with copies, before it is logged. `job.wake` may still be changed."""
 
     def holds_back(self, job: Job, tube: Tube, now: i64) -> bool:
         """Return whether a job with copies that is about to become ready has to wait longer."""
         return False
 
     def tube_made(self, tube: Tube) -> None:
-        """Handle the creation of a tube."""
+        """Called when a tube was created."""
 
     def tube_dropped(self, tube: Tube) -> None:
-        """Handle the removal of a tube."""
+        """Called when a tube was removed."""
 
     def tube_paused(self, tube: Tube) -> None:
-        """Handle that a tube was paused or resumed."""
+        """Called when a tube was paused or resumed."""
 
     def can_be_had(self, tube: Tube) -> None:
-        """Handle a ready job in a tube from which other nodes want jobs."""
+        """Called when a job is ready in a tube from which other nodes want jobs."""
 
     def wait_ended(self, wait: ElsewhereWait) -> None:
-        """Handle the end of a wait for other nodes: it was served, timed out or cancelled."""
+        """Called when a wait for other nodes was served, timed out or cancelled."""

@@ -141,7 +141,7 @@ LOCAL_IDS_BLOCK_MAX: Final = 65_536
 
 
 def check_integer(value: int, what: str) -> None:
-    """Raise WrongType if the value is not a whole number. Only interpreted code can pass one."""
+    """Raise WrongType if the value is not an integer. Compiled code raises TypeError before it gets here."""
     if not isinstance(value, int):
         raise WrongType(f"{what} must be a whole number, not {type(value).__name__}")
 

@@ -20,7 +20,7 @@ from penstock.core.waits import Waiting
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class Outbox:
-    """Receives the changes of the engine."""
+    """The receiver of the engine's changes."""
 
     ended_waits: list[Waiting]  # Waits that were served or timed out. The shell empties the list.
 
@@ -39,40 +39,43 @@ class Outbox:
         return left
 
     def moved(self, job: Job, tube: Tube, rule: i64, now: i64) -> None:
-        """Handle a transition. `rule` is the index in states.TRANSITIONS, and the job has its new state already."""
+        """Called after each transition.
+
+        `rule` is the index in states.TRANSITIONS, and the job has its new state already.
+        """
 
     def tube_made(self, tube: Tube, now: i64) -> None:
-        """Handle the creation of a tube."""
+        """Called when a tube was created."""
 
     def tube_changed(self, tube: Tube, now: i64) -> None:
-        """Handle that a tube was paused, resumed or altered."""
+        """Called when a tube was paused, resumed or altered."""
 
     def tube_dropped(self, tube: Tube, now: i64) -> None:
-        """Handle the removal of a tube."""
+        """Called when a tube was removed."""
 
     def integers_reserved(self, tube: Tube, ceiling: i64, now: i64) -> None:
-        """Handle that the tube may assign integers below `ceiling`. After a crash it continues from there."""
+        """Called when the tube may assign integers below `ceiling`. After a crash it continues from there."""
 
     def session_made(self, session: Session, now: i64) -> None:
-        """Handle a new session that can outlive its connections, or its new grace time."""
+        """Called when a session that can outlive its connections was created, or got another grace time."""
 
     def consumer_changed(self, consumer: Consumer, now: i64) -> None:
-        """Handle progress of a consumer of claims, or its takeover by another client."""
+        """Called when a consumer of claims made progress, or was taken over by another client."""
 
     def stages_changed(self, stages: list[Stage], now: i64) -> None:
-        """Handle that stages were created or extended, or that all of them were closed in the same way."""
+        """Called when stages were created or extended, or when all of them were closed in the same way."""
 
     def noted(self, key: bytes, value: bytes, now: i64) -> None:
-        """Handle a new value of a note. An empty value deletes the note."""
+        """Called when a note got a new value. An empty value deletes the note."""
 
     def body_changed(self) -> None:
-        """Handle that the job of the next transition has a new body."""
+        """Called before a transition if the job has a new body."""
 
     def acked_by(self, session: Session, tube: Tube) -> None:
-        """Handle that this session causes the next transition."""
+        """Called before a transition that this session causes by an ack."""
 
     def put_seen(self, job: Job, tube: Tube, dedup: bytes) -> None:
-        """Handle that the next job was put with this dedup id."""
+        """Called before the transition of a job that was put with this dedup id."""
 
     def body_of(self, job: Job) -> bytes:
         """Return the body of a job, from memory or disk."""

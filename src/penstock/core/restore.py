@@ -215,7 +215,7 @@ def bury_doubtful(engine: Engine, job: Job, now: i64) -> None:
 
 
 def used_number(engine: Engine, number: i64) -> None:
-    """Prevent that this number of a tube or session is assigned again."""
+    """Reserve the number of a tube or session, so that it is not assigned again."""
     if number >= engine._next_number:
         engine._next_number = number + 1
 
