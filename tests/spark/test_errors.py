@@ -58,13 +58,15 @@ def test_a_batch_that_cannot_be_planned_is_refused_in_a_sentence(
     assert events(url=url_of(locked, "wrong")).startswith("Wrong user or password; check both in the URL")
     assert events(url=f"penstock://127.0.0.1:{free_port()}").startswith("nobody listens on 127.0.0.1:")
     secret = url_of(locked, "secret")
-    assert "is not kept any more; the first that is kept is" in events(url=secret, startingOffsets=f'{{"{node}": 1}}')
+    assert "is no longer kept; the first that is kept is" in events(url=secret, startingOffsets=f'{{"{node}": 1}}')
     lossy = spark.read.format("penstock_events").options(
         url=secret, startingOffsets=f'{{"{node}": 1}}', failOnDataLoss=False
     )
     assert lossy.load().count() >= 0
     assert events(startingOffsets=f'{{"{node}": 1}}').startswith(f"node {node} is none of 127.0.0.1:")
-    assert events(tube="nowhere").startswith("there is no tube 'nowhere'; check its name. The history of one that was")
+    assert events(tube="nowhere").startswith(
+        "there is no tube 'nowhere'; check its name. To read the history of a dropped"
+    )
     assert events(startOffsets="earliest").endswith("has no option 'startoffsets'; did you mean startingOffsets?")
 
 
@@ -77,9 +79,11 @@ def test_a_write_or_a_stream_that_cannot_begin_is_refused_in_a_sentence(
         return told(rows.write.format("penstock").mode("append").option("url", url).options(**options).save)
 
     assert write(rows, tube="nowhere").startswith("there is no tube 'nowhere'")
-    assert write(rows) == 'say which tube: .option("tube", …), or a column tube'
-    assert write(rows.withColumnRenamed("value", "boby"), tube=tube).startswith("a job has no 'boby'; its columns are")
-    assert "make text of it with to_json" in write(spark.sql("select struct(1 as a) as value"), tube=tube)
+    assert write(rows) == 'no tube is given; use .option("tube", …) or a column tube'
+    assert write(rows.withColumnRenamed("value", "boby"), tube=tube).startswith(
+        "a job has no column 'boby'; its columns are"
+    )
+    assert "convert it to text with to_json" in write(spark.sql("select struct(1 as a) as value"), tube=tube)
 
     def stream(source: str, **options: Any) -> str:
         read = spark.readStream.format(source).option("url", url).options(**options).load()
@@ -138,11 +142,17 @@ def test_a_reader_gets_over_a_lost_connection(node: Server) -> None:
 @pytest.mark.parametrize(
     ("read", "words"),
     [
-        (lambda: StreamOptions.read({"tube": "t", "lease": "1ms"}), "lease is a second or more, and ends some time"),
-        (lambda: WriteOptions.read({"stageExpire": "forever"}), "stageExpire is a second or more, and ends some time"),
-        (lambda: WriteOptions.read({"errors": "s3://b/refused"}), "errors is a directory that the driver can write to"),
+        (lambda: StreamOptions.read({"tube": "t", "lease": "1ms"}), "lease must be at least 1s and finite"),
+        (lambda: WriteOptions.read({"stageExpire": "forever"}), "stageExpire must be at least 1s and finite"),
+        (
+            lambda: WriteOptions.read({"errors": "s3://b/refused"}),
+            "errors must be a local directory that the driver can write to",
+        ),
         (lambda: EventsOptions.read({"maxRowsPerTrigger": "7"}, streaming=False), "a batch has no maxRowsPerTrigger"),
-        (lambda: EventsOptions.read({"startingOffsets": "{}"}, streaming=True), "startingOffsets is earliest, latest"),
+        (
+            lambda: EventsOptions.read({"startingOffsets": "{}"}, streaming=True),
+            "startingOffsets must be earliest, latest",
+        ),
     ],
 )
 def test_options_that_make_no_sense_are_refused(read: Callable[[], Any], words: str) -> None:
@@ -195,8 +205,11 @@ def test_what_is_raised_is_not_logged_as_well_with_a_stack_of_java(spark: SparkS
 def test_the_command_line_names_its_own_options() -> None:
     from pyspark.errors import PySparkException
 
-    said = "penstock.spark.SourceError: node 1f is none of those; go on without it by failOnDataLoss=false"
-    with pytest.raises(PipelineError, match=r"^node 1f is none of those; go on without it by --allow-gaps$"), worded():
+    said = "penstock.spark.SourceError: node 1f is none of those; continue without it with failOnDataLoss=false"
+    with (
+        pytest.raises(PipelineError, match=r"^node 1f is none of those; continue without it with --allow-gaps$"),
+        worded(),
+    ):
         raise PySparkException(f"[PYTHON_STREAMING_DATA_SOURCE_RUNTIME_ERROR] {said}\n SQLSTATE: 38000")
 
 
@@ -211,5 +224,7 @@ def test_a_user_who_may_not_use_every_tube_is_told_so_in_the_driver(
     (tmp_path / "users.toml").write_text('[users.mail]\npassword = "m"\ntubes = ["mail*"]\n')
     server = start(str(tmp_path / "users.toml"), "--requirepass", "secret", password="secret")
     url = f"penstock://mail:m@127.0.0.1:{server.port}"
-    with pytest.raises(NotAllowed, match=r"tells of every tube, and this user may not use every one; use one who may"):
+    with pytest.raises(
+        NotAllowed, match=r"contains all tubes, and this user may not use all of them; connect as a user"
+    ):
         Logs(EventsOptions.read({"url": url, "tube": "mail"}, streaming=False))

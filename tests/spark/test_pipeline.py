@@ -346,7 +346,7 @@ def test_history_begins_behind_what_was_trimmed_before_it_was_read_and_only_ther
     with penstock.connect(url_of(server)) as queue:
         for _ in range(8):
             queue.tube("trimmed").take().ack()
-    with pytest.raises(PipelineError, match="is not kept any more"):
+    with pytest.raises(PipelineError, match="is no longer kept"):
         once(spark, lake, strict)
     # A stream that passes over it, between two looks at what tubes promise.
     (lake.state / "nodes.json").write_text(json.dumps({node: {"since": 1, "tubes": {}}}))

@@ -61,12 +61,12 @@ def test_a_stage_that_lost_jobs_is_neither_filled_on_nor_published(
         yield batch
 
     # It is not the fault of the rows.
-    with pytest.raises(SourceError, match=r"^\[STAGEOVER\] .* has 0 jobs, not 5; begin anew"):
+    with pytest.raises(SourceError, match=r"^\[STAGEOVER\] .* has 0 jobs, not 5; start again"):
         writer(batch, errors=str(tmp_path)).write(emptied())
     one = writer(batch)
     done = one.write(iter([batch]))
     queue.tube(tube).truncate()
-    with pytest.raises(SourceError, match=r"^\[STAGEOVER\] .* has 0 jobs, not 5; begin anew"):
+    with pytest.raises(SourceError, match=r"^\[STAGEOVER\] .* has 0 jobs, not 5; start again"):
         one.commit([done, one.write(iter([batch]))])
     assert queue.tube(tube).stats()["ready"] == 0
 
@@ -109,7 +109,7 @@ def test_a_row_that_names_no_tube_is_refused_like_any_other(
         "[NOTUBE",
     ]
     strict = JobsWriter(replace(options, errors=None), ("body", "tube"))
-    with pytest.raises(SourceError, match=r"a row has no tube; fill the column, or say .option\(\"tube\", …\)"):
+    with pytest.raises(SourceError, match=r"a row has no tube; fill the column, or use .option\(\"tube\", …\)"):
         strict.write(iter([batch]))
 
 
@@ -128,7 +128,7 @@ def test_a_place_for_refused_rows_that_cannot_be_written_to_is_told_in_a_sentenc
 def test_more_tasks_than_can_be_published_together_are_refused(writer: Callable[..., JobsWriter]) -> None:
     batch = rows(value=pa.string())
     tasks = [Staged(Filled(b"%d" % number, b"t", 1), "", b"") for number in range(10_001)]
-    with pytest.raises(SourceError, match="10001 tasks have rows, and a write may be of 10000; use coalesce"):
+    with pytest.raises(SourceError, match="10001 tasks have rows, but a write can have at most 10000; use coalesce"):
         writer(batch).commit(tasks)
 
 

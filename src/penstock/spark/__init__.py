@@ -1,8 +1,8 @@
-"""Penstock and Apache Spark: a session that needs no set-up, and what the sources `penstock` and `penstock_events` do.
+"""Connector for Apache Spark: the sources `penstock` and `penstock_events`, and a session that needs no set-up.
 
 Needs `pip install 'penstock-queue[spark]'`. Spark finds the sources by name, in `pyspark_penstock.py` and
-`pyspark_penstock_events.py`; their code is here. A name is imported when it is asked for first: every Python process
-of Spark imports the sources, most of them for one of them.
+`pyspark_penstock_events.py`; this package implements them. Names are imported on first use, because every Python
+process of Spark imports this package and most of them need only one source.
 """
 
 from importlib import import_module
@@ -16,7 +16,7 @@ __all__ = ["SourceError", "sentence_of", "session"]
 
 _HOMES = {"SourceError": "errors", "sentence_of": "errors", "session": "launch"}
 
-# A type checker sees the imports above, and would take any name for one of ours if it saw this.
+# Hidden from type checkers: with a module-level __getattr__ they would accept any name.
 if not TYPE_CHECKING:
 
     def __getattr__(name: str) -> object:

@@ -1,4 +1,4 @@
-"""THE types of columns: as Spark writes them, and the same for Arrow, exactly as Spark wants it."""
+"""The only table of column types: the names that Spark uses, and the Arrow types that Spark expects for them."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 @cache
 def arrow_types() -> dict[str, Any]:
-    """By Spark's names. Arrow is imported when somebody asks: most of Spark's Python processes need none."""
+    """Return the Arrow types by their Spark names. Arrow is imported here, because few Spark processes need it."""
     import pyarrow as pa
 
     return {

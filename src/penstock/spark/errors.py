@@ -1,7 +1,7 @@
-"""What goes wrong in a source, as one sentence: Spark would show a stack of Python in a stack of Java.
+"""Errors of the sources as one sentence, instead of a Python traceback inside a Java stack trace.
 
-Spark's Python processes report an exception as text, and this text is all that reaches the driver. So in them ours are
-told without a traceback, and `sentence_of` finds the sentence again in whatever Spark has wrapped around it.
+Spark's Python processes report an exception as text, and only this text reaches the driver. Our errors are therefore
+reported without a traceback, and `sentence_of` extracts the sentence from the text that Spark has wrapped around it.
 """
 
 from __future__ import annotations
@@ -14,22 +14,22 @@ from typing import Final
 
 from penstock.core.errors import CommandError, PenstockError
 
-# Spark's own switch: its Python processes then report an exception as its last line. Each of them ends right after it
-# has reported one, so nobody else's tracebacks are lost.
+# Spark's own switch: a Python process that has it set reports only the last line of an exception. The process ends
+# after the report, so no tracebacks of other errors are lost.
 _HIDE_TRACEBACK: Final = "SPARK_HIDE_TRACEBACK"
 
 _TOLD: Final = re.compile(r"penstock\.spark\.SourceError: (?:\[\w+\] )?(.*)")
 
 
 class SourceError(PenstockError):
-    """A source could not do what it was asked to."""
+    """A Spark source or sink refused a request or failed."""
 
-    __module__ = "penstock.spark"  # As it is told, and found again.
+    __module__ = "penstock.spark"  # Part of the reported text, which sentence_of searches for.
 
 
 @contextmanager
 def told() -> Iterator[None]:
-    """Around everything that Spark calls: what Penstock refuses becomes a SourceError, in one line."""
+    """Turn every PenstockError of the block into a SourceError of one line. All methods that Spark calls use it."""
     try:
         yield
     except SourceError:
@@ -42,6 +42,6 @@ def told() -> Iterator[None]:
 
 
 def sentence_of(error: BaseException) -> str | None:
-    """The sentence in an exception that Spark raises because a source of Penstock's did; None: it is about another."""
+    """Return the sentence of the SourceError that an exception of Spark reports, or None if it has another cause."""
     found = _TOLD.search(str(error))
     return None if found is None else found.group(1).strip()

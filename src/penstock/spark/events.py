@@ -1,4 +1,4 @@
-"""`format("penstock_events")`: what happened, out of the logs of all nodes, as a batch or a stream."""
+"""`format("penstock_events")`: the events in the logs of all nodes, as a batch or a stream."""
 
 from __future__ import annotations
 
@@ -18,25 +18,25 @@ if TYPE_CHECKING:
 
 
 class EventsSource(DataSource):
-    """The source by its name."""
+    """Spark's entry point for reading events."""
 
     @classmethod
     def name(cls) -> str:
-        """As in `format(…)`."""
+        """Return the name for `format(…)`."""
         return NAME
 
     def schema(self) -> str:
-        """The columns of an event that were asked for: see events_schema.py."""
+        """Return the selected columns of an event as DDL."""
         with told():
             return ddl(chosen(words(self.options.get("columns"))))
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        """A batch: everything between two offsets."""
+        """Return a reader of the events between two offsets."""
         with told():
             return EventsReader(EventsOptions.read(self.options, streaming=False))
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
-        """A stream: everything from an offset on."""
+        """Return a reader that streams all events from an offset on."""
         from penstock.spark.events_stream import EventsStreamReader
         from penstock.spark.refused_stream import made
 
@@ -44,13 +44,13 @@ class EventsSource(DataSource):
 
 
 class EventsReader(DataSourceReader):
-    """A batch of events."""
+    """Reads a batch of events."""
 
     def __init__(self, options: EventsOptions) -> None:
         self._options = options
 
     def partitions(self) -> list[InputPartition]:
-        """Ask the nodes how far their logs go, and share it out."""
+        """Ask the nodes for the ends of their logs, and divide the logs into tasks."""
         from penstock.spark.events_range import Logs
 
         with told():
@@ -63,7 +63,7 @@ class EventsReader(DataSourceReader):
                 logs.close()
 
     def read(self, partition: InputPartition) -> Iterator[RecordBatch]:
-        """The events of one range; of none, where there is none."""
+        """Yield the events of one range. Spark passes another partition if there are no ranges."""
         from penstock.spark.events_columns import batches
         from penstock.spark.events_range import EventsRange
 

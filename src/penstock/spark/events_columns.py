@@ -1,4 +1,4 @@
-"""Frames of a log as the columns of `events_schema.py`."""
+"""Converts the frames of a log to the columns of `events_schema.py`."""
 
 from __future__ import annotations
 
@@ -18,20 +18,20 @@ from penstock.spark.events_range import EventsRange
 from penstock.spark.events_schema import arrow_schema
 from penstock.spark.node import Node
 
-# How much of a log is asked for at a time. It is copied some ten times on its way, from the node's file to here: with
-# half as much, each answer costs more than that; with twice as much, a processor keeps none of it near by.
+# Bytes of a log per request. The bytes are copied about ten times between the node's file and here. With half this
+# size, the cost per reply dominates; with twice this size, the data no longer fits into the processor's cache.
 _READ_BYTES: Final = 2 * 1024 * 1024
 
-# How many rows become a batch, at least: each batch costs as much as some thousand rows.
+# A batch has at least this many rows or bytes, because a batch itself costs as much as some thousand rows.
 _BATCH_ROWS: Final = 20_000
 _BATCH_BYTES: Final = 8 * 1024 * 1024
 
-# As many rows as a batch has most often, and some more.
+# Rows of the cached node column: slightly more than most batches have.
 _REPEATED: Final = 1 << 15
 
 
 def batches(range: EventsRange, options: EventsOptions) -> Iterator[pa.RecordBatch]:
-    """The events of a range, many at a time."""
+    """Yield the events of a range in large batches."""
     schema = arrow_schema(options.columns)
     needed = {"position", *options.columns, *(["tube"] if options.tubes else [])}
     if not options.bodies:
@@ -43,7 +43,7 @@ def batches(range: EventsRange, options: EventsOptions) -> Iterator[pa.RecordBat
 
 
 def _gathered(range: EventsRange) -> Iterator[tuple[Gathered, dict[int, bytes]]]:
-    """The rows of a range, many at a time, and the names of all tubes that they tell of."""
+    """Yield the rows of a range in large groups, each with the names of its tubes by their numbers."""
     with Node(range.url) as node:
         position = range.start
         names: dict[int, bytes] = {}
@@ -66,7 +66,7 @@ def _gathered(range: EventsRange) -> Iterator[tuple[Gathered, dict[int, bytes]]]
 
 
 def frames_of(data: bytes, node: str) -> list[Frame]:
-    """The frames in what a node has sent, if this version can read them."""
+    """Return the frames in `data`. Raise DamagedJournal if this version cannot read them."""
     try:
         return sent_frames(data)
     except DamagedFrame as why:
@@ -76,7 +76,7 @@ def frames_of(data: bytes, node: str) -> list[Frame]:
 
 
 def spark_batch(batch: pa.RecordBatch, node: str, schema: pa.Schema) -> pa.RecordBatch:
-    """A batch of `journal/columns.py` as Spark wants it. What it lacks is null."""
+    """Convert a batch of `journal/columns.py` to the schema that Spark expects. Columns that it lacks are null."""
     count = batch.num_rows
     columns = []
     for field in schema:
@@ -92,19 +92,19 @@ def spark_batch(batch: pa.RecordBatch, node: str, schema: pa.Schema) -> pa.Recor
 
 @lru_cache(1)
 def _repeated(node: str) -> pa.Array:
-    """The name of a node for many rows: it is the same in every batch."""
+    """Return a column with the node's id in each row. It is cached because it is the same in every batch."""
     return pa.repeat(node, _REPEATED)
 
 
 def _within(batch: pa.RecordBatch, range: EventsRange) -> pa.RecordBatch:
-    """The rows of a range: frames are sent whole, so the first and the last may have others."""
+    """Drop rows outside the range. Nodes send whole frames, so the first and the last frame may have such rows."""
     positions = batch.column("position").to_numpy()
     first, end = np.searchsorted(positions, [range.start, range.end])
     return batch if end - first == len(positions) else batch.slice(first, end - first)
 
 
 def _of_tubes(batch: pa.RecordBatch, tubes: tuple[str, ...]) -> pa.RecordBatch:
-    """The rows of some tubes, or of all if none is named. Most often these are all rows, or none."""
+    """Keep the rows of `tubes`, or all rows if `tubes` is empty."""
     if not tubes:
         return batch
     column = batch.column("tube")

@@ -1,4 +1,4 @@
-"""What `penstock_events` may be told, in the spirit of Kafka's source."""
+"""Options of the source `penstock_events`. Their names and meanings follow Spark's source for Kafka."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ NAME: Final = "penstock_events"
 EARLIEST: Final = "earliest"
 LATEST: Final = "latest"
 
-# A position by node; the node's own edge for all of them; or the first event not before a moment, in ms.
+# Where reading starts or ends: positions by node id, EARLIEST or LATEST for all nodes, or a time in ms since 1970.
 Place = dict[str, int] | str | int
 
 _ROWS_MAX: Final = 2**53
@@ -26,27 +26,27 @@ _NAMES: Final = (
     *("tube", "columns", "includeBodies", "rowsPerPartition"),
 )
 
-# How many positions are a task: half a second of work, and a task costs some hundredths.
+# Positions per task: about half a second of work. The overhead of a task is some hundredths of a second.
 _ROWS_PER_PARTITION: Final = 250_000
 
 
 @dataclass(frozen=True)
 class EventsOptions:
-    """The options, read."""
+    """The parsed options."""
 
     urls: tuple[str, ...]
     start: Place
     end: Place
     rows_per_trigger: int | None
     fails_on_loss: bool
-    tubes: tuple[str, ...]  # None named: all.
+    tubes: tuple[str, ...]  # Empty: all tubes.
     columns: tuple[str, ...]
     bodies: bool
     rows_per_partition: int
 
     @classmethod
     def read(cls, given: Mapping[str, str], streaming: bool) -> EventsOptions:
-        """Read them, for a stream or for a batch."""
+        """Parse the options of a stream or of a batch."""
         options = Options(NAME, given, _NAMES)
         start = _place(options.text("startingOffsets"), "startingOffsets", LATEST if streaming else EARLIEST)
         moment = options.text("startingTimestamp")
@@ -55,14 +55,14 @@ class EventsOptions:
                 raise WrongType("give startingOffsets or startingTimestamp, not both")
             start = _moment_ms(moment)
         elif start == LATEST and not streaming:
-            raise WrongType("a batch that begins at latest has nothing in it; let it begin at earliest")
+            raise WrongType("a batch that starts at latest is empty; use startingOffsets=earliest")
         end = _place(options.text("endingOffsets"), "endingOffsets", LATEST)
         if end == EARLIEST:
-            raise WrongType("endingOffsets is latest, or positions of nodes, not earliest")
+            raise WrongType("endingOffsets must be latest or positions by node, not earliest")
         if streaming and options.text("endingOffsets") is not None:
             raise WrongType("a stream has no endingOffsets; read a batch, or use the trigger availableNow")
         if not streaming and options.text("maxRowsPerTrigger") is not None:
-            raise WrongType("a batch has no maxRowsPerTrigger, it is one; say endingOffsets, or use limit")
+            raise WrongType("a batch has no maxRowsPerTrigger; use endingOffsets or limit")
         rows = options.integer("maxRowsPerTrigger", 0, 1, _ROWS_MAX)
         return cls(
             urls=options.urls(),
@@ -83,7 +83,7 @@ def _place(text: str | None, name: str, default: str) -> Place:
     word = text.strip()
     if word.lower() in (EARLIEST, LATEST):
         return word.lower()
-    wrong = f'{name} is earliest, latest, or positions by node like {{"1f0e…": 4711}}, not {text!r}'
+    wrong = f'{name} must be earliest, latest, or positions by node like {{"1f0e…": 4711}}, not {text!r}'
     try:
         found = json.loads(word)
     except ValueError:
@@ -91,12 +91,12 @@ def _place(text: str | None, name: str, default: str) -> Place:
     if not isinstance(found, dict) or not found or not all(type(position) is int for position in found.values()):
         raise WrongType(wrong)
     if any(position < 1 for position in found.values()):
-        raise OutOfRange(f"{name}: positions of a log are numbered from 1")
+        raise OutOfRange(f"{name}: positions of a log start at 1")
     return found
 
 
 def _moment_ms(text: str) -> int:
-    """A moment in ms since 1970, or as text like 2026-11-16T08:00:00Z; without a zone it is UTC."""
+    """Return a time in ms since 1970. `text` is such a number, or an ISO time, in UTC if it has no time zone."""
     word = text.strip()
     if word.isascii() and word.isdigit():
         return int(word)
@@ -104,6 +104,6 @@ def _moment_ms(text: str) -> int:
         moment = datetime.fromisoformat(word)
     except ValueError:
         raise WrongType(
-            f"startingTimestamp is a moment like 2026-11-16T08:00:00Z, or ms since 1970, not {text!r}"
+            f"startingTimestamp must be a time like 2026-11-16T08:00:00Z, or ms since 1970, not {text!r}"
         ) from None
     return int((moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)).timestamp() * 1000)

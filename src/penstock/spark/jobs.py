@@ -1,4 +1,4 @@
-"""`format("penstock")`: the jobs of a server, read as a batch or a stream, and put out of a batch or a stream."""
+"""`format("penstock")`: reads the jobs of a server as a batch or a stream, and writes rows as jobs."""
 
 from __future__ import annotations
 
@@ -42,43 +42,43 @@ _KINDS: dict[str, tuple[type[DataType], ...]] = {
 
 
 class JobsSource(DataSource):
-    """The source by its name."""
+    """Spark's entry point for reading and writing jobs."""
 
     @classmethod
     def name(cls) -> str:
-        """As in `format(…)`."""
+        """Return the name for `format(…)`."""
         return NAME
 
     def schema(self) -> str:
-        """The columns of a job that were asked for."""
+        """Return the selected columns of a job as DDL."""
         with told():
             return ddl(chosen(words(self.options.get("columns"))))
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        """A batch: the jobs that are there."""
+        """Return a reader that scans the existing jobs without taking them."""
         from penstock.spark.jobs_read import JobsReader
 
         with told():
             return JobsReader(ReadOptions.read(self.options))
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
-        """A stream: the jobs as they come, each acked when its batch is finished."""
+        """Return a reader that takes the jobs of a tube and acks them when their batch is finished."""
         from penstock.spark.jobs_stream import JobsStreamReader
         from penstock.spark.refused_stream import made
 
         return made(lambda: JobsStreamReader(StreamOptions.read(self.options)))
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
-        """A batch of rows that become jobs."""
+        """Return a writer that puts the rows of a batch as jobs."""
         from penstock.spark.jobs_write import JobsWriter
 
         with told():
             if overwrite:
-                raise WrongType('a tube is not overwritten; write with .mode("append")')
+                raise WrongType('a tube cannot be overwritten; write with .mode("append")')
             return JobsWriter(_checked(WriteOptions.read(self.options), schema), tuple(schema.names))
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamArrowWriter:
-        """A stream of them."""
+        """Return a writer that puts the rows of a stream as jobs."""
         from penstock.spark.jobs_write import JobsStreamWriter
 
         with told():
@@ -86,17 +86,17 @@ class JobsSource(DataSource):
 
 
 def _checked(options: WriteOptions, schema: StructType) -> WriteOptions:
-    """Refuse here, in the driver, what every task would be refused."""
+    """Check the schema and the tube in the driver, so that the tasks do not fail one by one."""
     for field in schema.fields:
         if field.name not in PUT_COLUMNS:
-            raise WrongType(f"a job has no {field.name!r}; its columns are {', '.join(PUT_COLUMNS)}")
+            raise WrongType(f"a job has no column {field.name!r}; its columns are {', '.join(PUT_COLUMNS)}")
         if not isinstance(field.dataType, _KINDS[field.name]):
-            hint = "; make text of it with to_json" if field.name in BODIES else ""
+            hint = "; convert it to text with to_json" if field.name in BODIES else ""
             raise WrongType(f"column {field.name!r} cannot be of type {field.dataType.simpleString()}{hint}")
     if sum(name in BODIES for name in schema.names) != 1:
-        raise WrongType("a job needs one column for its body, called body or value")
+        raise WrongType("the rows need exactly one column for the body of the job, named body or value")
     if options.tube is None and "tube" not in schema.names:
-        raise WrongType('say which tube: .option("tube", …), or a column tube')
+        raise WrongType('no tube is given; use .option("tube", …) or a column tube')
     with Node(options.url) as node:
         if options.tube is not None:
             node.call(find_tube(options.tube.encode()))

@@ -1,4 +1,4 @@
-"""Jobs that a server has packed (dialects/packed.py), turned into columns."""
+"""Converts the jobs of a PACKED reply (dialects/packed.py) to Arrow columns."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from penstock.journal.columns import text_column, var_column
 from penstock.spark.jobs_options import KINDS
 from penstock.spark.jobs_schema import arrow_schema
 
-# How many bulks a group has: dialects/packed.py has the table.
+# Bulk strings per group. dialects/packed.py has the table of their contents.
 PACKED_BULKS: Final = 16
 
 _STATES: Final = pa.array(STATE_NAMES)
 _KINDS: Final = pa.array(KINDS)
 
 
-# The bulks of a group that have as many bytes as this for each job.
+# Bulks with a fixed number of bytes per job, by their index in the group.
 _FIXED: Final = {0: LONG_ID_BYTES, 3: 1, 4: 1, 5: 1, 6: 8, 7: 8, 8: 4, 9: 4, 10: 1, 13: 1}
-# Those that say where values end. The values are in the bulk behind.
+# Bulks with the end offsets of variable-length values. The next bulk has the values.
 _ENDS: Final = (1, 11, 14)
 _STATE: Final = 3
 _KIND: Final = 4
@@ -33,15 +33,15 @@ Group = list[bytes]
 
 
 def groups_of(answer: Any) -> list[Group]:
-    """Check that groups are what a server packs, and return them.
+    """Return the groups of a reply. Raise BadAnswer if their sizes or offsets are inconsistent.
 
-    Arrow does not check offsets: a wrong one would let Spark read memory that is not the answer's.
+    Arrow does not check offsets. With a wrong one, Spark would read memory outside the reply.
     """
     found: list[Group] = commands.items(answer)
     for group in found:
         bulks = [commands.octets(each) for each in commands.items(group)]
         if len(bulks) != PACKED_BULKS or not _is_whole(bulks):
-            raise BadAnswer("the server answers with packed jobs that make no sense")
+            raise BadAnswer("the server sent packed jobs with inconsistent sizes or offsets")
     return found
 
 
@@ -62,14 +62,14 @@ def _are_ends(raw: bytes, count: int, size: int) -> bool:
 
 
 def batch(groups: list[Group], columns: tuple[str, ...]) -> pa.RecordBatch:
-    """The columns of some jobs, which came in groups."""
+    """Return the given columns of the jobs in `groups`."""
     schema = arrow_schema(columns)
     group = groups[0] if len(groups) == 1 else _joined(groups)
     ids, tube_ends, tubes, states, kinds, once, numbers, created, deliveries, nacks, *var = group
     count = len(states)
     id_ends = np.arange(0, LONG_ID_BYTES * (count + 1), LONG_ID_BYTES, dtype="<i4").tobytes()
     there = b"\1" * count
-    # Only what was asked for is made.
+    # Functions, so that only the selected columns are built.
     made: dict[str, Any] = {
         "id": lambda: var_column((there, id_ends, ids), count, pa.string()),
         "tube": lambda: text_column(var_column((there, tube_ends, tubes), count, pa.binary())),
@@ -87,7 +87,7 @@ def batch(groups: list[Group], columns: tuple[str, ...]) -> pa.RecordBatch:
 
 
 def _joined(groups: list[Group]) -> Group:
-    """Groups as one. A server makes small ones, and an array of Arrow's costs as much as some hundred values."""
+    """Join groups into one. Servers send small groups, and an Arrow array costs as much as some hundred values."""
     bulks = [b"".join(parts) for parts in zip(*groups, strict=True)]
     for at in _ENDS:
         ends, total = [np.zeros(1, dtype="<i4")], 0

@@ -1,4 +1,4 @@
-"""What `penstock` may be told: a source that reads jobs, and one that puts them."""
+"""Options of the source and sink `penstock`: for batches, for streams and for writing."""
 
 from __future__ import annotations
 
@@ -17,22 +17,22 @@ from penstock.spark.options import Options
 
 NAME: Final = "penstock"
 
-# What a body can be said to be.
+# The kinds of a body, in the order of their numbers.
 KINDS: Final = ("bytes", "text", "json", "msgpack")
 
-# What is read unless states are named: everything that is in a tube.
+# The states that a batch reads by default: those of all jobs in a tube. Staged jobs are not in a tube yet.
 VISIBLE: Final = tuple(STATE_NAMES[1:STAGED])
 
 _READING: Final = ("tube", "states", "columns")
 _STREAMING: Final = ("tube", "columns", "maxRowsPerTrigger", "rowsPerPartition", "lease", "consumer")
 _WRITING: Final = ("tube", "kind", "stageExpire", "errors", "maxErrors")
 
-# A batch of a stream costs Spark a third of a second whatever is in it, and these as much again.
+# A batch of a stream has a fixed cost of a third of a second in Spark. Reading this many rows takes as long again.
 _ROWS_PER_TRIGGER: Final = 50_000
 _ROWS_PER_PARTITION: Final = 8_000
 _ROWS_MAX: Final = 2**53
 
-# In less, a driver that is only busy would lose what it holds.
+# With a shorter time, a busy driver would lose its claims or stages.
 _FINITE_MS_MIN: Final = 1_000
 _LEASE_MS: Final = 300_000
 _ERRORS_MAX: Final = 10_000
@@ -40,27 +40,27 @@ _ERRORS_MAX: Final = 10_000
 
 @dataclass(frozen=True)
 class ReadOptions:
-    """Of a batch: a scan of tubes."""
+    """Options of a batch, which scans tubes."""
 
     urls: tuple[str, ...]
-    tubes: tuple[str, ...]  # None named: all.
+    tubes: tuple[str, ...]  # Empty: all tubes.
     states: tuple[str, ...]
     columns: tuple[str, ...]
 
     @classmethod
     def read(cls, given: Mapping[str, str]) -> ReadOptions:
-        """Read them."""
+        """Parse the options."""
         options = Options(NAME, given, _READING)
         states = options.words("states")
         for state in states:
             if state not in STATE_NAMES[1:]:
-                raise OutOfRange(f"a state is one of {', '.join(STATE_NAMES[1:])}, not {state!r}")
+                raise OutOfRange(f"states must be some of {', '.join(STATE_NAMES[1:])}, not {state!r}")
         return cls(options.urls(), options.words("tube"), states or VISIBLE, chosen(options.words("columns")))
 
 
 @dataclass(frozen=True)
 class StreamOptions:
-    """Of a stream: claims of one tube."""
+    """Options of a stream, which claims the jobs of one tube."""
 
     url: str
     tube: str
@@ -68,11 +68,11 @@ class StreamOptions:
     rows_per_trigger: int
     rows_per_partition: int
     lease_ms: int
-    consumer: str | None  # None: one of the query's own.
+    consumer: str | None  # None: the query generates a name.
 
     @classmethod
     def read(cls, given: Mapping[str, str]) -> StreamOptions:
-        """Read them."""
+        """Parse the options."""
         options = Options(NAME, given, _STREAMING)
         return cls(
             url=_one_url(options),
@@ -87,22 +87,22 @@ class StreamOptions:
 
 @dataclass(frozen=True)
 class WriteOptions:
-    """Of a sink."""
+    """Options of writing."""
 
     url: str
-    tube: str | None  # None: each row says it.
-    kind: str | None  # None: text for text, bytes for bytes.
+    tube: str | None  # None: the column `tube` of each row.
+    kind: str | None  # None: text for a string column, bytes for a binary one.
     stage_expire_ms: int
-    errors: Path | None  # Where rows that are refused go; None: they are not tolerated.
+    errors: Path | None  # Directory for refused rows. None: a refused row fails the write.
     errors_max: int
 
     @classmethod
     def read(cls, given: Mapping[str, str]) -> WriteOptions:
-        """Read them."""
+        """Parse the options."""
         options = Options(NAME, given, _WRITING)
         kind = options.text("kind")
         if kind is not None and kind not in KINDS:
-            raise WrongType(f"kind is one of {', '.join(KINDS)}, not {kind!r}")
+            raise WrongType(f"kind must be one of {', '.join(KINDS)}, not {kind!r}")
         return cls(
             url=_one_url(options),
             tube=options.text("tube"),
@@ -116,23 +116,23 @@ class WriteOptions:
 def _one_url(options: Options) -> str:
     urls = options.urls()
     if len(urls) > 1:
-        raise WrongType("a stream of jobs and a sink are for one server; run one for each")
+        raise WrongType("a stream of jobs or a write uses one server; start one for each URL")
     return urls[0]
 
 
 def _finite(options: Options, name: str, default: int) -> int:
     ms = options.duration_ms(name, default)
     if not _FINITE_MS_MIN <= ms < NEVER:
-        raise OutOfRange(f"{name} is a second or more, and ends some time")
+        raise OutOfRange(f"{name} must be at least 1s and finite")
     return ms
 
 
 def _directory(options: Options, name: str) -> Path | None:
-    """A directory on this machine, named as a path or a file: URL."""
+    """Return a local directory that is given as a path or a file: URL."""
     path = options.text(name)
     if path is None:
         return None
     parsed = urlparse(path)
     if parsed.scheme not in ("", "file"):
-        raise WrongType(f"{name} is a directory that the driver can write to, not {path!r}")
+        raise WrongType(f"{name} must be a local directory that the driver can write to, not {path!r}")
     return Path(url2pathname(parsed.path) if parsed.scheme else path)

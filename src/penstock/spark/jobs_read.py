@@ -1,7 +1,7 @@
-"""The jobs that are there as a batch: a scan, which takes nothing and changes nothing.
+"""The existing jobs as a batch: a scan that takes and changes no job.
 
-It looks at a running queue page by page: a job that is there all the time is told once, and as it was when it was
-looked at.
+The scan reads a running queue page by page. A job that exists during the whole scan is returned once, in the state that
+it had when its page was read.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ if TYPE_CHECKING:
 
     from penstock.spark.jobs_columns import Group
 
-# So many jobs a page: what a scan answers at most.
+# Jobs per page: the maximum of JOB SCAN.
 _PAGE: Final = b"1000"
 
 
 class Scan(InputPartition):
-    """What one task reads: a tube of a server, or all of them."""
+    """The input of one task: a tube of a server, or all of its tubes if `tube` is None."""
 
     def __init__(self, url: str, tube: str | None) -> None:
         self.url = url
@@ -36,8 +36,11 @@ class Scan(InputPartition):
 
 
 class _Offered:
-    """`pushFilters` for Spark to find: it refuses a source that has one while pushing filters is switched off, which it
-    is unless a session says otherwise. It takes this one for its own, and calls it if it is switched on."""
+    """A `pushFilters` that works whether or not the session has filter pushdown switched on.
+
+    By default it is off, and then Spark refuses a source that overrides `pushFilters`. Spark compares `__func__` with
+    its own method, so it takes this object for the default one. If pushdown is on, Spark calls the object.
+    """
 
     def __init__(self, push: Callable[[list[Filter]], Iterable[Filter]]) -> None:
         self.__func__ = DataSourceReader.pushFilters
@@ -48,15 +51,15 @@ class _Offered:
 
 
 class JobsReader(DataSourceReader):
-    """A batch of jobs."""
+    """Reads a batch of jobs."""
 
     def __init__(self, options: ReadOptions) -> None:
         self._options = options
-        self._asked = options.tubes  # By name: these have to be there. Those that a filter names need not.
+        self._asked = options.tubes  # Tubes of the option must exist. Tubes that a filter names need not.
 
     @property
     def pushFilters(self) -> _Offered:
-        """What the server looks at itself: which tube, which state."""
+        """Accept filters on the tube and the state, which the server applies."""
         return _Offered(self._push)
 
     def _push(self, filters: list[Filter]) -> Iterable[Filter]:
@@ -75,7 +78,7 @@ class JobsReader(DataSourceReader):
                 yield each
 
     def partitions(self) -> list[InputPartition]:
-        """A task for each tube of each server, or one for all of its tubes."""
+        """Return a task for each selected tube of each server, or one task per server for all tubes."""
         options = self._options
         with told():
             homes = _homes(options.urls, {*self._asked, *options.tubes})
@@ -87,12 +90,12 @@ class JobsReader(DataSourceReader):
                 return []
             if not options.tubes:
                 return [Scan(url, None) for url in options.urls]
-            # One that lives on none of them, but on another node of their cluster, is read through the first.
+            # A tube may be on another node of the cluster only. It is then read through the first server.
             named = [tube for tube in options.tubes if tube != ""]
             return [Scan(url, tube) for tube in named for url in homes.get(tube) or options.urls[:1]]
 
     def read(self, partition: InputPartition) -> Iterator[RecordBatch]:
-        """The jobs of one task; none, where there is none."""
+        """Yield the jobs of one task. Spark passes another partition if there are no tasks."""
         from penstock.spark.jobs_columns import batch
 
         if not isinstance(partition, Scan):
@@ -112,7 +115,7 @@ class JobsReader(DataSourceReader):
                 try:
                     cursor, groups = node.call(_scan(cursor, words))
                 except UnknownTube:
-                    return  # A filter names a tube that is not there.
+                    return  # A filter names a tube that does not exist.
                 if groups:
                     yield batch(groups, self._options.columns)
                 if cursor == b"0":
@@ -120,7 +123,7 @@ class JobsReader(DataSourceReader):
 
 
 def _scan(cursor: bytes, words: list[bytes]) -> Call[tuple[bytes, list[Group]]]:
-    """The jobs from a cursor on, packed, and the cursor to go on from."""
+    """Return the call for one page. Its result is the next cursor and the packed jobs."""
     from penstock.spark.jobs_columns import groups_of
 
     def read(answer: Any) -> tuple[bytes, list[Group]]:
@@ -131,7 +134,10 @@ def _scan(cursor: bytes, words: list[bytes]) -> Call[tuple[bytes, list[Group]]]:
 
 
 def _homes(urls: tuple[str, ...], wanted: set[str]) -> dict[str, list[str]]:
-    """Which of several servers have each tube themselves. In a cluster any node would tell of it, and so each would."""
+    """Return the servers that have each wanted tube themselves, if there are several servers.
+
+    In a cluster, each node forwards a scan to the tube's home, so scanning every node would return jobs repeatedly.
+    """
     found: dict[str, list[str]] = {tube: [] for tube in wanted}
     if wanted and len(urls) > 1:
         for url in urls:

@@ -1,4 +1,4 @@
-"""The rows of a task as commands: many jobs in each, and what is refused told by the row."""
+"""Puts the rows of one task: many jobs per command. If a command is refused, it is split to find the refused rows."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from penstock.spark.jobs_schema import BODIES
 from penstock.spark.jobs_stage import Filled
 from penstock.spark.node import Node
 
-# How many jobs, and about how many bytes of bodies, go in one command.
+# Jobs, and approximate bytes of bodies, per command.
 _JOBS: Final = 2_000
 _BYTES: Final = 1024 * 1024
 
@@ -36,10 +36,11 @@ _WORDS: Final = {
 }
 _TIMES: Final = ("delay", "ttl", "ttr")
 
-# What keeps a job single, so that it needs no stage, which could not hold it.
+# Columns that prevent duplicates by themselves. Jobs with one of these values are put without a stage, because a stage
+# cannot hold them.
 _SINGLE: Final = ("unique", "dedup")
 
-# What is refused because of a row, and not of the server or the tube as they are now.
+# Errors that a row causes, as opposed to the present state of the server or the tube.
 _OF_ROWS: Final = (
     *(e.BodyTooLarge, e.OutOfRange, e.WrongType, e.Unsupported, e.BadSyntax, e.BadName, e.BadRetry, e.NameTaken),
     e.UnknownTube,
@@ -47,13 +48,13 @@ _OF_ROWS: Final = (
 
 
 class _Some(NamedTuple):
-    """Rows that go the same way."""
+    """Rows of one tube that are all staged, or all put directly."""
 
     tube: bytes
     batch: pa.RecordBatch
     bodies: list[bytes | None]
-    jobs: list[list[bytes]]  # The words of each.
-    staged: bool  # Whether they go into the stage.
+    jobs: list[list[bytes]]  # The command words of each row.
+    staged: bool  # Whether the rows are put into the stage.
 
 
 class Rows:
@@ -70,7 +71,7 @@ class Rows:
         self._body_max: int = node.call(commands.max_body())
         self._refused: list[pa.RecordBatch] = []
         self._errors = 0
-        self.filled: Filled | None = None  # The stage, once it has jobs.
+        self.filled: Filled | None = None  # The stage. None until it has a job.
 
     @property
     def _staged(self) -> int:
@@ -81,18 +82,18 @@ class Rows:
         if not self._by_tube:
             self._put_some(self._tube(None), batch)
             return
-        # In the order of rows within each tube, which is all that a queue knows of order.
+        # The order of rows is kept within each tube. A queue has no order between tubes.
         tubes = batch.column("tube")
         for tube in pc.unique(tubes).to_pylist():
             chosen = pc.is_null(tubes) if tube is None else pc.equal(tubes, tube)
             self._put_some(self._tube(tube), batch.filter(chosen))
 
     def _tube(self, tube: str | None) -> bytes:
-        """The tube of a row that names this one, or none; empty if nobody does."""
+        """Return the tube of a row: its own value, else the option, else an empty name."""
         return ((tube if tube is not None else self._options.tube) or "").encode()
 
     def _put_some(self, tube: bytes, batch: pa.RecordBatch) -> None:
-        """Put rows of one tube: those with a value that keeps them single at once, the others into the stage."""
+        """Put rows of one tube: directly if they have a unique or dedup value, otherwise into the stage."""
         if not self._single:
             self._put_all(tube, batch, staged=True)
             return
@@ -113,7 +114,7 @@ class Rows:
             at = end
 
     def _words(self, batch: pa.RecordBatch, bodies: list[bytes | None]) -> list[list[bytes]]:
-        """The words of each job."""
+        """Return the command words of each job."""
         jobs = [[b"JOB", body or b""] for body in bodies]
         if self._options.kind is None and _is_text(batch.schema.field(self._body).type):
             kinds = batch.column("kind").to_pylist() if "kind" in self._said else [None] * len(jobs)
@@ -128,7 +129,7 @@ class Rows:
         return jobs
 
     def _send(self, rows: _Some, at: int, end: int) -> None:
-        """Put some of the rows; of those that are refused, tell which."""
+        """Put the rows from `at` to before `end`. If they are refused, halve them until the refused rows are found."""
         try:
             self._check(rows.tube, rows.bodies[at:end])
             self._node.call(self._command(rows, at, end))
@@ -146,15 +147,19 @@ class Rows:
 
     def _check(self, tube: bytes, bodies: list[bytes | None]) -> None:
         if not tube:
-            raise e.BadName('a row has no tube; fill the column, or say .option("tube", …)')
+            raise e.BadName('a row has no tube; fill the column, or use .option("tube", …)')
         for body in bodies:
             if body is None:
-                raise e.WrongType(f"the {self._body} of a row is null; a job has a body, which may be empty")
+                raise e.WrongType(f"the {self._body} of a row is null; a job needs a body, which may be empty")
             if len(body) > self._body_max:
                 check_body(len(body), self._body_max)
 
     def _command(self, rows: _Some, at: int, end: int) -> Call[Any]:
-        """The command that puts them. Sent again it puts nothing twice: each has its value, or a stage has it."""
+        """Return the command that puts the rows from `at` to before `end`.
+
+        Repeating the command adds no duplicates. Unstaged jobs have a unique or dedup value, and AFTER names the number
+        of jobs that the stage must have.
+        """
         words = [b"MPUT", rows.tube, b"EXISTING"]
         if rows.staged:
             words = [b"STAGE", self._stage, rows.tube, b"EXPIRE", commands.duration(self._options.stage_expire_ms)]
@@ -168,11 +173,11 @@ class Rows:
     def _refuse(self, row: pa.RecordBatch, refused: e.CommandError) -> None:
         self._errors += 1
         if self._errors > self._options.errors_max:
-            raise SourceError(f"more than {self._options.errors_max} rows of a task were refused, the last: {refused}")
+            raise SourceError(f"a task has more than {self._options.errors_max} refused rows; last error: {refused}")
         self._refused.append(row.append_column("error", pa.array([f"[{refused.code}] {refused}"])))
 
     def refused_rows(self) -> bytes:
-        """The rows that were refused, as Arrow; empty if none was."""
+        """Return the refused rows and their errors as an Arrow stream, or empty bytes if there are none."""
         if not self._refused:
             return b""
         sink = pa.BufferOutputStream()
@@ -191,7 +196,7 @@ def _word(value: Any) -> bytes:
 
 
 def _time(value: Any) -> bytes:
-    """A time as the server reads it: a number is seconds. What is no number is sent for the server to refuse."""
+    """Return a duration as the server parses it. Numbers are seconds. NaN and infinity are left for it to refuse."""
     if isinstance(value, str) or not math.isfinite(value):
         return str(value).encode()
     return b"%dms" % round(value * 1000)

@@ -1,4 +1,4 @@
-"""The columns of a job, as it is read; and those that a DataFrame may have whose rows become jobs."""
+"""The columns of a job that is read, and the columns that a DataFrame may have whose rows are put as jobs."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from typing import Any, Final
 from penstock.core.errors import WrongType
 from penstock.spark.column_types import arrow_types
 
-# What is read of a job: name and type as Spark writes it.
+# Columns of a job that is read, with their Spark types.
 COLUMNS: Final = {
     "id": "string",
     "tube": "string",
     "state": "string",
     "body": "binary",
-    "kind": "string",  # What the body is: bytes, text, json or msgpack.
-    "number": "bigint",  # Its integer in its tube; null where it has none.
+    "kind": "string",  # Kind of the body: bytes, text, json or msgpack.
+    "number": "bigint",  # Integer id of the job in its tube. Null in tubes without integer ids.
     "key": "binary",
     "deliveries": "int",
     "nacks": "int",
@@ -23,29 +23,29 @@ COLUMNS: Final = {
     "created": "timestamp",
 }
 
-# What a row that becomes a job may have beside its body: `body` or `value`.
+# Columns of a row that is put. The body is in `body` or `value`; all other columns are optional.
 BODIES: Final = ("body", "value")
 PUT_COLUMNS: Final = (*BODIES, "tube", "kind", "key", "priority", "delay", "ttl", "ttr", "name", "unique", "dedup")
 
 
 def chosen(names: Iterable[str]) -> tuple[str, ...]:
-    """The columns that were asked for; all, if none was."""
+    """Return the columns to read: `names`, or all if it is empty. Refuse unknown and repeated names."""
     found = tuple(names) or tuple(COLUMNS)
     for name in found:
         if name not in COLUMNS:
-            raise WrongType(f"a job has no column {name!r}; there are {', '.join(COLUMNS)}")
+            raise WrongType(f"a job has no column {name!r}; its columns are {', '.join(COLUMNS)}")
     if len(set(found)) < len(found):
         raise WrongType("a column is named twice")
     return found
 
 
 def ddl(columns: tuple[str, ...]) -> str:
-    """The columns as Spark writes a schema."""
+    """Return the columns as a schema in Spark's DDL."""
     return ", ".join(f"`{name}` {COLUMNS[name]}" for name in columns)
 
 
 def arrow_schema(columns: tuple[str, ...]) -> Any:
-    """The same for Arrow."""
+    """Return the columns as an Arrow schema."""
     import pyarrow as pa
 
     return pa.schema([(name, arrow_types()[COLUMNS[name]]) for name in columns])

@@ -1,4 +1,4 @@
-"""A stage that a task has filled: what the driver has to know of it, and does with it."""
+"""A stage that a task has filled, as the task reports it to the driver."""
 
 from __future__ import annotations
 
@@ -12,22 +12,22 @@ from penstock.spark.node import Node
 
 @dataclass(frozen=True)
 class Filled:
-    """A stage, and how many jobs it has to have when it is published."""
+    """A stage, and the number of jobs that it must have when it is published."""
 
     name: bytes
-    tube: bytes  # One that it has jobs for.
+    tube: bytes  # One of the tubes that it has jobs for.
     jobs: int
 
     def check(self, node: Node) -> None:
-        """Refuse a stage that has lost jobs: all of it is to be done again then, in other stages.
+        """Raise an error if the stage has lost jobs, so that the whole write is repeated with new stages.
 
-        Somebody has emptied their tube, or the server has crashed and does not wait for its disk.
+        A stage loses jobs if their tube is truncated, or if the server crashes and does not sync its journal.
         """
         node.call(Call([b"STAGE", self.name, self.tube, b"AFTER", b"%d" % self.jobs], commands.nothing, AGAIN))
 
     def discard(self, node: Node) -> None:
-        """Drop it if that is possible; what led to it is what is told."""
+        """Discard the stage. Errors are ignored, so that they do not hide the error that led to the discard."""
         try:
             node.call(commands.close_stages(b"DISCARD", [self.name]))
         except PenstockError:
-            pass  # It expires.
+            pass  # The stage expires by itself.

@@ -1,12 +1,15 @@
-"""The jobs of a tube as a stream: claims, which are acked when Spark has finished the batch they were in.
+"""The jobs of a tube as a stream: claims, which are acked when Spark has finished their batch.
 
-A claim is a numbered batch that the server gives out the same on every read (core/claims.py). An offset is a consumer
-and the number of the last claim before it, {"consumer": "…", "claim": 7}, and is kept in the query's checkpoint; so is
-the consumer's name, which is made up when the query begins. When Spark asks for the next offset, it tells how far it
-has finished: that is when claims are acked. Spark's `commit` is too late: it comes with the batch after, or never.
+A claim is a numbered batch of jobs. The server returns the same jobs each time a claim is read (core/claims.py). An
+offset is {"consumer": "…", "claim": 7}: the name of a consumer and the number of its last claim before the offset.
+Spark stores it in the query's checkpoint. The consumer's name is generated when the query starts for the first time.
 
-While the query runs, the leases of its claims are renewed. If it dies and does not come back in time, its jobs go back
-to their tube. A query that comes back has a greater token, so one that hangs and wakes up later is refused.
+Claims are acked when Spark asks for the next offset, because this call states how far the query has finished. Spark's
+`commit` is too late: it is called with the batch after, or never.
+
+The leases of the claims are renewed while the query runs. If the query dies and is not restarted before they expire,
+its jobs return to their tube. A restarted query uses a greater token, so the server refuses an old driver that hung
+and resumes later.
 """
 
 from __future__ import annotations
@@ -30,11 +33,12 @@ from penstock.spark.node import Node
 if TYPE_CHECKING:
     from pyarrow import RecordBatch
 
-# So many jobs a claim, the most that the server gives; and about so many bytes of bodies a task.
+# Jobs per claim: the maximum of the server.
 _CLAIM_JOBS: Final = 4_000
+# Approximate bytes of bodies per task.
 _TASK_BYTES: Final = 32 * 1024 * 1024
 
-# How often the driver looks whether there are jobs, for how long, before it tells Spark that there are none.
+# If the tube is empty, the driver checks it again this often and this many times before it reports no new jobs.
 _LOOK_S: Final = 0.05
 _LOOKS: Final = 10
 
@@ -43,25 +47,25 @@ T = TypeVar("T")
 
 
 class ClaimPart(InputPartition):
-    """What one task reads: shards of claims."""
+    """The input of one task: shards of claims."""
 
     def __init__(self, consumer: str, shards: list[tuple[int, int, int]]) -> None:
         self.consumer = consumer
-        self.shards = shards  # The number of the claim, the shard, and of how many.
+        self.shards = shards  # Number of the claim, index of the shard, shards of the claim.
 
 
 class JobsStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """A stream of jobs."""
+    """Reads a stream of jobs."""
 
     def __init__(self, options: StreamOptions) -> None:
         self._options = options
         self._new_consumer = options.consumer or f"{options.tube}/spark/{uuid.uuid4().hex}"
         self._desk: _Desk | None = None
-        self._left: int | None = None  # How many jobs a query that reads what is there may still claim.
-        self._lost: Offset | None = None  # Where the server has lost claims, and we go on as a new consumer.
+        self._left: int | None = None  # With the trigger availableNow: number of jobs that may still be claimed.
+        self._lost: Offset | None = None  # An offset whose claims the server lost. The query goes on as a new consumer.
 
     def __getstate__(self) -> dict[str, Any]:
-        """Tasks get the options; what the driver holds stays there."""
+        """Leave out the driver's connection, which tasks do not use."""
         return {**self.__dict__, "_desk": None}
 
     def _at(self, consumer: str) -> _Desk:
@@ -73,7 +77,7 @@ class JobsStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self._desk
 
     def initialOffset(self) -> Offset:
-        """Before the first claim. A consumer whose name is known may have finished some, with another checkpoint."""
+        """Return the offset after the last acked claim of the consumer. A generated consumer has none."""
         acked = 0
         if self._options.consumer is not None:
             with told(), Node(self._options.url) as node:
@@ -81,11 +85,11 @@ class JobsStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return {"consumer": self._new_consumer, "claim": acked}
 
     def getDefaultReadLimit(self) -> ReadLimit:
-        """How many jobs a batch may have."""
+        """Return how many jobs a batch may have."""
         return ReadMaxRows(self._options.rows_per_trigger)
 
     def latestOffset(self, start: Offset, limit: ReadLimit) -> Offset:
-        """Everything before the start is finished: ack it. Then claim the next jobs."""
+        """Ack all claims up to `start`, because Spark has finished them. Then claim the next jobs."""
         most = limit.max_rows if isinstance(limit, ReadMaxRows) else self._options.rows_per_trigger
         with told():
             begin = self._finished(start)
@@ -98,9 +102,10 @@ class JobsStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return {**begin, "claim": newest} if newest > begin["claim"] else start
 
     def _finished(self, start: Offset) -> Offset:
-        """Ack what is before a start, and tell where to go on: there, unless the server does not know of it.
+        """Ack the claims up to `start`. Return the offset to continue from.
 
-        It has crashed and lost its last second, or is another one: the jobs are in their tube, and are claimed anew.
+        This is `start`, unless the server does not have these claims. Then the server has crashed and lost its last
+        second, or it is another server. The jobs are in their tube, so a new consumer claims them again.
         """
         if start != self._lost:
             desk = self._at(start["consumer"])
@@ -110,26 +115,27 @@ class JobsStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             if self._options.consumer is not None:
                 raise SourceError(
                     f"the server has {desk.newest} claims of consumer {start['consumer']}, and the checkpoint "
-                    f"{start['claim']}: it has lost some, or is another one; begin with a new checkpoint"
+                    f"{start['claim']}: the server has lost claims, or is another one; start with a new checkpoint"
                 )
             self._lost = start
         return {"consumer": self._new_consumer, "claim": 0}
 
     def prepareForTriggerAvailableNow(self) -> None:
-        """Claim no more than is there now."""
+        """Limit the query to the number of jobs that are ready now."""
         with told(), Node(self._options.url) as node:
             self._left = _ready(node, self._options.tube)
 
     def partitions(self, start: Offset, end: Offset) -> list[InputPartition]:
-        """Share the claims of a batch out to tasks."""
+        """Return the tasks that read the claims of a batch."""
         with told():
-            # A first batch that is planned again has its consumer in its end: the start was made up anew.
+            # If the first batch is planned again after a restart, the start has a newly generated consumer. The end has
+            # the consumer that made the claims.
             same = start["consumer"] == end["consumer"]
             desk = self._at(end["consumer"])
             return list(desk.parts(start["claim"] if same else 0, end["claim"]))
 
     def read(self, partition: InputPartition) -> Iterator[RecordBatch]:
-        """The jobs of one task."""
+        """Yield the jobs of one task."""
         from penstock.spark.jobs_columns import batch, groups_of
 
         assert isinstance(partition, ClaimPart)
@@ -139,24 +145,25 @@ class JobsStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 try:
                     groups = node.call(Call([*words, b"SHARD", b"%d" % shard, b"%d" % shards], groups_of, AGAIN))
                 except ClaimGone:
-                    # Its lease ended while nobody ran the query: the jobs are in their tube again, or somebody's.
+                    # The lease expired while the query was stopped. The jobs returned to their tube, where another
+                    # consumer may have taken them.
                     continue
                 if groups:
                     yield batch(groups, self._options.columns)
 
     def commit(self, end: Offset) -> None:
-        """A batch is finished, says Spark when it plans the next; acking again does nothing."""
+        """Ack a finished batch. Most often latestOffset has acked it before, and then this has no effect."""
         with told():
             self._at(end["consumer"]).ack(end["claim"])
 
     def stop(self) -> None:
-        """Hang up."""
+        """Close the connection."""
         if self._desk is not None:
             self._desk.close()
 
 
 class _Desk:
-    """The driver's dealings with the server, as one consumer."""
+    """The driver's connection to the server: claims, acks and renews leases as one consumer."""
 
     def __init__(self, options: StreamOptions, consumer: str) -> None:
         self._options = options
@@ -164,17 +171,17 @@ class _Desk:
         self._node = Node(options.url)
         self._node.call(commands.find_tube(options.tube.encode()))
         info = self._node.call(commands.claim_info(consumer))
-        # Whoever called itself so before is refused from the first command on that changes something.
+        # After the first command with this token, the server refuses earlier drivers of the same consumer.
         self._token = info.token + 1
         self._acked = info.acked
-        self.newest = info.newest  # The number of its newest claim.
-        self._sizes: dict[int, tuple[int, int]] = {}  # Of open claims: jobs, and bytes of their bodies.
+        self.newest = info.newest  # Number of the consumer's newest claim.
+        self._sizes: dict[int, tuple[int, int]] = {}  # Jobs and bytes of bodies of each open claim, by its number.
         self._lock = threading.Lock()
         self._over = threading.Event()
         threading.Thread(target=self._renew, daemon=True, name="penstock-leases").start()
 
     def close(self) -> None:
-        """Hang up; the leases run on for a while."""
+        """Close the connection and stop renewing. The leases stay valid until they expire."""
         self._over.set()
         self._node.close()
 
@@ -183,24 +190,24 @@ class _Desk:
             return self._node.call(call)
 
     def _renew(self) -> None:
-        """Keep the claims for as long as the query runs."""
+        """Renew the leases until the connection is closed."""
         while not self._over.wait(self._options.lease_ms / 3000):
             try:
                 self._call(commands.renew_claims(self.consumer, self._options.lease_ms / 1000, self._token))
             except PenstockError:
-                pass  # The query is told when it claims or acks next.
+                pass  # The next claim or ack of the query raises the error.
 
     def ack(self, upto: int) -> None:
-        """All claims up to a number are finished."""
+        """Ack all claims up to and including the number `upto`."""
         if upto > self._acked:
             self._call(commands.ack_claims(self.consumer, min(upto, self.newest), self._token))
             self._acked = upto
             self._sizes = {number: size for number, size in self._sizes.items() if number > upto}
 
     def claim(self, start: int, most: int, wait: bool) -> tuple[int, int]:
-        """Claim jobs behind a claim: the number of the newest, and how many more jobs are claimed now.
+        """Claim up to `most` jobs after the claim `start`. Return the number of the newest claim, and the jobs added.
 
-        Claims that were made before, and perhaps never became a batch, are among them whatever the limit.
+        Existing claims after `start`, which perhaps were in no batch yet, are always included, even beyond `most`.
         """
         newest, jobs, more = start, 0, 0
         while newest - start < CLAIMS_OPEN_MAX and (jobs < most or newest < self.newest):
@@ -218,7 +225,7 @@ class _Desk:
         return newest, more
 
     def _awaited(self) -> bool:
-        """Wait a little for a job to come; tell whether one did."""
+        """Wait up to half a second for a ready job. Return whether there is one."""
         for _ in range(_LOOKS):
             self._over.wait(_LOOK_S)
             with self._lock:
@@ -227,7 +234,10 @@ class _Desk:
         return False
 
     def _take(self, number: int, count: int) -> tuple[int, int] | None:
-        """The size of a claim, made if it was not; None: it is gone, or there is nothing to claim."""
+        """Make the claim `number` if it does not exist. Return its jobs and bytes.
+
+        Return None if its lease expired, or if there are no jobs to claim.
+        """
         words = [b"CLAIM", b"TAKE", self._options.tube.encode(), self.consumer.encode(), b"%d" % number]
         words += [b"COUNT", b"%d" % count, b"LEASE", commands.duration(self._options.lease_ms)]
         try:
@@ -240,11 +250,11 @@ class _Desk:
         return size
 
     def parts(self, start: int, end: int) -> Iterator[ClaimPart]:
-        """The claims behind one number up to another, as tasks of about the same size."""
+        """Yield tasks of about the same size for the claims after `start` up to and including `end`."""
         shards: list[tuple[int, int, int]] = []
         rows = 0
         for number in range(start + 1, end + 1):
-            # One that another driver made is met here first; how large it is, is not asked for.
+            # The size of a claim that another driver made is not known here.
             jobs, size = self._sizes.get(number, (_CLAIM_JOBS, 0))
             count = max(1, -(-jobs // self._options.rows_per_partition), -(-size // _TASK_BYTES))
             for shard in range(count):
@@ -258,7 +268,7 @@ class _Desk:
 
 
 def _ready(node: Node, tube: str) -> int:
-    """How many jobs could be claimed now."""
+    """Return the number of jobs that can be claimed now."""
     return node.call(Call([b"TUBE", b"STATS", tube.encode()], commands.states, AGAIN))["ready"]
 
 

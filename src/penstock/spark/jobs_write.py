@@ -1,9 +1,9 @@
-"""Rows become jobs. Tasks put them into stages, which nobody sees; the driver publishes all stages together.
+"""Writes rows as jobs. Tasks put them into stages, which consumers do not see; the driver publishes all stages at once.
 
-So a task that is tried again, or twice at once, adds nothing: only stages of tasks that Spark counts are published. A
-batch of a stream that Spark does again after a crash is published under the mark of its query and number, and so once.
-Rows with a `unique` or `dedup` value are put at once, since a stage cannot hold them: their values keep them single.
-Those whose value is null are staged like all others.
+A task that is retried, or that runs twice, adds no duplicates, because only the stages of tasks that Spark has accepted
+are published. A batch of a stream that Spark repeats after a crash is published once, because PUBLISHONCE gets a mark
+made of the query's id and the batch number. A stage cannot hold rows with a `unique` or `dedup` value. They are put
+directly, and their values prevent duplicates. Rows in which these values are null are staged like all others.
 """
 
 from __future__ import annotations
@@ -29,22 +29,22 @@ from penstock.spark.node import Node
 if TYPE_CHECKING:
     from pyarrow import RecordBatch, Table
 
-# Where Spark tells a task of a stream which query and which batch it is of.
+# Local properties in which Spark gives a task of a stream the ids of its query and batch.
 _QUERY: Final = "sql.streaming.queryId"
 _BATCH: Final = "streaming.sql.batchId"
 
 
 @dataclass
 class Staged(WriterCommitMessage):
-    """What a task has done."""
+    """The result of a task, which Spark passes to the driver."""
 
-    stage: Filled | None  # None: no row of it was staged.
-    mark: str  # Of the batch of a stream; empty: of none.
-    refused: bytes  # Rows that were refused and why, as Arrow; empty: none.
+    stage: Filled | None  # None: the task staged no rows.
+    mark: str  # Identifies the batch of a stream. Empty outside streams.
+    refused: bytes  # Refused rows and their errors, as an Arrow stream. Empty: none.
 
 
 class _Putting:
-    """What writers of batches and of streams share."""
+    """Base class of the writers of batches and of streams."""
 
     def __init__(self, options: WriteOptions, columns: tuple[str, ...]) -> None:
         self._options = options
@@ -52,11 +52,11 @@ class _Putting:
 
     @property
     def _prefix(self) -> str:
-        """What names of stages begin with: a user may be allowed those alone that begin like its tubes."""
+        """The prefix of stage names: the tube, because a user may be limited to names that start like its tubes."""
         return f"{self._options.tube}/spark" if self._options.tube else "spark"
 
     def write(self, iterator: Iterator[RecordBatch]) -> Staged:
-        """A task: put its rows into a stage of its own. If that fails, the stage is discarded."""
+        """Put the rows of a task into a stage of its own. If this fails, discard the stage."""
         from penstock.spark.jobs_rows import Rows
 
         with told(), Node(self._options.url) as node:
@@ -71,7 +71,7 @@ class _Putting:
             return Staged(rows.filled, self._mark(), rows.refused_rows())
 
     def _mark(self) -> str:
-        """Which batch of which stream this task is of."""
+        """Return the mark of the query and batch that this task belongs to, or an empty string outside streams."""
         context = TaskContext.get()
         query = context.getLocalProperty(_QUERY) if context is not None else None
         return f"{self._prefix}/{query}/{context.getLocalProperty(_BATCH)}" if context is not None and query else ""
@@ -82,9 +82,9 @@ class _Putting:
         mark = messages[0].mark if marked and messages else ""
         with told(), self._keeping(refused, mark):
             if len(stages) > STAGES_PER_COMMAND_MAX:
-                # More could not be published in one command, and so not all or none.
+                # A publication is atomic only if it is one command.
                 most = STAGES_PER_COMMAND_MAX
-                raise SourceError(f"{len(stages)} tasks have rows, and a write may be of {most}; use coalesce")
+                raise SourceError(f"{len(stages)} tasks have rows, but a write can have at most {most}; use coalesce")
             if stages:
                 with Node(self._options.url) as node:
                     for stage in stages:
@@ -93,7 +93,7 @@ class _Putting:
                     node.call(Call([*words, *(stage.name for stage in stages)], commands.number, AGAIN))
 
     def _discard(self, messages: list[Any]) -> None:
-        """Drop what tasks have staged. What those did that never answered expires."""
+        """Discard the stages of the tasks that reported one. The stages of the other tasks expire."""
         stages = [message.stage for message in messages if message is not None and message.stage is not None]
         if stages:
             with told(), Node(self._options.url) as node:
@@ -102,10 +102,10 @@ class _Putting:
 
     @contextmanager
     def _keeping(self, refused: list[bytes], mark: str) -> Iterator[None]:
-        """Around the publication: rows that were refused are written before it, which may fail, and shown after it.
+        """Save refused rows: write them to a hidden file before the block publishes, and rename the file afterwards.
 
-        Those of a batch of a stream are in a file that is called by its mark: if the batch is done again, there are no
-        more of them.
+        If writing fails, nothing is published. For a batch of a stream, the file's name is derived from its mark, so a
+        repeated batch replaces the file.
         """
         if not refused or self._options.errors is None:
             yield
@@ -119,7 +119,7 @@ class _Putting:
         name = hashlib.sha256(mark.encode()).hexdigest()[:32] if mark else uuid.uuid4().hex
         try:
             try:
-                # Bodies are in it.
+                # Only the owner may read the directory, because it contains bodies.
                 directory.mkdir(mode=0o700, parents=True, exist_ok=True)
                 pq.write_table(table, made)
             except OSError as error:
@@ -133,24 +133,24 @@ class _Putting:
 
 
 class JobsWriter(_Putting, DataSourceArrowWriter):
-    """Writes a batch."""
+    """Writes a batch of rows as jobs."""
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
-        """All tasks are done: let everybody see the jobs."""
+        """Publish the jobs. Spark calls this when all tasks have succeeded."""
         self._publish(messages, marked=False)
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
-        """A task failed for good: drop the jobs."""
+        """Discard the jobs. Spark calls this when a task has failed finally."""
         self._discard(messages)
 
 
 class JobsStreamWriter(_Putting, DataSourceStreamArrowWriter):
-    """Writes a stream, batch by batch."""
+    """Writes a stream of rows as jobs, batch by batch."""
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
-        """All tasks of a batch are done: let everybody see the jobs, unless they are there since a try before."""
+        """Publish the jobs of a batch, unless an earlier attempt has published them."""
         self._publish(messages, marked=True)
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
-        """A task failed for good: drop the jobs of this batch."""
+        """Discard the jobs of a batch. Spark calls this when a task has failed finally."""
         self._discard(messages)

@@ -1,4 +1,4 @@
-"""Starting Spark: a session that finds Java and its own Python, stays on this machine when it can, and keeps quiet."""
+"""Starts Spark sessions: finds Java and Python, binds local sessions to the loopback address, and limits logging."""
 
 from __future__ import annotations
 
@@ -16,22 +16,22 @@ from penstock.spark.java import java_home
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-# What every session of ours has, unless it is asked for something else.
+# Settings of every session, unless the caller sets others.
 _DEFAULTS: Final = {
-    # Off in Spark: filters on a tube or a state are then looked at by the server.
+    # Off by default in Spark. With it, the server applies filters on the tube and the state.
     "spark.sql.python.filterPushdown.enabled": "true",
     "spark.sql.session.timeZone": "UTC",
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
 }
 
-# What every Java of a session is told, wherever it runs. Arrow would look at each value twice, whether it is there and
-# within bounds; Spark has looked already. It is a seventh of what a row of events costs Java.
+# Options of every Java process of a session. They switch off Arrow's null and bounds checks, which repeat checks of
+# Spark and take a seventh of the time that Java spends on a row of events.
 _JAVA: Final = "-Darrow.enable_unsafe_memory_access=true -Darrow.enable_null_check_for_get=false"
 
 _LOOPBACK: Final = "127.0.0.1"
 
-# Masters whose every process is on this machine.
+# Masters whose processes all run on this machine.
 _HERE: Final = re.compile(r"local(\[.*\]|-cluster\[.*\])?|spark://(127\.0\.0\.1|localhost)(:\d+)?")
 
 _LOGGING: Final = Path(__file__).parent / "log4j2.properties"
@@ -40,11 +40,11 @@ _LOGGING: Final = Path(__file__).parent / "log4j2.properties"
 def session(
     master: str | None = None, *, app: str = "penstock", quiet: bool = False, **config: str | int | bool
 ) -> SparkSession:
-    """A Spark session: `local[*]` unless said, `spark://host:7077`, `sc://host:15002` for Connect, or another master.
+    """Return a Spark session. If one exists, return it, with those of the settings that can still be changed.
 
-    `quiet`: start Java without what only linear algebra uses, so that it does not warn of that on the terminal.
+    `master`: `local[*]` by default, `spark://host:7077`, `sc://host:15002` for Spark Connect, or another master.
+    `quiet`: start Java without its module for linear algebra, so that Java prints no warning about it.
     `config`: settings of Spark, as in `session(**{"spark.executor.memory": "2g"})`.
-    If there is a session already, it is that one, with these settings as far as they can still be set.
     """
     try:
         from pyspark.sql import SparkSession
@@ -63,7 +63,7 @@ def session(
 
 
 def _connected(master: str, settings: dict[str, str]) -> SparkSession:
-    """A session on a Spark Connect server; only what can be set while it runs is ours to set."""
+    """Return a session on a Spark Connect server. Our defaults are not set: they need a server that starts."""
     from pyspark.sql import SparkSession
 
     try:
@@ -76,11 +76,11 @@ def _connected(master: str, settings: dict[str, str]) -> SparkSession:
 
 
 def prepare(master: str, quiet: bool = False) -> None:
-    """Set what Spark reads from the environment, where nobody has: Java, Python, and the address of this machine."""
+    """Set the environment variables for Java, Python and the local address that Spark needs and that are not set."""
     home = java_home(quiet)
     if home is not None:
         os.environ["JAVA_HOME"] = home
-    # Else the workers would be whatever python3 the PATH has, which need not be the one with Penstock in it.
+    # By default, workers use the first python3 of the PATH, which may not have Penstock installed.
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
     if _HERE.fullmatch(master):
@@ -88,7 +88,7 @@ def prepare(master: str, quiet: bool = False) -> None:
 
 
 def _hush() -> None:
-    """Keep Spark's Python side from logging, with a stack of Java, an error that it raises as well."""
+    """Stop PySpark from logging errors that it also raises. The log lines would include a Java stack trace."""
     from pyspark.logger import PySparkLogger
 
     for name in ("DataFrameQueryContextLogger", "SQLQueryContextLogger"):
@@ -96,7 +96,7 @@ def _hush() -> None:
 
 
 def _java(settings: dict[str, str]) -> dict[str, str]:
-    """Java's options. The driver's tell where the log's settings are: before there is a session, Spark talks freely."""
+    """Return the Java options. The driver's name the log settings, because Spark logs before the session exists."""
     driver, executor = "spark.driver.extraJavaOptions", "spark.executor.extraJavaOptions"
     quiet = f"-Dlog4j2.configurationFile={_LOGGING.as_uri()}"
     return {

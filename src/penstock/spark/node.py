@@ -1,4 +1,4 @@
-"""One server as the sources see it: where it is, how far its log goes, and pieces of it."""
+"""A connection to one server for the Spark sources: its URL, the ends of its log, and reads of the log."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from penstock.core.errors import BadUrl
 
 T = TypeVar("T")
 
-# Between two URLs; a comma that no URL follows is between two addresses of one server.
+# Separates two URLs. A comma that is not followed by a URL separates two addresses of one server.
 _BETWEEN: Final = re.compile(r"\s*,\s*(?=penstock://)", re.IGNORECASE)
 
 
 def addresses(urls: str | None, user: str | None, password: str | None) -> tuple[str, ...]:
-    """The URLs in an option, each of a server of its own, with who we are in it."""
+    """Split the option `url` into the URLs of the servers. A given user or password replaces those in the URLs."""
     found = _BETWEEN.split((urls or DEFAULT_URL).strip())
     if len(set(found)) < len(found):
         raise BadUrl("one URL is named twice; name each node once")
@@ -34,21 +34,21 @@ def addresses(urls: str | None, user: str | None, password: str | None) -> tuple
 
 @dataclass(frozen=True)
 class Head:
-    """How far a log goes."""
+    """The range of positions that a node's log has."""
 
     node: str
     epoch: int
-    first: int  # The oldest position that is kept,
-    end: int  # and the one behind the newest that is durable.
+    first: int  # The oldest position that is kept.
+    end: int  # One more than the newest durable position.
 
 
 @dataclass(frozen=True)
 class Piece:
-    """Some of a log: whole frames, as they are on disk."""
+    """A part of a log: whole frames, as they are on disk."""
 
-    next: int  # The position to go on from.
+    next: int  # The position to continue from.
     frames: bytes
-    names: dict[int, bytes]  # Of tubes; only if they were asked for.
+    names: dict[int, bytes]  # Names of tubes by number. Empty unless requested.
 
 
 class Node:
@@ -69,24 +69,24 @@ class Node:
         self.close()
 
     def close(self) -> None:
-        """Hang up."""
+        """Close the connection."""
         self._link.close()
 
     def call(self, call: Call[T]) -> T:
-        """Send a command, again if its answer was lost and that is safe."""
+        """Send a command and return its result. If the reply is lost, repeat the command if this is safe."""
         return self._link.call(call)
 
     def head(self) -> Head:
-        """How far the log goes."""
+        """Return the first and the end position of the log."""
         return self.call(Call([b"JOURNAL", b"HEAD"], _head, AGAIN))
 
     def wait(self, position: int, wait_ms: int) -> None:
-        """Sleep until the log has reached a position, or the time is over."""
+        """Wait until the log has reached `position`, at most `wait_ms`."""
         words = [b"JOURNAL", b"READ", b"%d" % position, b"BYTES", b"1", b"TIMEOUT", commands.duration(wait_ms)]
         self.call(Call(words, commands.ignored, AGAIN, wait_ms))
 
     def read(self, position: int, bytes_max: int, names: bool) -> Piece:
-        """The frames that hold a position or follow it."""
+        """Return frames from the one that contains `position` on, with the names of tubes if `names` is set."""
         words = [b"JOURNAL", b"READ", b"%d" % position, b"BYTES", b"%d" % bytes_max]
         return self.call(Call([*words, b"NAMES"] if names else words, _piece, AGAIN))
 

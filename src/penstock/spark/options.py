@@ -1,4 +1,4 @@
-"""The options of a source, which Spark hands over as text: what is misspelt or makes no sense is refused."""
+"""Parses the options of a source, which Spark passes as text. Unknown names and invalid values are refused."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from penstock.core.durations import NO_DURATION, read_duration
 from penstock.core.errors import OutOfRange, WrongType
 from penstock.spark.node import addresses
 
-# Where a server is, for every source and sink.
+# Options of every source and sink that name the server.
 WHERE: Final = ("url", "user", "password")
 
-# What Spark adds of its own.
+# Options that Spark adds.
 _OF_SPARK: Final = ("checkpointLocation", "queryName")
 
 _YES: Final = ("true", "yes", "1")
@@ -21,12 +21,12 @@ _NO: Final = ("false", "no", "0")
 
 
 def words(text: str | None) -> tuple[str, ...]:
-    """Words with commas between them."""
+    """Split a comma-separated list."""
     return tuple(word.strip() for word in (text or "").split(",") if word.strip())
 
 
 class Options:
-    """What a source was told, by names whose case does not matter."""
+    """The options of a source. Their names are case-insensitive."""
 
     def __init__(self, source: str, given: Mapping[str, str], known: Iterable[str]) -> None:
         self._given = {name.lower(): value for name, value in given.items()}
@@ -36,52 +36,52 @@ class Options:
             if name not in by_case:
                 close = get_close_matches(name, by_case, 1, 0.6)
                 names = ", ".join(sorted((*WHERE, *known)))
-                hint = f"did you mean {by_case[close[0]]}?" if close else f"there are {names}"
+                hint = f"did you mean {by_case[close[0]]}?" if close else f"available options: {names}"
                 raise WrongType(f'format("{source}") has no option {name!r}; {hint}')
 
     def urls(self) -> tuple[str, ...]:
-        """The servers, one or several."""
+        """Return the URLs of the servers."""
         return addresses(self._given.get("url"), self._given.get("user"), self._given.get("password"))
 
     def text(self, name: str, default: str | None = None) -> str | None:
-        """An option as it is."""
+        """Return an option as text."""
         return self._given.get(name.lower(), default)
 
     def needed(self, name: str, why: str) -> str:
-        """One that has to be there."""
+        """Return an option that must be given. `why` is part of the error if it is missing."""
         value = self._given.get(name.lower())
         if not value:
             raise WrongType(f'format("{self._source}") needs .option("{name}", …): {why}')
         return value
 
     def words(self, name: str) -> tuple[str, ...]:
-        """Several, with commas between them."""
+        """Return a comma-separated option."""
         return words(self._given.get(name.lower()))
 
     def integer(self, name: str, default: int, least: int, most: int) -> int:
-        """A whole number."""
+        """Return an option that is a whole number from `least` to `most`."""
         value = self._given.get(name.lower())
         if value is None:
             return default
         if not value.strip().isascii() or not value.strip().isdigit() or not least <= int(value) <= most:
-            raise OutOfRange(f"{name} is a whole number of {least} to {most}, not {value!r}")
+            raise OutOfRange(f"{name} must be a whole number from {least} to {most}, not {value!r}")
         return int(value)
 
     def flag(self, name: str, default: bool) -> bool:
-        """Yes or no."""
+        """Return an option that is true or false."""
         value = self._given.get(name.lower())
         if value is None:
             return default
         if value.lower() not in (*_YES, *_NO):
-            raise WrongType(f"{name} is true or false, not {value!r}")
+            raise WrongType(f"{name} must be true or false, not {value!r}")
         return value.lower() in _YES
 
     def duration_ms(self, name: str, default: int) -> int:
-        """A time like 30s or 5m, in milliseconds."""
+        """Return an option that is a duration like 30s or 5m, in milliseconds."""
         value = self._given.get(name.lower())
         if value is None:
             return default
         ms = read_duration(value.encode())
         if ms == NO_DURATION:
-            raise WrongType(f"{name} is a time like 30s, 5m or 1h, not {value!r}")
+            raise WrongType(f"{name} must be a duration like 30s, 5m or 1h, not {value!r}")
         return ms

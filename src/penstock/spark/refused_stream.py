@@ -1,7 +1,7 @@
-"""A stream that cannot begin, because of what it was told: it says so when it is asked where it begins.
+"""A stream reader that raises an error from its options later, when Spark calls it for the first time.
 
-Spark's process for the driver's side of a stream takes for granted that there is a reader. If making one fails it tells
-of a variable of its own that is missing, and not of what was wrong.
+If the construction of a stream reader fails, Spark's driver process reports one of its own undefined variables instead
+of our error. The error of a call to the reader is reported correctly.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from penstock.spark.errors import SourceError, told
 
 
 def made(make: Callable[[], DataSourceStreamReader]) -> DataSourceStreamReader:
-    """A reader, or one that tells why there is none."""
+    """Return the reader that `make` constructs. If this fails, return a reader that raises the error when called."""
     try:
         with told():
             return make()
@@ -25,7 +25,7 @@ def made(make: Callable[[], DataSourceStreamReader]) -> DataSourceStreamReader:
 
 
 class RefusedStream(DataSourceStreamReader):
-    """Refuses whatever it is asked first."""
+    """Raises the same error in every method."""
 
     def __init__(self, why: str) -> None:
         self._why = why
@@ -35,21 +35,21 @@ class RefusedStream(DataSourceStreamReader):
             raise SourceError(self._why)
 
     def initialOffset(self) -> dict[str, int]:
-        """Refused."""
+        """Raise the error."""
         self._refuse()
 
     def getDefaultReadLimit(self) -> ReadLimit:
-        """Refused."""
+        """Raise the error."""
         self._refuse()
 
     def latestOffset(self, start: dict[str, int], limit: ReadLimit) -> dict[str, int]:
-        """Refused."""
+        """Raise the error."""
         self._refuse()
 
     def partitions(self, start: dict[str, int], end: dict[str, int]) -> list[InputPartition]:
-        """Refused."""
+        """Raise the error."""
         self._refuse()
 
     def read(self, partition: InputPartition) -> Iterator[tuple[object, ...]]:
-        """Refused."""
+        """Raise the error."""
         self._refuse()
