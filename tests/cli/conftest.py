@@ -1,4 +1,4 @@
-"""Where the command line is tried: on a directory and on a server. What it prints is the same."""
+"""Fixtures that run the command line on a directory and on a server. The output must be the same."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from .transcript import Session
 
 
 def in_memory() -> str | None:
-    """A directory in memory, where there is such a thing: disks are slow."""
+    """Return a directory in memory if the machine has one, because disks are slow."""
     return tempfile.mkdtemp(dir="/dev/shm") if os.path.isdir("/dev/shm") else None
 
 
 @pytest.fixture(scope="session")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """The URL of a server that runs for all tests here."""
+    """Yield the URL of a server that all tests share."""
     directory = str(in_memory() or tmp_path_factory.mktemp("server"))
     port = free_port()
     settings = ["--port", str(port), "--dir", directory]
@@ -41,7 +41,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 @pytest.fixture
 def empty_server(server: str) -> str:
-    """The URL of a server without a tube."""
+    """Return the URL of the server after dropping all tubes."""
     with penstock.connect(server) as queue:
         for name in queue.tubes():
             tube = queue.find_tube(name)
@@ -52,13 +52,13 @@ def empty_server(server: str) -> str:
 
 @pytest.fixture(params=["directory", "server"])
 def kind(request: pytest.FixtureRequest) -> str:
-    """One kind of place after the other."""
+    """Run the test with a directory and with a server."""
     return str(request.param)
 
 
 @pytest.fixture
 def place(kind: str, request: pytest.FixtureRequest) -> Iterator[str]:
-    """A place for a queue, which is empty."""
+    """Yield the address of an empty queue."""
     if kind == "server":
         yield request.getfixturevalue("empty_server")
         return
@@ -70,12 +70,12 @@ def place(kind: str, request: pytest.FixtureRequest) -> Iterator[str]:
 
 @pytest.fixture
 def session(place: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Session:
-    """Somebody at a prompt, with a queue and settings of their own."""
+    """Return a shell session with its own queue and settings."""
     return someone(place, tmp_path, monkeypatch)
 
 
 def someone(place: str, home: Path, monkeypatch: pytest.MonkeyPatch) -> Session:
-    """Somebody at a prompt."""
+    """Return a shell session in `home` that uses the queue at `place`."""
     monkeypatch.chdir(home)
     env: dict[str, str | None] = {
         "PENSTOCK_URL": place,

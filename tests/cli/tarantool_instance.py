@@ -1,4 +1,4 @@
-"""A Tarantool that runs the spaces of tarantool/queue and xqueue, in a process of its own."""
+"""A Tarantool process with spaces of tarantool/queue and xqueue."""
 
 from __future__ import annotations
 
@@ -38,16 +38,16 @@ class Tarantool:
             connection.insert("fifo", (BINARY_ID, "r", BINARY))
 
     def connect(self) -> Any:
-        """A connection of Tarantool's own client. Strings are bytes, because some are not UTF-8."""
+        """Return a connection of Tarantool's client. Strings are bytes, because some are not UTF-8."""
         return closing(tarantool.Connection("127.0.0.1", self.port, user="mover", password="se:cret", encoding=None))
 
     def rows(self, space: str) -> list[Any]:
-        """All rows of a space."""
+        """Return all rows of a space."""
         with self.connect() as connection:
             return [list(row) for row in connection.select(space)]
 
     def stop(self) -> None:
-        """End it."""
+        """Stop the process."""
         self._process.kill()
         self._process.wait(PATIENCE_S)
         assert self._process.stdout is not None

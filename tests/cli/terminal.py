@@ -1,4 +1,4 @@
-"""A terminal with a program in it. A dumb one: what is seen is what was typed and printed, and nothing else."""
+"""A dumb terminal that runs a program. It shows only the typed and printed text."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.server.serving import PATIENCE_S, Server, environment, wait_for
 
 PENSTOCK = [sys.executable, "-c", "from penstock.cli.main import main; main()"]
 
-# With a terminal of its own, so that Ctrl-C reaches it and nobody else.
+# The program gets its own controlling terminal, so that Ctrl-C reaches only this program.
 _AT_A_TERMINAL = """
 import fcntl, termios
 fcntl.ioctl(0, termios.TIOCSCTTY, 0)
@@ -26,7 +26,7 @@ main()
 
 
 class Terminal:
-    """`penstock` with these words, at a terminal."""
+    """`penstock` with these arguments, running in a terminal."""
 
     def __init__(self, home: Path, *words: str) -> None:
         self._ours, theirs = pty.openpty()
@@ -41,7 +41,7 @@ class Terminal:
         self.seen = ""
 
     def until(self, end: str) -> str:
-        """Everything that was seen since the last time, once it ends so."""
+        """Wait until the output ends with `end`. Return the output since the last call."""
         deadline = time.monotonic() + PATIENCE_S
         while not self.seen.endswith(end):
             ready, _, _ = select.select([self._ours], [], [], max(0, deadline - time.monotonic()))
@@ -54,18 +54,18 @@ class Terminal:
         os.write(self._ours, keys.encode())
 
     def interrupt(self) -> None:
-        """Press Ctrl-C once it waits: Python notices one that comes a moment before that at the next key only."""
+        """Press Ctrl-C when the program waits. Python would handle an earlier one only after the next key."""
         status = Path(f"/proc/{self._process.pid}/status")
         wait_for(lambda: "State:\tS" in status.read_text())
         self.key("\x03")
 
     def type(self, line: str, end: str) -> str:
-        """What is printed, from behind the line to the next prompt."""
+        """Type a line and return the output up to the next prompt."""
         self.key(f"{line}\n")
         return self.until(end).removeprefix(f"{line}\n").removesuffix(end)
 
     def ended(self) -> int:
-        """Its exit code, once it has ended."""
+        """Wait until the program ends and return its exit code."""
         try:
             return self._process.wait(PATIENCE_S)
         finally:
@@ -76,7 +76,7 @@ class Terminal:
 
 @contextmanager
 def restarted(server: Server) -> Iterator[None]:
-    """A server that was killed, on its port again."""
+    """Restart a killed server on its port."""
     command = [*PENSTOCK, "serve", "--no-journal", "--port", str(server.port)]
     with subprocess.Popen(command, cwd=server.home, env=environment(), stdout=subprocess.DEVNULL) as process:
         try:

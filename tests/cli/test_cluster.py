@@ -1,4 +1,4 @@
-"""`penstock cluster` is about servers, and says so where there is none."""
+"""`penstock cluster` refuses directories, because it needs a server."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from .transcript import run
 
 @pytest.mark.parametrize("words", ["homes", "leave", "meet 127.0.0.1:9", "check", f"forget {'0' * 40} --yes"])
 @pytest.mark.parametrize("how", ["--dir", "--context"])
-def test_a_directory_is_no_cluster(words: str, how: str, tmp_path: Path) -> None:
+def test_cluster_commands_refuse_a_directory(words: str, how: str, tmp_path: Path) -> None:
     env: dict[str, str | None] = {"XDG_CONFIG_HOME": str(tmp_path), "PENSTOCK_URL": None, "PENSTOCK_CONTEXT": None}
     with penstock.open(tmp_path / "queue") as queue:
         queue.tube("a")

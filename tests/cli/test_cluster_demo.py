@@ -1,4 +1,4 @@
-"""The demo of the cluster shows what it says: a node dies, and nothing is lost."""
+"""`penstock cluster demo` loses a node but no job."""
 
 from __future__ import annotations
 
@@ -9,7 +9,9 @@ from penstock.cli import cluster_demo
 from tests.ports import free_port
 
 
-def test_what_a_machine_lacks_is_said(capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_ports_and_timeouts_are_reported(
+    capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     with pytest.raises(typer.Exit):
         cluster_demo.free_ports(1_000)
     assert "of the ports from 7711 to 7910 are free, but 1000 are needed" in capfd.readouterr().err
@@ -19,8 +21,8 @@ def test_what_a_machine_lacks_is_said(capfd: pytest.CaptureFixture[str], monkeyp
     assert "nobody answers within 0 s" in capfd.readouterr().err
 
 
-def test_the_demo_loses_a_node_and_no_job(capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    # Ports that nobody beside us takes before its nodes do, and time for a node that stands still for a while.
+def test_the_demo_loses_a_node_but_no_job(capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    # Reserved ports, and a timeout that tolerates a node that is suspended for a while.
     monkeypatch.setattr(cluster_demo, "_PORTS", [free_port() for _ in range(3)])
     monkeypatch.setattr(cluster_demo, "_NODE_TIMEOUT_MS", 10_000)
     assert cluster_demo.run(3) == 0

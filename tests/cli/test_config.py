@@ -1,4 +1,4 @@
-"""`penstock config show` shows what a server would be configured to, and no secret."""
+"""`penstock config show` shows the settings that a server would use, without secrets."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def test_every_setting_is_shown_once() -> None:
     assert [line.split()[0] for line in lines] == [setting.name for setting in SETTINGS]
 
 
-def test_the_example_of_the_documentation(here: Path) -> None:
+def test_the_example_in_the_documentation_is_correct(here: Path) -> None:
     (here / "disque.conf").write_text("port 7712\n")
     arguments = ["disque.conf", "--maxclients", "500", "--origin", "--changed"]
     result = show(*arguments)
@@ -35,7 +35,7 @@ def test_the_example_of_the_documentation(here: Path) -> None:
     assert f"$ penstock config show {' '.join(arguments)}\n{result.output}```" in page
 
 
-def test_where_a_value_came_from(here: Path) -> None:
+def test_the_origin_of_each_value_is_shown(here: Path) -> None:
     (here / "p.toml").write_text("hz = 11\ntimeout = 5\n")
     result = show("--changed", "p.toml", "--origin", "--port", "7712", "--no-journal", PENSTOCK_TIMEOUT="6")
     rows = {line.split()[0]: line.split(maxsplit=2)[1:] for line in result.output.splitlines()}
@@ -47,7 +47,7 @@ def test_where_a_value_came_from(here: Path) -> None:
     }
 
 
-def test_json_is_for_programs() -> None:
+def test_json_has_all_settings() -> None:
     shown = json.loads(show("--json", "--changed", "--max-body", "1mb", "--fsync", "never").output)
     assert shown == {"max_body": 1 << 20, "fsync": "never"}
     shown = json.loads(show("--json", "--changed", "--origin", "--no-journal").output)
@@ -62,12 +62,12 @@ def test_secrets_are_not_shown(here: Path, form: list[str]) -> None:
     assert "alice" in result.output and result.output.count("***") == 2
 
 
-def test_what_a_terminal_would_obey_is_not_sent_to_it(here: Path) -> None:
+def test_control_characters_are_escaped(here: Path) -> None:
     (here / "d.conf").write_bytes(b'logfile "\\x1b[2J\xff\xc3\xa9"\n')
     assert show("d.conf", "--changed").output == "logfile  \\x1b[2J\\udcffé\n"
 
 
-def test_a_mistake_is_one_sentence() -> None:
+def test_a_usage_error_is_one_sentence() -> None:
     result = show("--maxclient", "5")
     assert result.exit_code == 2
     assert result.output == "penstock: there is no flag '--maxclient'; did you mean --maxclients?\n"

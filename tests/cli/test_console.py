@@ -1,4 +1,4 @@
-"""`penstock cli` says any command to a server, from a shell, from a file and at a prompt."""
+"""`penstock cli` sends raw commands to a server, from a shell, from a file and at a prompt."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tests.cli.terminal import Terminal, restarted
 from tests.ports import free_port
 from tests.server.serving import Server, wait_for
 
-# What Disque's README shows, in the section on its set-up.
+# The session in the setup section of Disque's README.
 TRANSCRIPT = """\
 127.0.0.1:7711> ADDJOB queue body 0
 D-dcb833cf-8YL1NT17e9+wsA/09NqxscQI-05a1
@@ -75,7 +75,7 @@ def test_one_command_from_a_shell(server: Server) -> None:
     assert cli("--csv", "time", port=server.port).stdout.count(",") == 1
 
 
-def test_words_behind_the_command_are_its_own(server: Server) -> None:
+def test_words_after_the_command_are_not_options(server: Server) -> None:
     assert cli("ping", "--raw", port=server.port).stdout == "--raw\n"
     assert cli("-3", "ping", "-1", port=server.port).stdout == "-1\n"
 
@@ -93,7 +93,7 @@ def test_many_commands_from_a_file(server: Server) -> None:
     assert done.exit_code == 1 and cli(port=server.port, stdin="ping\nquit\nnonsense\n").exit_code == 0
 
 
-def test_without_a_server_it_says_so_in_a_sentence() -> None:
+def test_an_unreachable_server_is_reported_in_one_sentence() -> None:
     port = free_port()
     done = cli("ping", port=port)
     assert done.exit_code == 75 and done.stdout == ""
@@ -101,7 +101,7 @@ def test_without_a_server_it_says_so_in_a_sentence() -> None:
 
 
 @pytest.mark.parametrize("said", [b"HTTP/1.1 400 Bad Request\r\n\r\n", b"SSH-2.0-OpenSSH\r\n", b"\x15\x03\x01\n"])
-def test_what_does_not_speak_resp_is_said_in_a_sentence(said: bytes) -> None:
+def test_a_server_without_resp_is_reported_in_one_sentence(said: bytes) -> None:
     with socket.create_server(("127.0.0.1", 0)) as other:
 
         def answer() -> None:
@@ -117,7 +117,7 @@ def test_what_does_not_speak_resp_is_said_in_a_sentence(said: bytes) -> None:
     assert done.exit_code == 75 and "does not speak RESP" in done.stderr and "Traceback" not in done.stderr
 
 
-def test_a_server_that_goes_away_in_the_middle_is_said() -> None:
+def test_a_connection_lost_during_a_command_is_reported() -> None:
     with socket.create_server(("127.0.0.1", 0)) as other:
 
         def hang_up() -> None:
@@ -130,7 +130,7 @@ def test_a_server_that_goes_away_in_the_middle_is_said() -> None:
     assert done.exit_code == 75 and "it is unknown whether the command ran" in done.stderr
 
 
-def test_a_url_names_a_server_too(server: Server, tmp_path: Path) -> None:
+def test_a_url_selects_the_server(server: Server, tmp_path: Path) -> None:
     result = CliRunner().invoke(app, ["cli", "-u", f"penstock://127.0.0.1:{server.port}", "ping"])
     assert result.stdout == "PONG\n"
     result = CliRunner().invoke(app, ["cli", "ping"], env={"PENSTOCK_URL": f"penstock://127.0.0.1:{server.port}"})
@@ -140,7 +140,7 @@ def test_a_url_names_a_server_too(server: Server, tmp_path: Path) -> None:
     assert wrong.exit_code == 2 and "is a directory, but this command needs a server" in wrong.stderr
 
 
-def test_passwords_are_given_or_asked_for(tmp_path: Path) -> None:
+def test_a_password_is_sent_and_a_missing_one_is_reported(tmp_path: Path) -> None:
     server = Server(tmp_path, "--requirepass", "open sesame", password="open sesame")
     try:
         assert cli("-a", "open sesame", "ping", port=server.port).stdout == "PONG\n"
@@ -153,7 +153,7 @@ def test_passwords_are_given_or_asked_for(tmp_path: Path) -> None:
         server.stop()
 
 
-def test_over_tls_it_is_the_same(tmp_path: Path, server: Server, needs: Callable[[object, str], None]) -> None:
+def test_commands_run_over_tls(tmp_path: Path, server: Server, needs: Callable[[object, str], None]) -> None:
     needs(shutil.which("openssl"), "openssl is not installed")
     key, certificate = str(tmp_path / "key.pem"), str(tmp_path / "cert.pem")
     make = "openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -subj /CN=localhost"
@@ -176,14 +176,14 @@ def test_over_tls_it_is_the_same(tmp_path: Path, server: Server, needs: Callable
 # ---- At a prompt -----------------------------------------------------------------------------------------------------
 
 
-def test_what_disques_readme_shows_is_what_is_seen(prompt: Prompt, server: Server) -> None:
+def test_the_session_in_disques_readme_is_reproduced(prompt: Prompt, server: Server) -> None:
     seen = prompt.prompt + "ADDJOB queue body 0\n" + prompt.ask("ADDJOB queue body 0")
     seen += prompt.prompt + "GETJOB FROM queue\n" + prompt.ask("GETJOB FROM queue")
     id = re.findall(r"D-\S{8}-\S{24}-05a1", seen)[0]
     assert seen.replace(str(server.port), "7711").replace(id, "D-dcb833cf-8YL1NT17e9+wsA/09NqxscQI-05a1") == TRANSCRIPT
 
 
-def test_other_answers_and_errors_as_they_are_seen(prompt: Prompt) -> None:
+def test_answers_and_errors_at_the_prompt(prompt: Prompt) -> None:
     assert prompt.ask("QLEN typed") == "(integer) 0\n"
     assert prompt.ask("QSTAT typed") == "(nil)\n"
     assert prompt.ask("QPEEK typed 5") == "(empty array)\n"
@@ -193,7 +193,7 @@ def test_other_answers_and_errors_as_they_are_seen(prompt: Prompt) -> None:
     assert "registered_jobs:" in prompt.ask("INFO jobs").splitlines()[1]
 
 
-def test_help_tells_the_grammar_of_a_command(prompt: Prompt) -> None:
+def test_help_shows_the_grammar_of_a_command(prompt: Prompt) -> None:
     told = prompt.ask("help qpeek")
     assert "QPEEK queue count" in told and "Show the first jobs of a queue, or the last." in told
     assert "Ctrl-D" in prompt.ask("help") and "SHOW id" in prompt.ask("? @read")
@@ -201,7 +201,7 @@ def test_help_tells_the_grammar_of_a_command(prompt: Prompt) -> None:
     assert "TUBE DROP name" in prompt.ask("help tube") and "TUBE DROP" not in prompt.ask("help tube create")
 
 
-def test_ctrl_c_leaves_a_command_that_waits_and_not_the_prompt(prompt: Prompt, server: Server) -> None:
+def test_ctrl_c_interrupts_a_waiting_command_but_not_the_prompt(prompt: Prompt, server: Server) -> None:
     wire = server.connect()
     prompt.key("GETJOB FROM nothing-comes\n")
     wait_for(lambda: b"cmd=getjob" in wire.call("CLIENT", "LIST"))
@@ -215,7 +215,7 @@ def test_ctrl_c_leaves_a_command_that_waits_and_not_the_prompt(prompt: Prompt, s
     assert prompt.ask("PING") == "PONG\n"
 
 
-def test_monitor_shows_what_happens_until_it_is_left(prompt: Prompt, server: Server) -> None:
+def test_monitor_shows_commands_until_ctrl_c(prompt: Prompt, server: Server) -> None:
     prompt.key("MONITOR\n")
     prompt.until("OK\n")
     server.connect().call("QLEN", "watched")
@@ -224,7 +224,7 @@ def test_monitor_shows_what_happens_until_it_is_left(prompt: Prompt, server: Ser
     prompt.until(prompt.prompt)
 
 
-def test_a_server_that_went_away_is_said_and_found_again(tmp_path: Path) -> None:
+def test_the_prompt_reports_a_lost_server_and_reconnects(tmp_path: Path) -> None:
     server = Server(tmp_path, "--no-journal")
     prompt = Prompt(tmp_path, server.port)
     prompt.until(prompt.prompt)
@@ -237,7 +237,7 @@ def test_a_server_that_went_away_is_said_and_found_again(tmp_path: Path) -> None
         assert prompt.ended() == 0
 
 
-def test_lines_are_remembered_but_no_passwords(tmp_path: Path, server: Server) -> None:
+def test_the_history_file_contains_no_passwords(tmp_path: Path, server: Server) -> None:
     prompt = Prompt(tmp_path, server.port)
     prompt.until(prompt.prompt)
     for line in ("PING first", "AUTH secret", "HELLO 3 AUTH somebody secret", "CONFIG SET requirepass ''"):
@@ -252,7 +252,7 @@ def test_lines_are_remembered_but_no_passwords(tmp_path: Path, server: Server) -
 # ---- The manual ------------------------------------------------------------------------------------------------------
 
 
-def test_offline_the_manual_is_that_of_this_version() -> None:
+def test_without_a_server_the_manual_of_this_version_is_used() -> None:
     manual = offline()
     assert "QPEEK queue count" in manual.help(["qpeek"]) and "TUBE DROP name" in manual.help(["tube", "drop"])
 
@@ -287,12 +287,12 @@ MANUAL = Manual(
         (["help", "tube"], "d", ["drop"]),
     ],
 )
-def test_what_is_begun_is_completed(words: list[str], begun: str, completions: list[str]) -> None:
+def test_tab_completes_commands_and_arguments(words: list[str], begun: str, completions: list[str]) -> None:
     assert MANUAL.completions(words, begun) == completions
 
 
 @pytest.mark.parametrize("version", [[], ["-3"]])
-def test_a_user_without_a_password_is_not_taken_for_everybody(version: list[str], server: Server) -> None:
+def test_a_user_without_a_password_is_not_the_default_user(version: list[str], server: Server) -> None:
     result = cli(*version, "--user", "bob", "PING", port=server.port)
     assert result.exit_code == 4 and "PONG" not in result.output and "see -a and --user" in result.output
 

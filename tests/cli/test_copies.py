@@ -1,4 +1,4 @@
-"""`penstock backup`, `penstock restore` and `penstock journal repair`, as somebody at a terminal meets them."""
+"""The commands `penstock backup`, `penstock restore` and `penstock journal repair`."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from penstock.cli.main import app
 
 @pytest.fixture
 def directory(tmp_path: Path) -> Path:
-    """A queue of ten jobs, of which three were acked after a snapshot."""
+    """Return a queue of ten jobs. Three of them were acked after a snapshot."""
     with penstock.open(tmp_path / "queue") as queue:
         tube = queue.tube("emails", "fifottl")
         for number in range(10):
@@ -37,7 +37,7 @@ def ready(directory: Path) -> list[str]:
         return [job.body for job in queue.tube("emails").jobs("ready")]
 
 
-def test_a_backup_is_a_queue_and_only_its_owner_may_read_it(directory: Path, tmp_path: Path) -> None:
+def test_a_backup_is_a_queue_that_only_its_owner_may_read(directory: Path, tmp_path: Path) -> None:
     result = run("backup", directory, tmp_path / "copy")
     assert result.exit_code == 0 and "the state after position" in result.output
     assert stat.S_IMODE((tmp_path / "copy").stat().st_mode) == 0o700
@@ -63,7 +63,7 @@ def test_a_restore_goes_back_to_a_position(directory: Path, tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize("command", [("backup",), ("restore",)])
-def test_what_is_no_queue_is_not_copied_and_nothing_is_made(command: tuple[str, ...], tmp_path: Path) -> None:
+def test_a_source_without_a_queue_is_refused_and_creates_nothing(command: tuple[str, ...], tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
     (tmp_path / "file").write_text("x")
     for source, code in (("empty", 4), ("missing", 3), ("file", 1)):
@@ -88,7 +88,7 @@ def test_a_restore_counts_the_files_that_it_made(directory: Path, tmp_path: Path
     assert result.exit_code == 0 and f": {made} files," in result.output.replace("\n", "")
 
 
-def test_repair_says_what_it_would_do_and_does_it(directory: Path) -> None:
+def test_repair_does_what_its_dry_run_shows(directory: Path) -> None:
     assert "There is nothing to repair." in run("journal", "repair", directory).output
     segment = directory / "segment-0000000002.log"
     data = bytearray(segment.read_bytes())

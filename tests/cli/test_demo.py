@@ -1,4 +1,4 @@
-"""The demo shows what it says: with a utube no domain is visited twice at a time, and its counting would notice."""
+"""`penstock demo`: with a utube no domain is visited by two workers at a time, and a violation would be counted."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ import penstock
 from penstock.cli import crawl, demo, demo_spark
 
 
-def test_the_demo_ends_with_its_promise_kept(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_demo_finds_no_domain_with_two_workers(capsys: pytest.CaptureFixture[str]) -> None:
     assert demo.run_in_one_process(Console(width=110), pages=400) == 0
     shown = " ".join(capsys.readouterr().out.split())
     assert "no domain was visited by two workers at a time" in shown
     assert "others" in shown and "pages-utube" in shown
 
 
-def test_where_spark_cannot_be_had_the_demo_says_so_and_goes_on(
+def test_without_spark_the_demo_runs_in_one_process(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setitem(sys.modules, "pyspark.sql", None)
@@ -33,7 +33,7 @@ def test_where_spark_cannot_be_had_the_demo_says_so_and_goes_on(
     assert "no domain was visited by two workers at a time" in shown
 
 
-def test_two_visits_at_a_time_are_noticed() -> None:
+def test_concurrent_visits_are_counted() -> None:
     visits = crawl.Visits()
     visits.enter("a.example")
     visits.enter("a.example")
@@ -42,7 +42,9 @@ def test_two_visits_at_a_time_are_noticed() -> None:
     assert visits.most == {"a.example": 2, "b.example": 1}
 
 
-def test_a_broken_promise_is_an_error(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_two_workers_on_a_domain_are_an_error(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     honestly = crawl.crawl
 
     def badly(*arguments: object) -> crawl.Visits:
@@ -62,11 +64,11 @@ def test_pages_follow_zipfs_law_and_are_the_same_in_every_run() -> None:
     assert counts[0] > 3 * counts[9]
 
 
-def test_the_demo_has_a_server_of_its_own_whatever_else_runs_and_is_set(
+def test_the_demo_starts_its_own_server_despite_other_servers_and_settings(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     with socket.create_server(("127.0.0.1", 0)) as other:
-        # The settings of a server that runs on this machine.
+        # The settings of another server on this machine.
         taken = str(other.getsockname()[1])
         for setting in ("PORT", "HTTP_PORT", "CLUSTER_PORT"):
             monkeypatch.setenv(f"PENSTOCK_{setting}", taken)

@@ -1,4 +1,4 @@
-"""`penstock dlq` reads as much as it has to, and says how far it came."""
+"""`penstock dlq` reads only the necessary jobs, and reports its progress."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from .transcript import run
 
 @pytest.fixture
 def directory(tmp_path: Path) -> str:
-    """A queue with many buried jobs."""
+    """Return a queue with many buried jobs."""
     with penstock.open(tmp_path / "queue", fsync="never") as queue:
         tube = queue.tube("orders")
         tube.put_many(range(1_000))
@@ -24,7 +24,7 @@ def directory(tmp_path: Path) -> str:
     return str(tmp_path / "queue")
 
 
-def test_a_redrive_with_a_limit_does_not_look_at_all_jobs(directory: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_redrive_with_a_limit_does_not_read_all_jobs(directory: str, monkeypatch: pytest.MonkeyPatch) -> None:
     real, looked = embedded.Job.meta, itertools.count()
 
     def counted(job: embedded.Job) -> object:
@@ -37,7 +37,7 @@ def test_a_redrive_with_a_limit_does_not_look_at_all_jobs(directory: str, monkey
     assert next(looked) <= 4
 
 
-def test_an_interrupted_redrive_says_how_many_it_did(directory: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_interrupted_redrive_reports_its_progress(directory: str, monkeypatch: pytest.MonkeyPatch) -> None:
     real, dug = embedded.Job.dig, itertools.count(1)
 
     def interrupted(job: embedded.Job, delay: float = 0) -> None:

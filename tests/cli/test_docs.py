@@ -1,4 +1,4 @@
-"""What the sessions in docs/reference/cli.md show is what is printed, on a directory and on a server."""
+"""The console sessions in docs/reference/cli.md match the output, on a directory and on a server."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ PAGE = (ROOT / "docs" / "reference" / "cli.md").read_text()
 CONSOLE = re.compile(r"^```console\n(.*?)^```$", flags=re.MULTILINE | re.DOTALL)
 
 
-def test_the_sessions_in_the_page_are_what_is_printed(session: Session) -> None:
+def test_the_sessions_in_the_page_match_the_output(session: Session) -> None:
     written = "".join(CONSOLE.findall(PAGE))
-    # The ids in the page are masked by another session, so that each counts them from 1.
+    # Another session masks the ids in the page, so that both count ids from 1.
     reader = Session(session.directory, {}, {})
     assert replay(reader.mask(written), session.type) == reader.mask(written)
 

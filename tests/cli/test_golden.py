@@ -1,6 +1,6 @@
-"""What every command prints, for people and for programs, on a directory and on a server: see transcript.py.
+"""Transcripts of every command, as text and as JSON, on a directory and on a server. See transcript.py.
 
-A transcript whose name ends with the kind of a place is of such a place only.
+A transcript whose name ends with -directory or -server runs only there.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ CASES = [
     for kind in KINDS
     if path.stem.rpartition("-")[2] not in KINDS or path.stem.endswith(kind)
 ]
-# Shown in another way elsewhere: tests of their own, or of those who wrote them.
+# Commands that other tests cover.
 ELSEWHERE = {
     *("serve", "config show", "backup", "restore", "demo", "cli", "top", "completion", "sim"),
     *("journal check", "journal repair", "journal stat", "journal export"),
@@ -36,7 +36,7 @@ ELSEWHERE = {
 
 
 @pytest.mark.parametrize(("path", "kind"), CASES, indirect=["kind"])
-def test_a_transcript_is_as_it_was(path: Path, session: Session, pytestconfig: pytest.Config) -> None:
+def test_a_transcript_matches_the_output(path: Path, session: Session, pytestconfig: pytest.Config) -> None:
     text = path.read_text()
     now = replay(text, session.type)
     if pytestconfig.getoption("--update"):
@@ -46,7 +46,7 @@ def test_a_transcript_is_as_it_was(path: Path, session: Session, pytestconfig: p
 
 
 def names(group: object, before: str = "") -> set[str]:
-    """Every command, with the groups that it is in."""
+    """Return the names of all commands, including their groups."""
     found: set[str] = set()
     for name, command in group.commands.items():  # type: ignore[attr-defined]
         found |= names(command, f"{before}{name} ") if hasattr(command, "commands") else {f"{before}{name}"}

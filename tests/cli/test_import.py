@@ -1,4 +1,4 @@
-"""`penstock import` brings jobs from elsewhere: none twice, none missing, wherever it is interrupted."""
+"""`penstock import` puts every job exactly once, even if it is interrupted."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def run(*words: object) -> Result:
 
 
 def bodies(directory: Path, *tubes: str) -> Counter[Any]:
-    """What is in the tubes of a queue, and how often."""
+    """Return the bodies in the tubes of a queue, with their counts."""
     with penstock.open(directory) as queue:
         return Counter(
             str(job.body)
@@ -63,7 +63,7 @@ def serialized(
     nacks: int = 0,
     now: int | None = None,
 ) -> bytes:
-    """A job as Disque writes it, field by field."""
+    """Encode a job as Disque does, field by field."""
     text = b"body %d" % number if body is None else body
     now = int(time.time()) if now is None else now
     made = (now - age) * 1_000 * 1_000_000 + number
@@ -87,7 +87,7 @@ def deljob(number: int) -> bytes:
 
 @pytest.fixture
 def aof(tmp_path: Path) -> Path:
-    """A file in which there is one of everything."""
+    """Return a file with every kind of command and job."""
     path = tmp_path / "disque.aof"
     path.write_bytes(
         loadjob(1)
@@ -106,7 +106,7 @@ def aof(tmp_path: Path) -> Path:
 
 
 def test_the_bytes_of_a_job_are_read_as_disque_wrote_them() -> None:
-    # Written down by hand: every number in hexadecimal, its lowest byte first.
+    # Encoded by hand: all numbers in hexadecimal, lowest byte first.
     raw = bytes.fromhex(
         "81000000"  # 129 bytes follow
         + b"D-dcb833cf-8YL1NT17e9+wsA/09NqxscQI-05a1".hex()
@@ -141,7 +141,7 @@ def test_the_bytes_of_a_job_are_read_as_disque_wrote_them() -> None:
     assert [job.delay_left_ms(made_ms + ms) for ms in (-9_000, 0, 4_000, 6_000)] == [5_000, 5_000, 1_000, 0]
 
 
-def test_jobs_keep_what_they_were_told(tmp_path: Path, aof: Path) -> None:
+def test_jobs_keep_their_options(tmp_path: Path, aof: Path) -> None:
     result = run("disque-aof", aof, "--into", tmp_path / "queue")
     assert result.exit_code == 1, result.output  # A queue without a name cannot be.
     with penstock.open(tmp_path / "queue") as queue:
@@ -158,7 +158,7 @@ def test_jobs_keep_what_they_were_told(tmp_path: Path, aof: Path) -> None:
         assert 490 < delayed["wakes"] - time.time() <= 500 and 3_590 < delayed["expires"] - time.time() <= 3_600
 
 
-def test_what_was_passed_over_is_told_with_its_reason(tmp_path: Path, aof: Path) -> None:
+def test_jobs_that_are_passed_over_are_counted_by_reason(tmp_path: Path, aof: Path) -> None:
     output = run("disque-aof", aof, "--into", tmp_path / "queue").output
     assert "4 jobs are imported" in output
     assert "\\n" not in output
@@ -169,15 +169,15 @@ def test_what_was_passed_over_is_told_with_its_reason(tmp_path: Path, aof: Path)
     assert "1 was passed over: refused" in output and f"job {id_of(10).decode()}: a tube's name" in output
 
 
-def test_jobs_of_at_most_once_come_when_asked_for(tmp_path: Path) -> None:
+def test_at_most_once_jobs_are_imported_on_request(tmp_path: Path) -> None:
     aof = tmp_path / "disque.aof"
     aof.write_bytes(loadjob(1, retry=0) + loadjob(2, retry=0, flags=4))
     assert run("disque-aof", aof, "--into", tmp_path / "queue", "--once").exit_code == 0
     assert bodies(tmp_path / "queue", "emails") == {"b'body 1'": 1}
 
 
-def test_jobs_come_in_the_order_they_were_made(tmp_path: Path) -> None:
-    # A file that was rewritten has them in any order.
+def test_jobs_are_imported_in_creation_order(tmp_path: Path) -> None:
+    # A rewritten file has jobs in any order.
     aof, now = tmp_path / "disque.aof", int(time.time())
     aof.write_bytes(loadjob(3, now=now) + loadjob(1, now=now) + loadjob(2, age=-10, now=now) + loadjob(4, age=50))
     assert run("disque-aof", aof, "--into", tmp_path / "queue").exit_code == 0
@@ -193,7 +193,7 @@ def test_a_job_that_two_nodes_of_disque_had_is_imported_once(tmp_path: Path) -> 
     assert bodies(tmp_path / "queue", "emails") == {f"b'body {number}'": 1 for number in (1, 2, 3)}
 
 
-def test_half_a_command_at_the_end_is_passed_over_wherever_it_is_cut(tmp_path: Path) -> None:
+def test_an_incomplete_command_at_the_end_is_ignored(tmp_path: Path) -> None:
     whole, half = loadjob(1), loadjob(2)
     for end in range(1, len(half)):
         found = contents(io.BytesIO(whole + half[:end]), len(whole) + end, lambda done, total: None)
@@ -221,7 +221,7 @@ def test_half_a_command_at_the_end_is_passed_over_wherever_it_is_cut(tmp_path: P
         line(b"LOADJOB", serialized(1)[:75] + b"\xff" + serialized(1)[76:]),
     ],
 )
-def test_what_is_no_such_file_is_said_in_a_sentence(tmp_path: Path, raw: bytes) -> None:
+def test_a_file_that_is_not_an_aof_is_refused_in_one_sentence(tmp_path: Path, raw: bytes) -> None:
     aof = tmp_path / "disque.aof"
     aof.write_bytes(loadjob(1) + raw + loadjob(2))
     result = run("disque-aof", aof, "--into", tmp_path / "queue")
@@ -229,15 +229,15 @@ def test_what_is_no_such_file_is_said_in_a_sentence(tmp_path: Path, raw: bytes) 
     assert isinstance(result.exception, SystemExit)
 
 
-def test_any_damage_to_a_job_is_found_or_changes_what_it_says() -> None:
+def test_damage_to_a_job_is_detected_or_changes_a_field() -> None:
     raw = serialized(1)
     for end in range(len(raw)):
         with pytest.raises(DamagedAof):
             decode(raw[:end])
 
 
-def test_clients_of_disque_can_go_on_with_the_old_ids(tmp_path: Path) -> None:
-    """A consumer that got a job from Disque acks it here, also after a restart."""
+def test_clients_of_disque_can_use_the_old_ids(tmp_path: Path) -> None:
+    """A consumer that got a job from Disque can ack it in Penstock, also after a restart."""
     aof = tmp_path / "disque.aof"
     aof.write_bytes(b"".join(loadjob(number) for number in range(1, 9)))
     assert run("disque-aof", aof, "--into", tmp_path / "queue").exit_code == 0
@@ -257,7 +257,7 @@ def test_clients_of_disque_can_go_on_with_the_old_ids(tmp_path: Path) -> None:
         wire = server.connect()
         assert wire.call("ACKJOB", id_of(1)) == 0 and wire.call("ACKJOB", id_of(6)) == 1
         assert len(wire.get("emails", "NOHANG", "COUNT", 9)) == 2
-        # A job that was handed out here can be acked by its old id, too.
+        # A job that Penstock delivered can also be acked by its old id.
         assert wire.call("ACKJOB", id_of(7), id_of(8)) == 2 and wire.call("QLEN", "emails") == 0
         for wrong in (b"D-dcb833cf", b"x" * 40):
             assert wire.ask("ACKJOB", wrong).startswith(b"-BADID")
@@ -309,7 +309,7 @@ BAD_LINES = {
 }
 
 
-def test_a_line_that_is_no_job_is_told_and_the_others_come(tmp_path: Path) -> None:
+def test_a_bad_line_is_reported_and_the_others_are_imported(tmp_path: Path) -> None:
     file = tmp_path / "jobs.jsonl"
     file.write_text("\n".join(['{"tube": "t", "body": "before"}', *BAD_LINES, '{"tube": "t", "body": "behind"}']))
     result = run("jsonl", file, "--into", tmp_path / "queue")
@@ -372,7 +372,7 @@ def test_the_requested_type_is_created_and_lines_that_do_not_fit_are_refused(tmp
     assert result.exit_code == 2 and "there is no type of tube called 'utub'" in result.output
 
 
-def test_a_line_that_does_not_fit_a_tube_that_is_there_is_refused_with_its_number(tmp_path: Path) -> None:
+def test_a_line_that_an_existing_tube_refuses_is_reported_with_its_number(tmp_path: Path) -> None:
     with penstock.open(tmp_path / "queue") as queue:
         queue.tube("t")
     file = written(tmp_path, '{"tube": "t", "body": 1}', '{"tube": "t", "body": 1, "key": "k"}')
@@ -409,7 +409,7 @@ def test_a_dry_run_counts_what_the_import_then_puts(tmp_path: Path) -> None:
     assert told[0]["passed_over"] == told[1]["passed_over"] and told[1]["imported_now"] == 3
 
 
-def test_the_summary_tells_jobs_that_are_imported_now_from_those_that_were_there(tmp_path: Path) -> None:
+def test_the_summary_separates_new_jobs_from_existing_ones(tmp_path: Path) -> None:
     first, second = written(tmp_path, '{"tube": "t", "body": 1, "unique": "a"}'), tmp_path / "more.jsonl"
     second.write_text('{"tube": "t", "body": 1, "unique": "a"}\n{"tube": "t", "body": 2, "unique": "b"}')
     queue = tmp_path / "queue"
@@ -424,14 +424,14 @@ def test_the_summary_tells_jobs_that_are_imported_now_from_those_that_were_there
     assert "0 now, 2 were already there" in output
 
 
-def test_a_tube_that_was_created_remembers_puts_until_the_import_has_finished(tmp_path: Path) -> None:
+def test_a_created_tube_remembers_dedup_ids_until_the_import_has_finished(tmp_path: Path) -> None:
     file, state, queue = tmp_path / "jobs.jsonl", tmp_path / "state", tmp_path / "queue"
     file.write_text("".join(f'{{"tube": "t", "body": {number}}}\n' for number in range(10)))
     command = [sys.executable, "-c", KILLED.replace("1_000", "10"), "import", "jsonl", str(file), "--state", str(state)]
     with subprocess.Popen([*command, "--into", str(queue)], env=environment(), stdout=subprocess.DEVNULL) as process:
         assert process.wait(PATIENCE_S) == -signal.SIGKILL
     with penstock.open(queue) as opened:
-        # All were put, and the state file does not tell. Consumers may take them before the import is resumed.
+        # All jobs were put, but the state file does not count them. Consumers may take them before the import resumes.
         assert opened.tube("t").policy.dedup_ms == 30 * 86_400_000
         for _ in range(10):
             opened.tube("t").take().ack()
@@ -441,26 +441,26 @@ def test_a_tube_that_was_created_remembers_puts_until_the_import_has_finished(tm
         assert opened.tube("t").policy.dedup_ms == 600_000
 
 
-# ---- Going on --------------------------------------------------------------------------------------------------------
+# ---- Resuming --------------------------------------------------------------------------------------------------------
 
 
-def test_nothing_is_done_when_only_counting(tmp_path: Path, lines: Path) -> None:
+def test_a_dry_run_changes_nothing(tmp_path: Path, lines: Path) -> None:
     result = run("jsonl", lines, "--into", tmp_path / "queue", "--tube", "rest", "--dry-run", "--json")
     told = json.loads(result.output)
     assert told["imported"] == 5 and told["passed_over"] == {"empty lines": 1} and told["dry_run"] is True
     assert sorted(path.name for path in tmp_path.iterdir()) == ["jobs.jsonl"]
 
 
-def test_a_batch_that_was_put_and_not_noted_is_put_once(tmp_path: Path) -> None:
+def test_a_batch_that_is_missing_in_the_state_file_is_put_once(tmp_path: Path) -> None:
     file, state, queue = tmp_path / "jobs.jsonl", tmp_path / "state", tmp_path / "queue"
     file.write_text("".join(f'{{"tube": "t", "body": {number}}}\n' for number in range(600)))
     assert run("jsonl", file, "--into", queue, "--state", state).exit_code == 0
     told = json.loads(state.read_text())
     assert told["done"] == told["imported"] == 600 and told["finished"]
-    # As if it had been killed after the second batch was put, and before that was noted.
+    # Simulate a kill after the second batch was put and before the state file was written.
     state.write_text(json.dumps({**told, "done": 500, "imported": 500, "finished": False}))
     assert "600 jobs are imported" in run("jsonl", file, "--into", queue, "--state", state).output
-    # And once more, when what was lately put is forgotten.
+    # Repeat it after the dedup window has passed.
     with penstock.open(queue) as opened:
         opened.tube("t").alter(dedup_count=0)
     state.unlink()
@@ -468,7 +468,7 @@ def test_a_batch_that_was_put_and_not_noted_is_put_once(tmp_path: Path) -> None:
     assert bodies(queue, "t") == {str(number): 1 for number in range(600)}
 
 
-def test_jobs_of_disque_are_put_once_however_often(tmp_path: Path) -> None:
+def test_repeated_imports_put_jobs_of_disque_once(tmp_path: Path) -> None:
     aof, queue = tmp_path / "disque.aof", tmp_path / "queue"
     aof.write_bytes(b"".join(loadjob(number) for number in range(50)))
     for _ in range(2):
@@ -479,7 +479,7 @@ def test_jobs_of_disque_are_put_once_however_often(tmp_path: Path) -> None:
     assert bodies(queue, "emails") == {f"b'body {number}'": 1 for number in range(50)}
 
 
-# An import that is killed when it has put its second batch, and not noted that.
+# An import that is killed after its second batch and before the state file is written.
 KILLED = """
 import os, signal
 from penstock.cli.import_state import ImportState
@@ -497,11 +497,11 @@ main()
 """
 
 
-def test_killed_in_the_middle_it_goes_on_where_it_was(tmp_path: Path) -> None:
+def test_a_killed_import_continues(tmp_path: Path) -> None:
     file, queue, count = tmp_path / "jobs.jsonl", tmp_path / "queue", 3_000
     file.write_text("".join(f'{{"tube": "t", "body": {number}}}\n' for number in range(count)))
     command = [sys.executable, "-c", KILLED, "import", "jsonl", str(file), "--into", str(queue)]
-    # It kills itself: who looks from outside may come when it is through.
+    # The process kills itself, because another process might kill it too late.
     with subprocess.Popen(command, env=environment(), stdout=subprocess.DEVNULL) as process:
         assert process.wait(PATIENCE_S) == -signal.SIGKILL
     done = json.loads((tmp_path / "jobs.jsonl.penstock-import").read_text())["done"]
@@ -510,7 +510,7 @@ def test_killed_in_the_middle_it_goes_on_where_it_was(tmp_path: Path) -> None:
     assert bodies(queue, "t") == {str(number): 1 for number in range(count)}
 
 
-def test_what_is_passed_over_is_counted_once_however_often_the_import_is_killed(tmp_path: Path) -> None:
+def test_passed_over_items_are_counted_once_after_kills(tmp_path: Path) -> None:
     lines = [
         '{"tube": "a", "body": 1}',
         "",
@@ -519,7 +519,7 @@ def test_what_is_passed_over_is_counted_once_however_often_the_import_is_killed(
         '{"tube": "b", "body": 1}',
     ]
     file, queue = written(tmp_path, *lines), tmp_path / "queue"
-    # Before the state is written the third time: behind the batch, which has created two tubes.
+    # Kill it before the third write of the state file, which is after a batch that created two tubes.
     script = KILLED.replace("state.done == 1_000", "state.done == 5")
     command = [sys.executable, "-c", script, "import", "jsonl", str(file), "--into", str(queue)]
     with subprocess.Popen(command, env=environment(), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
@@ -529,7 +529,7 @@ def test_what_is_passed_over_is_counted_once_however_often_the_import_is_killed(
     assert told["imported"] == 2
 
 
-def test_jobs_go_to_a_server_as_well(tmp_path: Path, aof: Path, lines: Path) -> None:
+def test_jobs_are_imported_into_a_server(tmp_path: Path, aof: Path, lines: Path) -> None:
     server = Server(tmp_path, "--appendfsync", "never")
     url = f"penstock://127.0.0.1:{server.port}"
     try:
@@ -546,7 +546,7 @@ def test_jobs_go_to_a_server_as_well(tmp_path: Path, aof: Path, lines: Path) -> 
     assert result.exit_code == 75 and "run the same command again to continue" in result.output
 
 
-def test_a_state_of_something_else_is_refused(tmp_path: Path, lines: Path) -> None:
+def test_the_state_file_of_another_import_is_refused(tmp_path: Path, lines: Path) -> None:
     state = tmp_path / "state"
     words = ("jsonl", lines, "--tube", "rest", "--state", state, "--into")
     assert run(*words, tmp_path / "queue").exit_code == 0

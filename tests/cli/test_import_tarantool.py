@@ -1,4 +1,4 @@
-"""`penstock import tarantool` moves every task of tarantool/queue and xqueue once, wherever it is killed."""
+"""`penstock import tarantool` imports every task of tarantool/queue and xqueue exactly once, even if it is killed."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from tests.server.serving import PATIENCE_S, Server, environment
 FOREVER_US = 3_153_600_000 * 1_000_000
 STATES = {b"r": "ready", b"t": "ready", b"!": "buried", b"~": "delayed"}
 STATUSES = {b"R": "ready", b"T": "ready", b"B": "buried", b"W": "delayed"}
-# Clocks differ a little, and an import takes some time. The times in the spaces are hours and more.
+# Tolerance for clock differences and the duration of the import. The times in the spaces are hours or more.
 ABOUT_S = 600
 
 
@@ -47,7 +47,7 @@ def instance(needs: Callable[[object, str], None], tmp_path_factory: pytest.Temp
 
 @pytest.fixture(autouse=True)
 def inside(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """State files of live imports are in the current directory."""
+    """Change to a new directory, because imports from servers write state files into the current directory."""
     monkeypatch.chdir(tmp_path)
 
 
@@ -69,14 +69,14 @@ def about(expected: float | None, found: float | None) -> bool:
 
 
 def jobs_of(queue: penstock.Queue, tube: str) -> list[tuple[dict[str, Any], Any]]:
-    """The jobs of a tube with their bodies: those of each state in the order in which they are served."""
+    """Return the jobs of a tube with their bodies, per state in the order of delivery."""
     place = queue.find_tube(tube)
     found = [job for state in ("ready", "delayed", "buried", "taken", "done") for job in place.jobs(state, 100_000)]
     return [(job.meta(), job.body) for job in found]
 
 
 def plain(value: Any) -> Any:
-    """A value as Tarantool's client gives it if strings are bytes."""
+    """Convert a value to the form that Tarantool's client returns if strings are bytes."""
     if isinstance(value, Ext):
         return ext_hook(value.code, value.data)
     if isinstance(value, dict):
@@ -87,12 +87,12 @@ def plain(value: Any) -> Any:
 
 
 def is_alive(row: list[Any]) -> bool:
-    """Whether a task with times has not expired."""
+    """Return whether a task with a ttl has not expired."""
     return row[3] == FOREVER_US or row[6] + row[3] > time.time() * 1e6
 
 
 def compare_queue(instance: Tarantool, queue: penstock.Queue, tube: str, utube: int, data: int) -> int:
-    """Compare the tasks of a tube with its jobs, one by one. Return how many there are."""
+    """Compare the tasks of a tube with its jobs. Return their number."""
     rows = [row for row in instance.rows(tube) if data < 7 or is_alive(row)]
     found = {meta["number"]: (meta, body) for meta, body in jobs_of(queue, tube)}
     assert sorted(found) == [row[0] for row in rows]
@@ -113,7 +113,7 @@ def compare_queue(instance: Tarantool, queue: penstock.Queue, tube: str, utube: 
 
 
 def compare_numbered(instance: Tarantool, queue: penstock.Queue) -> int:
-    """The same for the xqueue space whose ids are counted."""
+    """Compare the tasks of the xqueue space with numeric ids. Return their number."""
     rows = [row for row in instance.rows("numbered") if row[1] not in (b"Z", b"D")]
     found = {meta["number"]: (meta, body) for meta, body in jobs_of(queue, "numbered")}
     assert sorted(found) == [row[0] for row in rows]
@@ -124,14 +124,14 @@ def compare_numbered(instance: Tarantool, queue: penstock.Queue) -> int:
         assert meta["state"] == STATUSES[status] and meta["priority"] == priority and meta["key"] == tube.decode()
         assert about(runat if status == b"W" else None, meta["wakes"])
         assert about(runat if status == b"R" and runat else None, meta["expires"])
-        # A field that is null is not in the body.
+        # The body omits null fields.
         fields = {b"payload": payload, b"note": note}
         assert plain(body) == {name: value for name, value in fields.items() if value is not None}
     return len(rows)
 
 
 def compare_named(instance: Tarantool, queue: penstock.Queue) -> int:
-    """The same for the xqueue space whose ids are uuids."""
+    """Compare the tasks of the xqueue space with uuids. Return their number."""
     rows = instance.rows("named")
     found = {meta["name"]: (meta, body) for meta, body in jobs_of(queue, "named")}
     assert sorted(found) == [row[0].decode() for row in rows]
@@ -144,7 +144,7 @@ def compare_named(instance: Tarantool, queue: penstock.Queue) -> int:
 
 
 def compare_all(instance: Tarantool, target: Path) -> int:
-    """Compare everything, task by task. Return how many tasks there are."""
+    """Compare all tasks. Return their number."""
     with penstock.open(target) as queue:
         count = compare_queue(instance, queue, "fifo", 0, 2)
         count += compare_queue(instance, queue, "micro", 2, 3)
@@ -153,15 +153,15 @@ def compare_all(instance: Tarantool, target: Path) -> int:
         count += compare_queue(instance, queue, "microtimed", 7, 8)
         assert queue.find_tube("timed").policy.default_ttr_ms == 60_000
         assert queue.find_tube("limited").policy.capacity == 1_000_000
-        # Bytes that could be text are still bytes.
+        # Bytes that are valid UTF-8 stay bytes.
         assert queue.job(f"fifo#{BINARY_ID}").body == BINARY
         return count + compare_numbered(instance, queue) + compare_named(instance, queue)
 
 
 # ---- Killed ----------------------------------------------------------------------------------------------------------
 
-# An import that kills itself at a moment: before or behind its nth put, or before or behind its nth write of the state
-# file. Puts of a batch share commits, so behind the first put of a batch others of it are done, too.
+# An import that kills itself before or after its nth put, or before or after its nth write of the state file. Puts of a
+# batch share commits, so after the first put of a batch others are done, too.
 KILLED = """
 import os, signal, sys
 from penstock.cli import importer
@@ -193,11 +193,11 @@ ImportState.save, importer.AsyncTube.put = saved, counted
 main()
 """
 
-# The state file is written before a tube is created, and behind each batch of 500.
+# The state file is written before a tube is created, and after each batch of 500.
 KILLS = ["saved:1", "put:1", "done:1", "save:1", "save:2", "done:450", "saved:2", "save:3", "put:1700", "save:4"]
 
 
-def test_ten_thousand_tasks_arrive_once_however_often_the_import_is_killed(instance: Tarantool, tmp_path: Path) -> None:
+def test_ten_thousand_tasks_arrive_once_although_the_import_is_killed(instance: Tarantool, tmp_path: Path) -> None:
     target = tmp_path / "queue"
     words = ["import", "tarantool", instance.url, "--into", str(target)]
     for at in KILLS:
@@ -221,7 +221,7 @@ def test_a_server_gets_the_same_tasks_and_those_of_temporary_tubes(instance: Tar
         with penstock.connect(url) as queue:
             volatile = queue.find_tube("volatile")
             assert volatile.policy.temporary and volatile.take().body == "gone with the process"
-        # Tarantool's own client finds on this server what it finds on Tarantool. Strings are bytes for it.
+        # Tarantool's client must find the same tasks on this server. It returns strings as bytes.
         with closing(tarantool.Connection("127.0.0.1", server.iproto_port, encoding=None)) as client:
             for row in instance.rows("micro")[:200]:
                 task = client.call("queue.tube.micro:peek", row[0])[0]
@@ -232,7 +232,7 @@ def test_a_server_gets_the_same_tasks_and_those_of_temporary_tubes(instance: Tar
             for key, status, payload in instance.rows("named")[:200]:
                 task = client.call("box.space.named:get", key.decode())[0]
                 assert task == {b"key": key, b"status": b"R" if status == b"T" else status, b"payload": payload}
-            # Ids continue behind those that came.
+            # New ids continue after the imported ones.
             assert client.call("queue.tube.micro:put", "next")[0][0] == instance.rows("micro")[-1][0] + 1
             task = client.call("box.space.numbered:put", {"tube": "t", "priority": 0, "payload": "next"})[0]
             assert task[b"id"] == instance.rows("numbered")[-1][0] + 1
@@ -243,7 +243,7 @@ def test_a_server_gets_the_same_tasks_and_those_of_temporary_tubes(instance: Tar
 # ---- Ids -------------------------------------------------------------------------------------------------------------
 
 
-def test_tasks_that_cannot_keep_their_ids_are_in_the_map(instance: Tarantool, tmp_path: Path) -> None:
+def test_tasks_that_cannot_keep_their_ids_are_in_the_id_map(instance: Tarantool, tmp_path: Path) -> None:
     target, ids = tmp_path / "queue", tmp_path / "ids.jsonl"
     with penstock.open(target) as queue:
         queue.tube("fifo", "fifo").put("there before")
@@ -289,7 +289,7 @@ def test_tubes_can_be_imported_one_after_the_other(instance: Tarantool, tmp_path
 
 
 def dump(path: str, *rows: list[Any], id: str = "5535a256-0f7d-4b15-995f-7d12c3633040") -> Path:
-    """A dump of rows, each a space and a tuple."""
+    """Write a dump of rows, each a space and a tuple."""
     lines: list[dict[str, Any]] = [{"tarantool": id}, *({"space": space, "tuple": row} for space, row in rows)]
     Path(path).write_text("".join(f"{json.dumps(line)}\n" for line in [*lines, {"end": len(rows)}]))
     return Path(path)
@@ -324,7 +324,7 @@ DAMAGED = {
 
 
 @pytest.mark.parametrize("text", DAMAGED, ids=repr)
-def test_a_dump_that_is_damaged_is_refused_in_one_sentence(tmp_path: Path, text: str) -> None:
+def test_a_damaged_dump_is_refused_in_one_sentence(tmp_path: Path, text: str) -> None:
     Path("d.jsonl").write_text(text)
     result = run("d.jsonl", "--into", tmp_path / "queue")
     assert result.exit_code == 1 and result.output.count("\n") == 1
@@ -332,7 +332,7 @@ def test_a_dump_that_is_damaged_is_refused_in_one_sentence(tmp_path: Path, text:
     assert not (tmp_path / "queue").exists()
 
 
-def test_rows_that_are_no_tasks_are_named_and_the_others_come(tmp_path: Path) -> None:
+def test_invalid_rows_are_reported_and_the_others_are_imported(tmp_path: Path) -> None:
     dump(
         "d.jsonl",
         *ROWS,
@@ -352,7 +352,7 @@ def test_rows_that_are_no_tasks_are_named_and_the_others_come(tmp_path: Path) ->
 # ---- Bad sources -----------------------------------------------------------------------------------------------------
 
 
-def test_sources_that_cannot_be_read_are_refused_in_one_sentence(instance: Tarantool, tmp_path: Path) -> None:
+def test_unreadable_sources_are_refused_in_one_sentence(instance: Tarantool, tmp_path: Path) -> None:
     address = f"127.0.0.1:{instance.port}"
     cases: list[tuple[int, str, tuple[str, ...]]] = [
         (75, f"cannot connect to tarantool://127.0.0.1:{(closed := free_port())}", (f"tarantool://127.0.0.1:{closed}",)),
@@ -381,7 +381,7 @@ def test_sources_that_cannot_be_read_are_refused_in_one_sentence(instance: Taran
 
 
 @pytest.mark.parametrize("answer", [b"-ERR unknown command\r\n" * 20, b"Tarantool 2.6.0 (Binary) x", b""])
-def test_a_server_that_is_no_tarantool_is_refused_in_one_sentence(tmp_path: Path, answer: bytes) -> None:
+def test_a_server_other_than_tarantool_is_refused_in_one_sentence(tmp_path: Path, answer: bytes) -> None:
     with socket.create_server(("127.0.0.1", 0)) as listening:
 
         def serve() -> None:
@@ -397,7 +397,7 @@ def test_a_server_that_is_no_tarantool_is_refused_in_one_sentence(tmp_path: Path
     assert "is not a Tarantool server" in result.output or "lost the connection" in result.output
 
 
-def test_tubes_of_unknown_types_are_named_and_the_others_come(instance: Tarantool, tmp_path: Path) -> None:
+def test_tubes_of_unknown_types_are_reported_and_the_others_are_imported(instance: Tarantool, tmp_path: Path) -> None:
     result = run(instance.url, "--into", tmp_path / "queue", "--dry-run")
     assert result.exit_code == 1 and "1 was passed over: tubes that cannot be read" in result.output
     assert "tube odd has the type my_driver; the types that can be read are" in result.output

@@ -12,7 +12,7 @@ import pytest
 from tests.ports import free_port
 from tests.server.serving import PATIENCE_S, environment
 
-# The command of a user who presses Ctrl-C while a module is imported.
+# Runs a command and sends SIGINT while a module is imported.
 _PROGRAM = """
 import os, signal, sys
 
@@ -55,8 +55,8 @@ def test_ctrl_c_during_an_import_prints_nothing(tmp_path: Path, module: str, wor
     assert (done.returncode, done.stderr) == (code, "")
 
 
-def test_a_command_that_is_to_ignore_ctrl_c_ignores_it(tmp_path: Path) -> None:
-    """A shell without job control starts commands in the background so."""
+def test_a_command_started_with_sigint_ignored_ignores_it(tmp_path: Path) -> None:
+    """A shell without job control starts background commands with SIGINT ignored."""
     ignoring = _PROGRAM.format(module="penstock.cli.top").replace(
         "sys.meta_path", "signal.signal(signal.SIGINT, signal.SIG_IGN)\nsys.meta_path", 1
     )

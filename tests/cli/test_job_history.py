@@ -1,4 +1,4 @@
-"""`penstock job history` tells in words what happened to a job."""
+"""`penstock job history` describes the events of a job in words."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ TTR_MS = 60_000
 
 
 class Life:
-    """Events of one job as the journal has them, written down by hand."""
+    """A builder of the journal events of one job."""
 
     def __init__(self) -> None:
         self.now = START_MS
@@ -44,7 +44,7 @@ class Life:
         return [line.words for line in timeline.tell(self.events, now_ms)]
 
 
-def test_a_life_is_told_with_how_long_everything_took() -> None:
+def test_the_history_shows_the_time_spent_in_each_state() -> None:
     life = Life().then("put", 0, "ready", expiry_ms=START_MS + 3_600_000).taken(3_200, session=7)
     life.then("disconnected", 41_000, "ready").taken(0, session=8).then("acked", 250, "gone")
     assert life.words() == [
@@ -59,7 +59,7 @@ def test_a_life_is_told_with_how_long_everything_took() -> None:
     ]
 
 
-def test_a_failure_and_what_follows_are_one_moment() -> None:
+def test_a_failure_and_its_consequence_have_no_time_between_them() -> None:
     life = Life().then("put", 0, "ready").taken(0, session=1, ttr_ms=None).then("nacked", 9, "ready", reason="no route")
     life.then("held back", 0, "delayed", reason="no route", wake_ms=life.now + 2_000)
     life.then("delay passed", 2_001, "ready", reason="no route").taken(0, session=1, ttr_ms=None)
@@ -98,24 +98,24 @@ def test_a_touch_is_part_of_a_run() -> None:
         ),
     ],
 )
-def test_the_story_of_a_job_that_is_there_ends_with_what_it_is(life: Life, words: str) -> None:
+def test_the_history_of_an_existing_job_ends_with_its_state(life: Life, words: str) -> None:
     assert life.words(START_MS + 5_000)[-1] == words
     assert life.words()[-1] != words
 
 
-def test_a_beginning_that_is_not_kept_is_said() -> None:
+def test_missing_early_history_is_reported() -> None:
     life = Life().then("put", 0, "ready").taken(0, session=1).then("acked", 1_500, "gone")
     told = [line.words for line in timeline.tell(life.events[1:])]
     assert told == ["earlier history is no longer kept", *life.words()[1:3], "acked"]
 
 
-def test_everything_that_can_happen_has_words() -> None:
+def test_every_event_has_words() -> None:
     for name in s.EVENT_NAMES:
         event = Event(position=1, time_ms=1, event=name, tube="t", job="D-1", before="gone", after="gone")
         assert timeline.tell([event])[-1].words
 
 
-def test_lines_begin_with_the_moment_of_what_happened() -> None:
+def test_lines_begin_with_the_time_of_the_event() -> None:
     life = Life().then("put", 0, "ready").taken(3_200, session=7)
     first, gap, second = timeline.text(timeline.tell(life.events))
     assert first[23:] == "  put into emails" and gap == " " * 25 + "waited 3.2 s" and first[:23] < second[:23]
@@ -136,7 +136,7 @@ def test_lines_begin_with_the_moment_of_what_happened() -> None:
         (187_200_001, "2 d 4 h"),
     ],
 )
-def test_a_span_has_two_figures_at_most(ms: int, words: str) -> None:
+def test_a_duration_has_at_most_two_units(ms: int, words: str) -> None:
     assert span(ms) == words
 
 
@@ -149,7 +149,7 @@ def run(*arguments: object) -> Result:
 
 @pytest.fixture
 def acked(tmp_path: Path) -> str:
-    """The id of a job that was given back once, and acked."""
+    """Return the id of a job that was nacked once and then acked."""
     with penstock.open(tmp_path / "queue") as queue:
         tube = queue.tube("emails", "fifottl")
         job = tube.put("hello", ttr=60)
@@ -160,7 +160,7 @@ def acked(tmp_path: Path) -> str:
         return job.id
 
 
-def test_the_history_of_a_job_that_is_gone(tmp_path: Path, acked: str) -> None:
+def test_the_history_of_an_ended_job(tmp_path: Path, acked: str) -> None:
     result = run(acked, "-d", tmp_path / "queue")
     lines = result.output.splitlines()
     assert result.exit_code == 0 and lines[0] == f"Job {acked}"
@@ -175,28 +175,28 @@ def test_the_history_of_a_job_that_is_gone(tmp_path: Path, acked: str) -> None:
     assert sum("ttr 1 min" in line for line in lines) == 2
 
 
-def test_it_can_be_read_while_the_queue_is_in_use(tmp_path: Path) -> None:
+def test_history_can_be_read_while_the_queue_is_in_use(tmp_path: Path) -> None:
     with penstock.open(tmp_path / "queue") as queue:
         id = queue.tube("emails").put("hello").id
         result = run(id, "-d", tmp_path / "queue")
     assert result.exit_code == 0 and "has been ready for" in result.output
 
 
-def test_a_job_is_found_by_its_number_in_its_tube_even_when_it_is_gone(tmp_path: Path, acked: str) -> None:
+def test_an_ended_job_is_found_by_its_number_in_its_tube(tmp_path: Path, acked: str) -> None:
     result = run("emails#0", "-d", tmp_path / "queue")
     assert result.exit_code == 0 and result.output == run(acked, "-d", tmp_path / "queue").output
     for id in ("emails#1", "letters#0", "emails#x"):
         assert run(id, "-d", tmp_path / "queue").exit_code == 3
 
 
-def test_as_json_each_event_is_a_line_with_its_words(tmp_path: Path, acked: str) -> None:
+def test_json_has_one_line_per_event_with_its_words(tmp_path: Path, acked: str) -> None:
     lines = [json.loads(line) for line in run(acked, "--dir", tmp_path / "queue", "--json").output.splitlines()]
     assert [line["event"] for line in lines] == ["put", "taken", "nacked", "taken", "acked"]
     assert lines[2]["words"] == "failed because no answer" and lines[0]["body"] == "hello"
     assert all(line["job"] == acked for line in lines)
 
 
-def test_what_is_no_id_and_what_is_not_known_is_said_in_a_sentence(tmp_path: Path, acked: str) -> None:
+def test_bad_ids_and_unknown_jobs_are_reported_in_one_sentence(tmp_path: Path, acked: str) -> None:
     result = run("D-nonsense", "-d", tmp_path / "queue")
     assert result.exit_code == 3 and "invalid job id: it is malformed" in result.output
     result = run(acked, "-d", tmp_path / "nowhere")

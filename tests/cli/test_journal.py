@@ -1,4 +1,4 @@
-"""`penstock journal` shows what a log holds, and says plainly when it cannot."""
+"""`penstock journal` shows, checks and exports a log, and reports errors in one sentence."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from penstock.spark.events_schema import arrow_schema
 
 @pytest.fixture
 def directory(tmp_path: Path) -> Path:
-    """A queue in which something happened."""
+    """Return a queue with some events."""
     with penstock.open(tmp_path / "queue") as queue:
         tube = queue.tube("emails", "fifottl")
         tube.put("hello")
@@ -38,12 +38,12 @@ def run(*arguments: object) -> Result:
     return CliRunner().invoke(app, ["journal", *map(str, arguments)])
 
 
-def test_check_says_that_a_whole_log_is_whole(directory: Path) -> None:
+def test_check_reports_an_intact_log(directory: Path) -> None:
     result = run("check", directory)
     assert result.exit_code == 0 and "The log is intact." in result.output
 
 
-def test_check_tells_a_torn_tail_from_damage(directory: Path) -> None:
+def test_check_distinguishes_a_torn_tail_from_damage(directory: Path) -> None:
     path = directory / "segment-0000000001.log"
     whole = path.read_bytes()
     path.write_bytes(whole[:-8])
@@ -57,7 +57,7 @@ def test_check_tells_a_torn_tail_from_damage(directory: Path) -> None:
     assert result.exit_code == 1 and "segment-0000000001.log is damaged at offset 4096" in result.output
 
 
-def test_stat_counts_what_happened(directory: Path) -> None:
+def test_stat_counts_events(directory: Path) -> None:
     result = run("stat", directory)
     assert result.exit_code == 0
     for words in ("segments", "positions", "nacked", "stopped"):
@@ -72,7 +72,7 @@ def test_tail_shows_the_last_events_in_words(directory: Path) -> None:
     assert "stopped" in stopped
 
 
-def test_to_follow_from_now_on_shows_nothing_of_before(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_follow_with_zero_lines_shows_only_new_events(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     looks = 0
 
     def sleep(_: float) -> None:
@@ -89,7 +89,7 @@ def test_to_follow_from_now_on_shows_nothing_of_before(directory: Path, monkeypa
     assert [line.split()[3] for line in lines] == ["tube", "put", "stopped"], lines
 
 
-def test_what_came_from_outside_is_shown_on_one_line_and_not_obeyed(tmp_path: Path) -> None:
+def test_control_characters_in_events_are_escaped(tmp_path: Path) -> None:
     with penstock.open(tmp_path / "queue") as queue:
         job = queue.tube("a\x1b[2J").put("hello")
         queue.tube("a\x1b[2J").take_many(1)[0].bury("no\nroute\x1b[31m")
@@ -123,7 +123,7 @@ def test_export_writes_the_events_of_jobs_as_parquet(directory: Path, tmp_path: 
     assert [row["position"] for row in rows] == [4, 5] and not any(row["body"] for row in rows)
 
 
-def test_a_file_that_is_not_whole_has_no_name(directory: Path, tmp_path: Path) -> None:
+def test_an_export_file_appears_only_when_complete(directory: Path, tmp_path: Path) -> None:
     for path in (tmp_path / "nowhere" / "events", tmp_path / "events"):
         (tmp_path / "empty").mkdir(exist_ok=True)
         result = run("export", tmp_path / "empty", "--to", path)
@@ -132,7 +132,7 @@ def test_a_file_that_is_not_whole_has_no_name(directory: Path, tmp_path: Path) -
 
 
 @pytest.mark.parametrize("command", ["check", "stat", "tail", "export"])
-def test_a_directory_without_a_log_is_said_in_a_sentence(tmp_path: Path, command: str) -> None:
+def test_a_directory_without_a_log_is_reported_in_one_sentence(tmp_path: Path, command: str) -> None:
     for place, code in ((tmp_path / "nowhere", 3), (tmp_path, 4)):
         result = run(command, place)
         assert result.exit_code == code and str(place) in result.output and "Traceback" not in result.output
@@ -140,7 +140,7 @@ def test_a_directory_without_a_log_is_said_in_a_sentence(tmp_path: Path, command
 
 @pytest.fixture
 def forbidden() -> Iterator[Path]:
-    """A queue whose segment this process may not read: of another user, if it is one who may read everything."""
+    """Yield a queue whose segment this process may not read. As root, the process switches to another user."""
     with tempfile.TemporaryDirectory() as place:
         directory = Path(place) / "queue"
         with penstock.open(directory) as queue:
@@ -157,21 +157,21 @@ def forbidden() -> Iterator[Path]:
 
 
 @pytest.mark.parametrize("command", ["check", "stat", "tail", "export", "repair"])
-def test_what_may_not_be_read_is_said_in_a_sentence(forbidden: Path, command: str) -> None:
+def test_missing_permissions_are_reported_in_one_sentence(forbidden: Path, command: str) -> None:
     result = run(command, forbidden)
     assert result.exit_code == 1 and isinstance(result.exception, SystemExit)
     assert re.search(r"(segment-0000000001\.log|lock) is not readable or writable for you", result.output)
 
 
 @pytest.mark.parametrize("command", ["check", "stat", "tail", "export", "repair"])
-def test_what_is_not_there_or_no_directory_is_said_in_a_sentence(directory: Path, command: str) -> None:
+def test_a_missing_directory_is_reported_in_one_sentence(directory: Path, command: str) -> None:
     for place in (directory / "nothing", directory / "node.json"):
         result = run(command, place)
         assert result.exit_code == (3 if place.name == "nothing" else 1)
         assert isinstance(result.exception, SystemExit) and str(place) in result.output
 
 
-def test_files_that_lie_beside_the_log_are_left_alone(directory: Path) -> None:
+def test_other_files_in_the_directory_are_not_changed(directory: Path) -> None:
     for name in ("segment-old.log", "snapshot-.log", "segment-1.log", "segment-0000000001.log.bak"):
         (directory / name).write_text("mine")
     with penstock.open(directory) as queue:
@@ -191,7 +191,7 @@ def test_files_that_lie_beside_the_log_are_left_alone(directory: Path) -> None:
         '{"node": 1, "key": 2}',
     ],
 )
-def test_an_identity_that_makes_no_sense_is_said_in_a_sentence(directory: Path, told: str) -> None:
+def test_an_invalid_identity_is_reported_in_one_sentence(directory: Path, told: str) -> None:
     (directory / "node.json").write_text(told)
     with pytest.raises(DamagedJournal, match=r"node\.json is damaged"):
         penstock.open(directory)

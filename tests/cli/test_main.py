@@ -1,4 +1,4 @@
-"""The command line's way in."""
+"""The entry point of the command line."""
 
 import subprocess
 import sys

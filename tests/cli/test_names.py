@@ -1,4 +1,4 @@
-"""The Tab key completes names of tubes and ids of jobs, and a name that does not exist gets the closest one."""
+"""The Tab key completes tube names and job ids, and errors suggest the closest tube name."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from .transcript import Session
 
 
 def press_tab(line: str, url: str, **variables: str) -> list[str]:
-    """Return what the Tab key offers in bash, at the end of a line."""
+    """Return the completions of the Tab key in bash at the end of a line."""
     asked = {
         **environment(),
         "PENSTOCK_URL": url,
@@ -44,7 +44,7 @@ def test_tab_completes_names_of_tubes(empty_server: str, line: str) -> None:
 
 
 def test_tab_asks_the_server_that_the_line_names(empty_server: str) -> None:
-    """An option goes before the environment, as when the command runs."""
+    """An option overrides the environment, as when the command runs."""
     with penstock.connect(empty_server) as queue:
         queue.tube("emails")
     assert press_tab(f"penstock put --url {empty_server} e", f"penstock://127.0.0.1:{free_port()}") == ["emails"]
@@ -72,7 +72,7 @@ def test_tab_offers_no_name_that_a_shell_would_interpret(empty_server: str) -> N
 
 
 @pytest.mark.parametrize("url", ["penstock://127.0.0.1:{port}", "nonsense://x", "./nowhere"])
-def test_tab_is_silent_where_no_server_answers(tmp_path: Path, url: str) -> None:
+def test_tab_completes_nothing_without_a_server(tmp_path: Path, url: str) -> None:
     assert press_tab("penstock put ", url.format(port=free_port())) == []
 
 
@@ -93,6 +93,6 @@ def test_a_tube_that_does_not_exist_suggests_the_closest_one(session: Session, c
     assert "there is no tube 'emials'; did you mean 'emails'?" in shown, shown
 
 
-def test_a_tube_like_no_other_has_no_suggestion(session: Session) -> None:
+def test_a_name_without_similar_tubes_has_no_suggestion(session: Session) -> None:
     session.type("penstock tube create emails")
     assert "did you mean" not in session.type("penstock take zzz")

@@ -1,4 +1,4 @@
-"""What commands are made of: how they print, what they read, and how they end."""
+"""The shared parts of commands: output, option values, targets and exit codes."""
 
 from __future__ import annotations
 
@@ -31,18 +31,18 @@ ROWS = [{"name": "a", "jobs": 7, "body": "one\ntwo"}, {"name": "longer", "jobs":
 COLUMNS = [column("name"), column("jobs"), Column("body", lambda row: row["body"], wide=True)]
 
 
-def test_in_a_pipe_a_table_is_aligned_and_numbers_stand_to_the_right(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_table_in_a_pipe_is_aligned(capsys: pytest.CaptureFixture[str]) -> None:
     Output().table(ROWS, COLUMNS, "")
     assert capsys.readouterr().out == "NAME     JOBS  BODY\na           7  one\\ntwo\nlonger  12345  -\n"
 
 
-def test_as_json_a_row_is_printed_before_the_next_is_looked_for(capsys: pytest.CaptureFixture[str]) -> None:
+def test_json_rows_are_printed_one_by_one(capsys: pytest.CaptureFixture[str]) -> None:
     rows = iter(ROWS)
     Output(json=True).table((row for row in rows if capsys.readouterr().out or row is ROWS[0]), COLUMNS, "")
     assert json.loads(capsys.readouterr().out) == ROWS[1]
 
 
-def test_of_a_long_body_people_see_the_beginning(place: str) -> None:
+def test_a_long_body_is_cut_for_people(place: str) -> None:
     env: dict[str, str | None] = {"PENSTOCK_URL": place}
     id = run(["put", "a", "-"], b"x" * 5_000_000, env)[1].strip()
     for command in (["peek", "a"], ["job", "show", id]):
@@ -51,7 +51,7 @@ def test_of_a_long_body_people_see_the_beginning(place: str) -> None:
     assert run(["peek", "a", "--body"], b"", env)[0] == b"x" * 5_000_000
 
 
-def test_a_file_is_no_queue_and_a_queue_that_is_not_there_is_not_found(tmp_path: Path) -> None:
+def test_a_file_and_a_missing_queue_are_refused(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     _, said, code = run(["put", "a", "b", "--dir", f"{tmp_path}/file"], b"", {})
     assert code == 4 and "/file is a file, but a queue is a directory; choose a new" in said
@@ -62,11 +62,11 @@ def test_a_file_is_no_queue_and_a_queue_that_is_not_there_is_not_found(tmp_path:
 
 
 @pytest.mark.parametrize("words", [[], ["--oops"], ["oops"], ["tube", "--oops"]])
-def test_a_check_that_was_not_understood_is_no_alarm(words: list[str]) -> None:
+def test_a_check_with_a_usage_error_is_unknown(words: list[str]) -> None:
     assert run(["check", *words], b"", {})[2] == 3
 
 
-def test_as_json_each_row_is_a_line_and_nothing_is_no_line(capsys: pytest.CaptureFixture[str]) -> None:
+def test_json_has_one_line_per_row(capsys: pytest.CaptureFixture[str]) -> None:
     Output(json=True).table(ROWS, COLUMNS, "nothing")
     assert [json.loads(line) for line in capsys.readouterr().out.splitlines()] == ROWS
     Output(json=True).table([], COLUMNS, "nothing")
@@ -79,7 +79,7 @@ def test_as_json_each_row_is_a_line_and_nothing_is_no_line(capsys: pytest.Captur
     ("value", "shown"),
     [(None, "-"), ("", "-"), (True, "yes"), (0, "0"), ("\x1b[2J", "\\x1b[2J"), ({"a": "\x07"}, '{"a": "\\u0007"}')],
 )
-def test_a_value_is_shown_on_one_line_without_what_a_terminal_obeys(value: object, shown: str) -> None:
+def test_a_value_is_shown_on_one_line_without_control_characters(value: object, shown: str) -> None:
     assert text_of(value) == shown
 
 
@@ -87,18 +87,18 @@ def test_a_value_is_shown_on_one_line_without_what_a_terminal_obeys(value: objec
     ("text", "seconds"),
     [("30", 30), ("1.5", 1.5), ("250ms", 0.25), ("5m", 300), ("1d", 86_400), ("forever", float("inf"))],
 )
-def test_a_time_is_read(text: str, seconds: float) -> None:
+def test_a_duration_is_parsed(text: str, seconds: float) -> None:
     assert duration(text) == seconds
 
 
 @pytest.mark.parametrize("read", [duration, size])
 @pytest.mark.parametrize("text", ["", "soon", "-2", "1e5", "1_0", " 1", "٣"])
-def test_what_is_no_time_and_no_size_is_refused(read: object, text: str) -> None:
+def test_bad_durations_and_sizes_are_refused(read: object, text: str) -> None:
     with pytest.raises(typer.BadParameter, match=r"is not a (duration|size); write"):
         read(text)  # type: ignore[operator]
 
 
-def test_every_refusal_has_an_exit_code_that_is_documented() -> None:
+def test_every_refusal_has_a_documented_exit_code() -> None:
     kinds: list[type[errors.CommandError]] = [errors.CommandError]
     for kind in kinds:
         kinds += kind.__subclasses__()
@@ -106,14 +106,14 @@ def test_every_refusal_has_an_exit_code_that_is_documented() -> None:
     assert code_of(ConnectionRefusedError()) == 75 and code_of(FileNotFoundError()) == 1
 
 
-def test_every_option_of_a_put_and_of_a_tube_can_be_said() -> None:
+def test_every_option_of_puts_and_tubes_is_on_the_command_line() -> None:
     assert {field.name for field in dataclasses.fields(put.PutFlags)} == set(PutOptions.__annotations__)
     assert {field.name for field in dataclasses.fields(TubeFlags)} == set(TubeOptions.__annotations__)
     assert [each.value for each in Type] == list(PRESETS)
     assert [each.value for each in State] == STATE_NAMES[1:]
 
 
-# ---- Where a command goes --------------------------------------------------------------------------------------------
+# ---- Targets ---------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -133,9 +133,7 @@ def test_a_url_names_a_server_or_a_directory(url: str, place: Place) -> None:
     assert place_of(url) == place
 
 
-def test_a_bare_word_is_no_new_directory_since_it_may_be_meant_as_a_server(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_bare_word_is_refused_because_it_may_be_a_server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     _, said, code = run(["put", "a", "b", "--url", "localhost"], b"", {})
     assert code == 2 and said.endswith("can be a server or a directory; write localhost:7711 or ./localhost\n")
@@ -143,7 +141,7 @@ def test_a_bare_word_is_no_new_directory_since_it_may_be_meant_as_a_server(
     assert place_of("jobs") == Place(directory=tmp_path / "jobs")
 
 
-def test_what_the_command_line_says_goes_before_the_environment_and_that_before_what_is_selected(
+def test_options_override_the_environment_which_overrides_the_selected_context(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
@@ -162,7 +160,7 @@ def test_what_the_command_line_says_goes_before_the_environment_and_that_before_
 
 
 @pytest.mark.parametrize("held", ["{", "[]", '{"contexts": 3}', "{}"])
-def test_a_damaged_file_of_contexts_is_named(held: str, tmp_path: Path) -> None:
+def test_a_damaged_contexts_file_is_reported(held: str, tmp_path: Path) -> None:
     path = tmp_path / "penstock" / "contexts.json"
     path.parent.mkdir()
     path.write_text(held)
@@ -184,22 +182,22 @@ def test_a_damaged_file_of_contexts_is_named(held: str, tmp_path: Path) -> None:
         ("penstock://h:7711?name=me", "penstock://h:7711?name=me"),
     ],
 )
-def test_no_password_is_shown_however_it_is_written(url: str, shown: str, tmp_path: Path) -> None:
+def test_no_password_is_shown(url: str, shown: str, tmp_path: Path) -> None:
     env: dict[str, str | None] = {"XDG_CONFIG_HOME": str(tmp_path)}
     assert shown in run(["context", "add", "a", url], b"", env)[1]
     assert run(["context", "ls"], b"", env)[1].endswith(f"  {shown}\n")
 
 
-# ---- Many jobs, and speed --------------------------------------------------------------------------------------------
+# ---- Loading and benchmarks ------------------------------------------------------------------------------------------
 
 
-def test_neighbours_with_the_same_options_are_put_together() -> None:
+def test_neighbouring_lines_with_equal_options_are_one_batch() -> None:
     text = b"".join(b'{"body": %d, "priority": %d}\n' % (n, n // 4) for n in range(10))
     jobs = put.read_lines(io.BytesIO(text), "a", put.Lines.OPTIONS, 1, {"ttl": 60})
     assert [[line.body for line in some] for some in put.batches(jobs, 3)] == [[1, 2, 3], [4, 5, 6], [7], [8, 9]]
 
 
-def test_a_large_file_is_loaded_and_a_full_tube_stops_it_where_it_can_go_on(empty_server: str, tmp_path: Path) -> None:
+def test_a_full_tube_stops_loading_and_skip_continues_it(empty_server: str, tmp_path: Path) -> None:
     path = tmp_path / "jobs.jsonl"
     path.write_text("".join(f'{{"n": {n}}}\n' for n in range(20_000)))
     env: dict[str, str | None] = {"PENSTOCK_URL": empty_server}
@@ -215,9 +213,9 @@ def test_a_large_file_is_loaded_and_a_full_tube_stops_it_where_it_can_go_on(empt
 
 
 @pytest.mark.parametrize("what", ["put", "take", "mixed"])
-def test_a_bench_tells_how_fast_it_was_and_leaves_nothing(what: str, place: str) -> None:
+def test_a_bench_prints_figures_and_leaves_no_tube(what: str, place: str) -> None:
     env: dict[str, str | None] = {"PENSTOCK_URL": place}
-    # Longer than a busy machine keeps both clients from their first call.
+    # Long enough for both clients to make a call on a busy machine.
     options = ["--duration", "500ms", "--clients", "2", "--batch", "5", "--size", "1kb"]
     stdout, shown, code = run(["bench", what, "--json", *options], b"", env)
     assert code == 0, shown
@@ -228,7 +226,7 @@ def test_a_bench_tells_how_fast_it_was_and_leaves_nothing(what: str, place: str)
 
 
 @pytest.mark.parametrize("what", ["take", "mixed"])
-def test_a_bench_takes_no_jobs_of_others_and_leaves_none_of_its_own(what: str, place: str) -> None:
+def test_a_bench_takes_no_other_jobs_and_leaves_none(what: str, place: str) -> None:
     env: dict[str, str | None] = {"PENSTOCK_URL": place}
     bench = ["bench", what, "--tube", "orders", "--duration", "50ms"]
     assert run(["put", "orders", "a", "b"], b"", env)[2] == 0
@@ -240,10 +238,10 @@ def test_a_bench_takes_no_jobs_of_others_and_leaves_none_of_its_own(what: str, p
     assert run(["peek", "orders"], b"", env)[2] == 5
 
 
-def test_a_bench_keeps_to_its_rate_and_to_a_tube_that_it_was_given(empty_server: str) -> None:
+def test_a_bench_keeps_its_rate_and_the_given_tube(empty_server: str) -> None:
     env: dict[str, str | None] = {"PENSTOCK_URL": empty_server}
     began = time.monotonic()
     stdout, _, code = run(["bench", "put", "--json", "--rate", "50", "--duration", "1s", "--tube", "mine"], b"", env)
-    # As many as its rate allows in the time that it had, which is longer where it stood still.
+    # The rate allows this many calls in the measured time, which is longer if the process was suspended.
     assert code == 0 and 1 <= json.loads(stdout)["jobs"] <= 50 * (time.monotonic() - began) + 1
     assert run(["tube", "ls", "--names"], b"", env)[0] == b"mine\n"

@@ -1,4 +1,4 @@
-"""The command line as a process of its own: on a terminal, in a pipe, interrupted, and when its server goes away."""
+"""The command line as a process: on a terminal, in a pipe, interrupted, and with a lost server."""
 
 from __future__ import annotations
 
@@ -33,27 +33,27 @@ PATIENCE_S = 20
 
 @pytest.fixture
 def env(tmp_path: Path) -> dict[str, str]:
-    """An environment with settings of its own."""
+    """Return an environment with its own settings."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith(("PENSTOCK_", "NO_COLOR"))}
     homes = {"XDG_CONFIG_HOME": str(tmp_path / "config"), "XDG_STATE_HOME": str(tmp_path / "state")}
     return {**kept, **homes, "COLUMNS": "100", "TERM": "xterm"}
 
 
 def on_terminal(words: list[str], env: dict[str, str], typed: bytes = b"") -> tuple[str, int]:
-    """What a command shows on a terminal, where something may be typed, and its exit code."""
+    """Run a command on a terminal and type `typed`. Return its output and exit code."""
     master, slave = pty.openpty()
     with subprocess.Popen([*PENSTOCK, *words], stdin=slave, stdout=slave, stderr=slave, env=env) as process:
         os.close(slave)
         os.write(master, typed)
         shown = b""
-        with contextlib.suppress(OSError):  # That is how the end of a terminal is told.
+        with contextlib.suppress(OSError):  # Reading a closed terminal raises OSError.
             while select.select([master], [], [], PATIENCE_S)[0] and (some := os.read(master, 65536)):
                 shown += some
         os.close(master)
         return shown.decode(), process.wait(PATIENCE_S)
 
 
-def test_on_a_terminal_there_are_tables_and_questions(empty_server: str, env: dict[str, str]) -> None:
+def test_a_terminal_gets_tables_and_questions(empty_server: str, env: dict[str, str]) -> None:
     with penstock.connect(empty_server) as queue:
         id = queue.tube("emails").put("\x1b[31m[red]a[/red]" + "x" * 200).id
     shown, code = on_terminal(["peek", "emails", "-u", empty_server], env)
@@ -67,7 +67,7 @@ def test_on_a_terminal_there_are_tables_and_questions(empty_server: str, env: di
     assert code == 0 and "removed 1 job of emails" in shown and "\x1b[" not in shown
 
 
-def test_on_a_terminal_how_far_a_file_came_stays_when_the_bar_goes(
+def test_the_message_about_progress_stays_when_the_bar_disappears(
     empty_server: str, env: dict[str, str], tmp_path: Path
 ) -> None:
     (tmp_path / "jobs").write_text("1\n2\n{\n")
@@ -77,20 +77,20 @@ def test_on_a_terminal_how_far_a_file_came_stays_when_the_bar_goes(
     assert "continue with --skip 2" in shown
 
 
-def test_on_a_terminal_what_is_said_while_a_bar_runs_stands_above_it(env: dict[str, str], tmp_path: Path) -> None:
+def test_messages_are_printed_above_a_running_bar(env: dict[str, str], tmp_path: Path) -> None:
     (tmp_path / "jobs").write_text('{"tube": "a", "body": 1}\n{"tube": "a"}\n')
     shown, code = on_terminal(["import", "jsonl", f"{tmp_path}/jobs", "--into", f"{tmp_path}/queue"], env)
     assert code == 1 and "importing" in shown
     assert re.search(r"(^|[\nK])penstock: line 2: ", shown), "it stands behind the bar"
 
 
-def test_on_a_terminal_simulations_show_how_many_are_through(env: dict[str, str]) -> None:
+def test_simulations_show_their_progress_on_a_terminal(env: dict[str, str]) -> None:
     small = ["--set", "nodes=1", "--set", "jobs=5", "--set", "replicate=1", "--set", "nemeses="]
     shown, code = on_terminal(["sim", "--seed", "3", "--seeds", "2", *small], env)
     assert code == 0 and "2/2" in shown.partition("2 seeds, 0 failed")[0]
 
 
-def test_a_reader_that_has_read_enough_is_no_error(empty_server: str, env: dict[str, str]) -> None:
+def test_a_closed_pipe_is_not_an_error(empty_server: str, env: dict[str, str]) -> None:
     with penstock.connect(empty_server) as queue:
         queue.tube("many").put_many(["x" * 1_000] * 500)
     command = [*PENSTOCK, "job", "find", "--limit", "0", "--json", "-u", empty_server]
@@ -102,13 +102,13 @@ def test_a_reader_that_has_read_enough_is_no_error(empty_server: str, env: dict[
         assert process.wait(PATIENCE_S) == 0
 
 
-def test_ctrl_c_ends_it_quietly_with_130(empty_server: str, env: dict[str, str]) -> None:
+def test_ctrl_c_exits_with_130_and_without_output(empty_server: str, env: dict[str, str]) -> None:
     with penstock.connect(empty_server) as queue:
         tube = queue.tube("quiet")
         command = [*PENSTOCK, "take", "quiet", "--timeout", "forever", "-u", empty_server]
         with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, env=env) as process:
             wait_for(lambda: tube.info()["waiting"] == 1)
-            # It has asked. Python notices a signal that comes a moment before it waits for the answer only after that.
+            # Wait until it reads the answer. Python would handle an earlier signal only after the answer.
             status = Path(f"/proc/{process.pid}/status")
             wait_for(lambda: "State:\tS" in status.read_text())
             process.send_signal(signal.SIGINT)
@@ -116,7 +116,9 @@ def test_ctrl_c_ends_it_quietly_with_130(empty_server: str, env: dict[str, str])
             assert process.returncode == 130
 
 
-def test_what_one_process_took_the_next_may_ack(empty_server: str, env: dict[str, str], tmp_path: Path) -> None:
+def test_a_process_can_ack_a_job_that_an_earlier_one_took(
+    empty_server: str, env: dict[str, str], tmp_path: Path
+) -> None:
     with penstock.connect(empty_server) as queue:
         queue.tube("emails").put("hello")
         taken = subprocess.run(
@@ -125,14 +127,14 @@ def test_what_one_process_took_the_next_may_ack(empty_server: str, env: dict[str
         (kept,) = (tmp_path / "state" / "penstock" / "sessions").iterdir()
         assert stat.S_IMODE(kept.stat().st_mode) == 0o600
         job = json.loads(taken.stdout)["id"]
-        # Without the file it is somebody else.
+        # Without the token file it is another session.
         stranger = env | {"XDG_STATE_HOME": str(tmp_path / "elsewhere")}
         assert run(["ack", job, "-u", empty_server], b"", dict(stranger))[2] == 4
         assert run(["ack", job, "-u", empty_server], b"", dict(env))[2] == 0
         assert queue.tube("emails").stats()["taken"] == 0
 
 
-def test_what_is_held_no_longer_goes_back(place: str, env: dict[str, str], tmp_path: Path) -> None:
+def test_jobs_are_returned_after_the_hold_time(place: str, env: dict[str, str], tmp_path: Path) -> None:
     stranger = env | {"XDG_STATE_HOME": str(tmp_path / "elsewhere")}
     assert run(["tube", "create", "emails", "--type", "fifottl", "-u", place], b"", dict(env))[2] == 0
     assert run(["put", "emails", "hello", "-u", place], b"", dict(env))[2] == 0
@@ -149,17 +151,17 @@ def test_a_later_take_does_not_shorten_the_hold_of_an_earlier_one(
         taken, _, code = run(["take", "emails", "--hold", hold, "--body", "-u", place], b"", dict(env))
         assert code == 0 and taken.strip() == body
     assert run(["take", "emails", "--timeout", "300ms", "-u", place], b"", dict(stranger))[2] == 5
-    # Nor do the commands that follow.
+    # The next commands do not shorten it either.
     assert run(["ack", "emails#1", "-u", place], b"", dict(env))[2] == 0
     assert run(["take", "emails", "--timeout", "300ms", "-u", place], b"", dict(stranger))[2] == 5
 
 
-# ---- Servers that are none, or are gone ------------------------------------------------------------------------------
+# ---- Other servers and lost servers ----------------------------------------------------------------------------------
 
 
 @contextlib.contextmanager
 def answering(answer: bytes) -> Iterator[str]:
-    """Something that listens and answers the same to whatever it is sent."""
+    """Run a listener that sends the same answer to every request."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
 
         def serve() -> None:
@@ -189,7 +191,7 @@ def answering(answer: bytes) -> Iterator[str]:
         pytest.param(b"", id="silence"),
     ],
 )
-def test_what_is_no_penstock_is_told_in_a_sentence(answer: bytes, env: dict[str, str]) -> None:
+def test_other_servers_are_reported_in_one_sentence(answer: bytes, env: dict[str, str]) -> None:
     with answering(answer) as url:
         _, shown, code = run(["stats", "-u", url], b"", dict(env))
     assert code in (1, 75) and shown.startswith("penstock: ") and shown.count("\n") == 1
@@ -208,7 +210,7 @@ def own_server(directory: Path, *settings: str) -> Iterator[tuple[str, subproces
             process.kill()
 
 
-def test_a_password_is_asked_for_and_a_server_that_goes_is_missed(env: dict[str, str], tmp_path: Path) -> None:
+def test_a_missing_password_and_a_lost_server_are_reported(env: dict[str, str], tmp_path: Path) -> None:
     with own_server(tmp_path / "server", "--requirepass", "s3cret", "--fsync", "never") as (address, process):
         for url in (f"penstock://{address}", f"penstock://:wrong@{address}"):
             _, shown, code = run(["stats", "-u", url], b"", dict(env))
@@ -216,7 +218,7 @@ def test_a_password_is_asked_for_and_a_server_that_goes_is_missed(env: dict[str,
         url = f"penstock://:s3cret@{address}?retry_for=0"
         assert run(["put", "emails", "hello", "-u", url], b"", dict(env))[2] == 0
 
-        # It is killed while a file is loaded: what is certain is told, and how to go on.
+        # The server is killed during a load. The error names the jobs that were put, and how to continue.
         lines, feed = os.pipe()
         command = [*PENSTOCK, "put", "load", "--from", "-", "--batch", "10", "-u", url]
         with subprocess.Popen(command, stdin=lines, stderr=subprocess.PIPE, env=env, text=True) as loading:
@@ -234,12 +236,12 @@ def test_a_password_is_asked_for_and_a_server_that_goes_is_missed(env: dict[str,
         assert run(["stats", "-u", url], b"", dict(env))[2] == 75
 
 
-def test_a_bench_whose_clients_are_not_let_in_says_why(env: dict[str, str], tmp_path: Path) -> None:
+def test_a_bench_reports_why_its_clients_are_refused(env: dict[str, str], tmp_path: Path) -> None:
     with own_server(tmp_path / "server", "--max-clients", "3", "--fsync", "never") as (address, _):
         _, said, code = run(
             ["bench", "put", "--clients", "6", "-u", f"penstock://{address}?retry_for=0"], b"", dict(env)
         )
-    # Whether the refusal or the end of the connection is heard first is up to the network.
+    # The refusal or the end of the connection may arrive first.
     assert code in (4, 75) and said.startswith("penstock: ") and "bug" not in said, said
 
 
@@ -256,14 +258,14 @@ def test_a_server_that_cannot_start_ends_with_the_documented_code(
     assert ended.returncode == code and ended.stderr.startswith("penstock: "), ended.stderr
 
 
-def test_another_node_is_asked_with_the_password_as_it_was_written(tmp_path: Path) -> None:
+def test_another_node_gets_the_password_of_the_url(tmp_path: Path) -> None:
     with own_server(tmp_path / "server", "--requirepass", "s3/c@ret") as (address, _):
         target = Target(url=f"penstock://:s3/c@ret@{address}?name=me")
         with node_at(target, {"flags": [], "address": address}) as node:
             assert node.execute("PING") in ("PONG", b"PONG")
 
 
-def test_a_directory_that_is_in_use_is_left_alone(env: dict[str, str], tmp_path: Path) -> None:
+def test_a_directory_in_use_is_not_opened(env: dict[str, str], tmp_path: Path) -> None:
     directory = str(tmp_path / "queue")
     with penstock.open(directory) as queue:
         job = queue.tube("emails").put("hello")
@@ -273,7 +275,7 @@ def test_a_directory_that_is_in_use_is_left_alone(env: dict[str, str], tmp_path:
 
 
 def wait_for(condition: object) -> None:
-    """Wait until something is so."""
+    """Wait until the condition is true."""
     end = time.monotonic() + PATIENCE_S
     while not condition():  # type: ignore[operator]
         assert time.monotonic() < end, "it never came to be"
@@ -284,7 +286,7 @@ def wait_for(condition: object) -> None:
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
-def test_a_shell_gets_its_script(shell: str) -> None:
+def test_each_shell_gets_a_completion_script(shell: str) -> None:
     stdout, _, code = run(["completion", shell], b"", {})
     assert code == 0 and b"_PENSTOCK_COMPLETE" in stdout
 

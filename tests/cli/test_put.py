@@ -1,4 +1,4 @@
-"""`penstock put` puts what it is told to, says what it did, and refuses what means nothing."""
+"""`penstock put`: bodies, files, dry runs and refused options."""
 
 from __future__ import annotations
 
@@ -23,23 +23,23 @@ def test_a_dry_run_puts_nothing(words: str, session: Session) -> None:
 
 
 @pytest.mark.parametrize("option", ["--lines options", "--skip 3", "--batch 10"])
-def test_what_is_for_a_file_is_refused_with_bodies(option: str, session: Session) -> None:
+def test_options_of_from_are_refused_with_bodies(option: str, session: Session) -> None:
     said = session.type(f"penstock put a hello {option}")
     assert said == f"penstock: {option.split()[0]} requires --from\n[exit code 2]\n"
 
 
 @pytest.mark.parametrize("option", ["--as json", "--timeout 3s"])
-def test_what_is_for_bodies_is_refused_with_a_file(option: str, session: Session) -> None:
+def test_options_of_bodies_are_refused_with_from(option: str, session: Session) -> None:
     said = session.type(f"penstock put a --from - {option}")
     assert said == f"penstock: {option.split()[0]} cannot be used with --from\n[exit code 2]\n"
 
 
-def test_a_dry_run_refuses_what_a_put_would(session: Session) -> None:
+def test_a_dry_run_refuses_bad_options(session: Session) -> None:
     assert session.type("penstock put a hello --retry nonsense --dry-run").endswith("[exit code 2]\n")
     assert session.type("penstock put a --from - --retry nonsense --dry-run").endswith("[exit code 2]\n")
 
 
-def test_the_ids_of_jobs_that_are_put_are_printed_though_a_later_one_is_refused(session: Session) -> None:
+def test_ids_are_printed_even_if_a_later_job_is_refused(session: Session) -> None:
     session.type("penstock tube create small --type limfifottl --capacity 2")
     said = session.type("penstock put small 1 2 3").splitlines()
     assert said[:2] == ["ID-1", "ID-2"] and "full" in said[2] and said[3] == "[exit code 4]"
@@ -49,7 +49,7 @@ def test_the_ids_of_jobs_that_are_put_are_printed_though_a_later_one_is_refused(
 @pytest.mark.parametrize(
     ("before", "told"), [(0, "perhaps up to 2 jobs were put"), (1, "put 2 jobs of the first 2 lines, ")]
 )
-def test_an_interrupted_load_says_that_a_batch_under_way_may_be_put(
+def test_an_interrupted_load_reports_the_batch_in_flight(
     before: int, told: str, session: Session, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (session.directory / "jobs.jsonl").write_text("1\n2\n3\n4\n")
@@ -83,19 +83,19 @@ NO_JOBS = [
 
 @pytest.mark.parametrize("line", NO_JOBS)
 @pytest.mark.parametrize("how", ["", "--dry-run"])
-def test_a_line_that_no_queue_would_take_is_named(line: str, how: str, session: Session) -> None:
+def test_an_invalid_line_is_reported_with_its_number(line: str, how: str, session: Session) -> None:
     (session.directory / "jobs.jsonl").write_text(f'{{"body": 1}}\n{line}\n')
     said = session.type(f"penstock put a --from jobs.jsonl --lines options {how}")
     assert said.startswith("penstock: line 2: ") and said.endswith("[exit code 1]\n"), said
     assert ("put 1 job of the first 1 lines; continue with --skip 1" in said) == (not how)
 
 
-def test_a_body_alone_is_checked_as_well(session: Session) -> None:
+def test_a_line_that_is_a_body_is_checked(session: Session) -> None:
     (session.directory / "jobs.jsonl").write_text('1\n"\\ud800"\n')
     assert session.type("penstock put a --from jobs.jsonl --dry-run").startswith("penstock: line 2: ")
 
 
-def test_a_batch_that_the_tube_refuses_is_named_by_its_lines(session: Session) -> None:
+def test_a_refused_batch_is_reported_with_its_lines(session: Session) -> None:
     (session.directory / "jobs.jsonl").write_text('{"body": 1}\n{"body": 2, "key": "k"}\n\n{"body": 3, "key": "k"}\n')
     said = session.type("penstock put a --from jobs.jsonl --lines options")
     assert said.startswith(
@@ -104,7 +104,7 @@ def test_a_batch_that_the_tube_refuses_is_named_by_its_lines(session: Session) -
 
 
 @pytest.mark.parametrize("kind", ["directory"], indirect=True)
-def test_a_line_with_options_may_hold_bytes_and_times_without_end(session: Session, place: str) -> None:
+def test_a_line_may_have_bytes_and_infinite_times(session: Session, place: str) -> None:
     lines = ['{"body_base64": "AP8="}', '{"body": 1, "ttl": null, "ttr": "forever", "tube": "a"}']
     (session.directory / "jobs.jsonl").write_text("\n".join(lines))
     assert session.type("penstock put a --from jobs.jsonl --lines options") == "put 2 jobs into a\n"
@@ -114,13 +114,13 @@ def test_a_line_with_options_may_hold_bytes_and_times_without_end(session: Sessi
 
 
 @pytest.mark.parametrize("command", ["take a", "peek a", "job show ID-1", "job named a n"])
-def test_bodies_as_they_are_and_json_exclude_each_other(command: str, session: Session) -> None:
+def test_body_and_json_exclude_each_other(command: str, session: Session) -> None:
     session.type("penstock put a hello --name n")
     assert session.type(f"penstock {command} --body --json").endswith("use only one of them\n[exit code 2]\n")
     assert session.type(f"penstock {command} --body") == "hello\n"
 
 
-def test_a_job_waits_for_a_moment(session: Session) -> None:
+def test_at_delays_a_job_until_a_time(session: Session) -> None:
     soon = (datetime.now(UTC) + timedelta(hours=1)).isoformat(timespec="seconds")
     past = (datetime.now() - timedelta(hours=1)).isoformat(timespec="seconds")
     session.type(f"penstock put later x --at {soon}")
@@ -131,7 +131,7 @@ def test_a_job_waits_for_a_moment(session: Session) -> None:
     assert '"ready": 1,' in said and '"delayed": 2,' in said
 
 
-def test_what_is_no_moment_is_refused(session: Session) -> None:
+def test_a_bad_time_is_refused(session: Session) -> None:
     said = session.type("penstock put later x --at tomorrow")
     assert "'tomorrow' is not a date and time; write 2026-12-24T18:00 (local time)" in said and said.endswith(
         "[exit code 2]\n"
@@ -141,7 +141,7 @@ def test_what_is_no_moment_is_refused(session: Session) -> None:
     assert "line 1: its at is not a date and time" in said and "nothing was put" in said
 
 
-def test_a_new_tube_tries_jobs_again_and_one_with_other_options_is_refused_with_both_values(session: Session) -> None:
+def test_a_new_tube_retries_and_create_with_other_options_is_refused(session: Session) -> None:
     session.type("penstock put emails x")
     assert '"retry": "5x exp(1s..10m) jitter then bury"' in session.type("penstock tube info emails --json")
     said = session.type("penstock tube create emails --ttr 30s")
@@ -149,7 +149,7 @@ def test_a_new_tube_tries_jobs_again_and_one_with_other_options_is_refused_with_
 
 
 @pytest.mark.parametrize("kind", ["directory"], indirect=True)
-def test_a_directory_of_somebody_else_is_refused(session: Session) -> None:
+def test_a_directory_with_other_files_is_refused(session: Session) -> None:
     (session.directory / "thesis").mkdir()
     (session.directory / "thesis" / "chapter-1.tex").touch()
     said = session.type("penstock put a x --dir thesis")

@@ -1,7 +1,7 @@
-"""A newcomer's first minutes: the README's session, typed at a terminal, shows what the README says.
+"""The README's terminal session, typed in tmux, shows the output that the README shows.
 
-tmux is the terminal. What is typed stands in the README, line by line: the server, the session with redis-cli, the
-session with the command line; all on one server, as a reader has them.
+The lines are read from the README: the server, the session with redis-cli and the session with the command line, all
+with the same server.
 """
 
 from __future__ import annotations
@@ -22,18 +22,18 @@ from .terminal import PENSTOCK
 from .transcript import Session
 
 README = (Path(__file__).parent.parent.parent / "README.md").read_text()
-PORT = "7711"  # Where the README has its server. Here it listens elsewhere, so that one which runs is not disturbed.
+PORT = "7711"  # The port in the README. The test uses another one, so that it does not disturb a running server.
 PROMPT = "$ "
 
 
 def block(language: str, words: str) -> str:
-    """The block of the README, in this language, that has these words."""
+    """Return the code block of the README in this language that contains these words."""
     blocks = re.findall(rf"^```{language}\n(.*?)^```$", README, flags=re.MULTILINE | re.DOTALL)
     return next(text for text in blocks if words in text)
 
 
 class Screens:
-    """Terminals with a shell in each, and what they show."""
+    """Terminals in tmux, each with a shell."""
 
     def __init__(self, home: Path, env: dict[str, str]) -> None:
         self._tmux = ["tmux", "-S", str(home / "tmux"), "-f", "/dev/null"]
@@ -44,13 +44,13 @@ class Screens:
         return subprocess.run([*self._tmux, *words], env=self._env, check=True, capture_output=True, text=True).stdout
 
     def open(self, name: str) -> None:
-        """A terminal of this name, once its shell is there."""
+        """Open a terminal and wait for its shell."""
         size = ("-x", "120", "-y", "60")
         self._do("new-session", "-d", "-s", name, *size, "-c", str(self._home), "bash", "--norc")
         wait_for(lambda: self.lines(name) == [PROMPT.strip()])
 
     def lines(self, name: str) -> list[str]:
-        """What a terminal shows."""
+        """Return the text of a terminal."""
         return self._do("capture-pane", "-p", "-t", name).rstrip("\n").split("\n")
 
     def press(self, name: str, *keys: str) -> None:
@@ -63,7 +63,7 @@ class Screens:
         self.press(name, "Enter")
 
     def record(self, name: str, lines: list[str], prompt: str) -> str:
-        """Type one line after another, each when the one before was answered, and tell what stands there at the end."""
+        """Type lines, each after the answer to the previous one. Return the final text."""
         before = self.prompts(name, prompt)
         for number, line in enumerate(lines, before + 1):
             self.type(name, line)
@@ -73,27 +73,27 @@ class Screens:
         return "".join(f"{line}\n" for line in shown[first:])
 
     def prompts(self, name: str, prompt: str) -> int:
-        """How many prompts stand there."""
+        """Return the number of prompts on the terminal."""
         return sum(f"{line} ".startswith(prompt) for line in self.lines(name))
 
     def is_idle(self, name: str, prompt: str) -> bool:
-        """Whether a prompt waits for the next line."""
+        """Return whether a prompt waits for the next line."""
         return self.lines(name)[-1] == prompt.strip()
 
     def close(self) -> None:
-        """End them all."""
+        """Close all terminals."""
         self._do("kill-server")
 
 
 @pytest.fixture
 def port() -> str:
-    """A port where nobody listens."""
+    """Return a free port."""
     return str(free_port())
 
 
 @pytest.fixture
 def screens(tmp_path: Path, port: str, needs: Callable[[object, str], None]) -> Iterator[Screens]:
-    """Terminals of somebody who has set the PATH as the README says."""
+    """Yield terminals with the PATH that the README sets."""
     for program, package in (("tmux", "tmux"), ("redis-cli", "redis-tools"), ("bash", "bash")):
         needs(shutil.which(program), f"{program} is not installed (Debian: apt-get install {package})")
     penstock = tmp_path / "bin" / "penstock"
@@ -118,7 +118,7 @@ def test_the_session_in_the_readme_is_what_a_terminal_shows(screens: Screens, tm
     screens.type("server", serve)
     wait_for(lambda: f"ports=127.0.0.1:{port}" in " ".join(screens.lines("server")))
 
-    # The masks of a transcript, one set for the page and one for the screen: each counts its ids from 1.
+    # The page and the screen are masked by separate sessions, so that both count ids from 1.
     page, screen = Session(tmp_path, {}, {}), Session(tmp_path, {}, {})
     screens.open("client")
     screens.type("client", redis_cli.replace(PORT, port))

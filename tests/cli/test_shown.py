@@ -1,4 +1,4 @@
-"""Answers look as in redis-cli: what it prints and what we print is the same, byte for byte."""
+"""Answers are printed exactly as redis-cli prints them."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def answer_of(raw: bytes) -> Answer:
 
 @pytest.fixture(scope="module")
 def redis_cli(needs: Callable[[object, str], None]) -> Callable[..., bytes]:
-    """What redis-cli prints for an answer."""
+    """Return a function that gives the output of redis-cli for an answer."""
     found = shutil.which("redis-cli")
     needs(found, "redis-cli is not installed (Debian: apt-get install redis-tools)")
 
@@ -89,7 +89,7 @@ def test_an_answer_looks_as_in_redis_cli(redis_cli: Callable[..., bytes], raw: b
     assert as_csv(answer_of(raw)).encode() == redis_cli(raw, *version, "--csv")
 
 
-def test_what_a_server_says_of_its_own_cannot_order_a_terminal_about() -> None:
+def test_control_characters_in_answers_are_escaped() -> None:
     for kind in (b"+", b"-"):
         assert "\x1b" not in as_text(answer_of(kind + b"\x1b[2J\x07\r\n"))
 
@@ -125,13 +125,13 @@ def test_an_answer_is_a_line_of_json(raw: bytes, value: object) -> None:
         b"\r\n",
     ],
 )
-def test_what_is_no_answer_is_refused(raw: bytes) -> None:
+def test_an_invalid_answer_is_refused(raw: bytes) -> None:
     with pytest.raises(ProtocolError):
         answer_of(raw)
 
 
 @pytest.mark.parametrize("raw", list(ANSWERS.values()) + list(ANSWERS_3.values()))
-def test_half_an_answer_is_none(raw: bytes) -> None:
+def test_an_incomplete_answer_is_refused(raw: bytes) -> None:
     for end in range(len(raw)):
         with pytest.raises((EOFError, ProtocolError)):
             answer_of(raw[:end])

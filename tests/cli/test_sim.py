@@ -17,14 +17,14 @@ from tests.server.serving import environment
 SMALL = ["--set", "nodes=1", "--set", "jobs=5", "--set", "chaos_ms=500", "--set", "replicate=1", "--set", "nemeses="]
 
 
-def test_a_seed_that_passes_says_its_options_and_its_digest() -> None:
+def test_a_passing_seed_prints_its_options_and_digest() -> None:
     done = CliRunner().invoke(app, ["sim", "--seed", "3", *SMALL])
     assert done.exit_code == OK
     assert "seed 3 passed; options: nodes=1" in done.output and "digest: " in done.output
     assert "1 seeds, 0 failed" in done.output
 
 
-def test_a_seed_that_fails_says_how_to_see_it_again(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failing_seed_prints_the_command_that_replays_it(monkeypatch: pytest.MonkeyPatch) -> None:
     def broken(seed: int, settings: list[str]) -> Report:
         report = simulate(seed, settings)
         report.violations = ["C1: lost"]
@@ -37,7 +37,7 @@ def test_a_seed_that_fails_says_how_to_see_it_again(monkeypatch: pytest.MonkeyPa
     assert "2 of 2 seeds failed" in done.output
 
 
-def test_what_stops_a_simulation_is_told_with_its_seed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_error_in_a_simulation_is_reported_with_its_seed(monkeypatch: pytest.MonkeyPatch) -> None:
     def stopped(seed: int, settings: list[str]) -> Report:
         raise AssertionError("E1: more jobs than there are")
 
@@ -48,11 +48,11 @@ def test_what_stops_a_simulation_is_told_with_its_seed(monkeypatch: pytest.Monke
 
 
 @pytest.mark.parametrize("setting", ["nodes", "nothing=1", "nodes=x"])
-def test_a_setting_that_makes_no_sense_is_refused(setting: str) -> None:
+def test_an_invalid_setting_is_refused(setting: str) -> None:
     assert CliRunner().invoke(app, ["sim", "--set", setting]).exit_code == USAGE
 
 
-# Loads the modules of the simulator from their source, also where they are compiled.
+# Loads the modules of the simulator from their source, even if they are compiled.
 FROM_SOURCE = """
 import sys
 from importlib.machinery import FileFinder, SourceFileLoader
@@ -68,7 +68,7 @@ main()
 """
 
 
-def test_a_simulator_that_is_not_compiled_does_the_same() -> None:
+def test_the_interpreted_simulator_gives_the_same_digest() -> None:
     words = [sys.executable, "-c", FROM_SOURCE, "sim", "--seed", "3"]
     done = subprocess.run(words, env=environment(), capture_output=True, text=True, check=False)
     assert done.returncode == OK, done.stderr

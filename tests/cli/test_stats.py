@@ -1,4 +1,4 @@
-"""What comes and goes a second, tube by tube."""
+"""The rates of incoming and finished jobs per tube."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import penstock
 from penstock.cli.stats import add_rates
 
 
-def test_jobs_that_were_published_have_come_in() -> None:
+def test_published_jobs_count_as_incoming() -> None:
     with penstock.open(":memory:") as queue:
         queue.tube("a")
         before = add_rates(queue, queue.overview(), {}, 1)
@@ -19,7 +19,7 @@ def test_jobs_that_were_published_have_come_in() -> None:
         assert rows[0]["in_rate"] == 3
 
 
-def test_a_tube_that_is_dropped_between_two_looks_is_no_trouble() -> None:
+def test_a_tube_that_is_dropped_between_two_refreshes_is_ignored() -> None:
     with penstock.open(":memory:") as queue:
         queue.tube("a")
         queue.tube("b").put(1)

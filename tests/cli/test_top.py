@@ -1,4 +1,4 @@
-"""`penstock top`, driven by keys: what is on the screen, and what is asked before anything is destroyed."""
+"""`penstock top`, driven by keys: the content of the screen, and the questions before destructive commands."""
 
 from __future__ import annotations
 
@@ -27,34 +27,34 @@ from tests.server.serving import PATIENCE_S, Server, environment
 
 
 class Screen:
-    """The terminal as somebody who types sees it."""
+    """The screen of a running `penstock top`."""
 
     def __init__(self, top: Top, pilot: Pilot[None]) -> None:
         self.top = top
         self._pilot = pilot
 
     async def press(self, *keys: str) -> None:
-        """Press keys, and let all that comes of it happen."""
+        """Press keys, and wait until all their effects have happened."""
         for key in keys:
             await self._pilot.press(key)
             await self.settled()
 
     async def settled(self) -> None:
-        # What a thread has found comes as a message, and may start another one.
+        # A thread sends its result as a message, which may start another thread.
         for _ in range(3):
             await self.top.workers.wait_for_complete()
             await self._pilot._wait_for_screen()
 
     async def sees(self, *words: str) -> None:
-        """Wait until all of this is on the screen: a widget is laid out when nothing else is to be done."""
+        """Wait until all of these texts are on the screen. Textual lays out a widget when it is idle."""
         await self.until(lambda: all(word in self.text for word in words), f"see {words}")
 
     async def sees_not(self, *words: str) -> None:
-        """Wait until nothing of this is on the screen."""
+        """Wait until none of these texts is on the screen."""
         await self.until(lambda: not any(word in self.text for word in words), f"not see {words}")
 
     async def matches(self, pattern: str) -> None:
-        """Wait until the screen looks so."""
+        """Wait until the screen matches a pattern."""
         await self.until(lambda: re.search(pattern, self.text), f"see what is like {pattern}")
 
     async def until(self, condition: Callable[[], object], what: str) -> None:
@@ -64,7 +64,7 @@ class Screen:
             await self._pilot.pause()
 
     async def told(self, words: str) -> None:
-        """Wait until this was told in passing."""
+        """Wait until a notification with this text has appeared."""
         await self.until(lambda: words in [note.message for note in self.top._notifications], f"hear {words!r}")
 
     @property
@@ -86,7 +86,7 @@ async def shown(watcher: Watcher, clock: Callable[[], float] = lambda: 0.0) -> A
 
 @pytest.fixture
 def queue() -> Iterator[Queue]:
-    """A queue with something in every state."""
+    """Yield a queue with jobs in every state."""
     with penstock.open(":memory:") as queue:
         emails, pages = queue.tube("emails", "fifottl"), queue.tube("pages", "utube")
         for number in range(4):
@@ -106,7 +106,7 @@ def looking_at(queue: Queue) -> Watcher:
 
 
 def driven(queue: Queue, script: Callable[[Screen], Awaitable[None]]) -> None:
-    """Run a script of keys against a queue."""
+    """Run a script of keys with a queue."""
 
     async def run() -> None:
         async with shown(looking_at(queue)) as screen:
@@ -125,9 +125,9 @@ SNAPSHOT = """\
 """
 
 
-def test_every_tube_is_seen_at_a_glance(queue: Queue) -> None:
+def test_the_first_tab_shows_every_tube(queue: Queue) -> None:
     def seen(screen: Screen) -> list[list[str]]:
-        # How old the jobs are takes more room or less.
+        # The ages of jobs have different widths.
         text = re.sub(r"[\d.]+ m?s(?= )", "AGE", re.sub("[╸╺━]+", "━", screen.text))
         return [line.split() for line in text.splitlines()]
 
@@ -139,7 +139,7 @@ def test_every_tube_is_seen_at_a_glance(queue: Queue) -> None:
     driven(queue, script)
 
 
-def test_the_tabs_show_jobs_consumers_what_happens_and_the_server(queue: Queue) -> None:
+def test_the_tabs_show_jobs_consumers_changes_and_the_server(queue: Queue) -> None:
     async def script(screen: Screen) -> None:
         await screen.press("enter")
         await screen.sees("emails: 1 ready, 1 taken, 1 delayed, 2 buried")
@@ -149,7 +149,7 @@ def test_the_tabs_show_jobs_consumers_what_happens_and_the_server(queue: Queue) 
         await screen.press("tab")
         await screen.sees("No changes since the start.")
         queue.tube("pages").put("news", key="b")
-        # It is told by a thread, which may take its time.
+        # A thread delivers the change, which may take a while.
         await screen.until(lambda: screen.top._watcher._changes, "hear of a change")
         await screen.press("r")
         await screen.matches(r"\d\d:\d\d:\d\d\.\d{3} +pages +put +ready +D-")
@@ -157,7 +157,7 @@ def test_the_tabs_show_jobs_consumers_what_happens_and_the_server(queue: Queue) 
         await screen.sees("kept in", "memory")
         await screen.press("right")
         await screen.sees("emails", "fifottl")
-        # Back in the first tab the second tube is chosen, and the jobs are its own; no body orders the terminal about.
+        # Select the second tube in the first tab. The second tab shows its jobs, with control characters escaped.
         await screen.press("j", "enter")
         await screen.sees("pages: 2 ready", "\\x1b[31mred")
         assert "\x1b" not in screen.text
@@ -169,12 +169,12 @@ def test_the_tabs_show_jobs_consumers_what_happens_and_the_server(queue: Queue) 
     driven(queue, script)
 
 
-def test_rows_are_filtered_and_looking_is_paused(queue: Queue) -> None:
+def test_rows_are_filtered_and_refreshes_are_paused(queue: Queue) -> None:
     async def script(screen: Screen) -> None:
         await screen.sees("emails")
         await screen.press("slash", *"PAGE")
         await screen.sees_not("emails")
-        # Keys are letters while something is typed.
+        # While a filter is typed, keys are text.
         await screen.press("k")
         await screen.sees("No row has 'pagek' in it.")
         await screen.press("backspace", "enter", "escape")
@@ -191,7 +191,7 @@ def test_rows_are_filtered_and_looking_is_paused(queue: Queue) -> None:
     driven(queue, script)
 
 
-def test_what_destroys_asks_with_the_number_and_the_tube(queue: Queue) -> None:
+def test_destructive_keys_ask_with_the_number_of_jobs_and_the_tube(queue: Queue) -> None:
     emails = queue.tube("emails")
 
     async def script(screen: Screen) -> None:
@@ -205,7 +205,7 @@ def test_what_destroys_asks_with_the_number_and_the_tube(queue: Queue) -> None:
         assert emails.stats()["buried"] == 0
         await screen.press("K")
         await screen.told("tube emails has no buried jobs")
-        # A job is chosen in the second tab only.
+        # A job can be selected only in the second tab.
         await screen.press("D", "enter", "j")
         await screen.sees("emails: 3 ready", "later")
         await screen.press("D")
@@ -228,7 +228,7 @@ def test_what_destroys_asks_with_the_number_and_the_tube(queue: Queue) -> None:
     driven(queue, script)
 
 
-def test_a_server_that_goes_away_is_said_and_found_again(tmp_path: Path) -> None:
+def test_a_lost_server_is_reported_and_reconnected(tmp_path: Path) -> None:
     server = Server(tmp_path, "--appendfsync", "never")
     url = f"penstock://127.0.0.1:{server.port}"
     now = 0.0
@@ -236,7 +236,7 @@ def test_a_server_that_goes_away_is_said_and_found_again(tmp_path: Path) -> None
     async def script() -> None:
         nonlocal now
         async with shown(watcher_of(place_of(url)), lambda: now) as screen:
-            await screen.sees("penstock put emails")  # An empty server says what to do.
+            await screen.sees("penstock put emails")  # An empty server shows a hint.
             with penstock.connect(url) as queue:
                 queue.tube("emails").put("hello")
             await screen.press("r")
@@ -261,7 +261,7 @@ def test_a_server_that_goes_away_is_said_and_found_again(tmp_path: Path) -> None
         server.kill()
 
 
-def test_without_a_queue_or_a_terminal_it_is_said_in_a_sentence(tmp_path: Path) -> None:
+def test_a_missing_queue_or_terminal_is_reported_in_one_sentence(tmp_path: Path) -> None:
     result = CliRunner().invoke(app, ["top", "-d", str(tmp_path)])
     assert result.exit_code == 2 and "`penstock top` needs a terminal" in result.stderr
     terminal = Terminal(tmp_path, "top", "-d", str(tmp_path / "nothing"))
@@ -269,7 +269,7 @@ def test_without_a_queue_or_a_terminal_it_is_said_in_a_sentence(tmp_path: Path) 
     assert terminal.ended() == 3
 
 
-def test_without_textual_it_says_what_to_install(tmp_path: Path) -> None:
+def test_without_textual_the_error_names_the_package(tmp_path: Path) -> None:
     code = "import sys; sys.modules['textual'] = None; from penstock.cli.main import app; app()"
     words = [sys.executable, "-c", code, "top", "-d", str(tmp_path)]
     done = subprocess.run(words, env=environment(), capture_output=True, text=True, timeout=PATIENCE_S, check=False)

@@ -1,4 +1,4 @@
-"""Conditions on jobs: what they mean, and what they refuse."""
+"""Conditions on jobs: results and refused syntax."""
 
 from __future__ import annotations
 
@@ -43,18 +43,18 @@ JOB: dict[str, Any] = {
         "body.tags[9] == null",
     ],
 )
-def test_a_condition_holds(text: str) -> None:
+def test_a_condition_is_true(text: str) -> None:
     assert condition(text)(JOB)
 
 
 @pytest.mark.parametrize(
     "text", ["body.user == 41", "body.user > 'x'", "body.missing > 3", "3 in body.user", "key", "body.tags == 'a'"]
 )
-def test_a_condition_does_not_hold_and_what_cannot_be_compared_is_no_error(text: str) -> None:
+def test_a_condition_is_false_if_values_cannot_be_compared(text: str) -> None:
     assert not condition(text)(JOB)
 
 
-def test_without_a_condition_everything_is_wanted() -> None:
+def test_without_a_condition_every_job_matches() -> None:
     assert condition(None)({})
 
 
@@ -84,7 +84,7 @@ def test_without_a_condition_everything_is_wanted() -> None:
         *("(" * 500 + ")" * 500, "not " * 900 + "key", "x" * (CHARACTERS_MAX + 1), "- 'x' == 1", "1j == 1"),
     ],
 )
-def test_what_is_no_condition_is_refused_in_a_sentence(text: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_invalid_condition_is_refused_in_one_sentence(text: str, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(typer.Exit) as end:
         condition(text)
     told = capsys.readouterr().err

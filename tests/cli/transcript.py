@@ -1,8 +1,8 @@
-"""Transcripts: what was typed, and what the command line answered, as files that are run again.
+"""Transcripts: files with commands and their output, which tests run again.
 
-A line that begins with `$ ` is a command; what follows, up to the next, is what it printed, on both streams, and its
-exit code if that is not 0. Ids and times differ from run to run, so they are masked: the first job is `ID-1`, and a
-command may name it so. `pytest tests/cli --update` writes what is printed now.
+A line that begins with `$ ` is a command. The lines up to the next command are its output on both streams, and its exit
+code if that is not 0. Ids and times differ between runs, so they are masked: the first job is `ID-1`, and a command can
+use this name. `pytest tests/cli --update` rewrites the transcripts with the current output.
 """
 
 from __future__ import annotations
@@ -38,12 +38,12 @@ MASKS = [
 ]
 
 
-# Made once: it takes longer than most commands.
+# Created once, because it takes longer than most commands.
 COMMAND = get_command(app)
 
 
 def run(words: list[str], piped: bytes, env: dict[str, str | None]) -> tuple[bytes, str, int]:
-    """Run a command in this process: what it printed on standard output, on both streams, and its exit code."""
+    """Run a command in this process. Return its standard output, its output on both streams, and its exit code."""
     code = 0
     with CliRunner(env=env).isolation(input=piped) as (stdout, _, output):
         try:
@@ -56,16 +56,16 @@ def run(words: list[str], piped: bytes, env: dict[str, str | None]) -> tuple[byt
 
 
 class Session:
-    """Somebody at a prompt, in whose environment commands run one after another."""
+    """A shell session: an environment in which commands run one after another."""
 
     def __init__(self, directory: Path, env: dict[str, str | None], names: dict[str, str]) -> None:
         self.directory = directory
         self.env = env
-        self.names = names  # What the environment is called here, and what the transcript calls it.
+        self.names = names  # Real paths and addresses, and their names in the transcript.
         self.ids: list[str] = []
 
     def type(self, line: str) -> str:
-        """Run a line and tell what it printed, masked."""
+        """Run a line and return its masked output."""
         for number in range(len(self.ids), 0, -1):
             line = line.replace(f"ID-{number}", self.ids[number - 1])
         for real, name in self.names.items():
@@ -86,7 +86,7 @@ class Session:
         return self.mask(printed + (f"[exit code {code}]\n" if code else ""))
 
     def mask(self, text: str) -> str:
-        """What is the same in every run."""
+        """Replace the parts that differ between runs."""
         for id in JOB_ID.findall(text):
             if id not in self.ids:
                 self.ids.append(id)
@@ -99,11 +99,11 @@ class Session:
 
 
 def commands(text: str) -> list[str]:
-    """What is typed in a transcript."""
+    """Return the commands of a transcript."""
     return [line[2:] for line in text.splitlines() if line.startswith("$ ")]
 
 
 def replay(text: str, type: Callable[[str], str]) -> str:
-    """The transcript as it is now. Lines before the first command are a comment, and stay."""
+    """Return the transcript with the current output. Lines before the first command are a comment and are kept."""
     head = text[: text.index("$ ")] if "$ " in text else text
     return head + "".join(f"$ {line}\n{type(line)}" for line in commands(text))
