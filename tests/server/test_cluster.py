@@ -421,7 +421,7 @@ def test_the_command_line_sees_and_changes_the_cluster(three: Cluster, tmp_path:
         second = three.nodes[1].connect()
         with configured(second, "requirepass", "another password"):
             problems = [line for line in penstock("check", code=1).splitlines() if "cannot be asked" in line]
-            assert len(problems) == 2 and "wants a password" in problems[0]
+            assert len(problems) == 2 and "requires a password" in problems[0]
             asked = penstock("forget", name[:8], code=2)
             assert f"Remove {name} at {where}, which is unreachable, the home of 0 tubes?" in asked
             assert "confirm with --yes" in asked
