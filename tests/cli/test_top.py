@@ -134,7 +134,7 @@ def test_the_first_tab_shows_every_tube(queue: Queue) -> None:
     async def script(screen: Screen) -> None:
         expected = [line.split() for line in SNAPSHOT.splitlines()]
         await screen.until(lambda: seen(screen)[: len(expected)] == expected, "look as it should")
-        await screen.sees("? Help", "q Leave")
+        await screen.sees("? Help", "q Quit")
 
     driven(queue, script)
 

@@ -138,12 +138,12 @@ class Top(App[None]):
         Binding("question_mark", "help", "Help", key_display="?"),
         Binding("slash", "filter", "Filter", key_display="/"),
         Binding("p", "pause", "Pause"),
-        Binding("r", "look", "Look again", show=False),
+        Binding("r", "look", "Refresh", show=False),
         Binding("K", "kick", "Kick all", key_display="K"),
         Binding("D", "delete", "Delete job", key_display="D"),
         Binding("T", "truncate", "Empty tube", key_display="T"),
         Binding("escape", "no_filter", "All rows", show=False),
-        Binding("q", "quit", "Leave"),
+        Binding("q", "quit", "Quit"),
     ]
 
     def __init__(
@@ -155,12 +155,12 @@ class Top(App[None]):
         self._every_s = every_s  # 0 disables the periodic refresh.
         self._clock = clock
         self._answered = clock()
-        self._why = ""  # The error of the last refresh, or "".
+        self._why = ""  # The error of the last refresh.
         self._paused = False
         self._looking = False
         self._view = VIEWS[0]
         self._tube = ""
-        self._sheet = Sheet((), {}, "Looking …")
+        self._sheet = Sheet((), {}, "Loading …")
         self._columns: list[tuple[str, int]] = []  # Heading and width of each column.
         self._cursors: dict[str, str] = {}  # The key of the selected row of each tab.
 
@@ -289,7 +289,7 @@ class Top(App[None]):
         view = event.tab.id or VIEWS[0]
         if view != self._view:
             self._view = view
-            self._sheet = Sheet((), {}, "Looking …")
+            self._sheet = Sheet((), {}, "Loading …")
             self._show()
             self.action_look()
 
