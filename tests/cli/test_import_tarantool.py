@@ -164,13 +164,13 @@ def compare_all(instance: Tarantool, target: Path) -> int:
 # batch share commits, so after the first put of a batch others are done, too.
 KILLED = """
 import os, signal, sys
-from penstock.cli import importer
 from penstock.cli.import_state import ImportState
 from penstock.cli.main import main
+from penstock.embedded_async import AsyncTube
 
 moment, left = sys.argv.pop(1).split(":")
 left = int(left)
-save, put = ImportState.save, importer.AsyncTube.put
+save, put = ImportState.save, AsyncTube.put
 
 def reached(what):
     global left
@@ -189,7 +189,7 @@ async def counted(tube, body, **options):
     reached("done")
     return job
 
-ImportState.save, importer.AsyncTube.put = saved, counted
+ImportState.save, AsyncTube.put = saved, counted
 main()
 """
 
