@@ -126,7 +126,7 @@ def test_a_tube_that_the_lake_does_not_know_is_refused(tmp_path: Path) -> None:
     asked = ["pipeline", "report", "--lake", str(tmp_path), "--no-page", "--tube"]
     assert CliRunner().invoke(app, [*asked, "idle"]).exit_code == 0
     wrong = CliRunner().invoke(app, [*asked, "emials"])
-    assert wrong.exit_code == 1 and "knows no tube 'emials'; there are emails, idle" in wrong.output
+    assert wrong.exit_code == 1 and "has no tube 'emials'; its tubes are emails, idle" in wrong.output
 
 
 def test_where_nothing_happened_a_report_says_so(tmp_path: Path) -> None:

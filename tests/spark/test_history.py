@@ -73,7 +73,7 @@ def test_the_report_of_the_demo_begins_with_its_result_and_the_verdict_of_the_au
     assert "no domain was visited by two workers at a time" in result
     verdicts = re.findall("<td>(kept|broken|not judged)</td>", audit)
     assert len(verdicts) == 7 and set(verdicts) == {"kept"}
-    assert "<b>7 of 7</b><span>promises kept</span>" in page
+    assert "<b>7 of 7</b><span>guarantees kept</span>" in page
 
 
 def test_the_report_counts_what_happened(demo: Path) -> None:

@@ -1,1 +1,1 @@
-"""The pipeline: history as a lake of Parquet. Bronze is the events, silver the jobs, gold the answers."""
+"""The pipeline: turns history into a lake of Parquet files. Bronze has events, silver has jobs, gold has statistics."""

@@ -1,7 +1,7 @@
-"""The audit: history itself is asked whether the promises were kept. A promise that was broken is shown, row by row.
+"""The audit: checks from the history whether every guarantee was kept, and lists the events that violate one.
 
-It reads bronze, so it rests on nothing that the pipeline has worked out. Where the nodes are at hand, what the lake
-says is compared with what they count themselves.
+It reads only bronze, so it does not depend on results of the pipeline. If the nodes can be reached, the counts in the
+lake are also compared with the counts of the nodes.
 """
 
 from __future__ import annotations
@@ -27,38 +27,38 @@ from penstock.spark.node import Head, Node
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-# By the names of their queries, in the order in which they are told.
+# The guarantees by the names of their queries, in the order of the output.
 PROMISES: Final = {
     "lost": "Nothing that was acknowledged is lost.",
-    "twice": "Every event is in the lake once.",
-    "lawless": "A job changes only as the rules say, and ends only by an ack, a delete, its ttl or the like.",
-    "once": "What may be delivered at most once was delivered at most once.",
-    "keys": "No key had more jobs taken at a time than its tube allows.",
-    "strangers": "Nobody acked a job that another held.",
+    "twice": "Every event is in the lake exactly once.",
+    "lawless": "Jobs change state only as the rules allow, and end only by an ack, a delete, their ttl or the like.",
+    "once": "Jobs with at-most-once delivery were delivered at most once.",
+    "keys": "No key had more jobs taken at the same time than its tube allows.",
+    "strangers": "No session acked a job that another session held.",
 }
 
-# Those that a tube can choose not to make.
+# Guarantees that depend on the policy of the tube.
 _BY_TUBE: Final = ("keys", "strangers")
 _TUBES: Final = "node string, tube string, owned boolean, cancels boolean, key_limit int"
 
-# So many of the rows that break a promise are shown.
+# Number of violations of a guarantee that are listed.
 SHOWN: Final = 20
 
 
 @dataclass(frozen=True)
 class Finding:
-    """One promise, and what speaks against it."""
+    """One guarantee and its violations."""
 
     name: str
     promise: str
     broken: int
     examples: list[dict[str, Any]]
-    unjudged: str = ""  # What was not judged, and why.
-    judged: bool = True  # Whether anything was.
+    unjudged: str = ""  # Which events or tubes could not be checked, and why.
+    judged: bool = True  # False: nothing could be checked.
 
     @property
     def kept(self) -> bool | None:
-        """Whether it was kept, as far as it was judged; None if it was not."""
+        """Whether no violation was found, or None if nothing could be checked."""
         if self.broken:
             return False
         return True if self.judged else None
@@ -66,7 +66,7 @@ class Finding:
 
 @dataclass(frozen=True)
 class Verdict:
-    """What the audit found."""
+    """The result of an audit."""
 
     events: int
     jobs: int
@@ -74,23 +74,23 @@ class Verdict:
 
     @property
     def kept(self) -> bool:
-        """Whether every promise was that was judged."""
+        """Whether no guarantee was violated. Guarantees that could not be checked do not count."""
         return not any(finding.broken for finding in self.findings)
 
 
 def audit(spark: SparkSession, lake: Lake, source: Source | None = None, told: Told = quiet) -> Verdict:
-    """Judge all that the lake holds. With a source, bring it up to date first, and compare it with the nodes."""
+    """Check all events of the lake. With a source, update the lake first, and compare its counts with the nodes."""
     heads = None
     if source is not None:
         heads = source.heads()
         once(spark, lake, source, told)
     lake.must_be_there()
-    told("judging events", 0, lake.rows(EVENTS))
+    told("checking events", 0, lake.rows(EVENTS))
     with spoken(), sized(prepared(spark), lake.rows(EVENTS)):
         known = nodes.recall(lake)
         since = {node: mine["since"] for node, mine in known.items()}
         events = lake.read(spark, EVENTS).drop("body")
-        # What is older than a gap does not go together with what is newer.
+        # Events before a gap are left out, because the history of a job cannot be followed across a gap.
         bronze.from_positions(events, since).createOrReplaceTempView("events")
         spark.createDataFrame(_tubes(known), _TUBES).createOrReplaceTempView("tubes")
         spark.createDataFrame(_rules(), "event string, before string, after string").createOrReplaceTempView("rules")
@@ -106,7 +106,7 @@ def audit(spark: SparkSession, lake: Lake, source: Source | None = None, told: T
 
 
 def _judge(spark: SparkSession, rows: int) -> list[Finding]:
-    """Ask for each promise what breaks it. One query asks all: most often there is nothing to show."""
+    """Find the violations of all guarantees in one query, because most often there are none."""
     asked = " UNION ALL ".join(f"SELECT '{name}' AS promise, * FROM ({sql(f'audit/{name}')})" for name in PROMISES)
     spark.sql(asked).createOrReplaceTempView("broken")
     counted = "SELECT *, count(*) OVER (PARTITION BY promise) AS total, row_number() OVER nth AS nth FROM broken"
@@ -131,25 +131,25 @@ def _example(row: dict[str, Any]) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class _Scope:
-    """What there was to judge."""
+    """The events that an audit could check."""
 
-    rows: int  # Events in the lake,
-    tubes: dict[str, tuple[bool, int]]  # and by tube: whether its promises are known, and how many events were judged.
+    rows: int  # Events in the lake.
+    tubes: dict[str, tuple[bool, int]]  # By tube: whether its policy is known, and the number of checked events.
 
     def is_judged(self, name: str) -> bool:
-        """Whether there was anything that a promise could be judged by."""
+        """Return whether there were events by which the guarantee could be checked."""
         return any(known or name not in _BY_TUBE for known, _ in self.tubes.values())
 
     def left_out(self, name: str) -> Iterator[str]:
-        """What a promise was not judged by, and why."""
+        """Yield which events or tubes the guarantee was not checked for, and why."""
         older = self.rows - sum(events for _, events in self.tubes.values())
         unknown = sorted(tube for tube, (known, _) in self.tubes.items() if not known)
         if not self.tubes:
             yield "there are no events"
         if older:
-            yield f"without {older:,} events from before a gap in history"
+            yield f"without {older:,} events before a gap in the history"
         if unknown and name in _BY_TUBE:
-            yield f"not known what these tubes promise: {', '.join(unknown)}"
+            yield f"the policy of these tubes is not known: {', '.join(unknown)}"
 
 
 def _tubes(known: nodes.Nodes) -> list[tuple[Any, ...]]:
@@ -164,18 +164,21 @@ def _rules() -> list[tuple[str, str, str]]:
     return [(s.EVENT_NAMES[event], s.STATE_NAMES[source], s.STATE_NAMES[to]) for event, source, to in s.TRANSITIONS]
 
 
-# What the nodes say themselves
+# Comparison with the counts of the nodes
 
 
 def _compare(lake: Lake, source: Source, heads: dict[str, Head] | None) -> Finding:
-    """Whether the lake has counted all that the nodes have. Of a tube that was made again after a drop it has more."""
-    name, promise = "counts", "Nothing that the nodes have counted is missing from the lake."
+    """Check that no count of the nodes is greater than that of the lake.
+
+    The lake may have more, because the nodes start counting again if a tube is dropped and created again.
+    """
+    name, promise = "counts", "All state changes that the nodes have counted are in the lake."
     since = nodes.recall(lake)
     if any(since[node]["since"] > 1 for node in heads or ()):
-        return Finding(name, promise, 0, [], "the lake begins later than the nodes", judged=False)
+        return Finding(name, promise, 0, [], "the lake does not have the beginning of the nodes' history", judged=False)
     live = _live_counts(source)
     if source.heads() != heads:
-        return Finding(name, promise, 0, [], "the nodes were busy meanwhile", judged=False)
+        return Finding(name, promise, 0, [], "the nodes received commands during the audit", judged=False)
     counted = _lake_counts(lake)
     wrong = [
         {"tube": tube, "what": f"{change}: {counted[tube, change]:,} in the lake, {count:,} on the nodes"}
@@ -186,7 +189,7 @@ def _compare(lake: Lake, source: Source, heads: dict[str, Head] | None) -> Findi
 
 
 def _lake_counts(lake: Lake) -> Counter[tuple[str, str]]:
-    """How often jobs changed state, by tube and change, in the lake"""
+    """Return how often jobs changed state, by tube and change, according to the lake."""
     found: Counter[tuple[str, str]] = Counter()
     table = gold_table("transitions")
     for part in lake.arrow(table, lake.days(table)):
@@ -196,7 +199,10 @@ def _lake_counts(lake: Lake) -> Counter[tuple[str, str]]:
 
 
 def _live_counts(source: Source) -> Counter[tuple[str, str]]:
-    """and on the nodes, without tubes that are in no log."""
+    """Return how often jobs changed state, by tube and change, according to the nodes.
+
+    Temporary tubes are left out, because they are not in the logs.
+    """
     found: Counter[tuple[str, str]] = Counter()
     for url in source.urls:
         with Node(url) as node:

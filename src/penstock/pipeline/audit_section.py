@@ -1,4 +1,4 @@
-"""The verdict of an audit as a section of a report."""
+"""The result of an audit as a section of a report."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ STATES: Final = {True: "kept", False: "broken", None: "not judged"}
 
 
 def audit_section(verdict: Verdict) -> Section:
-    """Return the section that says of each promise whether it was kept."""
+    """Return the section that lists for each guarantee whether it was kept."""
     rows = [
         {
             "promise": finding.promise + (f" ({finding.unjudged})" if finding.unjudged else ""),
@@ -23,15 +23,15 @@ def audit_section(verdict: Verdict) -> Section:
     return Section(
         "audit",
         "Audit",
-        "Does the history show that every promise was kept?",
+        "Was every guarantee kept, according to the history?",
         [column("promise"), column("verdict"), Column("times broken", lambda row: row["broken"])],
         rows,
-        "Nothing was judged.",
-        note=f"Judged by {verdict.events:,} events of {verdict.jobs:,} jobs.",
+        "Nothing was checked.",
+        note=f"Checked with {verdict.events:,} events of {verdict.jobs:,} jobs.",
     )
 
 
 def kept_figure(verdict: Verdict) -> tuple[str, str]:
-    """Return how many promises were kept, as a figure of a report."""
+    """Return the number of guarantees that were kept, as a figure of a report."""
     kept = sum(finding.kept is True for finding in verdict.findings)
-    return "promises kept", f"{kept} of {len(verdict.findings)}"
+    return "guarantees kept", f"{kept} of {len(verdict.findings)}"

@@ -1,7 +1,8 @@
-"""Backfill: history that the lake has not, and all of silver and gold again.
+"""Backfill: adds missing history to a lake, and rebuilds silver and gold.
 
-Events that the logs still hold and bronze does not are added, however old they are; then silver and gold are made again
-from bronze, a few days a commit. So a lake can be begun late, mended, or brought to what a newer version answers.
+Events that the logs still have and bronze lacks are added, regardless of their age. Then silver and gold are rebuilt
+from bronze, a few days per commit. This completes a lake that was started late, repairs it, or recomputes it with the
+queries of a newer version.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
 
 
 def backfill(spark: SparkSession, lake: Lake, source: Source | None, told: Told = quiet) -> int:
-    """Add what bronze lacks, if there is a source; make silver and gold again. Tell how many events were added."""
+    """Add missing events to bronze if there is a source. Rebuild silver and gold. Return how many events were added."""
     with lake.writing(), spoken():
         added = 0
         if source is not None:
@@ -37,7 +38,7 @@ def backfill(spark: SparkSession, lake: Lake, source: Source | None, told: Told 
 
 
 def _forget(lake: Lake) -> None:
-    """Let all of bronze be new to silver and gold, which are empty from now on. A killed backfill begins again here."""
+    """Empty silver and gold, and mark all of bronze as new to them. A killed backfill is completed by the next turn."""
     change = lake.change()
     for table in (JOBS, *GOLD):
         change.remove(table, lake.files(table))

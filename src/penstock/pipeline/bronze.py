@@ -1,9 +1,9 @@
-"""Bronze: the events of all nodes as they come, each once, whatever is killed when.
+"""Bronze: the events of all nodes in order of arrival, each exactly once, also if a process is killed at any time.
 
-The lake's manifest tells for each node the first position it does not have yet, and how far its log was read, which may
-be further: not all that is in a log are events. It changes in the same commit as the files. So what comes a second
-time, because a batch is run again, a checkpoint was lost, or somebody reads from the start, is known by its position
-and left out.
+The lake's manifest has two positions for each node: the first one that bronze lacks, and the first one of the log that
+was not read yet. The second may be greater, because not all rows of a log are events. Both change in the same commit as
+the files. An event that arrives again, because a batch is repeated, a checkpoint is lost, or the log is read from the
+start, is recognised by its position and left out.
 """
 
 from __future__ import annotations
@@ -23,22 +23,22 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 
-# What is called when events were read, and do not count yet. It tells how far the logs were read, by node.
+# Called after events were read and before they are committed. Returns the end of the part that was read, by node.
 WereRead = Callable[[], dict[str, int]]
 
 
 def unknown() -> dict[str, int]:
-    """Nobody knows how far the logs were read: as far as there are events, at least."""
+    """Return no positions: the logs were read at least up to the last event."""
     return {}
 
 
 def append(lake: Lake, events: DataFrame, were_read: WereRead = unknown) -> int:
-    """Add events that are new to bronze, in one commit, and tell how many. Those of a node come in their order."""
+    """Add new events to bronze in one commit. Return how many. The events of a node must arrive in order."""
     return _add(lake, from_positions(events, lake.manifest.positions), were_read)
 
 
 def fill(lake: Lake, events: DataFrame, were_read: WereRead = unknown) -> int:
-    """Add events that bronze lacks, wherever they belong, in one commit, and tell how many."""
+    """Add all events that bronze lacks in one commit, also between existing ones. Return how many."""
     known = lake.read(events.sparkSession, EVENTS).select("node", "position")
     return _add(lake, events.join(known, ["node", "position"], "left_anti"), were_read)
 
@@ -61,17 +61,17 @@ def _add(lake: Lake, events: DataFrame, were_read: WereRead) -> int:
 
 
 def from_positions(events: DataFrame, positions: dict[str, int]) -> DataFrame:
-    """Those at some positions or behind; of other nodes all."""
+    """Return the events at or after the node's position in `positions`, and all events of other nodes."""
     for node, position in positions.items():
         events = events.where((events.node != node) | (events.position >= position))
     return events
 
 
 def _ends(paths: list[Path]) -> dict[str, tuple[int, int]]:
-    """For each node in some files, the position behind its last, and when that happened, in ms."""
+    """Return for each node in the files the position after its last event, and the time of that event in ms."""
     ends: dict[str, tuple[int, int]] = {}
     for path in paths:
-        # The node is the same in most rows, so this is a column of integers to look at, and not of texts.
+        # As a dictionary column, the node is compared as an integer and not as text.
         read = pq.read_table(path, columns=["node", "position", "time"], read_dictionary=["node"])
         for node in pc.unique(read["node"]).to_pylist():
             rows = read.filter(pc.equal(read["node"], node))

@@ -1,4 +1,4 @@
-"""The charts of a report, by plotly: each is made of rows, and knows nothing of where they come from."""
+"""The charts of a report, made with plotly from plain rows."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from plotly.subplots import make_subplots
 Row = dict[str, Any]
 Figure = Any  # plotly has no types of its own.
 
-# Colours that people who see colours differently can tell apart (Okabe and Ito).
+# Colours that remain distinguishable with colour blindness (Okabe and Ito).
 COLOURS: Final = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#7A6A00", "#444444")
 PANEL_PX: Final = 240
 PANELS_ACROSS_MAX: Final = 3
@@ -33,7 +33,7 @@ _AXIS: Final = {"gridcolor": "#e6e6e6", "zerolinecolor": "#bbb", "automargin": T
 
 
 def label(name: object) -> str:
-    """A name from outside as a chart may show it: plotly would obey tags in it."""
+    """Return a name as text for a chart: shortened, and escaped because plotly interprets HTML tags."""
     text = "(none)" if name is None else str(name)
     return html.escape(text if len(text) <= 60 else f"{text[:59]}…", quote=False)
 
@@ -46,11 +46,11 @@ def over_time(
     span: tuple[datetime, datetime] | None,
     level: bool = False,
 ) -> Figure:
-    """Fields of rows over time: a panel for each, with a line for each tube. `panels` says what each field is called.
+    """Return a chart over time: a panel for each field in `panels`, which has their titles, and a line for each tube.
 
-    `level`: what is counted stays until it is counted again, so lines go in steps.
+    `level`: draw steps, because a value holds until the next one.
     """
-    # Four are a square.
+    # Four panels are arranged two by two.
     across = len(panels) if len(panels) <= PANELS_ACROSS_MAX else 2
     down = -(-len(panels) // across)
     figure = make_subplots(rows=down, cols=across, subplot_titles=list(panels.values()), shared_xaxes="all")
@@ -63,7 +63,7 @@ def over_time(
                 name=label(tube),
                 legendgroup=tube,
                 showlegend=number == 0 and len(tubes) > 1,
-                # A point by itself is no line, so each is a dot, too.
+                # With markers, because a single point is not visible as a line.
                 mode="lines+markers",
                 marker={"size": 4},
                 line={"color": COLOURS[at % len(COLOURS)], "shape": "hv" if level else "linear"},
@@ -79,9 +79,9 @@ def over_time(
 
 
 def bars(rows: Sequence[Row], name: str, values: dict[str, str], unit: str) -> Figure:
-    """A bar for each row, the first one on top; several fields are bars side by side."""
+    """Return a bar chart with the first row on top. `values` has the fields and their titles."""
     figure = go.Figure()
-    # By their places: what is called the same, or is after it was cut, would be one bar over the other.
+    # Bars are placed by number. Placed by label, bars with equal or equally shortened labels would overlap.
     places = [str(number) for number in range(len(rows))]
     labels = [label(row[name]) for row in rows]
     for field, called in values.items():
@@ -101,7 +101,7 @@ def bars(rows: Sequence[Row], name: str, values: dict[str, str], unit: str) -> F
 
 
 def matrix(rows: Sequence[Row], down: str, across: str, count: str) -> Figure:
-    """Counts in a square of names, the darker the more."""
+    """Return a heat map of counts by two names."""
     downs = list(dict.fromkeys(row[down] for row in rows))
     acrosses = list(dict.fromkeys(row[across] for row in rows))
     counts: dict[tuple[Any, Any], int] = {}

@@ -1,7 +1,7 @@
-"""Compaction: many small files of a day become few large ones. What they say stays the same.
+"""Compaction: merges the small files of a day into few large ones with the same rows.
 
-Small ones only: a file that is large enough is left alone, so however often this is done, an event is written again a
-few times and not once for every turn.
+Files that are large enough are not touched. An event is therefore rewritten only a few times, however often compaction
+runs.
 """
 
 from __future__ import annotations
@@ -15,18 +15,18 @@ from penstock.pipeline.tables import EVENTS, JOBS, Table
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-# A file of half this size is large enough; small ones are put together to about this.
+# Target size. Files of at least half this size are not merged.
 FILE_BYTES: Final = 128 * 1024 * 1024
 
-# A pipeline that runs compacts a day by itself when it has come to so many small files.
+# A running pipeline compacts a day when it has more small files than this.
 MANY: Final = 64
 
-# By what the rows of a file are sorted: neighbours in time are neighbours in the file, which makes it smaller.
+# Sort order within a file. Similar rows become neighbours, which makes the file smaller.
 _ORDER: Final = {EVENTS.path: ("node", "position"), JOBS.path: ("node", "job")}
 
 
 def compact(spark: SparkSession, lake: Lake, only_many: bool = False) -> tuple[int, int]:
-    """Put small files together, a day a commit, and tell how many became how many. The caller is the one who writes."""
+    """Merge small files, one day per commit. Return the number of files before and after. The caller holds the lock."""
     before = after = 0
     for table in (EVENTS, JOBS):
         for day in lake.days(table):
@@ -38,7 +38,7 @@ def compact(spark: SparkSession, lake: Lake, only_many: bool = False) -> tuple[i
 
 
 def _small(lake: Lake, table: Table, day: str) -> list[str]:
-    """Files of a day that could be larger; not those that silver has not seen yet, which are known by their names."""
+    """Return the small files of a day, except those that silver has not processed: the manifest lists them by name."""
     fresh = lake.manifest.fresh if table is EVENTS else ()
     return [
         name for name in lake.files(table, [day]) if name not in fresh and _size(lake, table, name) < FILE_BYTES // 2

@@ -1,10 +1,10 @@
-"""A turn of the pipeline: what is new in bronze becomes part of silver and gold, in one commit.
+"""A turn of the pipeline: adds the new events of bronze to silver and gold in one commit.
 
-It reads the new events and the jobs that were still there, and of gold the days it touches: never the whole history. So
-what a turn costs grows with what is new and with the jobs that wait, and all turns together with the history.
+A turn reads the new events, the unfinished jobs, and the affected days of gold, but never the whole history. The cost
+of a turn is proportional to the new events and the unfinished jobs.
 
-Spark does what grows with events and jobs. What is left of a day then, a row for each tube and minute or key, is added
-to what there was by Arrow, here: a query of Spark takes longer to plan than that takes.
+Spark processes events and jobs. Its result, a row for each tube and minute or key of a day, is added to the existing
+rows with Arrow in this process, because planning a Spark query takes longer than that.
 """
 
 from __future__ import annotations
@@ -25,15 +25,15 @@ from penstock.pipeline.tables import BACKLOG, DURATIONS, EVENTS, FLOWS, JOBS, LA
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-# So many events are digested in one commit, a day at least: enough to be quick, little enough for the disk it needs
-# meanwhile, which is about that of the events again.
+# Events per commit, but at least one day. Large commits are faster; a commit temporarily needs about as much disk space
+# as its events.
 ROWS_A_TURN: Final = 20_000_000
 
 Told = Callable[[int, int], None]
 
 
 def digest(spark: SparkSession, lake: Lake, told: Told = lambda done, total: None) -> int:
-    """Bring silver and gold up to bronze, and tell how many events were new."""
+    """Add all new events of bronze to silver and gold. Return how many there were."""
     spark = prepared(spark)
     done, total = 0, lake.rows(EVENTS, lake.manifest.fresh)
     while lake.manifest.fresh:
@@ -47,7 +47,10 @@ def digest(spark: SparkSession, lake: Lake, told: Told = lambda done, total: Non
 
 
 def _portion(lake: Lake) -> list[str]:
-    """The oldest days of what is new, as many as a turn takes. Days go whole: within one, files may be in any order."""
+    """Return the new files of the oldest days, as many days as fit into a turn.
+
+    Days are never split, because the files of a day may be in any order.
+    """
     found: list[str] = []
     for day in sorted({day_of(name) for name in lake.manifest.fresh}):
         of_day = [name for name in lake.manifest.fresh if day_of(name) == day]
@@ -67,7 +70,7 @@ def _commit_turn(spark: SparkSession, lake: Lake, names: list[str]) -> None:
     lake.read(spark, EVENTS, names).createOrReplaceTempView("fresh")
     waiting = lake.files(JOBS, [NO_DAY])
     lake.read(spark, JOBS, waiting).createOrReplaceTempView("jobs")
-    # Read nine times, so worked out once. Spread by node and job already, so that jobs need no shuffle of their own.
+    # Cached, because nine queries read it. It is partitioned by node and job, so silver/jobs needs no shuffle.
     steps = spark.sql(sql("silver/steps"), {"grain": lake.manifest.grain}).persist()
     try:
         steps.createOrReplaceTempView("steps")
@@ -85,7 +88,7 @@ def _commit_turn(spark: SparkSession, lake: Lake, names: list[str]) -> None:
 
 
 def _write_views(spark: SparkSession, lake: Lake, change: Change, days: list[str], sums: dict[Table, Any]) -> None:
-    """What is seen of tallies: percentiles of the days that were touched, levels from the first of them on."""
+    """Write the views of tallies: latency for the affected days, and backlog from the first of them on."""
     later = [day for day in lake.days(FLOWS) if day > days[0] and day not in days]
     before = [day for day in lake.days(BACKLOG) if day < days[0]][-1:]
     for name, rows in (
@@ -101,7 +104,7 @@ def _write_views(spark: SparkSession, lake: Lake, change: Change, days: list[str
 
 
 def _answers(spark: SparkSession, folder: Path, tables: Sequence[Table]) -> dict[Table, Any]:
-    """The answers to several queries of gold, by one job of Spark: side by side in one wide table, each its columns."""
+    """Run several queries of gold in one Spark job, as a union in one wide table. Return their results by table."""
 
     def wide(one: DataFrame, other: DataFrame) -> DataFrame:
         return one.unionByName(other, allowMissingColumns=True)
@@ -117,7 +120,7 @@ def _answer(folder: Path, table: Table) -> Any:
 
 
 def _sum(table: Table, parts: list[Any]) -> Any:
-    """Rows of one key become one."""
+    """Merge rows with equal keys: add the measures, or keep the maximum if the name ends in _max."""
     how = [(name, "max" if name.endswith("_max") else "sum") for name in table.measures]
     summed = pa.concat_tables(parts).group_by(list(table.keys)).aggregate(how)
     columns = {key: summed[key] for key in table.keys} | {name: summed[f"{name}_{kind}"] for name, kind in how}

@@ -1,4 +1,4 @@
-"""What the pipeline refuses, in sentences."""
+"""Errors of the pipeline."""
 
 from __future__ import annotations
 
@@ -11,28 +11,28 @@ from penstock.spark.errors import sentence_of
 
 
 class PipelineError(PenstockError):
-    """The pipeline cannot go on."""
+    """The pipeline refused a request or failed."""
 
 
 class NoLake(PipelineError):
-    """There is no lake where one was to be read."""
+    """The directory has no lake."""
 
 
 class BadLake(PipelineError):
-    """What is there is no lake that this version can read."""
+    """This version cannot read the lake, or the lake does not match the nodes."""
 
 
 class LakeInUse(PipelineError):
-    """Another process writes the lake."""
+    """Another process is writing to the lake."""
 
 
 @contextmanager
 def spoken() -> Iterator[None]:
-    """Around Spark: what goes wrong there becomes one sentence, not a stack of Java."""
+    """Turn every error of Spark in the block into a PipelineError of one sentence, without the Java stack trace."""
     from py4j.protocol import Py4JError
     from pyspark.errors import PySparkException
 
-    # It would log what goes wrong in a call from Java, with a traceback; here that is told once.
+    # py4j would also log errors of calls from Java with a traceback. They are raised here.
     logging.getLogger("py4j").setLevel(logging.CRITICAL)
     try:
         yield
@@ -41,4 +41,4 @@ def spoken() -> Iterator[None]:
 
 
 def _first_line(text: str) -> str:
-    return next((line.strip() for line in text.splitlines() if line.strip()), "it failed, and did not say why")
+    return next((line.strip() for line in text.splitlines() if line.strip()), "failed without a message")

@@ -1,4 +1,4 @@
-"""The gold tables as a report reads them: of some days, of some tubes, without Spark, since gold is small."""
+"""Reads gold tables for a report, filtered by days and tubes. Gold is small, so this needs no Spark."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Row = dict[str, Any]
 
 
 def days_between(lake: Lake, table: Table, since: datetime.date | None, until: datetime.date | None) -> list[str]:
-    """The days of a table from one to another, both with it."""
+    """Return the days of a table from `since` to `until`, both inclusive."""
     return [
         day
         for day in lake.days(table)
@@ -29,7 +29,7 @@ def days_between(lake: Lake, table: Table, since: datetime.date | None, until: d
 
 
 class GoldReader:
-    """Gold of some days and, if any are named, of some tubes."""
+    """The gold tables of some days, of all tubes or of the given ones."""
 
     def __init__(
         self,
@@ -45,11 +45,11 @@ class GoldReader:
         self.grain = lake.must_be_there().manifest.grain
 
     def table(self, name: str) -> pa.Table:
-        """A table of gold."""
+        """Return a table of gold."""
         return pa.concat_tables([schema_of(gold_table(name)).empty_table(), *self._days(name)])
 
     def reduced(self, name: str, reduce: Callable[[pa.Table], pa.Table]) -> pa.Table:
-        """A table that is too long to have whole: what is reduced of each day, reduced again."""
+        """Return a table reduced by day, and then as a whole, because some tables do not fit into memory."""
         nothing = schema_of(gold_table(name)).empty_table()
         return reduce(pa.concat_tables(reduce(part) for part in chain([nothing], self._days(name))))
 
@@ -62,12 +62,12 @@ class GoldReader:
             yield ds.dataset(self._lake.path(table, file), schema=schema).to_table(filter=wanted)
 
     def summed(self, name: str, by: Sequence[str], **how: str) -> list[Row]:
-        """A table by fewer columns; of the others, each is brought together as said: `puts="sum"`."""
+        """Return a table grouped by the columns `by`. `how` has the aggregation of other columns: `puts="sum"`."""
         return rows_of(group(self.table(name), by, **how))
 
     @cached_property
     def tubes(self) -> list[str]:
-        """The tubes that there is something about, the busiest first."""
+        """The tubes with any activity, the busiest first."""
         counts = dict.fromkeys(pc.unique(self._happened["tube"]).to_pylist(), 0)
         for row in self.summed("rates", ["tube"], puts="sum", takes="sum"):
             counts[row["tube"]] = row["puts"] + row["takes"]
@@ -75,40 +75,40 @@ class GoldReader:
 
     @cached_property
     def span(self) -> tuple[datetime.datetime, datetime.datetime] | None:
-        """The first and the last minute in which something happened."""
+        """The first and the last minute with any activity."""
         ends = pc.min_max(self._happened["minute"]).as_py()
         return None if ends["min"] is None else (ends["min"], ends["max"])
 
     @cached_property
     def _happened(self) -> pa.Table:
-        """Where and when something happened. What only gets the jobs that others give up has flows, and no rates."""
+        """The tubes and minutes with any activity. A tube that only receives dead letters has flows but no rates."""
         return pa.concat_tables(self.table(name).select(["tube", "minute"]) for name in ("rates", "flows"))
 
     def must_know(self, tubes: Collection[str]) -> GoldReader:
-        """Refuse tubes that the lake does not know: rather than idle they are misspelt."""
+        """Refuse tubes that are not in the lake, because they are probably misspelt. Return this reader."""
         from penstock.pipeline import nodes
 
         known = {tube for node in nodes.recall(self._lake).values() for tube in node["tubes"]}
         known |= set(GoldReader(self._lake).tubes)
         for tube in tubes:
             if tube not in known:
-                raise PipelineError(f"{self._lake.root} knows no tube {tube!r}; there are {', '.join(sorted(known))}")
+                raise PipelineError(f"{self._lake.root} has no tube {tube!r}; its tubes are {', '.join(sorted(known))}")
         return self
 
 
 def group(table: pa.Table, by: Sequence[str], **how: str) -> pa.Table:
-    """A table by fewer columns; of the others, each is brought together as said: sum, max, last."""
-    # In several threads, nobody knows which row is the last.
+    """Return a table grouped by the columns `by`. `how` has the aggregation of other columns: sum, max or last."""
+    # With several threads, the order of rows is undefined, and so is the last one.
     grouped = table.group_by(list(by), use_threads="last" not in how.values())
     return grouped.aggregate(list(how.items())).rename_columns([*by, *how])
 
 
 def rows_of(table: pa.Table) -> list[Row]:
-    """A table as rows."""
+    """Return a table as a list of rows."""
     rows: list[Row] = table.to_pylist()
     return rows
 
 
 def schema_of(table: Table) -> pa.Schema:
-    """The columns of a file: the day is the name of its folder."""
+    """Return the columns of a file. The day is not among them, because it is the name of the folder."""
     return pa.schema([field for field in table.arrow if field.name != table.by])

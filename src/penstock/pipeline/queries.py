@@ -1,4 +1,4 @@
-"""The SQL of the pipeline: a file a question, each beginning with the question in one sentence."""
+"""The SQL queries of the pipeline, one per file. The first line of a file is the question that the query answers."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from importlib.resources import files
 
 @cache
 def sql(name: str) -> str:
-    """The text of a query: `gold/rates`."""
+    """Return the text of a query such as `gold/rates`."""
     return (files("penstock.pipeline") / "sql" / f"{name}.sql").read_text()
 
 
 def question(name: str) -> str:
-    """What a query answers, in a sentence."""
+    """Return the question that a query answers."""
     return sql(name).partition("\n")[0].removeprefix("-- ")
