@@ -1,4 +1,4 @@
-"""What subscribers of a queue are told, wherever the queue is."""
+"""The change of a job that subscribers receive, from a queue in this process or on a server."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """Something that happened to a job, as subscribers are told."""
+    """A change of a job."""
 
     id: str
     tube: str
@@ -15,4 +15,4 @@ class Change:
     before: str
     after: str
     time: float  # Seconds since 1970.
-    number: int | None = None  # Its integer within its tube, where the tube numbers its jobs.
+    number: int | None = None  # The number of the job in its tube, if the tube numbers its jobs.

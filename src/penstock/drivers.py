@@ -13,11 +13,11 @@ on_task_change, options)` is called then and at every start, and returns the tub
     peek(id)               return a task, or None
 
 A task is a tuple. Its first field is its id and its second its state: `r` ready, `t` taken, `-` done, `!` buried, `~`
-delayed. The driver stores its tasks in `space`, a mapping from id to task, and nowhere else. After a crash the mapping
-has every task as of the last commit.
+delayed. The driver stores its tasks only in `space`, a mapping from id to task. After a crash the mapping has every
+task as of the last commit.
 
-Every call is a transaction (core/driving.py): if the driver raises, or stores what cannot be stored, the mapping is as
-it was before, and the tube object is made anew from it. The engine's jobs follow the mapping.
+Every call is a transaction (core/driving.py). If the driver raises, or stores an invalid task, the mapping is restored
+and a new tube object is created from it. The engine's jobs follow the mapping.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ class DriverTube(Protocol):
 
 
 class Driver(Protocol):
-    """A type of tube as code."""
+    """A type of tube that is defined by code."""
 
     def create_space(self, name: str, options: dict[str, Any]) -> Any: ...
     def new(self, space: Any, on_task_change: Callable[[Task, str], None], options: dict[str, Any]) -> DriverTube: ...
@@ -76,7 +76,10 @@ _registered: dict[str, Any] = {}
 
 
 def register_driver(name: str, driver: Any) -> None:
-    """Make a type of tube out of a driver: `queue.tube("x", name)` uses it from now on."""
+    """Register a driver as a type of tube: `queue.tube("x", name)` creates a tube with it.
+
+    `driver` has the functions `create_space` and `new`. Raises BadDriver if one is missing, or if the name is in use.
+    """
     if name in PRESETS or name in _registered:
         raise BadDriver(f"there is a type of tube called {name!r} already")
     for function in ("create_space", "new"):
@@ -96,15 +99,15 @@ def unregister_driver(name: str) -> None:
 
 
 class DriverSpace(MutableMapping[Any, Task]):
-    """The tasks of one tube by their ids, and what a call of the driver changed.
+    """The tasks of one tube by their ids, and the changes of the current transaction.
 
-    A task is stored as the journal has it: a nested tuple becomes a list, a subclass of tuple becomes a tuple. So a
-    driver reads the same before and after a restart.
+    A task is stored in the form of the journal: a nested tuple becomes a list, a subclass of tuple becomes a tuple. A
+    driver then reads the same values before and after a restart.
     """
 
     def __init__(self) -> None:
         self._tasks: dict[Any, Task] = {}
-        self._ids: dict[bytes, Any] = {}  # By their names.
+        self._ids: dict[bytes, Any] = {}  # The ids of tasks by the names of their jobs.
         self._before: dict[Any, Task | None] = {}  # The tasks that the call changed, as they were.
 
     def __getitem__(self, id: Any) -> Task:
@@ -173,7 +176,7 @@ class DriverSpace(MutableMapping[Any, Task]):
         return self._ids.get(name, name_value(name))
 
     def begin(self) -> None:
-        """Begin a transaction. What the one before changed is final."""
+        """Begin a transaction. The changes of the one before are final."""
         self._before = {}
 
     def changed(self) -> list[tuple[Any, Task | None]]:
@@ -182,7 +185,7 @@ class DriverSpace(MutableMapping[Any, Task]):
         return [(id, task) for id, before, task in now if task != before]
 
     def undo(self) -> None:
-        """Restore what the transaction changed."""
+        """Undo the changes of the transaction."""
         before, self._before = self._before, {}
         for id, task in before.items():
             if task is None:
@@ -204,7 +207,7 @@ def task_name(id: Any) -> bytes:
 
 
 class RunningDriver(TubeDriver):
-    """The driver of one tube: its mapping, and the tube object that works on it."""
+    """The driver of one tube: its mapping and its tube object."""
 
     def __init__(self, driver: Driver, type: str, name: str, options: dict[str, Any]) -> None:
         self.driver = driver
@@ -212,7 +215,7 @@ class RunningDriver(TubeDriver):
         self._name = name
         self._options = options
         self._space = DriverSpace()
-        self._tube: DriverTube | None = None  # None: it has to be made anew.
+        self._tube: DriverTube | None = None  # None: it has to be created.
 
     def create_space(self) -> None:
         """Let the driver refuse the options of a new tube, and check that it has all methods."""
@@ -230,7 +233,7 @@ class RunningDriver(TubeDriver):
         return self._run("normalize_task", lambda tube: [self._change(tube, task[0], task) for task in tasks])
 
     def opened(self) -> DriverCall:
-        """Return what the driver changed when it started."""
+        """Return the changes that the driver made when it started."""
         return DriverCall(b"", 0, self._run("normalize_task", self._changes, begins=False))
 
     def put(self, draft: Draft) -> DriverCall:
@@ -269,7 +272,7 @@ class RunningDriver(TubeDriver):
         return self._run("kick", kick)
 
     def make_ready(self, name: bytes) -> DriverCall:
-        """Store a task as ready without asking the driver, which then starts anew."""
+        """Store a task as ready without calling the driver, which then starts again."""
         id = self._space.id_of(name)
         task = self._space[id]
         self._tube = None
@@ -279,18 +282,18 @@ class RunningDriver(TubeDriver):
         try:
             return self._call("new", lambda tube: None, begins=False)
         except BadDriver:
-            # It cannot start. Its task is ready all the same, with the field that tasks mostly have their data in.
+            # The driver cannot start. Store the task as ready, with its data in the field that most drivers use.
             self._space[id] = (task[0], "r", *task[2:])
             change = TaskChange(name, _number(id), s.READY, pack(list(self._space[id])), shown, kind)
             return DriverCall(b"", 0, [change])
 
     def undo(self) -> None:
-        """Restore the mapping, and let the driver start anew from it."""
+        """Restore the mapping, and start the driver again with it."""
         self._space.undo()
         self._tube = None
 
     def failed(self, error: CommandError) -> None:
-        """Log an error that no client is waiting for."""
+        """Log an error that no client receives."""
         _log.error("driver failed outside of a command: driver=%s tube=%s error=%s", self._type, self._name, error)
 
     def _call(
@@ -312,7 +315,7 @@ class RunningDriver(TubeDriver):
         return self._run(method, run, begins)
 
     def _run(self, method: str, run: Callable[[DriverTube], T], begins: bool = True) -> T:
-        """Run code of the driver as a transaction: it is whole, or it did nothing."""
+        """Run code of the driver as a transaction. If it fails, it has no effect."""
         if begins:
             self._space.begin()
         try:
@@ -325,7 +328,7 @@ class RunningDriver(TubeDriver):
             raise
 
     def _started(self) -> DriverTube:
-        """Return the tube object, made anew if need be."""
+        """Return the tube object. Create it if necessary."""
         if self._tube is None:
             tube = self.driver.new(self._space, self._changed, self._copied_options())
             for method in _METHODS:
@@ -361,7 +364,7 @@ class RunningDriver(TubeDriver):
         return options
 
     def _changed(self, task: Task, event: str = "") -> None:
-        """Check what the driver says of a task. The mapping is what counts."""
+        """Check the task that a driver returned. The mapping has precedence."""
         self._check_state(task)
 
     def _check_state(self, task: Task) -> None:
@@ -401,7 +404,7 @@ def encode_shown(data: Any) -> tuple[bytes, int]:
 
 
 def driver_draft(body: Any, options: dict[str, Any]) -> Draft:
-    """Return the draft of a put into a tube with a driver, which gets these options as they are."""
+    """Return the draft of a put into a tube with a driver, which receives the options unchanged."""
     raw, kind = body if isinstance(body, EncodedBody) else encode_shown(body)
     return Draft(raw, body_kind=kind, options=options)
 
@@ -436,10 +439,10 @@ class HostDrivers(Drivers):
 
     def __init__(self) -> None:
         self._running: dict[Tube, RunningDriver] = {}
-        self._created: dict[bytes, RunningDriver] = {}  # Of tubes that are being created.
+        self._created: dict[bytes, RunningDriver] = {}  # The drivers of tubes that are being created.
 
     def policy(self, type: str, options: dict[str, object]) -> TubePolicy | None:
-        """Return the policy of a new tube of this type, with the options of its driver; None if there is no such."""
+        """Return the policy of a new tube with the options of its driver; None if this type is not a driver."""
         if type not in _registered:
             return None
         try:
@@ -464,14 +467,14 @@ class HostDrivers(Drivers):
         return running if running is not None and running.driver is driver else None
 
     def open(self, tube: Tube, bodies: list[bytes]) -> list[TaskChange]:
-        """Let a driver have these tasks from now on."""
+        """Start the driver of a tube with these tasks."""
         running = self._created.pop(tube.name, None) or self._make(tube.name, tube.policy)
         changes = running.open(bodies)
         self._running[tube] = running
         return changes
 
     def drop(self, tube: Tube) -> None:
-        """Forget a tube."""
+        """Remove the driver of a tube."""
         self._running.pop(tube, None)
 
     def _make(self, name: bytes, policy: TubePolicy) -> RunningDriver:

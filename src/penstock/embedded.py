@@ -112,17 +112,7 @@ def open(
     history_bodies: bool = True,
     progress: Callable[[int, int], None] | None = None,
 ) -> Queue:
-    """Open a queue in this process: in memory, or in a directory of its own, which is made if it is not there.
-
-    `fsync`: when a call returns, what it did is on disk (always), will be within a second (everysec), or when the
-    system pleases (never). `grace`: how long the jobs of a session that ended wait for `identify`, in seconds.
-    `max_body`: how many bytes a body may have. `memory_limit`: how many bytes the jobs may take in memory; in a
-    directory, bodies beyond it are left on disk until their turn comes, otherwise puts are refused.
-
-    In a directory, what happened is kept as history for `history` seconds and up to `history_bytes` (None: without
-    limit), with the bodies of jobs or, unless `history_bodies`, without. `progress` is called with how many bytes of
-    how many have been read back while the queue is being opened.
-    """
+    """Open a queue in this process. See `opening.open` for the options."""
     if not 0 <= integer(max_body, "max_body") <= BODY_BYTES_HARD_MAX:
         raise OutOfRange(f"max_body must be 0 to {BODY_BYTES_HARD_MAX}")
     if memory_limit is not None and integer(memory_limit, "memory_limit") < MEMORY_BYTES_MIN:
@@ -153,7 +143,7 @@ def open_host(
     retention: Retention,
     progress: Callable[[int, int], None] | None,
 ) -> Host:
-    """The engine behind a queue."""
+    """Return a host in memory or in a directory."""
     grace_ms = duration_ms(grace, "grace")
     if not isinstance(path, (str, os.PathLike)):
         raise WrongType(f'a queue is opened by the path of a directory, or ":memory:", not {type(path).__name__}')
@@ -165,12 +155,12 @@ def open_host(
     return Host(grace_ms, memory_max, Store(RealDisk(os.fspath(path)), fsync, retention, progress))
 
 
-# How many jobs a command on many of them changes at a time, so that other threads get their turn.
+# The number of jobs that a command on many jobs changes at a time, so that other threads get the lock in between.
 _SLICE_JOBS: Final = 1_000
 
 
 def sleep_through(host: Host, wait: Waiting, sleeper: ThreadSleeper) -> None:
-    """Sleep until a wait is over, and what ended it is durable."""
+    """Sleep until a wait is over and the change that ended it is durable."""
     try:
         while (timeout_ms := host.how_long(wait, sleeper)) is not None:
             sleeper.sleep(timeout_ms)
@@ -221,7 +211,7 @@ class Queue(api.Queue):
         raw = to_bytes(name, "a tube's name")
         engine = self._host.engine
         if not isinstance(type, str) or type in PRESETS:
-            # Another type may be a driver, which has options of its own.
+            # Another type may be a driver with options of its own.
             check_keywords("tube", options, TUBE_KEYWORDS, "name", "type", "alter")
         with self._session.durable, self._session.lock, self._session:
             core = engine.tubes.get(raw)
@@ -236,7 +226,7 @@ class Queue(api.Queue):
             return self._tube(core)
 
     def _tube(self, core: CoreTube) -> Tube:
-        """A tube as users see it."""
+        """Return the handle of a tube."""
         if not core.driven:
             return Tube(self, core)
         self._host.engine.attach(core, self._host.now())
@@ -661,7 +651,7 @@ class Tube(api.Tube):
             return self._host.subscribe(callback, self._live().name)
 
     def _watch(self, callback: Callable[[SeenChange], None]) -> Callable[[], None]:
-        """Call back on every change of a job of this tube, before the call that caused it returns."""
+        """Call `callback` with every change of a job of this tube, before the call that caused it returns."""
         with self._session.durable, self._session.lock, self._session:
             return self._host.watch(callback, self._live().name)
 
@@ -684,7 +674,7 @@ class Tube(api.Tube):
             )
             if made is None:
                 return None
-            # A claim that was made before may be of another tube.
+            # A claim that was made before may contain jobs of another tube.
             return [self._queue._tube(host.engine.tube_of(core))._job(core) for core in made.jobs]
 
     def _put_later(self, asked: Draft, timeout_ms: int) -> CoreJob:
@@ -697,7 +687,7 @@ class Tube(api.Tube):
         return self._put_at_last(wait)
 
     def _put_at_last(self, wait: PutWait) -> CoreJob:
-        """What became of a put that waited for room."""
+        """Return the job of a put that waited for room. Raise its refusal, Closed or Full."""
         if wait.job is not None:
             return wait.job
         if wait.outcome == CANCELLED:
@@ -705,15 +695,15 @@ class Tube(api.Tube):
         raise wait.refusal or Full(f"tube {self.name!r} was full all the time; take from it, or wait longer")
 
     def _draft(self, method: str, body: Body, options: PutOptions) -> Draft:
-        """Return what a put asks for, by the method that was called."""
+        """Return the draft of a put. `method` is named if a keyword is misspelt."""
         return put_draft(method, body, options)
 
     def _job(self, core: CoreJob) -> Job:
-        """A job of this tube as users see it."""
+        """Return the handle of a job of this tube."""
         return Job(self, core)
 
     def _live(self) -> CoreTube:
-        """The tube, looked up again if it was dropped meanwhile: perhaps it was made anew."""
+        """Return the tube. If it was dropped, look it up by its name, because it may have been created again."""
         if self._core.dropped:
             self._core = self._host.engine.tube(self._core.name)
         return self._core
@@ -729,7 +719,7 @@ def _take(queue: Queue, tubes: list[Tube], count: int, timeout: Duration, key: b
 
 
 def time_left(host: Host, timeout_ms: int) -> Callable[[], int]:
-    """Tells how much of a timeout is left, for those who may have to begin again."""
+    """Return a function that returns how many milliseconds of a timeout are left."""
     end = host.now() + timeout_ms
     return lambda: NEVER if timeout_ms == NEVER else max(0, end - host.now())
 
@@ -757,23 +747,23 @@ def _take_cores(
         sleep_through(host, wait, sleeper)
         handed = Handed(wait.jobs, wait.deliveries)
         if not wait.jobs:
-            # Nobody had anything, or the session was closed under us: then say so.
+            # There was no job. Raise Closed if the session was closed meanwhile.
             with session.durable, session.lock, session:
                 return None
     return handed if handed.jobs else None
 
 
 def take_now(queue: Queue, tubes: list[Tube], count: int, key: bytes | None, ttr_ms: int) -> list[CoreJob]:
-    """Take what there is without waiting. The caller holds the lock."""
+    """Take up to `count` jobs without waiting. The caller holds the lock."""
     host = queue._host
     cores = [tube._live() for tube in tubes]
     return host.engine.take_many(queue._session.connection.session, cores, count, host.now(), key, ttr_ms)
 
 
 def as_jobs(queue: Queue, handed: Handed) -> list[Job]:
-    """What a session has taken, as its user sees it: with bodies that are read from disk, if that is where they are.
+    """Return handles of jobs that a session has taken, with bodies that are read from disk if necessary.
 
-    Jobs that others have deleted meanwhile are not among them.
+    Jobs that were deleted meanwhile are left out.
     """
     host = queue._host
     try:
@@ -786,13 +776,13 @@ def as_jobs(queue: Queue, handed: Handed) -> list[Job]:
 
 
 def _fetched(queue: Queue, job: Job) -> bool:
-    """Read the body of a job that was taken; tell whether the job is still there."""
+    """Read the body of a taken job. Return whether the job still exists."""
     try:
         job._fetch()
     except UnknownJob:
         return False
     except DamagedJournal as error:
-        # Otherwise whoever takes next would meet it again, and nobody the jobs behind it.
+        # Bury the job. Otherwise every take would fail on it, and the jobs behind it would not be delivered.
         queue._host.set_aside(queue._session.connection.session, job._core, str(error))
         raise
     return True
@@ -801,14 +791,15 @@ def _fetched(queue: Queue, job: Job) -> bool:
 class Job(api.Job):
     """A job of a queue in this process. Its properties are current."""
 
-    # A core job is never used for another job, so holding on to one is safe; when it is gone, it says so.
+    # The engine never reuses a core job for another job, so it is safe to keep one. Its state is GONE at the end.
     __slots__ = ("_core", "_fetched", "_finished", "_tube")
 
     def __init__(self, tube: Tube, core: CoreJob) -> None:
         self._tube = tube
         self._core = core
-        self._fetched: tuple[BodyRef, bytes] | None = None  # Its body, read from disk.
-        self._finished = False  # By hand, through this object: then leaving its `with` block does nothing more.
+        self._fetched: tuple[BodyRef, bytes] | None = None  # The body, if it was read from disk, and its place there.
+        # Whether a call on this object has finished the job. Then the end of its `with` block does nothing.
+        self._finished = False
 
     @property
     def id(self) -> str:
@@ -837,14 +828,14 @@ class Job(api.Job):
     def body(self) -> Any:
         raw = self._core.shown_body()
         if not isinstance(raw, bytes):
-            # What was read is good for as long as nobody gave the job another one.
+            # The body that was read is valid until the job gets another body.
             known = self._fetched
             same = known is not None and raw.is_copy_of(known[0])
             raw = known[1] if known is not None and same else self._tube._host.body_of(self._core)
         return decode_body(raw, self._core.shown_kind())
 
     def _fetch(self) -> None:
-        """Read a body that is on disk: whoever takes a job needs it, also when the job is gone."""
+        """Read a body that is on disk. The consumer needs it even if the job is deleted meanwhile."""
         ref = self._core.body
         body = self._tube._host.body_of(self._core)
         if isinstance(ref, BodyRef):
@@ -953,13 +944,13 @@ class Job(api.Job):
         return self._in_history() if ended.outcome == "gone" else ended
 
     def _in_history(self) -> JobOutcome:
-        """Return how the job ended, which is gone, as far as the journal knows."""
+        """Return the outcome of a job that is gone, according to the journal."""
         journal = self._tube._host.journal
         found = [] if journal is None else journal.history(self._core.id)
         return outcome_in((each.event, each.before, each.reason) for each in found)
 
     def _wait(self, timeout_ms: int, sleeper: object) -> EndWait:
-        """Begin to wait for the end of the job; under the lock."""
+        """Begin to wait for the end of the job. The caller holds the lock."""
         host, home = self._tube._host, self._tube._core
         connection = self._tube._session.connection
         return host.engine.wait_end(connection, self._core, host.now(), timeout_ms, sleeper, True, home)
@@ -990,19 +981,19 @@ class Job(api.Job):
         reason = f"{kind.__name__}: {error}"[:1_000].encode("utf-8", "backslashreplace").decode()
         try:
             if self._core.once:
-                # It may be delivered once only, so it cannot go back; buried, it can still be looked at.
+                # It may be delivered only once, so it cannot return. A buried job can still be inspected.
                 self.bury(reason)
             elif issubclass(kind, Exception):
                 self.nack(reason)
             else:
-                # An interrupt or a cancelled task says nothing about the job: that is no failed try.
+                # An interrupt or a cancelled task does not mean that the job failed.
                 self.release()
         except CommandError:
-            # The job is not ours any more. What went wrong first is what the caller has to hear.
+            # The session lost the job. The error of the block is more important.
             pass
 
     def _do(self, command: Callable[[Engine, Any, CoreJob, int], int]) -> None:
-        """Do something to the job as it is now."""
+        """Run a command on the job, and raise its refusal."""
         host = self._tube._host
         session = self._tube._session
         with session.durable, session.lock, session:
@@ -1031,7 +1022,7 @@ def outcome_of(wait: EndWait) -> JobOutcome:
 
 
 class DrivenTube(Tube):
-    """A tube with a driver, which decides the order of the jobs and gets the options of each put as they are."""
+    """A tube with a driver, which decides the order of the jobs and receives the options of each put unchanged."""
 
     __slots__ = ()
 
@@ -1066,7 +1057,7 @@ def _states(core: CoreTube) -> dict[str, int]:
 
 
 def _told(name: str, value: bytes | int | None) -> Any:
-    """What is known about a job, as users of Python have it: text, and times in seconds."""
+    """Return a property of a job for users: text instead of bytes, and times in seconds."""
     if isinstance(value, bytes):
         return to_text(value)
     return value / 1000 if value is not None and name in meta.TIMES else value

@@ -1,7 +1,4 @@
-"""`penstock.open` and `penstock.open_async`: a queue in this process, or on a server.
-
-A URL is connected to; everything else is opened in this process.
-"""
+"""`penstock.open` and `penstock.open_async`: open a queue in this process, or connect to a server if a URL is given."""
 
 from __future__ import annotations
 
@@ -19,15 +16,15 @@ from penstock.options import Duration, Seconds
 
 
 class OpenOptions(TypedDict, total=False):
-    """What a queue in this process may be given beside its grace. A server has settings of its own for these."""
+    """Options of a queue in this process, besides its grace time. A server has settings for them."""
 
-    fsync: Literal["always", "everysec", "never"]  # When a call returns: it is on disk, or will be. Default: always.
-    max_body: int  # How many bytes a body may have.
-    memory_limit: int | None  # How many bytes the jobs may take in memory. Default: any number.
-    history: Duration  # How long what happened is kept as history. Default: a week.
+    fsync: Literal["always", "everysec", "never"]  # When a change is on disk: see `open`. Default: always.
+    max_body: int  # The maximum length of a body in bytes.
+    memory_limit: int | None  # The maximum memory of all jobs in bytes. Default: no limit.
+    history: Duration  # How long history is kept. Default: a week.
     history_bytes: int | None  # How many bytes of history are kept. Default: 1 GiB.
-    history_bodies: bool  # Keep the bodies of jobs in the history. Default: yes.
-    progress: Callable[[int, int], None] | None  # Called with how many bytes of how many have been read back.
+    history_bodies: bool  # Whether the history contains the bodies of jobs. Default: True.
+    progress: Callable[[int, int], None] | None  # Called during recovery with the bytes read and their total.
 
 
 # A host, or an IPv6 address in brackets, and a port.
@@ -39,18 +36,25 @@ _KEYWORDS: Final = frozenset(OpenOptions.__annotations__)
 def open(
     path: str | os.PathLike[str] = ":memory:", *, grace: Seconds | None = None, **options: Unpack[OpenOptions]
 ) -> Queue:
-    """Open a queue: in memory, in a directory of its own, which is made if it is not there, or on a server by its URL.
+    """Open a queue: in memory (":memory:"), in a directory, or on a server by its URL. Return a session on it.
 
-    `fsync`: when a call returns, what it did is on disk (always), will be within a second (everysec), or when the
-    system pleases (never). `grace`: how long the jobs of a session that ended wait for `identify`, in seconds: 0, or
-    10 on a server. `max_body`: how many bytes a body may have. `memory_limit`: how many bytes the jobs may take in
-    memory; in a directory, bodies beyond it are left on disk until their turn comes, otherwise puts are refused.
+    A directory is created if it does not exist. It belongs to the queue, and one process at a time can open it.
 
-    In a directory, what happened is kept as history for `history` seconds and up to `history_bytes` (None: without
-    limit), with the bodies of jobs or, unless `history_bodies`, without. `progress` is called with how many bytes of
-    how many have been read back while the queue is being opened.
+    `fsync` decides when a change is on disk: before the call returns ("always"), within a second ("everysec"), or when
+    the operating system writes it ("never"). `grace` is how many seconds the jobs of a session that ended wait for
+    `identify`: by default 0, or 10 on a server. `max_body` is the maximum length of a body in bytes. `memory_limit` is
+    the maximum memory of all jobs in bytes (None: no limit). In a directory, bodies beyond the limit stay on disk until
+    they are needed. In memory, puts beyond it raise NoMemory.
 
-    With a URL, this is `connect(url, grace=grace)`. A server has settings for the other options, so they are refused.
+    In a directory, history is kept for `history` seconds and up to `history_bytes` (None: no limit), with the bodies of
+    jobs unless `history_bodies` is False. During recovery, `progress` is called with the number of bytes that have been
+    read and their total.
+
+    With a URL, this is `connect(url, grace=grace)`. A server has settings for the other options, so they raise
+    Unsupported.
+
+    Raises InUse if another process has the directory open, NotAQueue if it contains other files, and DamagedJournal if
+    its log cannot be read.
     """
     check_keywords("open", options, _KEYWORDS, "path", "grace")
     if not _is_url(path):
@@ -63,7 +67,7 @@ def open(
 def open_async(
     path: str | os.PathLike[str] = ":memory:", *, grace: Seconds | None = None, **options: Unpack[OpenOptions]
 ) -> AsyncQueue:
-    """Open a queue for asyncio, in this process or on a server: see `open`."""
+    """Open a queue for asyncio, in memory, in a directory or on a server. See `open` for the options."""
     check_keywords("open_async", options, _KEYWORDS, "path", "grace")
     if not _is_url(path):
         return embedded_async.AsyncQueue._of(embedded.open(path, grace=0 if grace is None else grace, **options))
@@ -73,7 +77,7 @@ def open_async(
 
 
 def _is_url(path: object) -> bool:
-    """Return whether a path is the URL of a server. An address without a scheme is refused: it could mean either."""
+    """Return whether a path is the URL of a server. Raise BadUrl for an address without a scheme."""
     if not isinstance(path, str):
         return False
     if _ADDRESS.fullmatch(path) and not os.path.exists(path):

@@ -1,8 +1,7 @@
-"""What users may say in Python, checked and turned into what the engine takes: drafts, policies, durations, bodies.
+"""The options of the Python API, and their conversion into the engine's types: drafts, policies, durations, bodies.
 
-Seconds become milliseconds here, text becomes bytes, and a wrong type becomes an error that says what is wanted. A
-misspelt keyword is a TypeError that names the method and the closest keyword. The embedded queue and the clients share
-this file, so an option means the same everywhere.
+Seconds become milliseconds, text becomes bytes, and a wrong type raises an error that names the right one. The embedded
+queue and the clients share this module, so an option has the same meaning everywhere.
 """
 
 from __future__ import annotations
@@ -30,18 +29,18 @@ from penstock.wire.bodies import to_python
 T = TypeVar("T")
 
 Seconds = float | int | timedelta
-# None stands for "for ever".
+# None means no limit.
 Duration = float | int | timedelta | None
 
 
 class EncodedBody(NamedTuple):
-    """A body as it is in a log: it is put as it is, whatever it was."""
+    """A body in the form in which the log stores it. It is put unchanged."""
 
     raw: bytes
     kind: int
 
 
-# Moments, UUIDs and decimals become text, at the top as within lists and dicts.
+# Dates, times, UUIDs and decimals become text, also within lists and dicts.
 Body = (
     EncodedBody
     | bytes
@@ -63,51 +62,51 @@ Body = (
 TubeType = Literal["fifo", "fifottl", "limfifottl", "utube", "utubettl", "stube", "disque", "queue15", "xqueue"]
 StateName = Literal["ready", "taken", "delayed", "buried", "done", "zombie", "staged"]
 
-# The type of a tube that is made with options, and without a type.
+# The type of a tube that is created with options but without a type.
 DEFAULT_TYPE: Final = "fifottl"
 
 
 class PutOptions(TypedDict, total=False):
-    """What a put may say about its job. What it leaves out, the tube decides."""
+    """Options of a put. The tube has the defaults."""
 
-    delay: Seconds  # Not before so many seconds.
-    at: datetime  # Not before this moment. One without a time zone is in local time; one that has passed means now.
-    ttl: Duration  # Not after so many seconds, the delay not counted. None: no end.
-    ttr: Duration  # How long a taker may hold it before it goes back. None: no end.
-    priority: int  # Lower is served first.
-    key: str | bytes  # In tubes with keys: whose job it is.
-    urgent: bool  # Before all others.
-    once: bool  # In disque tubes: deliver at most once.
-    retry: str  # What becomes of it when it fails: "5x exp(1s..10m) jitter then bury".
+    delay: Seconds  # Wait this long before the job can be taken.
+    at: datetime  # Wait until this time before the job can be taken. Without a time zone, it is local time.
+    ttl: Duration  # Expire the job after this long, not counting the delay. None: never.
+    ttr: Duration  # Time that a consumer has before the job returns to the tube. None: no limit.
+    priority: int  # A job with a lower priority is taken first.
+    key: str | bytes  # Key of the job, for tubes that limit jobs per key.
+    urgent: bool  # Put the job in front of all others.
+    once: bool  # In disque tubes: deliver the job at most once.
+    retry: str  # Retry policy, for example "5x exp(1s..10m) jitter then bury".
     name: str | bytes  # An id of your own, unique in the tube.
-    unique: str | bytes  # If an unfinished job of this value is in the tube, that one is returned instead.
-    dedup: str | bytes  # If a put of this value was seen lately, its job is returned instead.
-    nacks: int  # How often it has failed already, if it comes from elsewhere.
-    options: dict[str, Any]  # In tubes with a driver: what the driver gets, as it is.
-    number: int  # Its integer within the tube, below the tube's first_integer, if it comes from elsewhere.
-    state: Literal["ready", "buried", "done"]  # The state that it arrives in, if it comes from elsewhere.
-    new: bool  # Raise JobExists where `unique` or `dedup` would return a job that is there.
+    unique: str | bytes  # If an unfinished job of the tube has this value, return it instead of adding a new one.
+    dedup: str | bytes  # If a job was put with this value recently, return that job instead.
+    nacks: int  # Initial number of failures, for jobs imported from another system.
+    options: dict[str, Any]  # In tubes with a driver: options for the driver.
+    number: int  # Number of the job in its tube, below the tube's first_integer, for imported jobs.
+    state: Literal["ready", "buried", "done"]  # Initial state, for imported jobs.
+    new: bool  # Raise JobExists where `unique` or `dedup` would return an existing job.
 
 
 class TubeOptions(TypedDict, total=False):
-    """What a tube may be given beside its type."""
+    """Options of a tube, besides its type."""
 
-    ttl: Duration  # Default of its jobs.
-    ttr: Duration  # Default of its jobs.
-    priority: int  # Default of its jobs.
-    ttl_while_taken: Literal["waits", "kills"]  # Whether a ttl can end a job that is being worked on.
-    key_limit: int  # How many jobs of one key may be taken at a time.
-    fair: bool  # Serve keys in turn instead of in the order of their jobs.
-    capacity: int  # How many jobs fit, in any state.
-    capacity_bytes: int  # How many bytes of bodies fit.
-    retry: str  # What becomes of its jobs when they fail.
-    max_deliveries: int  # Short for retry: so many tries, then bury, or then move to `dead_letter`.
-    dead_letter: str  # With max_deliveries: the tube that gets what failed too often.
-    keep: bool  # Keep acked jobs as done.
-    zombie: Seconds  # Keep acked jobs as zombies for so long.
-    dedup_window: Seconds  # How long a dedup id is remembered.
-    dedup_count: int  # How many dedup ids are remembered.
-    temporary: bool  # Not in the log.
+    ttl: Duration  # Default ttl of its jobs.
+    ttr: Duration  # Default ttr of its jobs.
+    priority: int  # Default priority of its jobs.
+    ttl_while_taken: Literal["waits", "kills"]  # Whether the ttl of a taken job stops or can end the job.
+    key_limit: int  # Maximum number of taken jobs per key.
+    fair: bool  # Serve the keys in turn instead of in the order of their jobs.
+    capacity: int  # Maximum number of jobs, in any state.
+    capacity_bytes: int  # Maximum number of bytes of all bodies.
+    retry: str  # Default retry policy of its jobs.
+    max_deliveries: int  # Short for retry: this many tries, then bury, or move to `dead_letter`.
+    dead_letter: str  # With max_deliveries: the tube that receives jobs that failed too often.
+    keep: bool  # Keep acked jobs in the state done.
+    zombie: Seconds  # Keep acked jobs in the state zombie for this long.
+    dedup_window: Seconds  # How long a dedup id is kept.
+    dedup_count: int  # How many dedup ids are kept.
+    temporary: bool  # Do not write the tube and its jobs to the log.
 
 
 class TakeOptions(TypedDict, total=False):
@@ -152,17 +151,17 @@ Outcome = Literal["acked", "buried", "dead-lettered", "dropped", "expired", "del
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class JobOutcome:
-    """How a wait for a job ended. It is true if the job was acked."""
+    """The outcome of a wait for a job. It is true if the job was acked."""
 
-    # "gone": the job ended before the wait began, and how is not known. "timeout": it has not ended yet.
+    # "gone": the job ended before the wait began, and its end is not known. "timeout": it has not ended yet.
     outcome: Outcome
-    reason: str = ""  # Why the job failed, if it did and somebody said so.
+    reason: str = ""  # The reason that was given for a failure, if any.
 
     def __bool__(self) -> bool:
         return self.outcome == "acked"
 
 
-# What happened last to a job that is gone, and which outcome that is.
+# The outcome for each event that can be the last one of a job.
 _OUTCOMES: Final[dict[str, Outcome]] = {
     "acked": "acked",
     "discarded": "dropped",
@@ -175,23 +174,23 @@ _OUTCOMES: Final[dict[str, Outcome]] = {
 
 
 def outcome_in(history: Iterable[tuple[str, str | None, str | None]]) -> JobOutcome:
-    """Return how a job that is gone ended, by its history: events, the states before them, and reasons."""
+    """Return the outcome of a job that is gone, from its history: events, the states before them, and reasons."""
     last = list(history)[-1:]
     for event, before, reason in last:
         if event in _OUTCOMES:
-            # A job that was kept was acked before, and only its result has ended.
+            # A kept job was acked before. Only its result has ended.
             acked = before in ("done", "zombie") or event == "acked"
             return JobOutcome("acked") if acked else JobOutcome(_OUTCOMES[event], reason or "")
     return JobOutcome("gone")
 
 
 class ClaimInfo(NamedTuple):
-    """How far a consumer of claims is."""
+    """The progress of a consumer of claims."""
 
     acked: int  # Every claim up to this number is acked.
-    newest: int
-    token: int
-    open: list[int]
+    newest: int  # The number of the newest claim.
+    token: int  # The greatest token that the consumer has used.
+    open: list[int]  # The numbers of the claims that are not acked yet.
 
 
 def draft(
@@ -215,7 +214,7 @@ def draft(
     state: str = "ready",
     new: bool = False,
 ) -> Draft:
-    """What a put asks for."""
+    """Return the draft of a put."""
     raw, kind = encode_body(body)
     return Draft(
         raw,
@@ -242,13 +241,13 @@ def draft(
 
 
 def put_draft(method: str, body: Body, options: PutOptions) -> Draft:
-    """What a put asks for, by the method that was called."""
+    """Return the draft of a put. `method` is named if a keyword is misspelt."""
     check_keywords(method, options, PUT_KEYWORDS, *(["body", "timeout"] if method == "put" else ["bodies"]))
     return draft(body, **options)
 
 
 def each_put(bodies: Iterable[Body | NewJob], options: PutOptions) -> list[tuple[Body, PutOptions]]:
-    """The jobs of a put of many with their options. Those of a `NewJob` go before those that all jobs have."""
+    """Return the bodies of a put of many jobs, with their options. Those of a `NewJob` have precedence."""
     if isinstance(bodies, (str, bytes, NewJob)) or not isinstance(bodies, Iterable):
         raise WrongType("give a list of bodies")
     return [(each.body, options | each.options) if isinstance(each, NewJob) else (each, options) for each in bodies]
@@ -274,7 +273,7 @@ def altered(
     dedup_count: int | None = None,
     temporary: bool | None = None,
 ) -> TubePolicy:
-    """A policy with some of its fields as these options say."""
+    """Return a copy of a policy with the fields changed that the options set."""
     changes: dict[str, Any] = {
         "default_ttl_ms": None if ttl is ... else duration_ms(ttl, "ttl"),
         "default_ttr_ms": None if ttr is ... else duration_ms(ttr, "ttr"),
@@ -293,14 +292,14 @@ def altered(
         changes["after_ack"], changes["zombie_ms"] = p.LINGERS, duration_ms(zombie, "zombie")
     if keep is not None:
         if boolean(keep, "keep") and zombie is not None:
-            raise Unsupported("keep and zombie exclude each other: acked jobs stay for ever, or for a while")
+            raise Unsupported("keep and zombie exclude each other: acked jobs stay without limit, or for a while")
         if zombie is None:
             changes["after_ack"], changes["zombie_ms"] = p.KEPT if keep else p.GOES, UNSET
     return dataclasses.replace(base, **{field: value for field, value in changes.items() if value is not None})
 
 
 def policy_of(type: str | TubePolicy | None) -> TubePolicy:
-    """The policy behind what a user gave as the type of a tube."""
+    """Return the policy of a type of tube."""
     if isinstance(type, TubePolicy):
         return type
     return p.preset(DEFAULT_TYPE if type is None else text(type, "the type of a tube"))
@@ -314,7 +313,7 @@ def new_policy(type: str | TubePolicy | None, options: dict[str, Any]) -> TubePo
 
 
 def changed_policy(name: bytes, old: TubePolicy, type: str | TubePolicy | None, options: dict[str, Any]) -> TubePolicy:
-    """Return the policy of a tube that exists, with these options changed. A type must be the one that it has."""
+    """Return the policy of an existing tube with some options changed. Raise TubeExists for another type."""
     if isinstance(type, TubePolicy):
         return altered(type, **options)
     if type is not None and text(type, "the type of a tube") != old.type:
@@ -323,7 +322,7 @@ def changed_policy(name: bytes, old: TubePolicy, type: str | TubePolicy | None, 
 
 
 def policy_from(fields: object) -> TubePolicy:
-    """The policy whose fields are given by their names; of a time, None means for ever."""
+    """Return the policy that has these fields. None as a time means no limit."""
     if not isinstance(fields, dict) or "type" not in fields:
         raise WrongType("a policy is an object of the fields of TubePolicy, and has a type")
     given: dict[str, Any] = {}
@@ -362,7 +361,7 @@ def _retry(retry: str | None, max_deliveries: int | None, dead_letter: str | Non
 
 
 def duration_ms(value: object, what: str) -> int:
-    """Turn seconds, or a timedelta, into milliseconds; None and infinity mean for ever."""
+    """Convert seconds or a timedelta into milliseconds. None and infinity mean no limit."""
     return limits.duration_ms(value.total_seconds() if isinstance(value, timedelta) else value, what)
 
 
@@ -371,13 +370,13 @@ _MS: Final = timedelta(milliseconds=1)
 
 
 def moment_ms(moment: datetime, what: str) -> int:
-    """Turn a moment into milliseconds since 1970, rounded up. One without a time zone is in local time."""
+    """Convert a datetime into milliseconds since 1970, rounded up. Without a time zone, it is local time."""
     if not isinstance(moment, datetime):
         raise WrongType(f"{what} must be a datetime, not {type(moment).__name__}")
     try:
         since = moment.astimezone(UTC) - _EPOCH
     except (OverflowError, ValueError, OSError):
-        raise OutOfRange(f"{what} is outside of what this system can tell as a time") from None
+        raise OutOfRange(f"{what} is outside of the range of times that this system supports") from None
     return max(0, -(-since // _MS))
 
 
@@ -408,9 +407,9 @@ def take_options(method: str, options: TakeOptions, *others: str) -> tuple[bytes
 
 
 def check_shard(shard: tuple[int, int]) -> tuple[int, int]:
-    """Refuse what is no part of a claim."""
+    """Return the index and the number of shards. Raise WrongType or OutOfRange if they make no sense."""
     if not isinstance(shard, tuple) or len(shard) != 2:
-        raise WrongType("a shard is a pair of whole numbers: which, and of how many")
+        raise WrongType("a shard is a pair of whole numbers: its index, and the number of shards")
     index, count = integer(shard[0], "the number of a shard"), integer(shard[1], "how many shards there are")
     if not 0 <= index < count:
         raise OutOfRange("shards are numbered from 0, and there is at least one")
@@ -418,7 +417,7 @@ def check_shard(shard: tuple[int, int]) -> tuple[int, int]:
 
 
 def encode_body(body: Body) -> tuple[bytes, int]:
-    """The bytes of a body, and what they are."""
+    """Return the bytes of a body and its kind."""
     if isinstance(body, bytes):
         return body, BODY_BYTES
     if isinstance(body, str):
@@ -434,7 +433,7 @@ def encode_body(body: Body) -> tuple[bytes, int]:
 
 
 def _as_text(value: object) -> str:
-    """Return the text by which JSON holds a value that it has no type for."""
+    """Return the text for a value that JSON has no type for."""
     if isinstance(value, (date, time)):
         return value.isoformat()
     if isinstance(value, (UUID, Decimal)):
@@ -443,12 +442,12 @@ def _as_text(value: object) -> str:
 
 
 def decode_body(raw: bytes, kind: int) -> Any:
-    """What was put."""
+    """Return the value of a body."""
     return to_python(raw, kind)
 
 
 def to_bytes(value: object, what: str) -> bytes:
-    """A name or key as the engine has it."""
+    """Return text or bytes as bytes. Raise WrongType for anything else."""
     if isinstance(value, str):
         try:
             return value.encode()
@@ -460,33 +459,33 @@ def to_bytes(value: object, what: str) -> bytes:
 
 
 def to_text(raw: bytes) -> str:
-    """A name or key as people read it."""
+    """Return a name or key as text."""
     return raw.decode("utf-8", "backslashreplace")
 
 
 def text(value: str, what: str) -> str:
-    """Let text through, and nothing else."""
+    """Return text. Raise WrongType for anything else."""
     if not isinstance(value, str):
         raise WrongType(f"{what} must be text, not {type(value).__name__}")
     return value
 
 
 def mapping(value: dict[str, Any], what: str) -> dict[str, Any]:
-    """Let a dict with text as keys through, and nothing else."""
+    """Return a dict with text as keys. Raise WrongType for anything else."""
     if not isinstance(value, dict) or not all(isinstance(key, str) for key in value):
         raise WrongType(f"{what} must be a dict with text as keys")
     return value
 
 
 def boolean(value: bool, what: str) -> bool:
-    """Let True and False through, and nothing else."""
+    """Return True or False. Raise WrongType for anything else."""
     if not isinstance(value, bool):
         raise WrongType(f"{what} must be True or False, not {type(value).__name__}")
     return value
 
 
 def integer(value: int, what: str) -> int:
-    """Let a whole number through, and nothing else."""
+    """Return a whole number. Raise WrongType for anything else."""
     if isinstance(value, bool) or not isinstance(value, int):
         raise WrongType(f"{what} must be a whole number, not {type(value).__name__}")
     return value

@@ -141,7 +141,7 @@ def test_without_retry_for_the_first_connection_is_tried_once(
     server: SlowLoading, face: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     server.kill()
-    with pytest.raises(penstock.NoServer, match="nobody listens"):
+    with pytest.raises(penstock.NoServer, match="no server listens"):
         Client(face, url(server.port))
     assert logged(caplog, logging.WARNING) == []
 
@@ -292,7 +292,7 @@ def test_the_loss_and_the_return_of_a_server_are_logged_once_for_all_sessions(
         for tube in tubes:
             assert tube.take() is None
     [warning], [info] = logged(caplog, logging.WARNING), logged(caplog, logging.INFO)
-    assert warning.startswith(f"server lost: address=127.0.0.1:{server.port} error='nobody listens on ")
+    assert warning.startswith(f"server lost: address=127.0.0.1:{server.port} error='no server listens on ")
     assert info.startswith(f"server back: address=127.0.0.1:{server.port} after_s=")
 
 

@@ -53,7 +53,7 @@ BAD: list[tuple[str, str]] = [
     ("penstock://h#x", "nothing behind its hosts"),
     ("penstock://u:100%@h", "write % as %25"),
     ("penstock://u:%zz@h", "write % as %25"),
-    ("penstock://u%ff@h", "no UTF-8"),
+    ("penstock://u%ff@h", "not UTF-8"),
     ("penstock://h?tsl=1", "did you mean tls?"),
     ("penstock://h?colour=red", "there are tls"),
     ("penstock://h?tls", "read like"),

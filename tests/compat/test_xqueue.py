@@ -315,7 +315,7 @@ def test_workers_ack_what_they_return_from_and_give_back_what_they_fail_at(
     assert sorted(map(str, seen)) == sorted([*map(str, range(9)), "bad", "bad", "bad"])
     assert space.stats()["counts"] == {"R": 0, "T": 0, "W": 0, "B": 0, "D": 10, "Z": 0}
     assert space.stats()["transition"]["T-R"] == 2
-    assert caplog.text.count("a worker of jobs failed") == caplog.text.count("ValueError: not yet") == 2
+    assert caplog.text.count("worker failed, task released: space=jobs") == caplog.text.count("ValueError: not yet") == 2
 
 
 def test_workers_end_with_their_queue_and_may_finish_a_task_themselves(queue: Any) -> None:

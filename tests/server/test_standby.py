@@ -108,7 +108,7 @@ def test_a_standby_continues_after_a_restart_of_either_side(node: Node, tmp_path
     last = node.home / segment_names(RealDisk(str(home)))[-1]
     last.write_bytes(last.read_bytes()[:4_096])
     node.start_again()
-    with following(node, home) as standby, pytest.raises(DamagedJournal, match="put back to an earlier state"):
+    with following(node, home) as standby, pytest.raises(DamagedJournal, match="restored to an earlier state"):
         standby.catch_up()
 
 

@@ -1,7 +1,7 @@
-"""Where the nodes are: those that a URL names, and those that these tell of.
+"""The addresses of the nodes: those in the URL, and those that the nodes report.
 
-One is used until it fails or leaves. Then the next one is tried, first of those that were named, since they are the
-ones that can surely be reached from here; one that leaves only if there is nobody else. Pure.
+A client uses one address until its node fails or leaves. Then it tries the next one. Addresses of the URL come first,
+because the client can surely reach them. Leaving nodes come last. This module does no I/O.
 """
 
 from __future__ import annotations
@@ -19,32 +19,32 @@ _HOST: Final = re.compile(r"[0-9A-Za-z._:%-]{1,255}", re.ASCII)
 _NUMBER: Final = re.compile(r"[0-9]{1,5}", re.ASCII)
 _BROADCAST: Final = "255.255.255.255"
 
-# From this priority on a node is leaving, or nobody reaches it.
+# A node with this priority or a greater one is leaving or not reachable.
 _UNWANTED: Final = 100
 
 
 class Addresses:
-    """Addresses to try, one after the other."""
+    """The addresses to try, in their order."""
 
     def __init__(self, named: tuple[Address, ...], learns: bool) -> None:
-        """Take those that were named, and whether to learn of others: over TLS those told of are no use."""
+        """Start with the addresses of the URL. `learns`: also use reported ones; not over TLS, which checks names."""
         self._named = named
         self._learns = learns
         self._learned: list[Address] = []
         self._left: set[Address] = set()
-        self._by_node: dict[str, Address] = {}  # By the first eight characters of their ids, as jobs name them.
-        self._here = ""  # Which of them the current one is.
+        self._by_node: dict[str, Address] = {}  # By the first eight characters of node ids, which job ids contain.
+        self._here = ""  # The same characters of the current node.
         self.current = named[0]
 
     def all(self) -> list[Address]:
-        """Everybody, from the current one on; those that leave come last."""
+        """Return all addresses, from the current one on. Leaving nodes come last."""
         known = [*self._named, *self._learned]
         at = known.index(self.current) if self.current in known else 0
         turned = known[at:] + known[:at]
         return sorted(turned, key=lambda each: each in self._left)
 
     def learn(self, told: object) -> None:
-        """Hear what a node answers to HELLO: its version, its id, and every node with address and priority."""
+        """Read the reply to HELLO: a version, the id of the node, and all nodes with address and priority."""
         if not self._learns or not isinstance(told, list):
             return
         nodes: list[tuple[int, Address]] = []
@@ -61,7 +61,7 @@ class Addresses:
         self._learned = [address for _, address in ranked if address not in self._named]
 
     def _node(self, told: object) -> tuple[int, Address] | None:
-        """The priority and the address of a node that another one tells of; None if it is nowhere to go."""
+        """Return the priority and the address of a reported node; None if the report is malformed or not allowed."""
         if not isinstance(told, list) or len(told) != 4 or not all(isinstance(each, bytes) for each in told):
             return None
         _, host, port, priority = (each.decode("latin-1") for each in told)
@@ -72,8 +72,10 @@ class Addresses:
         return int(priority), (host, int(port))
 
     def _may_go_to(self, host: str) -> bool:
-        """Whether a node may be at this address. A server must not send its clients to services of their own machine
-        or network that no other machine can use, such as the metadata service of a cloud.
+        """Return whether a node may be at this address.
+
+        A server must not send its clients to services that only their own machine or network can use, such as the
+        metadata service of a cloud.
         """
         try:
             address = ipaddress.ip_address(host)
@@ -84,27 +86,27 @@ class Addresses:
         return not (address.is_link_local or address.is_multicast or address.is_unspecified or host == _BROADCAST)
 
     def of_node(self, prefix: str) -> Address | None:
-        """Where a node is that is not the current one, by how its id begins; None if nobody wants to go there."""
+        """Return the address of another node by the beginning of its id; None if it is unknown, or is leaving."""
         return None if prefix == self._here else self._by_node.get(prefix)
 
     def fail(self) -> None:
-        """The current one does not answer: the next one is."""
+        """Make the next address the current one, because the current one does not answer."""
         known = self.all()
         self.current = known[1] if len(known) > 1 else known[0]
 
     def others(self) -> list[Address]:
-        """Whom to go to if the current one leaves."""
+        """Return the addresses that can be used if the current node leaves."""
         return [each for each in self.all() if each != self.current and each not in self._left]
 
     def leave(self, left: Address) -> None:
-        """One is leaving: if it is the current one, another one is."""
+        """Record that a node is leaving. If it is the current one, make another one current."""
         self._left.add(left)
         if self.current == left and (others := self.others()):
             self.current = others[0]
 
 
 def _is_local(host: str) -> bool:
-    """Whether a host that a URL names is this machine."""
+    """Return whether a host in a URL is this machine."""
     try:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:
@@ -112,5 +114,5 @@ def _is_local(host: str) -> bool:
 
 
 def _prefix(id: object) -> str:
-    """How the id of a node begins, as the ids of its jobs show it."""
+    """Return the part of a node's id that the ids of its jobs contain."""
     return id[:8].decode("ascii", "replace") if isinstance(id, bytes) else ""

@@ -1,8 +1,8 @@
-"""One connection to a server, for asyncio: any number of commands under way, answered in their order.
+"""One connection to a server, for asyncio. Any number of commands may wait for their replies, which come in order.
 
-What is sent in one turn of the loop goes out in one write. A caller that is cancelled leaves its place in the line to
-its answer, so that the answers behind it still find theirs; jobs in an answer that nobody waits for are handed to
-`on_unseen`.
+All commands of one turn of the event loop go out in one write. If a caller is cancelled, its entry stays in the queue
+of pending replies, so that the replies behind it reach their callers. A reply to a cancelled take goes to `on_unseen`,
+because it may contain jobs.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _CLOSE_S: Final = 2.0
 
 
 class AsyncConnection(asyncio.Protocol):
-    """One connection. Whatever goes wrong on it, it is closed then, and `lost` says why."""
+    """One connection. It is closed at the first error, and `lost` is that error."""
 
     transport: asyncio.Transport
 
@@ -40,13 +40,13 @@ class AsyncConnection(asyncio.Protocol):
         self._on_doubt = on_doubt
         self._answer_s = answer_s
         self._parser = AnswerParser()
-        self._line: deque[tuple[asyncio.Future[Any], bool]] = deque()  # Who waits, and whether for jobs.
+        self._line: deque[tuple[asyncio.Future[Any], bool]] = deque()  # Pending replies; True for those of takes.
         self._out: list[bytes] = []
-        self._heard = 0.0  # When the server last sent an answer or enough of one, or began to owe an answer.
-        self._progress = 0  # How many bytes came since.
-        self._written = 0  # How many bytes were to be sent to it,
-        self._sent = 0  # and had been when its time was over last.
-        self._patience_s: float | None = None  # How long it may be silent while it owes one; None: for ever.
+        self._heard = 0.0  # The time of the last progress: a reply, enough bytes of one, or the first pending command.
+        self._progress = 0  # The number of bytes received since then.
+        self._written = 0  # The number of bytes written to the transport.
+        self._sent = 0  # The number of bytes that had left the transport when the time was last over.
+        self._patience_s: float | None = None  # How long there may be no progress; None: no limit.
         self._watching: asyncio.TimerHandle | None = None
         self._full: asyncio.Future[None] | None = None
         self._gone: asyncio.Future[None] = self._loop.create_future()
@@ -65,7 +65,7 @@ class AsyncConnection(asyncio.Protocol):
                 answers = [self.send(encode(words)) for words in greeting.words(target, token, grace_ms)]
                 greeted = greeting.read(seed, list(await asyncio.gather(*answers)))
         except BaseException:
-            self.abort(ConnectionAbortedError("it was not greeted"))
+            self.abort(ConnectionAbortedError("the handshake failed"))
             if not hasattr(self, "transport"):
                 self._on_gone(self)
             raise
@@ -74,10 +74,10 @@ class AsyncConnection(asyncio.Protocol):
         self.max_body = greeted.max_body
         self.nodes = greeted.nodes
 
-    # What asyncio calls
+    # Called by asyncio
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """It is there."""
+        """Store the transport."""
         assert isinstance(transport, asyncio.Transport)
         self.transport = transport
         connection = transport.get_extra_info("socket")
@@ -85,7 +85,7 @@ class AsyncConnection(asyncio.Protocol):
             keep_alive(connection)
 
     def data_received(self, data: bytes) -> None:
-        """Bytes came in."""
+        """Parse replies and hand them to their callers."""
         self._progress += len(data)
         parser = self._parser
         line = self._line
@@ -99,7 +99,7 @@ class AsyncConnection(asyncio.Protocol):
                     if isinstance(answer, Push):
                         continue
                     if not line:
-                        raise ProtocolError("the server said more than it was asked")
+                        raise ProtocolError("the server sent more replies than there were commands")
                     waiting, is_take = line.popleft()
                     if not waiting.done():
                         waiting.set_result(answer)
@@ -109,31 +109,34 @@ class AsyncConnection(asyncio.Protocol):
             self.abort(error)
 
     def _note_progress(self) -> None:
-        """Let the server's time begin anew: it has sent an answer, or enough of a long one."""
+        """Restart the time limit, because the server has sent a reply or enough of a long one."""
         self._heard = self._loop.time()
         self._progress = 0
 
     def connection_lost(self, error: Exception | None) -> None:
-        """It is gone."""
-        self._fail(error or EOFError("the server hung up"))
+        """Fail all pending commands."""
+        self._fail(error or EOFError("the server closed the connection"))
         self._gone.set_result(None)
         self._on_gone(self)
 
     def pause_writing(self) -> None:
-        """The server does not read what it is sent."""
+        """Make callers wait, because the server does not read."""
         self._full = self._loop.create_future()
 
     def resume_writing(self) -> None:
-        """It reads again."""
+        """Let callers send again."""
         self._heard = self._loop.time()
         if self._full is not None and not self._full.done():
             self._full.set_result(None)
         self._full = None
 
-    # What the session calls
+    # Called by the session
 
     def send(self, data: bytes, is_take: bool = False, wait_s: float | None = 0) -> asyncio.Future[Any]:
-        """Send a command with what else is sent in this turn; give a future of its answer."""
+        """Send a command with the others of this turn. Return a future of its reply.
+
+        `wait_s` is how long the command may wait on the server; None: without limit.
+        """
         waiting: asyncio.Future[Any] = self._loop.create_future()
         if self.lost is not None:
             waiting.set_exception(self.lost)
@@ -147,33 +150,33 @@ class AsyncConnection(asyncio.Protocol):
         return waiting
 
     async def drained(self) -> None:
-        """Wait until there is room to send."""
+        """Wait until the write buffer has room."""
         if self._full is not None:
             await asyncio.shield(self._full)
 
     def is_full(self) -> bool:
-        """Whether who has more to send should wait."""
+        """Return whether a caller should wait before it sends."""
         return self._full is not None
 
     def is_idle(self) -> bool:
-        """Whether nobody waits for an answer on it."""
+        """Return whether no reply is pending."""
         return not self._line
 
     def can_hang_up_politely(self) -> bool:
-        """Whether the server can be told that nothing more will be sent, and still be heard."""
+        """Return whether this side can be closed while replies can still arrive."""
         return self.lost is None and self.transport.can_write_eof()
 
     def hang_up(self) -> None:
-        """Say that nothing more will be sent. The server answers what it was sent, lets no take wait, and hangs up."""
+        """Close this side. The server then replies to all commands without waiting, and closes the connection."""
         self._flush()
         self.transport.write_eof()
 
     async def gone(self) -> None:
-        """Wait until both sides have hung up."""
+        """Wait until both sides are closed."""
         await asyncio.shield(self._gone)
 
     async def finish(self) -> None:
-        """Hang up, and see the server do so too: then it has let go of everything that this connection had."""
+        """Close this side and wait for the server to do the same. Then the server holds nothing for the connection."""
         try:
             if self.can_hang_up_politely():
                 self.hang_up()
@@ -185,7 +188,7 @@ class AsyncConnection(asyncio.Protocol):
             self.abort(ConnectionAbortedError("it was closed"))
 
     def abort(self, error: Exception) -> None:
-        """Close it at once; whoever waits is told why."""
+        """Close the connection at once. Pending commands raise `error`."""
         self._fail(error)
         if hasattr(self, "transport"):
             self.transport.abort()
@@ -208,17 +211,17 @@ class AsyncConnection(asyncio.Protocol):
             if not waiting.done():
                 waiting.set_exception(error)
             elif is_take:
-                # Whoever wanted it was cancelled, and its answer will not come: perhaps it had jobs in it.
+                # The caller was cancelled, and the lost reply may have contained jobs.
                 self._on_doubt()
 
     def _expect(self, wait_s: float | None) -> None:
-        """From now on the server owes an answer, which may take so long beside its usual time; None: for ever."""
+        """Start the time limit of a reply. `wait_s` is added to the usual time; None: no limit."""
         self._heard = self._loop.time()
         self._patience_s = None if self._answer_s is None or wait_s is None else self._answer_s + wait_s
         self._watch_on()
 
     def _watch_on(self) -> None:
-        """Look again when the server's time is over. A timer that comes sooner finds out, and is set anew."""
+        """Set a timer for the end of the time limit. A timer that fires too early sets itself again."""
         if self._patience_s is None:
             return
         due = self._heard + self._patience_s
@@ -228,7 +231,7 @@ class AsyncConnection(asyncio.Protocol):
             self._watching = self._loop.call_at(due, self._watch)
 
     def _watch(self) -> None:
-        """Close it if the server owes an answer, and has neither read nor said anything for too long."""
+        """Close the connection if a reply is pending and the server has neither read nor sent anything in time."""
         self._watching = None
         if not self._line or self._patience_s is None:
             return
@@ -238,7 +241,7 @@ class AsyncConnection(asyncio.Protocol):
             if unsent == 0 or sent <= self._sent:
                 self.abort(TimeoutError("the server does not answer"))
                 return
-            # A slow way is no silent server, as long as something gets on.
+            # The network may be slow. Bytes that have left the buffer count as progress.
             self._sent = sent
             self._heard = self._loop.time()
         self._watch_on()

@@ -289,7 +289,7 @@ class _AsyncSubscription:
         except Exception as error:
             # Other subscribers go on, even where warnings are errors.
             with contextlib.suppress(Warning):
-                warnings.warn(f"a subscriber of the queue raised {error!r}", RuntimeWarning, stacklevel=1)
+                warnings.warn(f"subscriber failed: error={error!r}", RuntimeWarning, stacklevel=1)
 
 
 class AsyncStage(api_async.AsyncStage):

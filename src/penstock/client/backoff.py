@@ -1,4 +1,4 @@
-"""How long to wait before a server that is gone is tried again, and how long a call may take."""
+"""Time limits of a client: pauses between attempts to connect, and how long a call may take."""
 
 from __future__ import annotations
 
@@ -15,39 +15,49 @@ if TYPE_CHECKING:
 _FIRST_S: Final = 0.05
 _LONGEST_S: Final = 2.0
 
-# A call that waits has this much time beyond its timeout, for the server's answer, and to make a connection. If that is
-# not enough for the answer, because the server is slow and not gone, the next call has twice as much.
+# A call that waits has this much time beyond its timeout, for the reply and to make a connection. If the reply does not
+# come in time, the next call has twice as much, because the server may be slow.
 MARGIN_S: Final = 1.0
 
 
 class Backoff:
-    """The pauses of one search. Each is longer than the one before, and all of them end after `patience_s`, and at
-    `until`. Clients pause differently long, so that not all of them meet a server at the moment when it is back."""
+    """The pauses between attempts. Each is twice as long as the one before, with jitter.
 
-    def __init__(self, patience_s: float | None, until: float = math.inf) -> None:
+    They end after `patience_s` (None: never) and at `until`. Because of the jitter, many clients do not connect to a
+    restarted server at the same moment.
+    """
+
+    def __init__(
+        self,
+        patience_s: float | None,
+        until: float = math.inf,
+        first_s: float = _FIRST_S,
+        longest_s: float = _LONGEST_S,
+    ) -> None:
         self._until = until if patience_s is None else min(until, time.monotonic() + patience_s)
-        self._pause_s = _FIRST_S
+        self._pause_s = first_s
+        self._longest_s = longest_s
 
     def pause(self) -> float | None:
-        """Return how long to sleep before the next try; None if there is to be none."""
+        """Return the seconds to wait before the next attempt; None if there is none."""
         pause_s = random.uniform(0.5, 1.0) * self._pause_s
-        self._pause_s = min(2 * self._pause_s, _LONGEST_S)
+        self._pause_s = min(2 * self._pause_s, self._longest_s)
         left_s = self._until - time.monotonic()
         return min(pause_s, left_s) if left_s > 0 else None
 
 
 class Margin:
-    """How long the answer to a call that waits may come after its timeout."""
+    """How long after its timeout the reply to a waiting call may arrive."""
 
     def __init__(self) -> None:
         self.seconds = MARGIN_S
 
     def missed(self) -> None:
-        """The answer did not come. Perhaps the server is slow: then jobs would go back and forth for ever."""
+        """Double the margin, because a reply did not come. With a slow server, jobs would go back and forth forever."""
         self.seconds *= 2
 
     def met(self) -> None:
-        """The answer came in time."""
+        """Reset the margin, because a reply came in time."""
         self.seconds = MARGIN_S
 
 
@@ -64,7 +74,7 @@ class Deadline:
 
 
 def end_of(call: Call[Any]) -> float:
-    """Return when the timeout of a call is over, on the monotonic clock; infinity if it has none."""
+    """Return the time on the monotonic clock at which the timeout of a call is over; infinity if it has none."""
     if not call.timeout_at or call.wait_ms in (0, NEVER):
         return math.inf
     return time.monotonic() + call.wait_ms / 1000

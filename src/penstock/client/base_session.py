@@ -236,8 +236,8 @@ class BaseSession(ABC, Generic[C]):
     async def _return_lost(self, deadline: Deadline) -> None:
         """Give back all jobs that the session holds and no caller received.
 
-        The server ends all waiting takes first, because the jobs of a take in progress could not be told from lost
-        ones. The takes then begin again.
+        The server ends all waiting takes first, because the jobs of a take in progress look like lost ones. The takes
+        then begin again.
         """
         held = await self._call(commands.held(end_waits=True), deadline)
         if not await self._are_home(deadline):

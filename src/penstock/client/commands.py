@@ -1,11 +1,16 @@
-"""Every call of a client as what is sent and what its answer means. Pure, and written once for threads and asyncio.
+"""Every command of a client: the words to send and the meaning of the reply. Threads and asyncio share this module.
 
-A `Call` also says whether it may be sent again when its answer was lost: only if sending it twice, with others acting
-in between, does what sending it once does. So may questions; settings, which are as whoever spoke last has them; what
-carries a number or an id of its own, as claims, stages and puts with a dedup id do; and what the holder of a job says
-about it. Of these last, the second may be refused because the first was not; then `happened` tells from how the job is
-now whether it was. What is about whichever jobs are there is not sent again: by then there may be others. Neither is
-what anybody may do to a job: it may have been through that, and have come back.
+Each function below returns a `Call`. This module does no I/O.
+
+A `Call` also states whether it may be repeated if its reply was lost. It may if executing it twice, with commands of
+other clients in between, has the same effect as executing it once:
+- Questions may be repeated.
+- Settings may be repeated, because the last writer wins anyway.
+- Commands with a number or id of their own may be repeated: claims, stages, and puts with a dedup id.
+- Commands that only the holder of a job may send may be repeated. The second one may be refused because the first one
+  was executed. Then `Happened` decides from the state of the job.
+- Commands on a set of jobs, such as `kick`, may not be repeated, because the set may have changed.
+- Commands on a job that any client may send may not be repeated, because the job may have changed twice since.
 """
 
 from __future__ import annotations
@@ -77,22 +82,23 @@ from penstock.options import (
 
 T = TypeVar("T")
 
-# A call whose answer was lost
-AGAIN: Final = 0  # is sent again;
-PERHAPS: Final = 1  # is sent again, and if it is refused then, `happened` has the last word;
-NOT_AGAIN: Final = 2  # is not: nobody knows whether it happened.
+# Whether a call is repeated if its reply was lost.
+AGAIN: Final = 0  # Repeat it.
+PERHAPS: Final = 1  # Repeat it. If it is refused then, `Happened` decides whether the first attempt was executed.
+NOT_AGAIN: Final = 2  # Do not repeat it. It is unknown whether it was executed.
 
-# A session hands out at most so many jobs a take; a greater count is several takes.
+# The maximum number of jobs in the reply to a take. A greater count needs several takes.
 TAKE_JOBS_MAX: Final = 1_000
-# An answer with fewer bytes of bodies than this was not cut short by a server.
+# A server may shorten a reply whose bodies have more bytes than this.
 _TAKE_BYTES: Final = 1024 * 1024
 
-# How many events are asked for at a time.
+# The number of events that are asked for at a time.
 EVENTS_COUNT: Final = 1_000
-# How long a subscriber waits for more.
+# How long a subscriber waits for more events.
 EVENTS_WAIT_MS: Final = 30_000
 
-# An MPUT has to fit into what a server reads of one client, 1 GB unless it is told otherwise; with all its lengths.
+# The bytes that a job of an MPUT needs besides its body. The whole command has to fit into the server's input buffer of
+# a client, by default 1 GB.
 _JOB_WORDS_BYTES: Final = 64
 
 _TOKEN_BYTES: Final = 16
@@ -104,7 +110,7 @@ Reply = Any
 
 
 class Call(Generic[T]):
-    """One command, and what its answer means."""
+    """One command and the meaning of its reply."""
 
     __slots__ = ("_read", "empty", "happened", "largest", "repeat", "taken", "timeout_at", "wait_ms", "words")
 
@@ -121,43 +127,43 @@ class Call(Generic[T]):
         self.words = words
         self._read = read
         self.repeat = repeat
-        self.wait_ms = wait_ms  # How long the server may let it wait; NEVER for ever,
-        self.timeout_at = timeout_at  # and which of the words says so.
-        # Of a take, the ids of the jobs in its answer, which are then ours, and which delivery of each that is.
+        self.wait_ms = wait_ms  # How long the command may wait on the server; NEVER: no limit.
+        self.timeout_at = timeout_at  # The index of the word that contains this time.
+        # For a take: returns the ids of the jobs in the result, which the session then holds, with delivery numbers.
         self.taken = taken
         self.happened = happened
-        self.largest = 0  # How many bytes its longest body has.
-        # The answer that means that its timeout is over. It is also what the call returns if the server is not there
-        # at that time. None: there is no such answer, and an error is raised.
+        self.largest = 0  # The length of its longest body in bytes.
+        # The reply that means that the timeout is over. If the server is not reachable then, the call returns the same
+        # result. None: there is no such reply, and an error is raised.
         self.empty: Reply = None
 
     def read(self, answer: Reply) -> T:
-        """Return what an answer means. Raise BadAnswer if it is not one that this command can have."""
+        """Return the result in a reply. Raise BadAnswer if this command cannot have such a reply."""
         try:
             return self._read(answer)
         except PenstockError:
             raise
         except Exception as error:
-            # Whatever goes wrong here, the server's answer was the only input.
+            # The server's reply was the only input, so every error means that it is malformed.
             raise BadAnswer() from error
 
     def wait_at_most(self, ms: int) -> None:
-        """Let the server wait no longer than the time that is left."""
+        """Limit the time that the command waits on the server to `ms`."""
         if self.timeout_at and self.wait_ms != NEVER:
             self.wait_ms = max(0, min(self.wait_ms, ms))
             self.words[self.timeout_at] = self.wait_word()
 
     def hold(self) -> int:
-        """Which delivery of a job it is about; 0: whichever there is."""
+        """Return the number of the delivery that the call is about; 0: any."""
         return 0 if self.happened is None else self.happened.hold
 
     def wait_word(self) -> bytes:
-        """How long it may wait, as a word."""
+        """Return the time that the command may wait, as a word."""
         return duration(self.wait_ms)
 
 
 class Happened:
-    """How to find out whether what the holder of a job said, and whose answer was lost, has happened."""
+    """How to find out whether a command of the holder of a job, whose reply was lost, was executed."""
 
     __slots__ = ("ask", "ends", "gives_back", "hold")
 
@@ -168,26 +174,27 @@ class Happened:
         ends: tuple[str, ...],
         gives_back: bool,
     ) -> None:
-        self.ask = ask  # A command that answers with the job.
-        # Which delivery of the job its holder has; 0: that is not known, or does not matter, since an end is an end.
+        self.ask = ask  # A command whose reply describes the job.
+        # The number of the delivery that the holder has; 0: unknown, or not relevant because the command ends the job.
         self.hold = hold
-        self.ends = ends  # After the call, the job is in one of these states;
-        self.gives_back = gives_back  # or in whatever state it has come to, since it was given back.
+        self.ends = ends  # The job is in one of these states after the call.
+        self.gives_back = gives_back  # The call returns the job, so the job may be in any other state by now.
 
     def over(self, there: JobFacts) -> CommandError | None:
-        """Whether the job is not in the hands any more that it was in when the call was made: then the call must not be
-        sent again, even if the session has taken the job anew. This is how it would be refused."""
+        """Return the refusal if the delivery that the call is about has ended, otherwise None.
+
+        Then the call must not be repeated, even if the session has taken the job again.
+        """
         if there.state != "taken":
             return NotTaken()
         return NotOwner() if there.deliveries > self.hold else None
 
     def judge(self, refused: CommandError, there: JobFacts | None) -> None:
-        """Tell from a refusal, and how the job is, whether the call has happened; None: the job is gone. If it has not,
-        the refusal is the answer."""
+        """Return if the first attempt was executed, otherwise raise the refusal. `there` is None if the job is gone."""
         state = "gone" if there is None else there.state
         if self.gives_back and (
             isinstance(refused, NotOwner)
-            # It was there to be taken when this was refused, and has been taken since.
+            # The job was ready when the call was refused, and has been taken since.
             or (isinstance(refused, NotTaken) and state == "taken")
         ):
             return
@@ -199,7 +206,7 @@ class Happened:
 
 
 def duration(ms: int) -> bytes:
-    """A time as a word."""
+    """Return a time as a word."""
     return b"forever" if ms == NEVER else b"%dms" % ms
 
 
@@ -216,7 +223,7 @@ def _state(state: str) -> bytes:
 
 
 def _put_words(asked: Draft) -> list[bytes]:
-    """The options of a put, without its kind of body."""
+    """Return the words of the options of a put, without the kind of the body."""
     words: list[bytes] = []
     if asked.delay_ms:
         words += [b"DELAY", duration(asked.delay_ms)]
@@ -254,7 +261,7 @@ def _put_words(asked: Draft) -> list[bytes]:
 
 
 def _for_driver(options: dict[str, Any] | None) -> list[bytes]:
-    """Return the words of what the driver of a tube gets."""
+    """Return the words of the options for the driver of a tube."""
     if options is None:
         return []
     try:
@@ -264,7 +271,7 @@ def _for_driver(options: dict[str, Any] | None) -> list[bytes]:
 
 
 def put_options(policy: TubePolicy, options: PutOptions) -> PutOptions:
-    """Return the options of a put. In a tube with a driver, all of them are the driver's."""
+    """Return the options of a put. In a tube with a driver, the driver receives all of them."""
     if not policy.driven or not options:
         return options
     given: dict[str, Any] = dict(options)
@@ -293,7 +300,7 @@ _TUBE_OPTIONS: Final = {
 
 
 def _tube_words(options: dict[str, Any]) -> list[bytes]:
-    """The options of a tube. None stands for a value in times only; elsewhere nothing was said."""
+    """Return the words of the options of a tube. None is a value of times only; other options are left out."""
     words: list[bytes] = []
     for name, value in options.items():
         kind = _TUBE_OPTIONS[name]
@@ -309,39 +316,39 @@ def _tube_words(options: dict[str, Any]) -> list[bytes]:
     return words
 
 
-# ---- What answers mean -----------------------------------------------------------------------------------------------
+# ---- Meaning of replies ----------------------------------------------------------------------------------------------
 
 
-# What a server answers that has done what it was told.
+# The reply of a server that has executed a command without a result.
 DONE: Final = b"OK"
 
 
 def nothing(answer: Reply) -> None:
-    """Check an answer that says only that the command was done: OK, or how many jobs it was done to."""
+    """Check a reply that only confirms a command: OK, or the number of jobs."""
     if answer != DONE:
         number(answer)
 
 
 def ignored(answer: Reply) -> None:
-    """Accept any answer but a refusal."""
+    """Accept any reply except an error."""
 
 
 def number(answer: Reply) -> int:
-    """A count."""
+    """Return a number."""
     if type(answer) is not int:
         raise BadAnswer(f"the server answers with {_kind(answer)} instead of a number")
     return answer
 
 
 def octets(answer: Reply) -> bytes:
-    """Bytes."""
+    """Return bytes."""
     if type(answer) is not bytes:
         raise BadAnswer(f"the server answers with {_kind(answer)} instead of text")
     return answer
 
 
 def items(answer: Reply) -> list[Reply]:
-    """A list."""
+    """Return a list."""
     if type(answer) is not list:
         raise BadAnswer(f"the server answers with {_kind(answer)} instead of a list")
     return answer
@@ -357,19 +364,19 @@ def _optional(read: Callable[[Reply], T], answer: Reply) -> T | None:
 
 
 def _job_id(answer: Reply) -> str:
-    """The id of a job, in its form of 40 characters."""
+    """Return the id of a job in its form of 40 characters."""
     if not is_long(octets(answer)):
-        raise BadAnswer("the server answers with something that is no id of a job")
+        raise BadAnswer("the server answers with something that is not a job id")
     return octets(answer).decode("ascii")
 
 
 def job(answer: Reply) -> JobFacts:
-    """One job."""
+    """Return the facts about one job."""
     state = answer.get(b"state")
     return JobFacts(
         _job_id(answer[b"id"]),
         octets(answer[b"tube"]),
-        # A server cannot read a body that is damaged on its disk.
+        # None if the body is damaged on the disk of the server.
         _optional(octets, answer[b"body"]),  # type: ignore[arg-type]
         _KINDS.get(octets(answer[b"as"]), BODY_BYTES),
         number(answer[b"deliveries"]),
@@ -380,12 +387,12 @@ def job(answer: Reply) -> JobFacts:
 
 
 def jobs(answer: Reply) -> list[JobFacts]:
-    """Several."""
+    """Return the facts about several jobs."""
     return [job(each) for each in items(answer)]
 
 
 def _up_to(count: int, answer: Reply) -> list[JobFacts]:
-    """Several, and not more than were asked for."""
+    """Return the facts about several jobs. Raise BadAnswer if there are more than `count`."""
     found = jobs(answer)
     if len(found) > count:
         raise BadAnswer(f"the server answers with {len(found)} jobs instead of {count} at most")
@@ -393,7 +400,7 @@ def _up_to(count: int, answer: Reply) -> list[JobFacts]:
 
 
 def _after(cursor: int, answer: Reply) -> int:
-    """Where a scan goes on: behind where it was, or at 0, which is its end. Otherwise it would never end."""
+    """Return the next cursor of a scan: greater than the last one, or 0 at the end. So every scan ends."""
     following = octets(answer)
     if not following.isdigit() or not (int(following) == 0 or cursor < int(following) < 1 << 63):
         raise BadAnswer("the server answers with a cursor that goes back")
@@ -401,18 +408,18 @@ def _after(cursor: int, answer: Reply) -> int:
 
 
 def page(cursor: bytes, answer: Reply) -> tuple[bytes, list[Reply]]:
-    """Where a scan goes on, and what it has found from a cursor on."""
+    """Return the next cursor of a scan and the items of this page."""
     after, found = items(answer)
     return b"%d" % _after(int(cursor), after), items(found)
 
 
 def names(answer: Reply) -> list[str]:
-    """Names of tubes."""
+    """Return names of tubes."""
     return [to_text(octets(name)) for name in items(answer)]
 
 
 def policy(answer: Reply) -> TubePolicy:
-    """What a tube promises, out of what TUBE INFO tells."""
+    """Return the policy of a tube, from the reply to TUBE INFO."""
     kinds = {field.name: field.default for field in dataclasses.fields(TubePolicy)}
     fields: dict[str, Any] = {}
     for word, value in answer[b"policy"].items():
@@ -428,12 +435,12 @@ def policy(answer: Reply) -> TubePolicy:
 
 
 def states(answer: Reply) -> dict[str, int]:
-    """How many jobs are in each state."""
+    """Return the number of jobs in each state."""
     return {name: number(answer[name.encode()]) for name in s.STATE_NAMES[1:]}
 
 
 def info(answer: Reply) -> dict[str, Any]:
-    """How a tube is, as the embedded queue tells it."""
+    """Return the state of a tube, in the form of `tube.info`."""
     oldest_ms = _optional(number, answer[b"oldest-ms"])
     return {
         "name": to_text(octets(answer[b"name"])),
@@ -448,7 +455,7 @@ def info(answer: Reply) -> dict[str, Any]:
 
 
 def counts(answer: Reply) -> dict[str, int]:
-    """Names and numbers."""
+    """Return numbers by their names."""
     return {octets(name).decode(): number(count) for name, count in answer.items()}
 
 
@@ -456,7 +463,7 @@ _MOMENTS: Final = ("created", "expires", "wakes", "next_event", "ttl", "ttr", "n
 
 
 def meta(answer: Reply) -> dict[str, Any]:
-    """Everything about a job: times in seconds, as the embedded queue has them."""
+    """Return all properties of a job, in the form of `job.meta`."""
     told: dict[str, Any] = {}
     for word, value in answer.items():
         name = octets(word).decode()
@@ -472,11 +479,11 @@ _EVENT_TEXTS: Final = ("event", "tube", "job", "before", "after", "key", "reason
 
 
 def event(answer: Reply) -> Event:
-    """Something that happened."""
+    """Return one event of the journal."""
     fields: dict[str, Any] = {}
     for word, value in answer.items():
         name = octets(word).decode().replace("-", "_")
-        if name not in TOLD_FIELDS or value is None:  # A newer server may tell more.
+        if name not in TOLD_FIELDS or value is None:  # A newer server may send more fields.
             continue
         if name in _EVENT_TEXTS:
             fields[name] = to_text(octets(value))
@@ -486,13 +493,13 @@ def event(answer: Reply) -> Event:
 
 
 def events(answer: Reply) -> tuple[int, list[Event]]:
-    """Some of what happened, and where it goes on."""
+    """Return the position after some events, and the events."""
     position, found = items(answer)
     return number(position), [event(each) for each in items(found)]
 
 
 def change(event: Event) -> Change | None:
-    """What subscribers are told of an event; nothing if it happened to no job."""
+    """Return the change that an event means to subscribers; None if it is not about a job."""
     if event.job is None:
         return None
     return Change(
@@ -510,7 +517,7 @@ def change(event: Event) -> Change | None:
 
 
 def identify(token: str | None, grace: Seconds | None) -> Call[tuple[str, int]]:
-    """Join the session of a token, or stay, and give it another grace time: its token, and its grace."""
+    """Join the session of a token, or stay in this one, and set its grace time. The result is its token and grace."""
     words = [b"IDENTIFY"]
     if token is not None:
         try:
@@ -526,27 +533,27 @@ def identify(token: str | None, grace: Seconds | None) -> Call[tuple[str, int]]:
 
 
 def max_body() -> Call[int]:
-    """How many bytes a body may have."""
+    """Ask for the maximum length of a body in bytes."""
     return Call([b"IDENTIFY"], lambda answer: number(answer[b"max-body"]), AGAIN)
 
 
 def token_of(answer: Reply) -> str:
-    """The token of a session: hexadecimal digits."""
+    """Return the token of a session: hexadecimal digits."""
     return bytes.fromhex(octets(answer[b"token"]).decode("ascii")).hex()
 
 
 def leave_session(left: str, joined: str) -> list[list[bytes]]:
-    """End the session that was left for another, if this was the last of its connections: its jobs go back at once."""
+    """End the session that was left, if no other connection is in it. Its jobs go back at once."""
     return [[b"IDENTIFY", left.encode(), b"GRACE", b"0"], [b"IDENTIFY", joined.encode()]]
 
 
 def end_session() -> list[bytes]:
-    """The last words of a client that closes: its jobs go back at once."""
+    """End the session of a client that closes. Its jobs go back at once."""
     return [b"IDENTIFY", b"GRACE", b"0"]
 
 
 def held(end_waits: bool) -> Call[list[str]]:
-    """The ids of all jobs that this session holds; perhaps first every wait for a job of it ends."""
+    """Ask for the ids of all jobs that the session holds. `end_waits`: end its waiting takes first."""
     words = [b"JOB", b"HELD", b"ENDWAITS"] if end_waits else [b"JOB", b"HELD"]
     return Call(words, lambda answer: [_job_id(id) for id in items(answer)], AGAIN)
 
@@ -555,7 +562,7 @@ def held(end_waits: bool) -> Call[list[str]]:
 
 
 def tube(name: bytes, type: str | TubePolicy | None, options: dict[str, Any]) -> Call[TubePolicy]:
-    """Make a tube, or find it."""
+    """Create a tube, or find it."""
     words = [b"TUBE", b"CREATE", name]
     if isinstance(type, TubePolicy):
         words += _policy_words(type, options)
@@ -563,7 +570,7 @@ def tube(name: bytes, type: str | TubePolicy | None, options: dict[str, Any]) ->
         named = DEFAULT_TYPE if type is None else text(type, "the type of a tube")
         words += [b"TYPE", named.encode()]
         if named in PRESETS:
-            # What is wrong with an option is found out here.
+            # Check the options before they are sent.
             check_keywords("tube", options, TUBE_KEYWORDS, "name", "type", "alter")
             altered(PRESETS[named], **options)
             words += _tube_words(options)
@@ -574,7 +581,7 @@ def tube(name: bytes, type: str | TubePolicy | None, options: dict[str, Any]) ->
 
 
 def _policy_words(policy: TubePolicy, options: dict[str, Any]) -> list[bytes]:
-    """A whole policy, with these options."""
+    """Create a tube with a policy and options, or find it."""
     check_keywords("tube", options, TUBE_KEYWORDS, "name", "type", "alter")
     wanted = dataclasses.asdict(altered(policy, **options))
     told = {field: None if value == NEVER else value for field, value in wanted.items()}
@@ -582,7 +589,7 @@ def _policy_words(policy: TubePolicy, options: dict[str, Any]) -> list[bytes]:
 
 
 def alter_to(name: bytes, type: str | TubePolicy | None, options: dict[str, Any]) -> Call[TubePolicy]:
-    """Give a tube that exists these options. A type must be the one that it has."""
+    """Change the options of an existing tube. Raise TubeExists if it has another type."""
     check_keywords("tube", options, TUBE_KEYWORDS, "name", "type", "alter")
     if isinstance(type, TubePolicy):
         words = _policy_words(type, options)
@@ -592,17 +599,17 @@ def alter_to(name: bytes, type: str | TubePolicy | None, options: dict[str, Any]
 
 
 def find_tube(name: bytes) -> Call[TubePolicy]:
-    """What a tube promises that is there."""
+    """Ask for the policy of an existing tube."""
     return Call([b"TUBE", b"INFO", name], policy, AGAIN)
 
 
 def tubes() -> Call[list[str]]:
-    """The names of all."""
+    """Ask for the names of all tubes."""
     return Call([b"TUBE", b"LIST"], names, AGAIN)
 
 
 def scan_tubes(cursor: bytes) -> Call[tuple[bytes, dict[str, dict[str, int]]]]:
-    """How many jobs are in each state in some tubes, and where it goes on; at 0 it ends."""
+    """Ask for a page of tubes with the number of jobs in each state. The result starts with the next cursor."""
 
     def read(answer: Reply) -> tuple[bytes, dict[str, dict[str, int]]]:
         after, found = page(cursor, answer)
@@ -612,7 +619,7 @@ def scan_tubes(cursor: bytes) -> Call[tuple[bytes, dict[str, dict[str, int]]]]:
 
 
 def overview(cursor: bytes) -> Call[tuple[bytes, list[dict[str, Any]]]]:
-    """How some tubes are, and where it goes on; at 0 it ends."""
+    """Ask for a page of tubes in the form of `tube.info`. The result starts with the next cursor."""
 
     def read(answer: Reply) -> tuple[bytes, list[dict[str, Any]]]:
         after, found = page(cursor, answer)
@@ -622,12 +629,12 @@ def overview(cursor: bytes) -> Call[tuple[bytes, list[dict[str, Any]]]]:
 
 
 def tube_stats(name: bytes, read: Callable[[Reply], T]) -> Call[T]:
-    """What is in a tube, and what happened there."""
+    """Ask for the numbers of a tube: jobs in each state, events and transitions."""
     return Call([b"TUBE", b"STATS", name], read, AGAIN)
 
 
 def alter(name: bytes, options: dict[str, Any]) -> Call[TubePolicy]:
-    """Change what a tube promises."""
+    """Change the options of a tube."""
     check_keywords("alter", options, TUBE_KEYWORDS)
     altered(PRESETS[DEFAULT_TYPE], **options)
     words = _tube_words(options)
@@ -637,14 +644,14 @@ def alter(name: bytes, options: dict[str, Any]) -> Call[TubePolicy]:
 
 
 def pause(name: bytes, puts: bool, takes: bool) -> Call[None]:
-    """Close a tube for puts, for takes, for both, or open it."""
+    """Pause a tube for puts, for takes or for both, or resume it."""
     inward, outward = boolean(puts, "puts"), boolean(takes, "takes")
     word = {(True, True): b"all", (True, False): b"in", (False, True): b"out", (False, False): b"none"}
     return Call([b"TUBE", b"PAUSE", name, word[inward, outward]], nothing, AGAIN)
 
 
 def truncate(name: bytes) -> Call[int]:
-    """Remove every job; again, it would remove what was put since."""
+    """Remove every job of a tube. A repetition would remove jobs that were put since."""
     return Call([b"TUBE", b"TRUNCATE", name], number, NOT_AGAIN)
 
 
@@ -654,12 +661,12 @@ def drop(name: bytes) -> Call[None]:
 
 
 def release_all(name: bytes) -> Call[int]:
-    """Give every taken job back; again, it would be those that were taken since."""
+    """Return every taken job to its tube. A repetition would return jobs that were taken since."""
     return Call([b"TUBE", b"RELEASE", name], number, NOT_AGAIN)
 
 
 def kick(name: bytes, count: int, delay: Seconds, ttl: Duration | None) -> Call[int]:
-    """Dig buried jobs up."""
+    """Return buried jobs to their tube."""
     delay_ms = duration_ms(delay, "delay")
     words = [b"KICK", name, b"%d" % check_count(integer(count, "count"), "the number of jobs to kick")]
     if delay_ms:
@@ -673,7 +680,7 @@ def kick(name: bytes, count: int, delay: Seconds, ttl: Duration | None) -> Call[
 
 
 def put(name: bytes, body: Body, timeout: Duration, options: PutOptions) -> Call[JobFacts]:
-    """Add a job."""
+    """Put a job."""
     timeout_ms = 0 if timeout == 0 else duration_ms(timeout, "timeout")
     if isinstance(body, bytes) and not options and not timeout_ms:
         plain = Call([b"PUT", name, body, b"EXISTING"], lambda id: _was_put(id, name, body, BODY_BYTES), NOT_AGAIN)
@@ -697,7 +704,7 @@ def put(name: bytes, body: Body, timeout: Duration, options: PutOptions) -> Call
 
 
 def _put_repeat(asked: Draft) -> int:
-    """Only a dedup id is remembered when its job is gone: a unique value and a name are free then for a second job."""
+    """Return whether a put may be repeated: only with a dedup id, which the server keeps after the job is gone."""
     return NOT_AGAIN if asked.dedup is None else AGAIN
 
 
@@ -706,7 +713,7 @@ def _was_put(id: bytes, tube: bytes, body: bytes, kind: int, asked: Draft | None
     if asked is not None:
         later = asked.delay_ms or (asked.at_ms != UNSET and asked.at_ms > time.time() * 1000)
         facts.state = "delayed" if later else s.STATE_NAMES[asked.arrives]
-        # Then it may be one that was there before, with a body and a state of its own.
+        # The server may have returned an existing job, with another body and state.
         facts.is_guess = asked.unique is not None or asked.dedup is not None
     return facts
 
@@ -714,21 +721,21 @@ def _was_put(id: bytes, tube: bytes, body: bytes, kind: int, asked: Draft | None
 def stage(
     stage: bytes, name: bytes, expire_ms: int, bodies: Iterable[Body | NewJob], options: PutOptions
 ) -> Call[Any] | None:
-    """Put a job for each body into a stage, for a tube; nothing if there are no bodies."""
+    """Put a job for each body into a stage, for a tube. Return None if there are no bodies."""
     check_keywords("put_many", options, PUT_KEYWORDS, "tube", "bodies")
     call = put_many(name, bodies, options)
     if call is not None:
         head = [b"STAGE", stage, name]
         if expire_ms != UNSET:
             head += [b"EXPIRE", duration(expire_ms)]
-        # MPUT, the tube and EXISTING are said in other words here.
+        # These words replace MPUT, the tube and EXISTING.
         call.words[:3] = [*head, b"IDS"]
         call.repeat = NOT_AGAIN
     return call
 
 
 def close_stages(word: bytes, stages: Iterable[object]) -> Call[int]:
-    """Publish or discard stages: a server remembers that it was done, and doing it again does nothing."""
+    """Publish or discard stages. A repetition has no effect."""
     names = [to_bytes(stage, "the name of a stage") for stage in stages]
     if not names:
         raise OutOfRange("name at least one stage")
@@ -736,7 +743,7 @@ def close_stages(word: bytes, stages: Iterable[object]) -> Call[int]:
 
 
 def put_many(name: bytes, bodies: Iterable[Body | NewJob], options: PutOptions) -> Call[list[JobFacts]] | None:
-    """Add a job for each body in one command, or none at all; nothing if there are no bodies."""
+    """Put a job for each body, or none at all. Return None if there are no bodies."""
     given = each_put(bodies, options)
     own = any(each is not options for _, each in given)  # Whether any job has options of its own.
     asked = [put_draft("put_many", body, each) for body, each in given]
@@ -755,7 +762,7 @@ def put_many(name: bytes, bodies: Iterable[Body | NewJob], options: PutOptions) 
         words.append(b"JOB")
         words.append(each.body)
         if own:
-            # What is said of all jobs cannot be taken back for one, so everything is said of each.
+            # An option of all jobs cannot be removed for a single one, so each job gets all its options.
             words += _put_words(each)
         if each.body_kind != kind:
             words += [b"AS", _KIND_WORDS[each.body_kind]]
@@ -782,12 +789,12 @@ def _holds(found: list[JobFacts]) -> dict[str, int]:
 
 
 def may_be_more(found: list[JobFacts]) -> bool:
-    """Whether a take gave so much that there may be more, which did not fit into its answer."""
+    """Return whether a reply may have been shortened, so that another take may find more jobs."""
     return len(found) == TAKE_JOBS_MAX or sum(len(job.raw_body) for job in found) > _TAKE_BYTES
 
 
 def take(names: list[bytes], count: int, timeout_ms: int, key: bytes | None, ttr_ms: int) -> Call[list[JobFacts]]:
-    """Take up to so many jobs, or wait for the first."""
+    """Take up to `count` jobs, or wait for the first one."""
     words = [b"TAKE", names[0], b"TIMEOUT", duration(timeout_ms)]
     if count != 1:
         words += [b"COUNT", b"%d" % count]
@@ -806,17 +813,17 @@ def take(names: list[bytes], count: int, timeout_ms: int, key: bytes | None, ttr
 
 
 def peek(id: str) -> Call[JobFacts]:
-    """How a job is."""
+    """Ask for a job."""
     return Call([b"JOB", b"PEEK", _id(id)], job, AGAIN)
 
 
 def named(name: bytes, of: str | bytes) -> Call[JobFacts]:
-    """The job that was put under a name."""
+    """Ask for the job that was put with a name."""
     return Call([b"JOB", b"NAMED", name, to_bytes(of, "a job's name")], job, AGAIN)
 
 
 def list_jobs(name: bytes, state: str, limit: int) -> Call[list[JobFacts]]:
-    """The jobs of a tube that are in a state."""
+    """Ask for the jobs of a tube that are in a state."""
     word = _state(state)
     if not 0 <= integer(limit, "limit") <= BATCH_JOBS_MAX:
         raise OutOfRange(f"limit must be 0 to {BATCH_JOBS_MAX}")
@@ -825,18 +832,18 @@ def list_jobs(name: bytes, state: str, limit: int) -> Call[list[JobFacts]]:
 
 
 def _finish(id: str, hold: int, words: list[bytes], *ends: str, gives_back: bool = False) -> Call[None]:
-    """What the holder of a delivery of a job says about it; after it, the job is in one of these states."""
+    """Return a call of the holder of a delivery. The job is in one of the states `ends` after it."""
     happened = Happened([b"JOB", b"PEEK", id.encode()], hold, ends, gives_back)
     return Call(words, nothing, PERHAPS, happened=happened)
 
 
 def ack(id: str) -> Call[None]:
-    """A job is done."""
+    """Finish a job successfully."""
     return _finish(id, 0, [b"ACK", id.encode()], "gone", "done", "zombie")
 
 
 def done(id: str, result: Body, ttl: Duration | EllipsisType) -> Call[None]:
-    """A job is done, and this came out of it."""
+    """Finish a job successfully, with a result."""
     raw, kind = encode_body(result)
     words = [b"JOB", b"DONE", id.encode(), raw]
     if kind != BODY_BYTES:
@@ -861,23 +868,23 @@ def release(id: str, delay: Seconds = 0, options: ReleaseOptions | None = None, 
 
 
 def requeue(id: str, hold: int = 0) -> Call[None]:
-    """Give a job back to behind all others."""
+    """Return a job to the end of its tube."""
     return _finish(id, hold, [b"REQUEUE", id.encode()], "ready", "gone", gives_back=True)
 
 
 def nack(id: str, reason: str, hold: int = 0) -> Call[None]:
-    """Give a job back because it failed."""
+    """Return a job because it failed."""
     words = [b"JOB", b"NACK", id.encode(), *_reason(reason)]
     return _finish(id, hold, words, "ready", "delayed", "buried", "gone", gives_back=True)
 
 
 def bury(id: str, reason: str, hold: int = 0) -> Call[None]:
-    """Put a job aside."""
+    """Bury a job."""
     return _finish(id, hold, [b"BURY", id.encode(), *_reason(reason)], "buried")
 
 
 def touch(id: str, seconds: Seconds | None) -> Call[None]:
-    """Ask for more time. A whole ttr from now is the same twice; so many seconds more are not."""
+    """Extend the time for a job. Only the restart of its ttr may be repeated; seconds would be added twice."""
     words = [b"JOB", b"TOUCH", id.encode()]
     if seconds is None:
         return Call(words, nothing, AGAIN)
@@ -885,12 +892,12 @@ def touch(id: str, seconds: Seconds | None) -> Call[None]:
 
 
 def delete(id: str) -> Call[None]:
-    """Remove a job, for ever."""
+    """Remove a job."""
     return _finish(id, 0, [b"JOB", b"DELETE", id.encode()], "gone")
 
 
 def dig(id: str, delay: Seconds, ttl: Duration | None, priority: int | None) -> Call[None]:
-    """Dig a buried job up."""
+    """Return a buried job to its tube."""
     return Call([b"DIG", id.encode(), *_delay(delay), *_ttl_and_priority(ttl, priority)], nothing, NOT_AGAIN)
 
 
@@ -900,12 +907,12 @@ def snatch(id: str, delay: Seconds) -> Call[None]:
 
 
 def restart(id: str, delay: Seconds) -> Call[None]:
-    """Bring a job back that is delayed or kept."""
+    """Make a job ready that is delayed or kept."""
     return Call([b"JOB", b"RESTART", id.encode(), *_delay(delay)], nothing, NOT_AGAIN)
 
 
 def switch(id: str, state: str, delay: Seconds) -> Call[None]:
-    """Turn a job into another state."""
+    """Put a job into another state."""
     return Call([b"JOB", b"SWITCH", id.encode(), _state(state), *_delay(delay)], nothing, NOT_AGAIN)
 
 
@@ -915,9 +922,9 @@ def move(id: str, tube: bytes, delay: Seconds) -> Call[None]:
 
 
 def scan(cursor: int, tube: bytes | None, wanted: Iterable[str], count: int) -> Call[tuple[list[JobFacts], int]]:
-    """Some jobs, and where it goes on; at 0 it ends."""
+    """Ask for a page of jobs. The result ends with the next cursor; 0 at the end."""
     if not 0 <= integer(cursor, "cursor") < 1 << 63:
-        raise OutOfRange("a cursor is 0, or what the scan before gave")
+        raise OutOfRange("a cursor is 0, or the one that the last scan returned")
     words = [b"JOB", b"SCAN", b"%d" % cursor, b"COUNT", b"%d" % check_count(integer(count, "count"), "count")]
     if tube is not None:
         words += [b"TUBE", tube]
@@ -932,7 +939,7 @@ def scan(cursor: int, tube: bytes | None, wanted: Iterable[str], count: int) -> 
 
 
 def wait(id: str, tube: bytes, timeout: Duration) -> Call[JobOutcome]:
-    """Wait until a job ends that was in this tube when the client heard of it last."""
+    """Wait until a job ends. `tube` is its last known tube."""
     timeout_ms = duration_ms(timeout, "timeout")
     words = [b"JOB", b"WAIT", id.encode(), b"TIMEOUT", duration(timeout_ms), b"TUBE", tube, b"OUTCOME"]
     call = Call(words, outcome, AGAIN, timeout_ms, 4)
@@ -941,7 +948,7 @@ def wait(id: str, tube: bytes, timeout: Duration) -> Call[JobOutcome]:
 
 
 def outcome(answer: Reply) -> JobOutcome:
-    """How a job ended, and why."""
+    """Return the outcome of a job."""
     name = octets(answer[b"outcome"]).decode()
     if name not in END_NAMES:
         raise BadAnswer(f"the server answers with an outcome {name!r} that this version does not know")
@@ -949,7 +956,7 @@ def outcome(answer: Reply) -> JobOutcome:
 
 
 def ended_before(id: str) -> Call[JobOutcome]:
-    """How a job ended that is gone, as far as the server's journal knows."""
+    """Ask for the outcome of a job that is gone, according to the server's journal."""
     return Call(
         [b"JOB", b"HISTORY", _id(id)],
         lambda answer: outcome_in((each.event, each.before, each.reason) for each in map(event, items(answer))),
@@ -958,17 +965,17 @@ def ended_before(id: str) -> Call[JobOutcome]:
 
 
 def job_meta(id: str) -> Call[dict[str, Any]]:
-    """Everything that is known about a job."""
+    """Ask for all properties of a job."""
     return Call([b"JOB", b"META", _id(id)], meta, AGAIN)
 
 
 def state_of(id: str) -> Call[str]:
-    """What a job is now."""
+    """Ask for the state of a job."""
     return Call([b"JOB", b"META", _id(id)], lambda answer: octets(answer[b"state"]).decode(), AGAIN)
 
 
 def history(id: str) -> Call[list[Event]]:
-    """What happened to a job."""
+    """Ask for the history of a job."""
     return Call([b"JOB", b"HISTORY", _id(id)], lambda answer: [event(each) for each in items(answer)], AGAIN)
 
 
@@ -992,16 +999,16 @@ def _reason(reason: str) -> list[bytes]:
 
 
 def leave(facts: JobFacts, kind: type[BaseException] | None, error: BaseException | None) -> Call[None]:
-    """What becomes of a job at the end of its `with` block."""
+    """Finish a job at the end of its `with` block: see `Job.__exit__`."""
     if kind is None:
         return ack(facts.id)
     reason = f"{kind.__name__}: {error}"[:1_000].encode("utf-8", "backslashreplace").decode()
     if facts.once:
-        # It may be delivered once only, so it cannot go back; buried, it can still be looked at.
+        # It may be delivered only once, so it cannot return. A buried job can still be inspected.
         return bury(facts.id, reason, facts.hold())
     if issubclass(kind, Exception):
         return nack(facts.id, reason, facts.hold())
-    # An interrupt or a cancelled task says nothing about the job: that is no failed try.
+    # An interrupt or a cancelled task does not mean that the job failed.
     return release(facts.id, hold=facts.hold())
 
 
@@ -1009,7 +1016,7 @@ def leave(facts: JobFacts, kind: type[BaseException] | None, error: BaseExceptio
 
 
 def claim(tube: bytes, consumer: str, number: int, count: int, lease: Seconds, token: int) -> Call[Any]:
-    """Claim number n of a consumer; the same jobs each time, so it may be asked for again."""
+    """Claim jobs. A repetition returns the same jobs."""
     words = [
         *(b"CLAIM", b"TAKE", tube, to_bytes(consumer, "a consumer"), b"%d" % integer(number, "number")),
         *(b"COUNT", b"%d" % integer(count, "count"), b"LEASE", duration(duration_ms(lease, "lease"))),
@@ -1019,14 +1026,14 @@ def claim(tube: bytes, consumer: str, number: int, count: int, lease: Seconds, t
 
 
 def read_claim(consumer: str, number: int, shard: tuple[int, int]) -> Call[list[JobFacts]]:
-    """The jobs of a claim, or of a part of it."""
+    """Ask for the jobs of a claim, or of one shard of it."""
     index, count = check_shard(shard)
     words = [b"CLAIM", b"READ", to_bytes(consumer, "a consumer"), b"%d" % integer(number, "number")]
     return Call([*words, b"SHARD", b"%d" % index, b"%d" % count], jobs, AGAIN)
 
 
 def renew_claims(consumer: str, lease: Seconds | None, token: int) -> Call[int]:
-    """Let the leases of all claims begin anew."""
+    """Restart the leases of all claims of a consumer."""
     words = [b"CLAIM", b"RENEW", to_bytes(consumer, "a consumer"), b"TOKEN", b"%d" % integer(token, "token")]
     if lease is not None:
         words += [b"LEASE", duration(duration_ms(lease, "lease"))]
@@ -1034,13 +1041,13 @@ def renew_claims(consumer: str, lease: Seconds | None, token: int) -> Call[int]:
 
 
 def release_claims(consumer: str, token: int) -> Call[int]:
-    """End all claims; again, it would be those that were made since."""
+    """End all claims of a consumer. A repetition would end claims that were made since."""
     words = [b"CLAIM", b"RELEASE", to_bytes(consumer, "a consumer"), b"TOKEN", b"%d" % integer(token, "token")]
     return Call(words, number, NOT_AGAIN)
 
 
 def claim_info(consumer: str) -> Call[ClaimInfo]:
-    """How far a consumer is."""
+    """Ask for the progress of a consumer."""
     return Call(
         [b"CLAIM", b"INFO", to_bytes(consumer, "a consumer")],
         _claim_info,
@@ -1060,12 +1067,12 @@ def ack_claims(consumer: str, upto: int, token: int) -> Call[int]:
 
 
 def journal_head() -> Call[int]:
-    """The position behind everything that has been written."""
+    """Ask for the position after the last event."""
     return Call([b"JOURNAL", b"HEAD"], lambda answer: number(answer[b"written"]) + 1, AGAIN)
 
 
 def journal_events(position: int, tube: bytes | None, wait_ms: int = 0) -> Call[tuple[int, list[Event]]]:
-    """What happened from a position on."""
+    """Ask for events from a position on, and wait up to `wait_ms` for the first one."""
     words = [b"JOURNAL", b"EVENTS", b"%d" % integer(position, "start"), b"COUNT", b"%d" % EVENTS_COUNT]
     if wait_ms:
         words += [b"TIMEOUT", duration(wait_ms)]
@@ -1082,12 +1089,12 @@ def journal_events(position: int, tube: bytes | None, wait_ms: int = 0) -> Call[
 
 
 def checkpoint() -> Call[None]:
-    """Take a snapshot."""
+    """Write a snapshot."""
     return Call([b"BGREWRITEAOF"], ignored, AGAIN)
 
 
 def execute(words: tuple[str | bytes | int, ...]) -> Call[Any]:
-    """Any command, and its answer as it came."""
+    """Send any command. The result is the reply."""
     if not words:
         raise WrongType("give a command")
     return Call(

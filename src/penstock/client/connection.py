@@ -1,5 +1,5 @@
-"""One connection to a server, for threads: commands out, answers in. Whatever goes wrong on it, it is closed then:
-a connection with half an answer on it is never used again."""
+"""One connection to a server, for threads. It is closed at the first error: a connection on which a part of a reply may
+still arrive is never used again."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from penstock.core.errors import ProtocolError
 from penstock.wire.answers import AnswerParser, Push, encode
 
 _RECEIVE_BYTES: Final = 1 << 16
-# What is longer is sent in such pieces: a slow way is no silent server, as long as something gets on.
+# Longer data is sent in pieces of this size, each with its own time limit, because the network may be slow.
 _SEND_BYTES: Final = 1 << 20
-# Who sends an answer is given the time of another one for so many bytes of it.
+# The time limit of a reply starts again after this many bytes of it.
 PROGRESS_BYTES: Final = 1 << 16
 _CLOSE_S: Final = 2.0
 
 
 class Line:
-    """One connection, used by one thread at a time. It has no session: what it asks leaves no trace."""
+    """One connection without a session, used by one thread at a time."""
 
     def __init__(self, target: Target, seed: tuple[str, int], connect_s: float) -> None:
         """Connect and authenticate, within `connect_s`."""
@@ -36,8 +36,8 @@ class Line:
             if target.tls is not None:
                 self._set_timeout(self._left_s())
                 self._socket = target.tls.wrap_socket(self._socket, server_hostname=seed[0])
-            # What waits to be read on an idle connection is its end. What TLS has to say of its own comes before the
-            # first answer; if it ever says more, there will be a new connection for it.
+            # An idle connection is readable only if the server has closed it. TLS messages come before the first reply;
+            # a later one would cost a new connection.
             self._poll = select.poll()
             self._poll.register(self._socket, select.POLLIN)
             self._greet(target, seed)
@@ -59,14 +59,14 @@ class Line:
         return left_s
 
     def is_stale(self) -> bool:
-        """Whether the server has hung up since it was used last."""
+        """Return whether the server has closed the connection since its last use."""
         return bool(self._poll.poll(0))
 
     def ask(self, data: bytes, count: int, timeout_s: float | None) -> list[object]:
-        """Send commands, and return their answers.
+        """Send commands and return their replies.
 
-        Each answer may take so long, and so may each `PROGRESS_BYTES` of a longer one: a slow network is no silent
-        server, but one that sends a byte from time to time is. Each piece that is sent may take as long.
+        `timeout_s` limits each reply, each `PROGRESS_BYTES` of a longer one, and each piece that is sent. A slow
+        network is no error, but a server that sends a byte from time to time is.
         """
         connection = self._socket
         self._set_timeout(timeout_s)
@@ -83,7 +83,7 @@ class Line:
         while True:
             received = connection.recv(_RECEIVE_BYTES)
             if not received:
-                raise EOFError("the server hung up")
+                raise EOFError("the server closed the connection")
             parser.feed(received)
             before = len(answers)
             for answer in parser.parse():
@@ -91,7 +91,7 @@ class Line:
                     answers.append(answer)
             if len(answers) >= count:
                 if len(answers) > count or not parser.is_idle():
-                    raise ProtocolError("the server said more than it was asked")
+                    raise ProtocolError("the server sent more replies than there were commands")
                 return answers
             if timeout_s is not None:
                 now = time.monotonic()
@@ -108,19 +108,19 @@ class Line:
             self._timeout = timeout_s
 
     def close(self) -> None:
-        """Hang up."""
+        """Close the connection."""
         self._socket.close()
 
     def interrupt(self) -> None:
-        """Hang up on whoever waits for an answer in another thread."""
+        """Break the connection while another thread waits for a reply on it."""
         try:
-            # Not as TLS does it, which first stops to encipher: whoever is about to send would then do so in clear.
+            # Not by the shutdown of TLS, after which a thread that is about to send would send in clear text.
             socket.socket.shutdown(self._socket, socket.SHUT_RDWR)
         except OSError:
             pass
 
     def finish(self) -> None:
-        """Hang up, and see the server do so too: then it has let go of everything that this connection had."""
+        """Close this side and wait for the server to do the same. Then the server holds nothing for the connection."""
         until = time.monotonic() + _CLOSE_S
         try:
             if not isinstance(self._socket, ssl.SSLSocket):
@@ -152,7 +152,7 @@ class Connection(Line):
 
 
 def keep_alive(connection: socket.socket) -> None:
-    """Send at once, and notice within a minute that a silent server is gone: who waits for a job may wait for days."""
+    """Send without delay, and detect a dead server within a minute, because a take may wait for days."""
     connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
     for name, value in (("TCP_KEEPIDLE", 20), ("TCP_KEEPINTVL", 10), ("TCP_KEEPCNT", 3)):

@@ -1,7 +1,7 @@
 """The functions of a server that clients of Tarantool call, called in the session of a queue.
 
-What a function hands out is the session's, as if it had been taken by `tube.take`. One that changes something is not
-sent again when its answer was lost: nobody knows whether it happened.
+The session holds the jobs that a function delivers, as if `tube.take` had taken them. A call that changes something is
+not repeated if its reply was lost, because it may have been executed.
 """
 
 from __future__ import annotations
@@ -16,18 +16,18 @@ from penstock.core.errors import WrongType
 from penstock.core.limits import NEVER
 from penstock.wire.msgpack import pack, unpack
 
-# What an argument may have beside a body: names and numbers of a row.
+# The number of bytes that an argument may have in addition to a body: the names and numbers of a row.
 _BESIDE_BODY_BYTES: Final = 32 * 1024
 
-# In front of the arguments stand CALL and the name.
+# The index of the first argument, after CALL and the name.
 _FIRST: Final = 2
 
 
 class Called(NamedTuple):
-    """What a function gives."""
+    """The results of a function."""
 
     results: list[Any]
-    ids: list[str]  # Of the jobs that were handed out in them.
+    ids: list[str]  # The ids of the jobs that were delivered.
 
 
 class FunctionCall(Call[Called]):
@@ -37,16 +37,16 @@ class FunctionCall(Call[Called]):
 
     def __init__(self, name: bytes, args: tuple[Any, ...], repeat: int, wait_ms: int) -> None:
         super().__init__([b"CALL", name, *(pack(arg) for arg in args)], _read, repeat, wait_ms)
-        # The server has room for a little more than a body, and says itself which body is too long.
+        # The server accepts arguments that are a little larger than a body, and itself refuses a body that is too long.
         self.largest = max(len(word) - _BESIDE_BODY_BYTES for word in self.words)
 
     def wait_word(self) -> bytes:
-        """How long it may wait, as an argument: in seconds."""
+        """Return the time that the function may wait, as an argument: in seconds."""
         return pack(self.wait_ms / 1000)
 
 
 class Functions:
-    """All of them."""
+    """The functions of one server."""
 
     def __init__(self, queue: api.Queue) -> None:
         if not isinstance(queue, Queue):
@@ -54,11 +54,11 @@ class Functions:
         self._session = queue._session
 
     def call(self, name: bytes, *args: Any, only_reads: bool = False, wait_ms: int = 0) -> list[Any]:
-        """Call a function that hands out nothing; it may let its caller wait for so long."""
+        """Call a function that delivers no job. It may wait for `wait_ms`."""
         return self._session.call(FunctionCall(name, args, AGAIN if only_reads else NOT_AGAIN, wait_ms)).results
 
     def take(self, name: bytes, *args: Any, timeout_at: int, wait_ms: int) -> list[Any]:
-        """Call a function that hands out a job; one of its arguments is how long it may wait for it."""
+        """Call a function that delivers a job. The argument at index `timeout_at` is the time that it may wait."""
         end = time.monotonic() + wait_ms / 1000
         while True:
             call = FunctionCall(name, args, AGAIN, wait_ms)
@@ -66,7 +66,7 @@ class Functions:
             if wait_ms:
                 call.wait_at_most(wait_ms)
             results = self._session.call(call).results
-            # A take may be ended before its time: somebody wants to know what this session holds.
+            # The server ends a take early if another call asks which jobs this session holds.
             if wait_ms != NEVER:
                 wait_ms = max(0, int((end - time.monotonic()) * 1000))
             if results or wait_ms == 0:

@@ -1,6 +1,6 @@
-"""What is said first on a connection, and what becomes of it: who we are, which session, and whether that is Penstock.
+"""The handshake of a connection: authentication, the session, and the check that the server is Penstock.
 
-Pure: `words` is what to send, `read` what to make of the answers.
+`words` returns the commands to send, and `read` interprets their replies. This module does no I/O.
 """
 
 from __future__ import annotations
@@ -28,23 +28,23 @@ from penstock.wire.answers import Refusal
 
 @dataclass(frozen=True)
 class Greeted:
-    """What a server said to a connection."""
+    """The result of a handshake."""
 
-    number: int  # Of the connection.
-    token: str  # Of its session.
-    max_body: int  # How many bytes a body may have.
-    nodes: object  # What the node says of all nodes.
+    number: int  # The number of the connection.
+    token: str  # The token of its session.
+    max_body: int  # The maximum length of a body in bytes.
+    nodes: object  # The list of all nodes, as the node reports it.
 
 
 def words(target: Target, token: str, grace_ms: int) -> list[list[bytes]]:
-    """The first commands on a connection, which are sent at once. The session is made if there is no token."""
+    """Return the commands that open a connection and join the session of a token, or begin one without a token."""
     identify = [b"IDENTIFY", token.encode()] if token else [b"IDENTIFY"]
     hello, *about = plain_words(target)
     return [hello, [*identify, b"GRACE", b"%dms" % grace_ms], *about, [b"HELLO"]]
 
 
 def plain_words(target: Target) -> list[list[bytes]]:
-    """The same for a connection that takes nothing, and so wants no session: the log need not know of it."""
+    """Return the commands that open a connection without a session. Such a connection is not written to the log."""
     hello = [b"HELLO", b"3"]
     if target.user or target.password:
         hello += [b"AUTH", (target.user or "default").encode(), target.password]
@@ -58,7 +58,7 @@ def plain_words(target: Target) -> list[list[bytes]]:
 
 
 def read(seed: tuple[str, int], answers: list[object]) -> Greeted:
-    """What the answers say. What is no Penstock, or does not let us in, is refused in a sentence."""
+    """Return the result of a handshake. Raise an error if the server refuses it or is not Penstock."""
     hello = read_plain(seed, answers)
     identity = answers[1]
     if isinstance(identity, Refusal):
@@ -72,7 +72,7 @@ def read(seed: tuple[str, int], answers: list[object]) -> Greeted:
 
 
 def read_plain(seed: tuple[str, int], answers: list[object]) -> dict[Any, Any]:
-    """The same where there is no session: what the server says of itself."""
+    """Return the server's description of itself. Raise an error if it refuses the client or is not Penstock."""
     where = address(*seed)
     hello = answers[0]
     if isinstance(hello, Refusal):
@@ -87,16 +87,16 @@ def read_plain(seed: tuple[str, int], answers: list[object]) -> dict[Any, Any]:
 
 
 def _strange(seed: tuple[str, int]) -> WrongServer:
-    return WrongServer(f"{address(*seed)} does not greet like this Penstock does; check its version")
+    return WrongServer(f"{address(*seed)} answers the handshake with something else; check the server's version")
 
 
 def refusal(answer: Refusal) -> CommandError:
-    """The engine's own error behind a refusal of a server."""
+    """Return the error that an error reply of a server stands for."""
     code, _, sentence = answer.line.decode("utf-8", "backslashreplace").partition(" ")
     if not code.isupper():
         return CommandError(answer.line.decode("utf-8", "backslashreplace"))
     if code in (Unauthenticated.code, WrongPassword.code):
-        # Ours say what to do with a URL.
+        # The sentences of these classes explain where the password belongs in a URL.
         return Unauthenticated() if code == Unauthenticated.code else WrongPassword()
     return refusal_of(code, sentence)
 
@@ -107,11 +107,11 @@ def _refused(where: str, answer: Refusal) -> Exception:
         return known
     if "unknown command" in str(known).lower():
         return WrongServer(f"{where} does not know HELLO, so it is no Penstock; check the address and the port")
-    return NoServer(f"{where} does not let us in: {known}")
+    return NoServer(f"{where} refuses the connection: {known}")
 
 
 def no_answer(target: Target, seed: tuple[str, int], error: Exception) -> NoServer:
-    """Why a connection could not be made, in a sentence that says what to do."""
+    """Return the error for a failed attempt to connect. Its sentence says what to do."""
     where = address(*seed)
     if isinstance(error, NoServer):
         return error
@@ -120,14 +120,14 @@ def no_answer(target: Target, seed: tuple[str, int], error: Exception) -> NoServ
     if isinstance(error, ssl.SSLCertVerificationError):
         return NoServer(f"the certificate of {where} is not good: {error.verify_message}; give the right ca=")
     if isinstance(error, ssl.SSLError):
-        return WrongServer(f"{where} does not speak TLS, or not with us ({error.reason}); check the port and tls=")
+        return WrongServer(f"the TLS handshake with {where} failed ({error.reason}); check the port and tls=")
     if isinstance(error, EOFError):
-        hint = "" if target.tls else "; if it speaks TLS, say tls=1"
-        return WrongServer(f"{where} hung up instead of greeting us{hint}")
+        hint = "" if target.tls else "; if the port is encrypted, set tls=1"
+        return WrongServer(f"{where} closed the connection during the handshake{hint}")
     if isinstance(error, TimeoutError):
         return NoServer(f"{where} does not answer; check the address and that a server runs there")
     if isinstance(error, ConnectionRefusedError):
-        return NoServer(f"nobody listens on {where}; start a server with `penstock serve`, or check the address")
+        return NoServer(f"no server listens on {where}; start one with `penstock serve`, or check the address")
     return NoServer(f"{where} cannot be reached: {getattr(error, 'strerror', None) or error}; check the address")
 
 
@@ -137,5 +137,5 @@ def _kind(sentence: str) -> str:
     if "Tarantool" in sentence:
         return "it answers like a Tarantool (this client speaks RESP)"
     if "\\x15" in sentence:
-        return "it speaks TLS (say tls=1)"
+        return "it speaks TLS (set tls=1)"
     return "it does not speak RESP"

@@ -1,4 +1,4 @@
-"""What differs between the client's handles for asyncio and for threads; `async_queue.py` has the rest.
+"""The differences between the client's handles for asyncio and for threads. `async_queue.py` has the rest.
 
 A property cannot be awaited. So `job.state` and the body of a job that `put` found by `unique` or `dedup` are the last
 known values with asyncio, and are asked for with threads.

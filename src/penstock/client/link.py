@@ -1,6 +1,6 @@
-"""A connection that is made again when it is lost, for those who take no jobs: readers of the log, and of claims.
+"""A connection that reconnects, for clients that take no jobs: readers of the log and of claims.
 
-It has no session, so a server keeps nothing for it. One thread uses it at a time.
+It has no session, so a server holds nothing for it. One thread uses it at a time.
 """
 
 from __future__ import annotations
@@ -19,22 +19,22 @@ from penstock.wire.answers import Refusal, encode
 
 T = TypeVar("T")
 
-# What means that a connection is of no more use.
+# The errors after which a connection cannot be used any more.
 _LOST = (OSError, EOFError, ProtocolError)
 
 
 class Link:
-    """A way to a server."""
+    """A connection to a server that is made again when it is lost."""
 
     def __init__(self, target: Target) -> None:
-        """Connect. A server that is not there is tried again if the target says for how long."""
+        """Connect. An unreachable server is retried only if the target has a time for that."""
         self.target = target
-        self._seed = 0  # Which address was good last.
+        self._seed = 0  # The index of the address that answered last.
         self._line: Line | None = None
         self._line = self._open(Backoff(target.first_s), is_first=True)
 
     def call(self, call: Call[T]) -> T:
-        """Send a command, and give what its answer means. If the answer was lost and that is safe, send it again."""
+        """Send a call and return its result. Repeat it if its reply was lost and that is safe."""
         search: Backoff | None = None
         while True:
             try:
@@ -71,7 +71,7 @@ class Link:
             raise
 
     def _open(self, search: Backoff, is_first: bool = False) -> Line:
-        """Connect to one of the addresses. Try them as long as the search lasts."""
+        """Connect to one of the addresses. Retry as long as `search` allows."""
         while True:
             for _ in self.target.seeds:
                 seed = self.target.seeds[self._seed]
@@ -90,7 +90,7 @@ class Link:
             time.sleep(pause_s)
 
     def close(self) -> None:
-        """Hang up."""
+        """Close the connection."""
         if self._line is not None:
             self._line.close()
             self._line = None

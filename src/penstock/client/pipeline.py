@@ -21,18 +21,18 @@ T = TypeVar("T")
 
 
 class Answer:
-    """What one command of a pipeline will have answered."""
+    """The result of one command of a pipeline."""
 
     __slots__ = ("_outcome", "_sent", "_shown")
 
     def __init__(self, shown: Callable[[Any], Any]) -> None:
-        self._shown = shown  # What is told of it.
+        self._shown = shown  # Turns the outcome into the value.
         self._sent = False
         self._outcome: Any = None
 
     @property
     def value(self) -> Any:
-        """What the call would have given; it raises what the call would have raised."""
+        """The result of the call. If the call failed, this raises its error."""
         if not self._sent:
             raise PenstockError("the pipeline was not sent yet; leave its block, or call send()")
         if isinstance(self._outcome, PenstockError):
@@ -40,13 +40,16 @@ class Answer:
         return self._outcome
 
     def settle(self, outcome: Any) -> None:
-        """It was answered, or refused."""
+        """Record the result or the error of the call."""
         self._outcome = outcome if isinstance(outcome, PenstockError) else self._shown(outcome)
         self._sent = True
 
 
 class Pipeline(Interface):
-    """Commands that wait to be sent together. Each is done or refused by itself: this is no transaction."""
+    """Commands that are sent together. Each succeeds or fails by itself: a pipeline is not a transaction.
+
+    The methods are those of queues, tubes and jobs. Each returns an `Answer`, whose `value` is the result.
+    """
 
     def __init__(self, session: Session) -> None:
         self._session = session
@@ -54,24 +57,24 @@ class Pipeline(Interface):
         self._answers: list[Answer] = []
 
     def put(self, tube: api.Tube, body: Body, **options: Unpack[PutOptions]) -> Answer:
-        """Add a job; the answer is its id."""
+        """Put a job. The value is its id."""
         check_keywords("put", options, PUT_KEYWORDS, "tube", "body")
         return self._add(commands.put(_of(KnownTube, tube)._raw, body, 0, options), lambda facts: facts.id)
 
     def ack(self, job: api.Job) -> Answer:
-        """A job is done."""
+        """Finish a job successfully."""
         return self._finish(job, commands.ack(job.id))
 
     def release(self, job: api.Job, delay: Seconds = 0) -> Answer:
-        """Give a job back."""
+        """Return a job to its tube, after `delay` seconds."""
         return self._finish(job, commands.release(job.id, delay, hold=_of(KnownJob, job)._hold()))
 
     def nack(self, job: api.Job, reason: str = "") -> Answer:
-        """Give a job back because it failed."""
+        """Return a job to its tube because it failed."""
         return self._finish(job, commands.nack(job.id, reason, _of(KnownJob, job)._hold()))
 
     def bury(self, job: api.Job, reason: str = "") -> Answer:
-        """Put a job aside."""
+        """Set a job aside until it is kicked."""
         return self._finish(job, commands.bury(job.id, reason, _of(KnownJob, job)._hold()))
 
     def delete(self, job: api.Job) -> Answer:
@@ -79,20 +82,22 @@ class Pipeline(Interface):
         return self._finish(job, commands.delete(job.id))
 
     def touch(self, job: api.Job, seconds: Seconds | None = None) -> Answer:
-        """Ask for more time."""
+        """Extend the time for a job by `seconds`; None restarts its whole `ttr`."""
         return self._add(commands.touch(job.id, seconds))
 
     def meta(self, job: api.Job) -> Answer:
-        """Everything the server knows about a job."""
+        """Ask for all properties of a job."""
         return self._add(commands.job_meta(job.id))
 
     def kick(self, tube: api.Tube, count: int = 1, *, delay: Seconds = 0, ttl: Duration | None = None) -> Answer:
-        """Dig buried jobs up."""
+        """Return up to `count` buried jobs to their tube. The value is their number."""
         return self._add(commands.kick(_of(KnownTube, tube)._raw, count, delay, ttl))
 
     def send(self) -> list[Answer]:
-        """Send everything that was added since the last time, and give the answers. What was refused raises when its
-        `value` is asked for."""
+        """Send all commands that were added since the last time, and return their answers.
+
+        The error of a command is raised by the `value` of its answer.
+        """
         calls, self._calls = self._calls, []
         answers, self._answers = self._answers, []
         waiting = list(zip(calls, answers, strict=True))
@@ -101,7 +106,7 @@ class Pipeline(Interface):
         return answers
 
     def _send_all(self, waiting: list[tuple[Call[Any], Answer]]) -> list[tuple[Call[Any], Answer]]:
-        """Send all of these; give those that are to be sent to another node, since this one leaves its cluster."""
+        """Send commands. Return those that have to go to another node, because this one leaves its cluster."""
         refused: list[tuple[Call[Any], Answer]] = []
         outcomes = self._session.call_all([call for call, _ in waiting])
         for (call, answer), outcome in zip(waiting, outcomes, strict=True):
@@ -111,7 +116,7 @@ class Pipeline(Interface):
                 answer.settle(outcome)
         if not refused:
             return []
-        # All that was finished here counts by now: if nothing is held any more, the first of them changes the node.
+        # The jobs that these commands finish are recorded by now. If the session holds no job, the next call moves it.
         call, answer = refused.pop(0)
         outcome = self._session.call_elsewhere(call)
         answer.settle(outcome)
@@ -142,7 +147,7 @@ class Pipeline(Interface):
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        """Send what was added, unless the block raised; then raise the first refusal, if there was one."""
+        """Send all commands, unless the block raised. Then raise the first error of a command, if there is one."""
         if kind is None:
             for answer in self.send():
                 _ = answer.value

@@ -282,7 +282,7 @@ class _Subscription:
         except Exception as error:
             # Other subscribers go on, even where warnings are errors.
             with contextlib.suppress(Warning):
-                warnings.warn(f"a subscriber of the queue raised {error!r}", RuntimeWarning, stacklevel=1)
+                warnings.warn(f"subscriber failed: error={error!r}", RuntimeWarning, stacklevel=1)
 
 
 class Stage(api.Stage):

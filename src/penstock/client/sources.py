@@ -1,7 +1,7 @@
-"""From which nodes the jobs come that a client takes: if most come from another node than its own, it goes there.
+"""The nodes that the taken jobs come from. If most come from another node, the client moves there.
 
-Every id names the node that made the job. One that was made elsewhere was sent for, which costs messages and time; at
-the node where most are made, they need not be. This is what Disque's document proposes to clients. Pure.
+Every job id names the node that created the job. A job from another node has to be fetched, which costs messages and
+time. Disque's documentation proposes this to clients. This module does no I/O.
 """
 
 from __future__ import annotations
@@ -9,18 +9,19 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import Final
 
-# Of so many jobs, most have to come from one node. Twice as many count half: it is about the present.
+# The client moves if most of at least this many jobs come from one node. At twice this number, all counts are halved,
+# so that recent jobs count most.
 _JOBS: Final = 100
 
-# A client that has moved stays for so long.
+# The minimum time between two moves.
 _STAYS_S: Final = 10.0
 
 
 class Sources:
-    """What the ids of jobs tell about where they come from.
+    """The number of taken jobs per node.
 
-    Threads may count at the same time: one that is lost by that does not matter, and nobody looks through the counts
-    themselves while they change.
+    Threads may count at the same time. A lost count does not matter, and no thread iterates over the counts while they
+    change.
     """
 
     def __init__(self) -> None:
@@ -29,7 +30,7 @@ class Sources:
         self._moved = -_STAYS_S
 
     def took(self, ids: Collection[str]) -> None:
-        """These were taken."""
+        """Count taken jobs."""
         for id in ids:
             maker = id[2:10]
             self._counts[maker] = self._counts.get(maker, 0) + 1
@@ -39,7 +40,7 @@ class Sources:
             self._total //= 2
 
     def main(self) -> str:
-        """The first eight characters of the id of the node that most jobs come from; empty if there is none."""
+        """Return the first eight characters of the id of the node that made most jobs; empty if no node did."""
         if self._total < _JOBS:
             return ""
         counts = dict(self._counts)
@@ -47,11 +48,11 @@ class Sources:
         return maker if maker and 2 * counts[maker] > self._total else ""
 
     def may_move(self, now: float) -> bool:
-        """Whether the last move was long enough ago."""
+        """Return whether the last move was long enough ago."""
         return now - self._moved >= _STAYS_S
 
     def moved(self, now: float) -> None:
-        """The client goes to another node, or tries to."""
+        """Start to count anew, because the client moves to another node or tries to."""
         self._moved = now
         self._counts = {}
         self._total = 0

@@ -1,8 +1,8 @@
-"""A standby: what follows the log of a node, so that there is somebody to become it when it is lost.
+"""A standby: a copy of the log of a node, which can replace the node when it is lost.
 
-It asks the node for its files, as one of its clients, and keeps them in a directory of its own (`journal/mirror.py`).
-The log comes first, up to what is durable; then the newest snapshot, which makes what is before it superfluous; then
-what the node has removed is removed here. Interrupted anywhere, it goes on where it was.
+A standby fetches the files of the node as a client and stores them in a directory of its own (`journal/mirror.py`).
+First comes the log, up to the last durable position. Then comes the newest snapshot, which replaces everything before
+it. Then the standby removes the files that the node has removed. If it is interrupted, it continues where it was.
 """
 
 from __future__ import annotations
@@ -27,16 +27,16 @@ from penstock.journal.segment import (
     segment_name,
 )
 
-# How much of the log is asked for at a time.
+# The number of bytes of the log that are asked for at a time.
 _READ_BYTES: Final = 4 * 1024 * 1024
 
-# How much of a file is.
+# The number of bytes of a file that are asked for at a time.
 _FETCH_BYTES: Final = 4 * 1024 * 1024
 
-# How often the node is asked which files it has, seconds, beside whenever it begins a segment.
+# The list of files is asked for at this interval, and whenever the node begins a segment.
 _LOOK_S: Final = 5.0
 
-# How often it is tried again when files go while they are fetched.
+# The number of attempts if the node removes files while they are fetched.
 _TRIES: Final = 10
 
 T = TypeVar("T")
@@ -53,24 +53,24 @@ class NodeFile:
 
 @dataclass(frozen=True)
 class Files:
-    """What the node has."""
+    """The identity and the files of the node."""
 
     who: Identity
-    end: int  # The position behind everything that is durable.
-    written: int  # The one behind everything.
+    end: int  # The position after the last durable row.
+    written: int  # The position after the last row.
     files: list[NodeFile]
 
     @property
     def snapshot(self) -> NodeFile | None:
-        """The newest one."""
+        """The newest snapshot; None if there is none."""
         return next((file for file in reversed(self.files) if is_snapshot(file.name)), None)
 
     def is_history(self, segment: int) -> bool:
-        """Whether a segment is not needed any more, since there is a snapshot behind it."""
+        """Return whether a segment is no longer needed, because a newer snapshot exists."""
         return self.snapshot is not None and segment < number_of(self.snapshot.name)
 
     def bytes_behind(self, segment: int, offset: int) -> int:
-        """How many bytes of the log are behind a place."""
+        """Return the number of bytes of the log after an offset in a segment."""
         log = [file for file in self.files if not is_snapshot(file.name)]
         here = sum(file.bytes - offset for file in log if file.name == segment_name(segment))
         return here + sum(file.bytes for file in log if file.name > segment_name(segment))
@@ -80,31 +80,32 @@ class Files:
 class Lag:
     """How far a standby is behind its node."""
 
-    position: int  # The last one that is here.
+    position: int  # The last position that the standby has.
     rows: int
     bytes: int
-    seconds: float  # Since it last had everything.
+    seconds: float  # Time since the standby last had everything.
 
 
 class Standby:
     """One directory that follows one node."""
 
     def __init__(self, target: Target, mirror: Mirror) -> None:
-        """Take where the node is. It is asked at once; a node that is not there is not waited for."""
+        """Connect to the node. An unreachable node is not retried, unless the target says so."""
         self._link = Link(target)
         self._mirror = mirror
         self._files: Files | None = None
         self._looked = 0.0
         self._caught_up = time.monotonic()
-        self.tell: Callable[[int, int], None] = lambda done, total: None  # Of a snapshot: bytes fetched, and in all.
+        # Called with the number of bytes of a snapshot that were fetched, and its size.
+        self.tell: Callable[[int, int], None] = lambda done, total: None
 
     def close(self) -> None:
-        """Hang up."""
+        """Close the connection."""
         self._link.close()
 
     @property
     def lag(self) -> Lag:
-        """How far it is behind, as far as it knows."""
+        """The lag, as of the last list of files."""
         mirror, files = self._mirror, self._files
         position = mirror.position - 1
         if files is None:
@@ -114,14 +115,14 @@ class Standby:
         return Lag(position, rows, behind, time.monotonic() - self._caught_up if rows else 0.0)
 
     def catch_up(self) -> None:
-        """Have everything that the node has now."""
+        """Fetch everything that the node has now."""
         for _ in range(_TRIES):
             if self._try_to_catch_up():
                 return
-        raise CommandError("the files of the node go faster than they can be fetched; let it keep more history")
+        raise CommandError("the node removes files faster than they can be fetched; let it keep more history")
 
     def go_on(self, wait_ms: int) -> None:
-        """Have a little more; at the end of the log, wait for it so long."""
+        """Fetch the next piece of the log. At its end, wait for up to `wait_ms`."""
         segment = self._mirror.segment
         try:
             self._read(wait_ms)
@@ -131,7 +132,7 @@ class Standby:
             self.catch_up()
 
     def _try_to_catch_up(self) -> bool:
-        """Have everything that the node has now; False, if that has gone meanwhile."""
+        """Fetch everything that the node has now. Return False if the node removed some of it meanwhile."""
         files = self._look()
         mirror = self._mirror
         try:
@@ -157,20 +158,20 @@ class Standby:
         return True
 
     def _look(self) -> Files:
-        """Ask what the node has; it has to be the node that is followed, and the log that it had before."""
+        """Ask for the files of the node. Raise an error if it is another node, or has another log than before."""
         mirror = self._mirror
         self._files = files = self._ask([b"FILES"], _files)
         self._looked = time.monotonic()
         mirror.follow(files.who)
         if mirror.position > files.end or not self._is_the_same_log():
             raise DamagedJournal(
-                f"node {files.who.node} has another log than the one that is here: it was put back to an earlier "
-                "state. Keep this directory if it has what is missing there, and name a new one"
+                f"node {files.who.node} has another log than this directory: the node was restored to an earlier "
+                "state. If this directory has jobs that the node lost, keep it; start the standby in a new directory"
             )
         return files
 
     def _is_the_same_log(self) -> bool:
-        """Whether the last commit that is here is the same on the node: also if its bodies were taken out there."""
+        """Return whether the node has the last commit of this standby, with or without its bodies."""
         last = self._mirror.last
         if last is None:
             return True
@@ -181,7 +182,7 @@ class Standby:
         return bool(data) and Commit.of(sent_frames(data)[0]) == last
 
     def _begin(self, files: Files) -> None:
-        """Begin where the newest snapshot does; or at the very beginning, if there is none yet."""
+        """Begin at the newest snapshot, or with the first segment if there is none."""
         number, position = 1, 1
         if files.snapshot is not None:
             name = files.snapshot.name
@@ -190,7 +191,7 @@ class Standby:
         self._mirror.begin_at(number, position, self._fetch)
 
     def _read(self, wait_ms: int) -> None:
-        """Have the next piece of the log."""
+        """Fetch the next piece of the log."""
         mirror = self._mirror
         words = [b"READ", b"%d" % mirror.position, b"BYTES", b"%d" % _READ_BYTES, b"PLACE"]
         _, data, name, offset = self._ask([*words, b"TIMEOUT", duration(wait_ms)], list, wait_ms)
@@ -206,7 +207,7 @@ class Standby:
         except DamagedJournal:
             if not self._look().is_history(self._mirror.segment):
                 raise
-            # It was written anew there, without bodies.
+            # The node has rewritten the segment without bodies.
             raise Trimmed() from None
 
     def _fetch(self, name: str, offset: int, length: int) -> bytes:
@@ -238,4 +239,4 @@ def _files(answer: Reply) -> Files:
         files = [NodeFile(name.decode(), size, bool(bodies)) for name, size, bodies in told["files"]]
         return Files(who, told["durable"] + 1, told["written"] + 1, files)
     except (AttributeError, KeyError, TypeError, ValueError):
-        raise CommandError("the node answers JOURNAL FILES with something else; is it of another version?") from None
+        raise CommandError("the reply to JOURNAL FILES is malformed; check the version of the node") from None

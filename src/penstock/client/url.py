@@ -1,7 +1,7 @@
-"""Where a server is, and how to speak to it: `penstock://[user:password@]host[:port][,host…][?option=value&…]`.
+"""The URL of a server and the options of a connection: `penstock://[user:password@]host[:port][,host…][?option=value&…]`.
 
-What the URL does not say, the arguments of `connect` do, and before both comes the default. In a URL, signs that mean
-something there are written as %XX: a password of `p@ss` is `p%40ss`.
+An argument of `connect` has precedence over the URL, and the URL over the default. Characters that have a meaning in a
+URL are written as %XX: the password `p@ss` is `p%40ss`.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ DEFAULT_URL: Final = "penstock://127.0.0.1:7711"
 DEFAULT_PORT: Final = 7711
 VARIABLE: Final = "PENSTOCK_URL"
 
-# How long the session of a client that vanished waits for it, with its jobs.
+# How long a session keeps its jobs after its connection is lost.
 GRACE_S: Final = 10
-# How long making one connection may take,
+# How long one attempt to connect may take.
 CONNECT_S: Final = 5
-# how long an answer may, beyond what was asked to wait,
+# How long a reply may take, beyond the time that the call waits.
 ANSWER_S: Final = 60
-# and for how long a server that is gone is tried. The first connection is tried once, unless `retry_for` is given.
+# How long an unreachable server is retried. The first connection is tried only once, unless `retry_for` is given.
 RETRY_S: Final = 20
 
 _SCHEME: Final = "penstock://"
@@ -43,36 +43,36 @@ _NO: Final = ("0", "no", "false")
 
 @dataclass(frozen=True, kw_only=True)
 class Target:
-    """A server, and how to speak to it."""
+    """A server and the options of a connection to it."""
 
-    seeds: tuple[tuple[str, int], ...]  # Addresses, tried in turn.
+    seeds: tuple[tuple[str, int], ...]  # The addresses, which are tried in this order.
     user: str
     password: bytes
     tls: ssl.SSLContext | None
-    name: str  # Of this client, for CLIENT LIST.
+    name: str  # The name of this client, for CLIENT LIST.
     grace_ms: int
     connect_s: float
-    answer_s: float | None  # None: for ever.
-    retry_s: float | None
-    first_s: float | None  # The same for the first connection; 0: it is tried once.
+    answer_s: float | None  # None: no limit.
+    retry_s: float | None  # None: no limit.
+    first_s: float | None  # The value of `retry_s` for the first connection; 0: it is tried once.
     reach: Reach = field(compare=False)
 
     def __str__(self) -> str:
-        """For people: without the password."""
+        """Return the addresses, without the password."""
         return ", ".join(address(*seed) for seed in self.seeds)
 
 
 def address(host: str, port: int) -> str:
-    """One address as people write it."""
+    """Return an address as text."""
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Pieces:
-    """A URL taken apart where `target` takes it apart; each piece is as it was written, and may be wrong."""
+    """The parts of a URL. Each is as it was written, and may be wrong."""
 
     scheme: str
-    who: str | None  # user:password
+    who: str | None  # The user and the password: user:password.
     hosts: str
     query: str | None
 
@@ -82,7 +82,7 @@ class Pieces:
 
 
 def pieces(url: str) -> Pieces:
-    """Where a URL says what. The last @ ends who we are: a password may have one, and a slash, as it is."""
+    """Split a URL. The last @ ends the user and the password, because a password may contain @ and slashes."""
     scheme, _, rest = url.partition("://")
     rest, question, query = rest.partition("?")
     who, at, hosts = rest.removesuffix("/").rpartition("@")
@@ -150,7 +150,7 @@ def target(url: str | None = None, method: str = "connect", **options: Unpack[Co
 
 
 def _split(url: str) -> tuple[str, bytes, list[tuple[str, int]], dict[str, str]]:
-    """User, password, addresses and options of a URL."""
+    """Return the user, the password, the addresses and the options of a URL."""
     if not url.lower().startswith(_SCHEME):
         scheme = url.partition("://")[0] if "://" in url else ""
         got = f"this one begins with {scheme}://" if scheme else "this one does not begin with penstock://"
@@ -165,29 +165,29 @@ def _split(url: str) -> tuple[str, bytes, list[tuple[str, int]], dict[str, str]]
 
 
 def _seed(text: str) -> tuple[str, int]:
-    """One host, perhaps with a port; IPv6 in brackets."""
+    """Return the address of one host, with an optional port. IPv6 addresses stand in brackets."""
     if text.startswith("["):
         host, bracket, rest = text[1:].partition("]")
         if not bracket or (rest and not rest.startswith(":")):
-            raise BadUrl("an address of IPv6 stands in brackets, as in [::1]:7711")
+            raise BadUrl("an IPv6 address stands in brackets, as in [::1]:7711")
         port = rest[1:]
         has_port = bool(rest)
     else:
         host, colon, port = text.partition(":")
         has_port = bool(colon)
         if ":" in port:
-            raise BadUrl("an address of IPv6 stands in brackets, as in [::1]:7711")
+            raise BadUrl("an IPv6 address stands in brackets, as in [::1]:7711")
     if not host:
         raise BadUrl("a server's URL has an empty host")
     if has_port and not (port.isascii() and port.isdigit() and 1 <= int(port) <= 65_535):
-        # What is no number may be a password, of a URL that lacks its @host.
+        # Do not print a port that is not a number: it may be the password of a URL without @host.
         got = f", not {port}" if port.isascii() and port.isdigit() else ""
-        raise BadUrl(f"a port is a number of 1 to 65535{got}")
+        raise BadUrl(f"a port is a number from 1 to 65535{got}")
     return _host(_plain(host, "the host").decode()), int(port) if has_port else DEFAULT_PORT
 
 
 def _host(name: str) -> str:
-    """A host, if anybody could look for one of this name."""
+    """Return the name of a host. Raise BadUrl if no host can have it."""
     try:
         if b"\0" not in name.encode("idna"):
             return name
@@ -197,7 +197,7 @@ def _host(name: str) -> str:
 
 
 def _plain(text: str, what: str) -> bytes:
-    """What stands behind %XX."""
+    """Return a part of a URL with %XX decoded."""
     for at, sign in enumerate(text):
         if sign == "%":
             digits = text[at + 1 : at + 3]
@@ -207,7 +207,7 @@ def _plain(text: str, what: str) -> bytes:
         raw = unquote_to_bytes(text)
         raw.decode()
     except UnicodeError:
-        raise BadUrl(f"{what} in a server's URL is no UTF-8") from None
+        raise BadUrl(f"{what} in a server's URL is not UTF-8") from None
     return raw
 
 
@@ -248,7 +248,7 @@ def _context(
         raise BadUrl(f"tls in a server's URL is 1 or 0, not {said!r}")
     wanted = given if given is not None else said.lower() in _YES if said is not None else None
     if wanted is False and (ca or cert or key):
-        raise BadUrl("ca, cert and key are for TLS: leave them out, or say tls=1")
+        raise BadUrl("ca, cert and key are for TLS: leave them out, or set tls=1")
     if not (wanted or ca or cert or key):
         return None
     if key and not cert:

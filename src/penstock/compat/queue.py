@@ -1,4 +1,4 @@
-"""Tarantool's queue in Python, today's API, over any queue of Penstock's: `Queue(penstock.open("./jobs"))`.
+"""The present API of Tarantool's queue in Python, for any Penstock queue: `Queue(penstock.open("./jobs"))`.
 
     queue = require('queue')                                  queue = Queue(penstock.open("./jobs"))
     queue.create_tube('mail', 'fifottl', {ttl = 60})          queue.create_tube("mail", "fifottl", ttl=60)
@@ -6,10 +6,9 @@
     local task = queue.tube.mail:take(10)                     task = queue.tube.mail.take(10)
     queue.tube.mail:ack(task[1])                              queue.tube.mail.ack(task[0])
 
-On the left Lua, on the right Python. Options may be named or given as a dict. Options that the type of a tube does not
-have are ignored, as in the original; the logger `penstock` gets one warning for each of them. A task is
-`(id, state, data)`. It only translates: whatever happens, happens in the queue below, which others may use in their own
-words meanwhile.
+The left column is Lua, the right column is Python. Options are keywords or a dict. Options that the type of a tube does
+not have are ignored, as in the original; the logger `penstock` gets one warning for each of them. A task is
+`(id, state, data)`. This module only translates calls. Other clients may use the same queue through other APIs.
 """
 
 from __future__ import annotations
@@ -66,37 +65,36 @@ _STATES: Final = {"r": "ready", "t": "taken", "~": "delayed", "!": "buried", "-"
 _RENAMED: Final = {"pri": "priority", "utube": "key", "stube": "key"}
 _STORAGE: Final = ("engine", "storage_mode")
 _CALL_OF_EVENT: Final = {s.EVENT_NAMES[event]: call for call, events in CALLS.items() for event in events}
-# What is told of a task that ends, whatever ended it.
+# The state in which every ended task is reported.
 _WHAT: Final = {"ack": "delete"}
 
-# Options of our own that a put passes on.
+# Options of Penstock that a put passes on.
 _OWN_PUT: Final = frozenset(PutOptions.__annotations__) - {"delay", "ttl", "ttr", "priority", "key"}
 
-# The policy of types that are no presets: a driver interprets its options itself.
+# The policy of types that are not presets. Their drivers interpret the options themselves.
 _DRIVEN: Final = TubePolicy(type="driver", driven=True)
 
 _log = logging.getLogger("penstock")
 _ignored = IgnoredOptions(lambda text: _log.warning("%s", text))
 
-# A queue in this process or on a server: they have the same methods.
 
 OnChange = Callable[["Task", str], object]
 
 
 class QueueError(CommandError):
-    """What Tarantool's queue refuses, in its own words."""
+    """A refusal of Tarantool's queue, with its sentence."""
 
 
 class Task(NamedTuple):
-    """A task as users of Tarantool's queue know it."""
+    """A task of Tarantool's queue."""
 
-    id: Any  # An integer within the tube, from 0; where a tube has other ids, its id there.
-    state: str  # One of r t ~ ! -
+    id: Any  # A number in the tube, starting with 0, or the id that the type of the tube uses.
+    state: str  # One of r, t, ~, ! and -.
     data: Any
 
 
 class Queue:
-    """The module: tubes by their names, and what is about all of them."""
+    """The module `queue`: the tubes by their names, and the functions for all of them."""
 
     def __init__(self, over: api.Queue) -> None:
         self._over = over
@@ -105,7 +103,7 @@ class Queue:
         self.schema = self
 
     def create_tube(self, name: str, type: str, options: dict[str, Any] | None = None, **more: Any) -> Tube:
-        """Make a tube; with `if_not_exists`, find the one there is, whatever its type."""
+        """Create a tube and return it. With `if_not_exists`, return an existing tube of any type."""
         given = {**(options or {}), **more}
         found, callback = given.pop("if_not_exists", False), given.pop("on_task_change", None)
         if type in PRESETS:
@@ -134,7 +132,7 @@ class Queue:
         return tube
 
     def statistics(self, name: str | None = None) -> dict[str, Any]:
-        """How many tasks are in each state and how often each thing happened, of a tube or by the names of all."""
+        """Return the tasks in each state and the number of calls, of one tube or of all tubes by their names."""
         if name is None:
             return {each: self.tube[each]._statistics() for each in self._over.tubes()}
         return self.tube[name]._statistics()
@@ -142,7 +140,7 @@ class Queue:
     stats = statistics
 
     def identify(self, token: str | None = None) -> str:
-        """Join the session of this token, if one is given; gives the token of the session."""
+        """Join the session of a token, if one is given. Return the token of the session."""
         try:
             self._over.identify(token)
         except UnknownSession:
@@ -154,14 +152,14 @@ class Queue:
     def cfg(self, options: dict[str, Any] | None = None, **more: Any) -> None:
         """Set options of the queue.
 
-        `ttr` is how long the taken tasks of this session wait for it when it is gone. With `in_replicaset`, this object
-        refuses to create temporary tubes.
+        `ttr` is the grace time in seconds: how long the taken tasks of this session wait for it after it ended. With
+        `in_replicaset`, this object refuses to create temporary tubes.
         """
         for name, value in {**(options or {}), **more}.items():
             if name == "ttr":
                 if isinstance(value, bool) or not isinstance(value, (int, float)) or not value >= 0:
                     raise QueueError(f"Invalid value of ttr: {value}")
-                # Some clients mean nanoseconds: that is as long as can be.
+                # Some clients send nanoseconds. The value is limited to the longest duration.
                 self._over.identify(grace=min(value, DURATION_MS_MAX // 1_000))
             elif name != "in_replicaset":
                 raise QueueError(f"Unknown option {name}")
@@ -171,16 +169,16 @@ class Queue:
                 self._in_replicaset = value
 
     def state(self) -> str:
-        """A queue that can be called is running."""
+        """Return "RUNNING", because a queue that can be called is running."""
         return "RUNNING"
 
     def register_driver(self, name: str, driver: Any) -> None:
-        """Let tubes have a type of your own: see docs/reference/tubes/drivers.md."""
+        """Register a driver as a type of tube: see docs/reference/tubes/drivers.md."""
         register_driver(name, driver)
 
 
 class _Tubes:
-    """`queue.tube`: tubes by name; called, the names of all, or whether there is one."""
+    """`queue.tube`: the tubes by their names. A call returns all names, or whether a tube exists."""
 
     def __init__(self, over: api.Queue) -> None:
         self._over = over
@@ -193,7 +191,7 @@ class _Tubes:
         return names if name is None else name in names
 
     def __getitem__(self, name: str) -> Tube:
-        # What is known of a tube is kept, for its callback's sake; a tube that was made anew is another.
+        # The object of a tube is kept, because it has the callback. A tube that was created again gets a new object.
         known = self._known.get(name)
         if known is None or not known._is_there():
             if name not in self._over.tubes():
@@ -216,20 +214,20 @@ class Tube:
         self._over = tube
         self._callback: OnChange | None = None
         self._unsubscribe: Callable[[], None] | None = None
-        self._seen: dict[str, Task] = {}  # What the callback has seen of tasks that may change again, by the ids below.
+        self._seen: dict[str, Task] = {}  # Tasks that the callback has received and that may change again, by job id.
 
     @property
     def name(self) -> str:
-        """Its name."""
+        """The name of the tube."""
         return self._over.name
 
     @property
     def type(self) -> str:
-        """The type that it was created with."""
+        """The type with which the tube was created."""
         return self._over.type
 
     def put(self, data: Any, options: dict[str, Any] | None = None, **more: Any) -> Task | None:
-        """Add a task; None if the tube is full, and stays so for `timeout`."""
+        """Put a task and return it. Return None if the tube is full for `timeout` seconds."""
         if self._over.policy.driven:
             return self._put_driven(data, {**(options or {}), **more})
         given = _known("put", self._over.policy, {**(options or {}), **more}, _has_put_option)
@@ -241,16 +239,16 @@ class Tube:
         return Task(self._id(job), "~" if given.get("delay") else "r", data)
 
     def _put_driven(self, data: Any, options: dict[str, Any]) -> Task:
-        """Add a task to a tube with a driver, which gets the options as they are."""
+        """Put a task into a tube with a driver, which receives the options unchanged."""
         job = self._over.put(data, options=options)
         if isinstance(job, ConnectedJob):
-            # The driver may have changed the data, and it chose the id.
+            # The driver has chosen the id, and may have changed the data.
             with contextlib.suppress(UnknownJob):
                 job = self._over.job(job.id)
         return Task(self._id(job), _returned_letter(job), job.body)
 
     def take(self, timeout: float | None = None, options: dict[str, Any] | None = None, **more: Any) -> Task | None:
-        """Take the next task, or wait for one: for ever, if no time is given; None if there was none."""
+        """Take the next task. Wait up to `timeout` seconds; None waits without limit. Return None if there is none."""
         key = _known("take", self._over.policy, {**(options or {}), **more}, _has_take_option).pop("key", None)
         job = self._over.take(None if timeout is None else _at_least_zero(timeout, "timeout"), key=key)
         if job is None:
@@ -263,11 +261,11 @@ class Tube:
             raise
 
     def ack(self, id: Any) -> Task:
-        """The work is done."""
+        """Finish a task successfully."""
         return self._finish(id, lambda job: job.ack(), "-")
 
     def release(self, id: Any, options: dict[str, Any] | None = None, **more: Any) -> Task:
-        """Give a task back, perhaps after a `delay`."""
+        """Return a task to the tube, after a `delay` if one is given."""
         if self._over.policy.driven:
             for_driver = {**(options or {}), **more}
             task = self._finish(id, lambda job: job.release(options=for_driver), "r")
@@ -278,7 +276,7 @@ class Tube:
         return self._finish(id, lambda job: job.release(**given), "~" if given.get("delay") else "r")
 
     def touch(self, id: Any, seconds: float | None = None) -> Task | None:
-        """Ask for more time; no time is no touch."""
+        """Extend the time for a task. An increment of 0 has no effect."""
         if seconds is None or _at_least_zero(seconds, "the time to add") == 0:
             return None
         try:
@@ -287,21 +285,21 @@ class Tube:
             raise QueueError(f"{self.type} queue does not support touch") from None
 
     def peek(self, id: Any) -> Task:
-        """Look at a task."""
+        """Return a task without taking it."""
         job = self._find(id)
         return Task(self._id(job), _LETTERS[job.state], job.body)
 
     def bury(self, id: Any) -> Task:
-        """Put a task aside."""
+        """Bury a task."""
         job = self._find(id)
         task = Task(self._id(job), "!", job.body)
         job.bury()
         return task
 
     def kick(self, count: float | str | None = None) -> float:
-        """Make up to `count` buried tasks ready, one by default, and return how many there were.
+        """Make up to `count` buried tasks ready, by default one. Return their number.
 
-        As in Lua, the text of a number is a number, and a negative count is returned.
+        As in Lua, the text of a number is accepted, and a negative count is returned unchanged.
         """
         number = 1 if count is None else lua_number(count)
         if number is None:
@@ -316,7 +314,7 @@ class Tube:
         return number if number < 0 else kicked
 
     def delete(self, id: Any) -> Task:
-        """Remove a task, whatever its state."""
+        """Remove a task in any state."""
         job = self._find(id)
         task = Task(self._id(job), "-", job.body)
         job.delete()
@@ -337,20 +335,21 @@ class Tube:
         return True
 
     def release_all(self) -> None:
-        """Give back every taken task, whoever holds it."""
+        """Return every taken task to the tube, no matter which session holds it."""
         self._over.release_all()
 
     def tasks_by_state(self, state: str) -> list[Task]:
-        """The first thousand tasks in a state, in the order they would be served."""
+        """Return the first thousand tasks that are in a state, in the order in which they would be taken."""
         if state not in _STATES:
             raise QueueError("a state is one of r, t, ~, ! and -")
         return [Task(self._id(job), state, job.body) for job in self._over.jobs(cast(Any, _STATES[state]))]
 
     def on_task_change(self, callback: OnChange | None) -> OnChange | None:
-        """Call a function with each task that changes, as it was at that change, and what happened; return the last.
+        """Call a function with every task that changes and with the event. Return the function that was set before.
 
-        It is called in order from a thread of its own, after the commit and before the command that caused the change
-        returns. Over a server it is called later, and the data of a task that is gone may be None.
+        The task is as it was at that change. The function is called in order, in a thread of its own, after the commit
+        and before the command that caused the change returns. With a server it is called later, and the data of a task
+        that is gone may be None.
         """
         before, self._callback = self._callback, callback
         if self._unsubscribe is not None:
@@ -364,7 +363,7 @@ class Tube:
         return before
 
     def _committed(self, callback: OnChange, seen: SeenChange) -> None:
-        """Call back with a change of a queue in this process."""
+        """Call the function with a change of a queue in this process."""
         change = seen.change
         call = _CALL_OF_EVENT.get(change.event)
         if call is None or callback is not self._callback:
@@ -376,9 +375,9 @@ class Tube:
         callback(Task(id, _LETTERS[change.after], data), _WHAT.get(call, call))
 
     def _changed(self, callback: OnChange, known: dict[str, Task], change: Change) -> None:
-        """Call back with a change of a queue on a server, which does not say what the task was."""
+        """Call the function with a change of a queue on a server, which does not send the task."""
         if known is not self._seen:
-            return  # The callback has gone, or another has come.
+            return  # The function was removed or replaced.
         call = _CALL_OF_EVENT.get(change.event)
         if call is None:
             if change.after == "gone":
@@ -397,7 +396,7 @@ class Tube:
         callback(task, _WHAT.get(call, call))
 
     def _id(self, job: api.Job) -> Any:
-        """The id of a task. One that is put and gone at once, by somebody else's hand, is known by its long id only."""
+        """Return the id of a task. If another client has put and removed it, only its job id is known."""
         try:
             known = job.meta()
         except UnknownJob:
@@ -451,7 +450,7 @@ def _returned_letter(job: api.Job) -> str:
 
 
 def _give_back(job: api.Job, deliveries: int) -> None:
-    """Give back a job that was taken, and that the caller never got. Where that fails, its session's end does it."""
+    """Give back a job that the caller did not receive. If that fails, the end of the session gives it back."""
     with contextlib.suppress(PenstockError):
         if isinstance(job, EmbeddedJob):
             job._tube._host.give_back(Handed([job._core], [deliveries]))
@@ -459,12 +458,12 @@ def _give_back(job: api.Job, deliveries: int) -> None:
         try:
             job.release()
         except OnlyOnce:
-            # A server cannot know that nobody saw it; buried, it can still be looked at.
+            # A job that may be delivered only once cannot return. A buried job can still be inspected.
             job.bury("its taker was interrupted")
 
 
 def _known(function: str, policy: TubePolicy, options: dict[str, Any], has: HasOption) -> dict[str, Any]:
-    """Return the options of a call that the tube has, by the names that they have below."""
+    """Return the options of a call that the tube has, under the names of Penstock."""
     known = _ignored.known(function, policy, cast("dict[object, object]", options), has)
     given: dict[str, Any] = {_RENAMED.get(name, name): value for name, value in known.items()}
     if given.get("ttr") == 0 and not isinstance(given["ttr"], bool):
@@ -485,14 +484,14 @@ def _has_release_option(policy: TubePolicy, name: str) -> bool:
 
 
 def _has_own(policy: TubePolicy, name: str) -> bool:
-    """Return whether a tube has an option that is given by our own name."""
+    """Return whether a tube has an option that is given under its Penstock name."""
     if name == "priority":
         return has_put_option(policy, "pri")
     return name == "key" and policy.keys != KEYS_NONE
 
 
 def _at_least_zero(number: Any, what: str) -> float:
-    """A number as Lua has it, where less than zero is zero."""
+    """Return a number as Lua does. A negative one becomes 0."""
     if isinstance(number, bool) or not isinstance(number, (int, float)):
         raise QueueError(f"{what} must be a number, not {type(number).__name__}")
     return max(number, 0)

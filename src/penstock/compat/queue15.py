@@ -1,10 +1,10 @@
-"""Tarantool's queue in Python, the 1.5 API, over any queue of Penstock's: `Queue15(penstock.open("./jobs"))`.
+"""The 1.5 API of Tarantool's queue in Python, for any Penstock queue: `Queue15(penstock.open("./jobs"))`.
 
     queue.put(0, "mail", 0, 60, 10, 127, "data")        queue.take(0, "mail", 5)        queue.ack(0, id)
 
-A task is a list `[id, tube, status, field, …]`. A tube of space 0 is the tube of its name, of space 5 it is `5/name`;
-it comes into being when it is first used. An empty take gives None. These are the functions that a server has: of a
-queue in this process they are called without a wire.
+A task is a list `[id, tube, status, field, …]`. A tube in space 0 has its name, a tube in space 5 is named `5/name`.
+A tube is created when it is used first. A take returns None if there is no task. A server has the same functions; for
+a queue in this process they are called directly.
 """
 
 from __future__ import annotations
@@ -32,16 +32,16 @@ _READING: Final = (b"peek", b"meta", b"statistics")
 
 
 class Queue15Error(CommandError):
-    """What the 1.5 API refuses, in its own words."""
+    """A refusal of the 1.5 API, with its sentence."""
 
 
 class Queue15:
-    """All functions of the API."""
+    """The functions of the API."""
 
     def __init__(self, over: api.Queue, pri_mode: Literal["absolute", "offset"] | None = None) -> None:
-        """Take a queue; and whether pri is 0 to 255 as the document says, or an "offset" to 127 as its code has it.
+        """Use a queue. `pri_mode`: pri is 0 to 255 ("absolute", as documented) or an "offset" to 127 (as implemented).
 
-        A server has its own setting for that: `queue15-pri-mode`.
+        A server has a setting for that: `queue15-pri-mode`.
         """
         if pri_mode not in (None, "absolute", "offset"):
             raise WrongType(f"pri_mode is absolute or offset, not {pri_mode!r}")
@@ -63,7 +63,7 @@ class Queue15:
         pri: int | None = None,
         *data: Any,
     ) -> Task:
-        """Add a task of none, one or several fields."""
+        """Put a task with any number of fields."""
         return cast(Task, self._call(b"put", space, tube, delay, ttl, ttr, pri, *data))
 
     def urgent(
@@ -76,7 +76,7 @@ class Queue15:
         pri: int | None = None,
         *data: Any,
     ) -> Task:
-        """Add a task before all others, unless it has a delay."""
+        """Put a task in front of all others, unless it has a delay."""
         return cast(Task, self._call(b"urgent", space, tube, delay, ttl, ttr, pri, *data))
 
     def put_unique(
@@ -89,11 +89,11 @@ class Queue15:
         pri: int | None = None,
         *data: Any,
     ) -> Task:
-        """Add a task, or find the one that waits with the same data."""
+        """Put a task, or return a waiting task with the same data."""
         return cast(Task, self._call(b"put_unique", space, tube, delay, ttl, ttr, pri, *data))
 
     def take(self, space: int, tube: str, timeout: float | None = None) -> Task | None:
-        """Take the next task, or wait for one; for ever if no time is given, or a negative one."""
+        """Take the next task, or wait for one. Without a timeout, or with a negative one, wait without limit."""
         try:
             wait_ms = tarantool15.wait_ms(timeout)
         except BoxError as error:
@@ -101,57 +101,57 @@ class Queue15:
         return cast("Task | None", _first(self._functions.take(space, tube, wait_ms)))
 
     def ack(self, space: int, id: str) -> Task:
-        """The work is done."""
+        """Finish a task successfully."""
         return cast(Task, self._call(b"ack", space, id))
 
     def release(self, space: int, id: str, delay: float = 0, ttl: float = 0) -> Task:
-        """Give a task back."""
+        """Return a task to its tube."""
         return cast(Task, self._call(b"release", space, id, delay, ttl))
 
     def requeue(self, space: int, id: str) -> Task:
-        """Give a task back to behind all others."""
+        """Return a task to the end of its tube."""
         return cast(Task, self._call(b"requeue", space, id))
 
     def bury(self, space: int, id: str) -> Task:
-        """Put a task aside."""
+        """Bury a task."""
         return cast(Task, self._call(b"bury", space, id))
 
     def done(self, space: int, id: str, *data: Any) -> Task:
-        """The work is done, and its result stays in place of the data."""
+        """Finish a task successfully. The result replaces its data."""
         return cast(Task, self._call(b"done", space, id, *data))
 
     def dig(self, space: int, id: str) -> Task:
-        """Dig a buried task up."""
+        """Make a buried task ready."""
         return cast(Task, self._call(b"dig", space, id))
 
     unbury = dig
 
     def kick(self, space: int, tube: str, count: int | None = None) -> int:
-        """Dig tasks up, one unless told; tell how many there were."""
+        """Make buried tasks ready, by default one. Return their number."""
         return cast(int, self._call(b"kick", space, tube, count))
 
     def touch(self, space: int, id: str) -> Task:
-        """Ask for a whole ttr from now."""
+        """Restart the ttr of a task."""
         return cast(Task, self._call(b"touch", space, id))
 
     def delete(self, space: int, id: str) -> Task:
-        """Remove a task, whatever its state."""
+        """Remove a task in any state."""
         return cast(Task, self._call(b"delete", space, id))
 
     def truncate(self, space: int, tube: str) -> int:
-        """Remove all tasks of a tube; tell how many there were."""
+        """Remove all tasks of a tube. Return their number."""
         return cast(int, self._call(b"truncate", space, tube))
 
     def peek(self, space: int, id: str) -> Task:
-        """Look at a task."""
+        """Return a task without taking it."""
         return cast(Task, self._call(b"peek", space, id))
 
     def meta(self, space: int, id: str) -> Task:
-        """13 fields about a task."""
+        """Return the 13 fields of the metadata of a task."""
         return cast(Task, self._call(b"meta", space, id))
 
     def statistics(self, space: int | None = None, tube: str | None = None) -> list[str]:
-        """Names and values in turn, all of them strings."""
+        """Return the statistics as alternating names and values, all of them strings."""
         return cast("list[str]", self._call(b"statistics", space, tube))
 
     def _call(self, name: bytes, *args: Any) -> Any:
@@ -170,7 +170,7 @@ class _InProcess:
         self._functions = self._dialect.functions()
 
     def call(self, name: bytes, *args: Any) -> list[Any]:
-        """Call a function that does not wait: its results."""
+        """Call a function that does not wait. Return its results."""
         call = Request(CALL, 0)
         call.name = b"queue." + name
         call.args = [pack(arg) for arg in args]
@@ -222,7 +222,7 @@ class _OnServer:
         self._functions = Functions(over)
 
     def call(self, name: bytes, *args: Any) -> list[Any]:
-        """Call a function that does not wait: its results."""
+        """Call a function that does not wait. Return its results."""
         try:
             return self._functions.call(b"queue15." + name, *args, only_reads=name in _READING)
         except CommandError as error:
@@ -238,7 +238,7 @@ class _OnServer:
 
 
 def _refusal(error: CommandError) -> CommandError:
-    """What a server refused: in the words of the API, unless it has a code of its own."""
+    """Return the error for a refusal of a server: one of the API, unless it has a code of Penstock."""
     return Queue15Error(str(error)) if error.code == CommandError.code else error
 
 

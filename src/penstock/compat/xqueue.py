@@ -1,7 +1,7 @@
-"""xqueue in Python, over any queue of Penstock's: `upgrade(queue, "space", {...})` gives a space with xqueue's methods.
+"""xqueue in Python, for any Penstock queue: `upgrade(queue, "space", {...})` returns a space with xqueue's methods.
 
-A map is a dict, an array a list, a tuple a tuple. What a method returns nothing of is None; `wait` returns two values.
-What a space refuses, it refuses with xqueue's own words, as an `XqueueError`.
+A map is a dict, an array is a list, and a tuple is a tuple. `wait` returns two values. A method that returns nothing in
+Lua returns None. A refusal raises an `XqueueError` with xqueue's own sentence.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from penstock import api
+from penstock.client.backoff import Backoff
 from penstock.client.functions import Functions
 from penstock.core.errors import Closed, CommandError, UnknownTube, Unreachable
 from penstock.core.job import Job
@@ -38,21 +39,22 @@ __all__ = ["Space", "XqueueError", "space", "upgrade"]
 
 _log = logging.getLogger("penstock")
 
-# A worker that fails waits so long before the next task, and twice as long each time up to the longest.
+# The first and the longest pause of a worker after a task has failed.
 _FIRST_PAUSE_S: Final = 0.01
 _LONGEST_PAUSE_S: Final = 1.0
 
-# One set of spaces for each queue in this process, whichever of its sessions asks.
+# The spaces of each queue in this process. All its sessions share them.
 _spaces: weakref.WeakKeyDictionary[Host, Spaces] = weakref.WeakKeyDictionary()
 
 
 def upgrade(queue: api.Queue, space: str, options: dict[str, Any]) -> Space:
-    """Make a space of this name, or change options of the space that exists: see docs/reference/xqueue.md.
+    """Create a space, or change the options of an existing one: see docs/reference/xqueue.md.
 
-    Options that are left out keep their values. `changed` of the returned space has those that changed.
-    `worker` and `workers` are a function and how many threads run it: each takes tasks and acks those for which the
-    function returns; one for which it raises goes back, and the logger `penstock` is told why. They end with the queue,
-    or by `space.stop()`. The function that makes ids runs under the queue's lock, so it must not call the queue.
+    Options that are left out keep their values. `changed` of the returned space has the changed options.
+
+    `worker` is a function that `workers` threads call with tasks. If the function returns, its task is acked. If it
+    raises, the task returns to the space, and the logger `penstock` logs the error. The threads end with the queue or
+    by `space.stop()`. The function that makes ids runs under the queue's lock, so it must not call the queue.
     """
     name = to_bytes(space, "the name of a space")
     worker, workers = _read_workers(options)
@@ -66,7 +68,7 @@ def upgrade(queue: api.Queue, space: str, options: dict[str, Any]) -> Space:
 
 
 def space(queue: api.Queue, name: str) -> Space:
-    """The space of this name, as it is: one that a log brought back, say."""
+    """Return an existing space without changing it."""
     rows = _rows(queue, to_bytes(name, "the name of a space"))
     rows.options()
     return Space(rows)
@@ -86,7 +88,7 @@ def _spaces_of(host: Host) -> Spaces:
 
 
 class _WeakHost:
-    """What spaces need of their host, without keeping it: a queue that is forgotten goes at once."""
+    """Return the functions that spaces need of their host. They hold no reference, so that an unused queue is freed."""
 
     def __init__(self, host: Host) -> None:
         self._host = weakref.ref(host)
@@ -108,21 +110,21 @@ class _InProcess:
 
     def __init__(self, queue: EmbeddedQueue, name: bytes) -> None:
         self.name = name
-        self._queue = queue  # Which is not closed while somebody has one of its spaces.
+        self._queue = queue  # This reference keeps the queue open while a space of it is in use.
         self._host, self._session = queue._host, queue._session
 
     def upgrade(self, options: object) -> dict[str, list[Any]]:
-        """Make the space, or change its options. Return the options that changed."""
+        """Create the space, or change its options. Return the options that changed."""
         with self._session.durable, self._session.lock, self._session:
             return _spaces_of(self._host).upgrade(self.name, options, self._host.now()).changed
 
     def options(self) -> dict[str, Any]:
-        """What it is."""
+        """Return the options of the space."""
         with self._session.durable, self._session.lock, self._session:
             return _told(self._find().options)
 
     def call(self, method: str, *args: Any) -> list[Any]:
-        """Call a method of it: its results."""
+        """Call a method of the space. Return its results."""
         host, session = self._host, self._session
         caller = Caller(session.connection)
         sleeper = ThreadSleeper()
@@ -162,7 +164,7 @@ class _OnServer:
         self._functions = Functions(queue)
 
     def upgrade(self, options: Any) -> dict[str, list[Any]]:
-        """Make the space, or change its options. Return the options that changed."""
+        """Create the space, or change its options. Return the options that changed."""
         features = options.get("features") if isinstance(options, dict) else None
         if isinstance(features, dict) and callable(features.get("id")):
             raise XqueueError("features.id is a function, which cannot be sent to a server; name a kind of id")
@@ -173,7 +175,7 @@ class _OnServer:
         return changed
 
     def options(self) -> dict[str, Any]:
-        """What it is."""
+        """Return the options of the space."""
         try:
             found = options_of(self._queue.find_tube(self.name).policy)
         except UnknownTube:
@@ -183,7 +185,7 @@ class _OnServer:
         return _told(found)
 
     def call(self, method: str, *args: Any) -> list[Any]:
-        """Call a method of it: its results."""
+        """Call a method of the space. Return its results."""
         function = b"box.space.%b:%b" % (self.name, method.encode())
         try:
             if method == "take":
@@ -201,21 +203,21 @@ class _OnServer:
             raise self._refusal(error) from None
 
     def _refusal(self, error: CommandError) -> CommandError:
-        """What a server refused, as a space in this process does."""
+        """Return the error for a refusal of a server, as a space in this process raises it."""
         if error.code == XqueueError.code:
             return XqueueError(str(error))
         return _unknown(self.name) if str(error).endswith("is not defined") else error
 
 
 def _timeout_first(timeout: Any, attr: Any) -> tuple[Any, Any]:
-    """The arguments of a take in the one of their two forms where the time is an argument."""
+    """Return the arguments of a take in the form in which the timeout is an argument."""
     if not isinstance(timeout, dict) or isinstance(timeout.get("timeout"), (dict, list)):
         return timeout, attr
     return timeout.get("timeout"), {name: value for name, value in timeout.items() if name != "timeout"}
 
 
 def _wait_ms(timeout: object) -> int:
-    """How long a server will wait; not at all, if it is going to refuse such a time."""
+    """Return the milliseconds that a server will wait; 0 if it will refuse the timeout."""
     if isinstance(timeout, bool) or not isinstance(timeout, (int, float)) or not timeout > 0:
         return 0
     return NEVER if timeout * 1000 > DURATION_MS_MAX else int(timeout * 1000)
@@ -226,9 +228,9 @@ def _unknown(name: bytes) -> UnknownTube:
 
 
 class Space:
-    """One space, as one session sees it."""
+    """One space, used through one session."""
 
-    changed: dict[str, list[Any]]  # Options that the upgrade changed: their values before and after it, by name.
+    changed: dict[str, list[Any]]  # The options that the upgrade changed: name to old and new value.
 
     def __init__(self, rows: _InProcess | _OnServer, changed: dict[str, list[Any]] | None = None) -> None:
         self.changed = changed or {}
@@ -247,69 +249,69 @@ class Space:
 
     @property
     def options(self) -> dict[str, Any]:
-        """What the space is, as `upgrade` takes it."""
+        """The options of the space, in the form that `upgrade` accepts."""
         return self._rows.options()
 
     def put(self, task: Any, attr: dict[str, Any] | None = None) -> Any:
-        """Put a task: with `delay`, `ttl`, or `wait` for its end, and then whether it was acked is returned as well."""
+        """Put a task and return it. With `wait`, wait for its end and also return whether it was acked."""
         results = self._call("put", task, attr)
         return results[0] if len(results) == 1 else tuple(results)
 
     def take(self, timeout: float | dict[str, Any] | None = None, attr: dict[str, Any] | None = None) -> Any:
-        """Take the next task, of a `tube` or any; wait for one up to `timeout` seconds. None if there was none."""
+        """Take the next task, of one `tube` or of any. Wait up to `timeout` seconds. Return None if there is none."""
         return _one(self._call("take", timeout, attr))
 
     def ack(self, key: Any, attr: dict[str, Any] | None = None) -> Any:
-        """The task is done: it goes, or is kept as the features say."""
+        """Finish a task successfully. It is removed, or kept if the features say so."""
         return _one(self._call("ack", key, attr))
 
     def release(self, key: Any, attr: dict[str, Any] | None = None) -> Any:
-        """Give a task back."""
+        """Return a task to the space."""
         return _one(self._call("release", key, attr))
 
     def bury(self, key: Any, attr: dict[str, Any] | None = None) -> None:
-        """Put a task aside."""
+        """Bury a task."""
         self._call("bury", key, attr)
 
     def dig(self, key: Any = None, attr: dict[str, Any] | None = None) -> Any:
-        """Dig one task up, or the first N."""
+        """Make one buried task ready, or the first N."""
         return _one(self._call("dig", key, attr))
 
     def plow(self, count: float | None = None, attr: dict[str, Any] | None = None) -> int:
-        """Dig the first N tasks up, or all; tell how many there were."""
+        """Make the first N buried tasks ready, or all. Return their number."""
         return int(_one(self._call("plow", count, attr)))
 
     def kick(self, what: Any = None, attr: dict[str, Any] | None = None) -> Any:
-        """Dig the first N tasks up, or the one of a key that is no number."""
+        """Make the first N buried tasks ready, or the task of a key that is not a number."""
         return _one(self._call("kick", what, attr))
 
     def kill(self, key: Any) -> Any:
-        """Remove a task, whoever holds it."""
+        """Remove a task, no matter which session holds it."""
         return _one(self._call("kill", key))
 
     def touch(self, key: Any, attr: dict[str, Any] | None = None) -> Any:
-        """Give a task more time: `increment` seconds."""
+        """Extend the time for a task by `increment` seconds."""
         return _one(self._call("touch", key, attr))
 
     def wait(self, key: Any, timeout: float | None = None) -> tuple[Any, bool]:
-        """Wait for the end of a task: the task, and whether it was acked."""
+        """Wait for the end of a task. Return the task and whether it was acked."""
         task, processed = self._call("wait", key, timeout)
         return task, bool(processed)
 
     def switch(self, key: Any, status: str, attr: dict[str, Any] | None = None) -> Any:
-        """Turn a task that nobody has taken into another status."""
+        """Put a task that is not taken into another status."""
         return _one(self._call("switch", key, status, attr))
 
     def snatch(self, key: Any, attr: dict[str, Any] | None = None) -> Any:
-        """Take a task away from whoever holds it."""
+        """Take a task away from its holder."""
         return _one(self._call("snatch", key, attr))
 
     def restart(self, key: Any, attr: dict[str, Any] | None = None) -> Any:
-        """Bring a task back that waits, or that was acked and kept."""
+        """Make a task ready that is delayed, or that was acked and kept."""
         return _one(self._call("restart", key, attr))
 
     def get(self, key: Any) -> Any:
-        """The task of a key, or None."""
+        """Return the task of a key, or None."""
         return _one(self._call("get", key))
 
     def select(self, key: Any = None, options: dict[str, Any] | None = None) -> list[Any]:
@@ -318,12 +320,12 @@ class Space:
         return rows
 
     def stats(self, pretty: bool = False) -> dict[str, Any]:
-        """How many tasks have each status, and how they changed since start."""
+        """Return the number of tasks in each status, and of the transitions since the start."""
         told: dict[str, Any] = _one(self._call("stats", pretty))
         return told
 
     def queue_stats(self) -> dict[str, Any]:
-        """The same."""
+        """Return the same as `stats`."""
         return self.stats()
 
     def truncate(self) -> None:
@@ -342,7 +344,7 @@ class Space:
         return self.len()
 
     def stop(self) -> None:
-        """Let the workers end, each with the task it has."""
+        """Stop the workers after their current tasks."""
         self._stopping.set()
         for thread in self._threads:
             if thread is not threading.current_thread():
@@ -358,42 +360,44 @@ class Space:
 
     def _work(self, worker: Callable[[Any], object]) -> None:
         """Take tasks until the queue is closed or the workers are stopped."""
-        pause = _FIRST_PAUSE_S
+        pauses = _pauses()
         while not self._stopping.is_set():
             try:
                 task = self.take(_LONGEST_PAUSE_S)
             except Unreachable as error:
-                _log.warning("a worker of %s cannot take: %s", self.name, error)
-                pause = self._rest(pause)
+                _log.warning("worker cannot take: space=%s error=%s", self.name, error)
+                self._stopping.wait(pauses.pause())
                 continue
             except CommandError as error:
                 if not isinstance(error, Closed):
-                    _log.error("a worker of %s ends: %s", self.name, error)
+                    _log.error("worker ended: space=%s error=%s", self.name, error)
                 return
-            if task is not None:
-                pause = _FIRST_PAUSE_S if self._run(worker, task) else self._rest(pause)
+            if task is not None and self._run(worker, task):
+                pauses = _pauses()
+            elif task is not None:
+                self._stopping.wait(pauses.pause())
 
     def _run(self, worker: Callable[[Any], object], task: Any) -> bool:
-        """Let a worker have a task; tell whether it did not fail."""
+        """Call a worker with a task. Return whether it succeeded."""
         try:
             worker(task)
         except Exception:
-            _log.exception("a worker of %s failed; its task goes back", self.name)
+            _log.exception("worker failed, task released: space=%s", self.name)
             finish, done = self.release, False
         else:
             finish, done = self.ack, True
         try:
             finish(task)
         except CommandError:
-            pass  # It was finished by the worker itself, or taken away from it.
+            pass  # The worker finished the task itself, or lost it.
         except Unreachable as error:
-            _log.warning("a worker of %s could not finish its task: %s", self.name, error)
+            _log.warning("worker could not finish its task: space=%s error=%s", self.name, error)
         return done
 
-    def _rest(self, pause: float) -> float:
-        """Wait before the next task, since this one failed; tell how long the next time."""
-        self._stopping.wait(pause)
-        return min(2 * pause, _LONGEST_PAUSE_S)
+
+def _pauses() -> Backoff:
+    """Return the pauses of a worker after failures in a row."""
+    return Backoff(None, first_s=_FIRST_PAUSE_S, longest_s=_LONGEST_PAUSE_S)
 
 
 def _one(results: list[Any]) -> Any:
