@@ -132,13 +132,13 @@ def test_a_backup_reaches_nothing_outside(queue: Path, tmp_path: Path) -> None:
         (hostile / name).symlink_to(victim)
         done = run("restore", hostile, tmp_path / f"restored-{name}")
         if name != "lock":
-            assert done.exit_code == 1 and "is a link" in done.stderr, done.stderr
+            assert done.exit_code == 1 and "is a symbolic link" in done.stderr, done.stderr
             assert not (tmp_path / f"restored-{name}").exists()
         try:
             penstock.open(hostile).close()
             assert name not in ("node.json", "lock")
         except (PenstockError, RuntimeWarning) as error:
-            assert "is a link" in str(error)
+            assert "is a symbolic link" in str(error)
         run("put", "t", "x", "--dir", hostile)
         assert victim.read_text() == "precious", name
     odd = tmp_path / "odd"
