@@ -88,10 +88,10 @@ def test_what_a_killed_writer_did_not_show_is_shown_by_the_next(tmp_path: Path) 
 @pytest.mark.parametrize(
     ("file", "text", "words"),
     [
-        ("manifest.json", "{", "is no manifest"),
-        ("manifest.json", '{"version": 1}', "was written by an older version; use that one, or make the lake again"),
+        ("manifest.json", "{", "is not a manifest"),
+        ("manifest.json", '{"version": 1}', "was written by an older version; use that version, or create a new"),
         ("manifest.json", '{"version": 99}', "was written by a newer version"),
-        ("nodes.json", "{", "remove it, and the next `once` asks the nodes again"),
+        ("nodes.json", "{", "remove it, and the next `once` creates it again"),
     ],
 )
 def test_a_damaged_lake_is_refused_in_a_sentence(tmp_path: Path, file: str, text: str, words: str) -> None:
@@ -119,7 +119,7 @@ def test_a_node_that_uses_positions_again_is_refused(tmp_path: Path) -> None:
     do("restore", tmp_path / "backup", tmp_path / "part", "--to-position", 10)
     with serving(tmp_path / "part", jobs=1) as source:
         for _ in range(2):  # Its log ends before what the lake has, and then behind it.
-            with pytest.raises(BadLake, match=f"node {head.node} was restored, or .* make a new lake"):
+            with pytest.raises(BadLake, match=f"node {head.node} was restored, or .* create a new lake"):
                 nodes.learn(lake, Source(source.urls, gaps=True))
             put_jobs(source, 30)
 

@@ -151,7 +151,7 @@ def test_the_terminal_and_programs_are_told_what_the_page_says(tmp_path: Path) -
 @pytest.mark.parametrize(
     ("arguments", "code", "words"),
     [
-        (["--lake", "nowhere"], 1, "nowhere holds no lake; make one with"),
+        (["--lake", "nowhere"], 1, "nowhere holds no lake; create one with"),
         (["--lake", "nowhere", "--since", "yesterday"], 2, "'yesterday' is not a day; write it as 2026-11-16"),
         ([], 2, "missing option '--lake'"),
     ],

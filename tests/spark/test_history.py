@@ -195,8 +195,8 @@ def test_a_row_that_makes_no_job_is_counted_and_the_rest_goes_on(spark: SparkSes
     done = replay(as_jobs(spark.sql(rows), None, False), queue, "odd")
     assert (done.put, done.refused.total()) == (2, 4)
     assert sorted(done.refused) == [
-        "a row has no tube; say --tube",
-        "body_kind is a number of 0 to 3, not 9",
+        "a row has no tube; give it with --tube",
+        "body_kind must be a number from 0 to 3, not 9",
         "delay must be 0 to 31622400000 seconds, or none for no limit",
         "ttl must be a time like 30, 1.5, 250ms, 5m or 2h, not 'soon'",
     ]

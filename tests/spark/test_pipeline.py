@@ -465,7 +465,7 @@ def test_what_no_manifest_names_does_not_count_and_is_swept_away(tmp_path: Path)
     stray.write_bytes(b"half a file")
     lake = Lake(tmp_path)
     assert not lake.files(gold_table("rates"))
-    with pytest.raises(NoLake, match="holds no lake; make one with"):
+    with pytest.raises(NoLake, match="holds no lake; create one with"):
         lake.must_be_there()
     with lake.writing():
         assert not stray.exists()

@@ -1,18 +1,18 @@
-"""The lake: a directory of Parquet files, and the manifest that says which of them count.
+"""The lake: a directory of Parquet files, and the manifest that lists the valid ones.
 
-    DIR/bronze/events/date=2026-11-16/00000007-0.parquet      what happened, each event once
-    DIR/silver/jobs/ended=2026-11-16/00000008-0.parquet       one row a job
-    DIR/gold/TABLE/date=2026-11-16/00000008-0.parquet         answers, a day a folder
+    DIR/bronze/events/date=2026-11-16/00000007-0.parquet      events, each once
+    DIR/silver/jobs/ended=2026-11-16/00000008-0.parquet       one row per job
+    DIR/gold/TABLE/date=2026-11-16/00000008-0.parquet         statistics, a folder per day
     DIR/_state/manifest.json, files/, checkpoint/, staging/, lock
 
-The one rule: a file counts if the manifest names it, and it never changes. A commit writes new files, then replaces the
-manifest by one rename. So a turn of the pipeline happens whole or not at all, whatever is killed when; what a killed
-one left behind is swept away by the next writer. That is what a table format does, without one: Spark alone has none
-here ([ADR 14](docs/adr/0014-a-lake-is-files-and-a-manifest.md)).
+Invariant: a file is valid if and only if the manifest lists it, and valid files never change. A commit writes new files
+and then replaces the manifest with one rename, so it is atomic even if the process is killed. The next writer deletes
+the files of an incomplete commit. A table format would do the same, but Spark has none built in
+([ADR 14](docs/adr/0014-a-lake-is-files-and-a-manifest.md)).
 
-Whoever goes by the manifest reads `_state/files`, where a file that no longer counts stays for a while: somebody may
-have begun to read it. The folders of the tables have links to what counts and to nothing else, for tools that read
-folders as they are.
+Readers that use the manifest read `_state/files`. Files that are no longer valid stay there for a while, because a
+reader may have started with an older manifest. The folders of the tables have links to the valid files only, for tools
+that read whole folders.
 """
 
 from __future__ import annotations
@@ -41,107 +41,109 @@ if TYPE_CHECKING:
 
 VERSION: Final = 3
 
-# The oldest version that can be gone on with. Version 2 did not say how far logs were read.
+# The oldest version that can be updated. Version 2 did not store how far the logs were read.
 OLDEST: Final = 2
 
-# So long a file that no longer counts is kept for those who read it.
+# Removed files are kept this long for readers with an older manifest.
 KEPT_S: Final = 15 * 60
 
-# What Spark calls the folder of rows that have no value in the column they are partitioned by.
+# Spark's name for the folder of rows whose partition column is null.
 NO_DAY: Final = "__HIVE_DEFAULT_PARTITION__"
 
 
 @dataclass
 class Manifest:
-    """What counts: the files of each table and their rows, and how far the lake has come."""
+    """The valid files of each table with their number of rows, and the positions that the lake has reached."""
 
     version: int = VERSION
     commits: int = 0
-    positions: dict[str, int] = field(default_factory=dict)  # By node, the first position that is not in bronze yet.
-    # By node, the first position of its log that was not looked at yet: not only events of jobs have positions.
+    positions: dict[str, int] = field(default_factory=dict)  # By node: the first position that bronze lacks.
+    # By node: the first position of the log that was not read. It may be greater, because not all rows are events.
     read: dict[str, int] = field(default_factory=dict)
-    newest: dict[str, int] = field(default_factory=dict)  # By node, when the event before it happened, in ms.
-    fresh: list[str] = field(default_factory=list)  # Files of bronze that silver and gold do not know yet.
-    files: dict[str, dict[str, int]] = field(default_factory=dict)  # By table, rows by file.
-    gone: dict[str, dict[str, int]] = field(default_factory=dict)  # By table, what counts no longer, and since when.
-    grain: str = "minute"  # What gold counts by. A short look at a short time may count by the second.
+    newest: dict[str, int] = field(default_factory=dict)  # By node: time of the last event in bronze, in ms.
+    fresh: list[str] = field(default_factory=list)  # Files of bronze that silver and gold do not include yet.
+    files: dict[str, dict[str, int]] = field(default_factory=dict)  # By table: number of rows by file.
+    gone: dict[str, dict[str, int]] = field(default_factory=dict)  # By table: time of removal by file, in s.
+    grain: str = "minute"  # Time resolution of gold: minute, or second for short histories.
 
 
 class Lake:
-    """A directory of tables. Anybody may read; one process at a time writes."""
+    """A directory of tables. Any process may read it; one process at a time may write."""
 
     root: Path
     manifest: Manifest
 
     def __init__(self, root: str | Path) -> None:
-        """Look at a lake as it is now. One that is not there yet is empty."""
+        """Read the manifest of a lake. A lake that does not exist is empty."""
         self.root = Path(root).absolute()
         self.manifest = _read_manifest(self.state / "manifest.json")
 
     @property
     def state(self) -> Path:
-        """What is no table."""
+        """The directory of everything except the tables' folders."""
         return self.root / "_state"
 
     @property
     def checkpoint(self) -> Path:
-        """Where Spark keeps how far it has read."""
+        """The directory of Spark's checkpoint."""
         return self.state / "checkpoint"
 
     def must_be_there(self) -> Lake:
-        """Refuse a directory that holds no lake, for those who only read."""
+        """Raise NoLake if the directory has no lake. Return this lake."""
         if not self.manifest.commits:
-            raise NoLake(f"{self.root} holds no lake; make one with `penstock pipeline once --lake {self.root}`")
+            raise NoLake(f"{self.root} holds no lake; create one with `penstock pipeline once --lake {self.root}`")
         return self
 
     def count_by(self, grain: str) -> None:
-        """Let the minutes of gold be seconds, or minutes: that is decided once, before there is anything."""
+        """Set the time resolution of gold to minute or second. It cannot change after the first commit."""
         if self.manifest.commits and grain != self.manifest.grain:
-            raise BadLake(f"{self.root} counts by the {self.manifest.grain}; make another lake to count by the {grain}")
+            raise BadLake(
+                f"{self.root} counts by the {self.manifest.grain}; create another lake to count by the {grain}"
+            )
         self.manifest.grain = grain
         self.begin()
 
     def begin(self) -> None:
-        """Be a lake from now on, if only an empty one."""
+        """Commit an empty lake if there is none."""
         if not self.manifest.commits:
             self.change().commit()
 
     # Reading
 
     def folder(self, table: Table) -> Path:
-        """Where the files of a table are, for those who go by the manifest."""
+        """Return the folder of a table's files for readers that use the manifest."""
         return self.state / "files" / table.path
 
     def path(self, table: Table, name: str) -> Path:
-        """Where a file is."""
+        """Return the path of a file."""
         return self.folder(table) / name
 
     def files(self, table: Table, days: Iterable[str] | None = None) -> list[str]:
-        """The files of a table, or of some of its days, oldest first."""
+        """Return the files of a table, or of some of its days, the oldest first."""
         names = self.manifest.files.get(table.path, {})
         wanted = None if days is None else set(days)
         return sorted(name for name in names if wanted is None or day_of(name) in wanted)
 
     def days(self, table: Table) -> list[str]:
-        """The days that a table tells of."""
+        """Return the days that a table has."""
         return sorted({day_of(name) for name in self.files(table)} - {NO_DAY})
 
     def rows(self, table: Table, names: Iterable[str] | None = None) -> int:
-        """How many rows a table has, or some of its files."""
+        """Return the number of rows of a table, or of some of its files."""
         counts = self.manifest.files.get(table.path, {})
         return sum(counts[name] for name in (counts if names is None else names))
 
     def bytes(self, table: Table) -> int:
-        """How large a table is."""
+        """Return the size of a table in bytes."""
         return sum(self.path(table, name).stat().st_size for name in self.files(table))
 
     def read(self, spark: SparkSession, table: Table, names: Iterable[str] | None = None) -> DataFrame:
-        """A table as it is by the manifest, or some of its files."""
+        """Return the valid rows of a table, or those of some of its files."""
         paths = [str(self.path(table, name)) for name in (self.files(table) if names is None else names)]
         return _parquet(spark, table, self.folder(table), paths)
 
     def arrow(self, table: Table, days: Iterable[str]) -> list[Any]:
-        """Some days of a small table, for Arrow."""
+        """Return some days of a small table as Arrow tables."""
         return [self._arrow_file(table, name) for name in self.files(table, days)]
 
     def _arrow_file(self, table: Table, name: str) -> Any:
@@ -150,29 +152,30 @@ class Lake:
         return found.append_column(table.by, pa.repeat(day, len(found))).select(table.arrow.names).cast(table.arrow)
 
     def show(self, spark: SparkSession, tables: Iterable[Table] = ALL) -> None:
-        """Let SQL call tables by their names: events, jobs, rates and so on."""
+        """Create SQL views of the tables with their names: events, jobs, rates and so on."""
         for table in tables:
             self.read(spark, table).createOrReplaceTempView(table.name)
 
     # Writing
 
     def make(self) -> None:
-        """Make the directories of the lake. Only their owner may read them, because bodies are in them: a lake that
-        others may read is made with `mkdir` before, and keeps its mode.
+        """Create the directories of the lake. Only their owner may read them, because they contain bodies.
+
+        To share a lake, create its directory beforehand. An existing directory keeps its mode.
         """
         self.root.mkdir(mode=0o700, parents=True, exist_ok=True)
         self.state.mkdir(exist_ok=True)
 
     @contextmanager
     def writing(self) -> Iterator[Lake]:
-        """Be the one who writes; begin with what counts, and nothing else."""
+        """Hold the lock for writing during the block. Before it, delete the files of incomplete commits."""
         self.make()
         lock = os.open(self.state / "lock", os.O_RDWR | os.O_CREAT, 0o644)
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             os.close(lock)
-            raise LakeInUse(f"{self.root} is being written by another process; wait for it, or stop it") from None
+            raise LakeInUse(f"{self.root} is in use by another writer; wait until it ends, or stop it") from None
         try:
             self.manifest = _read_manifest(self.state / "manifest.json")
             self._sweep()
@@ -181,15 +184,15 @@ class Lake:
             os.close(lock)
 
     def change(self) -> Change:
-        """Begin a commit."""
+        """Return a new commit."""
         return Change(self)
 
     def reload(self) -> None:
-        """See what was committed meanwhile: Spark calls back from a thread or process of its own."""
+        """Read the manifest again, because Spark's callbacks commit from another thread or process."""
         self.manifest = _read_manifest(self.state / "manifest.json")
 
     def _sweep(self) -> None:
-        """Remove what a killed writer left behind, and finish what it began to show."""
+        """Remove the files that a killed writer left behind, and make the tables' folders match the manifest."""
         shutil.rmtree(self.state / "staging", ignore_errors=True)
         for table in ALL:
             counted = self.manifest.files.get(table.path, {})
@@ -199,7 +202,7 @@ class Lake:
             self.show_files(table, counted.keys() - shown, shown - counted.keys())
 
     def show_files(self, table: Table, came: Iterable[str], gone: Iterable[str]) -> None:
-        """Let the folder that everybody sees have files, or not have them any more."""
+        """Add links to the folder of a table for the files `came`, and remove the links of the files `gone`."""
         folder = self.root / table.path
         for name in came:
             _link(self.path(table, name), folder / name)
@@ -207,10 +210,10 @@ class Lake:
 
 
 class Change:
-    """A commit under way: what comes, what goes. Nothing counts before `commit`."""
+    """An open commit: files to add and files to remove. Nothing changes before `commit`."""
 
     def __init__(self, lake: Lake) -> None:
-        """Start from what the lake is now."""
+        """Start from the present manifest of the lake."""
         self._lake = lake
         self._number = lake.manifest.commits + 1
         self._staging = lake.state / "staging" / f"{self._number:08d}"
@@ -219,17 +222,17 @@ class Change:
 
     @property
     def scratch(self) -> Path:
-        """Room for what is needed until the commit."""
+        """A directory for temporary files until the commit."""
         return self._staging / "scratch"
 
     def add(self, table: Table, rows: DataFrame) -> list[str]:
-        """Write rows for a table; what the files will be called."""
+        """Write rows for a table with Spark. Return the names that the files will have."""
         folder = self._folder(table)
         rows.write.partitionBy(table.by).parquet(str(folder))
         return self._stage(table)
 
     def add_arrow(self, table: Table, rows: Any) -> list[str]:
-        """The same for rows that are here already."""
+        """Write the rows of an Arrow table. Return the names that the files will have."""
         folder = self._folder(table)
         for day in pc.unique(rows[table.by]):
             of_day = folder / f"{table.by}={day}"
@@ -239,11 +242,11 @@ class Change:
         return self._stage(table)
 
     def staged(self, table: Table) -> list[Path]:
-        """The files that were written for a table."""
+        """Return the files that were written for a table."""
         return list(self._came[table.path].values())
 
     def _folder(self, table: Table) -> Path:
-        assert table.path not in self._came, "a table is written once a commit"
+        assert table.path not in self._came, "a commit can write a table only once"
         return self._staging / table.path
 
     def _stage(self, table: Table) -> list[str]:
@@ -253,16 +256,16 @@ class Change:
         return list(came)
 
     def remove(self, table: Table, names: Iterable[str]) -> None:
-        """Let files of a table count no longer."""
+        """Remove files of a table with this commit."""
         self._gone.setdefault(table.path, set()).update(names)
 
     def replace(self, table: Table, rows: Any, days: Iterable[str]) -> None:
-        """Write some days of a small table anew."""
+        """Replace some days of a small table by `rows`."""
         self.add_arrow(table, rows)
         self.remove(table, self._lake.files(table, days))
 
     def abandon(self) -> None:
-        """Let nothing come of it."""
+        """Drop the commit and its files."""
         shutil.rmtree(self._staging, ignore_errors=True)
 
     def commit(
@@ -272,7 +275,7 @@ class Change:
         newest: dict[str, int] | None = None,
         read: dict[str, int] | None = None,
     ) -> None:
-        """Let it all count at once."""
+        """Make all changes valid at once. Arguments that are None keep their present value in the manifest."""
         lake, old = self._lake, self._lake.manifest
         now = int(time.time())
         new = Manifest(VERSION, self._number, grain=old.grain)
@@ -298,7 +301,7 @@ class Change:
         self.abandon()
 
     def _settle(self) -> None:
-        """Bring files to their places, and see that all of it is on disk before the manifest names them."""
+        """Move the new files to their places, and sync everything before the manifest lists them."""
         folders: set[Path] = set()
         for path, came in self._came.items():
             for name, staged in came.items():
@@ -312,7 +315,7 @@ class Change:
 
 
 def day_of(name: str) -> str:
-    """The day that a file tells of: `date=2026-11-16/00000007-0.parquet`."""
+    """Return the day of a file like `date=2026-11-16/00000007-0.parquet`."""
     return name.partition("/")[0].partition("=")[2]
 
 
@@ -323,12 +326,12 @@ def _parquet(spark: SparkSession, table: Table, folder: Path, paths: list[str]) 
 
 
 def _found(folder: Path) -> set[str]:
-    """The files of a table that are in a folder, by their names."""
+    """Return the names of the Parquet files in a table's folder."""
     return {str(path.relative_to(folder)) for path in folder.glob("*/*.parquet")}
 
 
 def _link(file: Path, place: Path) -> None:
-    """Let a file be found at another place, too. Where there are no links, it is a copy."""
+    """Create a hard link to a file, or a copy if the file system has no links."""
     place.parent.mkdir(parents=True, exist_ok=True)
     place.unlink(missing_ok=True)
     try:
@@ -343,7 +346,7 @@ def _remove(folder: Path, names: Iterable[str]) -> None:
 
 
 def sync(path: Path) -> None:
-    """See that a file, or which files a folder has, is on disk."""
+    """Sync a file, or the entries of a folder, to disk."""
     handle = os.open(path, os.O_RDONLY)
     try:
         os.fsync(handle)
@@ -352,7 +355,7 @@ def sync(path: Path) -> None:
 
 
 def write_json(path: Path, value: Any) -> None:
-    """Write a file of the lake's state: what was there before, or this, whatever is killed when."""
+    """Replace a file of the lake's state atomically and durably."""
     new = path.with_suffix(".new")
     with open(new, "w") as file:
         json.dump(value, file)
@@ -368,8 +371,10 @@ def _read_manifest(path: Path) -> Manifest:
     except FileNotFoundError:
         return Manifest()
     except ValueError as error:
-        raise BadLake(f"{path} is no manifest ({error}); remove the lake and make it again with `backfill`") from None
+        raise BadLake(
+            f"{path} is not a manifest ({error}); remove the lake and create it again with `backfill`"
+        ) from None
     if not OLDEST <= found["version"] <= VERSION:
         other = "a newer" if found["version"] > VERSION else "an older"
-        raise BadLake(f"{path} was written by {other} version; use that one, or make the lake again elsewhere")
+        raise BadLake(f"{path} was written by {other} version; use that version, or create a new lake elsewhere")
     return Manifest(**found)

@@ -1,7 +1,8 @@
-"""What the lake knows of the nodes: since when it has their history, and what their tubes promise.
+"""Facts about the nodes that the audit needs and that events do not have, stored in the lake's nodes.json.
 
-Events do not say either. It is asked while the nodes are there, and kept for those who judge history. Of a promise that
-was changed, the weaker is kept: nobody is accused by a rule that did not hold then.
+These are the position from which on the lake has the complete history of a node, and the guarantees of its tubes. They
+are requested while the nodes can be reached. If the policy of a tube changes, the weaker guarantee is stored, so that
+the audit reports no violation of a rule that was not in force.
 """
 
 from __future__ import annotations
@@ -15,26 +16,26 @@ from penstock.pipeline.lake import Lake, write_json
 from penstock.pipeline.source import Source
 from penstock.spark.node import Head
 
-# By node: `since`, the position from which on the lake has everything, and `tubes`, what they promise by their names.
+# By node: `since`, the position from which on the lake has everything, and `tubes`, the guarantees by tube name.
 Nodes = dict[str, dict[str, Any]]
 
 
 def check(lake: Lake, source: Source) -> None:
-    """Refuse a node whose log is not the one that the lake has the beginning of.
+    """Raise BadLake if the log of a node does not continue the history that the lake has.
 
-    One that was restored to an earlier position uses the positions after it again. What is at them now would be taken
-    for what the lake has already.
+    A node that was restored to an earlier position uses the later positions again. Its new events would be mistaken for
+    events that the lake already has.
     """
     positions, newest = lake.manifest.positions, lake.manifest.newest
     for node in source.strayed({node: (end - 1, newest[node]) for node, end in positions.items()}):
         raise BadLake(
-            f"node {node} was restored, or has lost the end of its log: at position {positions[node] - 1} it has not "
-            f"what {lake.root} has, so the two do not go together any more; make a new lake"
+            f"node {node} was restored, or has lost the end of its log: at position {positions[node] - 1} its log "
+            f"differs from {lake.root}; create a new lake"
         )
 
 
 def learn(lake: Lake, source: Source, from_first: bool = False) -> None:
-    """Ask the nodes, and remember it. `from_first`: all that they keep is about to be read."""
+    """Request the facts from the nodes and store them. `from_first`: the logs will be read from the beginning."""
     check(lake, source)
     known = recall(lake)
     _find_gaps(lake, source.heads(), known, from_first)
@@ -46,9 +47,9 @@ def learn(lake: Lake, source: Source, from_first: bool = False) -> None:
 
 
 def were_read(lake: Lake, source: Source, ends: dict[str, int]) -> dict[str, int]:
-    """Logs were read to some positions: remember what was trimmed before that. Tell how far the lake has read them now.
+    """Store the gaps of logs that were read up to `ends`. Return the first unread position of each log.
 
-    What is trimmed while it is read counts as a gap, too: nobody knows which was first.
+    History that is trimmed during the read also counts as a gap, because it may have been trimmed before it was read.
     """
     heads, known = source.heads(), recall(lake)
     if _find_gaps(lake, heads, known):
@@ -58,17 +59,17 @@ def were_read(lake: Lake, source: Source, ends: dict[str, int]) -> dict[str, int
 
 
 def read_to(lake: Lake, heads: dict[str, Head]) -> dict[str, int]:
-    """By node, the first position of its log that the lake has not read."""
+    """Return for each node the first position of its log that the lake has not read."""
     manifest, found = lake.manifest, dict(lake.manifest.positions)
     for node, end in manifest.read.items():
-        # A log that ends before that was restored: what is at such positions by now was never read.
+        # A log that ends before this position was restored. New rows at later positions were never read.
         if node not in heads or end <= heads[node].end:
             found[node] = max(end, found.get(node, 0))
     return found
 
 
 def _find_gaps(lake: Lake, heads: dict[str, Head], known: Nodes, from_first: bool = False) -> bool:
-    """Let history begin behind what was trimmed before it was read. Tell whether anything is new."""
+    """If history was trimmed before it was read, move `since` behind it. Return whether anything changed."""
     reached, before = read_to(lake, heads), json.dumps(known)
     for node, head in heads.items():
         mine = known.setdefault(node, {"since": head.first, "tubes": {}})
@@ -86,14 +87,14 @@ def _remember(lake: Lake, known: Nodes) -> None:
 
 
 def recall(lake: Lake) -> Nodes:
-    """What was learnt."""
+    """Return the stored facts."""
     path = lake.state / "nodes.json"
     try:
         found: Nodes = json.loads(path.read_text())
     except FileNotFoundError:
         return {}
     except ValueError as error:
-        raise BadLake(f"{path} cannot be read ({error}); remove it, and the next `once` asks the nodes again") from None
+        raise BadLake(f"{path} cannot be read ({error}); remove it, and the next `once` creates it again") from None
     return found
 
 
@@ -106,7 +107,7 @@ def _promise(policy: TubePolicy) -> dict[str, Any]:
 
 
 def _weaker(one: dict[str, Any] | None, other: dict[str, Any]) -> dict[str, Any]:
-    """What holds whichever of two promises did."""
+    """Return the guarantees that hold under both of two policies."""
     if one is None:
         return other
     limits = (one["key_limit"], other["key_limit"])

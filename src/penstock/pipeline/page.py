@@ -1,4 +1,4 @@
-"""A report as one HTML file that needs nothing else: no network, no server, no folder beside it."""
+"""Renders a report as one self-contained HTML file, which needs no network and no other files."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ for (const chart of document.querySelectorAll("[data-chart]")) {
 def page(
     title: str, subtitle: str, figures: Sequence[tuple[str, str]], sections: Sequence[Section], footer: str
 ) -> str:
-    """The whole file."""
+    """Return the HTML of a report."""
     return _PAGE.substitute(
         title=html.escape(title),
         subtitle=html.escape(subtitle),
@@ -84,7 +84,7 @@ def _section(section: Section) -> str:
         f'<section id="{section.name}"><h2>{html.escape(section.title)}</h2><p>{html.escape(section.question)}</p>'
     ]
     if section.figure is not None:
-        # In a script, only the end of one means anything, so no name from a queue may have a `<`.
+        # Names in the data could contain `</script>`, which would end the element. Without `<` they cannot.
         data = section.figure.to_json().replace("<", "\\u003c")
         parts.append(f'<div data-chart="{section.name}-data"></div>')
         parts.append(f'<script type="application/json" id="{section.name}-data">{data}</script>')

@@ -1,8 +1,8 @@
-"""Replay: rows of any query, or of a saved table, back into a tube as new jobs.
+"""Replay: puts the rows of a query or of a saved table into a tube as new jobs.
 
-A row is the job that its `node` and `job` name, whose body the lake knows, or a body of its own. Each new job carries
-a name that says where it came from, and a dedup id that says which replay brought it. So a replay that was interrupted
-can be run again: what it has put already is not put twice, and what is still there from an earlier one neither.
+A row either names a job of the lake with `node` and `job`, or has a body itself. Each new job gets a name made of its
+origin, and a dedup id made of the replay and the origin. An interrupted replay can therefore be repeated: jobs that it
+has put already are not put again, nor are jobs that are still unfinished from an earlier replay.
 """
 
 from __future__ import annotations
@@ -32,22 +32,22 @@ if TYPE_CHECKING:
 
 Progress = Callable[[int], None]
 
-# Jobs a round trip; with a rate, as many as are due in a tenth of a second.
+# Jobs per round trip. If a rate is given, a batch has the jobs of a tenth of a second.
 BATCH_JOBS: Final = 500
 BATCHES_A_SECOND: Final = 10
 
-# What a row may say of its job, by the names that a put has for it.
+# Columns that are options of a put.
 _TIMES: Final = ("delay", "ttl", "ttr")
 OPTIONS: Final = ("key", "priority", *_TIMES)
 _KINDS: Final = (BODY_BYTES, BODY_TEXT, BODY_JSON, BODY_MSGPACK)
 
-# Columns that mean something.
+# All columns with a meaning. Others are ignored.
 _OURS: Final = frozenset((*OPTIONS, "tube", "node", "job", "body", "value", "body_kind"))
 
-# A column of ours: which of several equal rows it is.
+# Internal column: the index of a row among equal rows.
 _COPY: Final = "__copy"
 
-# A job's newest body, and what kind it is.
+# The newest body of each job, and its kind.
 _BODIES: Final = """
 SELECT node, job, newest.body AS lake_body, newest.body_kind AS lake_kind
 FROM (SELECT node, job, max_by(struct(body, body_kind), position) AS newest FROM events WHERE body IS NOT NULL
@@ -57,17 +57,17 @@ FROM (SELECT node, job, max_by(struct(body, body_kind), position) AS newest FROM
 
 @dataclass
 class Replayed:
-    """What came of a replay."""
+    """The result of a replay, in jobs."""
 
-    put: int = 0  # By this run, or by an earlier one of this replay: a put by dedup is answered the same.
-    there: int = 0  # Unfinished jobs of another replay.
+    put: int = 0  # Includes earlier runs of this replay, because the reply to a repeated dedup id is the same.
+    there: int = 0  # Not put, because a job of another replay with this origin is unfinished.
     bodiless: int = 0
-    refused: Counter[str] = field(default_factory=Counter)  # By what the server said.
+    refused: Counter[str] = field(default_factory=Counter)  # By error.
 
 
 @dataclass(frozen=True)
 class Planned:
-    """What a replay would do to one tube."""
+    """The jobs that a replay would put into one tube."""
 
     tube: str
     jobs: int
@@ -76,7 +76,7 @@ class Planned:
 
 
 def rows_of(spark: SparkSession, lake: Lake | None, query: str | None, table: str | None) -> DataFrame:
-    """What is asked for. In a query, every table of the lake has its own name: events, jobs, rates and so on."""
+    """Return the rows of a query or of a table. Queries can use the tables of the lake: events, jobs, rates …"""
     if lake is not None:
         lake.must_be_there().show(spark)
     with spoken():
@@ -84,21 +84,21 @@ def rows_of(spark: SparkSession, lake: Lake | None, query: str | None, table: st
             return spark.sql(query)
         assert table is not None
         if Path(table).exists():
-            # Java may be somewhere else.
+            # Absolute, because Java may have another working directory.
             return spark.read.parquet(str(Path(table).absolute()))
         return spark.read.parquet(table) if "/" in table else spark.table(table)
 
 
 @spoken()
 def as_jobs(rows: DataFrame, tube: str | None, lake_is_there: bool) -> DataFrame:
-    """Rows as jobs to be: tube, body, its kind if it comes from a log, options, and the origin that marks each."""
+    """Convert rows to jobs: tube, body, kind of a body from the lake, origin, and options."""
     from pyspark.sql import functions as f
 
-    # Spark does not tell them apart by their case.
+    # Column names are case-insensitive in Spark.
     rows = rows.withColumnsRenamed({name: name.lower() for name in rows.columns if name.lower() in _OURS})
     names = [name.lower() for name in rows.columns]
     if tube is None and "tube" not in names:
-        raise PipelineError("the rows have no column tube, so it is not known where to put them; say --tube")
+        raise PipelineError("the rows have no column tube; give the tube with --tube")
     if "value" in names and "body" not in names:
         rows = rows.withColumnRenamed("value", "body")
     told_of = {"node", "job"} <= set(names)
@@ -106,7 +106,7 @@ def as_jobs(rows: DataFrame, tube: str | None, lake_is_there: bool) -> DataFrame
         rows = rows.dropDuplicates(["node", "job"])
         origin = f.concat_ws("/", "node", "job")
     else:
-        # Equal rows are different jobs, and the same ones in the next run.
+        # Equal rows are different jobs, and each must get the same origin in the next run.
         digest = f.sha2(f.to_json(f.struct(*rows.columns)), 256)
         rows = rows.withColumn("origin", f.substring(digest, 1, 32))
         rows = rows.withColumn(_COPY, f.expr("row_number() OVER (PARTITION BY origin ORDER BY origin)"))
@@ -118,7 +118,7 @@ def as_jobs(rows: DataFrame, tube: str | None, lake_is_there: bool) -> DataFrame
 
 
 def _with_bodies(rows: DataFrame, known: bool) -> DataFrame:
-    """Rows with a body and its kind: their own, or that of the job they tell of."""
+    """Add the body and its kind to rows: their own body, or the one of their job in the lake."""
     from pyspark.sql import functions as f
 
     names = [name.lower() for name in rows.columns]
@@ -126,7 +126,7 @@ def _with_bodies(rows: DataFrame, known: bool) -> DataFrame:
     raw = not own or "body_kind" in names
     if not own and not known:
         raise PipelineError(
-            "the rows need a column body (or value), or the columns node and job of jobs that a --lake knows; "
+            "the rows need a column body (or value), or the columns node and job of jobs in a --lake; "
             f"they have {', '.join(name for name in rows.columns if name not in ('origin', _COPY))}"
         )
     if not raw:
@@ -138,18 +138,18 @@ def _with_bodies(rows: DataFrame, known: bool) -> DataFrame:
     rows = rows.join(rows.sparkSession.sql(_BODIES), ["node", "job"], "left")
     if not own:
         return rows.withColumnsRenamed({"lake_body": "body", "lake_kind": "body_kind"})
-    # Of all events of a job, only some have its body.
+    # Only some events of a job have its body.
     kind = f.when(f.col("body").isNull(), f.col("lake_kind")).otherwise(f.col("body_kind"))
     return rows.withColumn("body_kind", kind).withColumn("body", f.coalesce("body", "lake_body"))
 
 
 def _with_values(rows: DataFrame) -> DataFrame:
-    """Bodies that a query has made, put as the values they are: text, bytes, and JSON of everything else."""
+    """Convert bodies that a query computed: text and bytes stay, all other types become JSON."""
     from pyspark.sql import functions as f
 
     if rows.schema["body"].dataType.simpleString() in ("binary", "string"):
         return rows.withColumn("body_kind", f.lit(None).cast("int"))
-    # Spark knows the names of fields in any depth, and makes JSON of structs only.
+    # Spark can convert only structs to JSON, so the body is wrapped in a struct and cut out of the result.
     before, after = '{"body":', "}"
     json = f.to_json(f.struct("body"), {"ignoreNullFields": "false"})
     value = json.substr(f.lit(len(before) + 1), f.length(json) - len(before) - len(after)).cast("binary")
@@ -158,7 +158,7 @@ def _with_values(rows: DataFrame) -> DataFrame:
 
 
 def plan(jobs: DataFrame) -> list[Planned]:
-    """What would be put where."""
+    """Return for each tube how many jobs and bytes would be put."""
     from pyspark.sql import functions as f
 
     planned = jobs.groupBy("tube").agg(
@@ -173,7 +173,7 @@ def plan(jobs: DataFrame) -> list[Planned]:
 def replay(
     jobs: DataFrame, queue: Queue, run: str, rate: float | None = None, progress: Progress = lambda done: None
 ) -> Replayed:
-    """Put jobs, so many a second at most. `run` names this replay: run again under this name, it goes on."""
+    """Put jobs, at most `rate` per second. If a replay with the name `run` was interrupted, continue it."""
     done = Replayed()
     tubes: dict[str, Tube] = {}
     for batch in _paced(_streamed(jobs), rate):
@@ -184,12 +184,12 @@ def replay(
                 done.bodiless += 1
                 continue
             if row["tube"] is not None and row["tube"] not in tubes:
-                # One that is not there is rather misspelt than wanted.
+                # Do not create tubes, because an unknown name is probably misspelt.
                 tubes[row["tube"]] = queue.find_tube(row["tube"])
             try:
                 answers.append(pipeline.put(_tube(row, tubes), _body(row), **_options(row, run)))
             except CommandError as error:
-                # It is refused here already; a server would do it.
+                # The client refuses values that the server would refuse.
                 done.refused[str(error)] += 1
         pipeline.send()
         for answer in answers:
@@ -205,13 +205,13 @@ def replay(
 
 
 def _streamed(jobs: DataFrame) -> Iterator[Row]:
-    """Row by row, so that memory holds a part of them only."""
+    """Yield rows one by one, so that they are not all in memory."""
     with spoken():
         yield from jobs.toLocalIterator(prefetchPartitions=True)
 
 
 def _paced(rows: Iterable[Row], rate: float | None) -> Iterator[list[Row]]:
-    """Rows in batches, each when it is due."""
+    """Yield rows in batches, and wait before each batch until it is due."""
     size = BATCH_JOBS if rate is None else max(1, min(BATCH_JOBS, round(rate / BATCHES_A_SECOND)))
     rest = iter(rows)
     due = time.monotonic()
@@ -219,13 +219,13 @@ def _paced(rows: Iterable[Row], rate: float | None) -> Iterator[list[Row]]:
         time.sleep(max(0.0, due - time.monotonic()))
         yield batch
         if rate is not None:
-            # From when it was due, so that a rate is held; but a stall is not made up for by a storm.
+            # Counted from the due time, so that the rate is exact. After a stall, at most one second is caught up.
             due = max(due, time.monotonic() - 1) + len(batch) / rate
 
 
 def _tube(row: Row, tubes: dict[str, Tube]) -> Tube:
     if row["tube"] is None:
-        raise WrongType("a row has no tube; say --tube")
+        raise WrongType("a row has no tube; give it with --tube")
     return tubes[row["tube"]]
 
 
@@ -234,7 +234,7 @@ def _body(row: Row) -> Any:
     if kind is None:
         return row["body"] if isinstance(row["body"], str) else bytes(row["body"])
     if kind not in _KINDS:
-        raise WrongType(f"body_kind is a number of 0 to {max(_KINDS)}, not {kind}")
+        raise WrongType(f"body_kind must be a number from 0 to {max(_KINDS)}, not {kind}")
     return EncodedBody(bytes(row["body"]), kind)
 
 
@@ -244,9 +244,9 @@ def _options(row: Row, run: str) -> dict[str, Any]:
 
 
 def _value(name: str, value: Any) -> Any:
-    """What a row says of its job, as a put takes it."""
+    """Convert the value of an option column to the type that `put` accepts."""
     if isinstance(value, Decimal):
-        # What SQL makes of 1.5, and of a large whole number.
+        # The SQL type of 1.5 and of large whole numbers.
         return int(value) if value == value.to_integral_value() else float(value)
     if isinstance(value, bytearray):
         return bytes(value)
