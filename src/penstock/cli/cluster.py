@@ -256,9 +256,10 @@ def rehome(
 ) -> None:
     """Replace a lost node by its standby or a backup of it.
 
-    Most nodes must consider the node failed, or it must have been removed with `forget`. From then on all nodes refuse
-    the old node. If it comes back, it sets its data aside and continues as a new node. Jobs that may be delivered only
-    once are buried, because they may have been delivered already. Afterwards, start `penstock serve` on the directory.
+    Most nodes must consider the node failed, or it must have been removed with `forget`. After this command all nodes
+    refuse the old node. If it comes back, it sets its data aside and continues as a new node. Jobs that may be
+    delivered only once are buried, because they may have been delivered already. Then start `penstock serve` on the
+    directory.
     """
     from penstock.cli.rehome import run
 

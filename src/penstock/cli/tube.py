@@ -137,7 +137,7 @@ def create(
     target: Target,
     out: Output,
 ) -> None:
-    """Create a tube. If it exists with the same type and options, nothing changes. Otherwise the command is refused.
+    """Create a tube. A tube that exists with the same type and options stays unchanged. With others, this is refused.
 
     Without a type and options, the tube gets a ttr of 5m and the retry policy "5x exp(1s..10m) jitter then bury".
     """
