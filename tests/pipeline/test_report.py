@@ -131,9 +131,11 @@ def test_a_tube_that_the_lake_does_not_know_is_refused(tmp_path: Path) -> None:
 
 def test_where_nothing_happened_a_report_says_so(tmp_path: Path) -> None:
     report = report_of(GoldReader(make_lake(tmp_path, {})))
-    assert report.subtitle == "Nothing has happened."
+    assert report.subtitle == "No events in the selected days and tubes."
     assert not any(each.rows or each.figure for each in report.sections)
-    assert "Nothing of the kind happened." in page(report.title, report.subtitle, report.figures, report.sections, "")
+    assert "No data for this section in the selected days and tubes." in page(
+        report.title, report.subtitle, report.figures, report.sections, ""
+    )
 
 
 def test_the_terminal_and_programs_are_told_what_the_page_says(tmp_path: Path) -> None:

@@ -111,7 +111,7 @@ def test_whatif_tells_what_was_and_estimates_what_would_be(demo: Path) -> None:
     people = run("whatif", "--lake", demo / "lake")
     assert "measured" in people.stdout and people.stderr.startswith("An estimate: ")
     wrong = run("whatif", "--lake", demo / "lake", "--tube", "nothing")
-    assert wrong.exit_code == 1 and "there are pages-fifo, pages-utube" in wrong.output
+    assert wrong.exit_code == 1 and "tubes with such jobs: pages-fifo, pages-utube" in wrong.output
 
 
 BURIED = "SELECT * FROM jobs WHERE outcome = 'buried' AND tube = 'pages-utube'"

@@ -1,7 +1,7 @@
-"""The report: what the gold tables say, in sections that a page and a terminal show alike.
+"""The report: builds sections from the gold tables. The page and the terminal show the same sections.
 
-Gold is small beside the history it came from, but a year of minutes is still long. So a point of a chart stands for a
-minute, or for so many of them that there are few points; and a table has a row a tube, or the rows that stand out.
+Gold is much smaller than the history, but a year of minutes still has many rows. A point of a chart therefore covers as
+many minutes as needed to have few points. A table has one row per tube, or only the greatest rows.
 """
 
 from __future__ import annotations
@@ -22,40 +22,40 @@ from penstock.pipeline.queries import question
 from penstock.pipeline.sections import Column, Section, column
 
 POINTS_MAX: Final = 400
-TUBES_MAX: Final = 6  # So many tubes a chart can show and still be read.
+TUBES_MAX: Final = 6  # A chart with more lines cannot be read.
 ROWS_MAX: Final = 20
 
-# How many seconds a point may stand for, and what that is called.
+# Seconds that a point of a chart can cover, with their names.
 _STEPS: Final = {
     **{1: "second", 5: "5 seconds", 15: "15 seconds"},
     **{60: "minute", 300: "5 minutes", 900: "15 minutes"},
     **{3_600: "hour", 21_600: "6 hours", 86_400: "day"},
 }
 
-# Durations are counted in buckets, each ending so many times later than the one before: see gold/durations.sql.
+# Ratio between the ends of neighbouring buckets in gold/durations.sql.
 _BUCKET_GROWTH: Final = 1.02
 _PERCENTILES: Final = {"p50": 0.50, "p95": 0.95, "p99": 0.99}
 
-_NOTHING: Final = "Nothing of the kind happened."
+_NOTHING: Final = "No data for this section in the selected days and tubes."
 
 
 @dataclass(frozen=True)
 class Report:
-    """What there is to say of a lake."""
+    """A report on a lake."""
 
     title: str
     subtitle: str
-    figures: Sequence[tuple[str, str]]  # What stands out: of what, and how much.
+    figures: Sequence[tuple[str, str]]  # Labels and values of the totals at the top.
     sections: Sequence[Section]
 
 
 def report_of(gold: GoldReader) -> Report:
-    """Everything that gold has to say."""
+    """Return the report on the given gold tables."""
     maker = _Maker(gold)
     sections = [
         maker.rates(),
-        maker.durations("wait", "waits", "Waits", "How long were jobs ready before they were taken?", "takes"),
-        maker.durations("run", "runs", "Runs", "How long did the work take, of jobs that were acked?", "acks"),
+        maker.durations("wait", "waits", "Wait times", "How long were jobs ready before they were taken?", "takes"),
+        maker.durations("run", "runs", "Run times", "How long did workers hold jobs before they acked them?", "acks"),
         maker.backlog(),
         maker.failures(),
         maker.redeliveries(),
@@ -63,11 +63,11 @@ def report_of(gold: GoldReader) -> Report:
         maker.workers(),
         maker.transitions(),
     ]
-    return Report("What happened in the queue", maker.subtitle(), maker.figures(), sections)
+    return Report("Queue report", maker.subtitle(), maker.figures(), sections)
 
 
 class _Maker:
-    """Makes the sections of one report."""
+    """Builds the sections of one report."""
 
     def __init__(self, gold: GoldReader) -> None:
         self._gold = gold
@@ -75,7 +75,7 @@ class _Maker:
 
     @cached_property
     def _step_s(self) -> int:
-        """How many seconds a point stands for: as few as gold has, and as many as it takes to have few points."""
+        """Seconds per point of a chart: the smallest step that gives at most POINTS_MAX points."""
         span = self._gold.span
         seconds = 0.0 if span is None else (span[1] - span[0]).total_seconds()
         fine = [step for step in _STEPS if step >= 60 or self._gold.grain == "second"]
@@ -84,7 +84,7 @@ class _Maker:
     def subtitle(self) -> str:
         span = self._gold.span
         if span is None:
-            return "Nothing has happened."
+            return "No events in the selected days and tubes."
         first, last = (f"{moment:%Y-%m-%d %H:%M:%S}" for moment in span)
         tubes = self._gold.tubes
         named = ", ".join(tubes) if len(tubes) <= TUBES_MAX else f"{len(tubes):,} tubes"
@@ -95,7 +95,7 @@ class _Maker:
         dead = self._gold.summed("failures", [], dead_letters="sum")[0]["dead_letters"]
         again = self._gold.summed("redeliveries", [], redeliveries="sum")[0]["redeliveries"]
         named = {"jobs put": sums["puts"], "taken": sums["takes"], "acked": sums["acks"], "failed": sums["fails"]}
-        named |= {"taken again": again, "given up": dead}
+        named |= {"redelivered": again, "given up": dead}
         return [(name, f"{count or 0:,}") for name, count in named.items()]
 
     def rates(self) -> Section:
@@ -124,7 +124,16 @@ class _Maker:
         points = self._filled(percentiles(counts, ["tube", "minute"]), panels, None)
         columns = [column("tube"), column("count", of), *(column(each, f"{each}, ms") for each in panels)]
         figure = charts.over_time(points, panels, "ms", self._shown, self._gold.span) if rows else None
-        return Section(name, title, asked, columns, rows, _NOTHING, figure, f"{self._note()} Right to 2 %.".strip())
+        return Section(
+            name,
+            title,
+            asked,
+            columns,
+            rows,
+            _NOTHING,
+            figure,
+            f"{self._note()} Percentiles are accurate to 2 %.".strip(),
+        )
 
     @cached_property
     def _durations(self) -> pa.Table:
@@ -171,10 +180,10 @@ class _Maker:
         columns = [column("tube"), column("takes", "taken"), column("redeliveries", "again"), share]
         return self._section(
             "redeliveries",
-            "Taken again",
+            "Redeliveries",
             [*columns, *map(column, whys)],
             rows,
-            self._counts("redeliveries", {"redeliveries": "taken again"}),
+            self._counts("redeliveries", {"redeliveries": "redelivered"}),
             self._note(),
         )
 
@@ -188,11 +197,11 @@ class _Maker:
             *(column("wait_mean", "mean wait, ms"), column("wait_ms_max", "longest, ms")),
         ]
         figure = charts.bars(named, "name", {"wait_mean": "mean wait"}, "ms")
-        return self._section("fairness", "Keys", columns, rows, figure, f"The keys with most jobs, {ROWS_MAX} at most.")
+        return self._section("fairness", "Keys", columns, rows, figure, f"The {ROWS_MAX} keys with the most jobs.")
 
     def workers(self) -> Section:
         rows = self._greatest("workers", ["node", "session"], "taken", acked="sum", failed="sum", busy_ms="sum")
-        # Every node numbers its own.
+        # Session numbers are unique only within a node.
         several = len({row["node"] for row in rows}) > 1
         named = [
             {**row, "name": f"{row['node'][:8]}: session {row['session']}" if several else f"session {row['session']}"}
@@ -203,7 +212,7 @@ class _Maker:
             *(column("taken"), column("acked"), column("failed"), column("busy_ms", "busy, ms")),
         ]
         figure = charts.bars(named, "name", {"acked": "acked", "failed": "failed"}, "jobs")
-        note = f"Those who took most, {ROWS_MAX} at most, of any tube."
+        note = f"The {ROWS_MAX} sessions that took the most jobs, in all tubes."
         return self._section("workers", "Workers", columns, rows, figure, note)
 
     def transitions(self) -> Section:
@@ -217,29 +226,29 @@ class _Maker:
     # Rows
 
     def _by_tube(self, rows: list[Row]) -> list[Row]:
-        """Rows of tubes, the busiest tubes first."""
+        """Sort rows by tube, the busiest tubes first."""
         place = {tube: number for number, tube in enumerate(self._gold.tubes)}
         return sorted(rows, key=lambda row: (place.get(row["tube"], len(place)), row["tube"]))[:ROWS_MAX]
 
     def _greatest(self, name: str, by: Sequence[str], order: str, **how: str) -> list[Row]:
-        """The rows of a table, summed up, that have most of something."""
+        """Return the rows of a grouped table with the greatest sums of the column `order`."""
         table = group(self._gold.table(name), by, **{order: "sum"}, **how)
-        # The keys decide between equals, so that a report says the same twice.
+        # Ties are broken by the keys, so that the result is the same each time.
         keys = [(order, "descending"), *((each, "ascending") for each in by)]
         return rows_of(table.take(pc.sort_indices(table, keys)[:ROWS_MAX]))
 
     def _over_time(self, name: str, **how: str) -> list[Row]:
-        """Points of a chart: fields of the busiest tubes over time."""
+        """Return the points of a chart: columns of the busiest tubes over time."""
         return rows_of(group(self._stepped(self._gold.table(name)), ["tube", "minute"], **how))
 
     def _stepped(self, table: pa.Table) -> pa.Table:
-        """A table of the busiest tubes, whose minutes are as many as a chart has points."""
+        """Keep the rows of the busiest tubes, and round their minutes down to the steps of the chart."""
         table = table.filter(pc.is_in(table["tube"], pa.array(self._shown, pa.string())))
         minutes = pc.floor_temporal(table["minute"], self._step_s, "second")
         return table.set_column(table.schema.get_field_index("minute"), "minute", minutes)
 
     def _filled(self, points: list[Row], fields: Iterable[str], nothing: int | None) -> list[Row]:
-        """Points for every step of time: gold has no rows of minutes in which nothing happened, but a chart has."""
+        """Add points with the value `nothing` for steps without rows, because gold has no rows for idle minutes."""
         there = {(row["tube"], row["minute"]): row for row in points}
         blank = dict.fromkeys(fields, nothing)
         return [
@@ -249,7 +258,7 @@ class _Maker:
         ]
 
     def _lasting(self, points: list[Row], last: list[Row]) -> list[Row]:
-        """Points of levels in their order: the last ones last to the end of the chart, though nothing changes there."""
+        """Sort points of levels by time, and repeat the last level of each tube at the end of the chart."""
         if self._gold.span is None:
             return points
         end = self._gold.span[1]
@@ -265,15 +274,15 @@ class _Maker:
         return [datetime.fromtimestamp(step * self._step_s, UTC) for step in range(int(first), int(last) + 1)]
 
     def _counts(self, name: str, panels: dict[str, str]) -> charts.Figure:
-        """A chart of how often things happened."""
+        """Return a chart of counts over time."""
         points = self._filled(self._over_time(name, **dict.fromkeys(panels, "sum")), panels, 0)
-        return charts.over_time(points, panels, f"jobs in a {_STEPS[self._step_s]}", self._shown, self._gold.span)
+        return charts.over_time(points, panels, f"jobs per {_STEPS[self._step_s]}", self._shown, self._gold.span)
 
     def _note(self) -> str:
         left_out = len(self._gold.tubes) - len(self._shown)
         if not left_out:
             return ""
-        return f"The chart leaves out {left_out:,} tubes in which less happened; --tube names those to show."
+        return f"The chart leaves out {left_out:,} tubes with less activity. Use --tube to select the tubes to show."
 
     def _section(
         self,
@@ -289,7 +298,7 @@ class _Maker:
 
 
 def percentiles(counts: pa.Table, by: Sequence[str]) -> list[Row]:
-    """Percentiles of durations, in ms, from how many are in each bucket: the end of the bucket that each falls in."""
+    """Return percentiles of durations in ms: the end of the bucket that contains the percentile."""
     buckets: dict[tuple[Any, ...], list[tuple[int, int]]] = defaultdict(list)
     for row in counts.to_pylist():
         buckets[tuple(row[each] for each in by)].append((row["bucket"], row["count"]))

@@ -1,6 +1,6 @@
-"""What a report consists of: sections, each a question, a table that answers it, and perhaps a chart.
+"""The sections of a report. A section has a question, a table that answers it, and perhaps a chart.
 
-The page and the terminal show the same sections, so what one says the other says.
+The page and the terminal show the same sections.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ from penstock.pipeline.charts import Figure, Row
 
 @dataclass(frozen=True)
 class Column:
-    """What a table shows of a row."""
+    """A column of a table: its heading, and a function that returns the value of a row."""
 
     heading: str
     cell: Callable[[Row], Any]
 
 
 def column(field: str, heading: str | None = None) -> Column:
-    """A field of a row."""
+    """Return a column that shows a field of a row."""
     return Column(heading or field.replace("_", " "), lambda row: row[field])
 
 
@@ -34,13 +34,13 @@ class Section:
     question: str
     columns: Sequence[Column]
     rows: Sequence[Row]
-    empty: str  # What is said if there are no rows.
+    empty: str  # Text that replaces the table if there are no rows.
     figure: Figure | None = None
-    note: str = ""  # What the reader has to know about it.
+    note: str = ""  # Text below the table.
 
 
 def text(value: object) -> str:
-    """A value of a table as people read it."""
+    """Return a value of a table as text for people."""
     if value is None:
         return "–"
     if isinstance(value, bytes):

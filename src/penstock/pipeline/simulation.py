@@ -1,7 +1,7 @@
-"""A tube as a line of jobs before a number of workers, played through again: what `penstock pipeline whatif` rests on.
+"""Simulation of a tube as a first-in, first-out queue with a number of workers, for `penstock pipeline whatif`.
 
-Each job comes when it came and takes as long as it took; what changes is how many workers there are, and how many jobs
-of one key may be worked on at a time. Jobs are served in the order they came. Times are milliseconds.
+Each job arrives when it arrived in reality, and runs as long as it did. The number of workers, and the number of jobs
+per key that may run at the same time, can be changed. Times are in milliseconds.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ from typing import Final
 
 Progress = Callable[[int, int], None]
 
-# How often progress is told.
+# Progress is reported after this many jobs.
 TOLD_EVERY: Final = 50_000
 
 
 @dataclass(frozen=True)
 class Arrivals:
-    """Jobs in the order they came: when, how long they keep a worker and their key busy, and of which key they are."""
+    """Jobs in order of arrival: their arrival times, run times and keys."""
 
     at_ms: Sequence[int]
     run_ms: Sequence[float]
@@ -32,16 +32,16 @@ class Arrivals:
 
 @dataclass(frozen=True)
 class Crew:
-    """Who works on them."""
+    """The workers of a simulation."""
 
     workers: int
-    per_key: int | None = None  # So many jobs of one key at a time; None: as many as there are.
-    begin_ms: int = 0  # When they come.
-    pause_ms: float = 0  # What a worker needs between the end of a job and the next.
+    per_key: int | None = None  # Jobs of one key that may run at the same time. None: no limit.
+    begin_ms: int = 0  # When the workers start.
+    pause_ms: float = 0  # Time that a worker needs between two jobs.
 
 
 def waits(arrivals: Arrivals, crew: Crew, progress: Progress = lambda done, total: None) -> list[float]:
-    """How long each job would have waited for this crew."""
+    """Return how long each job would have waited with these workers."""
     assert crew.workers > 0 and (crew.per_key is None or crew.per_key > 0)
     if crew.per_key is None or crew.per_key >= crew.workers:
         return _waits_in_one_line(arrivals, crew, progress)
@@ -49,7 +49,7 @@ def waits(arrivals: Arrivals, crew: Crew, progress: Progress = lambda done, tota
 
 
 def _waits_in_one_line(arrivals: Arrivals, crew: Crew, progress: Progress) -> list[float]:
-    # Whoever is free first gets the next job, so when each is free again is all that has to be known.
+    # The worker that is free first gets the next job, so only the times at which workers become free are stored.
     free_at: list[float] = [crew.begin_ms] * crew.workers
     waited = []
     for number, (came, runs) in enumerate(zip(arrivals.at_ms, arrivals.run_ms)):
@@ -62,7 +62,7 @@ def _waits_in_one_line(arrivals: Arrivals, crew: Crew, progress: Progress) -> li
 
 
 class _Line:
-    """The jobs of one key that wait, and how many of it are being worked on."""
+    """The waiting jobs of one key, and the number of its running jobs."""
 
     __slots__ = ("busy", "waiting")
 
@@ -71,13 +71,13 @@ class _Line:
         self.waiting: deque[int] = deque()
 
 
-# In the place of a job's number: what ends is the pause of a worker.
+# Stands for a job number in `ends`: the pause of a worker ends.
 _PAUSE: Final = -1
 
 
 def _waits_by_key(arrivals: Arrivals, crew: Crew, per_key: int, progress: Progress) -> list[float]:
     lines: dict[object, _Line] = {}
-    # Keys that have a job waiting and room for it, by the first of those jobs: a worker never looks past busy keys.
+    # Heap of keys with a waiting job that may run, by their first waiting job. Workers need not skip busy keys.
     open_keys: list[tuple[int, object]] = []
     ends: list[tuple[float, int]] = []
     waited = [0.0] * len(arrivals)
@@ -96,7 +96,7 @@ def _waits_by_key(arrivals: Arrivals, crew: Crew, per_key: int, progress: Progre
                 progress(coming, len(arrivals))
         else:
             now = ends[0][0]
-            # All that end now, before anybody takes: who is first is decided by the jobs that are free by then.
+            # Process everything that ends now before any job starts, so that the next job is chosen among all.
             while ends and ends[0][0] == now:
                 _, ended = heappop(ends)
                 if ended == _PAUSE:
@@ -105,7 +105,7 @@ def _waits_by_key(arrivals: Arrivals, crew: Crew, per_key: int, progress: Progre
                 key = arrivals.keys[ended]
                 line = lines[key]
                 line.busy -= 1
-                # With room for one more before this end, the key is among the open ones already.
+                # If the key was below its limit before, it is in open_keys already.
                 if line.waiting and line.busy == per_key - 1:
                     heappush(open_keys, (line.waiting[0], key))
         while idle and open_keys:
@@ -124,12 +124,12 @@ def _waits_by_key(arrivals: Arrivals, crew: Crew, per_key: int, progress: Progre
 
 
 def percentile(sorted_values: Sequence[float], share: float) -> float:
-    """The smallest value that at least this share of all is not above."""
+    """Return the smallest value that is greater than or equal to this share of all values."""
     return sorted_values[max(0, -(-len(sorted_values) * round(share * 1000) // 1000) - 1)]
 
 
 def most_at_a_time(spans: Iterable[tuple[float, float]]) -> int:
-    """How many of these spans, each from its beginning to its end, there were at a time at most."""
+    """Return the greatest number of spans (start, end) that overlap."""
     steps = sorted(step for begins, ends in spans for step in ((begins, 1), (ends, -1)))
     most = now = 0
     for _, change in steps:

@@ -1,4 +1,4 @@
-"""How Spark is set for the pipeline: what its files look like, and how much machinery a query gets."""
+"""Settings of Spark for the pipeline: the format of its files, and the number of tasks per query."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-# So many rows are a task of a shuffle: sorted in memory, and half a second of work.
+# Rows per shuffle task. They can be sorted in memory, and are half a second of work.
 _ROWS_A_TASK: Final = 250_000
 
-# For fewer rows, compiling a query takes longer than running it does.
+# With fewer rows, compiling a query takes longer than running it.
 _ROWS_TO_COMPILE: Final = 200_000
 
 
 def prepared(spark: SparkSession) -> SparkSession:
-    """A session that writes what the lake has: days are days of UTC, and moments are such that everybody can read."""
+    """Configure a session for writing a lake: days in UTC, and timestamps that all Parquet readers support."""
     spark.conf.set("spark.sql.session.timeZone", "UTC")
     spark.conf.set("spark.sql.parquet.outputTimestampType", "TIMESTAMP_MICROS")
     return spark
@@ -25,7 +25,10 @@ def prepared(spark: SparkSession) -> SparkSession:
 
 @contextmanager
 def sized(spark: SparkSession, rows: int) -> Iterator[None]:
-    """Queries over about so many rows: as many tasks as they need. Spark would find out by itself, but job by job."""
+    """Configure Spark for queries over about `rows` rows during the block.
+
+    Spark's adaptive execution would find the number of tasks too, but it runs each stage as a separate job.
+    """
     settings = {
         "spark.sql.shuffle.partitions": str(1 + rows // _ROWS_A_TASK),
         "spark.sql.adaptive.enabled": "false",

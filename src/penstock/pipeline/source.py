@@ -1,4 +1,4 @@
-"""Where events come from: the nodes whose logs the pipeline reads."""
+"""The source of events: the nodes whose logs the pipeline reads."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from penstock.spark.node import Head, Node
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-# What one batch of a stream takes: enough that its fixed cost does not count, little enough to be lost to a crash.
+# Rows per batch of the stream. The fixed cost of a batch is negligible, and little work is lost in a crash.
 ROWS_A_BATCH: Final = 2_000_000
 
 
@@ -28,21 +28,21 @@ class Source:
 
     urls: tuple[str, ...]
     bodies: bool = True
-    gaps: bool = False  # Whether to go on where history was trimmed before it was read.
+    gaps: bool = False  # Whether to continue if history was trimmed before it was read.
     rows_a_batch: int = ROWS_A_BATCH
 
     def stream(self, spark: SparkSession, positions: dict[str, int]) -> DataFrame:
-        """What happens from some positions on; on other nodes from the first. A checkpoint knows better where."""
+        """Stream the events from `positions` on; other nodes start at their first. A checkpoint takes precedence."""
         start = json.dumps(positions) if positions else "earliest"
         reader = spark.readStream.format(NAME).option("maxRowsPerTrigger", self.rows_a_batch)
         return reader.options(startingOffsets=start, **self._options()).load()
 
     def batch(self, spark: SparkSession) -> DataFrame:
-        """All that is kept."""
+        """Return all events that the logs have."""
         return spark.read.format(NAME).options(**self._options()).load()
 
     def heads(self) -> dict[str, Head]:
-        """How far the logs go, by node. A server that is not there is found out here, before Spark is asked."""
+        """Return the ends of the logs by node. Called before Spark starts, so that a missing server fails early."""
         found = {}
         for url in self.urls:
             with Node(url) as node:
@@ -51,9 +51,9 @@ class Source:
         return found
 
     def strayed(self, known: dict[str, tuple[int, int]]) -> Iterator[str]:
-        """The nodes that do not have what is known of them: something at a position, that happened at a moment in ms.
+        """Yield the nodes whose log differs from `known`: by node, a position and the time of its event in ms.
 
-        What a node does not keep any more is not looked at.
+        Positions that a node no longer keeps are not checked.
         """
         for url in self.urls:
             with Node(url) as node:
@@ -63,7 +63,7 @@ class Source:
                     yield head.node
 
     def policies(self) -> dict[str, dict[str, TubePolicy]]:
-        """What each tube of each node promises now."""
+        """Return the present policy of each tube, by node and name."""
         found = {}
         for url in self.urls:
             with Node(url) as node:
@@ -84,5 +84,5 @@ def _policies(node: Node) -> Iterator[tuple[str, TubePolicy]]:
         cursor, some = node.call(commands.overview(cursor))
         ended = cursor == b"0"
         for tube in some:
-            with suppress(UnknownTube):  # It was dropped meanwhile, or its name is no text.
+            with suppress(UnknownTube):  # The tube was dropped meanwhile, or its name is not text.
                 yield tube["name"], node.call(commands.find_tube(tube["name"].encode()))

@@ -1,6 +1,7 @@
-"""The pipeline at work: events come by a stream, batch by batch, and silver and gold are brought up to them.
+"""Runs the pipeline: a Spark stream adds events to bronze in batches, and then silver and gold are updated.
 
-`once` takes what there is and ends; `run` goes on. Both go on where the last one stopped, by the lake's checkpoint.
+`once` processes the existing events and ends. `run` continues until it is stopped. Both start where the last run
+stopped, according to the lake's checkpoint.
 """
 
 from __future__ import annotations
@@ -26,35 +27,35 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
     from pyspark.sql.streaming.readwriter import DataStreamWriter
 
-# What is done, how much of it, of how much.
+# Reports progress: name of the step, amount done, total.
 Told = Callable[[str, int, int], None]
 
-# How often somebody who waits for a stream looks at it.
+# Interval at which a waiting caller checks the stream, so that it can be interrupted.
 _LOOK_S: Final = 1
 
-# How often the nodes are asked what their tubes promise: that is a question for each tube.
+# Interval at which the policies of tubes are requested from the nodes. It takes one request per tube.
 _LEARN_S: Final = 60
 
 
 def quiet(what: str, done: int, total: int) -> None:
-    """Tell nobody."""
+    """Ignore progress."""
 
 
 @dataclass
 class Intake:
-    """What Spark calls with each batch, maybe in a process of its own: it is little more than names."""
+    """The function that Spark calls with each batch. It must be picklable, because Spark may use another process."""
 
     root: str
     source: Source
-    digests: bool  # Whether silver and gold follow each batch.
+    digests: bool  # Whether to update silver and gold after each batch.
     told: Told = field(default=quiet)
     total: int = 0
     done: int = 0
-    learn_at: float = 0  # When to ask the nodes again what their tubes promise, on the monotonic clock.
-    error: Exception | None = None  # What it failed with: Spark would tell of it in a stack of Java.
+    learn_at: float = 0  # Monotonic time at which to request the policies of tubes again.
+    error: Exception | None = None  # The error of a batch. Spark would report it inside a Java stack trace.
 
     def __call__(self, events: DataFrame, batch: int) -> None:
-        """Take a batch in."""
+        """Add a batch to the lake."""
         try:
             self._take(events, batch)
         except Exception as error:
@@ -71,7 +72,7 @@ class Intake:
             compact(events.sparkSession, lake, only_many=True)
 
     def ask(self, lake: Lake) -> None:
-        """Hear of tubes that are new; and of a node that is not what it was, before any of its events is taken."""
+        """Check that the nodes still match the lake before events are added. Each minute, update the policies."""
         now = time.monotonic()
         if now >= self.learn_at:
             nodes.learn(lake, self.source)
@@ -81,7 +82,7 @@ class Intake:
 
 
 def once(spark: SparkSession, lake: Lake, source: Source, told: Told = quiet) -> int:
-    """Bring the lake up to what the logs hold now, and tell how many events were new."""
+    """Add all events that the logs have now to the lake. Return how many were new."""
     intake = Intake(str(lake.root), source, False, told, behind(lake, source))
     told("reading events", 0, intake.total)
     with lake.writing(), spoken():
@@ -96,25 +97,25 @@ def once(spark: SparkSession, lake: Lake, source: Source, told: Told = quiet) ->
 
 
 def run(spark: SparkSession, lake: Lake, source: Source, every_s: float, told: Told = quiet) -> None:
-    """Follow the logs until it is stopped. A turn begins every so many seconds, or when the last one has ended."""
+    """Follow the logs until stopped. A turn starts every `every_s` seconds, or later if the last one takes longer."""
     intake = Intake(str(lake.root), source, True, told)
     with lake.writing(), spoken():
         nodes.learn(lake, source)
         lake.begin()
-        # What an earlier run had read, and was stopped before it became silver.
+        # An earlier run may have been stopped after it added events to bronze and before it updated silver.
         digest(spark, lake, lambda done, total: told("silver and gold", done, total))
         _wait(_writer(spark, lake, source, intake).trigger(processingTime=f"{every_s} seconds").start(), intake)
 
 
 def behind(lake: Lake, source: Source) -> int:
-    """How many positions of the logs are not in the lake yet."""
+    """Return how many positions of the logs the lake has not read yet."""
     heads = source.heads()
     reached = nodes.read_to(lake, heads)
     return sum(max(0, head.end - max(head.first, reached.get(node, 0))) for node, head in heads.items())
 
 
 def _ends(lake: Lake, batch: int) -> dict[str, int]:
-    """Where a batch of the stream ends, by node. Spark notes that before it begins; the offsets are the last line."""
+    """Return the end of a batch by node. Spark writes it to the checkpoint before the batch, in the last line."""
     ends: dict[str, int] = json.loads((lake.checkpoint / "offsets" / str(batch)).read_text().splitlines()[-1])
     return ends
 
@@ -126,7 +127,7 @@ def _writer(spark: SparkSession, lake: Lake, source: Source, intake: Intake) -> 
 
 
 def _wait(query: StreamingQuery, intake: Intake) -> None:
-    """Wait for a stream to end; end it if we are to."""
+    """Wait until a stream ends. If the caller is interrupted, stop the stream."""
     try:
         while not query.awaitTermination(_LOOK_S):
             pass

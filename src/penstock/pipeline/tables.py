@@ -1,7 +1,7 @@
-"""THE tables of the lake: what each holds, by what it is partitioned, and how two rows of one key become one.
+"""The tables of the lake: their columns, their partition column, and how rows with equal keys are merged.
 
-Gold is made of tallies: numbers that can be added up. So a turn adds what is new to what is there, for the days it
-touches, and never reads old events again. What cannot be added up (a percentile, a level) is a view of a tally.
+Gold consists of tallies, whose measures can be added. A turn adds the new numbers to the existing ones of the affected
+days, and never reads old events again. Values that cannot be added (percentiles, levels) are views of tallies.
 """
 
 from __future__ import annotations
@@ -21,36 +21,36 @@ class Table:
     """One table: a folder of the lake."""
 
     path: str
-    columns: tuple[tuple[str, str], ...]  # Name and type, as Spark writes it.
-    by: str  # The last column: the day that a row tells of. Its folders are named by it.
-    keys: tuple[str, ...] = ()  # Of a tally: what its rows are distinct by.
-    measures: tuple[str, ...] = ()  # Of a tally: what is added up; the greatest is kept where a name ends in _max.
+    columns: tuple[tuple[str, str], ...]  # Names and Spark types.
+    by: str  # The partition column: the day of a row. It is the last column.
+    keys: tuple[str, ...] = ()  # Key columns of a tally.
+    measures: tuple[str, ...] = ()  # Columns of a tally that are added, or of which the maximum is kept (name_max).
 
     @property
     def name(self) -> str:
-        """The last part of its path."""
+        """The last part of the path."""
         return self.path.rpartition("/")[2]
 
     @cached_property
     def ddl(self) -> str:
-        """Its columns for Spark."""
+        """The columns as Spark's DDL."""
         return ", ".join(f"`{name}` {kind}" for name, kind in self.columns)
 
     @cached_property
     def arrow(self) -> Any:
-        """Its columns for Arrow."""
+        """The columns as an Arrow schema."""
         return pa.schema([(name, arrow_types()[kind]) for name, kind in self.columns])
 
 
 def _columns(text: str) -> tuple[tuple[str, str], ...]:
-    """`name type, name type`"""
+    """Parse columns that are written as `name type, name type`."""
     pairs = [column.split() for column in text.split(", ")]
     return tuple((name, kind) for name, kind in pairs)
 
 
 EVENTS: Final = Table("bronze/events", (*events_schema.COLUMNS, ("date", "date")), by="date")
 
-# A job that is still there has no day of its end: those are together in one folder, which each turn writes anew.
+# Unfinished jobs have no end date. They are in one folder, which each turn rewrites.
 JOBS: Final = Table(
     "silver/jobs",
     _columns(
@@ -64,7 +64,7 @@ JOBS: Final = Table(
 
 
 def _tally(name: str, keys: str, measures: str) -> Table:
-    """A table of gold: its keys with their types, its measures by name."""
+    """Return a gold table with the given key columns and measures."""
     key_columns, names = _columns(keys), tuple(measures.split())
     columns = (*key_columns, *((each, "bigint") for each in names), ("date", "date"))
     return Table(f"gold/{name}", columns, "date", (*(key for key, _ in key_columns), "date"), names)
@@ -89,7 +89,7 @@ TALLIES: Final = (
     FLOWS,
 )
 
-# Views of tallies, written out for whoever reads.
+# Views of tallies, stored for readers.
 LATENCY: Final = Table(
     "gold/latency",
     _columns(
@@ -110,5 +110,5 @@ ALL: Final = (EVENTS, JOBS, *GOLD)
 
 
 def gold_table(name: str) -> Table:
-    """A table of gold by its name."""
+    """Return a gold table by its name."""
     return next(table for table in GOLD if table.name == name)

@@ -1,7 +1,7 @@
-"""What if there were more workers, or fewer, or another limit of jobs a key? An estimate, from what jobs did.
+"""Estimates the wait times of a tube with another number of workers, or another limit of running jobs per key.
 
-The jobs of a tube are played through again (simulation.py). How far to trust it can be seen: what was measured stands
-beside the estimate for just as many workers as there were.
+The jobs of a tube are simulated (simulation.py) with their real arrival and run times. To show how accurate this is,
+the result has the measured wait times next to the estimate for the real number of workers.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ from penstock.pipeline.simulation import Arrivals, Crew, Progress, most_at_a_tim
 from penstock.pipeline.tables import JOBS
 
 ASSUMPTIONS: Final = (
-    "An estimate: every job comes when it came and takes as long as its last run took, jobs are served in the order "
-    "they came, and workers are there from the first take on, do nothing else, and need as long between two jobs as "
-    "they did. How good it is, you see from what was measured and the estimate for as many workers as there were."
+    "An estimate: every job arrives when it did and runs as long as its last run, jobs are served in order of arrival, "
+    "and workers start with the first take, work only on this tube, and need as long between two jobs as they did. "
+    "To see how accurate it is, compare the measured times with the estimate for the same number of workers."
 )
 
 _COLUMNS: Final = ("tube", "key", "ready_at", "first_take_at", "finished_at", "wait_ms", "run_ms", "node", "session")
@@ -34,15 +34,15 @@ _COLUMNS: Final = ("tube", "key", "ready_at", "first_take_at", "finished_at", "w
 
 @dataclass(frozen=True)
 class History:
-    """What is known of the jobs of a tube: those that were taken and finished."""
+    """The jobs of a tube that were taken and finished."""
 
     tube: str
     arrivals: Arrivals
     waited_ms: list[float]
-    crew: Crew  # Who worked, as far as can be seen: how many jobs were worked on at a time, and of one key.
+    crew: Crew  # The real workers, inferred from the greatest number of jobs that ran at the same time.
 
     def busy_share(self, workers: int, waited: Sequence[float]) -> float:
-        """How much of their time so many workers work, if jobs wait so long."""
+        """Return the share of time that `workers` workers are busy if jobs wait as long as in `waited`."""
         arrivals = self.arrivals
         end = max(map(sum, zip(arrivals.at_ms, waited, arrivals.run_ms)))
         return min(1.0, sum(arrivals.run_ms) / (workers * max(1.0, end - self.crew.begin_ms)))
@@ -50,7 +50,7 @@ class History:
 
 @dataclass(frozen=True)
 class Outcome:
-    """The waits of a tube: as they were, or as they would have been."""
+    """The wait times of a tube, measured or estimated."""
 
     tube: str
     measured: bool
@@ -64,21 +64,23 @@ class Outcome:
 
 
 def histories(lake: Lake, tube: str | None, since: datetime.date | None, until: datetime.date | None) -> list[History]:
-    """The tubes in which jobs were finished in these days, or one of them."""
-    # Jobs that were kept or buried are finished, but have no day of their end, or a later one.
+    """Return the histories of all tubes in which jobs were finished in these days, or of the given tube."""
+    # Kept and buried jobs are finished, but they have no end date, or a later one.
     days = [*days_between(lake.must_be_there(), JOBS, since, None), NO_DAY]
     files = [str(lake.path(JOBS, name)) for name in lake.files(JOBS, days)]
     table = ds.dataset(files).to_table(columns=list(_COLUMNS), filter=_finished(since, until)) if files else None
     if table is None or not table.num_rows:
-        raise PipelineError(f"no job that {lake.root} knows was taken and finished in these days")
+        raise PipelineError(f"{lake.root} has no job that was taken and finished in these days")
     names = sorted(pc.unique(table["tube"]).to_pylist())
     if tube is not None and tube not in names:
-        raise PipelineError(f"no job of {tube} was taken and finished in these days; there are {', '.join(names)}")
+        raise PipelineError(
+            f"no job of {tube} was taken and finished in these days; tubes with such jobs: {', '.join(names)}"
+        )
     return [_history(name, table.filter(pc.equal(table["tube"], name))) for name in ([tube] if tube else names)]
 
 
 def _finished(since: datetime.date | None, until: datetime.date | None) -> pc.Expression:
-    """Which jobs were taken and finished in these days, and seen from their put on."""
+    """Return the filter for jobs that were taken and finished in these days, and whose put is in the lake."""
     wanted = pc.field("finished_at").is_valid()
     for column in ("ready_at", "wait_ms", "run_ms"):
         wanted &= pc.field(column).is_valid()
@@ -100,7 +102,7 @@ def _history(tube: str, table: pa.Table) -> History:
 
 
 def _per_key(keys: list[Any], spans: list[tuple[int, int]]) -> int | None:
-    """How many jobs of one key were worked on at a time; None if they have none, or only one."""
+    """Return the greatest number of jobs of one key that ran at the same time, or None if there is at most one key."""
     by_key: dict[Any, list[tuple[int, int]]] = defaultdict(list)
     for key, span in zip(keys, spans):
         if key is not None:
@@ -109,7 +111,7 @@ def _per_key(keys: list[Any], spans: list[tuple[int, int]]) -> int | None:
 
 
 def _pause_ms(table: pa.Table, spans: list[tuple[int, int]]) -> float:
-    """What workers needed from one job to the next, on average, where the next was waiting for them."""
+    """Return the mean time between two jobs of a worker, counted where the next job was already waiting."""
     pauses: list[int] = []
     done_at: dict[tuple[str, int], int] = {}
     turns = zip(spans, table["node"].to_pylist(), table["session"].to_pylist(), _ms(table["ready_at"]))
@@ -131,7 +133,10 @@ def estimates(
     per_key: Sequence[int],
     progress: Progress = lambda done, total: None,
 ) -> list[Outcome]:
-    """What was measured, the estimate for the same, and estimates for what is asked: half and twice as many workers."""
+    """Return the measured wait times, the estimate for the real workers, and estimates for the given numbers.
+
+    Without `workers`, estimate for half and twice the real number.
+    """
     there = history.crew
     asked = list(workers) or [max(1, there.workers // 2), there.workers, 2 * there.workers]
     limits: list[int | None] = list(per_key) or [there.per_key]
