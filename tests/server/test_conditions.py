@@ -67,7 +67,7 @@ def test_a_node_with_paused_queues_is_shown_until_they_go_on(three: Cluster) -> 
     second = nodes[1]
     for queue in ("paused-1", "paused-2"):
         second.ask("PAUSE", queue, "in")
-    see(nodes, second, "paused", b"2", "takes no jobs of 2 paused queues")
+    see(nodes, second, "paused", b"2", "accepts no jobs of 2 paused queues")
     assert rows(nodes[2])[second.id]["paused_queues"] == 2
     assert nodes[0].ask("ADDJOB", "paused-1", "body", 0).startswith(b"D-")  # type: ignore[attr-defined]
     second.ask("PAUSE", "paused-1", "none")
