@@ -1,4 +1,4 @@
-"""`import penstock`: every public name is there, typed where it is imported from, and nothing else pretends to be."""
+"""`import penstock`: every public name exists and is typed in the module that it is imported from."""
 
 import ast
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Servers for tests of the clients: one that they share, and one's own where its end matters."""
+"""Servers for tests of the clients: a shared one, and one per test where the test stops it."""
 
 from collections.abc import Iterator
 
@@ -14,12 +14,12 @@ from tests.server.serving import Server
 
 @pytest.fixture
 def proxy(server: Server) -> Iterator[Proxy]:
-    """A way to the shared server that can be cut."""
+    """Return a proxy of the shared server that can cut connections."""
     with proxy_to(server.port) as proxy:
         yield proxy
 
 
 @pytest.fixture
 def name(request: pytest.FixtureRequest) -> str:
-    """The name of a tube that no other test uses."""
+    """Return the name of a tube that no other test uses."""
     return str(request.node.nodeid)

@@ -1,4 +1,4 @@
-"""A way to a server that breaks where a test wants it to."""
+"""A proxy that cuts connections where a test wants it."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from collections.abc import Callable, Iterator
 
 
 class Proxy:
-    """Passes bytes on, until so many have passed in one direction; then that connection is cut, and later ones are not.
+    """Forwards bytes, and cuts a connection after a number of bytes in one direction. Later connections are not cut.
 
-    `to_client`, `to_server`: how many bytes pass before the cut; None: all. What came before the cut has arrived.
-    `meanwhile`: what happens between an answer of the server and the moment when the client finds that it was cut.
+    `to_client` and `to_server` are the numbers of bytes before the cut; None: no cut. Bytes before the cut arrive.
+    `meanwhile` is called between a reply of the server and the moment when the client notices the cut.
     """
 
     def __init__(self, port: int) -> None:
@@ -24,7 +24,7 @@ class Proxy:
         self.port = int(self._listener.getsockname()[1])
         self.to_client: int | None = None
         self.to_server: int | None = None
-        self.pause_s = 0.0  # After each piece for the server: how slow the way is.
+        self.pause_s = 0.0  # The delay after each piece for the server.
         self.meanwhile: Callable[[], object] | None = None
         self.cuts = 0
         self._open: set[socket.socket] = set()
@@ -32,7 +32,7 @@ class Proxy:
         threading.Thread(target=self._accept, daemon=True).start()
 
     def cut_all(self) -> None:
-        """Cut every connection that is open now."""
+        """Cut every open connection."""
         with self._lock:
             for each in self._open:
                 with contextlib.suppress(OSError):
@@ -65,7 +65,7 @@ class Proxy:
         finally:
             with self._lock:
                 self._open -= {client, server}
-            # The server has seen everything that passed before it sees the end.
+            # The server reads everything that passed before it sees the end.
             server.close()
             client.close()
 
@@ -105,5 +105,5 @@ def proxy_to(port: int) -> Iterator[Proxy]:
 
 
 def url(port: int) -> str:
-    """Where a server or a proxy is."""
+    """Return the URL of a server or proxy."""
     return f"penstock://127.0.0.1:{port}"

@@ -1,4 +1,4 @@
-"""What a server's journal tells its clients: events, histories, checkpoints."""
+"""The journal of a server through its clients: events, histories, checkpoints."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Connections that are lost: nothing is lost or done twice, wherever in a conversation that happens."""
+"""Lost connections: no job is lost and no command is executed twice, at any byte of a conversation."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from tests.server.serving import PATIENCE_S, Server, wait_for
 
 
 def conversation(queue: Any, name: str) -> None:
-    """A put, a take and an ack, each of which has to have happened once when it returns."""
+    """Put, take and ack a job. Each command has been executed exactly once when it returns."""
     tube = queue.tube(name)
     tube.put({"n": 1}, dedup="one")
     job = tube.take()
@@ -53,12 +53,12 @@ def check_once(queue: Any, name: str) -> None:
     assert not any(tube.stats().values())
     events = tube.events()
     assert (events["put"], events["acked"]) == (1, 1), events
-    # What was taken and never seen went back before it was taken again.
+    # A job of a lost reply went back before it was taken again.
     assert events["taken"] == 1 + events.get("released", 0), events
 
 
 def lengths(server: Server, name: str) -> tuple[int, int]:
-    """How many bytes go each way in the whole conversation, which names of one length share."""
+    """Return the number of bytes in each direction of a conversation. It is the same for names of one length."""
     with proxy_to(server.port) as proxy:
         proxy.to_client = proxy.to_server = 1 << 40
         with penstock.connect(url(proxy.port)) as queue:
@@ -71,7 +71,7 @@ def lengths(server: Server, name: str) -> tuple[int, int]:
 @pytest.mark.parametrize("direction", ["to_client", "to_server"])
 def test_a_connection_cut_at_any_byte_loses_and_doubles_nothing(server: Server, direction: str, face: str) -> None:
     down, up = lengths(server, f"cut {direction} {face} 9999")
-    # Every byte takes a minute; a prime number meets every command, and different bytes of each.
+    # Testing every byte takes a minute. A step of a prime number meets every command at different bytes.
     total, step = (down, 11) if direction == "to_client" else (up, 7)
     if os.environ.get("PENSTOCK_HYPOTHESIS") == "deep":
         step = 1
@@ -92,7 +92,7 @@ def sync_conversation(proxy: Proxy, name: str) -> None:
     try:
         queue = penstock.connect(url(proxy.port))
     except NoServer:
-        queue = penstock.connect(url(proxy.port))  # It was cut before it was ever there.
+        queue = penstock.connect(url(proxy.port))  # The first connection was cut.
     with queue:
         conversation(queue, name)
 
@@ -107,10 +107,10 @@ async def async_conversation(proxy: Proxy, name: str) -> None:
         await conversation_async(queue, name)
 
 
-# ---- What may be repeated --------------------------------------------------------------------------------------------
+# ---- Repeated commands -----------------------------------------------------------------------------------------------
 
 
-def test_a_put_that_nothing_tells_apart_is_not_repeated(server: Server, proxy: Proxy, name: str) -> None:
+def test_a_put_without_dedup_is_not_repeated(server: Server, proxy: Proxy, name: str) -> None:
     with penstock.connect(url(proxy.port)) as queue:
         tube = queue.tube(name)
         proxy.to_client = 5
@@ -136,7 +136,9 @@ def test_a_put_that_nothing_tells_apart_is_not_repeated(server: Server, proxy: P
         (lambda job: job.ack(), "gone"),
     ],
 )
-def test_what_finishes_a_job_is_done_once(proxy: Proxy, name: str, finish: Callable[[Any], None], state: str) -> None:
+def test_a_command_that_finishes_a_job_is_executed_once(
+    proxy: Proxy, name: str, finish: Callable[[Any], None], state: str
+) -> None:
     with penstock.connect(url(proxy.port)) as queue:
         tube = queue.tube(name, "fifottl")
         tube.put("x", ttr=60)
@@ -148,7 +150,7 @@ def test_what_finishes_a_job_is_done_once(proxy: Proxy, name: str, finish: Calla
         assert max(tube.events().values()) <= (2 if state == "taken" else 1)
 
 
-def test_an_ack_that_came_too_late_is_not_taken_for_done(proxy: Proxy, server: Server, name: str) -> None:
+def test_a_repeated_ack_that_is_too_late_is_refused(proxy: Proxy, server: Server, name: str) -> None:
     with penstock.connect(url(proxy.port)) as queue, penstock.connect(url(server.port)) as other:
         tube = queue.tube(name)
         tube.put("x")
@@ -164,7 +166,7 @@ def test_an_ack_that_came_too_late_is_not_taken_for_done(proxy: Proxy, server: S
 # ---- Takes -----------------------------------------------------------------------------------------------------------
 
 
-def test_jobs_in_a_lost_answer_are_not_stuck_while_others_wait(proxy: Proxy, server: Server, name: str) -> None:
+def test_jobs_in_a_lost_reply_go_back_while_other_takes_wait(proxy: Proxy, server: Server, name: str) -> None:
     with penstock.connect(url(proxy.port)) as queue, penstock.connect(url(server.port)) as other:
         tube, empty = queue.tube(name, "fifo"), queue.tube(name + " empty", "fifo")
         mine = tube.put("mine")
@@ -194,15 +196,13 @@ def waits_on(server: Server, tube: str) -> bool:
         wire.close()
 
 
-def test_what_a_function_handed_out_is_neither_lost_nor_given_back_with_what_was(
-    proxy: Proxy, server: Server, name: str
-) -> None:
+def test_jobs_delivered_by_a_function_are_kept_when_lost_jobs_go_back(proxy: Proxy, server: Server, name: str) -> None:
     with penstock.connect(url(proxy.port)) as queue:
         old = Queue15(queue)
         for number in range(3):
             old.put(0, name, 0, 0, 0, None, number)
         first = old.take(0, name, 0)
-        proxy.to_client = 20  # Of the answer to the next take, by a function and then by the client's own.
+        proxy.to_client = 20  # In the reply to the next take: by a function, and then by the client's own.
         second = old.take(0, name, 5)
         assert second is not None and second[3] == 1 and proxy.cuts == 1
         proxy.to_client = 20
@@ -216,7 +216,7 @@ def test_what_a_function_handed_out_is_neither_lost_nor_given_back_with_what_was
             old.put(0, name)
 
 
-def test_a_take_interrupted_by_hand_gives_its_job_back(server: Server, name: str) -> None:
+def test_an_interrupted_take_gives_its_job_back(server: Server, name: str) -> None:
     with penstock.connect(url(server.port)) as queue, penstock.connect(url(server.port)) as interrupted:
         tube = interrupted.tube(name, "fifo")
         connection = interrupted._session._idle[-1]
@@ -236,17 +236,17 @@ def test_a_take_interrupted_by_hand_gives_its_job_back(server: Server, name: str
 
 
 class Interruption(BaseException):
-    """Somebody has had enough."""
+    """An exception that interrupts a thread, like KeyboardInterrupt."""
 
 
-# A socket that was interrupted in the middle of being made is nobody's, and is closed when it is collected.
+# A socket whose creation was interrupted has no owner. The garbage collector closes it.
 @pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning")
-def test_signals_at_any_moment_leave_nothing_locked(server: Server, name: str) -> None:
+def test_interrupts_at_any_moment_leave_no_lock_behind(server: Server, name: str) -> None:
     with penstock.connect(url(server.port)) as queue:
         tube = queue.tube(name, "fifo")
         tube.put_many(range(200))
         interrupt_often(tube, 1.5)
-        # What was given to somebody who was interrupted then is not ready any more; this one is.
+        # A job that was delivered to an interrupted caller may not be ready, but this one is.
         with ThreadPoolExecutor(1) as thread:
             thread.submit(tube.put, "the last").result(PATIENCE_S)
             assert len(thread.submit(tube.take_many, 201).result(PATIENCE_S)) > 0
@@ -256,7 +256,7 @@ def test_signals_at_any_moment_leave_nothing_locked(server: Server, name: str) -
 
 
 def interrupt_often(tube: Any, seconds: float) -> None:
-    """Take and release, and be interrupted every other moment."""
+    """Take and release jobs while being interrupted again and again."""
     interrupted = False
 
     def interrupt(*_: object) -> None:
@@ -269,11 +269,11 @@ def interrupt_often(tube: Any, seconds: float) -> None:
         interrupted = False
         signal.setitimer(signal.ITIMER_REAL, random.uniform(0.0001, 0.002))
         while not interrupted:
-            # A call that was interrupted may have left a job to be released by the next one.
+            # An interrupted call may have left a job that the next call releases.
             with contextlib.suppress(CommandError):
                 for job in tube.take_many(10):
                     job.release()
-        # It came while the garbage was collected, for example: what is raised there is heard by nobody.
+        # The exception was raised where Python ignores it, for example during garbage collection.
         raise Interruption
 
     before = signal.signal(signal.SIGALRM, interrupt)
@@ -311,7 +311,7 @@ async def test_a_cancelled_take_loses_no_job(server: Server, name: str) -> None:
         assert await queue._session.call(held(False)) == []
 
 
-async def test_a_close_that_is_cancelled_hangs_up_all_the_same(server: Server, name: str) -> None:
+async def test_a_cancelled_close_still_closes_all_connections(server: Server, name: str) -> None:
     for steps in range(1, 9):
         queue = penstock.connect_async(url(server.port), name=f"closing-{steps}")
         tube = await queue.tube(name)
@@ -327,7 +327,7 @@ async def test_a_close_that_is_cancelled_hangs_up_all_the_same(server: Server, n
         await asyncio.sleep(0.01)
 
 
-async def test_a_cancelled_call_leaves_the_answers_of_others_alone(server: Server, name: str) -> None:
+async def test_a_cancelled_call_does_not_disturb_the_replies_of_others(server: Server, name: str) -> None:
     async with penstock.connect_async(url(server.port)) as queue:
         tube = await queue.tube(name)
         calls = [asyncio.ensure_future(tube.put(number)) for number in range(50)]
@@ -340,7 +340,7 @@ async def test_a_cancelled_call_leaves_the_answers_of_others_alone(server: Serve
 
 
 @pytest.mark.parametrize("error", [ConnectionLost, Interruption])
-def test_what_the_first_of_several_answers_brought_is_not_stuck(
+def test_jobs_of_the_first_of_several_replies_are_returned(
     server: Server, name: str, error: type[BaseException]
 ) -> None:
     with penstock.connect(url(server.port)) as queue:
@@ -362,7 +362,7 @@ def test_what_the_first_of_several_answers_brought_is_not_stuck(
             assert [job.body for job in tube.take_many(1_500)] == list(range(1_500))
 
 
-async def test_a_take_of_many_cancelled_between_two_answers_gives_the_first_back(server: Server, name: str) -> None:
+async def test_a_take_of_many_cancelled_between_two_replies_gives_its_jobs_back(server: Server, name: str) -> None:
     async with penstock.connect_async(url(server.port)) as queue:
         tube = await queue.tube(name, "fifo")
         await tube.put_many(range(1_500))
@@ -388,7 +388,9 @@ commands = ["write"]
 """
 
 
-def test_a_worker_who_may_only_write_gets_over_a_lost_connection(start: Callable[..., Server], tmp_path: Path) -> None:
+def test_a_user_with_write_permission_only_survives_a_lost_connection(
+    start: Callable[..., Server], tmp_path: Path
+) -> None:
     (tmp_path / "penstock.toml").write_text(WORKER)
     server = start(str(tmp_path / "penstock.toml"), "--requirepass", "all", password="all")
     with (
@@ -397,7 +399,7 @@ def test_a_worker_who_may_only_write_gets_over_a_lost_connection(start: Callable
     ):
         tube = queue.tube("work", "fifo", keep=True)
         tube.put("first")
-        proxy.to_client = 20  # Of the answer to the take.
+        proxy.to_client = 20  # In the reply to the take.
         job = tube.take(timeout=5)
         assert job is not None and proxy.cuts == 1
         job.ack()
@@ -406,14 +408,14 @@ def test_a_worker_who_may_only_write_gets_over_a_lost_connection(start: Callable
         second = other.take()
         assert second is not None
         proxy.to_client = 0
-        second.ack()  # It is gone, and that is enough to know.
+        second.ack()  # The job is gone, which proves that it was acked.
         assert proxy.cuts == 2
 
 
-# ---- The server goes and comes back ----------------------------------------------------------------------------------
+# ---- The server is restarted -----------------------------------------------------------------------------------------
 
 
-def test_a_server_killed_under_a_client_with_taken_jobs_loses_nothing(start: Callable[..., Server]) -> None:
+def test_no_job_is_lost_when_the_server_of_a_client_with_taken_jobs_is_killed(start: Callable[..., Server]) -> None:
     server = start("--dir", ".")
     with penstock.connect(url(server.port), retry_for=30) as queue:
         tube = queue.tube("work", "fifo")
@@ -435,7 +437,7 @@ def test_a_server_killed_under_a_client_with_taken_jobs_loses_nothing(start: Cal
 
 
 def restart(server: Server) -> None:
-    """Start it again on the port that its clients know."""
+    """Start the server again on the same port."""
     server.start_again()
 
 
@@ -458,14 +460,14 @@ async def test_many_tasks_over_a_restart_ack_each_job_once(start: Callable[..., 
         server.kill()
         await asyncio.get_running_loop().run_in_executor(None, restart, server)
         await asyncio.gather(*workers)
-        # A take whose answer was lost was given back at once, not after a ttr: there is none.
+        # The job of a lost take went back at once and not after its ttr, because it has none.
         while (job := await tube.take()) is not None:
             await job.ack()
             done.append(job.body)
         assert sorted(done) == list(range(200)) and not any((await tube.stats()).values())
 
 
-def test_a_session_whose_grace_has_passed_begins_anew(proxy: Proxy, server: Server, name: str) -> None:
+def test_a_new_session_begins_when_the_grace_time_has_passed(proxy: Proxy, server: Server, name: str) -> None:
     with penstock.connect(url(proxy.port), grace=0) as queue, penstock.connect(url(server.port)) as other:
         tube = queue.tube(name, "fifottl")
         tube.put("x")
@@ -487,7 +489,7 @@ def test_another_seed_is_tried_when_the_first_does_not_answer(server: Server, na
         queue.tube(name).put("x")
 
 
-async def test_subscribers_hear_of_what_happens_after_a_restart_and_look_for_the_server_at_leisure(
+async def test_subscribers_get_changes_after_a_restart_and_reconnect_with_pauses(
     start: Callable[..., Server],
 ) -> None:
     server = start("--dir", ".")
@@ -497,7 +499,7 @@ async def test_subscribers_hear_of_what_happens_after_a_restart_and_look_for_the
             queue.subscribe(lambda change: heard.append(f"thread {change.event}"))
             await tasks.subscribe(lambda change: heard.append(f"task {change.event}"))
             server.kill()
-            gc.collect()  # Not while we look how much we do.
+            gc.collect()  # Not while the work is measured.
             began = time.process_time()
             await asyncio.sleep(0.5)
             assert time.process_time() - began < 0.25
@@ -508,7 +510,7 @@ async def test_subscribers_hear_of_what_happens_after_a_restart_and_look_for_the
     assert sorted(heard) == ["task put", "thread put"]
 
 
-def test_a_server_that_stays_away_is_given_up(start: Callable[..., Server]) -> None:
+def test_the_search_for_a_server_ends_after_retry_for(start: Callable[..., Server]) -> None:
     server = start("--dir", ".")
     queue = penstock.connect(url(server.port), retry_for=0.3)
     tube = queue.tube("gone")
@@ -521,19 +523,19 @@ def test_a_server_that_stays_away_is_given_up(start: Callable[..., Server]) -> N
 
 
 def let_pass(seconds: float) -> None:
-    """Let so much time pass at once for whoever goes by the clock of the loop."""
+    """Advance the clock of the event loop."""
     loop: Any = asyncio.get_running_loop()
     now = loop.time
     loop.time = lambda: now() + seconds
 
 
-async def test_patience_begins_anew_with_every_question(server: Server, name: str) -> None:
+async def test_the_time_limit_starts_again_with_every_call(server: Server, name: str) -> None:
     async with penstock.connect_async(url(server.port), timeout=5) as queue:
         tube = await queue.tube(name, capacity=1)
         await tube.put("first")
         with pytest.raises(Full):
             await tube.put("second", timeout=0.01)
-        # On the same connection, and longer than that of the question before would have been waited for.
+        # This reply uses the same connection and takes longer than the limit of the call before.
         waiting = asyncio.ensure_future(tube.put("third", timeout=60))
         while all(connection.is_idle() for connection in queue._session._alone):
             await asyncio.sleep(0.001)
@@ -546,8 +548,8 @@ async def test_patience_begins_anew_with_every_question(server: Server, name: st
 
 
 @pytest.mark.parametrize("face", ["sync", "async"])
-def test_a_long_body_on_a_slow_way_is_waited_for_as_long_as_it_gets_on(proxy: Proxy, name: str, face: str) -> None:
-    # All of it takes longer than the patience, which is longer than a busy machine stalls.
+def test_a_long_body_on_a_slow_network_is_received_while_there_is_progress(proxy: Proxy, name: str, face: str) -> None:
+    # The whole reply takes longer than the time limit, which is longer than a busy machine stalls.
     body, patience_s, pause_s = bytes(32 << 20), 5, 0.011
 
     async def put() -> None:
@@ -571,7 +573,7 @@ def test_a_long_body_on_a_slow_way_is_waited_for_as_long_as_it_gets_on(proxy: Pr
         assert queue.tube(name).stats()["ready"] == 1
 
 
-async def test_a_shared_connection_that_falls_silent_is_given_up() -> None:
+async def test_a_shared_connection_without_progress_is_closed() -> None:
     asked = asyncio.Event()
 
     async def silent(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -591,6 +593,6 @@ async def test_a_shared_connection_that_falls_silent_is_given_up() -> None:
     with pytest.raises(ConnectionLost):
         await dropping
     assert isinstance(queue._session, AsyncSession)
-    listener.close()  # First, or it would be told of the end, and be silent again.
+    listener.close()  # First, because the stalled server would otherwise notice the end and stall again.
     await queue.close()
     await listener.wait_closed()

@@ -1,4 +1,4 @@
-"""What is sent again when its answer was lost: only what does the same twice as once, whatever others do in between."""
+"""Repetition after a lost reply: only commands whose effect is the same twice as once, with others in between."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from penstock.core.errors import ConnectionLost, NotOwner, NotTaken, OnlyOnce
 from tests.client.proxy import Proxy, url
 from tests.server.serving import Server
 
-# ---- What each command says ------------------------------------------------------------------------------------------
+# ---- Each command ----------------------------------------------------------------------------------------------------
 
 READS, SETS, NUMBERED, HOLDERS = "it reads", "it sets", "it has a number or an id", "only the holder may"
 ANY_JOBS, ANYBODY, UNKNOWN = "about whichever jobs are there", "anybody may, and the job may have moved on", "who knows"
 
 FACTS = c.JobFacts("j", b"t", b"", 0, 1, 0, False, "taken")
 
-# Whether each may be sent twice, others acting in between; and why.
+# Whether each command may be repeated while other clients act in between, and the reason.
 DECLARED: list[tuple[Callable[..., Any], tuple[Any, ...], int, str]] = [
     (c.identify, (None, 1), AGAIN, SETS),
     (c.max_body, (), AGAIN, READS),
@@ -90,7 +90,7 @@ DECLARED: list[tuple[Callable[..., Any], tuple[Any, ...], int, str]] = [
 
 
 def makers() -> set[str]:
-    """The functions that make calls."""
+    """Return the functions that return a Call."""
     return {
         made
         for made, function in inspect.getmembers(c, inspect.isfunction)
@@ -98,7 +98,7 @@ def makers() -> set[str]:
     }
 
 
-def test_every_command_says_whether_it_may_be_sent_again() -> None:
+def test_every_command_states_whether_it_may_be_repeated() -> None:
     assert inspect.signature(Call).parameters["repeat"].default is inspect.Parameter.empty
     said = set()
     for make, args, repeat, why in DECLARED:
@@ -109,10 +109,10 @@ def test_every_command_says_whether_it_may_be_sent_again() -> None:
     assert said == makers(), "say of each of these whether it may be, and why"
 
 
-# ---- Others act before it would be sent again ------------------------------------------------------------------------
+# ---- Other clients act before the repetition -------------------------------------------------------------------------
 
 
-def test_a_truncate_removes_nothing_that_was_put_after_it(server: Server, proxy: Proxy, name: str) -> None:
+def test_a_truncate_removes_no_job_that_was_put_after_it(server: Server, proxy: Proxy, name: str) -> None:
     with penstock.connect(url(proxy.port)) as queue, penstock.connect(url(server.port)) as other:
         tube = queue.tube(name)
         tube.put("old")
@@ -122,7 +122,7 @@ def test_a_truncate_removes_nothing_that_was_put_after_it(server: Server, proxy:
         assert [job.body for job in tube.jobs("ready")] == ["new"]
 
 
-def test_releasing_all_takes_nothing_away_that_was_taken_after_it(server: Server, proxy: Proxy, name: str) -> None:
+def test_release_all_releases_no_job_that_was_taken_after_it(server: Server, proxy: Proxy, name: str) -> None:
     with penstock.connect(url(proxy.port)) as queue, penstock.connect(url(server.port)) as other:
         tube = queue.tube(name)
         job = tube.put("x")
@@ -147,7 +147,7 @@ def test_a_touch_adds_its_seconds_once(proxy: Proxy, name: str) -> None:
 
 
 @pytest.mark.parametrize("options", [{"unique": "order 7"}, {"name": "order 7"}, {"dedup": "order 7"}])
-def test_a_put_whose_job_is_done_by_now_is_no_second_job(
+def test_a_repeated_put_adds_no_second_job_when_the_first_is_done(
     server: Server, proxy: Proxy, name: str, options: dict[str, Any]
 ) -> None:
     with penstock.connect(url(proxy.port)) as queue, penstock.connect(url(server.port)) as other:
@@ -198,7 +198,7 @@ def test_a_job_given_back_and_taken_by_another_thread_of_the_client_stays_with_i
             getattr(mine, how)()
         assert taken[0] == mine and taken[0].state == "taken" and taken[0].deliveries == 2
         assert tube.events()["taken"] == 2, "nobody else was given it"
-        # Nor does anybody think that it was lost, when a take is.
+        # A lost take does not give it back either.
         tube.put("y")
         proxy.to_client = 20
         assert tube.take().body == "y" and proxy.cuts == 2
@@ -226,7 +226,7 @@ async def test_a_nacked_job_that_another_task_took_is_nacked_once(server: Server
         await taken[0].ack()
 
 
-def test_a_job_taken_between_the_refusal_and_the_look_at_it_was_given_back() -> None:
+def test_a_release_counts_as_executed_if_the_job_was_taken_after_the_refusal() -> None:
     again = c.JobFacts("j", b"t", b"", 0, 2, 0, False, "taken")
     for call in (c.release("j", hold=1), c.requeue("j", 1), c.nack("j", "", 1)):
         assert call.happened is not None
@@ -240,10 +240,10 @@ def test_a_job_taken_between_the_refusal_and_the_look_at_it_was_given_back() -> 
             call.happened.judge(NotTaken(), again)
 
 
-# ---- Whatever happens ------------------------------------------------------------------------------------------------
+# ---- Random sequences ------------------------------------------------------------------------------------------------
 
 
-def test_over_a_way_that_breaks_again_and_again_no_job_is_in_two_hands(proxy: Proxy, name: str) -> None:
+def test_no_job_has_two_holders_when_connections_break_again_and_again(proxy: Proxy, name: str) -> None:
     jobs_count = 300
     in_hands: set[str] = set()
     done: list[int] = []

@@ -1,4 +1,4 @@
-"""A client shared: by threads, by processes after a fork, by loops one after the other; and pipelines."""
+"""A client that is shared by threads, by processes after a fork, and by successive event loops; and pipelines."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def test_a_job_taken_in_one_thread_may_be_acked_in_another(server: Server, name:
         assert job.state == "gone"
 
 
-def test_closing_wakes_those_who_wait(server: Server, name: str) -> None:
+def test_closing_wakes_waiting_calls(server: Server, name: str) -> None:
     queue = penstock.connect(url(server))
     tube = queue.tube(name)
     told: list[Any] = []
@@ -125,14 +125,14 @@ def test_a_queue_for_asyncio_may_be_used_in_one_loop_after_the_other(server: Ser
         job = await tube.take()
         assert job is not None
         await job.ack()
-        # A loop that ends takes its connections with it.
+        # The connections of an event loop end with it.
         await asyncio.gather(*(connection.finish() for connection in list(queue._session._all)))
         return int(job.body)
 
     assert [asyncio.run(use(number)) for number in range(3)] == [0, 1, 2]
 
 
-async def test_what_tasks_send_in_one_turn_goes_out_in_one_write(server: Server, name: str) -> None:
+async def test_commands_of_one_turn_of_the_loop_go_out_in_one_write(server: Server, name: str) -> None:
     async with penstock.connect_async(url(server)) as queue:
         tube = await queue.tube(name)
         shared = queue._session._shared
@@ -184,7 +184,7 @@ def test_a_pipeline_sends_many_commands_and_answers_each(server: Server, name: s
         assert tube.events()["acked"] == 2_000
 
 
-def test_a_pipeline_raises_the_first_refusal_and_does_the_rest(server: Server, name: str) -> None:
+def test_a_pipeline_raises_the_first_refusal_and_executes_the_rest(server: Server, name: str) -> None:
     with penstock.connect(url(server)) as queue:
         tube, gone = queue.tube(name), queue.tube(f"{name} gone")
         gone.drop()
@@ -207,7 +207,7 @@ def test_large_bodies_in_a_pipeline_do_not_block_each_other(server: Server, name
         assert [len(job.body) for job in tube.take_many(40)] == [1 << 20] * 40
 
 
-def test_put_many_is_refused_where_it_cannot_be_one_command(server: Server, name: str) -> None:
+def test_put_many_is_refused_if_it_does_not_fit_into_one_command(server: Server, name: str) -> None:
     with penstock.connect(url(server)) as queue:
         tube = queue.tube(name)
         with pytest.raises(penstock.CommandError, match="put them in several"):
@@ -217,7 +217,7 @@ def test_put_many_is_refused_where_it_cannot_be_one_command(server: Server, name
         assert len(tube.take_many(2_500)) == 2_500
 
 
-def test_jobs_left_to_themselves_are_forgotten(server: Server, name: str) -> None:
+def test_jobs_that_are_never_finished_are_removed_from_the_record(server: Server, name: str) -> None:
     with penstock.connect(url(server)) as queue:
         tube = queue.tube(name, ttr=0.001)
         queue._session.belongings._ask_at = 50
@@ -227,7 +227,7 @@ def test_jobs_left_to_themselves_are_forgotten(server: Server, name: str) -> Non
         assert len(queue._session.belongings._ids) < 200
 
 
-def test_a_body_that_is_too_long_is_refused_by_itself(server: Server, name: str) -> None:
+def test_a_body_that_is_too_long_does_not_fail_the_rest_of_a_pipeline(server: Server, name: str) -> None:
     with penstock.connect(url(server)) as queue:
         tube = queue.tube(name)
         pipe = queue.pipeline()
@@ -239,7 +239,7 @@ def test_a_body_that_is_too_long_is_refused_by_itself(server: Server, name: str)
         assert tube.stats()["ready"] == 2
 
 
-def test_a_pipeline_tells_what_was_done_before_the_server_went(start: Callable[..., Server]) -> None:
+def test_a_pipeline_returns_the_results_before_the_server_was_lost(start: Callable[..., Server]) -> None:
     server = start("--dir", ".")
     with proxy_to(server.port) as proxy:
         queue = penstock.connect(f"penstock://127.0.0.1:{proxy.port}", retry_for=0.5)

@@ -1,4 +1,4 @@
-"""Whether a client should go to the node that its jobs come from."""
+"""The decision to move to the node that most jobs come from."""
 
 from penstock.client.addresses import Addresses
 from penstock.client.sources import Sources
@@ -10,7 +10,7 @@ def ids(maker: str, count: int) -> list[str]:
     return [f"D-{maker}-{number:024}-05a1" for number in range(count)]
 
 
-def test_most_of_a_hundred_have_to_come_from_one_node() -> None:
+def test_a_move_needs_a_majority_of_a_hundred_jobs() -> None:
     sources = Sources()
     sources.took(ids(THERE, 99))
     assert sources.main() == ""
@@ -20,7 +20,7 @@ def test_most_of_a_hundred_have_to_come_from_one_node() -> None:
     assert sources.main() == ""
 
 
-def test_what_was_long_ago_counts_less() -> None:
+def test_old_jobs_count_less_than_recent_ones() -> None:
     sources = Sources()
     sources.took(ids(THERE, 150))
     for _ in range(20):
@@ -28,7 +28,7 @@ def test_what_was_long_ago_counts_less() -> None:
     assert sources.main() == HERE
 
 
-def test_who_has_moved_stays_a_while_and_counts_anew() -> None:
+def test_a_client_that_has_moved_stays_for_a_while_and_counts_from_zero() -> None:
     sources = Sources()
     assert sources.may_move(5.0)
     sources.took(ids(THERE, 100))
@@ -36,7 +36,7 @@ def test_who_has_moved_stays_a_while_and_counts_anew() -> None:
     assert sources.main() == "" and not sources.may_move(14.0) and sources.may_move(15.0)
 
 
-def test_a_node_that_is_here_unknown_or_unwanted_is_nowhere_to_go() -> None:
+def test_a_client_does_not_move_to_its_own_or_an_unknown_or_a_leaving_node() -> None:
     addresses = Addresses((("one", 7711), ("two", 7711)), learns=True)
     assert addresses.of_node(THERE) is None
     nodes = [[name.encode() * 5, host, b"7711", priority] for name, host, priority in (

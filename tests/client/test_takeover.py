@@ -1,4 +1,4 @@
-"""A session that is taken over by its token: its jobs are in good hands then."""
+"""A session that is taken over by its token, with its jobs."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.server.serving import Server
 
 
 def leave_behind(server: Server, name: str) -> tuple[str, Any]:
-    """A session with a job, whose client crashes: its token, and the job."""
+    """Return the token of a session whose client crashed, and the job that it holds."""
     with proxy_to(server.port) as way:
         crashed = penstock.connect(url(way.port), grace=60)
         tube = crashed.tube(name, "fifo")
@@ -31,13 +31,13 @@ def leave_behind(server: Server, name: str) -> tuple[str, Any]:
     return token, job
 
 
-def test_a_job_that_was_taken_over_is_not_taken_for_lost(server: Server, proxy: Proxy, name: str) -> None:
+def test_a_job_of_a_session_that_was_taken_over_is_not_given_back(server: Server, proxy: Proxy, name: str) -> None:
     token, left = leave_behind(server, name)
     with penstock.connect(url(proxy.port)) as queue:
         tube = queue.tube(name)
         queue.identify(token)
         mine = queue.job(left.id)
-        proxy.to_client = 20  # Of the answer to the take.
+        proxy.to_client = 20  # In the reply to the take.
         job = tube.take()
         assert job is not None and job.body == "second" and mine.state == "taken"
         assert not queue._session.belongings.is_empty(), "and no node is left with it"
@@ -46,7 +46,7 @@ def test_a_job_that_was_taken_over_is_not_taken_for_lost(server: Server, proxy: 
         assert queue._session.belongings.is_empty()
 
 
-async def test_a_job_that_was_taken_over_is_not_taken_for_lost_by_tasks(
+async def test_tasks_do_not_give_back_a_job_of_a_session_that_was_taken_over(
     server: Server, proxy: Proxy, name: str
 ) -> None:
     token, left = await asyncio.to_thread(leave_behind, server, name)
@@ -63,9 +63,7 @@ async def test_a_job_that_was_taken_over_is_not_taken_for_lost_by_tasks(
         assert queue._session.belongings.is_empty()
 
 
-async def test_tasks_that_are_cut_off_while_they_take_a_session_over_are_told_so_or_have_it(
-    server: Server, proxy: Proxy, name: str
-) -> None:
+async def test_a_takeover_on_a_lost_connection_raises_or_succeeds(server: Server, proxy: Proxy, name: str) -> None:
     for at in range(0, 400, 37):
         token, left = await asyncio.to_thread(leave_behind, server, f"{name} {at}")
         async with penstock.connect_async(url(proxy.port)) as queue:
@@ -93,7 +91,7 @@ async def test_a_takeover_that_is_cancelled_leaves_no_connection_between_two_ses
             await asyncio.gather(joining, return_exceptions=True)
             said = await queue.execute("IDENTIFY")
             assert said[b"token"].decode() == queue.token
-            await queue.identify(grace=60)  # So that what was taken over outlives this.
+            await queue.identify(grace=60)  # The session has to outlive this client.
     async with penstock.connect_async(url(server.port)) as queue:
         await queue.identify(token)
         await (await queue.job(left.id)).ack()
@@ -118,7 +116,7 @@ def test_a_connection_made_during_a_takeover_does_not_undo_it(
         assert joined.wait(20)
         taking_over = threading.Thread(target=queue.identify, args=(token,))
         taking_over.start()
-        taking_over.join(0.2)  # It is done, or waits for the other one.
+        taking_over.join(0.2)  # It has finished, or waits for the other thread.
         go_on.set()
         opening.join(20)
         taking_over.join(20)

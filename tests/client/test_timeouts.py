@@ -1,4 +1,4 @@
-"""The timeout of a call limits all that it does, also while the server is away; and the first connection is waited for.
+"""The timeout of a call limits everything that it does, also while the server is away. `retry_for` limits retries.
 
 The upper limits of time are far below what the client may use without the promise (`LONG_S`), and far above what a busy
 machine needs.
@@ -25,14 +25,14 @@ from tests.client.proxy import url
 from tests.server.serving import PATIENCE_S, Server, wait_for
 from tests.server.slow_loading import SlowLoading
 
-# What each part of a call may take by itself: making a connection, an answer, looking for a server.
+# The time limit of each part of a call: connecting, a reply, and searching for a server.
 LONG_S = 120.0
 PATIENT = {"connect_timeout": LONG_S, "timeout": LONG_S, "retry_for": LONG_S}
 
 
 @pytest.fixture
 def server(tmp_path: Path) -> Iterator[SlowLoading]:
-    """A server that a test may kill, stop, or keep loading."""
+    """Return a server that a test may kill, stop, or keep in recovery."""
     server = SlowLoading(tmp_path, "--dir", "d")
     yield server
     if server.is_running:
@@ -50,7 +50,7 @@ def limited(work: Callable[[], Any]) -> Any:
 
 
 class Client:
-    """A client for threads, or one for asyncio that is used like it."""
+    """A client for threads, or one for asyncio with the same interface."""
 
     def __init__(self, face: str, where: str, **options: Any) -> None:
         self._loop = asyncio.new_event_loop() if face == "async" else None
@@ -147,7 +147,7 @@ def test_without_retry_for_the_first_connection_is_tried_once(
 
 
 def test_the_first_connection_is_given_up_after_retry_for(server: SlowLoading, face: str) -> None:
-    """A server that accepts and does not answer uses up the time as well."""
+    """A server that accepts connections and does not reply uses up the time as well."""
     server.process.send_signal(signal.SIGSTOP)
     with pytest.raises(penstock.NoServer, match="does not answer"):
         limited(lambda: Client(face, url(server.port), retry_for=0.3, connect_timeout=0.2))
@@ -179,7 +179,7 @@ def bring_back(server: SlowLoading, away: Callable[[SlowLoading], None]) -> None
 
 
 @pytest.mark.parametrize("away", [killed, stopped, loading])
-def test_a_take_returns_in_its_time_while_the_server_is_away_and_loses_no_job(
+def test_a_take_returns_in_time_while_the_server_is_away_and_loses_no_job(
     server: SlowLoading, face: str, away: Callable[[SlowLoading], None]
 ) -> None:
     with Client(face, url(server.port), **PATIENT) as client:
@@ -195,10 +195,10 @@ def test_a_take_returns_in_its_time_while_the_server_is_away_and_loses_no_job(
         client.run(job.ack)
 
 
-def test_a_take_that_waits_when_its_server_stops_returns_in_its_time(server: SlowLoading, face: str) -> None:
+def test_a_waiting_take_returns_in_time_when_its_server_stops(server: SlowLoading, face: str) -> None:
     with Client(face, url(server.port), **PATIENT) as client, ThreadPoolExecutor(1) as pool:
         tube = client.run(client.queue.tube, "q", "fifo")
-        # Longer than it takes until the server has the command.
+        # Longer than the server needs to receive the command.
         taking = pool.submit(client.run, tube.take, timeout=PATIENCE_S / 4)
         wait_for(lambda: waiting(server) or taking.done())
         stopped(server)
@@ -219,7 +219,7 @@ def waiting(server: Server) -> bool:
 
 
 @pytest.mark.parametrize("away", [killed, stopped])
-def test_waiting_for_a_job_returns_in_its_time_while_the_server_is_away(
+def test_a_wait_for_a_job_returns_in_time_while_the_server_is_away(
     server: SlowLoading, face: str, away: Callable[[SlowLoading], None]
 ) -> None:
     with Client(face, url(server.port), **PATIENT) as client:
@@ -231,7 +231,7 @@ def test_waiting_for_a_job_returns_in_its_time_while_the_server_is_away(
 
 
 @pytest.mark.parametrize("away", [killed, stopped])
-def test_a_put_with_a_timeout_fails_in_its_time_while_the_server_is_away(
+def test_a_put_with_a_timeout_fails_in_time_while_the_server_is_away(
     server: SlowLoading, face: str, away: Callable[[SlowLoading], None]
 ) -> None:
     with Client(face, url(server.port), **PATIENT) as client:
@@ -243,12 +243,12 @@ def test_a_put_with_a_timeout_fails_in_its_time_while_the_server_is_away(
         bring_back(server, away)
 
 
-def test_a_take_of_another_thread_does_not_lengthen_a_take(server: SlowLoading) -> None:
-    """One thread makes a connection to a server that does not answer; another one is not made to wait for it."""
+def test_a_take_of_another_thread_does_not_delay_a_take(server: SlowLoading) -> None:
+    """A thread that connects to a server that does not reply does not delay another thread."""
     with penstock.connect(url(server.port), **PATIENT) as queue, ThreadPoolExecutor(1) as pool:
         tube = queue.tube("q", "fifo")
         stopped(server)
-        assert limited(lambda: tube.take(timeout=0.1)) is None  # From now on there is no connection.
+        assert limited(lambda: tube.take(timeout=0.1)) is None  # From here on there is no connection.
         endless = pool.submit(tube.take)
         wait_for(lambda: queue._session._opener is not None)
         assert limited(lambda: tube.take(timeout=0.1)) is None

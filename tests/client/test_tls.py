@@ -1,4 +1,4 @@
-"""The same over TLS: what a client does, what it is told, and what becomes of its connections."""
+"""TLS: commands, errors and the life of connections."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _names = itertools.count()
 
 
 class TlsServer(Server):
-    """A server that speaks TLS on a second port."""
+    """Return a server with TLS on a second port."""
 
     def __init__(self, home: Path, certificate: Path) -> None:
         self.tls_port = free_port()
@@ -48,7 +48,7 @@ def name() -> str:
 
 
 def hang_up_on_all(wire: Wire) -> None:
-    """Let the server close every other connection, and wait until they are gone."""
+    """Let the server close all other connections, and wait until they are closed."""
     wire.call("CLIENT", "KILL", "TYPE", "normal")
     wait_for(lambda: wire.call("CLIENT", "LIST").count(b"\n") == 1)
 
@@ -56,7 +56,7 @@ def hang_up_on_all(wire: Wire) -> None:
 def test_threads_put_take_and_ack_over_tls(server: TlsServer, name: str) -> None:
     with penstock.connect(server.url) as queue:
         tube = queue.tube(name)
-        # Longer than one record of TLS, and than one read.
+        # Longer than one TLS record, and than one read.
         bodies = [b"x" * 300_000, b"y", {"n": 1}]
         tube.put_many(bodies)
         with queue.pipeline() as pipeline:
@@ -78,17 +78,17 @@ async def test_tasks_put_take_and_ack_over_tls(server: TlsServer, name: str) -> 
         assert await tube.take(timeout=0.01) is None
 
 
-def test_a_connection_that_the_server_closed_while_idle_is_made_again(server: TlsServer, name: str) -> None:
+def test_an_idle_connection_that_the_server_closed_is_replaced(server: TlsServer, name: str) -> None:
     with penstock.connect(server.url) as queue:
         tube = queue.tube(name)
         for number in range(3):
             hang_up_on_all(server.connect())
-            # Nobody could repeat it, so it must not have been sent to one who is not there.
+            # It must not be sent on a dead connection, because it cannot be repeated.
             tube.put(number)
         assert [job.body for job in tube.take_many(9)] == [0, 1, 2]
 
 
-async def test_the_same_for_tasks(server: TlsServer, name: str) -> None:
+async def test_an_idle_connection_that_the_server_closed_is_replaced_for_tasks(server: TlsServer, name: str) -> None:
     async with penstock.connect_async(server.url) as queue:
         tube = await queue.tube(name)
         for number in range(3):
@@ -127,7 +127,7 @@ def test_a_closed_queue_gives_its_jobs_back_over_tls(server: TlsServer, name: st
         assert tube.take(timeout=10) is not None
 
 
-def test_whoever_is_in_the_middle_of_a_call_when_its_queue_is_closed_is_told_so(server: TlsServer, name: str) -> None:
+def test_a_call_in_progress_raises_closed_when_its_queue_is_closed(server: TlsServer, name: str) -> None:
     told: list[BaseException] = []
 
     def ask(queue: penstock.Queue) -> None:
@@ -149,7 +149,7 @@ def test_whoever_is_in_the_middle_of_a_call_when_its_queue_is_closed_is_told_so(
     assert {type(error) for error in told} == {Closed}, told
 
 
-def test_a_connection_that_is_interrupted_still_enciphers(server: TlsServer) -> None:
+def test_an_interrupted_connection_still_encrypts(server: TlsServer) -> None:
     with penstock.connect(server.url) as queue:
         connection = queue._session._idle[-1]
         connection.interrupt()
@@ -159,10 +159,10 @@ def test_a_connection_that_is_interrupted_still_enciphers(server: TlsServer) -> 
         assert queue.tubes() is not None
 
 
-def test_who_is_not_certified_or_not_asked_for_tls_is_said(server: TlsServer) -> None:
+def test_an_untrusted_certificate_or_missing_tls_is_reported(server: TlsServer) -> None:
     with pytest.raises(NoServer, match=r"the certificate of .* is not good"):
         penstock.connect(f"penstock://localhost:{server.tls_port}?tls=1")
     with pytest.raises(NoServer, match=r"the certificate of .* is not good"):
-        penstock.connect(f"penstock://127.0.0.1:{server.tls_port}?ca={server.ca}")  # That is of localhost.
+        penstock.connect(f"penstock://127.0.0.1:{server.tls_port}?ca={server.ca}")  # The certificate is for localhost.
     with pytest.raises(NoServer, match="tls=1"):
         penstock.connect(f"penstock://localhost:{server.tls_port}")

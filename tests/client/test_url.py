@@ -1,4 +1,4 @@
-"""A server's URL: what it says, what it may leave out, and what is wrong with it."""
+"""The URL of a server: its parts, its defaults and its errors."""
 
 from __future__ import annotations
 
@@ -68,19 +68,19 @@ BAD: list[tuple[str, str]] = [
 
 
 @pytest.mark.parametrize(("url", "meant"), GOOD)
-def test_a_url_says_this(url: str, meant: dict[str, Any]) -> None:
+def test_the_parts_of_a_url_are_read(url: str, meant: dict[str, Any]) -> None:
     found = target(url)
     assert {field: getattr(found, field) for field in meant} == meant
 
 
 @pytest.mark.parametrize(("url", "told"), BAD)
-def test_a_wrong_url_is_refused_in_a_sentence(url: str, told: str) -> None:
+def test_the_error_of_a_wrong_url_is_one_sentence(url: str, told: str) -> None:
     with pytest.raises(CommandError) as refused:
         target(url)
     assert told in str(refused.value) and "\n" not in str(refused.value)
 
 
-def test_arguments_go_before_the_url(tmp_path: Path) -> None:
+def test_arguments_have_precedence_over_the_url(tmp_path: Path) -> None:
     found = target(
         "penstock://u:p@h?grace=1&name=n", user="other", password="pass", grace=2.5, name="m", timeout=math.inf
     )
@@ -99,7 +99,7 @@ def test_arguments_go_before_the_url(tmp_path: Path) -> None:
         target(7711)  # type: ignore[arg-type]
 
 
-def test_the_environment_says_where_if_nobody_else_does(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_environment_has_the_default_url(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PENSTOCK_URL", "penstock://from-the-environment:1")
     assert target().seeds == (("from-the-environment", 1),)
     assert target("penstock://h").seeds == (("h", 7711),)
@@ -122,7 +122,7 @@ def test_a_name_that_no_host_can_have_is_refused(host: str) -> None:
 
 
 @pytest.mark.parametrize("what", ["user", "password", "name"])
-def test_what_is_no_text_is_refused(what: str) -> None:
+def test_a_url_that_is_not_text_is_refused(what: str) -> None:
     for value in ("\ud800", 7):
         with pytest.raises(CommandError, match=what):
             target("penstock://h", **{what: value})  # type: ignore[arg-type]
@@ -136,6 +136,6 @@ def test_a_password_is_not_shown() -> None:
 @pytest.mark.parametrize(
     "url", ["penstock://h", "penstock://a:p@s/s@h:1,i:2?tls=0&name=me", "PENSTOCK://:@[::1]:7?", "penstock://@h"]
 )
-def test_the_pieces_of_a_url_make_it_up(url: str) -> None:
+def test_the_parts_of_a_url_give_the_url(url: str) -> None:
     assert str(pieces(url)) == url
     assert target(str(pieces(url))) == target(url)

@@ -1,4 +1,4 @@
-"""Queues that the originals' APIs run over: in this process, and on a server that all tests here share."""
+"""Queues for tests of the originals' APIs: in this process, and on a shared server."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
 
 @pytest.fixture
 def empty(server: Server) -> Server:
-    """The server without jobs and tubes, when it has noticed that the test before is over."""
+    """Return the shared server without jobs and tubes, after the connections of the test before are closed."""
     server.connect().call("DEBUG", "FLUSHALL")
     wait_for(lambda: blocked(server) == 0)
     return server
 
 
 def blocked(server: Server) -> int:
-    """How many calls wait on the server."""
+    """Return the number of calls that wait on the server."""
     wire = server.connect()
     lines = wire.call("CLIENT", "LIST").decode().splitlines()
     wire.close()
@@ -37,7 +37,7 @@ def blocked(server: Server) -> int:
 
 @pytest.fixture(params=["memory", "server"])
 def below(request: pytest.FixtureRequest) -> Iterator[Any]:
-    """A queue, of each kind. A journal changes nothing that these tests can see, and takes its time."""
+    """Return a queue of each kind. No queue has a journal, because these tests could not see a difference."""
     if request.param == "server":
         server = request.getfixturevalue("empty")
         with penstock.connect(f"penstock://127.0.0.1:{server.port}") as connected:
@@ -49,7 +49,7 @@ def below(request: pytest.FixtureRequest) -> Iterator[Any]:
 
 @pytest.fixture
 def until_waiting(request: pytest.FixtureRequest, below: Any) -> Callable[[int], None]:
-    """Returns when so many calls wait."""
+    """Return a function that waits until a number of calls wait."""
 
     def waiting() -> int:
         if isinstance(below, embedded.Queue):

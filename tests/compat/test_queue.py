@@ -1,4 +1,4 @@
-"""Tarantool's queue in process: what its users know, over a queue of ours."""
+"""The present API of Tarantool's queue, for queues in this process and on a server."""
 
 from __future__ import annotations
 
@@ -144,7 +144,7 @@ def test_options_mean_what_they_mean_in_the_original(queue: Queue) -> None:
     assert named.take(0) is None and named.take(0, {"stube": "a"}) == (0, "t", "a")
 
 
-def test_what_is_refused_is_refused_in_the_words_of_the_original(below: Any, queue: Queue) -> None:
+def test_refusals_have_the_sentences_of_the_original(below: Any, queue: Queue) -> None:
     tube = queue.create_tube("q", "fifo")
     tube.put("x")
     tube.take()
@@ -185,7 +185,7 @@ def test_statistics_sessions_and_settings(below: Any, queue: Queue) -> None:
     assert refused(queue.identify, "short") == "Invalid UUID format."
 
 
-def test_a_callback_is_told_of_every_change_with_the_task(queue: Queue) -> None:
+def test_a_callback_receives_every_change_with_the_task(queue: Queue) -> None:
     told: list[tuple[Task, str]] = []
     enough = threading.Event()
 
@@ -225,7 +225,7 @@ def test_a_callback_in_process_has_run_when_the_command_returns(place: str, tmp_
         queue = Queue(below)
 
         def hear(task: Task, what: str) -> None:
-            # It may use the queue, and sees what was committed.
+            # The callback may use the queue, and sees committed changes.
             told.append((task, what, below.tube("q").stats()["ready"]))
 
         tube = queue.create_tube("q", "fifottl", on_task_change=hear)
@@ -244,7 +244,7 @@ def test_a_callback_in_process_has_run_when_the_command_returns(place: str, tmp_
         assert told[-1][:2] == ((1, "r", "by another"), "release"), "its session ended"
 
 
-def test_a_change_that_a_callback_causes_is_told_after_the_one_it_is_told_of() -> None:
+def test_a_change_that_a_callback_causes_is_reported_after_the_present_one() -> None:
     told: list[tuple[Any, str]] = []
     with penstock.open(":memory:") as below:
         queue = Queue(below)
@@ -298,7 +298,7 @@ def test_closing_a_queue_waits_for_its_callbacks() -> None:
     assert told == [((0, "r", "x"), "release")]
 
 
-def test_many_threads_hear_of_every_change_in_the_order_of_the_commits() -> None:
+def test_callbacks_receive_the_changes_of_many_threads_in_the_order_of_commits() -> None:
     told: list[tuple[int, str]] = []
     with penstock.open(":memory:") as below:
         tube = Queue(below).create_tube("q", "fifo", on_task_change=lambda task, what: told.append((task.id, what)))
@@ -319,7 +319,7 @@ def test_many_threads_hear_of_every_change_in_the_order_of_the_commits() -> None
     assert all(told.index((id, "put")) < told.index((id, "delete")) for id in range(200))
 
 
-def test_what_a_callback_has_seen_is_forgotten_with_it_and_with_the_tasks(below: Any, queue: Queue) -> None:
+def test_tasks_that_a_callback_has_seen_are_freed_with_it_and_with_the_tasks(below: Any, queue: Queue) -> None:
     told: list[tuple[Any, str]] = []
     heard = threading.Condition()
 
@@ -354,7 +354,7 @@ def test_what_a_callback_has_seen_is_forgotten_with_it_and_with_the_tasks(below:
     assert not tube._seen
 
 
-def test_what_was_done_and_is_kept_is_not_kept_for_a_callback_too(below: Any, queue: Queue) -> None:
+def test_kept_tasks_are_not_stored_for_a_callback_as_well(below: Any, queue: Queue) -> None:
     below.tube("q", "fifo", keep=True)
     told = threading.Event()
     tube = queue.tube.q

@@ -1,4 +1,4 @@
-"""The 1.5 API in Python, over queues in this process and on a server."""
+"""The 1.5 API in Python, for queues in this process and on a server."""
 
 from __future__ import annotations
 
@@ -94,8 +94,8 @@ def test_a_take_waits_for_a_put_of_another_session(
         assert dict(zip(told[::2], told[1::2], strict=True))["space0.q.take_timeout"] == "1"
 
 
-def test_what_it_takes_is_the_queues_own(below: Any, queue: Queue15) -> None:
-    """So a job of one vocabulary is finished in the other."""
+def test_the_queue_holds_the_tasks_that_are_taken(below: Any, queue: Queue15) -> None:
+    """A job that was taken through one API is finished through the other."""
     bodies: list[Any] = ["text", b"\0\xff", {"a": [1, None]}, 7, None, 1.5]
     for body in bodies:
         queue.put(0, "q", 0, 0, 0, None, body)
@@ -130,7 +130,7 @@ def test_priorities_may_be_offsets(empty: Server) -> None:
 
 
 @pytest.mark.parametrize(("timeout", "sync"), [(0, 1), (5, 1), (5, 2)])
-def test_a_take_that_is_interrupted_was_no_delivery(
+def test_an_interrupted_take_does_not_count_as_a_delivery(
     tmp_path: Path, timeout: float, sync: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with penstock.open(tmp_path) as over:
@@ -145,7 +145,7 @@ def test_a_take_that_is_interrupted_was_no_delivery(
 
 
 def interrupt_after_taking(monkeypatch: pytest.MonkeyPatch, tube: penstock.Tube, sync: int) -> None:
-    """Interrupt a call in the sync of this number since a job of the tube is taken."""
+    """Interrupt a call in the sync with this number after a job of the tube was taken."""
     make_durable = Host.make_durable
     syncs = 0
 
@@ -160,8 +160,10 @@ def interrupt_after_taking(monkeypatch: pytest.MonkeyPatch, tube: penstock.Tube,
     monkeypatch.setattr(Host, "make_durable", interrupted)
 
 
-def test_two_threads_that_take_do_not_lose_what_the_other_took(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """One is interrupted while the other has just taken: only the first gives its task back."""
+def test_an_interrupted_take_does_not_return_the_task_of_another_thread(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One call is interrupted just after another one has taken a task. Only the first one gives its task back."""
     with penstock.open(tmp_path) as over:
         queue = Queue15(over)
         for body in ("a", "b"):

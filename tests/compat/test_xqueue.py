@@ -1,4 +1,4 @@
-"""xqueue in Python, in process and on a server: who waits, a directory that remembers, workers, other vocabularies."""
+"""xqueue in Python, in this process and on a server: waits, recovery, workers, and other APIs on the same queue."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def switched(**features: Any) -> dict[str, Any]:
 
 
 def in_thread(call: Any, *args: Any) -> Any:
-    """What a call gives that runs in a thread of its own; ask for it by calling the result."""
+    """Run a call in a thread. Return a function that waits for its result."""
     found: list[Any] = []
 
     def run() -> None:
@@ -90,7 +90,7 @@ def test_rows_are_selected_by_key_and_iterator(queue: Any) -> None:
         space.select("x")
 
 
-def test_wait_is_told_by_an_ack_of_another_session(queue: Any, until_waiting: Until) -> None:
+def test_wait_ends_when_another_session_acks_the_task(queue: Any, until_waiting: Until) -> None:
     space = xqueue.upgrade(queue, "jobs", OPTIONS)
     space.put({"data": "x"})
     other = xqueue.space(queue.session(), "jobs")
@@ -103,7 +103,7 @@ def test_wait_is_told_by_an_ack_of_another_session(queue: Any, until_waiting: Un
     assert put()[1] is True
 
 
-def test_who_waits_hears_that_the_queue_was_closed(queue: Any, until_waiting: Until) -> None:
+def test_a_wait_raises_closed_when_the_queue_is_closed(queue: Any, until_waiting: Until) -> None:
     space = xqueue.upgrade(queue, "jobs", OPTIONS)
     space.put({"data": "x"}, {"delay": 60})
     answers = [in_thread(space.take, 60), in_thread(space.wait, 1)]
@@ -114,7 +114,7 @@ def test_who_waits_hears_that_the_queue_was_closed(queue: Any, until_waiting: Un
         space.put({})
 
 
-def test_a_queue_with_spaces_that_is_forgotten_goes_at_once() -> None:
+def test_an_unused_queue_with_spaces_is_freed_at_once() -> None:
     queue = penstock.open(":memory:")
     space = xqueue.upgrade(queue, "jobs", OPTIONS)
     space.put({})
@@ -124,7 +124,7 @@ def test_a_queue_with_spaces_that_is_forgotten_goes_at_once() -> None:
     assert host() is None
 
 
-def test_a_space_is_what_it_was_after_a_restart(tmp_path: Path) -> None:
+def test_a_space_is_unchanged_after_a_restart(tmp_path: Path) -> None:
     with penstock.open(tmp_path) as queue:
         space = xqueue.upgrade(queue, "jobs", OPTIONS)
         for number, tube in enumerate(["A", "B", "A", None]):
@@ -138,16 +138,16 @@ def test_a_space_is_what_it_was_after_a_restart(tmp_path: Path) -> None:
     with penstock.open(tmp_path) as queue:
         space = xqueue.space(queue, "jobs")
         assert space.options == options
-        # Its holder is gone, so what was taken is ready.
+        # The holder is gone, so the taken task is ready.
         assert {**before[2], "status": "R", "runat": 0} == space.get(2)
         assert [space.get(key) for key in (1, 3, 4, 5)] == [before[key] for key in (1, 3, 4, 5)]
         assert space.stats()["counts"] == {**counts, "R": counts["R"] + 1, "T": 0}
         assert space.put({"data": "x"})["id"] > 5
-        xqueue.upgrade(queue, "jobs", OPTIONS)  # As every start of a program does.
+        xqueue.upgrade(queue, "jobs", OPTIONS)  # As a program does at every start.
         assert space.take()["id"] == 2
 
 
-def test_features_that_were_switched_are_so_after_a_restart_and_a_snapshot(tmp_path: Path) -> None:
+def test_changed_features_survive_a_restart_and_a_snapshot(tmp_path: Path) -> None:
     with penstock.open(tmp_path) as queue:
         space = xqueue.upgrade(queue, "jobs", OPTIONS)
         space.put({"data": 1})
@@ -158,11 +158,11 @@ def test_features_that_were_switched_are_so_after_a_restart_and_a_snapshot(tmp_p
     with penstock.open(tmp_path) as queue:
         space = xqueue.space(queue, "jobs")
         assert space.options == options
-        assert space.get(1)["status"] == "T"  # Nobody's in particular, so nobody's end gives it back.
+        assert space.get(1)["status"] == "T"  # No session holds the task, so no end of a session returns it.
         assert space.ack(1)["status"] == "Z"
 
 
-def test_keys_of_every_kind_come_back(tmp_path: Path) -> None:
+def test_keys_of_every_type_survive_a_restart(tmp_path: Path) -> None:
     rows: dict[str, tuple[dict[str, Any], list[Any]]] = {
         "text": ({"format": [["id", "string"], "status"], "features": {"id": "required"}}, ["a", "é", "7"]),
         "number": ({"format": [["id", "number"], "status"], "features": {"id": "required"}}, [1, 2.5, -3]),
@@ -216,7 +216,7 @@ def test_bodies_that_are_on_disk_only_are_read(tmp_path: Path) -> None:
             assert space.ack(task, {"update": [["=", "data", "done"]]})["data"] == "done"
 
 
-def test_a_put_of_one_vocabulary_is_a_take_of_the_other(queue: Any) -> None:
+def test_a_job_that_is_put_through_one_api_is_taken_through_the_other(queue: Any) -> None:
     space, tube = xqueue.upgrade(queue, "jobs", OPTIONS), queue.tube("jobs")
     bodies: list[Any] = ["text", b"\0\xff", {"a": [1, None]}, 7, None]
     for body in bodies:
@@ -235,7 +235,7 @@ def test_a_put_of_one_vocabulary_is_a_take_of_the_other(queue: Any) -> None:
     named.delete()
 
 
-def test_what_another_vocabulary_alters_the_space_has_and_the_other_way_round(queue: Any) -> None:
+def test_options_that_one_api_changes_apply_to_the_other(queue: Any) -> None:
     space, tube = xqueue.upgrade(queue, "jobs", OPTIONS), queue.tube("jobs")
     tube.alter(keep=False, capacity=2, retry="3x then bury", ttr=5)
     assert (space.options["features"]["keep"], space.options["features"]["ttr"]) == (False, 5)
@@ -284,7 +284,7 @@ def test_a_tuple_has_its_key_and_a_function_is_not_sent(queue: Any) -> None:
             xqueue.upgrade(queue, "jobs", switched(id=lambda: 1))
 
 
-def test_what_is_staged_is_no_task_until_it_is_published(queue: Any) -> None:
+def test_a_staged_job_is_no_task_until_it_is_published(queue: Any) -> None:
     space = xqueue.upgrade(queue, "jobs", OPTIONS)
     with queue.stage("batch") as stage:
         stage.put("jobs", "x", key="A")
@@ -294,9 +294,7 @@ def test_what_is_staged_is_no_task_until_it_is_published(queue: Any) -> None:
     assert space.stats()["transition"] == {"X-R": 1, "R-T": 1}
 
 
-def test_workers_ack_what_they_return_from_and_give_back_what_they_fail_at(
-    queue: Any, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_workers_ack_tasks_on_return_and_release_them_on_errors(queue: Any, caplog: pytest.LogCaptureFixture) -> None:
     seen: list[Any] = []
     done = threading.Event()
 
@@ -315,7 +313,9 @@ def test_workers_ack_what_they_return_from_and_give_back_what_they_fail_at(
     assert sorted(map(str, seen)) == sorted([*map(str, range(9)), "bad", "bad", "bad"])
     assert space.stats()["counts"] == {"R": 0, "T": 0, "W": 0, "B": 0, "D": 10, "Z": 0}
     assert space.stats()["transition"]["T-R"] == 2
-    assert caplog.text.count("worker failed, task released: space=jobs") == caplog.text.count("ValueError: not yet") == 2
+    assert (
+        caplog.text.count("worker failed, task released: space=jobs") == caplog.text.count("ValueError: not yet") == 2
+    )
 
 
 def test_workers_end_with_their_queue_and_may_finish_a_task_themselves(queue: Any) -> None:
@@ -345,13 +345,13 @@ def test_workers_end_with_their_queue_and_may_finish_a_task_themselves(queue: An
         ({"worker": print, "workers": 0}, "workers must be a number above 0"),
     ],
 )
-def test_workers_that_cannot_be_are_refused(queue: Any, given: dict[str, Any], words: str) -> None:
+def test_invalid_workers_are_refused(queue: Any, given: dict[str, Any], words: str) -> None:
     with pytest.raises(XqueueError, match=words):
         xqueue.upgrade(queue, "jobs", {**OPTIONS, **given})
     assert queue.tubes() == []
 
 
-def test_a_space_that_is_not_there_is_named(queue: Any) -> None:
+def test_the_error_of_a_missing_space_names_it(queue: Any) -> None:
     queue.tube("plain")
     for name in ("plain", "nowhere"):
         with pytest.raises(CommandError, match=f"there is no space '{name}'; make it by upgrade"):

@@ -1,4 +1,4 @@
-"""Where no Penstock answers, or it does not let one in: one sentence that says what to do."""
+"""Connections to something that is not Penstock, or that refuses the client: the error says what to do."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tests.server.serving import PATIENCE_S, Server, wait_for
 
 
 def errors_of(url: str, **options: Any) -> list[BaseException]:
-    """What both clients say."""
+    """Return the errors of both clients."""
     told: list[BaseException] = []
     try:
         penstock.connect(url, **options).close()
@@ -42,7 +42,7 @@ def errors_of(url: str, **options: Any) -> list[BaseException]:
 
 @pytest.fixture
 def stranger() -> Iterator[Callable[[bytes], int]]:
-    """Somebody who answers every connection with these bytes, and then listens."""
+    """Return the port of a server that answers every connection with these bytes and then only reads."""
     listeners: list[socket.socket] = []
 
     def listen(answer: bytes) -> int:
@@ -80,12 +80,14 @@ def stranger() -> Iterator[Callable[[bytes], int]]:
         (b"-ERR max number of clients reached\r\n" * 5, "max number of clients"),
     ],
 )
-def test_who_is_no_penstock_is_recognised(stranger: Callable[[bytes], int], answer: bytes, told: str) -> None:
+def test_a_server_that_is_not_penstock_is_recognised(
+    stranger: Callable[[bytes], int], answer: bytes, told: str
+) -> None:
     for error in errors_of(f"penstock://127.0.0.1:{stranger(answer)}"):
         assert told in str(error) and isinstance(error, NoServer) and isinstance(error, ConnectionError)
 
 
-def test_a_redis_is_no_penstock(tmp_path: Path, needs: Callable[[object, str], None]) -> None:
+def test_a_redis_server_is_recognised(tmp_path: Path, needs: Callable[[object, str], None]) -> None:
     needs(shutil.which("redis-server"), "redis-server is not installed")
     port = free_port()
     redis = subprocess.Popen(
@@ -105,28 +107,28 @@ def _listens(port: int) -> bool:
         return probe.connect_ex(("127.0.0.1", port)) == 0
 
 
-def test_nobody_there_is_said_at_once() -> None:
+def test_a_refused_connection_is_reported_at_once() -> None:
     port = free_port()
     for error in errors_of(f"penstock://127.0.0.1:{port}"):
         assert isinstance(error, NoServer) and f"no server listens on 127.0.0.1:{port}; start one" in str(error)
-    # Who is asked for names may take its time to say that there is none.
+    # A name server may need some time for a name that does not exist.
     for error in errors_of("penstock://no-such-host.invalid", connect_timeout=60):
         assert isinstance(error, NoServer) and "no-such-host.invalid:7711 cannot be reached" in str(error)
 
 
-def test_somebody_silent_is_given_up() -> None:
+def test_a_server_that_does_not_reply_is_given_up() -> None:
     with socket.create_server(("127.0.0.1", 0)) as listener:
         port = listener.getsockname()[1]
         for error in errors_of(f"penstock://127.0.0.1:{port}?connect_timeout=50ms"):
             assert isinstance(error, NoServer) and "does not answer" in str(error)
 
 
-def test_tls_where_none_is_spoken_is_said(server: Server) -> None:
+def test_tls_on_a_plain_port_is_reported(server: Server) -> None:
     for error in errors_of(f"penstock://127.0.0.1:{server.port}?tls=1"):
         assert isinstance(error, WrongServer) and "the TLS handshake with" in str(error)
 
 
-def test_a_password_that_is_missing_or_wrong_is_said(start: Callable[..., Server]) -> None:
+def test_a_missing_or_wrong_password_is_reported(start: Callable[..., Server]) -> None:
     server = start("--dir", ".", "--requirepass", "s3cr@t", password="s3cr@t")
     where = f"127.0.0.1:{server.port}"
     for error in errors_of(f"penstock://{where}"):
