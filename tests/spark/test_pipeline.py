@@ -377,7 +377,7 @@ def test_an_audit_finds_every_broken_promise(spark: SparkSession, made: Made, tm
     assert not verdict.kept
     found = {finding.name: {row["job"] for row in finding.examples} for finding in verdict.findings}
     assert found == planted
-    left_out = f"without {older} events from before a gap in history"
+    left_out = f"without {older} events before a gap in the history"
     assert all(finding.unjudged.startswith(left_out) for finding in verdict.findings)
     times = {(row["node"], row["position"]): row["time"] for row in rows_of(lake, EVENTS)}
     for row in (row for finding in verdict.findings for row in finding.examples):

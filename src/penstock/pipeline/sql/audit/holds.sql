@@ -1,6 +1,6 @@
--- Who held each job at each event, since which position, and what came before it?
+-- Which session held each job at each event, and which event of the job came before?
 --
--- What the other questions of the audit are asked of. tubes: what is known of their promises.
+-- All other queries of the audit read this one. The view tubes has the guarantees of the tubes, as far as they are known.
 SELECT
   events.*,
   lag(position) OVER job AS last_position,

@@ -1,13 +1,13 @@
--- Is anything that was acknowledged missing from a job's history?
+-- Is any acknowledged event missing from the history of a job?
 --
--- Each row of a log names the row of its job before it, and the state the job was in: one that is not there, while rows
--- as old are, was lost. What is older than the lake is not judged.
+-- Each row of a log has the position of the previous row of its job, and the state after it. If the previous row is not
+-- in the lake, although its position is not before the beginning of the lake, it was lost.
 SELECT
   node, tube, job, position, time,
   IF(last_position IS NULL,
-     concat('begins with "', event, '", but the row before, at ', before_position, ', is missing'),
-     concat('"', event, '" from ', before, ' follows position ', last_position, ', which left it ', last_after,
-            ', and names position ', before_position)) AS what
+     concat('the history starts with "', event, '"; the previous row at position ', before_position, ' is missing'),
+     concat('"', event, '" from ', before, ' names position ', before_position, ' as the previous row, but the lake has ',
+            'position ', last_position, ' with state ', last_after)) AS what
 FROM holds
 WHERE last_position IS NULL AND before_position >= beginning
    OR last_position IS NOT NULL AND last_position <> position

@@ -1,4 +1,4 @@
--- Was any job acked by somebody who did not hold it?
+-- Was any job acked by a session that did not hold it?
 SELECT
   node, tube, job, position, time,
   IF(before <> 'taken',

@@ -1,7 +1,7 @@
--- How many jobs were ready, taken, delayed, buried and kept at the end of each minute in which that changed?
+-- How many jobs were ready, taken, delayed, buried and kept at the end of each minute in which these numbers changed?
 --
--- The running sum of flows. backlog: how it was on the last day before; every day begins with a row for each tube, so
--- that no day needs more than the one before it.
+-- The running sum of flows. The view backlog has the last day before them. Every day starts with a row for each tube, so
+-- that a day can be computed from the day before it alone.
 WITH opening AS (
   SELECT
     tube,

@@ -1,7 +1,7 @@
--- How long did takes wait for their job to be ready, and acked jobs run, in each tube and minute? Counted in buckets.
+-- How long were jobs ready before a take, and taken before their ack, in each tube and minute, counted in buckets?
 --
--- Bucket 0 is 0 ms, bucket n ends at 1.02 to the power of n - 1: so a percentile read from them is right to 2 %, and
--- buckets, unlike percentiles, can be added up.
+-- Bucket 0 is 0 ms. Bucket n ends at 1.02 to the power of n - 1 ms, so percentiles computed from buckets are accurate to
+-- 2 %. Buckets, unlike percentiles, can be added.
 SELECT date, tube, minute, kind, IF(ms <= 0, 0, CAST(ceil(ln(ms) / ln(1.02)) AS INT) + 1) AS bucket, count(*) AS count
 FROM (
   SELECT

@@ -1,4 +1,4 @@
--- Why did jobs of each tube fail, how often, and how many were given up for it: buried, dropped or sent elsewhere?
+-- Why and how often did jobs of each tube fail, and how many were given up: buried, dropped or moved to another tube?
 SELECT
   date, tube,
   cause AS reason,

@@ -1,4 +1,4 @@
--- Does any key of a tube wait longer than the others? Its jobs, deliveries, acks, and the waits of its takes.
+-- Do the jobs of any key wait longer than those of other keys in the same tube?
 SELECT
   date, tube,
   IF(is_valid_utf8(CAST(key AS STRING)), CAST(key AS STRING), concat('0x', hex(key))) AS key,

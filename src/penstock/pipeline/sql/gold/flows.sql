@@ -1,7 +1,7 @@
--- By how much did the number of jobs in each state grow or shrink, in each tube and minute?
+-- By how much did the number of jobs in each state change, in each tube and minute?
 --
--- A job that the lake meets in the middle of its life was there before: it comes in in the state it was found in. Of the
--- nodes that have a job, the one counts that is to hand it out.
+-- If the put of a job is not in the lake, its first event adds the job to its new state and does not subtract it from the
+-- earlier one. If several nodes have a job, only the node that delivers it counts.
 SELECT
   date, tube, minute,
   count_if(after = 'ready') - count_if(before = 'ready' AND NOT first) AS ready,

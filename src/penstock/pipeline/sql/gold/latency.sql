@@ -1,6 +1,6 @@
--- What are the median, the 95th and the 99th percentile of waits and runs, in ms, in each tube and minute?
+-- What are the median, the 95th and the 99th percentile of wait and run times, in ms, in each tube and minute?
 --
--- From durations: the greatest value of the bucket in which the percentile falls.
+-- Computed from durations: the end of the bucket that contains the percentile.
 WITH ranked AS (
   SELECT
     *,

@@ -1,4 +1,4 @@
--- How many takes were not the first of their job, and why did jobs come back, in each tube and minute?
+-- How many takes were not the first of their job, and why did taken jobs return to the tube, in each tube and minute?
 SELECT
   date, tube, minute,
   count_if(kind = 'take') AS takes,

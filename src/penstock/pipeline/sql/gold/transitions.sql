@@ -1,4 +1,6 @@
--- How often did jobs of each tube go from one state to another? Over all days, what the tube itself counts for life.
+-- How often did jobs of each tube change from one state to another?
+--
+-- The sum over all days equals the counts that the tube keeps itself since it was created.
 SELECT
   date, tube,
   IF(event LIKE 'moved in%', 'elsewhere', before) AS before,

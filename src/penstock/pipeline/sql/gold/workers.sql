@@ -1,4 +1,4 @@
--- What did each worker do: jobs taken, acked and failed, and for how long it held them?
+-- How many jobs did each worker take, ack and fail, and how long did it hold them?
 SELECT
   date, node, session,
   count_if(kind = 'take') AS taken,
@@ -13,6 +13,6 @@ FROM (
   FROM steps
   WHERE NOT carried AND (kind = 'take' OR before = 'taken' AND after <> 'taken')
 )
--- What claims take, and jobs that anybody may ack, are no session's.
+-- Jobs that were claimed, or that any session may ack, belong to no session.
 WHERE session > 0
 GROUP BY ALL

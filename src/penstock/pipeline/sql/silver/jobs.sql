@@ -1,7 +1,7 @@
--- What became of each job: when it was put, taken and finished, how long it waited and ran, and how it ended?
+-- When was each job put, taken and finished, how long did it wait and run, and how did it end?
 --
--- Every column is a minimum, a maximum, or the value at the newest position, so that a row that stands for earlier
--- events counts for all of them. A job without a day of its end is still there.
+-- Every column is a minimum, a maximum, or the value at the newest position. A row of the previous turn can therefore
+-- stand for all earlier events of its job. Jobs whose column ended is null are unfinished.
 WITH summed AS (
   SELECT
     node,
@@ -32,6 +32,7 @@ SELECT
   IF(whole, coalesce(wait_ms, unix_millis(first_take_at) - unix_millis(ready_at)), NULL) AS wait_ms,
   IF(decided.outcome IN ('open', 'copy'), NULL, decided.run_ms) AS run_ms,
   last.deliveries, last.nacks, last.returns, once, session, body_bytes, whole, ready_since, last.event, position,
-  -- A job that moved to another tube comes right behind; one that has not come by the next turn is in a temporary tube.
+  -- A job that moves to another tube arrives there with the next event. If it has not arrived by the next turn, it is in
+  -- a temporary tube, which is not in the log.
   IF(last.after = 'gone' AND (last.event <> 'moved out' OR last.carried), to_date(newest), NULL) AS ended
 FROM summed

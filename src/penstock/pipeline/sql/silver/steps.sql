@@ -1,12 +1,14 @@
--- What did each new event mean for its job: who held it and since when, since when was it ready, is it new to the lake?
+-- Which session held each job at each new event and since when, since when was the job ready, and is it new to the lake?
 --
--- fresh: the new events. jobs: silver before this turn, of which the jobs that are still there are carried on: each as a
--- row that stands for all of its events so far. The only place that says which events are puts, takes, acks and failures.
+-- The view fresh has the new events. The view jobs has silver before this turn; each of its unfinished jobs becomes a
+-- "carried" row that stands for all of its earlier events. This query is the only place that defines which events are
+-- puts, takes, acks and failures.
 --
--- In a cluster several nodes have a job, and one of them is to hand it out. For the others it is aside: it came as a copy,
--- or was set aside because another has it. What is aside is in no backlog, and its ack is that of another node. Whoever
--- takes a job out of its queue by hand does so for its ttr, or in a tube that no two nodes share: there, orders are no
--- moments (in ns).
+-- In a cluster, several nodes have a job, and one of them delivers it. On the others it is "aside": it arrived as a copy,
+-- or it was dequeued because another node has it. Jobs that are aside are not in the backlog, and their ack is counted on
+-- another node. The log does not mark them. A delayed job is taken to be aside if its order is a time (in ns), and if
+-- it wakes up at another time than after its ttr. Jobs that a user dequeues wake up after their ttr, or are in tubes that
+-- are not replicated, in which orders are not times.
 WITH news AS (
   SELECT
     *,
@@ -16,13 +18,13 @@ WITH news AS (
         AND coalesce(unix_millis(wake) - unix_millis(time) <> ttr_ms, FALSE) AS aside
   FROM fresh
 ),
-told AS (
+combined AS (
   SELECT
     node, job, position, time, date, event, tube, before, after, key, reason, deliveries, nacks, returns, once,
     FALSE AS carried, aside,
     CASE
       WHEN aside THEN 'copy'
-      -- What was acked or buried and is removed later was acked or buried all the same.
+      -- A job that was acked or buried keeps this outcome if it is removed later.
       WHEN before IN ('done', 'zombie', 'buried') AND after = 'gone' AND event NOT IN ('acked', 'moved out') THEN NULL
       WHEN event IN ('expired', 'deleted', 'truncated', 'withdrawn') THEN event
       WHEN event = 'discarded' THEN 'dropped'
@@ -36,7 +38,7 @@ told AS (
     before = 'gone' AND event NOT LIKE 'moved in%' AS whole,
     IF(after = 'ready' AND before <> 'ready', time, NULL) AS ready_from,
     IF(after = 'taken' AND before <> 'taken', time, NULL) AS held_from,
-    IF(after = 'taken' AND before <> 'taken', coalesce(session, 0), NULL) AS taker,  -- 0: a claim, or anybody.
+    IF(after = 'taken' AND before <> 'taken', coalesce(session, 0), NULL) AS taker,  -- 0: no session.
     CAST(octet_length(body) AS BIGINT) AS body_bytes,
     CAST(NULL AS TIMESTAMP) AS ready_at, CAST(NULL AS TIMESTAMP) AS first_take_at,
     CAST(NULL AS BIGINT) AS wait_ms, CAST(NULL AS BIGINT) AS run_ms
@@ -55,15 +57,14 @@ causes AS (
     *,
     event IN ('nacked', 'ttr passed', 'disconnected') AS failed,
     IF(event IN ('ttr passed', 'disconnected'), event, coalesce(nullif(reason, ''), 'no reason given')) AS own_cause
-  FROM told
+  FROM combined
 ),
 seen AS (
   SELECT
     *,
     row_number() OVER job = 1 AND NOT carried AS first,
     coalesce(lag(aside) OVER job, FALSE) AS was_aside,
-    -- A job that leaves its tube in the moment of its failure goes where its retry policy sends it. One that has failed
-    -- is ready, if only for a moment.
+    -- A failed job becomes ready first. If it leaves its tube at the same time, its retry policy moves it elsewhere.
     event IN ('exhausted', 'discarded')
       OR event = 'moved out' AND lag(failed) OVER job AND lag(ready_from) OVER job = time AS given_up,
     lag(IF(failed, own_cause, NULL)) OVER job AS cause_before,
@@ -86,6 +87,6 @@ SELECT
     WHEN event IN ('acked', 'kept', 'lingered') AND NOT was_aside THEN 'ack'
     WHEN failed OR event = 'buried' AND before = 'taken' THEN 'fail'
   END AS kind,
-  -- What is given up is given up for the failure before, in whatever words that is told.
+  -- A job is given up because of its last failure, so the reason of that failure is used.
   IF(given_up, coalesce(cause_before, own_cause), own_cause) AS cause
 FROM seen
