@@ -214,7 +214,7 @@ def test_a_row_that_makes_no_job_is_counted_and_the_rest_goes_on(spark: SparkSes
         (["SELECT 1"], 2, "name it with --lake DIR"),
         (["SELECT nothing FROM jobs", "LAKE"], 1, "`nothing`"),
         (["SELECT 1 AS x, 'a' AS tube", "LAKE"], 1, "the rows need a column body (or value)"),
-        (["SELECT 'x' AS body", "LAKE"], 1, "say --tube"),
+        (["SELECT 'x' AS body", "LAKE"], 1, "give the tube with --tube"),
     ],
 )
 def test_what_cannot_be_replayed_is_said_in_a_sentence(demo: Path, arguments: list[str], code: int, words: str) -> None:
