@@ -1,5 +1,5 @@
-"""How fast the engine is, as ratios within one run. `python -m bench --help` says how to ask.
+"""Benchmarks of the engine, as ratios within one run. See `python -m bench --help`.
 
-The runner (runner.py) knows nothing of what is measured; each family of rows is a file of its own that says what its
-rows are and how to take one sample of them. Everything is measured from interpreted code, as clients call it.
+Each family of rows is a file that defines its rows and how to take one sample of them. The runner (runner.py) is
+independent of the families. Everything is called from interpreted code, as clients do.
 """

@@ -1,4 +1,4 @@
-"""The command line: choose rows, measure them, show them. Timing decides nothing: a missed goal is no failure."""
+"""The command line: selects rows, measures them and prints them. A missed goal is not a failure."""
 
 from __future__ import annotations
 
@@ -34,14 +34,20 @@ FAMILIES = (cycle, producers, backlog, keys, delays, memory, pauses, waits, rule
 
 
 def main(arguments: list[str]) -> int:
-    """Measure what is asked for. 0 unless a row could not be measured at all."""
+    """Measure the selected rows. Return 0 unless a row could not be measured."""
     parser = argparse.ArgumentParser(prog="python -m bench", description="Measure the engine and the server.")
-    parser.add_argument("names", metavar="NAME", nargs="*", help="a row (cycle/fifo) or a family (cycle); all if none")
-    parser.add_argument("--quick", action="store_true", help="the short form, with fewer jobs: half a minute")
-    parser.add_argument("--json", metavar="FILE", type=Path, help="also write the figures there, with every sample")
-    parser.add_argument("--list", action="store_true", help="name the rows, and measure nothing")
+    parser.add_argument("names", metavar="NAME", nargs="*", help="a row (cycle/fifo) or a family (cycle); default: all")
     parser.add_argument(
-        "--against", metavar="HOST:PORT", action="append", default=[], help="also load this server, which is emptied"
+        "--quick", action="store_true", help="run the short form with fewer jobs, which takes half a minute"
+    )
+    parser.add_argument("--json", metavar="FILE", type=Path, help="also write the figures and all samples to this file")
+    parser.add_argument("--list", action="store_true", help="list the rows without measuring them")
+    parser.add_argument(
+        "--against",
+        metavar="HOST:PORT",
+        action="append",
+        default=[],
+        help="also measure this server; its jobs are deleted",
     )
     options = parser.parse_args(arguments)
     scale = Scale(options.quick, is_compiled(), tuple(options.against))
@@ -50,7 +56,7 @@ def main(arguments: list[str]) -> int:
         _list(families)
         return 0
     if wrong := unknown(families, options.names):
-        parser.error(f"no such row or family: {', '.join(wrong)}; --list names them")
+        parser.error(f"no such row or family: {', '.join(wrong)}; list them with --list")
     rows = _measure(chosen(families, options.names), scale)
     if options.json is not None:
         write_json(options.json, rows, scale)
@@ -65,8 +71,8 @@ def _list(families: list[list[Trial]]) -> None:
 
 
 def _measure(families: list[list[Trial]], scale: Scale) -> list[Row]:
-    """Measure family by family; whoever interrupts it sees what is there."""
-    # Wide enough for a row on one line also where the output is no terminal and has no width.
+    """Measure one family after another. If interrupted, print the finished families."""
+    # Wide enough for a row per line, also if the output is not a terminal.
     console = Console(width=None if sys.stdout.isatty() else 170)
     show_heading(console, scale)
     if any(spec.name.startswith("server/") for family in families for trial in family for spec in trial.rows):
@@ -79,7 +85,7 @@ def _measure(families: list[list[Trial]], scale: Scale) -> list[Row]:
         _tell("")
     except KeyboardInterrupt:
         _tell("")
-        console.print("Interrupted. The families that were finished:")
+        console.print("Interrupted. Finished families:")
         show_rows(console, rows, scale.compiled)
         sys.exit(130)
     show_rows(console, rows, scale.compiled)
@@ -87,7 +93,7 @@ def _measure(families: list[list[Trial]], scale: Scale) -> list[Row]:
 
 
 def _tell(what: str) -> None:
-    """Say what is under way, to whoever looks. By hand: a spinner has a thread, which would run while we measure."""
+    """Print the current step on a terminal. A spinner of rich would run a thread during the measurement."""
     if sys.stderr.isatty():
         print(f"\r\x1b[K{what}", end="", file=sys.stderr, flush=True)
 

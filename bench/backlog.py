@@ -1,7 +1,7 @@
-"""What a cycle costs in front of a backlog of jobs with a ttl, served from its head.
+"""Cost of a cycle with a backlog of waiting jobs that have a ttl.
 
-Of random priorities, jobs that follow each other lie anywhere in memory; in the order of arrival, side by side. The
-backlog stays as it is while cycles run: each puts one more job and takes the first.
+With random priorities, consecutive jobs are anywhere in memory. In order of arrival, they are next to each other. The
+size of the backlog is constant, because each cycle puts one job and takes the first one.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _GOAL = Goal(1_500, Of.EXTRA)
 
 
 def trials(scale: Scale) -> list[Trial]:
-    """A thousand jobs, and how much more of them cost more."""
+    """Return trials with a thousand jobs, and with more."""
     count = scale.calls(_CYCLES)
     mixed = sorted({_BASE_JOBS, 100_000, scale.jobs(5_000_000, 1_000_000)})
     alike = (_BASE_JOBS, scale.jobs(5_000_000, 200_000))
@@ -33,7 +33,7 @@ def trials(scale: Scale) -> list[Trial]:
 
 def _trial(prefix: str, of: str, jobs: int, priorities: int, count: int) -> Trial:
     name = f"backlog/{prefix}{said(jobs)}"
-    what = f"a cycle in front of {jobs:,} jobs of {of}, fifottl"
+    what = f"a cycle with {jobs:,} waiting jobs of {of}, fifottl"
     if jobs == _BASE_JOBS:
         spec = Spec(name, what, Unit.NS)
     else:

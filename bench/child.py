@@ -1,4 +1,4 @@
-"""A process of its own: for what can only be seen of a whole process, as its memory, and for whoever loads a server."""
+"""Runs modules of the benchmark in a separate process: to measure its memory, or to load a server."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from pathlib import Path
 
 
 def environment() -> dict[str, str]:
-    """That of a process which is to find the same modules as this one, however they were found, wherever it runs."""
+    """Return the environment for a process that must find the same modules as this one."""
     root = str(Path(__file__).parent.parent)
     return {**os.environ, "PYTHONPATH": os.pathsep.join(dict.fromkeys([*filter(None, sys.path), root]))}
 
 
 def figures(module: str, *arguments: object) -> list[float]:
-    """Run a module of the bench with these arguments, and give back the figures it prints."""
+    """Run a module of the benchmark with these arguments. Return the figures that it prints."""
     command = [sys.executable, "-m", module, *map(str, arguments)]
     done = subprocess.run(command, env=environment(), capture_output=True, text=True, check=False)
     if done.returncode != 0:

@@ -1,4 +1,4 @@
-"""How time is taken: one clock, the cost of single calls, and the garbage collector as the server keeps it."""
+"""Time measurement: the clock, the cost of single calls, and the garbage collector as the server configures it."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ clock = time.perf_counter_ns
 
 
 def ns_each(work: Callable[[], object], count: int) -> float:
-    """What one of `count` things costs that `work` does in one go."""
+    """Run `work`, which does `count` things. Return the ns per thing."""
     began = clock()
     work()
     return (clock() - began) / count
 
 
 def per_second(work: Callable[[], object], count: int) -> float:
-    """How many a second, if `work` does `count` of them."""
+    """Run `work`, which does `count` things. Return the things per second."""
     return 1e9 / ns_each(work, count)
 
 
 def typical_ns(step: Callable[[], int], count: int) -> float:
-    """The median of what a step says its one call took, less what reading the clock costs."""
+    """Return the median of the ns that `step` reports, minus the cost of reading the clock."""
     return statistics.median(step() for _ in range(count)) - statistics.median(_nothing() for _ in range(count))
 
 
@@ -35,29 +35,29 @@ def _nothing() -> int:
 
 
 class Repeated:
-    """The least that each of a series of calls took, in all the runs of the series.
+    """The minimum time of each call in a series, over all runs of the series.
 
-    The engine is deterministic: its n-th call does the same work in every run. What other processes do to the machine
-    falls on other calls each time, so what remains is the engine's own.
+    The engine is deterministic: its n-th call does the same work in every run. Other processes delay different calls
+    in each run, so the minimum is the time of the engine itself.
     """
 
     def __init__(self) -> None:
         self._least_ns: array[int] | None = None
 
     def add(self, took_ns: array[int]) -> None:
-        """One more run of the series."""
+        """Add a run of the series."""
         least = self._least_ns
         self._least_ns = took_ns if least is None else array("q", map(min, least, took_ns))
 
     def longest_ms(self) -> float:
-        """The longest call of the series."""
+        """Return the longest call of the series in ms."""
         assert self._least_ns is not None
         return max(self._least_ns) / 1e6
 
 
 @contextmanager
 def server_gc() -> Iterator[None]:
-    """Keep the collector as the server does: it does not run on its own, and what is there is frozen (`freeze`)."""
+    """Configure the collector like the server: automatic runs are off, and existing objects are frozen (`freeze`)."""
     gc.disable()
     try:
         yield
@@ -67,14 +67,14 @@ def server_gc() -> Iterator[None]:
 
 
 def freeze() -> None:
-    """Within `server_gc`: collect what is new, and never look at the rest again."""
+    """Within `server_gc`: collect garbage, and exclude the remaining objects from later collections."""
     gc.collect()
     gc.freeze()
 
 
 @contextmanager
 def host_gc() -> Iterator[None]:
-    """Within `server_gc`: the collector as a host process has it when the queue is embedded."""
+    """Within `server_gc`: use the default collector, as in a process with an embedded queue."""
     gc.unfreeze()
     gc.enable()
     try:

@@ -1,4 +1,4 @@
-"""Put, take, find by id and ack, one job at a time: every type of tube, and what the host's collector adds."""
+"""Put, take, find by id and ack, one job at a time: every tube type, and the extra cost of the default collector."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ _OTHERS_GOAL = Goal(0.5, Of.RATIO)
 
 
 def trials(scale: Scale) -> list[Trial]:
-    """One for each preset, also for those to come."""
+    """Return a trial for each preset."""
     count = scale.calls(_CYCLES)
     return [
         *(_trial(name, policy, count) for name, policy in PRESETS.items()),
         Trial(
-            (Spec("cycle/fifo+gc", "fifo, the host's garbage collector untouched", Unit.CYCLES, "cycle/fifo"),),
+            (Spec("cycle/fifo+gc", "fifo, with the default garbage collector", Unit.CYCLES, "cycle/fifo"),),
             partial(_prepare, FIFO, count),
             host_gc=True,
         ),

@@ -1,4 +1,4 @@
-"""Many delayed jobs: what they cost while nothing is due, and what happens when all fall due in one millisecond."""
+"""Many delayed jobs: their cost while none is due, and when all are due in the same millisecond."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from penstock.core.policy import FIFOTTL
 from penstock.core.states import READY
 
 _IDLE_CALLS = 20_000
-_DELAY_MS = 3_600_000  # Longer than all the milliseconds that pass idly.
+_DELAY_MS = 3_600_000  # Longer than the simulated idle time.
 _PAUSE_MS_MAX = 5
 
 
 def trials(scale: Scale) -> list[Trial]:
-    """Idle without and with them, then all of them at once."""
+    """Return trials of idle turns without and with delayed jobs, and of all jobs becoming due."""
     jobs = scale.jobs(1_000_000, 100_000)
     count = scale.calls(_IDLE_CALLS)
     idle = "advance() with nothing due"
@@ -33,8 +33,8 @@ def trials(scale: Scale) -> list[Trial]:
         ),
         Trial(
             (
-                Spec("delays/fire", f"{jobs:,} jobs due in one millisecond, cost of each", Unit.NS),
-                Spec("delays/pause", "the longest advance() meanwhile", Unit.MS, goal=Goal(_PAUSE_MS_MAX)),
+                Spec("delays/fire", f"{jobs:,} jobs due in one millisecond, cost per job", Unit.NS),
+                Spec("delays/pause", "the longest advance() of them", Unit.MS, goal=Goal(_PAUSE_MS_MAX)),
             ),
             partial(_prepare_fire, jobs),
             scale.rounds_long,
@@ -76,7 +76,7 @@ def _prepare_fire(jobs: int) -> Sample:
 
 
 def _fire(rig: Rig, jobs: int) -> array[int]:
-    """Turn by turn, as the shell does, until nothing is due any more. What each turn took."""
+    """Run turns like the server until no job is due. Return the time of each turn."""
     engine = rig.engine
     now = engine.deadlines.next_due
     took = array("q")

@@ -1,4 +1,4 @@
-"""What busy keys cost a take that they are none of: a utube with one free key beside ten thousand busy ones."""
+"""Cost of busy keys for the take of a job with a free key: a utube with one free and ten thousand busy keys."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from penstock.core.policy import UTUBE
 
 _TAKES = 1_000
 _BUSY_KEYS = 10_000
-_READY_BEHIND = 10  # Jobs of a busy key that wait behind the taken one.
+_READY_BEHIND = 10  # Waiting jobs per busy key.
 _BASE = "keys/free"
 
 
 def trials(scale: Scale) -> list[Trial]:
-    """Without busy keys, and with them."""
+    """Return trials without and with busy keys."""
     count = scale.calls(_TAKES)
-    what = f"the same beside {_BUSY_KEYS:,} busy keys with {_READY_BEHIND} ready jobs each"
+    what = f"the same with {_BUSY_KEYS:,} busy keys of {_READY_BEHIND} ready jobs each"
     return [
         Trial((Spec(_BASE, "take from the one free key of a utube", Unit.NS),), partial(_prepare, 0, count)),
         Trial(
@@ -39,7 +39,7 @@ def _prepare(busy: int, count: int) -> Sample:
             engine.put(tube, Draft(body(), key=b"busy-%d" % number), now)
     for _ in range(busy):
         engine.take(session, tube, now)
-    assert engine.take(session, tube, now) is None, "a key is free that should be busy"
+    assert engine.take(session, tube, now) is None, "a job of a busy key was taken"
 
     def step() -> int:
         engine.put(tube, Draft(body(), key=b"free"), now)

@@ -1,6 +1,6 @@
-"""What a waiting job takes beyond the bytes of its body: the growth of a fresh process with a million jobs.
+"""Memory of a waiting job in addition to its body: the growth of a new process with a million jobs.
 
-Run as a module with a preset and a number of jobs, this file is that process: it prints the bytes a job.
+This file is also the program of that process. Run with a preset and a number of jobs, it prints the bytes per job.
 """
 
 from __future__ import annotations
@@ -28,15 +28,15 @@ _WHAT = {
 
 
 def trials(scale: Scale) -> list[Trial]:
-    """One process each."""
+    """Return a trial for each preset. Each sample starts a process."""
     jobs = scale.jobs(1_000_000, 100_000)
     return [_trial(name, what, jobs) for name, what in _WHAT.items()]
 
 
 def _trial(name: str, what: str, jobs: int) -> Trial:
-    said = f"a waiting job beyond its {BODY_BYTES}-byte body, {what}"
+    said = f"a waiting job without its {BODY_BYTES}-byte body, {what}"
     base = None if name == "fifo" else "memory/fifo"
-    # Once: what a process allocates does not depend on how busy the machine is.
+    # One sample, because the memory of a process does not depend on the load of the machine.
     return Trial((Spec(f"memory/{name}", said, Unit.BYTES, base, _GOAL),), partial(_prepare, name, jobs), rounds=1)
 
 
@@ -45,14 +45,14 @@ def _prepare(name: str, jobs: int) -> Sample:
 
 
 def _resident_bytes() -> int:
-    # Linux only: elsewhere the row says that it could not be measured.
+    # Linux only. On other systems the row is reported as not measured.
     pages = int(Path("/proc/self/statm").read_text().split()[1])
     return pages * os.sysconf("SC_PAGE_SIZE")
 
 
 def _grow(name: str, jobs: int) -> float:
     rig = Rig(preset(name))
-    # What the first jobs allocate once (code, caches, free lists) is not theirs.
+    # One-time allocations by the first jobs (code, caches, free lists) are not counted.
     rig.fill(1_000)
     with server_gc():
         freeze()

@@ -1,6 +1,6 @@
-"""The longest single call while millions of jobs come and go: what a client may have to wait for the engine at worst.
+"""The longest single call among millions of jobs: the longest time that a client may have to wait for the engine.
 
-Every call is timed in every run, and counts with the least it took (`Repeated`): what is left is the engine's own.
+Every call is timed in every run and counts with its minimum (`Repeated`), which excludes delays by other processes.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ _GOAL = Goal(5)
 
 
 def trials(scale: Scale) -> list[Trial]:
-    """The collector as the server keeps it; and untouched, as an embedded queue finds it."""
+    """Return trials with the collector of the server, and with the default collector of an embedded queue."""
     jobs = scale.jobs(5_000_000, 500_000)
     jobs_gc = scale.jobs(500_000, 50_000)
-    with_gc = f"the longest call of {jobs_gc:,} jobs, the host's garbage collector untouched"
+    with_gc = f"the longest call of {jobs_gc:,} jobs, with the default garbage collector"
     return [
         Trial(
             (
@@ -61,7 +61,7 @@ def _longest_of(sample: Sample) -> Sample:
 
 
 def _fill(rig: Rig, jobs: int) -> array[int]:
-    """What each put took."""
+    """Return the time of each put."""
     put, tube = rig.engine.put, rig.tube
     times = array("q")
     for i, draft in enumerate(rig.drafts(jobs)):
@@ -74,7 +74,7 @@ def _fill(rig: Rig, jobs: int) -> array[int]:
 
 
 def _drain(rig: Rig, jobs: int) -> tuple[array[int], array[int]]:
-    """What each take took, and each ack with its lookup."""
+    """Return the times of each take, and of each ack with its lookup."""
     take, find, ack = rig.engine.take, rig.find, rig.engine.ack
     tube, session = rig.tube, rig.consumer.session
     take_times, ack_times = array("q"), array("q")
@@ -89,7 +89,7 @@ def _drain(rig: Rig, jobs: int) -> tuple[array[int], array[int]]:
         found = find(number, now)
         assert found is not None
         ack(session, found, now)
-        # The last names go within the measure: freeing the job is part of its end.
+        # The last references are dropped within the measurement, because freeing the job is part of the ack.
         del job, found
         ack_times.append(clock() - began)
     assert tube.total() == 0

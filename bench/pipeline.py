@@ -1,7 +1,7 @@
-"""What the pipeline costs by the size of a history: `make bench-pipeline SIZES="1 10"`, in millions of events.
+"""Cost of the pipeline by the size of the history: `make bench-pipeline SIZES="1 10"`, in millions of events.
 
-Events are made up by Spark, three or more a job, and come in turns of a million jobs. Each step is measured in seconds
-of the processor, all cores together, which a busy machine changes little; and the whole in seconds of the clock.
+Spark generates the events, three or more per job, in turns of a million jobs. Each step is measured in CPU seconds of
+all cores, which depend little on other load of the machine. The whole run is also measured in wall-clock seconds.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from penstock.spark.events_schema import COLUMNS
 
 
 def events(spark: SparkSession, start: int, count: int) -> DataFrame:
-    """Events of some jobs, as the source gives them. One job in ten fails once."""
+    """Return generated events in the schema of the source. One job in ten fails once."""
     numbers = spark.range(start, start + count)
     fails = numbers.id % 10 == 0
     steps = f.when(fails, f.expr("array('put', 'taken', 'nacked', 'taken', 'acked')")).otherwise(
@@ -63,7 +63,7 @@ def events(spark: SparkSession, start: int, count: int) -> DataFrame:
 
 
 def used() -> float:
-    """Seconds of the processor that this process and its Java have used."""
+    """Return the CPU seconds that this process and its Java process have used."""
     own = time.process_time()
     with open(f"/proc/{SparkContext._gateway.proc.pid}/stat") as file:
         fields = file.read().rpartition(")")[2].split()
@@ -71,21 +71,21 @@ def used() -> float:
 
 
 class Stages:
-    """What each stage has used."""
+    """CPU seconds by stage."""
 
     def __init__(self) -> None:
         self.seconds: dict[str, float] = {}
 
     @contextmanager
     def stage(self, name: str) -> Iterator[None]:
-        """Add up what is used within."""
+        """Add the CPU seconds of the block to a stage."""
         began = used()
         yield
         self.seconds[name] = self.seconds.get(name, 0) + used() - began
 
 
 def measure(spark: SparkSession, root: Path, millions: float) -> list[str]:
-    """A lake of so many millions of events, step by step."""
+    """Build a lake of the given millions of events. Return the row of the table."""
     lake, stages = Lake(root), Stages()
     jobs = int(millions * 1_000_000 / 3.2)
     began = time.monotonic()

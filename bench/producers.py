@@ -1,6 +1,6 @@
-"""One to 24 producers and one consumer, as in xqueue's own benchmark: everybody puts one, the consumer works them off.
+"""One to 24 producers and one consumer, as in xqueue's own benchmark: each producer puts a job, the consumer takes all.
 
-A single thread, as the engine is: a producer is a connection whose turn it is.
+There is one thread, like in the engine. A producer is a connection.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _PRODUCERS = (1, 2, 4, 8, 12, 16, 20, 24)
 
 
 def trials(scale: Scale) -> list[Trial]:
-    """One for each number of producers in that benchmark."""
+    """Return a trial for each number of producers in that benchmark."""
     count = scale.calls(_CYCLES)
     return [_trial(number, count // number) for number in _PRODUCERS]
 

@@ -1,4 +1,4 @@
-"""The report: a table for people, a document for programs. An interpreted engine is named at every turn."""
+"""The report: a table for people and JSON for programs. Every figure of an interpreted engine is marked as such."""
 
 from __future__ import annotations
 
@@ -14,25 +14,25 @@ from rich.table import Table
 from bench.rows import Of, Reference, Row
 from bench.scale import Scale
 
-GC = "frozen and off while measuring, as in the server; rows ending in +gc leave it as a host process has it"
+GC = "frozen and off while measuring, as in the server; rows ending in +gc use Python's default"
 
 
 def machine() -> str:
-    """What the figures were measured on, without saying whose it is."""
+    """Return a description of the machine without its name."""
     python = f"{platform.python_implementation()} {platform.python_version()}"
     return f"{os.cpu_count()} CPUs, {platform.machine()}, {python}"
 
 
 def method(scale: Scale) -> str:
-    """How samples become figures."""
+    """Return a description of how figures are computed from samples."""
     return (
         f"best of {scale.rounds} short samples taken in turns, of {scale.rounds_long} where one takes seconds; "
-        f"pauses: what a call took at least in {scale.rounds_long} runs; memory: once"
+        f"pauses: minimum of each call in {scale.rounds_long} runs; memory: one sample"
     )
 
 
 def show_heading(console: Console, scale: Scale) -> None:
-    """Say first of all which engine this is."""
+    """Print which engine is measured, on which machine and how."""
     if scale.compiled:
         title, style = "COMPILED ENGINE", "bold green"
         text = "Compiled by mypyc, as users get it."
@@ -53,7 +53,7 @@ def show_heading(console: Console, scale: Scale) -> None:
             expand=False,
         )
     )
-    console.print("Compare ratios within this run; absolute figures depend on the machine and its mood.\n")
+    console.print("Compare ratios within this run; absolute figures depend on the machine and its load.\n")
 
 
 def show_rows(console: Console, rows: list[Row], compiled: bool) -> None:
@@ -78,7 +78,7 @@ def show_rows(console: Console, rows: list[Row], compiled: bool) -> None:
 
 
 def write_json(path: Path, rows: list[Row], scale: Scale) -> None:
-    """Write everything, with every sample."""
+    """Write all figures and samples as JSON."""
     document = {
         "engine": _engine(scale.compiled),
         "form": "quick" if scale.quick else "full",

@@ -1,7 +1,7 @@
-"""The rig: one engine with one tube and one consumer, and the one loop that puts, takes and acks.
+"""The rig: one engine with one tube and one consumer, and the loop that puts, takes and acks.
 
-Whatever a policy has (keys, priorities, ttl) is used, because a tube is chosen for what it has. Every job gets a body
-of its own: one that all share would stay in the cache, and freeing it would cost nothing.
+All features of a policy (keys, priorities, ttl) are used. Every job gets a body of its own, because a shared body would
+stay in the processor's cache, and freeing it would cost nothing.
 """
 
 from __future__ import annotations
@@ -24,20 +24,20 @@ KEYS_COUNT = 1_000
 PRIORITIES_COUNT = 256
 START_MS = 1_700_000_000_000
 TTL_MS = 86_400_000
-# A millisecond passes with so many jobs: what the engine does in one at the speed we hope for.
+# Jobs per simulated millisecond: the target speed of the engine.
 JOBS_PER_MS = 256
-# How many orders are drawn before they repeat. A prime, so that a repetition meets other jobs.
+# Number of random orders before they repeat. A prime, so that each job gets another order in the next round.
 _ORDERS_COUNT = 8_191
 
-# Slicing makes a new object of it; see `body`.
+# A slice of it is a new object; see `body`.
 _SOURCE = bytes(BODY_BYTES + 1)
 
-# A job's priority, its key, and the key to take it by.
+# Priority of a job, its key, and the key to take it by.
 _Order = tuple[int, bytes | None, bytes | None]
 
 
 def body() -> bytes:
-    """A body that no other job has."""
+    """Return a new body object."""
     return _SOURCE[1:]
 
 
@@ -54,7 +54,7 @@ class Rig:
         self._ttl_ms = TTL_MS if policy.has_ttl else UNSET
         drawn = priorities if policy.order == p.BY_PRIORITY else 0
         self._orders: Iterator[_Order] = cycle(_draw_orders(drawn, policy.keys))
-        # A client names a job by the id that its vocabulary shows.
+        # Clients name a job by the id of their protocol: the number in the tube, or the global id.
         self.number_of: Callable[[Job], int]
         self.find: Callable[[int, int], Job | None]
         if policy.ids == p.ID_INTEGER:
@@ -65,17 +65,17 @@ class Rig:
             self.find = self.engine.find
 
     def connect(self) -> Connection:
-        """One more client."""
+        """Return the connection of a new client."""
         return self.engine.connect(next(self._tokens).to_bytes(16, "big"))
 
     def drafts(self, number: int) -> Iterator[Draft]:
-        """What the next jobs are to be."""
+        """Yield the drafts of the next jobs."""
         ttl_ms = self._ttl_ms
         for priority, key, _ in islice(self._orders, number):
             yield Draft(_SOURCE[1:], ttl_ms, UNSET, 0, priority, key)
 
     def fill(self, number: int) -> None:
-        """Put so many jobs."""
+        """Put the given number of jobs."""
         put = self.engine.put
         tube = self.tube
         for i, draft in enumerate(self.drafts(number)):
@@ -83,20 +83,20 @@ class Rig:
         self.now += number // JOBS_PER_MS
 
     def cycles(self, turns: int, producers: int = 1) -> None:
-        """In each turn every producer puts a job; then the consumer takes them, finds each by its id, and acks it."""
+        """Run turns: every producer puts a job, then the consumer takes each job, finds it by its id, and acks it."""
         before = self.tube.total()
         turns_per_ms = max(1, JOBS_PER_MS // producers)
         for done in range(0, turns, turns_per_ms):
             self._cycles(min(turns_per_ms, turns - done), producers)
             self.now += 1
-        assert self.tube.total() == before, "what was put was not taken and acked"
+        assert self.tube.total() == before, "not all jobs were taken and acked"
 
     def _cycles(self, turns: int, producers: int) -> None:
         put, take, ack = self.engine.put, self.engine.take, self.engine.ack
         find, number_of = self.find, self.number_of
         tube, session, now = self.tube, self.consumer.session, self.now
         orders, ttl_ms, source = self._orders, self._ttl_ms, _SOURCE
-        # Walking a tuple adds least to a turn of one job, which is what most rows are made of.
+        # Iterating over a tuple has the least overhead for turns of one job, which most rows use.
         each = (None,) * producers
         for _ in range(turns):
             for _ in each:
@@ -112,7 +112,7 @@ class Rig:
 
 @cache
 def _draw_orders(priorities: int, keys: str) -> list[_Order]:
-    """What producers ask for: priorities and keys at random, the same in every run."""
+    """Return random priorities and keys, the same in every run."""
     dice = random.Random(1)
     orders: list[_Order] = []
     for _ in range(_ORDERS_COUNT):

@@ -1,4 +1,4 @@
-"""A row: what is measured, what it is compared with, what was hoped for, and what came out."""
+"""A row of the report: its name, unit, base of comparison, goal, and measured samples."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ NO_EXTRA_COST = 1.2
 
 
 class Unit(enum.Enum):
-    """What a figure counts. A rate is better when it is greater, everything else when it is less."""
+    """The unit of a figure. Greater rates are better; all other figures are better if they are smaller."""
 
     CYCLES = "cycles/s"
     PUTS = "puts/s"
@@ -28,15 +28,15 @@ class Unit(enum.Enum):
 
     @property
     def is_rate(self) -> bool:
-        """Whether more is better."""
+        """Whether greater figures are better."""
         return self.value.endswith("/s")
 
     def best(self, samples: list[float]) -> float:
-        """The sample that the machine disturbed least."""
+        """Return the best sample, which was disturbed least by other processes."""
         return max(samples) if self.is_rate else min(samples)
 
     def text(self, value: float) -> str:
-        """A figure for people."""
+        """Return a figure as text for people."""
         if self in (Unit.CYCLES, Unit.PUTS, Unit.COMMANDS, Unit.JOBS, Unit.ROWS):
             return f"{value / 1_000:,.{0 if value >= 10_000 else 1}f}k {self.value}"
         if self in (Unit.MS, Unit.SECONDS, Unit.PERCENT, Unit.MESSAGES):
@@ -47,16 +47,16 @@ class Unit(enum.Enum):
 
 
 class Of(enum.Enum):
-    """What a goal is about."""
+    """The quantity that a goal limits."""
 
     VALUE = "value"  # The figure itself.
     RATIO = "ratio"  # The figure divided by its base.
-    EXTRA = "extra"  # The figure less its base.
+    EXTRA = "extra"  # The figure minus its base.
 
 
 @dataclass(frozen=True)
 class Goal:
-    """A bound: from below for rates, from above for costs."""
+    """A limit: the minimum of a rate, or the maximum of a cost."""
 
     bound: float
     of: Of = Of.VALUE
@@ -64,13 +64,13 @@ class Goal:
 
 @dataclass(frozen=True)
 class Reference:
-    """A figure that was not measured in this run, to compare with all the same."""
+    """A figure for comparison that was not measured in this run."""
 
     name: str
     value: float
 
 
-# xqueue in Tarantool: put, take and ack, measured elsewhere. The goal for an embedded queue is eight times that.
+# Put, take and ack of xqueue in Tarantool, measured separately. The goal for an embedded queue is eight times as much.
 XQUEUE = Reference("xqueue", 32_000)
 
 
@@ -81,23 +81,23 @@ class Spec:
     name: str
     what: str
     unit: Unit
-    base: str | Reference | None = None  # A row by its name; it must stand in the same family.
+    base: str | Reference | None = None  # The name of a row in the same family, or a reference.
     goal: Goal | None = None
 
     @property
     def base_name(self) -> str | None:
-        """What it is compared with."""
+        """Name of the base of comparison."""
         return self.base.name if isinstance(self.base, Reference) else self.base
 
 
 @dataclass(frozen=True)
 class Row:
-    """A row with its figures."""
+    """A row with its samples."""
 
     spec: Spec
     samples: list[float]
     base_value: float | None
-    error: str = ""  # Why it could not be measured; then there are no samples.
+    error: str = ""  # Why the row could not be measured. Then it has no samples.
 
     @property
     def value(self) -> float | None:
@@ -111,12 +111,12 @@ class Row:
 
     @property
     def extra(self) -> float | None:
-        """The figure less its base."""
+        """The figure minus its base."""
         return None if self.value is None or self.base_value is None else self.value - self.base_value
 
     @property
     def met(self) -> bool | None:
-        """Whether the goal was met; None where there is no goal, or no figure."""
+        """Whether the goal was met, or None if there is no goal or no figure."""
         goal = self.spec.goal
         if goal is None:
             return None

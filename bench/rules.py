@@ -1,4 +1,4 @@
-"""What rules cost beside a plain fifo: fairness over many keys, unique values, dedup ids, a retry policy."""
+"""Cost of optional rules compared with a plain fifo: fairness over keys, unique values, dedup ids, a retry policy."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ MakeDraft = Callable[[int], Draft]
 
 
 def trials(scale: Scale) -> list[Trial]:
-    """A plain fifo, and each rule beside it."""
+    """Return trials of a plain fifo, and of each rule."""
     cycles = scale.calls(_CYCLES)
     keys = scale.jobs(_KEYS, _KEYS // 10)
     fair = dataclasses.replace(UTUBE, key_order=FAIR)
-    forgetful = dataclasses.replace(FIFO, dedup_count=_KEYS // 2)  # Labels repeat, and are no duplicates then.
+    forgetful = dataclasses.replace(FIFO, dedup_count=_KEYS // 2)  # Small, so that repeated labels are not duplicates.
     retry = parse_retry("5x exp(1s..10m) jitter then bury")
 
     def row(name: str, what: str, bound: float | None, prepare: Callable[[], Sample]) -> Trial:
@@ -74,7 +74,7 @@ def _retry(policy: RetryPolicy, _: int) -> Draft:
 
 @cache
 def _labels() -> list[bytes]:
-    """What producers name keys and jobs by. Making them is their own work, not the queue's."""
+    """Return the labels of keys and jobs. They are created in advance, because this is not work of the queue."""
     return [b"label-%d" % number for number in range(_KEYS)]
 
 

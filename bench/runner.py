@@ -1,4 +1,4 @@
-"""The runner: takes the samples of a family's trials in turns, so that a slow spell of the machine hits all alike."""
+"""The runner: takes samples of a family's trials in turns, so that load of the machine affects all of them equally."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ Tell = Callable[[str], None]
 
 
 def chosen(families: Iterable[Sequence[Trial]], names: Sequence[str]) -> list[list[Trial]]:
-    """The trials that yield the named rows or families, and those that yield their bases; all when none is named."""
+    """Return the trials of the named rows or families and of their bases, or all trials if nothing is named."""
     return [_with_bases(family, names) if names else list(family) for family in families]
 
 
 def unknown(families: Iterable[Sequence[Trial]], names: Sequence[str]) -> list[str]:
-    """The names that name nothing."""
+    """Return the names that match no row or family."""
     rows = [spec for family in families for trial in family for spec in trial.rows]
     return [name for name in names if not any(_named(spec, [name]) for spec in rows)]
 
 
 def run(family: Sequence[Trial], rounds: int, tell: Tell) -> list[Row]:
-    """Measure the rows of one family, by so many samples where a trial does not say how many."""
+    """Measure the rows of one family. `rounds` is the number of samples of trials that do not set it."""
     runs = [_Run(trial, trial.rounds or rounds) for trial in family]
     with server_gc():
         for each in runs:
@@ -41,7 +41,7 @@ def run(family: Sequence[Trial], rounds: int, tell: Tell) -> list[Row]:
 
 @dataclass
 class _Run:
-    """A trial under way."""
+    """A running trial."""
 
     trial: Trial
     rounds: int
@@ -54,7 +54,7 @@ class _Run:
         return self.trial.rows[0].name
 
     def prepare(self) -> None:
-        # One broken row must not hide the others; it is shown with its reason.
+        # A failing row must not stop the others. It is reported with its error.
         try:
             self._sample = self.trial.prepare()
         except Exception as failure:

@@ -1,8 +1,8 @@
-"""Spark against a live node on this machine: `make bench-spark`. Rates, and what a row costs in time of a core.
+"""Spark with a server on this machine: `make bench-spark`. Measures rates, and CPU time per row.
 
-Everything shares the cores: Spark's Java, its Python, the node. So beside each rate stands the time of a core that each
-of the three has used, which other work on the machine changes little; and the scan of the same rows from Parquet, which
-is what Spark does without us. Each row is the best of some rounds.
+Spark's Java processes, its Python processes and the server share the cores. The table therefore has the CPU time of
+each of the three, which depends little on other load of the machine. It also has a scan of the same rows from Parquet,
+to compare with Spark alone. Each row is the best of several rounds.
 """
 
 from __future__ import annotations
@@ -34,17 +34,17 @@ if TYPE_CHECKING:
 
 _TICKS_S = os.sysconf("SC_CLK_TCK")
 _ROWS_OF_A_JOB = 3  # Put, taken, acked.
-_FEW = ["time", "event", "tube", "job"]  # What most questions are about.
+_FEW = ["time", "event", "tube", "job"]  # The columns that most queries use.
 
 
 @dataclass
 class Figures:
-    """One row of the table."""
+    """A row of the table."""
 
     name: str
     rows: int
     wall_s: float
-    cores: dict[str, float]  # Seconds of a core, by who used them.
+    cores: dict[str, float]  # CPU seconds by process group.
     goal: float | None = None
 
     @property
@@ -53,7 +53,7 @@ class Figures:
 
 
 class Bench:
-    """A session, and how to measure in it."""
+    """A Spark session and its measurements."""
 
     def __init__(self, rounds: int) -> None:
         from penstock.spark import session
@@ -66,7 +66,7 @@ class Bench:
     def measure(
         self, name: str, rows: int, server: Server | None, work: Callable[[], Any], goal: float | None = None
     ) -> Figures:
-        """The best of some rounds, after one that warms everything up."""
+        """Return the best of several rounds, after one round to warm up."""
         work()
         found = []
         for _ in range(self._rounds):
@@ -80,14 +80,14 @@ class Bench:
         return best
 
     def events(self, name: str, jobs: int, rows: int, goal: float) -> None:
-        """Events out of the log of a live node, and the same rows out of Parquet."""
+        """Measure reading events from the log of a server, and the same rows from Parquet."""
         directory, _ = worked(jobs, rows)
         server = processes.penstock("--dir", directory.name, "--history-bytes", "1tb", "--history", "365d")
         read = self.spark.read.format("penstock_events").option("url", url(server)).option("tube", "bench")
         count = jobs * _ROWS_OF_A_JOB
         assert read.load().count() == count
         ours = self.measure(f"events/{name}", count, server, _to_nothing(read.load), goal)
-        few = _to_nothing(read.option("columns", ",".join(_FEW)).load)  # The reader remembers it.
+        few = _to_nothing(read.option("columns", ",".join(_FEW)).load)  # The reader keeps the option.
         some = self.measure(f"events/{name}, {len(_FEW)} columns", count, server, few)
         copy = tempfile.mkdtemp(prefix="penstock-bench-")
         try:
@@ -98,12 +98,12 @@ class Bench:
             shutil.rmtree(copy)
 
     def compare(self, ours: Figures, same: DataFrame) -> None:
-        """The same rows and columns, by Spark alone."""
+        """Measure reading the same rows and columns from Parquet."""
         spark = self.measure(ours.name.replace("events", "parquet"), ours.rows, None, _to_nothing(lambda: same))
         print(f"{ours.name} is {ours.rate / spark.rate:.2f} of Spark's own Parquet scan", file=sys.stderr)
 
     def put(self, jobs: int, goal: float) -> None:
-        """Rows that become jobs."""
+        """Measure writing rows as jobs."""
         server = processes.penstock("--appendfsync", "everysec")
         with connect(url(server)) as queue:
             queue.tube("bench", "fifo")
@@ -119,14 +119,14 @@ class Bench:
         rows.unpersist()
 
     def stream(self, jobs: int, goal: float) -> None:
-        """Jobs claimed, processed and acked."""
+        """Measure a stream that claims, processes and acks jobs."""
         server = processes.penstock("--appendfsync", "everysec")
         with connect(url(server)) as queue:
             tube = queue.tube("bench", "fifo")
             self.measure_stream(server, tube, jobs, goal)
 
     def measure_stream(self, server: Server, tube: Any, jobs: int, goal: float) -> None:
-        """Only the query is measured, not the filling of the tube."""
+        """Measure the query, without the time to fill the tube."""
         best: Figures | None = None
         for _ in range(self._rounds + 1):
             for _ in range(jobs // 10_000):
@@ -146,7 +146,7 @@ class Bench:
         self.figures.append(best)
 
     def show(self) -> None:
-        """The table."""
+        """Print the table."""
         table = Table(header_style="bold", title=None if is_compiled() else "INTERPRETED")
         for heading in ("row", "rows", "a second", "goal", "", "node µs", "Python µs", "Java µs"):
             table.add_column(heading, justify="left" if heading == "row" else "right")
@@ -159,7 +159,7 @@ class Bench:
 
 
 def url(server: Server) -> str:
-    """Where a server is."""
+    """Return the URL of a server."""
     return f"penstock://{server.host}:{server.port}"
 
 
@@ -168,7 +168,7 @@ def _to_nothing(made: Callable[[], Any]) -> Callable[[], None]:
 
 
 def _cores(server: Server | None) -> dict[str, float]:
-    """How many seconds of a core each has used so far."""
+    """Return the CPU seconds that each process group has used so far."""
     java = _children(os.getpid(), "java")
     return {
         "node": 0.0 if server is None else server.cpu_s(),
@@ -182,7 +182,7 @@ def _children(parent: int, name: str) -> list[int]:
 
 
 def _tree_s(pid: int) -> float:
-    """Of a process, of those that it has started, and of those of them that have ended."""
+    """Return the CPU seconds of a process and its descendants, including those that have ended."""
     below = [child for child, (parent, _) in _processes().items() if parent == pid]
     return _cpu_s(pid, True) + sum(map(_tree_s, below))
 
@@ -205,9 +205,11 @@ def _cpu_s(pid: int, with_children: bool) -> float:
 
 
 def main(arguments: list[str]) -> int:
-    """Measure. Timing decides nothing: a missed goal is no failure."""
-    parser = argparse.ArgumentParser(prog="python -m bench.spark", description="Measure Spark against a live node.")
-    parser.add_argument("--quick", action="store_true", help="the short form, with a tenth of the rows")
+    """Measure and print the table. A missed goal is not a failure."""
+    parser = argparse.ArgumentParser(
+        prog="python -m bench.spark", description="Measure the Spark connector with a running server."
+    )
+    parser.add_argument("--quick", action="store_true", help="run the short form with a tenth of the rows")
     parser.add_argument("--only", metavar="NAME", action="append", help="events, events-1, put, stream")
     options = parser.parse_args(arguments)
     size = 1 if options.quick else 10

@@ -1,4 +1,4 @@
-"""A trial: something that is set up once and sampled a few times, and the rows it yields."""
+"""A trial: one or more rows that are set up once and sampled several times."""
 
 from __future__ import annotations
 
@@ -17,5 +17,5 @@ class Trial:
 
     rows: tuple[Spec, ...]
     prepare: Callable[[], Sample]
-    rounds: int | None = None  # How many samples; None for as many short ones as the form of the run has.
-    host_gc: bool = False  # Leave the garbage collector as a host process has it.
+    rounds: int | None = None  # Number of samples. None: the default for short samples.
+    host_gc: bool = False  # Use Python's default garbage collector settings.

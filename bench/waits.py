@@ -1,4 +1,4 @@
-"""Takes that wait: what a put costs that serves one of ten thousand, and what a put costs that they do not wait for."""
+"""Waiting takes: cost of a put that serves one of ten thousand, and of a put while they wait for another tube."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ _WAITING = 10_000
 
 
 def trials(scale: Scale) -> list[Trial]:
-    """With and without them."""
+    """Return trials with and without many waiting takes."""
     count = scale.calls(_PUTS)
     one_of = f"a put that serves one of {_WAITING:,}"
     beside = f"a put while {_WAITING:,} wait for another tube"
     return [
         _trial("waits/serve-1", "a put that serves the only waiting take", 1, True, count),
         _trial("waits/serve-10k", one_of, _WAITING, True, count, "waits/serve-1"),
-        _trial("waits/beside-0", "a put while nobody waits", 0, False, count),
+        _trial("waits/beside-0", "a put without waiting takes", 0, False, count),
         _trial("waits/beside-10k", beside, _WAITING, False, count, "waits/beside-0"),
     ]
 
@@ -43,7 +43,7 @@ def _prepare(waiting: int, serving: bool, count: int) -> Sample:
     for waiter in waiters:
         engine.wait(waiter, [rig.tube], now)
     tube = rig.tube if serving else engine.create_tube(b"other", FIFO, now)
-    # Who waited longest is served, and then waits again.
+    # The connection that has waited longest is served, and then waits again.
     served = cycle(waiters)
 
     def step() -> int:

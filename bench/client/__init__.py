@@ -1,6 +1,6 @@
-"""The clients beside redis-py, against our own server in one run: what a call costs whoever makes it.
+"""Our clients compared with redis-py, with the same server in one run: the cost of a call for its caller.
 
-The server is a process of its own and shares the cores with its client, so ratios are what counts.
+The server is a separate process that shares the cores with its client, so only ratios are meaningful.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ _BODY = b"x" * 40
 _TASKS = 100
 _BATCH = 1_000
 
-# How much of a bare PING loop of redis-py a put has to do, and how much more of its ADDJOBs our tasks.
+# Goals: the rate of puts relative to a PING loop of redis-py, and that of our tasks relative to its ADDJOB tasks.
 _SYNC_RATIO_MIN = 0.8
 _ASYNC_RATIO_MIN = 2.0
 
 
 def trials(scale: Scale) -> list[Trial]:
-    """One call at a time, a hundred tasks, and batches."""
+    """Return trials of one call at a time, of a hundred tasks, and of batches."""
     calls, together = scale.jobs(10_000, 2_500), scale.jobs(40_000, 10_000)
     found = [
         Trial(

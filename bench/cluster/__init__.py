@@ -1,7 +1,7 @@
-"""Three nodes beside one: what copies cost, in rates and in what nodes say to each other; and jobs that are added on
-one node and taken on another.
+"""Three nodes compared with one: the cost of copies in rates and messages, and jobs that are added on one node and
+taken on another.
 
-All nodes and whoever loads them share this machine, so ratios are what counts, and what is said for each job.
+All nodes and clients share this machine, so only ratios and messages per job are meaningful.
 """
 
 from __future__ import annotations
@@ -23,12 +23,13 @@ _COUNT = 20_000
 _SECONDS = 3.0
 _MEET_S = 20.0
 
-# Of the rate of one node that keeps no copies, while three processes share two cores; and of that of local consumers.
+# Goals: the rate with copies relative to one node without copies, while three processes share two cores; and the rate
+# of remote consumers relative to local ones.
 _COPIES_RATIO_MIN = 0.35
 _ELSEWHERE_RATIO_MIN = 0.5
 
-# For each job at three copies: two are asked to hold it and say that they do; when it is done, two are told, say that
-# they know, and are told to forget it. Of greetings there are a few a second beside that.
+# Messages per job with three copies. ADDJOB: two nodes get the job and confirm it. ACKJOB: two nodes get the ack,
+# confirm it, and get the command to delete the job. In addition, there are a few gossip messages per second.
 _COPY_MESSAGES = 4
 _ACK_MESSAGES = 6
 _FAST_ACK_MESSAGES = 2
@@ -37,7 +38,7 @@ _ABOUT_ACKS = ("setack", "gotack", "deljob")
 
 
 def trials(scale: Scale) -> list[Trial]:
-    """Copies, acknowledgements, and jobs that go elsewhere."""
+    """Return trials of copies, of acks, and of jobs that are taken on another node."""
     seconds = _SECONDS / 4 if scale.quick else _SECONDS
     elsewhere = Trial(
         (
@@ -60,13 +61,13 @@ def trials(scale: Scale) -> list[Trial]:
             Goal(_COPIES_RATIO_MIN, Of.RATIO),
         ),
         Spec(
-            *("cluster/three-messages", "messages between nodes for each of them", Unit.MESSAGES),
+            *("cluster/three-messages", "messages between nodes per job", Unit.MESSAGES),
             goal=Goal(_COPY_MESSAGES + _GREETINGS),
         ),
-        Spec("cluster/three-bytes", "bytes between nodes for each of them", Unit.BYTES),
-        Spec("cluster/three-writes", "in so many writes", Unit.MESSAGES),
-        Spec("cluster/ackjob", "messages for each ACKJOB of them", Unit.MESSAGES, goal=Goal(_ACK_MESSAGES)),
-        Spec("cluster/fastack", "messages for each FASTACK of them", Unit.MESSAGES, goal=Goal(_FAST_ACK_MESSAGES)),
+        Spec("cluster/three-bytes", "bytes between nodes per job", Unit.BYTES),
+        Spec("cluster/three-writes", "writes between nodes per job", Unit.MESSAGES),
+        Spec("cluster/ackjob", "messages between nodes per ACKJOB", Unit.MESSAGES, goal=Goal(_ACK_MESSAGES)),
+        Spec("cluster/fastack", "messages between nodes per FASTACK", Unit.MESSAGES, goal=Goal(_FAST_ACK_MESSAGES)),
     )
     return [Trial(copies, partial(_prepare_copies, count), scale.rounds_server), elsewhere]
 
@@ -88,7 +89,7 @@ def _prepare_copies(count: int) -> Sample:
 
 
 def _acked(nodes: list[Server], word: str, count: int) -> float:
-    """How many messages about acknowledgements it takes to finish a job."""
+    """Return the number of messages about acks per finished job."""
 
     def said() -> int:
         infos = [_info(node) for node in nodes]
@@ -101,7 +102,7 @@ def _acked(nodes: list[Server], word: str, count: int) -> float:
 
 
 def _jobs(node: Server) -> int:
-    """How many jobs a node knows of, and acknowledgements."""
+    """Return the number of jobs and acks that a node stores."""
     return int(node.ask("INFO", "jobs").split(b"registered_jobs:")[1].split()[0])
 
 
@@ -122,7 +123,7 @@ def _prepare_elsewhere(seconds: float) -> Sample:
 
 
 def _met(count: int) -> list[Server]:
-    """Nodes that know each other."""
+    """Return the nodes of a new cluster."""
     nodes, ports = [], []
     for _ in range(count):
         port = processes.free_port()
@@ -140,7 +141,7 @@ def _info(node: Server) -> dict[str, int]:
 
 
 def _said(nodes: list[Server]) -> list[int]:
-    """Messages, bytes and writes of all nodes."""
+    """Return the messages, bytes and writes that all nodes have sent."""
     infos = [_info(node) for node in nodes]
     return [sum(info[f"cluster_stats_{what}"] for info in infos) for what in ("messages_sent", "bytes_sent", "writes")]
 
@@ -149,5 +150,5 @@ def _wait_for(condition: object) -> None:
     until = time.monotonic() + _MEET_S
     while not condition():  # type: ignore[operator]
         if time.monotonic() > until:
-            raise RuntimeError("the nodes do not come to it")
+            raise RuntimeError("the nodes did not reach the expected state in time")
         time.sleep(0.02)

@@ -1,7 +1,7 @@
-"""A process that loads nodes of a cluster.
+"""A client process that loads the nodes of a cluster.
 
-python -m bench.cluster.load move 7711 7712 SECONDS    adds on one, takes and finishes on the other; jobs/s
-python -m bench.cluster.load finish 7711 ACKJOB COUNT  takes so many and finishes them; prints how many
+python -m bench.cluster.load move 7711 7712 SECONDS    adds on one, takes and acks on the other; jobs/s
+python -m bench.cluster.load finish 7711 ACKJOB COUNT  takes and acks COUNT jobs; prints how many
 """
 
 from __future__ import annotations
@@ -14,19 +14,19 @@ import uvloop
 
 from bench.server.processes import command
 
-# Few that send much at a time: with many that send little, this process would be the limit, and not the nodes.
+# Few connections with large batches. With many small commands, this process would be the bottleneck, not the nodes.
 _CLIENTS = 8
 _TOGETHER = 32
 _BODY = b"x" * 40
 _QUEUE = "moved"
 _BATCH = 100
 
-# No more jobs are added ahead of those that were taken: it is not about how fast a queue grows.
+# Maximum number of jobs that are added and not taken, because the growth of a queue is not measured.
 _AHEAD_MAX = 1_000
 
 
 class _Moving:
-    """Producers here, consumers there."""
+    """Producers on one node, consumers on the other."""
 
     def __init__(self, seconds: float) -> None:
         self._until = time.perf_counter() + seconds
@@ -34,7 +34,7 @@ class _Moving:
         self._taken = 0
 
     async def run(self, giver: int, taker: int) -> int:
-        """How many went all the way."""
+        """Return how many jobs were added, taken and acked."""
         tasks = [self._produce(giver) for _ in range(_CLIENTS)] + [self._consume(taker) for _ in range(_CLIENTS)]
         await asyncio.gather(*tasks)
         return self._taken
@@ -68,7 +68,7 @@ class _Moving:
 
 
 async def _taken(reader: asyncio.StreamReader) -> list[bytes]:
-    """The ids of the jobs in an answer to GETJOB."""
+    """Return the ids of the jobs in a reply to GETJOB."""
     ids = []
     for _ in range(int((await reader.readline())[1:])):
         lines = [await reader.readline() for _ in range(7)]

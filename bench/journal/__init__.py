@@ -1,7 +1,7 @@
-"""What a queue in a directory costs beside one in memory, what it adds to a bare disk, and how long its long work is.
+"""The journal: cost compared with a queue in memory and with the bare disk, and duration of long operations.
 
-Each file measures one thing, and has `trials`. Directories are made where Python's `tempfile` makes them: TMPDIR says
-which disk is measured. A disk in memory takes a sync for nothing, and makes the rows about syncs meaningless.
+Each file has `trials` for one subject. Directories are created with Python's `tempfile`, so TMPDIR selects the disk. On
+a disk in memory, syncs cost nothing and the rows about syncs are meaningless.
 """
 
 from __future__ import annotations
@@ -14,5 +14,5 @@ _PARTS = (cost, syncs, recovery, snapshots, spill, history, columns)
 
 
 def trials(scale: Scale) -> list[Trial]:
-    """The rows of all parts."""
+    """Return the trials of all files."""
     return [trial for part in _PARTS for trial in part.trials(scale)]

@@ -1,4 +1,4 @@
-"""How fast the log becomes Arrow columns, in one process: where a frame holds many rows, and where it holds one."""
+"""Speed of converting the log to Arrow columns in one process, with many rows per frame and with one."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ _ROWS_OF_A_JOB = 3  # Put, taken, acked.
 
 
 def trials(scale: Scale) -> list[Trial]:
-    """The best and the worst case of a writer."""
+    """Return trials of the best and the worst case."""
     jobs = scale.jobs(200_000, 50_000)
     rounds = scale.rounds_long
     return [
         Trial(
-            (Spec("journal/columns", f"rows read as columns, {BATCH:,} a frame", Unit.ROWS, goal=Goal(2_000_000)),),
+            (Spec("journal/columns", f"rows read as columns, {BATCH:,} per frame", Unit.ROWS, goal=Goal(2_000_000)),),
             partial(_prepare, jobs, BATCH),
             rounds,
         ),
         Trial(
-            (Spec("journal/columns-1", "the same, one a frame", Unit.ROWS, "journal/columns", Goal(1_000_000)),),
+            (Spec("journal/columns-1", "the same, one per frame", Unit.ROWS, "journal/columns", Goal(1_000_000)),),
             partial(_prepare, jobs, 1),
             rounds,
         ),
@@ -33,7 +33,7 @@ def trials(scale: Scale) -> list[Trial]:
 
 
 def _prepare(jobs: int, rows: int) -> Sample:
-    # Here, so that only these rows are missing where pyarrow is.
+    # Imported here, so that without pyarrow only these rows fail.
     from penstock.journal.columns import batches
 
     directory, _ = worked(jobs, rows)
@@ -43,5 +43,5 @@ def _prepare(jobs: int, rows: int) -> Sample:
         found = sum(batch.num_rows for batch in batches(ReadOnlyDisk(directory.name)))
         assert found == count, f"{found} rows were read of {count}"
 
-    read()  # Once for nothing: what is imported and allocated at first is not part of it.
+    read()  # Warm up: imports and first allocations are not measured.
     return lambda: [per_second(read, count)]

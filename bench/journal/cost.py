@@ -1,6 +1,6 @@
-"""What the log costs the engine when nobody waits for the disk: commits of a whole turn, and of every command.
+"""Cost of the log for the engine without syncs: with one commit per turn, and with one per command.
 
-A turn is what one round of a server's loop does: fifty clients send a command each, and one frame holds them all.
+A turn is one iteration of the server's loop: fifty clients send a command each, and one frame contains all of them.
 """
 
 from __future__ import annotations
@@ -28,17 +28,17 @@ Commit = Callable[[], None]
 
 
 def trials(scale: Scale) -> list[Trial]:
-    """Without a log, and with one."""
+    """Return trials without and with a log."""
     turns = scale.calls(_CYCLES) // _TURN
     memory = Spec(_BASE, "put + take + ack, fifo, no log", Unit.CYCLES)
     turn = Spec(
         "journal/turn",
-        f"with a log that is never synced, {_TURN} commands a commit",
+        f"with a log that is never synced, {_TURN} commands per commit",
         Unit.CYCLES,
         _BASE,
         Goal(0.7, Of.RATIO),
     )
-    command = Spec("journal/command", "the same, every command committed by itself", Unit.CYCLES, _BASE)
+    command = Spec("journal/command", "the same, one command per commit", Unit.CYCLES, _BASE)
     return [
         Trial((memory,), partial(_prepare_memory, turns)),
         Trial((turn,), partial(_prepare_log, turns, 1)),
@@ -58,7 +58,7 @@ def _prepare_log(turns: int, commits: int) -> Sample:
     def commit() -> None:
         log.commit(engine.now, engine.now)
 
-    def prepare(_directory: object = directory) -> None:  # The directory lives as long as the trial does.
+    def prepare(_directory: object = directory) -> None:  # The default keeps a reference to the directory.
         log.prepare()
         log.fill()
 
@@ -66,7 +66,7 @@ def _prepare_log(turns: int, commits: int) -> Sample:
 
 
 def _sample(engine: Engine, turns: int, commits: int, commit: Commit, prepare: Commit) -> Sample:
-    """Rates of cycles with so many commits a turn. `prepare` is the work of maintenance in another thread."""
+    """Return the rate of cycles with the given commits per turn. `prepare` does the work of the maintenance thread."""
     tube, now = engine.create_tube(b"bench", FIFO, engine.now), engine.now
     session = engine.connect(b"consumer of bench").session
     for _ in range(_BACKLOG):

@@ -1,4 +1,4 @@
-"""Directories to measure in. They are removed when nobody refers to them any more, at the latest at the end."""
+"""Temporary queue directories. They are removed when the last reference is dropped, or at the end of the process."""
 
 from __future__ import annotations
 
@@ -17,41 +17,41 @@ from penstock.journal.recovery import Opened, open_log
 Directory = tempfile.TemporaryDirectory[str]
 
 BODY_BYTES = 100
-BATCH = 1_000  # Jobs that one frame holds in a directory that is filled beforehand.
+BATCH = 1_000  # Jobs per frame in directories that are filled in advance.
 
 _SOURCE = bytes(BODY_BYTES + 1)
 
 
 def body() -> bytes:
-    """A body that no other job has."""
+    """Return a new body object."""
     return _SOURCE[1:]
 
 
 def fresh() -> Directory:
-    """A directory with nothing in it."""
+    """Return a new empty directory."""
     return tempfile.TemporaryDirectory(prefix="penstock-bench-")
 
 
 def copy_of(directory: Directory) -> Directory:
-    """Another directory with the same files."""
+    """Return a copy of a directory."""
     other = fresh()
     shutil.copytree(directory.name, other.name, dirs_exist_ok=True)
     return other
 
 
 def open_engine(directory: Directory) -> Opened:
-    """An engine with its log, and nothing else: no lock, no maintenance."""
+    """Return an engine with its log, without lock and maintenance."""
     return open_log(RealDisk(directory.name), wall_ms, boot_id(), fsync=NEVER_SYNC)
 
 
 def close_engine(opened: Opened) -> None:
-    """Close the log in order."""
+    """Close the log cleanly."""
     opened.log.close(opened.engine.now, wall_ms())
 
 
 @cache
 def filled(jobs: int) -> Directory:
-    """The log of so many puts into one fifo, with no snapshot. Those who change it use a copy."""
+    """Return a directory with a log of puts into one fifo and no snapshot. Callers that change it use a copy."""
     directory = fresh()
     opened = open_engine(directory)
     engine, log = opened.engine, opened.log
@@ -65,7 +65,7 @@ def filled(jobs: int) -> Directory:
 
 
 def worked(jobs: int, rows: int) -> tuple[Directory, list[int]]:
-    """The log of so many jobs that were put, taken and acked, with so many rows a frame; and which jobs they were."""
+    """Return a directory with a log of jobs that were put, taken and acked, and the ids of the jobs."""
     directory = fresh()
     opened = open_engine(directory)
     engine, log, now = opened.engine, opened.log, opened.engine.now

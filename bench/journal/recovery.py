@@ -1,6 +1,6 @@
-"""How long a queue with a million jobs takes to open: from the whole log, and from a snapshot of it.
+"""Time to open a queue with a million jobs: from the whole log, and from a snapshot.
 
-The files are in the cache of the system, as after a restart of the process and not of the machine.
+The files are in the page cache, as after a restart of the process and not of the machine.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ _GOAL = Goal(10)
 
 
 def trials(scale: Scale) -> list[Trial]:
-    """The whole log, as the server and as a host process opens it; and a snapshot."""
+    """Return trials of the whole log, with the collector of the server and the default one, and of a snapshot."""
     jobs = scale.jobs(1_000_000, 50_000)
     from_log = f"{jobs:,} jobs with bodies of {BODY_BYTES} bytes, from the whole log"
-    gc = "the same, the host's garbage collector untouched"
+    gc = "the same, with the default garbage collector"
     rounds = scale.rounds_long
     return [
         Trial((Spec("journal/open-log", from_log, Unit.SECONDS, goal=_GOAL),), partial(_prepare_log, jobs), rounds),

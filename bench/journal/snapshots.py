@@ -1,4 +1,4 @@
-"""A snapshot of a million jobs while a thread puts as fast as it can: how long it keeps others waiting, and lasts."""
+"""A snapshot of a million jobs while a thread puts as fast as possible: its duration, and how long it blocks others."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _SLICE_MS_MAX = 5
 
 
 def trials(scale: Scale) -> list[Trial]:
-    """One snapshot, and as many seconds without one."""
+    """Return a trial with one snapshot, and the same time without a snapshot."""
     jobs = scale.jobs(1_000_000, 50_000)
     return [
         Trial(
@@ -35,10 +35,10 @@ def trials(scale: Scale) -> list[Trial]:
                     Unit.MS,
                     goal=Goal(_SLICE_MS_MAX),
                 ),
-                Spec("journal/held", "the longest time that the snapshot held the lock, for whatever", Unit.MS),
-                Spec("journal/snapshot", "how long the snapshot took while a thread put", Unit.SECONDS),
-                Spec("journal/put-quiet", "the longest put in as many seconds without a snapshot", Unit.MS),
-                Spec("journal/put-beside", "the longest put beside the snapshot", Unit.MS, "journal/put-quiet"),
+                Spec("journal/held", "the longest time that the snapshot held the lock", Unit.MS),
+                Spec("journal/snapshot", "duration of the snapshot while a thread puts", Unit.SECONDS),
+                Spec("journal/put-quiet", "the longest put in the same time without a snapshot", Unit.MS),
+                Spec("journal/put-beside", "the longest put during the snapshot", Unit.MS, "journal/put-quiet"),
             ),
             partial(_prepare, jobs),
             scale.rounds_long,
@@ -63,7 +63,7 @@ def _prepare(jobs: int) -> Sample:
 
 
 def _in_a_thread(work: Callable[[], None]) -> threading.Event:
-    """Begin a work, and give back what is set when it is done."""
+    """Run a function in a thread. Return an event that is set when it has ended."""
     done = threading.Event()
 
     def run() -> None:
@@ -77,7 +77,7 @@ def _in_a_thread(work: Callable[[], None]) -> threading.Event:
 
 
 def _put_until(tube: Tube, is_over: Callable[[], bool]) -> float:
-    """Put all the time; tell how long the longest put took, in ms."""
+    """Put jobs until `is_over` returns True. Return the time of the longest put in ms."""
     times = array("q")
     while not is_over():
         job = body()
@@ -88,7 +88,7 @@ def _put_until(tube: Tube, is_over: Callable[[], bool]) -> float:
 
 
 class _Watch:
-    """Measures the maintenance of queues."""
+    """Measures how long the maintenance of queues holds the lock."""
 
     def __init__(self) -> None:
         self.slices_ns: list[int] = []

@@ -1,6 +1,7 @@
-"""More jobs than memory may hold: bodies wait on disk until their turn comes. In order, and within the limit.
+"""More jobs than the memory limit allows: bodies are kept on disk until they are needed.
 
-`spilling.py` is the process that is measured. It fails, and so do its rows, if a job comes out of order or damaged.
+`spilling.py` is the measured process. If a job is out of order or damaged, the process fails and its rows have no
+figures.
 """
 
 from __future__ import annotations
@@ -14,11 +15,11 @@ from bench.trial import Sample, Trial
 
 BODY_BYTES = 4_096
 MB = 1024 * 1024
-_LIMIT_MB_MIN = 16  # Less is not much more than what files are read and indexed by.
+_LIMIT_MB_MIN = 16  # A smaller limit would be close to the memory of file buffers and indexes.
 
 
 def trials(scale: Scale) -> list[Trial]:
-    """Eight times as much as memory may hold (four times, in the short form); and little without a limit, beside it."""
+    """Return trials of eight times the memory limit (four times in the short form), and of few jobs without a limit."""
     jobs = scale.jobs(524_288, 16_384)
     kept_jobs = scale.jobs(16_384, 4_096)
     limit_mb = max(_LIMIT_MB_MIN, jobs * BODY_BYTES // 8 // MB)
@@ -29,7 +30,7 @@ def trials(scale: Scale) -> list[Trial]:
             (
                 Spec("journal/kept-put", f"put {few}, fsync=never, no limit", Unit.MB_RATE),
                 Spec("journal/kept-take", take, Unit.MB_RATE),
-                Spec("journal/kept-memory", "what the process grew by", Unit.MB),
+                Spec("journal/kept-memory", "growth of the process", Unit.MB),
             ),
             partial(_prepare, kept_jobs, 0),
             scale.rounds_long,
@@ -40,7 +41,7 @@ def trials(scale: Scale) -> list[Trial]:
                     "journal/spill-put", f"put {many} within {limit_mb} MB of memory", Unit.MB_RATE, "journal/kept-put"
                 ),
                 Spec("journal/spill-take", f"{take}, in order", Unit.MB_RATE, "journal/kept-take"),
-                Spec("journal/spill-memory", "what the process grew by", Unit.MB, goal=Goal(limit_mb)),
+                Spec("journal/spill-memory", "growth of the process", Unit.MB, goal=Goal(limit_mb)),
             ),
             partial(_prepare, jobs, limit_mb),
             1,

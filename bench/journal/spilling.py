@@ -1,7 +1,7 @@
-"""A process that puts more than memory may hold, and takes it again.
+"""A process that puts more jobs than its memory limit allows, and takes them again.
 
-Run as a module with a number of jobs and a limit in MB (0: none), it prints MB/s put, MB/s taken and acked, and by how
-many MB it grew at most. A job that comes out of order or damaged ends it.
+Run as a module with a number of jobs and a limit in MB (0: none), it prints MB/s put, MB/s taken and acked, and its
+maximum growth in MB. It fails if a job is out of order or damaged.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ def _run(jobs: int, limit_mb: int) -> list[float]:
         tube = queue.tube("bench", "fifo")
         _fill(tube, 100)
         _drain(tube, 100)
-        # What the first jobs allocate once (code, caches, free lists) is not theirs.
+        # One-time allocations by the first jobs (code, caches, free lists) are not counted.
         before = _most_resident_mb()
         began = clock()
         _fill(tube, jobs)
@@ -45,13 +45,13 @@ def _drain(tube: Tube, jobs: int) -> None:
         job = tube.take()
         assert job is not None, f"job {number} is missing"
         body: bytes = job.body
-        assert int.from_bytes(body[:8], "big") == number, f"another job came in the place of {number}"
+        assert int.from_bytes(body[:8], "big") == number, f"another job was taken instead of {number}"
         assert len(body) == BODY_BYTES, f"the body of job {number} is cut"
         job.ack()
 
 
 def _most_resident_mb() -> float:
-    """The most that was in memory at once. Linux only. (What getrusage says begins with the size of our parent.)"""
+    """Return the peak resident memory. Linux only. getrusage is not used: its maximum includes the parent process."""
     lines = Path("/proc/self/status").read_text().splitlines()
     kilobytes = next(line.split()[1] for line in lines if line.startswith("VmHWM:"))
     return int(kilobytes) / 1024

@@ -1,8 +1,8 @@
-"""Fifty who put at once and wait for the disk each time, beside a bare loop that writes and syncs the same bytes.
+"""Fifty concurrent producers that wait for a sync with each put, compared with a bare loop that writes the same bytes.
 
-The bare loop has the groups of the run beside it: as many syncs, each after as many bytes. Its file has its blocks, but
-nothing was written to them. Segments, after the first one of a queue, were filled with zeros, which makes syncs faster.
-So there is a second bare loop, on a file that was filled, too: what is missing to that one is ours.
+The bare loop repeats the groups of the run: the same number of syncs, each after the same number of bytes. Its file is
+allocated but not written. All segments of a queue except the first are filled with zeros in advance, which makes syncs
+faster. A second bare loop therefore uses such a file. The difference to this loop is the cost of the queue.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ from penstock.journal.disk import RealDisk, RealFile
 from penstock.journal.log import ALWAYS, SEGMENT_BYTES
 
 _PUTTERS = 50
-_PUTS = 40  # Of each of them, in one sample.
-_WARM_UP = 5  # Samples that nobody counts: how long a sync takes must be learned first.
+_PUTS = 40  # Per producer and sample.
+_WARM_UP = 5  # Samples that are not counted, because the queue adapts to the duration of a sync.
 
 
 def trials(scale: Scale) -> list[Trial]:
-    """Turns of fifty puts, with nobody who waits; tasks of one loop, and threads."""
+    """Return trials of turns without clients, of tasks of one event loop, and of threads."""
     puts = scale.calls(_PUTS)
     return [
         Trial(
@@ -57,7 +57,7 @@ def _specs(name: str, who: str, goal: Goal | None) -> tuple[Spec, ...]:
             bare,
             goal,
         ),
-        Spec(f"journal/group-{name}", "how much of them one sync makes durable, at least", Unit.BYTES),
+        Spec(f"journal/group-{name}", "bytes per sync, at least", Unit.BYTES),
     )
 
 
@@ -81,14 +81,14 @@ def _prepare(kind: Callable[[Queue, int], Putters], puts: int) -> Sample:
 
 
 class Putters(Protocol):
-    """Those who put."""
+    """The concurrent producers."""
 
     def put_all(self) -> None:
-        """Let each put as often as it is to, and return when all have."""
+        """Let each producer put its jobs. Return when all have finished."""
 
 
 class _Turns:
-    """The shape of a server's turn: a put of each client, one commit, one sync. There are no clients here."""
+    """Turns like those of a server, without clients: a put for each client, one commit, one sync."""
 
     def __init__(self, queue: Queue, puts: int) -> None:
         self._puts = puts
@@ -126,7 +126,7 @@ class _Tasks:
 
 
 class _Threads:
-    """Threads, which stay: to start them is not what is measured."""
+    """Threads. They are kept between samples, because starting them is not measured."""
 
     def __init__(self, queue: Queue, puts: int) -> None:
         self._puts = puts
@@ -149,7 +149,7 @@ class _Threads:
 
 
 class _WatchedDisk(RealDisk):
-    """Notes how many bytes of the log each sync makes durable."""
+    """A disk that records the bytes of each sync."""
 
     def __init__(self, path: str) -> None:
         super().__init__(path)
@@ -160,11 +160,11 @@ class _WatchedDisk(RealDisk):
 
 
 class _WatchedFile(RealFile):
-    """One segment."""
+    """A segment of the disk."""
 
     def __init__(self, file: RealFile, end: int, groups: list[int]) -> None:
         super().__init__(file._fd)
-        file._fd = -1  # It is ours now: whoever forgets that file must not close it.
+        file._fd = -1  # This object owns the descriptor now. The other file must not close it.
         self._groups = groups
         self._end = self._synced = end
 
@@ -180,7 +180,7 @@ class _WatchedFile(RealFile):
 
 
 class _BareFile:
-    """A file as large as a segment, made in the same way."""
+    """A file of the size of a segment, created in the same way."""
 
     def __init__(self, directory: Directory, filled: bool) -> None:
         self._directory = directory
@@ -190,7 +190,7 @@ class _BareFile:
         self._offset = SEGMENT_BYTES
 
     def write(self, groups: list[int]) -> int:
-        """Write and sync these numbers of bytes; tell how long it took, in ns."""
+        """Write and sync groups of these sizes. Return the time in ns."""
         if self._offset + sum(groups) > SEGMENT_BYTES:
             self._make()
         parts = [self._source[:length] for length in groups]

@@ -1,7 +1,8 @@
-"""The server behind its sockets: beside a bare server on the same loop, beside other queues, and while it works.
+"""The server over its sockets: compared with a bare server on the same event loop, and with other queues.
 
-Every server is a process of its own on this machine, and so is whoever loads it: redis-benchmark, or `load.py` for what
-it cannot say. They share the cores, so ratios are what counts. A server that is not installed is left out (`missing`).
+Servers and clients are separate processes on this machine. The client is redis-benchmark, or `load.py` for commands
+that it does not support. They share the cores, so only ratios are meaningful. Servers that are not installed are left
+out (`missing`).
 """
 
 from __future__ import annotations
@@ -13,18 +14,18 @@ from bench.trial import Trial
 
 _PARTS = (rates, cost, durable, cycles, iproto, idle)
 _NEEDED = {
-    "redis-benchmark": "there are no rows of single commands",
-    "redis-server": "Redis stands beside nothing",
-    "beanstalkd": "beanstalkd stands beside nothing",
-    "tarantool": "Tarantool's language has nothing to stand beside",
+    "redis-benchmark": "single commands are not measured",
+    "redis-server": "there is no comparison with Redis",
+    "beanstalkd": "there is no comparison with beanstalkd",
+    "tarantool": "there is no comparison with Tarantool",
 }
 
 
 def trials(scale: Scale) -> list[Trial]:
-    """The rows of all parts."""
+    """Return the trials of all files."""
     return [trial for part in _PARTS for trial in part.trials(scale)]
 
 
 def missing() -> list[str]:
-    """What is not on this machine, and what that means for the rows, in sentences."""
+    """Return sentences about the programs that are not installed, and about the rows that are left out."""
     return [f"{program} is not installed, so {effect}." for program, effect in _NEEDED.items() if not is_there(program)]

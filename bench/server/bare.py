@@ -1,7 +1,7 @@
-"""A server that does nothing but answer PING, on the loop that Penstock uses: what sockets alone cost.
+"""A server that only answers PING, on the same event loop as Penstock, to measure the cost of the sockets alone.
 
-It looks for no command and no argument: however a PING is cut or spelt, it counts the word. redis-benchmark asks for
-two settings first, and wants to hear something.
+It does not parse commands. It counts the word PING in the received bytes. redis-benchmark first requests two settings,
+which also get a reply.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""What one command costs a server: the time of a core that its process uses, whatever else the machine does.
+"""Cost of a command: the CPU time that the server process uses for it.
 
-Rates on a busy machine say as much about the others. This varies less, and leaves out what the client costs. The server
-may not linger here: what it does while it looks for more is not what a command costs.
+CPU time depends less on other load of the machine than rates do, and does not include the client. The server must not
+linger here, because polling for more commands would be counted as cost of the commands.
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ _COUNT = 50_000
 
 
 def trials(scale: Scale) -> list[Trial]:
-    """One command at a time, without a journal, beside the bare PING."""
+    """Return trials of single commands without a journal, and of PING to the bare server."""
     if not processes.is_there("redis-benchmark"):
         return []
     count = scale.jobs(_COUNT, _COUNT // 4)
     bare = "server/cost-bare"
     rows = (
-        Spec(bare, f"what PING costs a bare server, {CLIENTS} clients, one at a time", Unit.NS),
-        Spec("server/cost-ping", "what PING costs, the same way", Unit.NS, bare),
-        Spec("server/cost-addjob", "what ADDJOB of 40 bytes costs", Unit.NS, bare),
-        Spec("server/cost-getjob", "what GETJOB NOHANG of them costs", Unit.NS, bare),
+        Spec(bare, f"CPU time of PING to a bare server, {CLIENTS} clients, one at a time", Unit.NS),
+        Spec("server/cost-ping", "CPU time of PING, the same way", Unit.NS, bare),
+        Spec("server/cost-addjob", "CPU time of ADDJOB of 40 bytes", Unit.NS, bare),
+        Spec("server/cost-getjob", "CPU time of GETJOB NOHANG of them", Unit.NS, bare),
     )
     return [Trial(rows, partial(_prepare, count), scale.rounds_server)]
 

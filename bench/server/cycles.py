@@ -1,6 +1,6 @@
-"""Whole cycles, a job put, taken and finished: how many, and how long one takes under half of that load.
+"""Whole cycles of put, take and ack: the maximum rate, and the latency at half of it.
 
-Under half load also while the server does something long: writes a snapshot, or answers a scan of everything.
+Latency is also measured while the server runs a long operation: a snapshot, or a scan of all jobs.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ Beside = Callable[[Server], AbstractContextManager[None]]
 
 
 def trials(scale: Scale) -> list[Trial]:
-    """Penstock without and with its journal, the others, and Penstock while it is busy otherwise."""
+    """Return trials of Penstock without and with a journal, during long operations, and of other servers."""
     seconds = _SECONDS / 4 if scale.quick else _SECONDS
     jobs = scale.jobs(_BUSY_JOBS, 50_000)
     memory, always, everysec = (
@@ -85,10 +85,10 @@ def _trial(
 ) -> Trial:
     base = None if name == "cycle" else "server/cycle"
     rows = (
-        Spec(f"server/{name}", f"put, take, finish by {CLIENTS} clients: {who}", Unit.CYCLES, base),
-        Spec(f"server/{name}-p50", "half of the cycles at half that rate take at most", Unit.MS),
-        Spec(f"server/{name}-p99", "99 % of them", Unit.MS, goal=goal),
-        Spec(f"server/{name}-p99.9", "99.9 % of them", Unit.MS),
+        Spec(f"server/{name}", f"put, take, ack by {CLIENTS} clients: {who}", Unit.CYCLES, base),
+        Spec(f"server/{name}-p50", "median latency of a cycle at half that rate", Unit.MS),
+        Spec(f"server/{name}-p99", "99th percentile of it", Unit.MS, goal=goal),
+        Spec(f"server/{name}-p99.9", "99.9th percentile of it", Unit.MS),
     )
     return Trial(rows, partial(_prepare, speech, start, seconds, beside), scale.rounds_server)
 
@@ -114,7 +114,7 @@ def _filled(start: Callable[[], Server], jobs: int) -> Server:
 
 @contextmanager
 def _meanwhile(again: Callable[[], None]) -> Iterator[None]:
-    """Do a thing again and again beside what is measured."""
+    """Repeat a function in a thread during the measurement."""
     over = threading.Event()
 
     def run() -> None:
@@ -146,13 +146,13 @@ def _scans(server: Server) -> AbstractContextManager[None]:
         with server.connect() as connection:
             connection.sendall(processes.command("JSCAN", "BUSYLOOP"))
             answer = b""
-            # An array of two, the cursor in two lines, and how many ids follow.
+            # The header of a reply: an array of two, the cursor in two lines, and the number of ids.
             while answer.count(b"\n") < 4:
                 answer += connection.recv(_HEAD_BYTES)
             *_, head, ids = answer.split(b"\r\n", 4)
             left = int(head[1:]) * _ID_BYTES - len(ids)
             while left > 0:
-                # Thrown away by the system: whoever reads it would take more time from the others than the server does.
+                # The kernel discards the data. Reading it would take more CPU time than the server uses.
                 left -= connection.recv_into(chunk, min(left, _CHUNK_BYTES), socket.MSG_TRUNC)
 
     return _meanwhile(again)

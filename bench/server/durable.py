@@ -1,4 +1,4 @@
-"""Adding jobs where no answer leaves before the disk has them. TMPDIR says which disk is measured."""
+"""Adding jobs with a sync before each reply. TMPDIR selects the disk."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _GOALS = {1: Goal(18_000), 16: Goal(100_000)}
 
 
 def trials(scale: Scale) -> list[Trial]:
-    """At two depths of the pipeline; Redis with its own file beside it."""
+    """Return trials with two pipeline depths, and of Redis with its append-only file."""
     if not processes.is_there("redis-benchmark"):
         return []
     return [trial for pipeline in _COUNTS for trial in _trials(scale, pipeline)]

@@ -1,4 +1,4 @@
-"""Filling a queue, beforehand and as fast as it goes."""
+"""Fills a queue before a measurement."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ _BODY = b"x" * 40
 
 
 def fill(server: Server, queue: str, jobs: int, *options: object) -> None:
-    """Add so many jobs to a queue."""
+    """Add the given number of jobs to a queue."""
     batch = command("ADDJOB", queue, _BODY, 0, *options) * _BATCH
     with server.connect() as connection:
         answers = connection.makefile("rb")

@@ -1,4 +1,4 @@
-"""A server that has nothing to do, with a million jobs that are not due yet."""
+"""An idle server with a million delayed jobs that are not due."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ _PERCENT_MAX = 1.0
 
 
 def trials(scale: Scale) -> list[Trial]:
-    """One row."""
+    """Return the trial."""
     jobs = scale.jobs(1_000_000, 100_000)
-    what = f"what an idle server with {jobs:,} delayed jobs uses of a core, in {_SECONDS:.0f} s"
+    what = f"CPU time of an idle server with {jobs:,} delayed jobs in {_SECONDS:.0f} s"
     return [Trial((Spec("server/idle", what, Unit.PERCENT, goal=Goal(_PERCENT_MAX)),), partial(_prepare, jobs), 1)]
 
 

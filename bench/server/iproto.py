@@ -1,6 +1,7 @@
-"""Tarantool's language: cycles with asynctnt beside Tarantool itself, and calls in pipelines.
+"""The IPROTO protocol: cycles with asynctnt compared with Tarantool, and calls in pipelines.
 
-The client is the limit of the first, on both sides; so what a cycle costs the server stands beside it.
+In cycles, the client is the bottleneck with both servers. The CPU time of the server per cycle is therefore measured
+too.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ _CALLS_MIN = 100_000
 
 
 def trials(scale: Scale) -> list[Trial]:
-    """Penstock, and Tarantool if it is installed."""
+    """Return trials of Penstock, and of Tarantool if it is installed."""
     seconds = _SECONDS / 4 if scale.quick else _SECONDS
     found = [Trial(_pipelines(), partial(_raw, scale.jobs(_CALLS, _CALLS // 4)), scale.rounds_server)]
     if importlib.util.find_spec("asynctnt") is None:
@@ -57,7 +58,7 @@ def _cycles(
 ) -> Trial:
     rows = (
         Spec(name, f"put, take, ack by 50 tasks of asynctnt on one connection: {who}", Unit.CYCLES, base, goal=goal),
-        Spec(f"{name}-cost", "what such a cycle costs the server", Unit.NS, f"{base}-cost" if base else None),
+        Spec(f"{name}-cost", "CPU time of the server per cycle", Unit.NS, f"{base}-cost" if base else None),
     )
     return Trial(rows, partial(_prepare, start, seconds, load), scale.rounds_server)
 
@@ -83,7 +84,7 @@ def _pipelines() -> tuple[Spec, ...]:
 def _raw(count: int) -> Sample:
     server = _penstock()
 
-    # The server lives as long as the sample does.
+    # The sample keeps a reference to the server, which ends with its last reference.
     def sample() -> list[float]:
         return child.figures("bench.server.iproto_load", "raw", server.host, server.port, count)
 

@@ -1,11 +1,12 @@
-"""A process that loads a server over IPROTO.
+"""A client process that loads a server over IPROTO.
 
-    python -m bench.server.iproto_load tube 127.0.0.1 3301 0                makes the tube, and the space
+    python -m bench.server.iproto_load tube 127.0.0.1 3301 0                creates the tube and the space
     python -m bench.server.iproto_load asynctnt 127.0.0.1 3301 SECONDS      cycles/s of 50 tasks on one connection
     python -m bench.server.iproto_load xqueue 127.0.0.1 3301 SECONDS        the same, of rows of the space
     python -m bench.server.iproto_load raw 127.0.0.1 3301 COUNT             puts/s, takes/s, acks/s in pipelines of 256
 
-asynctnt is what people use, and is the limit itself; the last is bytes that were made before, so the server is.
+asynctnt is the usual client, and it is slower than the server. `raw` sends bytes that were encoded in advance, so that
+the server is the bottleneck.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ _PIPELINE = 256
 _BODY = "x" * 16
 _TUBE = "queue.tube.bench"
 _SPACE = "box.space.xbench"
-# As the benchmark of the xqueue has it: numbers as keys, and every feature that costs something at each put or take.
+# As in the benchmark of xqueue: integer keys, and all features that add cost to a put or take.
 _SPACE_OPTIONS = {
     "format": [["id", "unsigned"], ["status", "string"], ["runat", "number"], ["payload", "any"]],
     "fields": {"status": "status", "runat": "runat"},
@@ -53,18 +54,18 @@ async def _asynctnt(host: str, port: int, seconds: float, of: str, body: object)
 
 
 def request(function: str, *args: object) -> bytes:
-    """A call as clients send it."""
+    """Return a CALL request as bytes."""
     rest = pack({0: 10, 1: 1}) + pack({0x22: function, 0x21: list(args)})
     return struct.pack(">BI", 0xCE, len(rest)) + rest
 
 
 def call(method: str, *args: object) -> bytes:
-    """A call of a method of the tube."""
+    """Return a call of a method of the tube as bytes."""
     return request(f"{_TUBE}:{method}", *args)
 
 
 class _Raw:
-    """One connection on which requests go out many at a time."""
+    """A connection that sends requests in pipelines."""
 
     def __init__(self, host: str, port: int) -> None:
         self._socket = socket.create_connection((host, port))
@@ -72,7 +73,7 @@ class _Raw:
         self._file.read(128)
 
     def per_second(self, requests: list[bytes]) -> float:
-        """How many are answered in a second."""
+        """Return the replies per second."""
         began = time.perf_counter()
         for at in range(0, len(requests), _PIPELINE):
             batch = requests[at : at + _PIPELINE]
@@ -95,14 +96,14 @@ def _raw(host: str, port: int, count: int) -> list[float]:
 
 
 def _make_tube(host: str, port: int) -> None:
-    """Make the tube and the space that all this is about; a Tarantool has made its tube by itself."""
+    """Create the tube and the space. Tarantool's start script has already created its tube."""
     raw = _Raw(host, port)
     raw.per_second([request("queue.create_tube", "bench", "fifo", {"if_not_exists": True})])
     raw.per_second([request("xqueue.upgrade", "xbench", _SPACE_OPTIONS)])
 
 
 def raw_id(host: str, port: int) -> int:
-    """The id that the next task will have: that of one which is put, taken and acked, and one more."""
+    """Return the id of the next task: one more than the id of a task that is put, taken and acked here."""
     with socket.create_connection((host, port)) as connection:
         file = connection.makefile("rb")
         file.read(128)

@@ -1,10 +1,10 @@
-"""A process that loads a server with whole cycles: each client puts a job, takes one, finishes it, and so on.
+"""A client process that loads a server with whole cycles: each client puts a job, takes one, acks it, and repeats.
 
     python -m bench.server.load disque 127.0.0.1 7711 SECONDS RATE
 
-As many cycles a second as RATE says, or as the server can if that is 0. It prints how many there were a second, and
-what half of them, 99 % and 99.9 % took at most, in ms. With a rate, the time of a cycle counts from the moment that it
-was planned for, whether a client was free then or not. The answers are looked at, and a wrong one is an error.
+RATE is the number of cycles per second, or 0 for as many as possible. The program prints the cycles per second, and the
+median, 99th and 99.9th percentile of their latency in ms. With a RATE, the latency counts from the scheduled start of a
+cycle, even if no client was free then. Replies are checked, and a wrong reply is an error.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _BODY = b"x" * 40
 
 
 class Speech(ABC):
-    """How a server is told to put, take and finish a job, and of how many lines its answers are."""
+    """The commands of a server to put, take and ack a job, and the number of lines of its replies."""
 
     put: bytes
     take: bytes
@@ -34,11 +34,11 @@ class Speech(ABC):
 
     @abstractmethod
     def finish(self, taken: bytes) -> bytes:
-        """Finish the job that was just taken."""
+        """Return the command that acks the job in the reply of a take."""
 
     @abstractmethod
     def is_finished(self, answer: bytes) -> bool:
-        """Whether the job was there to be finished."""
+        """Return whether the reply confirms the ack."""
 
 
 class _Disque(Speech):
@@ -54,7 +54,7 @@ class _Disque(Speech):
 
 
 class _Redis(Speech):
-    """A list of waiting jobs and one of those under way, as the manual of Redis has it for queues that lose nothing."""
+    """A list of waiting jobs and a list of taken jobs: the reliable queue pattern of the Redis documentation."""
 
     put = command("LPUSH", "cycle", _BODY)
     take = command("RPOPLPUSH", "cycle", "taken")
@@ -84,7 +84,7 @@ SPEECHES: dict[str, Callable[[], Speech]] = {"disque": _Disque, "redis": _Redis,
 
 
 class _Client:
-    """One client: begins a cycle when it is told to, and tells when that is done."""
+    """A client that runs one cycle at a time."""
 
     def __init__(self, speech: Speech, host: str, port: int) -> None:
         self.socket = socket.create_connection((host, port))
@@ -95,12 +95,12 @@ class _Client:
         self._answer = b""
 
     def begin(self, moment: float) -> None:
-        """Begin a cycle, as one that should have begun at a moment."""
+        """Start a cycle whose latency counts from its scheduled start."""
         self.began = moment
         self.socket.send(self._speech.put)
 
     def go_on(self) -> bool:
-        """There is an answer, or a part of one: go on with the cycle, and tell whether that was its end."""
+        """Read a reply or a part of it, and continue the cycle. Return whether the cycle has ended."""
         speech, data = self._speech, self.socket.recv(4_096)
         if not data:
             raise RuntimeError("the connection was lost")
@@ -124,7 +124,7 @@ class _Client:
 
 
 def _load(clients: list[_Client], seconds: float, rate: float) -> list[float]:
-    """Let all clients load a server; what came of it."""
+    """Load a server with all clients. Return the figures."""
     crowd = selectors.DefaultSelector()
     for client in clients:
         crowd.register(client.socket, selectors.EVENT_READ, client)
@@ -134,7 +134,7 @@ def _load(clients: list[_Client], seconds: float, rate: float) -> list[float]:
     began = now = time.perf_counter()
     ends = began + seconds
     while now < ends:
-        # Every cycle whose time has come, by whoever is free; the others as soon as somebody is.
+        # Start every cycle that is due with a free client. The others start as soon as a client is free.
         while free and (moment := began + planned / rate if rate else now) <= now:
             planned += 1
             free.pop().begin(moment)
@@ -153,10 +153,10 @@ def _load(clients: list[_Client], seconds: float, rate: float) -> list[float]:
 
 
 def _wait(crowd: selectors.BaseSelector, seconds: float) -> None:
-    """Wait until there is an answer, or for so long.
+    """Wait until a client has data to read, or for the given time.
 
-    `select` waits for microseconds, where a selector waits for whole milliseconds: what is to be measured is not much
-    more than that. But it does not look at everybody itself: that would cost more than all the rest.
+    `select` has a resolution of microseconds. A selector waits for whole milliseconds, which is as long as the measured
+    latency. But `select` only waits on the selector, because passing all clients to it would be too expensive.
     """
     if seconds > 0:
         select.select((crowd,), (), (), seconds)

@@ -1,4 +1,4 @@
-"""Servers as processes of their own, on this machine, each on a free port and in a directory that goes with it."""
+"""Starts servers as separate processes on this machine, each on a free port and in a temporary directory."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _TICKS_S = os.sysconf("SC_CLK_TCK")
 
 @dataclass(eq=False)
 class Server:
-    """A server that answers. It ends with this object; one that was there before (`pid` 0) stays."""
+    """A running server. It ends with this object, unless it was started by the user (`pid` 0)."""
 
     host: str
     port: int
@@ -31,7 +31,7 @@ class Server:
     _directory: object = field(default=None, repr=False)
 
     def ask(self, *words: object) -> bytes:
-        """Send one command of RESP; its answer, which must be short."""
+        """Send a RESP command. Return its reply, which must be short."""
         with self.connect() as connection:
             connection.sendall(command(*words))
             answer = connection.recv(1 << 16)
@@ -40,69 +40,69 @@ class Server:
         return answer
 
     def connect(self) -> socket.socket:
-        """A connection to it, on which nobody waits for ever."""
+        """Return a connection with a timeout."""
         return socket.create_connection((self.host, self.port), _ANSWER_S)
 
     def cpu_s(self) -> float:
-        """How many seconds of a core it has used."""
+        """Return the CPU seconds that the server has used."""
         with open(f"/proc/{self.pid}/stat") as file:
             fields = file.read().rpartition(")")[2].split()
         return (int(fields[11]) + int(fields[12])) / _TICKS_S
 
 
 def command(*words: object) -> bytes:
-    """A command of RESP."""
+    """Return a RESP command as bytes."""
     parts = [word if isinstance(word, bytes) else str(word).encode() for word in words]
     return b"*%d\r\n" % len(parts) + b"".join(b"$%d\r\n%s\r\n" % (len(part), part) for part in parts)
 
 
 def is_there(program: str) -> bool:
-    """Whether a program is installed."""
+    """Return whether a program is installed."""
     return shutil.which(program) is not None
 
 
 def penstock(*settings: str) -> Server:
-    """Penstock, with these settings."""
+    """Start Penstock with these settings."""
     run = "from penstock.cli.main import main; main()"
     return _start(lambda port: [sys.executable, "-c", run, "serve", "--port", str(port), "--dir", ".", *settings])
 
 
 def penstock_iproto(*settings: str) -> Server:
-    """Penstock behind its port for IPROTO, and no other."""
+    """Start Penstock. Return it with its IPROTO port."""
     run = "from penstock.cli.main import main; main()"
     serve = [sys.executable, "-c", run, "serve", "--port", "0", "--dir", ".", *settings]
     return _start(lambda port: [*serve, "--iproto-port", str(port)])
 
 
 def tarantool() -> Server:
-    """Tarantool with a queue, which writes nothing."""
+    """Start Tarantool with a queue and without a WAL."""
     script = Path(__file__).with_name("queue.lua")
     return _start(lambda port: ["tarantool", str(script), str(port)])
 
 
 def bare() -> Server:
-    """A server that answers PING."""
+    """Start the server that only answers PING."""
     return _start(lambda port: [sys.executable, "-m", "bench.server.bare", str(port)])
 
 
 def redis(*settings: str) -> Server:
-    """Redis without a file, unless the settings say otherwise."""
+    """Start Redis without persistence, unless the settings enable it."""
     return _start(lambda port: ["redis-server", "--port", str(port), "--save", "", *settings])
 
 
 def beanstalkd() -> Server:
-    """beanstalkd without a file."""
+    """Start beanstalkd without persistence."""
     return _start(lambda port: ["beanstalkd", "-l", "127.0.0.1", "-p", str(port)])
 
 
 def running(address: str) -> Server:
-    """A server that somebody else has started, as host:port."""
+    """Return a server that is already running at host:port."""
     host, _, port = address.rpartition(":")
     return Server(host or "127.0.0.1", int(port))
 
 
 def free_port() -> int:
-    """A port that nobody listens on."""
+    """Return a port that is not in use."""
     with socket.create_server(("127.0.0.1", 0)) as free:
         return int(free.getsockname()[1])
 

@@ -1,4 +1,4 @@
-"""Single commands, without a journal: beside a bare PING, beside Redis, and beside whoever speaks Disque as well."""
+"""Single commands without a journal, compared with a bare PING, with Redis, and with other Disque servers."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from bench.trial import Sample, Trial
 
 BODY = "x" * 40
 
-# How many commands make one sample, by how many a client sends at a time.
+# Commands per sample, by pipeline depth.
 _COUNTS = {1: 30_000, 16: 200_000, 128: 400_000}
 _BARE_RATIO_MIN = 0.85
 _ADD_GOALS = {1: Goal(_BARE_RATIO_MIN, Of.RATIO), 128: Goal(200_000)}
@@ -21,7 +21,7 @@ _GET_GOALS = {1: Goal(_BARE_RATIO_MIN, Of.RATIO), 128: Goal(230_000)}
 
 
 def trials(scale: Scale) -> list[Trial]:
-    """Each at several depths of the pipeline."""
+    """Return trials of each command with several pipeline depths."""
     if not processes.is_there("redis-benchmark"):
         return []
     return [trial for pipeline in _COUNTS for trial in _trials(scale, pipeline)]
@@ -31,7 +31,7 @@ def _trials(scale: Scale, pipeline: int) -> list[Trial]:
     count = scale.jobs(_COUNTS[pipeline], _COUNTS[pipeline] // 4)
     told = f"{CLIENTS} clients, {pipeline} at a time" if pipeline > 1 else f"{CLIENTS} clients"
     bare, add, get = (f"server/{name}-{pipeline}" for name in ("bare", "addjob", "getjob"))
-    # Who only counts a word in what came does nothing for each of many PINGs: nobody can be compared with that.
+    # In a pipeline, the bare server does almost no work per PING, so a comparison would be meaningless.
     base = bare if pipeline == 1 else None
     found = [
         Trial(
@@ -76,7 +76,7 @@ def _prepare_other(address: str, count: int, pipeline: int) -> Sample:
 
 
 def _add_and_get(server: Server, count: int, pipeline: int) -> list[float]:
-    """Fill a queue of one's own and empty it; what was taken is then removed."""
+    """Fill a separate queue and empty it. Delete the jobs that were taken."""
     server.ask("DEBUG", "FLUSHALL")
     added = per_second(server, count, pipeline, "ADDJOB", "bench", BODY, "0")
     assert int(server.ask("QLEN", "bench")[1:]) >= count, "jobs were refused"

@@ -1,4 +1,4 @@
-"""redis-benchmark: fifty clients that send one command over and over."""
+"""Runs redis-benchmark: fifty clients that repeat one command."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _TIMEOUT_S = 120.0
 
 
 def per_second(server: Server, count: int, pipeline: int, *words: str) -> float:
-    """How many commands a second a server runs, of which each client sends so many at a time."""
+    """Return the commands per second of a server with the given pipeline depth."""
     target = ["-h", server.host, "-p", str(server.port)]
     load = ["-c", str(CLIENTS), "-n", str(count), "-P", str(pipeline)]
     arguments = ["redis-benchmark", *target, *load, "--csv", *words]
