@@ -1,6 +1,6 @@
-"""Penstock: a job queue. This is the public API, by explicit list; the code is in the packages below.
+"""Penstock: a job queue. This module lists the public names; the code is in the packages below.
 
-A name is imported when it is asked for first: `penstock --help` need not wait for an engine, nor a client for one.
+A name is imported when it is used first, so that `penstock --help` and clients start without loading the engine.
 """
 
 from importlib import import_module
@@ -188,81 +188,17 @@ _MODULES = {
     "changes": ["Change"],
     "client.async_queue": ["connect_async"],
     "client.queue": ["connect"],
-    "core.errors": [
-        "BadAnswer",
-        "BadDriver",
-        "BadId",
-        "BadName",
-        "BadRetry",
-        "BadSyntax",
-        "BadUrl",
-        "BodyTooLarge",
-        "ClaimGone",
-        "Closed",
-        "CommandError",
-        "ConnectionLost",
-        "CrossHome",
-        "DamagedJournal",
-        "Exhausted",
-        "Fenced",
-        "Forked",
-        "Full",
-        "InUse",
-        "Interrupted",
-        "IsStaged",
-        "IsTaken",
-        "JobExists",
-        "JournalFailed",
-        "Leaving",
-        "Loading",
-        "NameTaken",
-        "NoHome",
-        "NoJournal",
-        "NoMemory",
-        "NoServer",
-        "NoSpace",
-        "NotAQueue",
-        "NotAllowed",
-        "NotBuried",
-        "NotKept",
-        "NotOwner",
-        "NotTaken",
-        "NumberTaken",
-        "OnlyOnce",
-        "OtherRefusal",
-        "OutOfRange",
-        "Paused",
-        "PenstockError",
-        "ProtocolError",
-        "StageOver",
-        "StandbyOnly",
-        "Superseded",
-        "TooManyWaits",
-        "Trimmed",
-        "TubeAwaited",
-        "TubeExists",
-        "TubeTaken",
-        "Unauthenticated",
-        "UnknownJob",
-        "UnknownSession",
-        "UnknownStage",
-        "UnknownTube",
-        "UnknownType",
-        "Unreachable",
-        "Unsupported",
-        "WrongPassword",
-        "WrongServer",
-        "WrongType",
-    ],
     "core.policy": ["TubePolicy"],
     "drivers": ["register_driver"],
     "journal.reader": ["Event"],
     "opening": ["open", "open_async"],
     "options": ["JobOutcome", "NewJob"],
 }
-_HOMES = {name: module for module, names in _MODULES.items() for name in names}
+# All other public names are errors.
+_HOMES = dict.fromkeys((name for name in __all__ if name != "__version__"), "core.errors")
+_HOMES |= {name: module for module, names in _MODULES.items() for name in names}
 
-# A type checker sees the imports above, and would take any name for one of ours if it saw this.
+# A type checker sees the imports above. If it saw this function, it would accept any name.
 if not TYPE_CHECKING:
 
     def __getattr__(name: str) -> object:

@@ -11,13 +11,13 @@ import sys
 
 from penstock._extras import extra_of, not_installed
 
-# The exit code of every failure; penstock/cli/exits.py, which has them all, needs the extra.
+# The exit code of a failure. It is repeated here, because penstock/cli/exits.py needs the extra.
 _ERROR = 1
 
 
 def main() -> None:
     """Run the command line."""
-    # A shell may start a command so that it ignores Ctrl-C. That is kept.
+    # If the shell started the command with SIGINT ignored, it stays ignored.
     is_heeded = signal.getsignal(signal.SIGINT) is signal.default_int_handler
     if is_heeded:
         signal.signal(signal.SIGINT, signal.SIG_DFL)

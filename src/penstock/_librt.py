@@ -2,7 +2,7 @@
 
 mypyc's code reads the memory of librt's objects directly. A compiled module therefore checks librt's ABI when it is
 imported, and fails with ValueError if the version differs. `penstock/__init__.py` imports this module, so that a
-librt that does not fit is reported once, with what to do about it, and not by the first module that happens to use it.
+librt that does not fit is reported once, with a remedy, and not by the first module that happens to use it.
 """
 
 from librt.strings import BytesWriter

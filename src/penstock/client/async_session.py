@@ -18,9 +18,9 @@ from penstock.client import commands
 from penstock.client.addresses import Address
 from penstock.client.async_connection import AsyncConnection
 from penstock.client.backoff import MARGIN_S, Backoff, Deadline, end_of
-from penstock.client.base_session import HOME_S, IDLE_MAX, LOST, NO_DEADLINE, BaseSession
+from penstock.client.base_session import HOME_S, IDLE_MAX, NO_DEADLINE, BaseSession
 from penstock.client.commands import Call
-from penstock.client.greeting import refusal
+from penstock.client.greeting import LOST, refusal
 from penstock.client.sources import Sources
 from penstock.client.url import address
 from penstock.core.errors import BadAnswer, Closed, CommandError, ConnectionLost, NoServer, PenstockError

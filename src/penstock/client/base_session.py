@@ -19,7 +19,7 @@ from __future__ import annotations
 import math
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from typing import Any, Generic, Protocol, TypeVar
 
 from penstock.client import commands
@@ -28,7 +28,7 @@ from penstock.client.backoff import MARGIN_S, Backoff, Deadline, Margin
 from penstock.client.belongings import Belongings
 from penstock.client.commands import AGAIN, NOT_AGAIN, Call, Happened
 from penstock.client.facts import JobFacts
-from penstock.client.greeting import no_answer
+from penstock.client.greeting import LOST, no_answer
 from penstock.client.sources import Sources
 from penstock.client.url import Target
 from penstock.core.errors import (
@@ -40,14 +40,10 @@ from penstock.core.errors import (
     NoServer,
     NotAllowed,
     OnlyOnce,
-    ProtocolError,
     UnknownJob,
     UnknownSession,
 )
 from penstock.core.limits import check_body
-
-# The errors after which a connection cannot be used any more.
-LOST = (OSError, EOFError, ProtocolError)
 
 # How long takes that the server has ended may take to return. After that, their connections count as lost.
 HOME_S = 2.0
@@ -320,10 +316,14 @@ class BaseSession(ABC, Generic[C]):
         return to if to is not None and sources.may_move(time.monotonic()) else None
 
 
-def answer_of(steps: Coroutine[Any, Any, T]) -> T:
-    """Run a coroutine of a session for threads, which never suspends. Return its result."""
+def answer_of(steps: Callable[[], Coroutine[Any, Any, T]]) -> T:
+    """Run a coroutine of a session for threads, which never suspends. Return its result.
+
+    The coroutine is created here, because a signal between its creation and its start would cause a warning that it
+    was never awaited.
+    """
     try:
-        steps.send(None)
+        steps().send(None)
     except StopIteration as done:
         result: T = done.value
         return result

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import ssl
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 from penstock._version import __version__
 from penstock.client.commands import number, token_of
@@ -24,6 +24,9 @@ from penstock.core.errors import (
     refusal_of,
 )
 from penstock.wire.answers import Refusal
+
+# The errors after which a connection cannot be used any more.
+LOST: Final = (OSError, EOFError, ProtocolError)
 
 
 @dataclass(frozen=True)

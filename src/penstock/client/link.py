@@ -11,16 +11,13 @@ from typing import Any, TypeVar
 from penstock.client.backoff import Backoff
 from penstock.client.commands import NOT_AGAIN, Call
 from penstock.client.connection import Line
-from penstock.client.greeting import no_answer, refusal
+from penstock.client.greeting import LOST, no_answer, refusal
 from penstock.client.url import Target, address
-from penstock.core.errors import BadAnswer, ConnectionLost, NoServer, ProtocolError
+from penstock.core.errors import BadAnswer, ConnectionLost, NoServer
 from penstock.core.limits import NEVER
 from penstock.wire.answers import Refusal, encode
 
 T = TypeVar("T")
-
-# The errors after which a connection cannot be used any more.
-_LOST = (OSError, EOFError, ProtocolError)
 
 
 class Link:
@@ -41,7 +38,7 @@ class Link:
                 answer = self._ask(call)
             except NoServer:
                 raise
-            except _LOST as error:
+            except LOST as error:
                 if call.repeat == NOT_AGAIN:
                     raise ConnectionLost() from error
                 search = search or Backoff(self.target.retry_s)
@@ -79,7 +76,7 @@ class Link:
                     line = Line(self.target, seed, self.target.connect_s)
                     self.target.reach.found(address(*seed))
                     return line
-                except _LOST as error:
+                except LOST as error:
                     wrong = no_answer(self.target, seed, error)
                     self._seed = (self._seed + 1) % len(self.target.seeds)
             pause_s = search.pause()

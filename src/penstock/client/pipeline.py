@@ -118,7 +118,7 @@ class Pipeline(Interface):
             return []
         # The jobs that these commands finish are recorded by now. If the session holds no job, the next call moves it.
         call, answer = refused.pop(0)
-        outcome = self._session.call_elsewhere(call)
+        outcome = self._session.outcome_of(call)
         answer.settle(outcome)
         if isinstance(outcome, Leaving):
             for _, answer in refused:

@@ -21,10 +21,10 @@ from typing import Any, Final, TypeVar
 from penstock.client import commands
 from penstock.client.addresses import Address
 from penstock.client.backoff import MARGIN_S, Backoff, Deadline, end_of
-from penstock.client.base_session import HOME_S, IDLE_MAX, LOST, NO_DEADLINE, BaseSession, answer_of
+from penstock.client.base_session import HOME_S, IDLE_MAX, NO_DEADLINE, BaseSession, answer_of
 from penstock.client.commands import NOT_AGAIN, Call
 from penstock.client.connection import Connection
-from penstock.client.greeting import refusal
+from penstock.client.greeting import LOST, refusal
 from penstock.client.sources import Sources
 from penstock.client.url import Target, address
 from penstock.core.errors import BadAnswer, Closed, CommandError, ConnectionLost, NoServer, PenstockError
@@ -72,7 +72,7 @@ class Session(BaseSession[Connection]):
         until = end_of(call)
         deadline = NO_DEADLINE if until == math.inf else Deadline(until)
         try:
-            # Not by `answer_of`: a signal between the two calls would leave a coroutine that was never started.
+            # As `answer_of` does, without its calls.
             self._call_settled(call, deadline).send(None)
         except StopIteration as done:
             result: T = done.value
@@ -136,7 +136,7 @@ class Session(BaseSession[Connection]):
         outcomes: list[Any] = []
         try:
             if max((call.largest for call in calls), default=0) > self.max_body:
-                self.max_body = answer_of(self._call(commands.max_body()))
+                self.max_body = answer_of(lambda: self._call(commands.max_body()))
             while len(outcomes) < len(calls):
                 outcomes += self._call_some(calls[len(outcomes) : len(outcomes) + _TOGETHER_MAX])
                 if isinstance(outcomes[-1], NoServer):
@@ -163,7 +163,7 @@ class Session(BaseSession[Connection]):
 
     def _call_together(self, data: bytes, calls: list[Call[Any]]) -> list[Any]:
         if self._in_doubt:
-            answer_of(self._settle(NO_DEADLINE))
+            answer_of(lambda: self._settle(NO_DEADLINE))
         connection = self._take_connection()
         try:
             answers = connection.ask(data, len(calls), self._patience(0, math.inf))
@@ -198,18 +198,15 @@ class Session(BaseSession[Connection]):
                 outcome = ConnectionLost()
                 outcome.__cause__ = lost
             elif gone is None:
-                try:
-                    outcome = answer_of(self._call(call, lost=True))
-                except PenstockError as error:
-                    outcome = error
-                    gone = error if isinstance(error, NoServer) else None
+                outcome = self.outcome_of(call, lost=True)
+                gone = outcome if isinstance(outcome, NoServer) else None
             outcomes.append(outcome)
         return outcomes
 
-    def call_elsewhere(self, call: Call[Any]) -> Any:
-        """Send a call that a leaving node refused. It goes to another node. Return its result or its error."""
+    def outcome_of(self, call: Call[Any], lost: bool = False) -> Any:
+        """Send a call, to another node if this one is leaving. Return its result or its error."""
         try:
-            return answer_of(self._call(call))
+            return answer_of(lambda: self._call(call, lost=lost))
         except PenstockError as error:
             return error
 
@@ -266,7 +263,7 @@ class Session(BaseSession[Connection]):
             opener = object()
             try:
                 self._begin_to_open(opener, until)
-                found = answer_of(self._try_seeds(NO_DEADLINE if until == math.inf else Deadline(until)))
+                found = answer_of(lambda: self._try_seeds(NO_DEADLINE if until == math.inf else Deadline(until)))
             finally:
                 # No call here: a signal that arrives at a call would leave all other threads waiting.
                 if self._opener is opener:
