@@ -230,7 +230,7 @@ class Stage(Interface, ABC):
 
     __slots__ = ()
 
-    _queue: Queue
+    _queue: Any  # Each implementation has a queue of its own type.
 
     @property
     @abstractmethod
@@ -260,11 +260,13 @@ class Stage(Interface, ABC):
 
     def publish(self) -> int:
         """Move all its jobs into their tubes. Return the number of jobs. Publishing again changes nothing."""
-        return self._queue.publish(self)
+        queue: Queue = self._queue
+        return queue.publish(self)
 
     def discard(self) -> int:
         """Remove its jobs. Return the number of jobs."""
-        return self._queue.discard(self)
+        queue: Queue = self._queue
+        return queue.discard(self)
 
     def __enter__(self) -> Self:
         return self

@@ -242,7 +242,7 @@ class AsyncStage(Interface, ABC):
 
     __slots__ = ()
 
-    _queue: AsyncQueue
+    _queue: Any  # Each implementation has a queue of its own type.
 
     @property
     @abstractmethod
@@ -272,11 +272,13 @@ class AsyncStage(Interface, ABC):
 
     async def publish(self) -> int:
         """Move all its jobs into their tubes. Return the number of jobs. Publishing again changes nothing."""
-        return await self._queue.publish(self)
+        queue: AsyncQueue = self._queue
+        return await queue.publish(self)
 
     async def discard(self) -> int:
         """Remove its jobs. Return the number of jobs."""
-        return await self._queue.discard(self)
+        queue: AsyncQueue = self._queue
+        return await queue.discard(self)
 
     async def __aenter__(self) -> Self:
         return self

@@ -239,11 +239,11 @@ class AsyncQueue(_Front, api_async.AsyncQueue):
         with session.lock, session:
             cores = [tube._live() for tube in tubes]
             handed = Handed(take_now(self._inner, tubes, number, key, ttr_ms))
-            wait = None
+            wait = sleeper = None
             if not handed.jobs and timeout_ms > 0:
                 sleeper = _Task()
                 wait = host.engine.wait(session.connection, cores, host.now(), timeout_ms, number, key, ttr_ms, sleeper)
-        if wait is not None:
+        if wait is not None and sleeper is not None:
             await _sleep_through(host, wait, sleeper)
             handed = Handed(wait.jobs, wait.deliveries)
             if not wait.jobs:

@@ -55,8 +55,6 @@ class AsyncJobHandle(KnownJob, api_async.AsyncJob):
 
     __slots__ = ()
 
-    _queue: AsyncQueueHandle
-
     @property
     def state(self) -> str:
         return self._facts.state
@@ -71,12 +69,11 @@ class JobHandle(KnownJob, api.Job):
 
     __slots__ = ()
 
-    _queue: QueueHandle
-
     @property
     def state(self) -> str:
+        queue: QueueHandle = self._queue
         try:
-            return self._queue._call(commands.state_of(self.id))
+            return queue._call(commands.state_of(self.id))
         except UnknownJob:
             return "gone"
 
