@@ -1,4 +1,4 @@
-"""The page of a report, in a browser: it draws its charts, reaches for nothing outside, and obeys no name."""
+"""The page of a report in a browser: it draws its charts, loads no other files, and does not execute names as code."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ WICKED = "</script><script>window.harmed = 1</script><img src=x onerror='window.
 
 
 def everything(tube: str) -> dict[str, list[dict[str, Any]]]:
-    """Rows for every table that a report reads."""
+    """Return rows for every table that a report reads."""
     minutes = [{"tube": tube, "minute": DAY + datetime.timedelta(minutes=number)} for number in range(60)]
     levels = {"ready": 5, "taken": 2, "delayed": 0, "buried": 1, "kept": 0}
     again = {"takes": 9, "redeliveries": 1, "nacked": 1, "ttr_passed": 0, "disconnected": 0, "released": 0}
@@ -33,7 +33,7 @@ def everything(tube: str) -> dict[str, list[dict[str, Any]]]:
     }
 
 
-def test_a_report_draws_itself_and_obeys_no_name(browser: Any, tmp_path: Path) -> None:
+def test_a_report_draws_its_charts_and_escapes_names(browser: Any, tmp_path: Path) -> None:
     tables = everything("emails")
     for name, rows in everything(WICKED).items():
         tables[name] += rows
@@ -56,7 +56,7 @@ def test_a_report_draws_itself_and_obeys_no_name(browser: Any, tmp_path: Path) -
         section = sections.nth(number)
         assert section.locator(".main-svg").count() > 0, section.inner_text()
         assert section.locator("tbody tr").count() == len(report.sections[number].rows)
-    # What stands in the charts, and not only beside them: names as they are, and a line with points.
+    # The charts themselves have the names as text, and lines with points.
     names = page.locator("#rates .legendtext").all_text_contents()
     assert names[0].startswith("</script><script>") and names[1:] == ["emails"]
     assert page.locator("#rates .scatterlayer .point").count() == 4 * 2 * 60

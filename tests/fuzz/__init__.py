@@ -1,1 +1,1 @@
-"""Fuzzing: `make fuzz SECONDS=60`, and some seconds of it in the tests."""
+"""Fuzzing: run `make fuzz SECONDS=60`. The tests also fuzz for some seconds."""

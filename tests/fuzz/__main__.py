@@ -1,4 +1,4 @@
-"""`make fuzz SECONDS=60`: so many seconds for each target, from a new seed."""
+"""`make fuzz SECONDS=60`: fuzz each target for this time, with a new seed."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def main(seconds: float) -> None:
         known = len(fuzzer.inputs)
         fuzzer.run(seconds)
         new = len(fuzzer.inputs) - known
-        print(f"  held for {fuzzer.tried:,} inputs, {new} of them new ways; {fuzzer.edges:,} edges; seed {seed}")
+        print(f"  held for {fuzzer.tried:,} inputs, {new} with new coverage; {fuzzer.edges:,} edges; seed {seed}")
 
 
 main(float(sys.argv[1]))

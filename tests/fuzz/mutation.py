@@ -1,6 +1,6 @@
-"""Fuzzing guided by coverage: what reaches lines that nothing has reached before is kept, and changed further.
+"""Coverage-guided fuzzing: inputs that reach new lines are kept and mutated further.
 
-Coverage is that of the interpreted source; compiled code does not tell where it goes, and is tried blindly.
+Only interpreted code has coverage. Compiled code is fuzzed without guidance.
 """
 
 from __future__ import annotations
@@ -20,21 +20,21 @@ CORPUS = Path(__file__).parent.parent / "data" / "corpus"
 _SOURCE = str(Path(penstock.__file__).parent)
 _INPUT_BYTES_MAX = 4_096
 
-# Being watched makes a run ten times slower, so one of so many is.
+# One run in this many is traced, because tracing makes a run ten times slower.
 _WATCHED = 8
 
 
 class Target(NamedTuple):
-    """Something that takes bytes."""
+    """A function that accepts bytes, and how to generate inputs for it."""
 
     invariant: str
-    run: Callable[[bytes], None]  # Raises if it does not hold.
-    make: Callable[[random.Random], bytes]  # An input that makes some sense.
-    tokens: list[bytes]  # What often stands in one.
+    run: Callable[[bytes], None]  # Raises an exception if the invariant does not hold.
+    make: Callable[[random.Random], bytes]  # Returns a plausible input.
+    tokens: list[bytes]  # Frequent parts of inputs, used by mutations.
 
 
 class Fuzzer:
-    """Tries inputs on a target."""
+    """Runs a target with generated and mutated inputs."""
 
     def __init__(self, name: str, target: Target, seed: int) -> None:
         self._target = target
@@ -46,16 +46,16 @@ class Fuzzer:
 
     @property
     def edges(self) -> int:
-        """How many steps from line to line were seen."""
+        """Number of steps between lines that were covered."""
         return len(self._seen)
 
     def replay(self) -> None:
-        """Try what was found before."""
+        """Run all inputs of the corpus."""
         for data in self.inputs:
             self.attempt(data, watched=True)
 
     def run(self, seconds: float) -> None:
-        """Try changed inputs for so long."""
+        """Run new inputs for this time."""
         until = time.monotonic() + seconds
         while time.monotonic() < until:
             fresh = self._random.randrange(4) == 0
@@ -64,7 +64,7 @@ class Fuzzer:
                 self.inputs.append(data)
 
     def attempt(self, data: bytes, watched: bool) -> bool:
-        """Try one input; tell whether it went where none went before. One that fails is kept as a file."""
+        """Run one input. Return whether it covered new steps. An input that fails is stored in the corpus."""
         before = len(self._seen)
         self.tried += 1
         try:
@@ -77,7 +77,7 @@ class Fuzzer:
         except Exception:
             path = self._folder / f"found-{hashlib.sha1(data).hexdigest()[:12]}"
             path.write_bytes(data)
-            print(f"{path} breaks it: {data[:300]!r}", file=sys.stderr)
+            print(f"{path} violates the invariant: {data[:300]!r}", file=sys.stderr)
             raise
         return len(self._seen) > before
 
@@ -95,7 +95,7 @@ class Fuzzer:
         return line
 
     def _changed(self, data: bytes) -> bytes:
-        """An input like this one, with a few changes."""
+        """Return a mutation of an input."""
         dice = self._random
         for _ in range(dice.choice([1, 1, 2, 4, 8])):
             at, end = sorted(dice.randrange(len(data) + 1) for _ in range(2))

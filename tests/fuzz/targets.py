@@ -1,4 +1,4 @@
-"""What is fuzzed, and what holds of it whatever it is given."""
+"""The fuzzed functions, and their invariants for any input."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from tests.wire.streams import BULK_MAX, bytewise, encode, read
 
 
 def parse(data: bytes) -> None:
-    """The first byte says who sends it and how it is cut, the others are what is sent."""
+    """Parse RESP. The first byte selects the sender and how the data is split; the rest is the data."""
     how, data = data[:1], data[1:]
     known = how < b"\x80"
     meant = model.requests(data, BULK_MAX, known)
@@ -43,7 +43,7 @@ def parse(data: bytes) -> None:
 
 
 class Wire:
-    """A connection without a network: what asyncio's transports do, as far as the server asks them to."""
+    """A transport of asyncio without a network, as far as the server uses it."""
 
     def __init__(self) -> None:
         self.sent = b""
@@ -68,17 +68,17 @@ class Wire:
         return 0
 
     def set_write_buffer_limits(self, high: int) -> None:
-        """It has no bounds."""
+        """Do nothing, because the buffer is unlimited."""
 
     def pause_reading(self) -> None:
-        """Everything is there already."""
+        """Do nothing, because all data is already received."""
 
     def resume_reading(self) -> None:
-        """Everything is there already."""
+        """Do nothing, because all data is already received."""
 
 
 class Hasty(asyncio.SelectorEventLoop):
-    """A loop whose clock hurries, so that nobody has to wait for it."""
+    """An event loop with a fast clock, so that timeouts pass quickly."""
 
     _ahead_s = 0.0
 
@@ -87,8 +87,8 @@ class Hasty(asyncio.SelectorEventLoop):
         return super().time() + self._ahead_s
 
 
-# What ends or delays everything, what is meant to have no answer, what forgets how many commands there were, and what
-# reaches for other machines.
+# Commands that are not fuzzed: they stop or delay the server, have no reply, reset the number of commands, or connect
+# to other machines.
 _NOT_ASKED = {
     **{b"SHUTDOWN": None, b"DEBUG": {b"SLEEP"}, b"CLIENT": {b"PAUSE", b"REPLY"}, b"CONFIG": {b"RESETSTAT"}},
     b"CLUSTER": {b"MEET"},
@@ -96,7 +96,7 @@ _NOT_ASKED = {
 
 
 def serve(script: bytes) -> None:
-    """A command a line, its words between spaces; @ is the id of the newest job, ~ stands for a space in a word."""
+    """Run commands, one per line, with words separated by spaces. @ is the id of the newest job, ~ is a space."""
     loop = Hasty()
     log = logging.getLogger("penstock")
     log.disabled = True
@@ -123,7 +123,7 @@ def serve(script: bytes) -> None:
         assert len(model.answers(wire.sent)) == server.desk.executed
         check(server.node.engine)
     finally:
-        # As it was found: other tests listen to it.
+        # Restored, because other tests use the logger.
         log.disabled = False
         log.setLevel(logging.NOTSET)
         loop.close()
@@ -196,13 +196,13 @@ _WORDS += _NUMBERS
 
 
 def make_stream(dice: random.Random) -> bytes:
-    """Commands as clients send them, of any words."""
+    """Return encoded commands of random words."""
     sent = [[dice.choice(_BYTES) for _ in range(dice.randrange(1, 12))] for _ in range(dice.randrange(1, 30))]
     return bytes([dice.randrange(256)]) + b"".join(map(encode, sent))
 
 
 def make_script(dice: random.Random) -> bytes:
-    """Commands of the table, with words that some of them know."""
+    """Return a script of existing commands with frequent words as arguments."""
     lines = [b"ADDJOB q body 0"] if dice.randrange(2) else []
     for _ in range(dice.randrange(1, 12)):
         lines.append(b" ".join([dice.choice(_COMMANDS), *dice.choices(_WORDS, k=dice.randrange(7))]))
@@ -213,7 +213,7 @@ def make_script(dice: random.Random) -> bytes:
 
 
 def parse_iproto(data: bytes) -> None:
-    """The first byte says how it is cut, the others are what is sent."""
+    """Parse IPROTO. The first byte selects how the data is split; the rest is the data."""
     how, data = data[:1], data[1:]
     meant = _requests([data], 1_000)
     dice = random.Random(how)
@@ -235,14 +235,14 @@ def _requests(chunks: list[bytes], at_once: int) -> tuple[list[tuple[object, ...
                 break
     for request in found:
         for argument in request[3]:
-            # What is let through can be read, whatever it is.
+            # Arguments that the parser accepts must be decodable.
             unpack(argument)
             to_plain(b"\x91" + argument, BODY_MSGPACK)
     return found, parser.error
 
 
 def call(script: bytes) -> None:
-    """A call a line: a function and its arguments between spaces, as JSON or else as text; @ is the newest job's id."""
+    """Run calls, one per line: a function and its arguments as JSON or text. @ is the id of the newest job."""
     loop = Hasty()
     log = logging.getLogger("penstock")
     log.disabled = True
@@ -282,7 +282,7 @@ def call(script: bytes) -> None:
 
 def _argument(server: Server, word: bytes) -> bytes:
     if word.startswith(b"%"):
-        # A value that is no JSON, by its bytes; whatever is none is nil.
+        # A msgpack value in hexadecimal, for values that JSON does not have. Invalid ones become nil.
         try:
             raw = bytes.fromhex(word[1:].decode())
             unpack(raw)
@@ -299,7 +299,7 @@ def _argument(server: Server, word: bytes) -> bytes:
 
 
 def _answered(sent: bytes) -> list[int]:
-    """The syncs of all answers, which must be whole."""
+    """Return the sync numbers of all replies, which must be complete."""
     found = []
     while sent:
         length = int.from_bytes(sent[1:5], "big")
@@ -361,12 +361,12 @@ _ARGUMENTS = b"""
 
 
 def make_packets(dice: random.Random) -> bytes:
-    """Packets, and what they are made of."""
+    """Return packets, or parts of packets."""
     return bytes([dice.randrange(256)]) + b"".join(dice.choices(_PACKETS, k=dice.randrange(1, 20)))
 
 
 def make_calls(dice: random.Random) -> bytes:
-    """Calls of functions that there are, with arguments that some of them know."""
+    """Return a script of existing functions with frequent arguments."""
     lines = [b'queue.create_tube q fifottl {"if_not_exists":true}', b"queue.create_tube u utube", b"queue.tube.q:put x"]
     for _ in range(dice.randrange(1, 12)):
         lines.append(b" ".join([dice.choice(_FUNCTIONS), *dice.choices(_ARGUMENTS, k=dice.randrange(7))]))
@@ -377,7 +377,7 @@ _BUS_KEY = bytes(32)
 
 
 def hear(data: bytes) -> None:
-    """What comes in on the bus: the first byte says how it is cut, and whether it is sealed as a packet should be."""
+    """Parse data of the cluster bus. The first byte selects how it is split, and whether it gets a valid seal."""
     how, data = data[:1], data[1:]
     _check_handshake(data)
     frames, seal = bus.Frames(), bus.Seal(_BUS_KEY)
@@ -458,14 +458,14 @@ def make_packet(dice: random.Random) -> bytes:
 
 TARGETS: dict[str, Target] = {
     "bus": Target(
-        "any bytes on the bus are messages or an error, and what was understood is written as it was meant",
+        "any bytes on the bus are parsed as messages or an error, and parsed messages are encoded to an equal message",
         hear,
         make_packet,
         [pack(said) for said in [*_SAID, *_HANDSHAKE]]
         + [pack(value) for said in [*_SAID, *_HANDSHAKE] for value in said],
     ),
     "iproto": Target(
-        "any bytes, cut in any way, give the same requests and the same error, and raise nothing",
+        "any bytes, split in any way, give the same requests and the same error, and raise nothing",
         parse_iproto,
         make_packets,
         _PACKETS,
@@ -477,7 +477,7 @@ TARGETS: dict[str, Target] = {
         [b"\n", b" ", *_ARGUMENTS, *(b"\n" + name + b" " for name in _FUNCTIONS)],
     ),
     "resp": Target(
-        "any bytes, cut in any way, give the commands of the model and its error, and raise nothing",
+        "any bytes, split in any way, give the commands of the model and its error, and raise nothing",
         parse,
         make_stream,
         _BYTES,

@@ -1,4 +1,4 @@
-"""What fuzzing has found stays fixed, and some seconds of it find nothing more."""
+"""The inputs that fuzzing found in the past pass, and some seconds of fuzzing find no new failure."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ def test_every_corpus_has_a_target() -> None:
     assert {folder.name for folder in CORPUS.iterdir()} == TARGETS.keys()
 
 
-def test_a_fuzzer_finds_what_is_there_to_be_found(
+def test_a_fuzzer_finds_a_violated_invariant(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Of the parser something is asserted that is not so. It takes a right count and a right length to get there."""
+    """The invariant is wrong for the parser, but only an input with a valid count and length violates it."""
     (tmp_path / "wrong").mkdir()
     (tmp_path / "wrong" / "nothing").write_bytes(b"PING")
     monkeypatch.setattr("tests.fuzz.mutation.CORPUS", tmp_path)

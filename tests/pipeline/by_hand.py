@@ -1,4 +1,4 @@
-"""A lake whose gold is written by hand, without Spark: what a report is told, it has to show."""
+"""Creates a lake with given rows of gold or silver, without Spark."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Rows = list[dict[str, Any]]
 
 
 def make_lake(root: Path, days: dict[str, dict[str, Rows]], grain: str = "minute") -> Lake:
-    """A lake with these rows, by day and table: of gold, or jobs."""
+    """Return a lake with these rows by day and table. A table is one of gold, or jobs."""
     manifest = Manifest(commits=1, grain=grain)
     for day, tables in days.items():
         for name, rows in tables.items():

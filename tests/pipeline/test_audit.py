@@ -1,4 +1,4 @@
-"""What an audit says of what it could not judge."""
+"""The output of an audit for guarantees that it could not check."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from penstock.pipeline.audit import Finding, Verdict
         (Finding("keys", "One a key.", 0, [], "of some"), True, "kept       One a key. (of some)"),
     ],
 )
-def test_kept_is_said_only_of_what_was_judged(
+def test_a_guarantee_is_kept_only_if_it_was_checked(
     finding: Finding, kept: bool | None, words: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     verdict = Verdict(1, 1, [finding])

@@ -1,4 +1,4 @@
-"""What a lake promises to those who read it, and to those who were killed while they wrote it."""
+"""Guarantees of a lake for readers, and after a writer was killed."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ DAY = "2026-11-16"
 
 
 def put(lake: Lake, puts: int) -> None:
-    """A turn that writes the day anew."""
+    """Run a turn that replaces the day."""
     rows = [{**row, "date": datetime.date(2026, 11, 16)} for row in minutes(1, puts=puts)]
     with lake.writing():
         change = lake.change()
@@ -52,11 +52,11 @@ def puts(gold: GoldReader) -> int:
 
 
 def folder(root: Path) -> list[dict[str, Any]]:
-    """What a tool sees that reads the folder as it is."""
+    """Return the rows that a tool sees that reads the whole folder."""
     return [row for path in (root / RATES.path).glob("*/*.parquet") for row in pq.ParquetFile(path).read().to_pylist()]
 
 
-def test_who_has_begun_to_read_goes_on_while_turns_commit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_reader_is_not_disturbed_by_later_commits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     lake = Lake(tmp_path)
     put(lake, 1)
     began = GoldReader(Lake(tmp_path))
@@ -65,13 +65,13 @@ def test_who_has_begun_to_read_goes_on_while_turns_commit(tmp_path: Path, monkey
     assert puts(began) == 1 and puts(GoldReader(Lake(tmp_path))) == 3
     assert [row["puts"] for row in folder(tmp_path)] == [3]
 
-    # Nobody reads for as long as that.
+    # Longer than any reader takes.
     monkeypatch.setattr(lakes, "KEPT_S", -1)
     put(lake, 4)
     assert len(list(lake.folder(RATES).glob("*/*.parquet"))) == 1
 
 
-def test_what_a_killed_writer_did_not_show_is_shown_by_the_next(tmp_path: Path) -> None:
+def test_links_that_a_killed_writer_did_not_create_are_created_by_the_next(tmp_path: Path) -> None:
     lake = Lake(tmp_path)
     put(lake, 1)
     old = next((tmp_path / RATES.path).glob("*/*.parquet"))
@@ -94,14 +94,14 @@ def test_what_a_killed_writer_did_not_show_is_shown_by_the_next(tmp_path: Path) 
         ("nodes.json", "{", "remove it, and the next `once` creates it again"),
     ],
 )
-def test_a_damaged_lake_is_refused_in_a_sentence(tmp_path: Path, file: str, text: str, words: str) -> None:
+def test_a_damaged_lake_is_refused_with_one_sentence(tmp_path: Path, file: str, text: str, words: str) -> None:
     (tmp_path / "_state").mkdir()
     (tmp_path / "_state" / file).write_text(text)
     with pytest.raises(BadLake, match=words):
         nodes.recall(Lake(tmp_path))
 
 
-def test_a_node_that_uses_positions_again_is_refused(tmp_path: Path) -> None:
+def test_a_node_that_reuses_positions_is_refused(tmp_path: Path) -> None:
     with serving(tmp_path / "queue", jobs=20) as source:
         (head,) = source.heads().values()
         lake = Lake(tmp_path / "lake")
@@ -114,23 +114,23 @@ def test_a_node_that_uses_positions_again_is_refused(tmp_path: Path) -> None:
 
     do("restore", tmp_path / "backup", tmp_path / "whole")
     with serving(tmp_path / "whole", jobs=1) as source:
-        nodes.learn(lake, source)  # It has all that the lake has.
+        nodes.learn(lake, source)  # The node has all events of the lake.
 
     do("restore", tmp_path / "backup", tmp_path / "part", "--to-position", 10)
     with serving(tmp_path / "part", jobs=1) as source:
-        for _ in range(2):  # Its log ends before what the lake has, and then behind it.
+        for _ in range(2):  # Its log ends before the last event of the lake, and then after it.
             with pytest.raises(BadLake, match=f"node {head.node} was restored, or .* create a new lake"):
                 nodes.learn(lake, Source(source.urls, gaps=True))
             put_jobs(source, 30)
 
 
-def test_what_was_trimmed_behind_the_last_event_is_no_gap_if_it_was_read(tmp_path: Path) -> None:
+def test_trimmed_rows_after_the_last_event_are_no_gap_if_they_were_read(tmp_path: Path) -> None:
     with serving(tmp_path / "queue", 5, "--history-bytes", "0") as source:
         lake = Lake(tmp_path / "lake")
         nodes.learn(lake, source)
         last = end_of(source)
         for _ in range(10):
-            penstock.connect(source.urls[0]).close()  # Sessions have positions, too.
+            penstock.connect(source.urls[0]).close()  # Sessions use positions, too.
         (head,) = source.heads().values()
         assert head.end > last
         with lake.writing():
@@ -144,12 +144,12 @@ def test_what_was_trimmed_behind_the_last_event_is_no_gap_if_it_was_read(tmp_pat
         assert nodes.read_to(lake, source.heads()) == {head.node: head.end} and behind(lake, source) == 0
 
 
-def test_what_was_trimmed_before_it_was_read_is_a_gap_whenever_that_was(tmp_path: Path) -> None:
+def test_history_that_was_trimmed_before_it_was_read_is_always_a_gap(tmp_path: Path) -> None:
     with serving(tmp_path / "queue", 5, "--history-bytes", "0") as source:
         lake = Lake(tmp_path / "lake")
         nodes.learn(lake, source)
         (node,) = source.heads()
-        # Before anything of it was read,
+        # Trimmed before the first read.
         trim(source)
         (head,) = source.heads().values()
         with lake.writing():
@@ -158,7 +158,7 @@ def test_what_was_trimmed_before_it_was_read_is_a_gap_whenever_that_was(tmp_path
             put_jobs(source, 1)
             last = end_of(source)
             lake.change().commit({node: last}, newest=newest(source, last), read=read)
-        # and later, while a stream goes on.
+        # Trimmed later, while a stream runs.
         put_jobs(source, 5)
         trim(source)
         (head,) = source.heads().values()
@@ -166,7 +166,7 @@ def test_what_was_trimmed_before_it_was_read_is_a_gap_whenever_that_was(tmp_path
         assert nodes.recall(lake)[node]["since"] == head.first > last
 
 
-def test_a_lake_that_does_not_say_how_far_it_read_is_gone_on_with(tmp_path: Path) -> None:
+def test_a_lake_of_version_2_without_read_positions_can_be_continued(tmp_path: Path) -> None:
     lake = Lake(tmp_path)
     with lake.writing():
         lake.change().commit({"n": 100}, newest={"n": 1})
@@ -180,7 +180,7 @@ def test_a_lake_that_does_not_say_how_far_it_read_is_gone_on_with(tmp_path: Path
     with lake.writing():
         lake.change().commit(read={"n": 150})
     assert nodes.read_to(Lake(tmp_path), heads) == {"n": 150}
-    # It was restored: what it has at positions that were read once is new.
+    # The node was restored, so the rows at positions that were read before are new.
     assert nodes.read_to(Lake(tmp_path), {"n": Head("n", 0, 1, 120)}) == {"n": 100}
 
 
@@ -190,7 +190,7 @@ def end_of(source: Source) -> int:
 
 
 def newest(source: Source, end: int) -> dict[str, int]:
-    """When the row before a position was written, as the manifest has it."""
+    """Return the time of the row before a position, in the format of the manifest."""
     with Node(source.urls[0]) as node:
         moment = time_at(node, end - 1)
         assert moment is not None
@@ -198,7 +198,7 @@ def newest(source: Source, end: int) -> dict[str, int]:
 
 
 def trim(source: Source) -> None:
-    """Let a snapshot stand for all that happened so far. Who asks for it here leaves no rows of a session."""
+    """Replace the log by a snapshot. Node is used because it opens no session, which would add rows to the log."""
     end = end_of(source)
     with Node(source.urls[0]) as node:
         node.call(Call([b"BGREWRITEAOF"], commands.ignored, commands.AGAIN))
@@ -207,7 +207,7 @@ def trim(source: Source) -> None:
 
 @contextmanager
 def serving(directory: Path, jobs: int, *options: str) -> Iterator[Source]:
-    """The log of a server in which so many jobs are put."""
+    """Run a server and put `jobs` jobs into it."""
     server = Server(directory.parent, "--dir", str(directory), *options)
     source = Source((f"penstock://127.0.0.1:{server.port}",))
     try:
@@ -229,7 +229,7 @@ def do(*words: object) -> None:
     assert result.exit_code == 0, result.output
 
 
-def test_whatif_knows_jobs_that_were_kept_and_removed_on_a_later_day(tmp_path: Path) -> None:
+def test_whatif_includes_kept_jobs_that_were_removed_on_a_later_day(tmp_path: Path) -> None:
     noon = datetime.datetime(2026, 11, 16, 12, tzinfo=datetime.UTC)
     done = {"tube": "t", "outcome": "acked", "wait_ms": 5, "run_ms": 7, "node": "n", "session": 1, "ready_at": noon}
     row = {**done, "first_take_at": noon, "finished_at": noon + datetime.timedelta(seconds=1)}

@@ -1,4 +1,4 @@
-"""The files of SQL."""
+"""The SQL files of the pipeline."""
 
 from importlib.resources import files
 
@@ -7,7 +7,7 @@ from penstock.pipeline.queries import question
 from penstock.pipeline.tables import GOLD
 
 
-def test_every_query_begins_with_what_it_answers() -> None:
+def test_every_query_starts_with_the_question_that_it_answers() -> None:
     folder = files("penstock.pipeline") / "sql"
     names = [f"{layer.name}/{file.name.removesuffix('.sql')}" for layer in folder.iterdir() for file in layer.iterdir()]
     assert {*(table.path for table in GOLD), *(f"audit/{name}" for name in PROMISES)} < set(names)

@@ -1,4 +1,4 @@
-"""A report shows what gold has: all of it summed up, the rest left out with a word."""
+"""A report shows the sums of gold, and states what it leaves out."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def cells(found: Section) -> list[list[Any]]:
     return [[column.cell(row) for column in found.columns] for row in found.rows]
 
 
-def test_rates_are_summed_over_days_and_the_busiest_minute_is_told(tmp_path: Path) -> None:
+def test_rates_are_summed_over_days_and_include_the_busiest_minute(tmp_path: Path) -> None:
     days = {
         "2026-11-16": {"rates": [*minutes(3, puts=2, takes=1), *minutes(1, tube="quiet", puts=1)]},
         "2026-11-17": {"rates": minutes(1, puts=7, fails=1)},
@@ -50,8 +50,8 @@ def test_rates_are_summed_over_days_and_the_busiest_minute_is_told(tmp_path: Pat
     assert cells(section(of_one_day, "rates")) == [["emails", 7, 0, 0, 1, 7]]
 
 
-def test_percentiles_are_those_of_all_buckets_together(tmp_path: Path) -> None:
-    # Of a hundred waits, 90 end with bucket 10, nine with bucket 100, and one with bucket 200.
+def test_percentiles_are_computed_from_the_buckets_of_all_minutes(tmp_path: Path) -> None:
+    # Of a hundred wait times, 90 are in bucket 10, nine in bucket 100, and one in bucket 200.
     rows = [
         {"tube": "emails", "minute": DAY, "kind": "wait", "bucket": 10, "count": 90},
         {"tube": "emails", "minute": DAY + datetime.timedelta(hours=1), "kind": "wait", "bucket": 100, "count": 9},
@@ -65,7 +65,7 @@ def test_percentiles_are_those_of_all_buckets_together(tmp_path: Path) -> None:
     assert cells(section(report, "runs")) == [["emails", 1, 0.0, 0.0, 0.0]]
 
 
-def test_a_long_history_of_many_tubes_is_still_a_page(tmp_path: Path) -> None:
+def test_the_report_of_a_long_history_with_many_tubes_is_limited(tmp_path: Path) -> None:
     tubes = [row for number in range(30) for row in minutes(2_000, tube=f"tube {number:02d}", puts=30 - number)]
     waited = {"deliveries": 1, "acks": 1, "wait_ms": 5, "wait_ms_max": 5}
     keys = [{"tube": "tube 00", "key": f"key {number}", "jobs": number, **waited} for number in range(5_000)]
@@ -80,13 +80,13 @@ def test_a_long_history_of_many_tubes_is_still_a_page(tmp_path: Path) -> None:
 
 
 def levels(tube: str, *ready: tuple[int, int]) -> Rows:
-    """How many jobs were ready in a tube, from which minute on."""
+    """Return rows of backlog from pairs of a minute and the number of ready jobs from then on."""
     nothing = {"taken": 0, "delayed": 0, "buried": 0, "kept": 0}
     moments = [(DAY + datetime.timedelta(minutes=minute), count) for minute, count in ready]
     return [{"tube": tube, "minute": moment, "ready": count, **nothing} for moment, count in moments]
 
 
-def test_a_level_lasts_until_the_end_of_the_chart(tmp_path: Path) -> None:
+def test_the_last_level_is_drawn_to_the_end_of_the_chart(tmp_path: Path) -> None:
     rows = [*levels("emails", (0, 0), (2, 5)), *levels("quiet", (0, 3), (1, 7))]
     happened = [*minutes(10, puts=1), *minutes(1, tube="quiet", puts=1)]
     report = report_of(GoldReader(make_lake(tmp_path, {"2026-11-16": {"backlog": rows, "rates": happened}})))
@@ -96,7 +96,7 @@ def test_a_level_lasts_until_the_end_of_the_chart(tmp_path: Path) -> None:
         assert (lines[tube][0][-1], lines[tube][1][-1]) == (end, level)
 
 
-def test_a_tube_that_only_gets_what_others_give_up_is_told_of(tmp_path: Path) -> None:
+def test_a_tube_that_only_receives_dead_letters_is_in_the_report(tmp_path: Path) -> None:
     moved = {"tube": "morgue", "before": "elsewhere", "after": "ready", "count": 4}
     flow = {"tube": "morgue", "minute": DAY, "ready": 4, "taken": 0, "delayed": 0, "buried": 0, "kept": 0}
     gold = {"backlog": levels("morgue", (0, 4)), "flows": [flow], "transitions": [moved]}
@@ -105,7 +105,7 @@ def test_a_tube_that_only_gets_what_others_give_up_is_told_of(tmp_path: Path) ->
     assert [list(trace.y) for trace in section(report, "backlog").figure.data] == [[4], [0], [0]]
 
 
-def test_rows_that_look_alike_have_bars_of_their_own(tmp_path: Path) -> None:
+def test_rows_with_equal_labels_have_separate_bars(tmp_path: Path) -> None:
     done = {"session": 5, "acked": 1, "failed": 0, "busy_ms": 1}
     workers = [{**done, "node": node * 40, "taken": taken} for node, taken in (("a", 2), ("b", 1))]
     reasons = [{"tube": "t", "reason": "x" * 70 + end, "count": 1, "dead_letters": 0} for end in "yz"]
@@ -120,7 +120,7 @@ def test_rows_that_look_alike_have_bars_of_their_own(tmp_path: Path) -> None:
     ]
 
 
-def test_a_tube_that_the_lake_does_not_know_is_refused(tmp_path: Path) -> None:
+def test_a_tube_that_is_not_in_the_lake_is_refused(tmp_path: Path) -> None:
     make_lake(tmp_path, {"2026-11-16": {"rates": minutes(1, puts=1)}})
     (tmp_path / "_state" / "nodes.json").write_text('{"n": {"since": 1, "tubes": {"idle": {}}}}')
     asked = ["pipeline", "report", "--lake", str(tmp_path), "--no-page", "--tube"]
@@ -129,7 +129,7 @@ def test_a_tube_that_the_lake_does_not_know_is_refused(tmp_path: Path) -> None:
     assert wrong.exit_code == 1 and "has no tube 'emials'; its tubes are emails, idle" in wrong.output
 
 
-def test_where_nothing_happened_a_report_says_so(tmp_path: Path) -> None:
+def test_the_report_of_an_empty_lake_states_that_there_are_no_events(tmp_path: Path) -> None:
     report = report_of(GoldReader(make_lake(tmp_path, {})))
     assert report.subtitle == "No events in the selected days and tubes."
     assert not any(each.rows or each.figure for each in report.sections)
@@ -138,7 +138,7 @@ def test_where_nothing_happened_a_report_says_so(tmp_path: Path) -> None:
     )
 
 
-def test_the_terminal_and_programs_are_told_what_the_page_says(tmp_path: Path) -> None:
+def test_terminal_and_json_output_have_the_numbers_of_the_page(tmp_path: Path) -> None:
     make_lake(tmp_path, {"2026-11-16": {"rates": minutes(2, puts=1_234)}})
     shown = CliRunner().invoke(app, ["pipeline", "report", "--lake", str(tmp_path)])
     assert shown.exit_code == 0 and "emails  2468" in shown.output
@@ -158,7 +158,7 @@ def test_the_terminal_and_programs_are_told_what_the_page_says(tmp_path: Path) -
         ([], 2, "missing option '--lake'"),
     ],
 )
-def test_what_cannot_be_told_is_refused_in_a_sentence(arguments: list[str], code: int, words: str) -> None:
+def test_invalid_arguments_are_refused_with_one_sentence(arguments: list[str], code: int, words: str) -> None:
     for command in ("report", "whatif"):
         result = CliRunner().invoke(app, ["pipeline", command, *arguments])
         assert result.exit_code == code and words in result.output and result.output.count("\n") == 1

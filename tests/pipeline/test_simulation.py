@@ -1,4 +1,4 @@
-"""What `whatif` plays through is what a queue would do: checked by a queue that looks at every job at every moment."""
+"""The simulation of `whatif` agrees with a simple model that checks every job in every millisecond."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ def arrivals(jobs: list[tuple[int, int, str]]) -> Arrivals:
 
 
 def slow_waits(line: Arrivals, crew: Crew) -> list[float]:
-    """The same by looking at all jobs in every millisecond, in the order they came."""
+    """Return the wait times according to a model that checks all jobs in order of arrival in every millisecond."""
     started: dict[int, int] = {}
     now = crew.begin_ms
     while len(started) < len(line):
         progressed = True
-        while progressed:  # A job that takes no time leaves room in the same millisecond.
+        while progressed:  # A job with a run time of 0 frees its worker in the same millisecond.
             progressed = False
             busy = sum(at + line.run_ms[job] + crew.pause_ms > now for job, at in started.items())
             of_key = Counter(line.keys[job] for job, at in started.items() if at + line.run_ms[job] > now)
@@ -43,28 +43,28 @@ CREWS = st.builds(Crew, st.integers(1, 4), st.none() | st.integers(1, 4), st.int
 
 
 @given(JOBS, CREWS)
-def test_waits_are_those_of_a_queue(jobs: list[tuple[int, int, str]], crew: Crew) -> None:
+def test_waits_equal_those_of_the_simple_model(jobs: list[tuple[int, int, str]], crew: Crew) -> None:
     line = arrivals(jobs)
     assert waits(line, crew) == slow_waits(line, crew)
 
 
 @given(JOBS, st.integers(1, 4))
-def test_a_worker_more_lets_nobody_wait_longer(jobs: list[tuple[int, int, str]], workers: int) -> None:
+def test_with_one_more_worker_no_job_waits_longer(jobs: list[tuple[int, int, str]], workers: int) -> None:
     line = arrivals(jobs)
     assert all(more <= fewer for more, fewer in zip(waits(line, Crew(workers + 1)), waits(line, Crew(workers))))
 
 
-def test_one_of_a_key_at_a_time_holds_back_that_key_alone() -> None:
+def test_a_limit_per_key_delays_only_jobs_of_the_busy_key() -> None:
     line = Arrivals([0, 0, 0], [10, 10, 10], ["a", "a", "b"])
     assert waits(line, Crew(2)) == [0, 0, 10]
     assert waits(line, Crew(2, per_key=1)) == [0, 10, 0]
 
 
 @pytest.mark.parametrize(("share", "value"), [(0.5, 50), (0.95, 95), (0.99, 99), (1.0, 100)])
-def test_a_percentile_is_a_value_that_was_seen(share: float, value: float) -> None:
+def test_a_percentile_is_one_of_the_values(share: float, value: float) -> None:
     assert percentile(range(1, 101), share) == value
 
 
-def test_how_many_at_a_time() -> None:
+def test_most_at_a_time_counts_overlapping_spans() -> None:
     assert most_at_a_time([]) == 0
     assert most_at_a_time([(0, 10), (10, 20), (5, 15)]) == 2

@@ -1,7 +1,7 @@
-"""What users do on a cluster, as a program of its own: `python -m tests.spark.cluster_work MASTER URL DIRECTORY`.
+"""A typical program for a Spark cluster: `python -m tests.spark.cluster_work MASTER URL DIRECTORY`.
 
-A driver puts jobs, processes them as a stream, and reads what happened. In between one of the executors is killed. Then
-somebody else does the same over Spark Connect, through that driver: the same program, with its address as the master.
+A driver puts jobs, processes them as a stream, and reads their events. Meanwhile, one of the executors is killed. The
+driver then starts this program again with itself as the Spark Connect server, and the program does the same.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ JOBS = 2_000
 
 
 def main(master: str, url: str, directory: str) -> None:
-    """Do it, and let it be done."""
+    """Do the work in a driver, or over Spark Connect if `master` is a Connect URL."""
     if master.startswith("sc://"):
         work(session(master, **QUERIES), "connect", url, directory)
         return
@@ -47,11 +47,11 @@ def main(master: str, url: str, directory: str) -> None:
 
 
 def work(spark: SparkSession, who: str, url: str, directory: str) -> None:
-    """Put, process and look, and say what came of it."""
+    """Put jobs, process them, read their events, and print the counts."""
     marker = Path(directory, "killed")
 
     def dies_once(batches: Iterator[RecordBatch]) -> Iterator[RecordBatch]:
-        """The first task that comes here takes its executor along: the parent of the parent of its Python."""
+        """Kill the executor of the first task: the grandparent of its Python process."""
         if not marker.exists():
             marker.touch()
             daemon = os.getppid()

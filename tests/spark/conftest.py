@@ -1,6 +1,6 @@
-"""One Spark session for all tests of Spark, and one server: both take longer to start than any test takes.
+"""One Spark session and one server for all tests of Spark, because both start more slowly than a test runs.
 
-Tests use tubes and directories of their own. What is about the end of a server has one of its own, by `start`.
+Each test uses its own tubes and directories. Tests that stop a server start their own with `start`.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ from tests.server.serving import Server
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-# Spark is what takes the time here, and it is the same whether our core is compiled: once is enough for `make test`.
+# These tests are slow because of Spark, and do not depend on whether the core is compiled. `make test` runs them once.
 collect_ignore_glob = ["test_*.py"] if os.environ.get("PENSTOCK_EXPECT") == "interpreted" else []
 
-# What makes short queries short, which take longer to compile than to run, and a Java that does not live for long.
+# Settings for short queries, which take longer to compile than to run, and for a Java process that runs briefly.
 QUERIES = {
     "spark.sql.shuffle.partitions": 2,
     "spark.sql.adaptive.enabled": False,
@@ -35,18 +35,18 @@ TUNED = {**QUERIES, "spark.driver.extraJavaOptions": SHORT_LIVED}
 
 
 def url_of(server: Server, password: str = "") -> str:
-    """Where a server is."""
+    """Return the URL of a server."""
     who = f":{password}@" if password else ""
     return f"penstock://{who}127.0.0.1:{server.port}"
 
 
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory, needs: Callable[[object, str], None]) -> Iterator[SparkSession]:
-    """The session: two cores, and a task that failed is tried once more."""
+    """A session with two cores, in which a failed task is retried once."""
     needs(find_spec("pyspark"), "Spark is not installed")
     from penstock.spark import session
 
-    # Spark's own processes have to find the penstock that is under test.
+    # Spark's Python processes must import the penstock that is under test.
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("PYTHONPATH", str(Path(penstock.__file__).parent.parent))
         warehouse = tmp_path_factory.mktemp("warehouse")
@@ -57,7 +57,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory, needs: Callable[[object, str
 
 @pytest.fixture(scope="session")
 def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    """The server: what was put is in the log for others at once, since it waits for the disk."""
+    """A server that syncs before each reply, so that events can be read from its log at once."""
     server = Server(tmp_path_factory.mktemp("node"))
     yield server
     server.stop()
@@ -65,18 +65,18 @@ def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
 
 @pytest.fixture
 def url(node: Server) -> str:
-    """Where that is."""
+    """The URL of the shared server."""
     return url_of(node)
 
 
 @pytest.fixture
 def queue(url: str) -> Iterator[penstock.client.queue.Queue]:
-    """A client of it."""
+    """A client of the shared server."""
     with penstock.connect(url) as queue:
         yield queue
 
 
 @pytest.fixture
 def tube(request: pytest.FixtureRequest) -> str:
-    """The name of a tube that no other test uses."""
+    """A tube name that no other test uses."""
     return request.node.name

@@ -1,6 +1,6 @@
-"""A driver that is to be killed, as a program: `python -m tests.spark.killed_driver DIRECTORY NAME=URL…`.
+"""A driver program that a test kills: `python -m tests.spark.killed_driver DIRECTORY NAME=URL…`.
 
-It runs a stream for each of `STREAMS`: a Java takes longer to start than all of them.
+It runs all `STREAMS` at once, because starting Java takes longer than all of them.
 """
 
 from __future__ import annotations
@@ -22,25 +22,25 @@ if TYPE_CHECKING:
 
 JOBS = 200
 
-# Several batches, so that what is killed is in the middle: the checkpoint tells of one.
+# Several batches, so that the driver is killed after the checkpoint has a finished one.
 _JOBS_A_BATCH = JOBS // 2
 _EVENTS_A_BATCH = JOBS * 2
 
 
 def processed(spark: SparkSession, url: str, tube: str, directory: Path) -> StreamingQuery:
-    """Jobs of a tube become rows of Parquet."""
+    """Start a stream that writes the jobs of a tube to Parquet."""
     read = spark.readStream.format("penstock").options(url=url, tube=tube, maxRowsPerTrigger=_JOBS_A_BATCH).load()
     return _started(read, directory, "parquet", path=str(directory / "done"))
 
 
 def put(spark: SparkSession, url: str, tube: str, directory: Path) -> StreamingQuery:
-    """Rows of Parquet, in two files, become jobs of a tube."""
+    """Start a stream that puts the rows of two Parquet files into a tube."""
     read = spark.readStream.schema("value string").option("maxFilesPerTrigger", 1).parquet(str(directory / "rows"))
     return _started(read, directory, "penstock", url=url, tube=tube)
 
 
 def told(spark: SparkSession, url: str, tube: str, directory: Path) -> StreamingQuery:
-    """What happened in a tube becomes rows of Parquet."""
+    """Start a stream that writes the events of a tube to Parquet."""
     read = spark.readStream.format("penstock_events").options(url=url, tube=tube, startingOffsets="earliest")
     read = read.option("maxRowsPerTrigger", _EVENTS_A_BATCH)
     return _started(read.load(), directory, "parquet", path=str(directory / "done"))
@@ -52,7 +52,7 @@ def _started(read: DataFrame, directory: Path, sink: str, **options: Any) -> Str
     return query
 
 
-# By name, what is done; and the command, and its how many-th, whose answer never comes.
+# By name: the function that starts the stream, and the command and its occurrence whose reply is withheld.
 _ALL: dict[str, tuple[Callable[[SparkSession, str, str, Path], StreamingQuery], tuple[str, ...], int]] = {
     "plan": (processed, ("CLAIM", "TAKE"), 2),
     "read": (processed, ("CLAIM", "READ"), 2),
@@ -61,19 +61,19 @@ _ALL: dict[str, tuple[Callable[[SparkSession, str, str, Path], StreamingQuery], 
     "publish": (put, ("PUBLISHONCE",), 2),
     "history": (told, ("JOURNAL", "READ"), 2),
 }
-# In which the server has done something that nobody knows of; and all, where there is time.
+# The cases in which the server has executed a command without a reply. Deep runs use all cases.
 _MOST_TELLING = ("ack", "publish")
 IS_DEEP = os.environ.get("PENSTOCK_HYPOTHESIS") == "deep"
 STREAMS = {name: each for name, each in _ALL.items() if IS_DEEP or name in _MOST_TELLING}
 
 
 def main(directory: str, *named: str) -> None:
-    """Start all streams, and wait for the end."""
-    # Tasks that are stopped keep their cores.
+    """Start all streams, and wait to be killed."""
+    # Two cores per stream, because tasks that wait for a withheld reply keep their core.
     spark = session(f"local[{2 * len(STREAMS)}]", **TUNED)
     for name, url in (each.split("=", 1) for each in named):
         query = STREAMS[name][0](spark, url, name, Path(directory, name))
-        # One after another: Spark gives up on a Python that takes long to start.
+        # One after another, because Spark has a timeout for the start of a Python process.
         while query.isActive and not query.lastProgress:
             time.sleep(0.02)
         assert query.isActive

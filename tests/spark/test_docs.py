@@ -1,4 +1,4 @@
-"""The examples of the pages about Spark run, in the session that all tests share."""
+"""The examples on the pages about Spark run, in the session that all tests share."""
 
 from __future__ import annotations
 
@@ -14,6 +14,6 @@ if TYPE_CHECKING:
 
 
 @pytest.mark.parametrize("page", [pytest.param(page, id=name_of(page.path, 1)) for page in SPARK_EXAMPLES])
-def test_the_examples_of_a_page_about_spark_print_what_it_says(page: Page, spark: SparkSession, tmp_path: Path) -> None:
+def test_the_examples_on_a_page_about_spark_print_its_output(page: Page, spark: SparkSession, tmp_path: Path) -> None:
     with a_server(tmp_path) as (page.port, page.iproto_port):
         assert [page.run(block) for block in page.blocks] == [block.expected for block in page.blocks]

@@ -1,4 +1,4 @@
-"""What goes wrong is told in the driver, in a sentence that says what to do."""
+"""Errors reach the driver as one sentence that says what to do."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 
 def told(action: Callable[[], Any]) -> str:
-    """The sentence that an action fails with; there is no traceback of ours around it."""
+    """Return the sentence of the error that an action raises. It must not contain a traceback."""
     with pytest.raises(Exception) as failed:
         action()
     assert "Traceback" not in str(failed.value), failed.value
@@ -41,7 +41,7 @@ def told(action: Callable[[], Any]) -> str:
     return sentence
 
 
-def test_a_batch_that_cannot_be_planned_is_refused_in_a_sentence(
+def test_a_batch_that_cannot_be_planned_fails_with_one_sentence(
     spark: SparkSession, start: Callable[..., Server], url: str
 ) -> None:
     locked = start("--requirepass", "secret", "--history-bytes", "0", password="secret")
@@ -70,7 +70,7 @@ def test_a_batch_that_cannot_be_planned_is_refused_in_a_sentence(
     assert events(startOffsets="earliest").endswith("has no option 'startoffsets'; did you mean startingOffsets?")
 
 
-def test_a_write_or_a_stream_that_cannot_begin_is_refused_in_a_sentence(
+def test_a_write_or_stream_that_cannot_start_fails_with_one_sentence(
     spark: SparkSession, url: str, queue: Any, tube: str, tmp_path: Path
 ) -> None:
     rows = spark.range(1).selectExpr("cast(id as string) as value")
@@ -91,12 +91,12 @@ def test_a_write_or_a_stream_that_cannot_begin_is_refused_in_a_sentence(
         return told(lambda: write.start().awaitTermination(180))
 
     assert stream("penstock", tube="nowhere").startswith("there is no tube 'nowhere'")
-    # What can be known before the server is asked is refused elsewhere, where Spark would say something of its own.
+    # Errors in options are found in another call of Spark, which would replace them by an error of its own.
     assert stream("penstock", tube=tube, leese="5m").endswith("has no option 'leese'; did you mean lease?")
     assert stream("penstock_events", endingOffsets="latest").startswith("a stream has no endingOffsets; read a batch")
 
 
-def test_a_log_of_a_newer_version_is_not_guessed_at(url: str, queue: Any, tube: str) -> None:
+def test_a_log_of_a_newer_version_is_refused(url: str, queue: Any, tube: str) -> None:
     from penstock.spark.events_columns import frames_of
 
     queue.tube(tube).put(b"x")
@@ -108,8 +108,8 @@ def test_a_log_of_a_newer_version_is_not_guessed_at(url: str, queue: Any, tube: 
         frames_of(bytes(data), "n")
 
 
-def test_a_batch_whose_end_the_log_does_not_reach_any_more_is_refused(url: str) -> None:
-    """Its node was restored after the batch was planned, or after it was written to the checkpoint."""
+def test_a_batch_that_ends_after_the_end_of_the_log_is_refused(url: str) -> None:
+    """The node was restored after the batch was planned, or after it was written to the checkpoint."""
     from penstock.spark.events_columns import batches
     from penstock.spark.events_stream import EventsStreamReader
 
@@ -128,7 +128,7 @@ def test_a_batch_whose_end_the_log_does_not_reach_any_more_is_refused(url: str) 
         each.stop()
 
 
-def test_a_reader_gets_over_a_lost_connection(node: Server) -> None:
+def test_a_reader_reconnects_after_a_lost_connection(node: Server) -> None:
     proxy = Proxy(node.port)
     try:
         with Node(f"penstock://127.0.0.1:{proxy.port}") as there:
@@ -155,18 +155,18 @@ def test_a_reader_gets_over_a_lost_connection(node: Server) -> None:
         ),
     ],
 )
-def test_options_that_make_no_sense_are_refused(read: Callable[[], Any], words: str) -> None:
+def test_invalid_options_are_refused(read: Callable[[], Any], words: str) -> None:
     with pytest.raises(CommandError, match=words):
         read()
 
 
-def test_urls_are_told_apart_and_get_a_user() -> None:
+def test_a_list_of_urls_is_split_and_gets_the_user() -> None:
     assert addresses("penstock://a:1,b:2, penstock://c", None, None) == ("penstock://a:1,b:2", "penstock://c")
     assert addresses("penstock://x@a", "me", "p@ss") == ("penstock://me:p%40ss@a",)
     assert addresses("penstock://x:p@s/s@a?tls=1", "me", "it") == ("penstock://me:it@a?tls=1",)
 
 
-def test_the_wheel_has_a_java_where_the_machine_has_none(
+def test_java_of_the_wheel_is_used_if_the_machine_has_none(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, needs: Callable[[object, str], None]
 ) -> None:
     import subprocess
@@ -182,7 +182,9 @@ def test_the_wheel_has_a_java_where_the_machine_has_none(
     assert "version" in subprocess.run(words, capture_output=True, text=True, check=True).stderr
 
 
-def test_a_quiet_java_does_not_warn_of_what_spark_asks_for(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_quiet_java_does_not_warn_about_the_module_that_spark_requests(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     import subprocess
 
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
@@ -191,18 +193,18 @@ def test_a_quiet_java_does_not_warn_of_what_spark_asks_for(monkeypatch: pytest.M
     assert "version" in said.stderr and "incubator" not in said.stdout + said.stderr
 
 
-def test_what_is_raised_is_not_logged_as_well_with_a_stack_of_java(spark: SparkSession) -> None:
+def test_errors_that_are_raised_are_not_also_logged_with_a_java_stack_trace(spark: SparkSession) -> None:
     settings = (Path(launch.__file__).parent / "log4j2.properties").read_text()
     silent = re.findall(r"logger\.(\w+)\.level = off", settings)
     java: Any = spark._jvm
     for each in silent:
         [name] = re.findall(rf"logger\.{each}\.name = (.+)", settings)
-        assert java.java.lang.Class.forName(name)  # It is still called so.
+        assert java.java.lang.Class.forName(name)  # The class still has this name.
         assert not java.org.apache.logging.log4j.LogManager.getLogger(name).isErrorEnabled()
     assert java.org.apache.logging.log4j.LogManager.getLogger("org.apache.spark.SparkContext").isErrorEnabled()
 
 
-def test_the_command_line_names_its_own_options() -> None:
+def test_the_command_line_names_its_own_options_in_errors() -> None:
     from pyspark.errors import PySparkException
 
     said = "penstock.spark.SourceError: node 1f is none of those; continue without it with failOnDataLoss=false"
@@ -213,12 +215,12 @@ def test_the_command_line_names_its_own_options() -> None:
         raise PySparkException(f"[PYTHON_STREAMING_DATA_SOURCE_RUNTIME_ERROR] {said}\n SQLSTATE: 38000")
 
 
-def test_turns_that_would_never_begin_again_are_refused(tmp_path: Path) -> None:
+def test_an_infinite_interval_between_turns_is_refused(tmp_path: Path) -> None:
     refused = CliRunner().invoke(app, ["pipeline", "run", "--lake", str(tmp_path), "--every", "forever"])
     assert refused.exit_code == 2 and "the pipeline would run only once; write a duration like 10s" in refused.output
 
 
-def test_a_user_who_may_not_use_every_tube_is_told_so_in_the_driver(
+def test_a_user_without_rights_to_all_tubes_gets_an_error_in_the_driver(
     start: Callable[..., Server], tmp_path: Path
 ) -> None:
     (tmp_path / "users.toml").write_text('[users.mail]\npassword = "m"\ntubes = ["mail*"]\n')

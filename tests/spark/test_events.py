@@ -1,4 +1,4 @@
-"""format("penstock_events"): the log as a batch and as a stream."""
+"""format("penstock_events"): the events of the log as a batch and as a stream."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def events(spark: SparkSession, url: str, **options: Any) -> Any:
 
 
 def stream(spark: SparkSession, url: str, directory: Path, **options: Any) -> StreamingQuery:
-    """Read what is there, into Parquet, and go on from where the last such stream ended."""
+    """Write all new events to Parquet, starting where the last stream with this directory ended."""
     read = spark.readStream.format("penstock_events").option("url", url).options(**options).load()
     write = read.writeStream.option("checkpointLocation", str(directory / "checkpoint")).trigger(availableNow=True)
     query = write.format("parquet").start(str(directory / "events"))
@@ -67,7 +67,7 @@ def test_a_stream_has_every_event_once_over_many_batches_and_restarts(
     assert spark.read.parquet(str(tmp_path / "events")).count() == 70
 
 
-def test_a_batch_begins_and_ends_where_it_is_told(spark: SparkSession, url: str, queue: Any, tube: str) -> None:
+def test_a_batch_starts_and_ends_at_the_given_offsets(spark: SparkSession, url: str, queue: Any, tube: str) -> None:
     mine = queue.tube(tube)
     mine.put_many([b"x"] * 5)
     everything = events(spark, url, tube=tube).orderBy("position").collect()
@@ -88,7 +88,7 @@ def test_a_batch_begins_and_ends_where_it_is_told(spark: SparkSession, url: str,
     assert all(row.time.replace(tzinfo=UTC).timestamp() >= since for row in told)
 
 
-def test_only_the_columns_that_are_asked_for_are_read(spark: SparkSession, url: str, queue: Any, tube: str) -> None:
+def test_only_the_selected_columns_are_read(spark: SparkSession, url: str, queue: Any, tube: str) -> None:
     mine, other = queue.tube(tube), queue.tube(f"{tube} other")
     for number in range(3):
         mine.put(b"%d" % number)

@@ -1,4 +1,4 @@
-"""The examples run, on a server that a reader would have."""
+"""The examples run with a server that has default settings."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 ROOT = Path(__file__).parent.parent.parent
 
 
-def test_the_example_for_data_engineers(
+def test_the_example_for_data_engineers_prints_its_results(
     spark: SparkSession,
     start: Callable[..., Server],
     tmp_path: Path,

@@ -1,7 +1,7 @@
-"""A driver that dies at any point, and tasks that die: nothing is lost, and nothing comes twice.
+"""If a driver or a task dies at any point, no job is lost or duplicated.
 
-Spark notes in its checkpoint what it is about to do and what it has done. A directory in the place of such a note lets
-the query die at just that point, with everything as a kill would leave it. A task puts it there.
+Spark writes to its checkpoint which batch it starts and which it has finished. If a directory has the name of such a
+file, the query fails at exactly this point and leaves the same state as a kill. A task creates the directory.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 def obstructing(obstacle: Path, during: int) -> Any:
-    """Work that hands all rows on, and in a batch of this number makes the obstacle."""
+    """Return a function that passes all rows on, and creates the directory `obstacle` in the batch `during`."""
 
     def work(batches: Iterator[RecordBatch]) -> Iterator[RecordBatch]:
         from pyspark import TaskContext
@@ -38,7 +38,7 @@ def obstructing(obstacle: Path, during: int) -> Any:
     return work
 
 
-def test_a_query_that_dies_after_it_claimed_and_after_it_wrote_goes_on(
+def test_a_query_that_dies_after_a_claim_or_after_a_write_continues(
     spark: SparkSession, url: str, queue: Any, tube: str, tmp_path: Path
 ) -> None:
     mine = queue.tube(tube)
@@ -47,7 +47,7 @@ def test_a_query_that_dies_after_it_claimed_and_after_it_wrote_goes_on(
     for obstacle, during, left in (claimed, 0, 200), (wrote, 2, 100):
         with pytest.raises(Exception, match="STREAM_FAILED"):
             stream(spark, url, tube, tmp_path, obstructing(obstacle, during), maxRowsPerTrigger=100)
-        # What came before was finished and acked; one batch is claimed.
+        # Earlier batches are finished and acked. One batch is claimed.
         assert there(mine.stats()) == {"ready": left, "taken": 100}
         obstacle.rmdir()
     stream(spark, url, tube, tmp_path, maxRowsPerTrigger=100)
@@ -56,7 +56,7 @@ def test_a_query_that_dies_after_it_claimed_and_after_it_wrote_goes_on(
     assert sorted(rows) == list(range(400))
 
 
-def test_a_task_that_dies_in_the_middle_of_a_write_is_done_again_and_adds_nothing(
+def test_a_task_that_dies_during_a_write_is_retried_without_duplicates(
     spark: SparkSession, url: str, queue: Any, tube: str, tmp_path: Path
 ) -> None:
     mine = queue.tube(tube)
@@ -80,7 +80,7 @@ def test_a_task_that_dies_in_the_middle_of_a_write_is_done_again_and_adds_nothin
     assert len({job.body for job in mine.jobs("ready", 4_000)}) == 4_000
 
 
-def test_claims_that_ended_come_back_as_other_claims(
+def test_jobs_of_an_expired_claim_are_claimed_again(
     spark: SparkSession, url: str, queue: Any, tube: str, tmp_path: Path
 ) -> None:
     mine = queue.tube(tube)
@@ -89,7 +89,7 @@ def test_claims_that_ended_come_back_as_other_claims(
     with pytest.raises(Exception, match="STREAM_FAILED"):
         stream(spark, url, tube, tmp_path, obstructing(obstacle, 0), consumer="faults")
     obstacle.rmdir()
-    # As if the query had been away for longer than its lease.
+    # As if the query had been stopped for longer than its lease.
     token = queue.claim_info("faults").token
     assert queue.release_claims("faults", token=token) == 1
     stream(spark, url, tube, tmp_path, consumer="faults")

@@ -1,4 +1,4 @@
-"""What is done with a history: the demo makes one, and the report, replay and what-if are of it."""
+"""Report, replay and whatif, on the history that the demo creates."""
 
 from __future__ import annotations
 
@@ -32,10 +32,10 @@ GIVEN_UP = "failed 3 times, at last: 404 Not Found"
 
 @pytest.fixture(scope="module")
 def demo(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Where the demo has left its lake and its report."""
+    """The directory with the lake and the report of the demo."""
     place = tmp_path_factory.mktemp("demo")
     with open(place / "shown", "w") as shown, pytest.MonkeyPatch.context() as patch:
-        # One page in a million fails three times by chance, and would be given up beside those that are broken.
+        # One page in a million fails three times by chance, and would be given up in addition to the broken ones.
         patch.setattr(crawl, "FAILING_SHARE", 0)
         assert demo_spark.run(Console(file=shown, width=110), PAGES, place) == 0
     return place
@@ -50,7 +50,7 @@ def lines(result: Result) -> list[dict[str, Any]]:
     return [json.loads(line) for line in result.stdout.splitlines()]
 
 
-def test_the_demo_ends_with_its_table_and_the_path_of_the_report(demo: Path) -> None:
+def test_the_demo_ends_with_its_result_and_the_path_of_the_report(demo: Path) -> None:
     shown = (demo / "shown").read_text()
     table, _, end = shown.rpartition("Most workers on one domain at a time")[2].partition("With the utube, no domain")
     assert "others" in table and "every guarantee was kept" in end
@@ -58,7 +58,7 @@ def test_the_demo_ends_with_its_table_and_the_path_of_the_report(demo: Path) -> 
     assert "1,600</b><span>jobs put" in (demo / "report.html").read_text()
 
 
-def test_the_report_of_the_demo_begins_with_its_result_and_the_verdict_of_the_audit(demo: Path) -> None:
+def test_the_report_of_the_demo_starts_with_its_result_and_the_audit(demo: Path) -> None:
     page = (demo / "report.html").read_text()
     assert re.findall(r'<section id="(\w+)">', page)[:3] == ["result", "audit", "rates"]
     result, audit = (
@@ -68,7 +68,7 @@ def test_the_report_of_the_demo_begins_with_its_result_and_the_verdict_of_the_au
     rows = [re.findall("<td[^>]*>(.*?)</td>", row) for row in re.findall("<tr>(.*?)</tr>", result)[1:]]
     assert len(rows) == crawl.POPULAR + 1
     assert sum(int(row[1].replace(",", "")) for row in rows) == PAGES
-    # The workers have met in the fifo, and never in the utube: so says the page, in figures and in words.
+    # Several workers visited one domain at the same time in the fifo, and never in the utube.
     assert max(int(row[3]) for row in rows) > 1 and {row[4] for row in rows} == {"1"}
     assert "no domain was visited by two workers at a time" in result
     verdicts = re.findall("<td>(kept|broken|not judged)</td>", audit)
@@ -76,7 +76,7 @@ def test_the_report_of_the_demo_begins_with_its_result_and_the_verdict_of_the_au
     assert "<b>7 of 7</b><span>guarantees kept</span>" in page
 
 
-def test_the_report_counts_what_happened(demo: Path) -> None:
+def test_the_report_has_the_counts_of_the_demo(demo: Path) -> None:
     told = lines(run("report", "--lake", demo / "lake", "--no-page", "--json"))
     rates = {row["tube"]: row for row in told if row["section"] == "rates"}
     for tube in ("pages-fifo", "pages-utube"):
@@ -87,7 +87,7 @@ def test_the_report_counts_what_happened(demo: Path) -> None:
     assert workers and all(row["taken"] == row["acked"] + row["failed"] for row in workers)
 
 
-def test_percentiles_are_those_that_the_pipeline_writes(demo: Path) -> None:
+def test_percentiles_of_the_report_equal_those_of_the_pipeline(demo: Path) -> None:
     gold = GoldReader(Lake(demo / "lake"))
     table = gold.table("durations")
     for kind in ("wait", "run"):
@@ -101,7 +101,7 @@ def test_percentiles_are_those_that_the_pipeline_writes(demo: Path) -> None:
         assert ours and ours == written
 
 
-def test_whatif_tells_what_was_and_estimates_what_would_be(demo: Path) -> None:
+def test_whatif_shows_measured_and_estimated_wait_times(demo: Path) -> None:
     asked = ("--tube", "pages-utube", "--workers", 1, "--workers", 12)
     measured, *estimates = lines(run("whatif", "--lake", demo / "lake", *asked, "--json"))
     assert measured["kind"] == "measured" and measured["per_key"] == 1 and measured["jobs"] == PAGES
@@ -117,14 +117,14 @@ def test_whatif_tells_what_was_and_estimates_what_would_be(demo: Path) -> None:
 BURIED = "SELECT * FROM jobs WHERE outcome = 'buried' AND tube = 'pages-utube'"
 
 
-def test_a_query_is_replayed_once_and_every_job_says_where_it_came_from(
+def test_a_query_is_replayed_once_and_every_job_is_named_after_its_origin(
     demo: Path, url: str, queue: penstock.client.queue.Queue, tube: str
 ) -> None:
     where = ("--lake", demo / "lake", "--tube", tube, "--to", url)
     planned = lines(run("replay", BURIED, *where, "--dry-run", "--json"))
     assert [(row["tube"], row["jobs"], row["bodiless"]) for row in planned] == [(tube, BROKEN, 0)]
     missing = run("replay", BURIED, *where)
-    assert missing.exit_code == 3 and "there is no tube" in missing.output  # Nobody made it.
+    assert missing.exit_code == 3 and "there is no tube" in missing.output  # Replay creates no tubes.
 
     queue.tube(tube, "utube")
     for _ in range(2):
@@ -136,7 +136,7 @@ def test_a_query_is_replayed_once_and_every_job_says_where_it_came_from(
         assert re.fullmatch(r"replay of [0-9a-f]{40}/\d+", meta["name"]) and meta["key"].startswith("site")
 
 
-def test_a_table_is_replayed_at_its_rate_equal_rows_and_all(
+def test_a_table_is_replayed_at_the_given_rate_including_equal_rows(
     spark: SparkSession, tmp_path: Path, url: str, queue: penstock.client.queue.Queue, tube: str
 ) -> None:
     rows = [(f"{number % 4} of 4", 5) for number in range(8)]
@@ -162,18 +162,18 @@ def test_bodies_are_replayed_as_they_were_put(
     assert sorted((job._facts.raw_body, job._facts.body_kind) for job in jobs) == sorted(were)
 
 
-def test_bodies_that_a_query_makes_are_the_values_they_are(
+def test_bodies_that_a_query_computes_keep_their_type(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, url: str, queue: Any, tube: str
 ) -> None:
     queue.tube(tube)
     values = ["array(named_struct('a', 1, 'b', null))", "7", "date'2026-01-01'", "'text'", "named_struct('c', 1.5)"]
     for number, value in enumerate(values):
-        # Names that we might use ourselves are columns like any other.
+        # Columns may have the names of internal columns.
         rows = spark.sql(f"SELECT {value} AS body, {number} AS copy, 'x' AS origin")
         assert replay(as_jobs(rows, tube, False), queue, "values").put == 1
     bodies = [job.body for job in queue.tube(tube).jobs("ready")]
     assert bodies == [[{"a": 1, "b": None}], 7, "2026-01-01", "text", {"c": 1.5}]
-    # A table by its path, though there is no / in it.
+    # A path without a slash.
     monkeypatch.chdir(tmp_path)
     spark.sql("SELECT 'text' AS body, 1 AS body_kind").write.parquet(str(tmp_path / "chosen"))
     result = run("replay", "--table", "chosen", "--tube", tube, "--to", url)
@@ -181,7 +181,7 @@ def test_bodies_that_a_query_makes_are_the_values_they_are(
     assert result.output.startswith("1 job put, in this run or in an earlier run of the same name")
 
 
-def test_a_row_that_makes_no_job_is_counted_and_the_rest_goes_on(spark: SparkSession, queue: Any, tube: str) -> None:
+def test_a_refused_row_is_counted_and_the_others_are_replayed(spark: SparkSession, queue: Any, tube: str) -> None:
     queue.tube(tube, "fifottl")
     rows = f"""
         SELECT * FROM VALUES
@@ -217,7 +217,9 @@ def test_a_row_that_makes_no_job_is_counted_and_the_rest_goes_on(spark: SparkSes
         (["SELECT 'x' AS body", "LAKE"], 1, "give the tube with --tube"),
     ],
 )
-def test_what_cannot_be_replayed_is_said_in_a_sentence(demo: Path, arguments: list[str], code: int, words: str) -> None:
+def test_an_invalid_replay_is_refused_with_one_sentence(
+    demo: Path, arguments: list[str], code: int, words: str
+) -> None:
     given = [word for each in arguments for word in (["--lake", demo / "lake"] if each == "LAKE" else [each])]
     result = run("replay", *given)
     assert result.exit_code == code and words in result.output

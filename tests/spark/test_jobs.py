@@ -1,4 +1,4 @@
-"""format("penstock") as a batch: a scan that takes nothing, and a write that is seen all at once."""
+"""format("penstock") as a batch: a scan that takes no job, and an atomic write."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def write(rows: DataFrame, url: str, tube: str, **options: Any) -> None:
     rows.write.format("penstock").mode("append").option("url", url).option("tube", tube).options(**options).save()
 
 
-def test_a_scan_takes_nothing_and_asks_the_server_for_what_is_filtered(
+def test_a_scan_takes_no_job_and_lets_the_server_apply_filters(
     spark: SparkSession, url: str, queue: Any, tube: str
 ) -> None:
     mine = queue.tube(tube)
@@ -48,7 +48,9 @@ def test_a_scan_takes_nothing_and_asks_the_server_for_what_is_filtered(
     assert jobs(spark, url, tube=tube, columns="id,state,number", states="taken").collect()[0].number == 0
 
 
-def test_rows_become_jobs_with_what_their_columns_say(spark: SparkSession, url: str, queue: Any, tube: str) -> None:
+def test_rows_become_jobs_with_the_options_in_their_columns(
+    spark: SparkSession, url: str, queue: Any, tube: str
+) -> None:
     mine = queue.tube(tube, "utubettl", key_limit=9)
     rows = spark.sql(
         """select encode(concat('{"n":', id, '}'), 'utf-8') as body, 'json' as kind, concat('k', id) as key,
@@ -62,7 +64,7 @@ def test_rows_become_jobs_with_what_their_columns_say(spark: SparkSession, url: 
     assert sorted(job.body for job in mine.take_many(10)) == ["a", "b"]
 
 
-def test_nothing_is_seen_of_a_write_that_fails(spark: SparkSession, url: str, queue: Any, tube: str) -> None:
+def test_a_failed_write_adds_no_job(spark: SparkSession, url: str, queue: Any, tube: str) -> None:
     mine = queue.tube(tube)
     rows = spark.range(3_000).selectExpr("cast(id as string) as value", "if(id = 2999, -1, 60) as ttl").repartition(2)
     with pytest.raises(Exception) as failed:
@@ -71,7 +73,7 @@ def test_nothing_is_seen_of_a_write_that_fails(spark: SparkSession, url: str, qu
     assert {name: count for name, count in mine.stats().items() if count} == {}
 
 
-def test_rows_that_are_refused_go_to_a_table_if_that_is_asked_for(
+def test_refused_rows_are_saved_to_the_errors_directory(
     spark: SparkSession, url: str, queue: Any, tube: str, tmp_path: Path
 ) -> None:
     mine = queue.tube(tube)
@@ -91,7 +93,7 @@ def test_rows_with_a_unique_value_are_put_once(spark: SparkSession, url: str, qu
     assert mine.stats()["ready"] == 5
 
 
-def test_a_tube_of_a_cluster_is_read_where_it_lives_and_not_through_every_node(tmp_path: Path) -> None:
+def test_a_tube_of_a_cluster_is_read_at_its_home_and_not_from_every_node(tmp_path: Path) -> None:
     with cluster_of(tmp_path, 2) as cluster:
         here, there = map(url_of, cluster.nodes)
         for url, tube, count in ((here, "orders", 3), (there, "mails", 2)):
@@ -108,6 +110,6 @@ def test_a_tube_of_a_cluster_is_read_where_it_lives_and_not_through_every_node(t
         assert read(both) == 5
         assert (read(both, "orders"), read(both, "mails"), read(both, "orders,mails")) == (3, 2, 5)
         assert (read(both, where="orders"), read(both, where="nothing")) == (3, 0)
-        assert read(there, "orders") == 3  # One node is asked, and asks the other.
+        assert read(there, "orders") == 3  # The node forwards the scan to the other.
         with pytest.raises(SourceError, match="there is no tube 'nothing'"):
             read(both, "orders,nothing")

@@ -1,4 +1,4 @@
-"""format("penstock") as a stream: jobs are acked when their batch is finished, and rows become jobs once."""
+"""format("penstock") as a stream: jobs are acked when their batch is finished, and rows are put exactly once."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 def stream(
     spark: SparkSession, url: str, tube: str, directory: Path, work: Any = None, **options: Any
 ) -> StreamingQuery:
-    """Process the jobs that are there into Parquet, and go on from where the last such stream ended."""
+    """Write all ready jobs to Parquet, starting where the last stream with this directory ended."""
     read = spark.readStream.format("penstock").option("url", url).option("tube", tube).options(**options).load()
     if work is not None:
         read = read.mapInArrow(work, read.schema)
@@ -34,7 +34,7 @@ def there(stats: dict[str, int]) -> dict[str, int]:
     return {name: count for name, count in stats.items() if count}
 
 
-def test_every_job_is_acked_once_its_batch_is_finished_the_last_one_too(
+def test_every_job_is_acked_when_its_batch_is_finished_including_the_last(
     spark: SparkSession, url: str, queue: Any, tube: str, tmp_path: Path
 ) -> None:
     mine = queue.tube(tube)
@@ -50,7 +50,7 @@ def test_every_job_is_acked_once_its_batch_is_finished_the_last_one_too(
     assert sorted(seen) == sorted([*(b"%d" % number for number in range(1_000)), b"later"])
 
 
-def test_a_stream_of_rows_becomes_jobs_once_though_a_batch_is_done_again(
+def test_a_repeated_batch_of_a_stream_adds_no_duplicates(
     spark: SparkSession, url: str, queue: Any, tube: str, tmp_path: Path
 ) -> None:
     mine = queue.tube(tube)
@@ -61,18 +61,18 @@ def test_a_stream_of_rows_becomes_jobs_once_though_a_batch_is_done_again(
         query = write.option("checkpointLocation", str(tmp_path / "checkpoint")).start()
         assert query.awaitTermination(180)
         assert mine.stats()["ready"] == 50
-        # As if the driver had died between the publication and its own note of it.
+        # As if the driver had died between the publication and its commit file.
         (tmp_path / "checkpoint" / "commits" / "0").unlink()
         (tmp_path / "checkpoint" / "commits" / ".0.crc").unlink()
     assert there(mine.stats()) == {"ready": 50}
 
 
-def test_a_consumer_that_is_known_begins_behind_what_it_has_finished(url: str, queue: Any, tube: str) -> None:
+def test_a_named_consumer_with_a_new_checkpoint_starts_after_its_acked_claims(url: str, queue: Any, tube: str) -> None:
     mine = queue.tube(tube)
     options = StreamOptions.read({"url": url, "tube": tube, "consumer": tube})
 
     def batches(count: int) -> list[int]:
-        """How far a query with a new checkpoint comes, that reads so many jobs and what may be left then."""
+        """Run a query with a new checkpoint for `count` batches and one more. Return the claims of its offsets."""
         reader = JobsStreamReader(options)
         reader.prepareForTriggerAvailableNow()
         offset = reader.initialOffset()
@@ -90,8 +90,8 @@ def test_a_consumer_that_is_known_begins_behind_what_it_has_finished(url: str, q
     assert there(mine.stats()) == {}
 
 
-def test_a_query_goes_on_though_the_server_has_lost_its_newest_claims(url: str, queue: Any, tube: str) -> None:
-    """The machine has crashed under `fsync everysec`: the checkpoint has a claim that the server does not know."""
+def test_a_query_continues_after_the_server_has_lost_its_newest_claims(url: str, queue: Any, tube: str) -> None:
+    """After a crash with `fsync everysec`, the checkpoint may have a claim that the server does not have."""
     mine = queue.tube(tube)
     mine.put_many([b"%d" % number for number in range(3)])
     reader = JobsStreamReader(StreamOptions.read({"url": url, "tube": tube}))
@@ -100,11 +100,11 @@ def test_a_query_goes_on_though_the_server_has_lost_its_newest_claims(url: str, 
     reader.stop()
 
     again = JobsStreamReader(StreamOptions.read({"url": url, "tube": tube}))
-    assert again.partitions(first, lost)  # What it was in: read again, as far as it is there.
+    assert again.partitions(first, lost)  # The lost batch is read again, as far as the server has it.
     end = again.latestOffset(lost, ReadMaxRows(10))
     rows = [row for part in again.partitions(lost, end) for batch in again.read(part) for row in batch.to_pylist()]
     assert sorted(row["body"] for row in rows) == [b"1", b"2"]
-    assert again.latestOffset(end, ReadMaxRows(10)) == end  # There is no more.
+    assert again.latestOffset(end, ReadMaxRows(10)) == end  # No jobs are left.
     assert there(mine.stats()) == {}
     again.stop()
 

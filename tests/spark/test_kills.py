@@ -1,4 +1,4 @@
-"""Processes that are killed in the middle of their work: those who go on from there lose nothing and repeat nothing."""
+"""If a process is killed during its work, its successor loses and repeats nothing."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ JAVA = re.compile(r"^java is (\d+)\n", re.MULTILINE)
 
 @pytest.fixture
 def program(tmp_path: Path) -> Iterator[Callable[..., subprocess.Popen[bytes]]]:
-    """Starts a program; what it says is in a file. Nobody whom it has started outlives the test."""
+    """Starts a program with its output in a file. It and its descendants end with the test."""
     started: list[subprocess.Popen[bytes]] = []
 
     def start(*words: str) -> subprocess.Popen[bytes]:
@@ -60,7 +60,7 @@ def program(tmp_path: Path) -> Iterator[Callable[..., subprocess.Popen[bytes]]]:
 
 
 def patiently(condition: Callable[[], Any], program: subprocess.Popen[bytes], directory: Path) -> None:
-    """Wait for something that a program does, for longer than a Java may take to start on a busy machine."""
+    """Wait for a condition that a program fulfils, longer than Java may take to start on a busy machine."""
     for _ in range(6):
         with contextlib.suppress(AssertionError):
             if wait_for(lambda: condition() or program.poll() is not None) and condition():
@@ -69,7 +69,7 @@ def patiently(condition: Callable[[], Any], program: subprocess.Popen[bytes], di
     raise AssertionError((directory / "said").read_text()[:4_000])
 
 
-def test_a_driver_that_is_killed_anywhere_goes_on_from_its_checkpoint(
+def test_a_driver_that_is_killed_at_any_point_continues_from_its_checkpoint(
     spark: SparkSession,
     start: Callable[..., Server],
     program: Callable[..., subprocess.Popen[bytes]],
@@ -90,13 +90,13 @@ def test_a_driver_that_is_killed_anywhere_goes_on_from_its_checkpoint(
         urls = [f"{name}={mute.url}" for name, mute in mutes.items()]
         driver = program(sys.executable, "-m", "tests.spark.killed_driver", str(tmp_path), *urls)
         patiently(lambda: all(mute.silent.is_set() for mute in mutes.values()), driver, tmp_path)
-        # The last of them may be silent before the driver has looked, and says which its Java is.
+        # The last reply may be withheld before the driver has printed the process id of its Java.
         patiently(lambda: JAVA.search((tmp_path / "said").read_text()), driver, tmp_path)
         [java] = JAVA.findall((tmp_path / "said").read_text())
         for pid in (driver.pid, int(java)):
             os.kill(pid, signal.SIGKILL)
         driver.wait(30)
-        # Its Python processes are still there. They may well send their last command again before they notice.
+        # Its Python processes still run. They may repeat their last command before they end.
         for mute in mutes.values():
             mute.hang_up()
 
@@ -116,13 +116,13 @@ def test_a_driver_that_is_killed_anywhere_goes_on_from_its_checkpoint(
                 assert len(seen) == len(set(seen)) == NUMBER
 
 
-def test_a_python_that_is_killed_in_the_middle_of_a_read_is_replaced_and_reads_the_same(
+def test_a_python_process_that_is_killed_during_a_read_is_replaced_and_reads_the_same_rows(
     spark: SparkSession, url: str, queue: Any, tube: str, tmp_path: Path
 ) -> None:
-    """Of the events, and of the jobs of a stream."""
+    """Both for events and for the jobs of a stream."""
 
     class Dying:
-        """A reader whose first task dies in the middle of its rows, and leaves its name."""
+        """A reader whose first task dies after some rows and leaves a marker file."""
 
         def read(self, partition: Any) -> Iterator[RecordBatch]:
             died = tmp_path / type(self).__name__
@@ -171,8 +171,8 @@ def test_a_python_that_is_killed_in_the_middle_of_a_read_is_replaced_and_reads_t
     assert (tmp_path / "DyingJobsReader").exists() and (tmp_path / "DyingEventsReader").exists()
 
 
-@pytest.mark.skipif(not IS_DEEP, reason="it starts one Java more than there is time for: PENSTOCK_HYPOTHESIS=deep")
-def test_a_pipeline_that_is_killed_between_bronze_and_silver_goes_on(
+@pytest.mark.skipif(not IS_DEEP, reason="starts another Java process; run with PENSTOCK_HYPOTHESIS=deep")
+def test_a_pipeline_that_is_killed_between_bronze_and_silver_continues(
     spark: SparkSession,
     start: Callable[..., Server],
     program: Callable[..., subprocess.Popen[bytes]],
@@ -185,7 +185,7 @@ def test_a_pipeline_that_is_killed_between_bronze_and_silver_goes_on(
         tube.put_many([b"%d" % number for number in range(NUMBER)])
         words = ["pipeline", "run", "--from", url_of(server), "--lake", str(root), "--master", "local[2]"]
         pipeline = program(*PENSTOCK, *words, "--every", "1s")
-        # Bronze is committed, and the batch that it came in is not: Spark does it again.
+        # Bronze is committed, but the batch of the stream is not, so Spark repeats it.
         patiently(lambda: Lake(root).manifest.fresh, pipeline, tmp_path)
         os.killpg(pipeline.pid, signal.SIGKILL)
         pipeline.wait(30)

@@ -1,4 +1,4 @@
-"""The pipeline: a real server, a real session, a lake on disk. Turns are slow, so tests share a lake and look at it."""
+"""The pipeline with a real server, a real Spark session and a lake on disk. Turns are slow, so tests share a lake."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ Rows = list[dict[str, Any]]
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    """A server of our own: the lake has all of its history, and no more."""
+    """A server of its own for this module, so that the lake has exactly its history."""
     server = Server(tmp_path_factory.mktemp("history"))
     yield server
     server.stop()
@@ -50,15 +50,15 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
 
 @pytest.fixture(scope="module")
 def source(server: Server) -> Source:
-    """Its log. Nodes that are made up are gone, and may be."""
+    """The log of the server. Gaps are allowed, because the nodes of synthetic events do not exist."""
     return Source((url_of(server),), gaps=True)
 
 
 @pytest.fixture(scope="module")
 def made(spark: SparkSession, server: Server, source: Source, tmp_path_factory: pytest.TempPathFactory) -> Made:
-    """A lake that was made in two turns, the first of which a full disk stopped; and what the server counted then.
+    """A lake that was created in two turns after a failed commit, and the counts of the server at that time.
 
-    It also has events that are made up: of other nodes, in other tubes.
+    It also has synthetic events of other nodes in other tubes.
     """
     root = tmp_path_factory.mktemp("lake")
     with penstock.connect(url_of(server)) as queue:
@@ -69,7 +69,7 @@ def made(spark: SparkSession, server: Server, source: Source, tmp_path_factory: 
         seen = len(made_up.rows)
         take_in(spark, Lake(root), made_up.rows)
         first = once(spark, Lake(root), source)
-        # What was taken in the first turn ends in the second.
+        # A job that is taken in the first turn is acked in the second.
         held.ack()
         work(queue).ack()
         queue.tube("mail").truncate()
@@ -82,7 +82,7 @@ def made(spark: SparkSession, server: Server, source: Source, tmp_path_factory: 
 
 
 class Made:
-    """A lake, and what the server said when it was made."""
+    """A lake, and the counts of the server when it was created."""
 
     def __init__(self, root: Path, first: int, second: int, counts: dict[str, Any], states: dict[str, Any]) -> None:
         self.root = root
@@ -92,17 +92,17 @@ class Made:
 
     @property
     def lake(self) -> Lake:
-        """As it is now."""
+        """The lake with its present manifest."""
         return Lake(self.root)
 
     def jobs(self, tube: str) -> Rows:
-        """Its jobs of a tube, in their order."""
+        """Return the jobs of a tube in order of their ids."""
         found = [row for row in rows_of(self.lake, JOBS) if row["tube"] == tube]
         return sorted(found, key=lambda row: row["job"])
 
 
 def work(queue: Queue) -> Job:
-    """Everything that the tables tell of, and a job that is still taken."""
+    """Produce events for all tables. Return a job that is still taken."""
     mail = queue.tube("mail", "fifottl")
     for n in range(20):
         mail.put(f"letter {n}")
@@ -129,7 +129,7 @@ def work(queue: Queue) -> Job:
 
 
 def stumble(spark: SparkSession, lake: Lake, source: Source) -> None:
-    """A turn whose commit fails, after all of its files are there."""
+    """Run a turn whose commit fails after all files are written."""
     (lake.state / "manifest.new").mkdir(parents=True)
     with pytest.raises(IsADirectoryError):
         once(spark, lake, source)
@@ -137,7 +137,7 @@ def stumble(spark: SparkSession, lake: Lake, source: Source) -> None:
 
 
 def rows_of(lake: Lake, table: Table) -> Rows:
-    """All of a table, by the manifest, without Spark."""
+    """Return all rows of a table according to the manifest, without Spark."""
     found: Rows = []
     for name in lake.files(table):
         rows = pq.ParquetFile(lake.root / table.path / name).read().to_pylist()
@@ -146,7 +146,7 @@ def rows_of(lake: Lake, table: Table) -> Rows:
 
 
 def total(lake: Lake, name: str, *keys: str, **only: Any) -> dict[Any, Counter[str]]:
-    """A tally by some of its keys, over all days."""
+    """Return the sums of a tally over all days, by some of its keys."""
     table = gold_table(name)
     found: dict[Any, Counter[str]] = {}
     for row in rows_of(lake, table):
@@ -155,26 +155,26 @@ def total(lake: Lake, name: str, *keys: str, **only: Any) -> dict[Any, Counter[s
     return found
 
 
-def test_every_event_is_in_bronze_once_though_a_commit_failed(made: Made) -> None:
+def test_every_event_is_in_bronze_once_although_a_commit_failed(made: Made) -> None:
     keys = [row["position"] for row in rows_of(made.lake, EVENTS) if row["node"] not in (HERE, THERE)]
     assert len(keys) == len(set(keys)) == sum(made.new)
     assert all(count > 50 for count in made.new)
 
 
-def test_transitions_are_what_the_server_counts_for_life(made: Made) -> None:
+def test_transitions_equal_the_lifetime_counts_of_the_server(made: Made) -> None:
     for tube, counts in made.counts.items():
         found = total(made.lake, "transitions", "before", "after", tube=tube)
         assert {f"{before}-{after}": sums["count"] for (before, after), sums in found.items()} == counts
 
 
-def test_silver_has_the_jobs_that_are_there_in_their_states(made: Made) -> None:
+def test_silver_has_the_unfinished_jobs_in_their_states(made: Made) -> None:
     rows = [row for row in rows_of(made.lake, JOBS) if row["tube"] in made.states and row["ended"] == NO_DAY]
     there = Counter((row["tube"], row["state"]) for row in rows)
     live = {(tube, state): n for tube, states in made.states.items() for state, n in states.items() if n}
     assert there == live
 
 
-def test_silver_tells_the_life_of_a_job(made: Made) -> None:
+def test_silver_has_the_times_and_the_outcome_of_each_job(made: Made) -> None:
     jobs = made.jobs("mail")
     assert Counter(job["outcome"] for job in jobs) == {"acked": 22, "buried": 2, "truncated": 18}
     failed = next(job for job in jobs if job["nacks"])
@@ -185,7 +185,7 @@ def test_silver_tells_the_life_of_a_job(made: Made) -> None:
     assert next(job for job in jobs if job["outcome"] == "buried")["reason"] == "torn"
 
 
-def test_gold_adds_up_what_happened(made: Made) -> None:
+def test_gold_has_the_sums_of_all_events(made: Made) -> None:
     lake = made.lake
     rates = {tube: sums for tube, sums in total(lake, "rates", "tube").items() if tube[0] in made.states}
     assert rates["mail",] == {"puts": 42, "takes": 26, "acks": 22, "fails": 4}
@@ -201,11 +201,13 @@ def test_gold_adds_up_what_happened(made: Made) -> None:
     waits = {tube: sums["count"] for (tube,), sums in total(lake, "durations", "tube", kind="wait").items()}
     assert waits.items() >= takes.items()
     workers = [sums for (node, _), sums in total(lake, "workers", "node", "session").items() if node != HERE]
-    assert sum(worker["taken"] for worker in workers) == takes.total() - takes["orders"]  # Those are nobody's.
+    assert (
+        sum(worker["taken"] for worker in workers) == takes.total() - takes["orders"]
+    )  # Their jobs belong to no session.
     assert sum(worker["acked"] for worker in workers) == sum(sums["acks"] for sums in rates.values())
 
 
-def test_gold_shows_percentiles_and_levels(made: Made) -> None:
+def test_gold_has_percentiles_and_levels(made: Made) -> None:
     lake = made.lake
     for row in rows_of(lake, gold_table("latency")):
         assert row["waits"] == 0 or 0 <= row["wait_p50"] <= row["wait_p95"] <= row["wait_p99"]
@@ -219,23 +221,23 @@ def test_gold_shows_percentiles_and_levels(made: Made) -> None:
 
 
 def last_level(lake: Lake, tube: str) -> dict[str, int]:
-    """How many jobs of a tube are in which state at the end, where there are any."""
+    """Return the last number of jobs of a tube in each state, without zeros."""
     rows = [row for row in rows_of(lake, gold_table("backlog")) if row["tube"] == tube]
     last = max(rows, key=lambda row: row["minute"])
     return {state: last[state] for state in ("ready", "taken", "delayed", "buried", "kept") if last[state]}
 
 
 def outcomes(lake: Lake, tube: str) -> Counter[tuple[str, str]]:
-    """What became of the jobs of a tube, on which node."""
+    """Return the number of jobs of a tube by node and outcome."""
     return Counter((row["node"], row["outcome"]) for row in rows_of(lake, JOBS) if row["tube"] == tube)
 
 
 def sums(lake: Lake, name: str, tube: str) -> dict[str, Any]:
-    """A tally of a tube, where it is not 0."""
+    """Return the sums of a tally for a tube, without zeros."""
     return {measure: count for measure, count in total(lake, name, tube=tube)[()].items() if count}
 
 
-def test_a_job_of_a_cluster_counts_once_however_many_nodes_have_copies(made: Made) -> None:
+def test_a_job_with_copies_on_several_nodes_counts_once(made: Made) -> None:
     lake = made.lake
     assert sums(lake, "rates", "copied") == {"puts": 4, "takes": 3, "acks": 3}
     assert last_level(lake, "copied") == {"ready": 1}
@@ -244,12 +246,12 @@ def test_a_job_of_a_cluster_counts_once_however_many_nodes_have_copies(made: Mad
     assert last_level(lake, "by hand") == {"delayed": 2}
 
 
-def test_a_job_that_the_lake_meets_is_counted_in_the_state_it_was_found_in(made: Made) -> None:
+def test_a_job_without_its_first_events_counts_in_its_first_known_state(made: Made) -> None:
     lake = made.lake
     assert last_level(lake, "met") == {"taken": 1}
 
 
-def test_what_a_claim_did_is_no_work_of_the_session_before_it(made: Made) -> None:
+def test_work_of_a_claim_is_not_counted_for_the_session_before_it(made: Made) -> None:
     lake = made.lake
     workers = total(lake, "workers", "session", node=HERE)
     assert set(workers) == {(5,)}
@@ -257,16 +259,16 @@ def test_what_a_claim_did_is_no_work_of_the_session_before_it(made: Made) -> Non
     assert (claimed["session"], claimed["run_ms"], claimed["outcome"]) == (None, 37_000, "acked")
     of_others = {"met": 1, "failed": 4, "claimed": 2}
     assert workers[5,]["taken"] == sum(of_others.values())
-    assert workers[5,]["acked"] == 0  # The one it took it gave back; the other it had before the lake begins.
+    assert workers[5,]["acked"] == 0  # It released one job, and took the other before the lake begins.
 
 
-def test_why_a_job_came_back_is_told_of_claims_and_of_deliveries_that_failed(made: Made) -> None:
+def test_redeliveries_count_expired_claims_and_failed_deliveries(made: Made) -> None:
     lake = made.lake
     why = {"claim_ended": 1, "undelivered": 1, "snatched": 1, "released": 1}
     assert sums(lake, "redeliveries", "claimed") == {"takes": 5, "redeliveries": 3, **why}
 
 
-def test_what_is_given_up_stands_beside_the_failures_it_was_given_up_for(made: Made) -> None:
+def test_a_job_is_given_up_for_the_reason_of_its_last_failure(made: Made) -> None:
     lake = made.lake
     found = {reason: dict(counts) for (reason,), counts in total(lake, "failures", "reason", tube="failed").items()}
     assert found == {
@@ -276,7 +278,7 @@ def test_what_is_given_up_stands_beside_the_failures_it_was_given_up_for(made: M
     }
 
 
-def test_turns_come_to_what_one_look_at_everything_does(spark: SparkSession, made: Made, tmp_path: Path) -> None:
+def test_several_turns_give_the_same_result_as_a_backfill(spark: SparkSession, made: Made, tmp_path: Path) -> None:
     again = Lake(shutil.copytree(made.root, tmp_path / "lake"))
     backfill(spark, again, None)
     for table in (JOBS, *GOLD):
@@ -293,7 +295,7 @@ def test_compaction_leaves_fewer_files_and_the_same_rows(spark: SparkSession, ma
         assert all(len(copy.files(table, [day])) == 1 for day in copy.days(table))
 
 
-def test_an_audit_of_a_true_history_finds_every_promise_kept_and_takes_nothing_twice(
+def test_an_audit_of_a_correct_history_finds_every_guarantee_kept_and_adds_no_event_twice(
     spark: SparkSession, made: Made, source: Source, tmp_path: Path
 ) -> None:
     copy = Lake(shutil.copytree(made.root, tmp_path / "lake"))
@@ -305,7 +307,7 @@ def test_an_audit_of_a_true_history_finds_every_promise_kept_and_takes_nothing_t
     assert verdict.events == Lake(copy.root).rows(EVENTS) == made.lake.rows(EVENTS)
 
 
-def test_a_queue_in_which_nothing_happened_has_a_lake_and_nothing_to_judge(
+def test_an_audit_of_an_empty_queue_creates_a_lake_and_checks_nothing(
     spark: SparkSession, start: Callable[..., Server], tmp_path: Path
 ) -> None:
     verdict = audit(spark, Lake(tmp_path / "lake"), Source((url_of(start()),)))
@@ -313,7 +315,7 @@ def test_a_queue_in_which_nothing_happened_has_a_lake_and_nothing_to_judge(
     assert {finding.kept for finding in verdict.findings if finding.name in PROMISES} == {None}
 
 
-def test_history_begins_behind_what_was_trimmed_before_it_was_read_and_only_there(
+def test_history_starts_after_a_gap_only_if_it_was_trimmed_before_it_was_read(
     spark: SparkSession, start: Callable[..., Server], tmp_path: Path
 ) -> None:
     server = start("--history-bytes", "0")
@@ -336,7 +338,7 @@ def test_history_begins_behind_what_was_trimmed_before_it_was_read_and_only_ther
     for _ in range(5):
         penstock.connect(url_of(server)).close()
     assert once(spark, lake, strict) == 5
-    # Behind the last event were sessions only, and they were read: also without a checkpoint nothing is missing.
+    # The rows after the last event are of sessions, and they were read. So nothing is missing without a checkpoint.
     assert trim() > lake.manifest.positions[node] + 5
     shutil.rmtree(lake.checkpoint)
     assert once(spark, lake, strict) == 0
@@ -348,7 +350,7 @@ def test_history_begins_behind_what_was_trimmed_before_it_was_read_and_only_ther
             queue.tube("trimmed").take().ack()
     with pytest.raises(PipelineError, match="is no longer kept"):
         once(spark, lake, strict)
-    # A stream that passes over it, between two looks at what tubes promise.
+    # A stream that continues after the gap, between two requests for the policies of tubes.
     (lake.state / "nodes.json").write_text(json.dumps({node: {"since": 1, "tubes": {}}}))
     intake = Intake(str(lake.root), Source(strict.urls, gaps=True), digests=False, learn_at=float("inf"))
     with lake.writing():
@@ -358,7 +360,9 @@ def test_history_begins_behind_what_was_trimmed_before_it_was_read_and_only_ther
     assert audit(spark, Lake(lake.root), strict).kept
 
 
-def test_tubes_that_are_made_while_it_runs_are_heard_of(server: Server, source: Source, tmp_path: Path) -> None:
+def test_the_policies_of_tubes_are_requested_at_most_once_a_minute(
+    server: Server, source: Source, tmp_path: Path
+) -> None:
     lake = Lake(tmp_path)
     with lake.writing():
         learn(lake, source)
@@ -367,10 +371,12 @@ def test_tubes_that_are_made_while_it_runs_are_heard_of(server: Server, source: 
             server.connect().call("TUBE", "CREATE", name, "TYPE", "utube")
             intake.ask(lake)
             (node,) = recall(lake).values()
-            assert "late" in node["tubes"] and "later" not in node["tubes"]  # Once a minute is enough.
+            assert (
+                "late" in node["tubes"] and "later" not in node["tubes"]
+            )  # Created less than a minute after the first request.
 
 
-def test_an_audit_finds_every_broken_promise(spark: SparkSession, made: Made, tmp_path: Path) -> None:
+def test_an_audit_finds_every_violated_guarantee(spark: SparkSession, made: Made, tmp_path: Path) -> None:
     lake, planted = plant(spark, made, tmp_path / "lake")
     older = leave_a_gap(spark, lake)
     verdict = audit(spark, lake)
@@ -385,7 +391,7 @@ def test_an_audit_finds_every_broken_promise(spark: SparkSession, made: Made, tm
 
 
 def leave_a_gap(spark: SparkSession, lake: Lake) -> int:
-    """The history of another node, of which a part was trimmed before it was read. How many events are before that."""
+    """Add the history of another node with a gap. Return the number of events before the gap."""
     history, node = History(tube="gapped", key=b"k"), "c" * 40
     history.tell(1, "put", "ready", node=node)
     history.tell(1, "taken", "taken", session=5, node=node)
@@ -393,7 +399,7 @@ def leave_a_gap(spark: SparkSession, lake: Lake) -> int:
     history.tell(3, "put", "ready", key=b"z", node=node)
     history.tell(3, "taken", "taken", session=5, node=node)
     older = len(history.rows)
-    # Nobody knows that job 1 was acked, and that job 3 was given back and taken by another.
+    # In the gap, job 1 was acked, and job 3 was released and taken by another session.
     history.tell(2, "taken", "taken", session=6, before_position=30, position=51, node=node)
     history.tell(2, "acked", "gone", session=6, node=node)
     history.tell(3, "acked", "gone", session=9, before_position=40, node=node)
@@ -405,7 +411,7 @@ def leave_a_gap(spark: SparkSession, lake: Lake) -> int:
 
 
 def plant(spark: SparkSession, made: Made, root: Path) -> tuple[Lake, dict[str, set[int]]]:
-    """A lake of the same history, but for one lie for each promise; and the jobs the lies are about."""
+    """Return a lake with a violation of each guarantee, and the jobs of the violations."""
     events = pa.Table.from_pylist(rows_of(made.lake, EVENTS), schema=EVENTS.arrow.remove(len(EVENTS.arrow) - 1))
     rows = events.sort_by("position").to_pylist()
     acked = [row for row in rows if row["tube"] == "mail" and row["event"] == "acked"]
@@ -413,7 +419,7 @@ def plant(spark: SparkSession, made: Made, root: Path) -> tuple[Lake, dict[str, 
     end = rows[-1]["position"] + 1000
 
     def more(row: dict[str, Any], **changes: Any) -> dict[str, Any]:
-        """An event behind all others, which follows a job's last one as it should."""
+        """Append an event that correctly follows the last event of its job."""
         nonlocal end
         last = [each for each in rows if each["job"] == row["job"]][-1]
         end += 1
@@ -452,14 +458,14 @@ def plant(spark: SparkSession, made: Made, root: Path) -> tuple[Lake, dict[str, 
     }
 
 
-def test_a_lake_knows_what_its_tubes_promise(made: Made) -> None:
+def test_a_lake_stores_the_guarantees_of_its_tubes(made: Made) -> None:
     (node,) = recall(made.lake).values()
     assert node["since"] == 1
     assert node["tubes"]["crawl"] == {"owned": True, "cancels": False, "key_limit": 1}
     assert node["tubes"]["orders"] == {"owned": False, "cancels": True, "key_limit": None}
 
 
-def test_what_no_manifest_names_does_not_count_and_is_swept_away(tmp_path: Path) -> None:
+def test_files_that_the_manifest_does_not_list_are_ignored_and_deleted(tmp_path: Path) -> None:
     stray = tmp_path / "gold/rates/date=2026-11-16/00000001-0.parquet"
     stray.parent.mkdir(parents=True)
     stray.write_bytes(b"half a file")

@@ -1,4 +1,4 @@
-"""What a task does with its rows, without a Java: each becomes a job once, whatever is tried again."""
+"""The writer of a task, without Java: each row becomes one job, also if the task is retried."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ from .test_jobs_stream import there
 
 
 def rows(*values: dict[str, Any], **kinds: pa.DataType) -> pa.RecordBatch:
-    """A batch as Spark hands it over, of these columns."""
+    """Return a batch with these columns, as Spark passes it to a writer."""
     return pa.RecordBatch.from_pylist(list(values), pa.schema(kinds))
 
 
 @pytest.fixture
 def writer(url: str, queue: Any, tube: str) -> Callable[..., JobsWriter]:
-    """Makes writers of this test's tube."""
+    """Creates writers to the tube of the test."""
     queue.tube(tube)
 
     def made(batch: pa.RecordBatch, **options: str) -> JobsWriter:
@@ -36,12 +36,12 @@ def writer(url: str, queue: Any, tube: str) -> Callable[..., JobsWriter]:
     return made
 
 
-def test_a_row_without_a_dedup_value_waits_in_the_stage_beside_those_that_have_one(
+def test_rows_without_a_dedup_value_are_staged_and_the_others_are_put_directly(
     writer: Callable[..., JobsWriter], queue: Any, tube: str
 ) -> None:
     some = [{"body": str(number), "dedup": str(number) if number % 2 else None} for number in range(10)]
     batch = rows(*some, {"body": None, "dedup": None}, body=pa.string(), dedup=pa.string())
-    for _ in range(2):  # A task that fails at its last row, and is tried again.
+    for _ in range(2):  # A task that fails at its last row and is retried.
         with pytest.raises(SourceError, match="the body of a row is null"):
             writer(batch).write(iter([batch]))
     assert there(queue.tube(tube).stats()) == {"ready": 5}
@@ -50,7 +50,7 @@ def test_a_row_without_a_dedup_value_waits_in_the_stage_beside_those_that_have_o
     assert sorted(job.body for job in queue.tube(tube).jobs("ready")) == [str(number) for number in range(10)]
 
 
-def test_a_stage_that_lost_jobs_is_neither_filled_on_nor_published(
+def test_a_stage_that_lost_jobs_is_neither_extended_nor_published(
     writer: Callable[..., JobsWriter], queue: Any, tube: str, tmp_path: Path
 ) -> None:
     batch = rows(*({"value": str(number)} for number in range(5)), value=pa.string())
@@ -60,7 +60,7 @@ def test_a_stage_that_lost_jobs_is_neither_filled_on_nor_published(
         queue.tube(tube).truncate()
         yield batch
 
-    # It is not the fault of the rows.
+    # The rows are not the cause, so the error is raised despite the errors directory.
     with pytest.raises(SourceError, match=r"^\[STAGEOVER\] .* has 0 jobs, not 5; start again"):
         writer(batch, errors=str(tmp_path)).write(emptied())
     one = writer(batch)
@@ -71,9 +71,7 @@ def test_a_stage_that_lost_jobs_is_neither_filled_on_nor_published(
     assert queue.tube(tube).stats()["ready"] == 0
 
 
-def test_rows_that_were_refused_are_told_of_once_though_a_batch_of_a_stream_is_done_again(
-    url: str, queue: Any, tube: str, tmp_path: Path
-) -> None:
+def test_refused_rows_of_a_repeated_batch_are_saved_once(url: str, queue: Any, tube: str, tmp_path: Path) -> None:
     mine = queue.tube(tube)
     batch = rows({"value": "good"}, {"value": None}, value=pa.string())
     options = WriteOptions.read({"url": url, "tube": tube, "errors": str(tmp_path)})
@@ -81,7 +79,7 @@ def test_rows_that_were_refused_are_told_of_once_though_a_batch_of_a_stream_is_d
         writer = JobsStreamWriter(options, ("value",))
         done = replace(writer.write(iter([batch])), mark=f"{tube}/query/7")
         if again:
-            # What cannot be published is not told of.
+            # If the publication fails, refused rows are not saved.
             with pytest.raises(SourceError, match="there is no stage"):
                 writer.commit([replace(done, mark="", stage=replace(done.stage, name=b"none", jobs=0))], 7)
         writer.commit([done], 7)
@@ -90,7 +88,7 @@ def test_rows_that_were_refused_are_told_of_once_though_a_batch_of_a_stream_is_d
     assert pq.read_table(file)["value"].to_pylist() == [None]
 
 
-def test_a_row_that_names_no_tube_is_refused_like_any_other(
+def test_a_row_without_a_tube_is_a_refused_row(
     writer: Callable[..., JobsWriter], url: str, queue: Any, tube: str, tmp_path: Path
 ) -> None:
     batch = rows(
@@ -113,7 +111,7 @@ def test_a_row_that_names_no_tube_is_refused_like_any_other(
         strict.write(iter([batch]))
 
 
-def test_a_place_for_refused_rows_that_cannot_be_written_to_is_told_in_a_sentence(
+def test_an_errors_directory_that_cannot_be_written_fails_with_one_sentence(
     writer: Callable[..., JobsWriter], queue: Any, tube: str, tmp_path: Path
 ) -> None:
     batch = rows({"value": "good"}, {"value": None}, value=pa.string())
@@ -132,7 +130,7 @@ def test_more_tasks_than_can_be_published_together_are_refused(writer: Callable[
         writer(batch).commit(tasks)
 
 
-def test_text_is_text_where_no_kind_is_said_and_also_if_it_is_large(
+def test_string_columns_without_a_kind_become_text_bodies(
     writer: Callable[..., JobsWriter], queue: Any, tube: str
 ) -> None:
     some = rows({"body": "a", "kind": None}, {"body": "{}", "kind": "json"}, body=pa.string(), kind=pa.string())
@@ -143,7 +141,7 @@ def test_text_is_text_where_no_kind_is_said_and_also_if_it_is_large(
     assert [job.body for job in queue.tube(tube).jobs("ready")] == ["a", {}, "b"]
 
 
-def test_a_time_that_is_no_number_is_the_fault_of_its_row(
+def test_a_row_with_an_invalid_time_is_a_refused_row(
     writer: Callable[..., JobsWriter], queue: Any, tube: str, tmp_path: Path
 ) -> None:
     times = [60.0, math.nan, math.inf, -math.inf]
