@@ -184,7 +184,7 @@ class _BareFile:
 
     def __init__(self, directory: Directory, filled: bool) -> None:
         self._directory = directory
-        self._filled = filled
+        self._fill_steps = filled
         self._source = os.urandom(SEGMENT_BYTES)
         self._fd = -1
         self._offset = SEGMENT_BYTES
@@ -207,10 +207,10 @@ class _BareFile:
     def _make(self) -> None:
         if self._fd >= 0:
             os.close(self._fd)
-        name = "filled" if self._filled else "bare"
+        name = "filled" if self._fill_steps else "bare"
         self._fd = os.open(os.path.join(self._directory.name, name), os.O_RDWR | os.O_CREAT | os.O_TRUNC)
         os.posix_fallocate(self._fd, 0, SEGMENT_BYTES)
-        if self._filled:
+        if self._fill_steps:
             os.pwrite(self._fd, bytes(SEGMENT_BYTES), 0)
         os.fsync(self._fd)
         self._offset = 0

@@ -50,13 +50,13 @@ from penstock.core.outcomes import OK
 from penstock.core.policy import PRESETS, TubePolicy
 from penstock.core.stages import Stage as CoreStage
 from penstock.core.tube import Tube as CoreTube
-from penstock.core.waits import CANCELLED, END_NAMES, EndWait, PutWait, Wait, Waiting
+from penstock.core.waits import CANCELLED, END_NAMES, EndWait, PutWait, TakeWait, Waiting
 from penstock.drivers import driver_draft
-from penstock.host.handed import Handed
+from penstock.host.handed import PendingDelivery
 from penstock.host.host import Host, Store
 from penstock.host.session import Session
 from penstock.host.sleepers import ThreadSleeper
-from penstock.host.teller import SeenChange
+from penstock.host.teller import WatchedChange
 from penstock.journal.disk import RealDisk
 from penstock.journal.identity import check_directory
 from penstock.journal.log import FSYNC_CHOICES
@@ -162,14 +162,14 @@ _SLICE_JOBS: Final = 1_000
 def sleep_through(host: Host, wait: Waiting, sleeper: ThreadSleeper) -> None:
     """Sleep until a wait is over and the change that ended it is durable."""
     try:
-        while (timeout_ms := host.how_long(wait, sleeper)) is not None:
+        while (timeout_ms := host.sleep_ms(wait, sleeper)) is not None:
             sleeper.sleep(timeout_ms)
         host.flush()
     except BaseException:
-        host.take_back(wait)
+        host.cancel_wait(wait)
         raise
     finally:
-        host.wake_up(sleeper)
+        host.stop_sleeping(sleeper)
 
 
 class Queue(api.Queue):
@@ -451,12 +451,12 @@ class Tube(api.Tube):
         timeout_ms = 0 if timeout == 0 else duration_ms(timeout, "timeout")
         try:
             with session.lock:
-                if session.barred:
+                if session.revoked:
                     session.refuse()
                 try:
                     core = host.engine.put(self._live() if self._core.dropped else self._core, asked, host.now())
                     if host.watched:
-                        host.settle(session.shares)
+                        host.settle(session.shares_frames)
                 except BaseException as error:
                     host.settle_after(error)
                     raise
@@ -506,7 +506,7 @@ class Tube(api.Tube):
             delivery = UNSET
             try:
                 with session.lock:
-                    if session.barred:
+                    if session.revoked:
                         session.refuse()
                     try:
                         core = host.engine.take(
@@ -517,7 +517,7 @@ class Tube(api.Tube):
                         if core is not None:
                             delivery = core.deliveries
                         if host.watched:
-                            host.settle(session.shares)
+                            host.settle(session.shares_frames)
                     except BaseException as error:
                         host.settle_after(error)
                         raise
@@ -525,12 +525,12 @@ class Tube(api.Tube):
                     host.make_durable()
             except BaseException:
                 if core is not None:
-                    host.not_seen(Handed([core], [delivery]))
+                    host.undeliver_quietly(PendingDelivery([core], [delivery]))
                 raise
             if core is not None:
-                if isinstance(core.shown_body(), bytes):
+                if isinstance(core.user_body(), bytes):
                     return self._job(core)
-                if found := as_jobs(self._queue, Handed([core], [delivery])):
+                if found := as_jobs(self._queue, PendingDelivery([core], [delivery])):
                     return found[0]
             elif timeout == 0:
                 return None
@@ -592,7 +592,7 @@ class Tube(api.Tube):
         for start in range(0, len(taken), _SLICE_JOBS):
             some = taken[start : start + _SLICE_JOBS]
             with self._session.durable, self._session.lock, self._session:
-                released += self._host.engine.release_these(self._live(), some, self._host.now())
+                released += self._host.engine.release_many(self._live(), some, self._host.now())
         return released
 
     def pause(self, *, puts: bool = False, takes: bool = False) -> None:
@@ -650,7 +650,7 @@ class Tube(api.Tube):
         with self._session.durable, self._session.lock, self._session:
             return self._host.subscribe(callback, self._live().name)
 
-    def _watch(self, callback: Callable[[SeenChange], None]) -> Callable[[], None]:
+    def _watch(self, callback: Callable[[WatchedChange], None]) -> Callable[[], None]:
         """Call `callback` with every change of a job of this tube, before the call that caused it returns."""
         with self._session.durable, self._session.lock, self._session:
             return self._host.watch(callback, self._live().name)
@@ -726,26 +726,26 @@ def time_left(host: Host, timeout_ms: int) -> Callable[[], int]:
 
 def _take_cores(
     queue: Queue, tubes: list[Tube], number: int, timeout_ms: int, key: bytes | None, ttr_ms: int
-) -> Handed | None:
+) -> PendingDelivery | None:
     host = queue._host
     session = queue._session
-    handed = Handed([])
-    wait: Wait | None = None
+    handed = PendingDelivery([])
+    wait: TakeWait | None = None
     try:
         with session.durable, session.lock, session:
             cores = [tube._live() for tube in tubes]
-            handed = Handed(take_now(queue, tubes, number, key, ttr_ms))
+            handed = PendingDelivery(take_now(queue, tubes, number, key, ttr_ms))
             if not handed.jobs and timeout_ms > 0:
                 sleeper = ThreadSleeper()
                 wait = host.engine.wait(session.connection, cores, host.now(), timeout_ms, number, key, ttr_ms, sleeper)
     except BaseException:
-        host.not_seen(handed)
+        host.undeliver_quietly(handed)
         if wait is not None:
-            host.take_back(wait)
+            host.cancel_wait(wait)
         raise
     if wait is not None:
         sleep_through(host, wait, sleeper)
-        handed = Handed(wait.jobs, wait.deliveries)
+        handed = PendingDelivery(wait.jobs, wait.deliveries)
         if not wait.jobs:
             # There was no job. Raise Closed if the session was closed meanwhile.
             with session.durable, session.lock, session:
@@ -760,7 +760,7 @@ def take_now(queue: Queue, tubes: list[Tube], count: int, key: bytes | None, ttr
     return host.engine.take_many(queue._session.connection.session, cores, count, host.now(), key, ttr_ms)
 
 
-def as_jobs(queue: Queue, handed: Handed) -> list[Job]:
+def as_jobs(queue: Queue, handed: PendingDelivery) -> list[Job]:
     """Return handles of jobs that a session has taken, with bodies that are read from disk if necessary.
 
     Jobs that were deleted meanwhile are left out.
@@ -769,9 +769,9 @@ def as_jobs(queue: Queue, handed: Handed) -> list[Job]:
     try:
         with host.lock:
             jobs = [queue._tube(host.engine.tube_of(core))._job(core) for core in handed.jobs if core.state != s.GONE]
-        return [job for job in jobs if isinstance(job._core.shown_body(), bytes) or _fetched(queue, job)]
+        return [job for job in jobs if isinstance(job._core.user_body(), bytes) or _fetched(queue, job)]
     except BaseException:
-        host.not_seen(handed)
+        host.undeliver_quietly(handed)
         raise
 
 
@@ -783,7 +783,7 @@ def _fetched(queue: Queue, job: Job) -> bool:
         return False
     except DamagedJournal as error:
         # Bury the job. Otherwise every take would fail on it, and the jobs behind it would not be delivered.
-        queue._host.set_aside(queue._session.connection.session, job._core, str(error))
+        queue._host.bury_unreadable(queue._session.connection.session, job._core, str(error))
         raise
     return True
 
@@ -826,13 +826,13 @@ class Job(api.Job):
 
     @property
     def body(self) -> Any:
-        raw = self._core.shown_body()
+        raw = self._core.user_body()
         if not isinstance(raw, bytes):
             # The body that was read is valid until the job gets another body.
             known = self._fetched
             same = known is not None and raw.is_copy_of(known[0])
             raw = known[1] if known is not None and same else self._tube._host.body_of(self._core)
-        return decode_body(raw, self._core.shown_kind())
+        return decode_body(raw, self._core.user_body_kind())
 
     def _fetch(self) -> None:
         """Read a body that is on disk. The consumer needs it even if the job is deleted meanwhile."""
@@ -858,14 +858,14 @@ class Job(api.Job):
         session = tube._session
         try:
             with session.lock:
-                if session.barred:
+                if session.revoked:
                     session.refuse()
                 try:
                     now = host.now()
-                    host.engine.look(self._core, now)
+                    host.engine.refresh(self._core, now)
                     outcome = host.engine.ack(session.connection.session, self._core, now)
                     if host.watched:
-                        host.settle(session.shares)
+                        host.settle(session.shares_frames)
                 except BaseException as error:
                     host.settle_after(error)
                     raise
@@ -998,7 +998,7 @@ class Job(api.Job):
         session = self._tube._session
         with session.durable, session.lock, session:
             now = host.now()
-            host.engine.look(self._core, now)
+            host.engine.refresh(self._core, now)
             outcome = command(host.engine, session.connection.session, self._core, now)
         if outcome != OK:
             refuse(outcome)
@@ -1044,7 +1044,7 @@ def _info(core: CoreTube, now: int) -> dict[str, Any]:
         "type": core.policy.type,
         **_states(core),
         "oldest": None if first is None else (now - first.created) / 1000,
-        "waiting": core.line.length + sum(line.length for line in core.key_lines.values()),
+        "waiting": core.take_line.length + sum(line.length for line in core.key_lines.values()),
         "keys": 0 if core.keys is None else len(core.keys),
         "paused_in": core.paused_in,
         "paused_out": core.paused_out,

@@ -34,7 +34,7 @@ from penstock.embedded import (
     take_now,
     time_left,
 )
-from penstock.host.handed import Handed
+from penstock.host.handed import PendingDelivery
 from penstock.host.host import Host
 from penstock.journal.reader import Event
 from penstock.options import (
@@ -159,14 +159,14 @@ class _Task:
 async def _sleep_through(host: Host, wait: Waiting, sleeper: _Task) -> None:
     """Sleep until a wait is over and the change that ended it is durable."""
     try:
-        while (timeout_ms := host.how_long(wait, sleeper)) is not None:
+        while (timeout_ms := host.sleep_ms(wait, sleeper)) is not None:
             await sleeper.sleep(timeout_ms)
         await host.until_durable()
     except BaseException:
-        host.take_back(wait)
+        host.cancel_wait(wait)
         raise
     finally:
-        host.wake_up(sleeper)
+        host.stop_sleeping(sleeper)
 
 
 class AsyncQueue(_Front, api_async.AsyncQueue):
@@ -234,18 +234,18 @@ class AsyncQueue(_Front, api_async.AsyncQueue):
 
     async def _take_cores(
         self, tubes: list[Tube], number: int, timeout_ms: int, key: bytes | None, ttr_ms: int
-    ) -> Handed | None:
+    ) -> PendingDelivery | None:
         host, session = self._host, self._inner._session
         with session.lock, session:
             cores = [tube._live() for tube in tubes]
-            handed = Handed(take_now(self._inner, tubes, number, key, ttr_ms))
+            handed = PendingDelivery(take_now(self._inner, tubes, number, key, ttr_ms))
             wait = sleeper = None
             if not handed.jobs and timeout_ms > 0:
                 sleeper = _Task()
                 wait = host.engine.wait(session.connection, cores, host.now(), timeout_ms, number, key, ttr_ms, sleeper)
         if wait is not None and sleeper is not None:
             await _sleep_through(host, wait, sleeper)
-            handed = Handed(wait.jobs, wait.deliveries)
+            handed = PendingDelivery(wait.jobs, wait.deliveries)
             if not wait.jobs:
                 # Raise Closed if the session was closed meanwhile.
                 with session.lock, session:
@@ -254,18 +254,18 @@ class AsyncQueue(_Front, api_async.AsyncQueue):
             try:
                 await host.until_durable()
             except BaseException:
-                host.give_back(handed)
+                host.undeliver(handed)
                 raise
         return handed if handed.jobs else None
 
-    async def _jobs(self, handed: Handed) -> list[Job]:
+    async def _jobs(self, handed: PendingDelivery) -> list[Job]:
         """Return the taken jobs as users see them. A thread reads bodies that are on disk."""
         if all(isinstance(core.body, bytes) for core in handed.jobs):
             return as_jobs(self._inner, handed)
         try:
             return await _in_thread(as_jobs, self._inner, handed)
         except asyncio.CancelledError:
-            self._host.not_seen(handed)
+            self._host.undeliver_quietly(handed)
             raise
 
 

@@ -15,7 +15,7 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from penstock.cli.main import app
-from penstock.cli.manual import Manual, Page, offline
+from penstock.cli.manual import CommandHelp, Manual, offline
 from tests.cli.terminal import Terminal, restarted
 from tests.ports import free_port
 from tests.server.serving import Server, wait_for
@@ -259,11 +259,11 @@ def test_without_a_server_the_manual_of_this_version_is_used() -> None:
 
 MANUAL = Manual(
     [
-        Page("PING", "[message]", "Answer PONG.", "read"),
-        Page("GETJOB", "[NOHANG] [TIMEOUT ms] FROM queue [queue ...]", "Take jobs.", "write"),
-        Page("TUBE CREATE", "name [TYPE type] [TTL d]", "Make a tube.", "write"),
-        Page("TUBE DROP", "name", "Remove a tube.", "write"),
-        Page("CLIENT", "LIST | KILL id | REPLY ON|OFF|SKIP", "Connections.", "admin"),
+        CommandHelp("PING", "[message]", "Answer PONG.", "read"),
+        CommandHelp("GETJOB", "[NOHANG] [TIMEOUT ms] FROM queue [queue ...]", "Take jobs.", "write"),
+        CommandHelp("TUBE CREATE", "name [TYPE type] [TTL d]", "Make a tube.", "write"),
+        CommandHelp("TUBE DROP", "name", "Remove a tube.", "write"),
+        CommandHelp("CLIENT", "LIST | KILL id | REPLY ON|OFF|SKIP", "Connections.", "admin"),
     ]
 )
 

@@ -14,12 +14,12 @@ import typer
 import penstock
 from penstock.cli import put
 from penstock.cli.contexts import Contexts
-from penstock.cli.exits import MEANINGS, code_of
-from penstock.cli.output import Column, Output, column, text_of
+from penstock.cli.exits import MEANINGS, exit_code_of
+from penstock.cli.output import Column, Output, as_text, column
 from penstock.cli.records import State
-from penstock.cli.target import DEFAULT_URL, Place, Target, place_of
+from penstock.cli.target import DEFAULT_URL, QueueAddress, Target, parse_address
 from penstock.cli.tube import TubeFlags, Type
-from penstock.cli.values import duration, size
+from penstock.cli.values import parse_duration, parse_size
 from penstock.core import errors
 from penstock.core.policy import PRESETS
 from penstock.core.states import STATE_NAMES
@@ -80,7 +80,7 @@ def test_json_has_one_line_per_row(capsys: pytest.CaptureFixture[str]) -> None:
     [(None, "-"), ("", "-"), (True, "yes"), (0, "0"), ("\x1b[2J", "\\x1b[2J"), ({"a": "\x07"}, '{"a": "\\u0007"}')],
 )
 def test_a_value_is_shown_on_one_line_without_control_characters(value: object, shown: str) -> None:
-    assert text_of(value) == shown
+    assert as_text(value) == shown
 
 
 @pytest.mark.parametrize(
@@ -88,10 +88,10 @@ def test_a_value_is_shown_on_one_line_without_control_characters(value: object, 
     [("30", 30), ("1.5", 1.5), ("250ms", 0.25), ("5m", 300), ("1d", 86_400), ("forever", float("inf"))],
 )
 def test_a_duration_is_parsed(text: str, seconds: float) -> None:
-    assert duration(text) == seconds
+    assert parse_duration(text) == seconds
 
 
-@pytest.mark.parametrize("read", [duration, size])
+@pytest.mark.parametrize("read", [parse_duration, parse_size])
 @pytest.mark.parametrize("text", ["", "soon", "-2", "1e5", "1_0", " 1", "٣"])
 def test_bad_durations_and_sizes_are_refused(read: object, text: str) -> None:
     with pytest.raises(typer.BadParameter, match=r"is not a (duration|size); write"):
@@ -102,8 +102,8 @@ def test_every_refusal_has_a_documented_exit_code() -> None:
     kinds: list[type[errors.CommandError]] = [errors.CommandError]
     for kind in kinds:
         kinds += kind.__subclasses__()
-        assert code_of(kind.__new__(kind)) in MEANINGS
-    assert code_of(ConnectionRefusedError()) == 75 and code_of(FileNotFoundError()) == 1
+        assert exit_code_of(kind.__new__(kind)) in MEANINGS
+    assert exit_code_of(ConnectionRefusedError()) == 75 and exit_code_of(FileNotFoundError()) == 1
 
 
 def test_every_option_of_puts_and_tubes_is_on_the_command_line() -> None:
@@ -119,18 +119,18 @@ def test_every_option_of_puts_and_tubes_is_on_the_command_line() -> None:
 @pytest.mark.parametrize(
     ("url", "place"),
     [
-        ("penstock://u:p@h:1,i:2?tls=1", Place("penstock://u:p@h:1,i:2?tls=1")),
-        ("localhost:7712", Place("penstock://localhost:7712")),
-        ("[::1]:7712", Place("penstock://[::1]:7712")),
-        ("/var/jobs", Place(directory=Path("/var/jobs"))),
-        ("file:/var/my%20jobs", Place(directory=Path("/var/my jobs"))),
-        ("file:///var/jobs", Place(directory=Path("/var/jobs"))),
-        ("./jobs", Place(directory=Path.cwd() / "jobs")),
-        ("file:jobs", Place(directory=Path.cwd() / "jobs")),
+        ("penstock://u:p@h:1,i:2?tls=1", QueueAddress("penstock://u:p@h:1,i:2?tls=1")),
+        ("localhost:7712", QueueAddress("penstock://localhost:7712")),
+        ("[::1]:7712", QueueAddress("penstock://[::1]:7712")),
+        ("/var/jobs", QueueAddress(directory=Path("/var/jobs"))),
+        ("file:/var/my%20jobs", QueueAddress(directory=Path("/var/my jobs"))),
+        ("file:///var/jobs", QueueAddress(directory=Path("/var/jobs"))),
+        ("./jobs", QueueAddress(directory=Path.cwd() / "jobs")),
+        ("file:jobs", QueueAddress(directory=Path.cwd() / "jobs")),
     ],
 )
-def test_a_url_names_a_server_or_a_directory(url: str, place: Place) -> None:
-    assert place_of(url) == place
+def test_a_url_names_a_server_or_a_directory(url: str, place: QueueAddress) -> None:
+    assert parse_address(url) == place
 
 
 def test_a_bare_word_is_refused_because_it_may_be_a_server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -138,7 +138,7 @@ def test_a_bare_word_is_refused_because_it_may_be_a_server(tmp_path: Path, monke
     _, said, code = run(["put", "a", "b", "--url", "localhost"], b"", {})
     assert code == 2 and said.endswith("can be a server or a directory; write localhost:7711 or ./localhost\n")
     (tmp_path / "jobs").mkdir()
-    assert place_of("jobs") == Place(directory=tmp_path / "jobs")
+    assert parse_address("jobs") == QueueAddress(directory=tmp_path / "jobs")
 
 
 def test_options_override_the_environment_which_overrides_the_selected_context(
@@ -147,16 +147,16 @@ def test_options_override_the_environment_which_overrides_the_selected_context(
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
     for name in ("PENSTOCK_URL", "PENSTOCK_CONTEXT"):
         monkeypatch.delenv(name, raising=False)
-    assert Target().place().url == DEFAULT_URL
+    assert Target().address().url == DEFAULT_URL
     contexts = Contexts({"one": "one:1", "two": "two:2"}, selected="one")
     contexts.save()
-    assert Target().place().url == "penstock://one:1"
+    assert Target().address().url == "penstock://one:1"
     monkeypatch.setenv("PENSTOCK_CONTEXT", "two")
-    assert Target().place().url == "penstock://two:2"
+    assert Target().address().url == "penstock://two:2"
     monkeypatch.setenv("PENSTOCK_URL", "three:3")
-    assert Target().place().url == "penstock://three:3"
-    assert Target(context="one").place().url == "penstock://one:1"
-    assert Target(directory="x").place().directory == Path.cwd() / "x"
+    assert Target().address().url == "penstock://three:3"
+    assert Target(context="one").address().url == "penstock://one:1"
+    assert Target(directory="x").address().directory == Path.cwd() / "x"
 
 
 @pytest.mark.parametrize("held", ["{", "[]", '{"contexts": 3}', "{}"])
@@ -193,7 +193,7 @@ def test_no_password_is_shown(url: str, shown: str, tmp_path: Path) -> None:
 
 def test_neighbouring_lines_with_equal_options_are_one_batch() -> None:
     text = b"".join(b'{"body": %d, "priority": %d}\n' % (n, n // 4) for n in range(10))
-    jobs = put.read_lines(io.BytesIO(text), "a", put.Lines.OPTIONS, 1, {"ttl": 60})
+    jobs = put.read_lines(io.BytesIO(text), "a", put.LineMeaning.OPTIONS, 1, {"ttl": 60})
     assert [[line.body for line in some] for some in put.batches(jobs, 3)] == [[1, 2, 3], [4, 5, 6], [7], [8, 9]]
 
 

@@ -21,7 +21,7 @@ from pathlib import Path
 import pytest
 
 import penstock
-from penstock.cli.nodes import node_at
+from penstock.cli.nodes import connect_to_node
 from penstock.cli.target import Target
 from tests.ports import free_port
 
@@ -261,7 +261,7 @@ def test_a_server_that_cannot_start_ends_with_the_documented_code(
 def test_another_node_gets_the_password_of_the_url(tmp_path: Path) -> None:
     with own_server(tmp_path / "server", "--requirepass", "s3/c@ret") as (address, _):
         target = Target(url=f"penstock://:s3/c@ret@{address}?name=me")
-        with node_at(target, {"flags": [], "address": address}) as node:
+        with connect_to_node(target, {"flags": [], "address": address}) as node:
             assert node.execute("PING") in ("PONG", b"PONG")
 
 

@@ -12,8 +12,8 @@ from collections.abc import Callable
 
 import pytest
 
-from penstock.cli.answers import Answer, read
-from penstock.cli.shown import as_csv, as_json, as_raw, as_text
+from penstock.cli.answers import Reply, read
+from penstock.cli.shown import format_csv, format_json, format_raw, format_text
 from penstock.core.errors import ProtocolError
 
 ANSWERS = {
@@ -46,7 +46,7 @@ ANSWERS_3 = {
 }
 
 
-def answer_of(raw: bytes) -> Answer:
+def answer_of(raw: bytes) -> Reply:
     return read(io.BytesIO(raw))
 
 
@@ -84,14 +84,14 @@ CASES = [(name, raw, ["-2"]) for name, raw in ANSWERS.items()] + [
 
 @pytest.mark.parametrize(("raw", "version"), [pytest.param(raw, v, id=name) for name, raw, v in CASES])
 def test_an_answer_looks_as_in_redis_cli(redis_cli: Callable[..., bytes], raw: bytes, version: list[str]) -> None:
-    assert as_text(answer_of(raw)).encode() == redis_cli(raw, *version, "--no-raw")
-    assert as_raw(answer_of(raw)) == redis_cli(raw, *version, "--raw")
-    assert as_csv(answer_of(raw)).encode() == redis_cli(raw, *version, "--csv")
+    assert format_text(answer_of(raw)).encode() == redis_cli(raw, *version, "--no-raw")
+    assert format_raw(answer_of(raw)) == redis_cli(raw, *version, "--raw")
+    assert format_csv(answer_of(raw)).encode() == redis_cli(raw, *version, "--csv")
 
 
 def test_control_characters_in_answers_are_escaped() -> None:
     for kind in (b"+", b"-"):
-        assert "\x1b" not in as_text(answer_of(kind + b"\x1b[2J\x07\r\n"))
+        assert "\x1b" not in format_text(answer_of(kind + b"\x1b[2J\x07\r\n"))
 
 
 @pytest.mark.parametrize(
@@ -108,7 +108,7 @@ def test_control_characters_in_answers_are_escaped() -> None:
     ],
 )
 def test_an_answer_is_a_line_of_json(raw: bytes, value: object) -> None:
-    line = as_json(answer_of(raw))
+    line = format_json(answer_of(raw))
     assert line.count("\n") == 1 and json.loads(line) == value
 
 

@@ -17,10 +17,10 @@ from typer.testing import CliRunner
 
 import penstock
 from penstock.cli.main import app
-from penstock.cli.target import place_of
-from penstock.cli.top import watcher_of
+from penstock.cli.target import parse_address
+from penstock.cli.top import open_reader
 from penstock.cli.top_app import Top
-from penstock.cli.watching import DirectorySide, Watcher
+from penstock.cli.watching import DirectoryBackend, QueueReader
 from penstock.embedded import Queue
 from tests.cli.terminal import Terminal, restarted
 from tests.server.serving import PATIENCE_S, Server, environment
@@ -74,7 +74,7 @@ class Screen:
 
 
 @asynccontextmanager
-async def shown(watcher: Watcher, clock: Callable[[], float] = lambda: 0.0) -> AsyncIterator[Screen]:
+async def shown(watcher: QueueReader, clock: Callable[[], float] = lambda: 0.0) -> AsyncIterator[Screen]:
     top = Top(watcher, "here", every_s=0, clock=clock)
     top.animation_level = "none"
     async with top.run_test(size=(150, 24)) as pilot:
@@ -101,8 +101,8 @@ def queue() -> Iterator[Queue]:
         yield queue
 
 
-def looking_at(queue: Queue) -> Watcher:
-    return Watcher(queue.session, DirectorySide(None), clock=lambda: 0.0)
+def looking_at(queue: Queue) -> QueueReader:
+    return QueueReader(queue.session, DirectoryBackend(None), clock=lambda: 0.0)
 
 
 def driven(queue: Queue, script: Callable[[Screen], Awaitable[None]]) -> None:
@@ -235,7 +235,7 @@ def test_a_lost_server_is_reported_and_reconnected(tmp_path: Path) -> None:
 
     async def script() -> None:
         nonlocal now
-        async with shown(watcher_of(place_of(url)), lambda: now) as screen:
+        async with shown(open_reader(parse_address(url)), lambda: now) as screen:
             await screen.sees("penstock put emails")  # An empty server shows a hint.
             with penstock.connect(url) as queue:
                 queue.tube("emails").put("hello")

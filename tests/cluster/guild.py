@@ -9,7 +9,7 @@ from collections import Counter
 from typing import Any, cast
 
 from penstock.cluster import messages as m
-from penstock.cluster.mail import Mail
+from penstock.cluster.mail import PeerOutbox
 from penstock.cluster.members import Members
 from penstock.cluster.messages import Message
 from penstock.cluster.node import Cluster
@@ -19,12 +19,12 @@ from penstock.core.ids import IdForms
 from penstock.core.job import Job
 from penstock.core.outbox import Outbox
 from penstock.core.waits import Connection
-from penstock.dialects.command import WRITE, Caller, Command, Desk, Family
+from penstock.dialects.command import WRITE, Caller, Command, CommandFamily, Dispatcher
 from penstock.dialects.disque import Disque
-from penstock.dialects.everywhere import Everywhere
+from penstock.dialects.everywhere import GlobalCommands
 from penstock.dialects.jobs import Jobs
 from penstock.dialects.native import Native
-from penstock.dialects.site import Site
+from penstock.dialects.site import CommandContext
 from penstock.dialects.tubes import Tubes
 from penstock.journal.recovery import open_log
 from penstock.testing.disk import MemoryDisk
@@ -58,15 +58,15 @@ class Client(Caller):
 
     def answer_so_far(self) -> Any:
         """Return the reply that arrived since the last call, or None."""
-        answer = self.take_answers()
-        self.were_sent()
+        answer = self.take_replies()
+        self.confirm_sent()
         return decoded(answer) if answer else None
 
 
 class Node:
     """One node of the cluster."""
 
-    def __init__(self, guild: Guild, number: int, disk: MemoryDisk | None = None) -> None:
+    def __init__(self, guild: NodeCluster, number: int, disk: MemoryDisk | None = None) -> None:
         self.guild = guild
         self.number = number
         self.id = 5 * (b"%08x" % ((number + 1) * 0x1111_1111))
@@ -85,16 +85,16 @@ class Node:
             self.engine = self.opened.engine
             self.outbox = self.opened.log.writer
         ids = IdForms(self.id[:8], 2 * self.memory)  # After losing its jobs, it must not use the same ids again.
-        self.mail = Mail()
+        self.mail = PeerOutbox()
         self.members = Members(self.id, self.memory, self.number + 1, self.mail)
         self.members.announced = f"10.0.0.{self.number + 1}"
         self.members.port, self.members.bus_port = 7711, 17711
         body_of = self.outbox.body_of
         self.cluster = Cluster(self.engine, ids, self.members, self.mail, self.number + 7, body_of, self._make_room)
-        self.site = Site(self.engine, ids, self.id, body_of, self._make_room)
+        self.site = CommandContext(self.engine, ids, self.id, body_of, self._make_room)
         self.site.cluster = self.cluster
         self.disque = Disque(self.site)
-        everywhere = Everywhere(self.site)
+        everywhere = GlobalCommands(self.site)
         commands = [Command(name, -1, "", WRITE, "", "", getattr(self.disque, name)) for name in NAMES]
         words = ["qlen", "qpeek", "empty", "scan"]
         commands += [Command(f"global {word}", -1, "", WRITE, "", "", getattr(everywhere, word)) for word in words]
@@ -105,10 +105,10 @@ class Node:
             Command(f"job {word}", -1, "", WRITE, "", "", getattr(jobs, word))
             for word in ["peek", "wait", "delete", "move", "switch"]
         ]
-        family = Family("tube")
+        family = CommandFamily("tube")
         for word in ("create", "drop", "info"):
             family.add(Command(f"tube {word}", -1, "", WRITE, "", "", getattr(tubes, word)))
-        self.desk = Desk([*commands, family.as_command()], lambda: 0)
+        self.desk = Dispatcher([*commands, family.as_command()], lambda: 0)
         self.desk.ask_others = self.site.ask_others
         self.clients = 0
         self.client = self.connect()
@@ -141,7 +141,7 @@ class Node:
         return self.engine.jobs.scan(0, 1 << 40)
 
 
-class Guild:
+class NodeCluster:
     """All nodes, and the clock."""
 
     def __init__(self, count: int, disks: bool = False) -> None:
@@ -164,7 +164,7 @@ class Guild:
         others = [other for other in self.nodes if other is not node]
         node.members.restore([Peer(o.id, f"10.0.0.{o.number + 1}", 7711, 17711) for o in others], self.now)
         for other in others:
-            node.cluster.link_up(other.id, other.id, other.members.memory, self.now)
+            node.cluster.link_up(other.id, other.id, other.members.incarnation, self.now)
 
     def restart(self, number: int, forgets: bool = False) -> None:
         """Kill a node and start it again with its disk."""
@@ -178,7 +178,7 @@ class Guild:
         node.open()
         self.introduce(node)
         for other in others:
-            other.cluster.link_up(node.id, node.id, node.members.memory, self.now)
+            other.cluster.link_up(node.id, node.id, node.members.incarnation, self.now)
         self.settle()
 
     def isolate(self, number: int) -> None:
@@ -215,7 +215,7 @@ class Guild:
             pair = {(node.number, other.number), (other.number, node.number)}
             if other.number not in self.down and not pair & self.cut:
                 node.cluster.link_down(stale, self.now)
-                node.cluster.link_up(stale, other.id, other.members.memory, self.now)
+                node.cluster.link_up(stale, other.id, other.members.incarnation, self.now)
 
     def _arrive(self, sender: Node, receiver: Node, letter: Message) -> None:
         if letter.kind > m.FAIL:

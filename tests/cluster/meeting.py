@@ -1,6 +1,6 @@
 """A network of member tables (`Members`) without engines, with its own clock."""
 
-from penstock.cluster.mail import Mail
+from penstock.cluster.mail import PeerOutbox
 from penstock.cluster.members import Members
 from penstock.cluster.messages import Greeting
 from penstock.cluster.peers import Peer
@@ -8,13 +8,13 @@ from penstock.cluster.peers import Peer
 TIMEOUT_MS = 2_000
 
 
-class Town:
+class MemberNetwork:
     """The nodes with their addresses, and the links between them."""
 
     def __init__(self, count: int) -> None:
         self.now = 1_000_000
         self.nodes: list[Members] = []
-        self.mails: list[Mail] = []
+        self.mails: list[PeerOutbox] = []
         self.down: set[int] = set()  # Nodes that are not running.
         self.cut: set[tuple[int, int]] = set()  # Pairs of nodes of which the first cannot reach the second.
         self.links: dict[tuple[int, bytes], tuple[str, int]] = {}  # The address that each link leads to.
@@ -24,7 +24,7 @@ class Town:
     def build(self) -> Members:
         """Add a node without peers."""
         number = len(self.nodes)
-        mail = Mail()
+        mail = PeerOutbox()
         node = Members(b"%040x" % (number + 1), bytes(16), number + 1, mail, TIMEOUT_MS)
         node.announced = node.host = f"10.0.0.{number + 1}"
         node.port, node.bus_port = 7711, 17711
@@ -62,12 +62,12 @@ class Town:
             if peer.linked and (there is None or self.nodes[there].myself != peer.id):
                 node.link_down(peer.id, self.now)
             elif not peer.linked and there is not None and self._shake_hands(node, self.nodes[there]):
-                node.link_up(peer.id, self.nodes[there].myself, self.nodes[there].memory, self.now)
+                node.link_up(peer.id, self.nodes[there].myself, self.nodes[there].incarnation, self.now)
 
     def _shake_hands(self, one: Members, other: Members) -> bool:
         """Exchange epochs, as in a handshake. Return whether both nodes accept the other."""
-        wanted = other.introduced(one.myself, one.epoch, one.epoch_of(other.myself))
-        return one.introduced(other.myself, other.epoch, other.epoch_of(one.myself)) and wanted
+        wanted = other.accept_epoch(one.myself, one.epoch, one.epoch_of(other.myself))
+        return one.accept_epoch(other.myself, other.epoch, other.epoch_of(one.myself)) and wanted
 
     def at(self, number: int, host: str, bus_port: int) -> int | None:
         """Return the node that answers at an address, or None."""
@@ -104,9 +104,9 @@ class Town:
         return all(node.size() == len(alive) and len(node.reachable()) == len(alive) - 1 for node in alive)
 
 
-def town_of(count: int) -> Town:
+def town_of(count: int) -> MemberNetwork:
     """Return a network in which all nodes have met."""
-    town = Town(count)
+    town = MemberNetwork(count)
     for other in range(1, count):
         town.meet(0, other)
     town.run(3_000)

@@ -10,15 +10,15 @@ from penstock.core.job import Draft
 from penstock.core.policy import FIFOTTL
 from penstock.core.tube_patterns import EVERY_TUBE, TubePatterns
 
-from .guild import Client, Guild, Node
+from .guild import Client, Node, NodeCluster
 
 
-def nothing_left(guild: Guild) -> bool:
+def nothing_left(guild: NodeCluster) -> bool:
     return all(not node.jobs() and not node.cluster.acks.by_id for node in guild.nodes)
 
 
 def test_an_ack_waits_for_a_holder_that_cannot_be_reached() -> None:
-    guild = Guild(3)
+    guild = NodeCluster(3)
     id = guild[0].ask("addjob", "q", "body", 1000, "retry", 600)
     guild[0].ask("getjob", "from", "q")
     guild.isolate(2)
@@ -31,7 +31,7 @@ def test_an_ack_waits_for_a_holder_that_cannot_be_reached() -> None:
 
 
 def test_an_acked_job_is_shown_until_every_holder_has_the_ack() -> None:
-    guild = Guild(3)
+    guild = NodeCluster(3)
     id = guild[0].ask("addjob", "q", "body", 1000, "retry", 600, "ttl", 3600)
     names = guild[0].ask("show", id)[::2]
     assert guild[0].ask("getjob", "from", "q") == [[b"q", id, b"body"]]
@@ -53,7 +53,7 @@ def test_an_acked_job_is_shown_until_every_holder_has_the_ack() -> None:
 
 
 def test_dummy_acks_are_not_shown_and_restricted_users_see_no_acks() -> None:
-    guild = Guild(3)
+    guild = NodeCluster(3)
     id = guild[0].ask("addjob", "q", "body", 1000, "replicate", 2)
     stranger = next(node for node in guild.nodes if not node.jobs())
     guild.isolate(0)
@@ -68,7 +68,7 @@ def test_dummy_acks_are_not_shown_and_restricted_users_see_no_acks() -> None:
 
 
 def test_a_holder_that_comes_back_receives_the_ack_before_it_queues_the_job() -> None:
-    guild = Guild(3)
+    guild = NodeCluster(3)
     id = guild[0].ask("addjob", "q", "body", 1000, "retry", 3)
     guild[0].ask("getjob", "from", "q")
     guild.isolate(2)
@@ -82,7 +82,7 @@ def test_a_holder_that_comes_back_receives_the_ack_before_it_queues_the_job() ->
 
 
 def test_an_ack_at_a_node_that_never_had_the_job_finds_it() -> None:
-    guild = Guild(3)
+    guild = NodeCluster(3)
     id = guild[0].ask("addjob", "q", "body", 1000, "replicate", 2)
     stranger = next(node for node in guild.nodes if not node.jobs())
     assert stranger.ask("ackjob", id) == 0
@@ -90,7 +90,7 @@ def test_an_ack_at_a_node_that_never_had_the_job_finds_it() -> None:
 
 
 def test_a_native_ack_at_a_node_that_never_had_the_jobs_finds_their_copies_when_their_maker_is_gone() -> None:
-    guild = Guild(5)
+    guild = NodeCluster(5)
     one, *two = [guild[0].ask("addjob", "q", "body", 1000, "replicate", 2) for _ in range(3)]
     guild.down.add(0)
     others = guild.nodes[1:]
@@ -104,7 +104,7 @@ def test_a_native_ack_at_a_node_that_never_had_the_jobs_finds_their_copies_when_
 
 
 def test_a_native_command_for_a_job_on_another_node_names_that_node() -> None:
-    guild = Guild(2)
+    guild = NodeCluster(2)
     id = guild[0].ask("addjob", "q", "body", 1000, "replicate", 1)
     told = guild[1].ask("job", "peek", id)
     assert told == f"NOHOME job '{id.decode()}' lives on node {guild[0].id.decode()}; connect to that node"
@@ -112,11 +112,11 @@ def test_a_native_command_for_a_job_on_another_node_names_that_node() -> None:
     stranger = id.replace(id[2:10], b"dcb833cf")
     assert guild[1].ask("job", "peek", stranger).endswith("its maker dcb833cf… is no longer in the cluster")
     assert guild[0].ask("job", "peek", id[:-1]).startswith("BADID")
-    assert Guild(1)[0].ask("job", "peek", stranger).startswith("BADID")
+    assert NodeCluster(1)[0].ask("job", "peek", stranger).startswith("BADID")
 
 
 def test_an_ack_is_kept_until_a_holder_that_is_cut_off_can_be_reached() -> None:
-    guild = Guild(2)
+    guild = NodeCluster(2)
     id = guild[0].ask("addjob", "q", "body", 1000, "replicate", 1, "retry", 600)
     guild.isolate(0)
     assert guild[1].ask("ackjob", id) == 0
@@ -127,7 +127,7 @@ def test_an_ack_is_kept_until_a_holder_that_is_cut_off_can_be_reached() -> None:
 
 
 def test_an_ack_waits_for_a_possible_holder_although_another_node_is_removed() -> None:
-    guild = Guild(4)
+    guild = NodeCluster(4)
     id = guild[3].ask("addjob", "q", "body", 1000, "replicate", 1, "retry", 600)
     guild.isolate(3)
     assert guild[0].ask("ackjob", id) == 0
@@ -140,7 +140,7 @@ def test_an_ack_waits_for_a_possible_holder_although_another_node_is_removed() -
 
 
 def test_a_dummy_is_dropped_when_no_node_has_the_job_and_at_most_once_jobs_have_none() -> None:
-    guild = Guild(3)
+    guild = NodeCluster(3)
     assert guild[0].ask("ackjob", "D-dcb833cf-8YL1NT17e9+wsA/09NqxscQI-05a1") == 0
     assert guild.sent == {m.SETACK: 2, m.GOTACK: 2}
     assert nothing_left(guild)
@@ -149,7 +149,7 @@ def test_a_dummy_is_dropped_when_no_node_has_the_job_and_at_most_once_jobs_have_
 
 
 def test_dummies_are_bounded() -> None:
-    guild = Guild(2)
+    guild = NodeCluster(2)
     guild.isolate(1)
     acks = guild[0].cluster.acks
     acks.dummies = DUMMIES_MAX
@@ -158,7 +158,7 @@ def test_dummies_are_bounded() -> None:
 
 
 def test_two_acks_of_one_job_are_both_collected() -> None:
-    guild = Guild(3)
+    guild = NodeCluster(3)
     id = guild[0].ask("addjob", "q", "body", 1000)
     guild.isolate(0)
     guild[0].ask("ackjob", id)
@@ -169,7 +169,7 @@ def test_two_acks_of_one_job_are_both_collected() -> None:
 
 
 def test_an_ack_does_not_wait_for_removed_nodes() -> None:
-    guild = Guild(3)
+    guild = NodeCluster(3)
     id = guild[0].ask("addjob", "q", "body", 1000, "retry", 600)
     guild.isolate(2)
     guild[0].ask("ackjob", id)
@@ -180,7 +180,7 @@ def test_an_ack_does_not_wait_for_removed_nodes() -> None:
 
 
 def test_holders_that_only_another_holder_knows_receive_the_ack() -> None:
-    guild = Guild(4)
+    guild = NodeCluster(4)
     id = guild[0].ask("addjob", "q", "body", 1000, "replicate", 2, "retry", 600)
     second = [node for node in guild.nodes if node.jobs()][1]
     others = [node for node in guild.nodes if not node.jobs()]
@@ -191,7 +191,7 @@ def test_holders_that_only_another_holder_knows_receive_the_ack() -> None:
 
 
 def test_holders_that_only_another_holder_knows_receive_a_fastack() -> None:
-    guild = Guild(4)
+    guild = NodeCluster(4)
     id = guild[0].ask("addjob", "q", "body", 1000, "replicate", 2, "retry", 600)
     second = [node for node in guild.nodes if node.jobs()][1]
     others = [node for node in guild.nodes if not node.jobs()]
@@ -202,7 +202,7 @@ def test_holders_that_only_another_holder_knows_receive_a_fastack() -> None:
 
 
 def test_an_ack_is_dropped_when_its_job_would_have_expired() -> None:
-    guild = Guild(2)
+    guild = NodeCluster(2)
     id = guild[0].ask("addjob", "q", "body", 1000, "ttl", 60, "retry", 50)
     guild.isolate(1)
     guild[0].ask("ackjob", id)
@@ -212,7 +212,7 @@ def test_an_ack_is_dropped_when_its_job_would_have_expired() -> None:
 
 
 def test_an_ack_from_another_node_does_not_end_a_job_of_a_strict_tube() -> None:
-    guild = Guild(2)
+    guild = NodeCluster(2)
     engine = guild[0].engine
     tube = engine.create_tube(b"strict", FIFOTTL, guild.now)
     job = engine.put(tube, Draft(b"body"), guild.now)
@@ -224,9 +224,9 @@ def test_an_ack_from_another_node_does_not_end_a_job_of_a_strict_tube() -> None:
         assert guild[0].jobs() == [job] and job.state == s.TAKEN
 
 
-def unacquainted() -> Guild:
+def unacquainted() -> NodeCluster:
     """Return three nodes. One joined late, is cut off from another one and does not have it in its table."""
-    guild = Guild(3)
+    guild = NodeCluster(3)
     guild.cut |= {(1, 2), (2, 1)}
     del guild[1].members.peers[guild[2].id]
     return guild
@@ -266,7 +266,7 @@ def test_the_only_node_with_an_ack_waits_for_a_holder_that_it_has_never_met() ->
 
 
 def test_a_removed_member_is_not_waited_for_even_after_a_restart() -> None:
-    guild = Guild(3)
+    guild = NodeCluster(3)
     id = guild[0].ask("addjob", "q", "body", 1000, "retry", 600)
     guild.isolate(2)
     for number in (0, 1):
@@ -280,7 +280,7 @@ def test_a_removed_member_is_not_waited_for_even_after_a_restart() -> None:
 
 def test_holders_that_have_left_are_not_named_to_other_nodes() -> None:
     """A node that joined later has never met the former member and would wait for it."""
-    guild = Guild(3)
+    guild = NodeCluster(3)
     id = guild[0].ask("addjob", "q", "body", 1000, "retry", 600, "replicate", 2)
     holder, late = sorted(guild.nodes[1:], key=lambda node: not node.jobs())
     guild.isolate(holder.number)
@@ -294,7 +294,7 @@ def test_holders_that_have_left_are_not_named_to_other_nodes() -> None:
 
 
 def test_an_ack_reaches_a_holder_that_was_asked_just_before_a_crash() -> None:
-    guild = Guild(3, disks=True)
+    guild = NodeCluster(3, disks=True)
     guild.isolate(0)
     guild.restart(0)  # It has no confirmed links yet, so it asks no other node at first.
     guild[0].ask("addjob", "q", "body", 10_000, "retry", 600, "replicate", 3)
@@ -314,7 +314,7 @@ def test_an_ack_reaches_a_holder_that_was_asked_just_before_a_crash() -> None:
 @pytest.mark.parametrize("command", ["ackjob", "fastack"])
 def test_an_ack_counts_while_the_maker_still_waits_for_copies(command: str) -> None:
     """A holder that receives nothing for its retry time delivers the job, and its client may ack it on any node."""
-    guild = Guild(3)
+    guild = NodeCluster(3)
     guild.isolate(2)
     producer = guild[0].connect()
     assert producer.ask("addjob", "q", "body", 10_000, "replicate", 3, "retry", 1) is None
@@ -331,7 +331,7 @@ def test_an_ack_counts_while_the_maker_still_waits_for_copies(command: str) -> N
 
 
 def test_a_refused_ack_does_not_queue_a_job_that_waits_for_copies() -> None:
-    guild = Guild(3)
+    guild = NodeCluster(3)
     guild.isolate(2)
     producer = guild[0].connect()
     assert producer.ask("addjob", "q", "body", 10_000, "replicate", 3) is None
@@ -350,13 +350,13 @@ def restricted_client(node: Node, *patterns: bytes) -> Client:
     return client
 
 
-def without_copy(guild: Guild, id: bytes) -> Node:
-    return next(node for node in guild.nodes if id not in [node.cluster.place.id_of(job) for job in node.jobs()])
+def without_copy(guild: NodeCluster, id: bytes) -> Node:
+    return next(node for node in guild.nodes if id not in [node.cluster.state.id_of(job) for job in node.jobs()])
 
 
 @pytest.mark.parametrize("command", ["ackjob", "fastack"])
 def test_a_holder_refuses_the_ack_of_a_client_that_may_not_use_its_tube(command: str) -> None:
-    guild = Guild(3)
+    guild = NodeCluster(3)
     id = guild[0].ask("addjob", "private", "body", 1000, "replicate", 2, "retry", 600)
     entry = without_copy(guild, id)
     assert restricted_client(entry, b"mail.*").ask(command, id) == 0
@@ -370,7 +370,7 @@ def test_a_holder_refuses_the_ack_of_a_client_that_may_not_use_its_tube(command:
 
 @pytest.mark.parametrize("command", ["ackjob", "fastack"])
 def test_a_restricted_client_acks_jobs_of_its_own_tubes_from_any_node(command: str) -> None:
-    guild = Guild(3)
+    guild = NodeCluster(3)
     id = guild[0].ask("addjob", "mail.out", "body", 1000, "replicate", 2, "retry", 600)
     restricted_client(without_copy(guild, id), b"other", b"mail.*").ask(command, id)
     guild.run(60_000)
@@ -378,7 +378,7 @@ def test_a_restricted_client_acks_jobs_of_its_own_tubes_from_any_node(command: s
 
 
 def test_the_ack_of_a_restricted_client_waits_for_a_holder_also_over_a_restart() -> None:
-    guild = Guild(3, disks=True)
+    guild = NodeCluster(3, disks=True)
     id = guild[0].ask("addjob", "mail.out", "body", 1000, "replicate", 2, "retry", 600)
     entry = without_copy(guild, id)
     for node in guild.nodes:
@@ -394,7 +394,7 @@ def test_the_ack_of_a_restricted_client_waits_for_a_holder_also_over_a_restart()
 @pytest.mark.parametrize("command", ["ackjob", "fastack"])
 def test_a_forbidden_ack_does_not_remove_a_job_that_arrives_later(command: str) -> None:
     """A tombstone or a kept ack would make this node refuse its copy, and the holders delete theirs."""
-    guild = Guild(2)
+    guild = NodeCluster(2)
     guild.isolate(1)
     id = guild[0].ask("addjob", "private", "body", 1000, "replicate", 1, "retry", 600)
     attacker = restricted_client(guild[1], b"mail.*")
@@ -407,7 +407,7 @@ def test_a_forbidden_ack_does_not_remove_a_job_that_arrives_later(command: str) 
 
 
 def test_an_allowed_ack_counts_although_a_forbidden_one_came_first() -> None:
-    guild = Guild(3)
+    guild = NodeCluster(3)
     id = guild[0].ask("addjob", "mail.out", "body", 1000, "replicate", 2, "retry", 600)
     entry = without_copy(guild, id)
     guild.isolate(entry.number)
@@ -424,7 +424,7 @@ def test_an_allowed_ack_counts_although_a_forbidden_one_came_first() -> None:
 
 def test_a_fastack_of_a_job_that_was_never_here_is_not_counted() -> None:
     """This holds also after an ACKJOB of it, which this node keeps until all nodes have answered."""
-    guild = Guild(3)
+    guild = NodeCluster(3)
     guild[0].ask("tube", "create", "strict", "type", "fifottl")
     guild.run(1_000)
     id = guild[0].ask("put", "strict", "body")

@@ -18,10 +18,10 @@ from penstock.cluster.messages import (
 )
 from penstock.cluster.roster import file_text, nodes_text, read_file
 from penstock.core.limits import NEVER
-from penstock.wire.bus import Scribe, Seal, packets
-from penstock.wire.bus import messages as read
+from penstock.wire.bus import MessageEncoder, PacketTags, encode_packets
+from penstock.wire.bus import decode_messages as read
 
-from .guild import Guild, Node
+from .guild import Node, NodeCluster
 
 # Within this time every node has the condition of every other one.
 SOON_MS = 1_100
@@ -30,7 +30,7 @@ SOON_MS = 1_100
 REFUSED_MS = 6_100
 
 
-def seen(guild: Guild, number: int) -> list[str]:
+def seen(guild: NodeCluster, number: int) -> list[str]:
     """Return the flags of a node in CLUSTER NODES, on every node."""
     lines = [nodes_text(node.members, "here:1").splitlines() for node in guild.nodes]
     of_node = [line.split()[2] for told in lines for line in told if line.startswith(guild[number].id.decode())]
@@ -76,7 +76,7 @@ CONDITIONS: list[tuple[str, Change, Change]] = [
 def test_every_node_sees_the_condition_of_a_node_within_a_second_and_its_end(
     flag: str, begin: Change, end: Change
 ) -> None:
-    guild = Guild(3)
+    guild = NodeCluster(3)
     assert seen(guild, 1) == ["noflags"] * 3
     begin(guild[1])
     guild.run(SOON_MS)
@@ -90,7 +90,7 @@ def test_every_node_sees_the_condition_of_a_node_within_a_second_and_its_end(
 
 
 def test_conditions_are_shown_together_and_beside_others() -> None:
-    guild = Guild(2)
+    guild = NodeCluster(2)
     for _, begin, _ in CONDITIONS:
         begin(guild[1])
     guild[1].cluster.set_leaving(True, guild.now)
@@ -103,7 +103,7 @@ def test_conditions_are_shown_together_and_beside_others() -> None:
 
 
 def test_a_condition_does_not_make_a_node_unreachable() -> None:
-    guild = Guild(3)
+    guild = NodeCluster(3)
     for _, begin, _ in CONDITIONS:
         begin(guild[1])
     guild.run(SOON_MS)
@@ -111,7 +111,7 @@ def test_a_condition_does_not_make_a_node_unreachable() -> None:
 
 
 def test_a_queue_that_is_paused_for_jobs_out_only_is_no_condition() -> None:
-    guild = Guild(2)
+    guild = NodeCluster(2)
     guild[1].ask("pause", "q", "out")
     guild.run(SOON_MS)
     assert seen(guild, 1) == ["noflags"] * 2
@@ -121,7 +121,7 @@ def test_a_queue_that_is_paused_for_jobs_out_only_is_no_condition() -> None:
 
 
 def test_paused_queues_are_counted_until_the_last_one_is_resumed_or_dropped() -> None:
-    guild = Guild(2)
+    guild = NodeCluster(2)
     for queue in ("a", "b", "c"):
         guild[1].ask("pause", queue, "in")
     guild[1].ask("pause", "c", "all")
@@ -136,7 +136,7 @@ def test_paused_queues_are_counted_until_the_last_one_is_resumed_or_dropped() ->
 
 
 def test_a_strict_tube_that_is_paused_is_no_condition_because_it_has_no_copies() -> None:
-    guild = Guild(2)
+    guild = NodeCluster(2)
     guild[1].ask("put", "strict", "body")
     guild[1].engine.pause(guild[1].engine.tube(b"strict"), True, True, guild.now)
     guild.run(SOON_MS)
@@ -144,7 +144,7 @@ def test_a_strict_tube_that_is_paused_is_no_condition_because_it_has_no_copies()
 
 
 def test_a_node_that_was_restarted_announces_the_queues_that_its_log_has_as_paused() -> None:
-    guild = Guild(2, disks=True)
+    guild = NodeCluster(2, disks=True)
     guild[1].ask("pause", "q", "in")
     guild.run(SOON_MS)
     guild.restart(1)
@@ -157,7 +157,7 @@ def test_a_node_that_was_restarted_announces_the_queues_that_its_log_has_as_paus
 
 
 def test_a_refusal_of_a_large_copy_is_announced_for_a_while() -> None:
-    guild = Guild(2)
+    guild = NodeCluster(2)
     guild[1].engine.room_bytes = 50_000
     guild[0].ask("addjob", "q", bytes(100_000), 0)
     guild.run(SOON_MS)
@@ -167,7 +167,7 @@ def test_a_refusal_of_a_large_copy_is_announced_for_a_while() -> None:
 
 
 def test_a_refusal_is_withdrawn_when_there_is_room_for_such_a_copy() -> None:
-    guild = Guild(2)
+    guild = NodeCluster(2)
     guild[1].engine.room_bytes = 50_000
     guild[0].ask("addjob", "q", bytes(100_000), 0)
     guild.run(SOON_MS)
@@ -178,9 +178,9 @@ def test_a_refusal_is_withdrawn_when_there_is_room_for_such_a_copy() -> None:
 
 
 def test_an_idle_node_tries_to_make_room_twice_a_second_while_its_disk_is_full() -> None:
-    node = Guild(1)[0]
+    node = NodeCluster(1)[0]
     asked: list[int] = []
-    condition = Condition(node.cluster.place, asked.append)
+    condition = Condition(node.cluster.state, asked.append)
     assert [condition.flags(now) for now in (1_000, 2_000)] == [0, 0] and not asked
     full(node)
     assert [condition.flags(now) for now in (3_000, 3_499)] == [NODE_NO_DISK] * 2 and len(asked) == 1
@@ -188,19 +188,19 @@ def test_an_idle_node_tries_to_make_room_twice_a_second_while_its_disk_is_full()
     def make_room(length: int) -> None:
         node.engine.room_bytes = length
 
-    condition = Condition(node.cluster.place, make_room)
+    condition = Condition(node.cluster.state, make_room)
     assert condition.flags(4_000) == 0
 
 
 def test_a_node_without_peers_reports_its_current_condition() -> None:
-    guild = Guild(1)
+    guild = NodeCluster(1)
     paused(guild[0])
     guild[0].cluster.announce_condition(guild.now)
     assert seen(guild, 0) == ["paused"]
 
 
 def test_a_condition_that_does_not_change_costs_no_messages() -> None:
-    guild = Guild(2)
+    guild = NodeCluster(2)
     members = guild[1].members
     paused(guild[1])
     guild[1].cluster.announce_condition(guild.now)
@@ -211,7 +211,7 @@ def test_a_condition_that_does_not_change_costs_no_messages() -> None:
 
 
 def test_a_condition_is_not_in_the_file_because_it_is_over_after_a_restart() -> None:
-    guild = Guild(2)
+    guild = NodeCluster(2)
     for _, begin, _ in CONDITIONS:
         begin(guild[1])
     before = guild[0].members.changes
@@ -226,7 +226,7 @@ def test_a_condition_is_not_in_the_file_because_it_is_over_after_a_restart() -> 
 
 def test_a_node_that_sends_no_condition_has_none() -> None:
     """A node of an older version sends these bits as 0, and ignores those of others."""
-    guild = Guild(2)
+    guild = NodeCluster(2)
     paused(guild[1])
     guild.run(SOON_MS)
     old = Greeting(PING, "10.0.0.2", 7711, 17711, NODE_LEAVING, guild[1].memory, [])
@@ -237,12 +237,12 @@ def test_a_node_that_sends_no_condition_has_none() -> None:
 def test_the_flags_are_encoded_as_in_earlier_versions() -> None:
     flags = NODE_LEAVING | NODE_NO_DISK | NODE_NO_MEMORY | NODE_PAUSED
     sent = Greeting(PING, "10.0.0.2", 7711, 17711, flags, bytes(16), [])
-    [received] = read(packets([sent], Seal(bytes(32)), Scribe())[20:])
+    [received] = read(encode_packets([sent], PacketTags(bytes(32)), MessageEncoder())[20:])
     assert isinstance(received, Greeting) and received.flags == flags
 
 
 def test_another_node_of_the_same_id_does_not_inherit_a_condition() -> None:
-    guild = Guild(2)
+    guild = NodeCluster(2)
     paused(guild[1])
     guild.run(SOON_MS)
     assert guild[0].members.raise_epoch(guild[1].id, 1, guild.now)

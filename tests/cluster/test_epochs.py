@@ -10,13 +10,13 @@ from penstock.cluster.members import Members
 from penstock.cluster.peers import Peer
 from penstock.cluster.roster import file_text, first_text, nodes_text, read_file
 
-from .meeting import TIMEOUT_MS, Town, town_of
+from .meeting import TIMEOUT_MS, MemberNetwork, town_of
 
 A, B, C, HEIR = 0, 1, 2, 3
 
 
 @pytest.fixture
-def town() -> Town:
+def town() -> MemberNetwork:
     """Return three nodes of which the first is down and marked as failed."""
     town = town_of(3)
     town.kill(A)
@@ -25,7 +25,7 @@ def town() -> Town:
     return town
 
 
-def replace(town: Town, epoch: int = 1) -> Members:
+def replace(town: MemberNetwork, epoch: int = 1) -> Members:
     """Start a standby as the first node, at another address. It has the others in its table."""
     heir, old = town.build(), town.nodes[A]
     others = [Peer(town.nodes[each].myself, town.nodes[each].host, 7711, 17711) for each in (B, C)]
@@ -34,7 +34,7 @@ def replace(town: Town, epoch: int = 1) -> Members:
     return heir
 
 
-def is_the_node(town: Town, heir: Members) -> bool:
+def is_the_node(town: MemberNetwork, heir: Members) -> bool:
     """Return whether all nodes have the standby in their tables, with its address."""
     known = [town.nodes[each].peers[heir.myself] for each in (B, C)]
     return all(
@@ -42,14 +42,14 @@ def is_the_node(town: Town, heir: Members) -> bool:
     )
 
 
-def test_a_standby_takes_over_the_node_at_another_address(town: Town) -> None:
+def test_a_standby_takes_over_the_node_at_another_address(town: MemberNetwork) -> None:
     heir = replace(town)
     town.run(2_000)
     assert is_the_node(town, heir) and len(heir.reachable()) == 2
     assert not heir.superseded
 
 
-def test_the_old_process_learns_that_it_was_replaced_and_is_refused(town: Town) -> None:
+def test_the_old_process_learns_that_it_was_replaced_and_is_refused(town: MemberNetwork) -> None:
     heir = replace(town)
     town.run(2_000)
     town.down.discard(A)
@@ -60,7 +60,7 @@ def test_the_old_process_learns_that_it_was_replaced_and_is_refused(town: Town) 
     assert not heir.superseded
 
 
-def test_the_old_process_learns_it_from_a_node_that_the_new_one_never_reached(town: Town) -> None:
+def test_the_old_process_learns_it_from_a_node_that_the_new_one_never_reached(town: MemberNetwork) -> None:
     heir = replace(town)
     town.cut |= {(HEIR, C), (C, HEIR), (A, B), (B, A), (A, HEIR), (HEIR, A)}
     town.run(2_000)
@@ -83,7 +83,7 @@ def test_a_process_that_was_cut_off_learns_that_it_was_replaced_when_it_is_back(
     assert is_the_node(town, heir) and town.nodes[A].superseded == heir.epoch
 
 
-def test_a_replaced_process_is_refused_after_all_nodes_removed_it_and_were_restarted(town: Town) -> None:
+def test_a_replaced_process_is_refused_after_all_nodes_removed_it_and_were_restarted(town: MemberNetwork) -> None:
     heir = replace(town)
     town.run(2_000)
     town.kill(HEIR)
@@ -100,7 +100,7 @@ def test_a_replaced_process_is_refused_after_all_nodes_removed_it_and_were_resta
     assert heir.myself not in town.nodes[B].peers and town.nodes[A].superseded == heir.epoch
 
 
-def test_an_epoch_is_given_once_and_excludes_the_old_process_before_a_new_one_starts(town: Town) -> None:
+def test_an_epoch_is_given_once_and_excludes_the_old_process_before_a_new_one_starts(town: MemberNetwork) -> None:
     old = town.nodes[A].myself
     assert town.nodes[B].raise_epoch(old, 1, town.now)
     assert not town.nodes[B].raise_epoch(old, 1, town.now)
@@ -115,14 +115,14 @@ def test_an_epoch_is_given_once_and_excludes_the_old_process_before_a_new_one_st
     assert town.nodes[C].raise_epoch(town.nodes[C].myself, 1, town.now) and town.nodes[C].superseded == 1
 
 
-def test_of_two_standbys_the_one_with_the_greater_epoch_stays(town: Town) -> None:
+def test_of_two_standbys_the_one_with_the_greater_epoch_stays(town: MemberNetwork) -> None:
     first, second = replace(town, 1), replace(town, 2)
     town.run(3_000)
     assert is_the_node(town, second)
     assert first.superseded == 2 and not second.superseded
 
 
-def test_the_table_as_text_keeps_epochs(town: Town) -> None:
+def test_the_table_as_text_keeps_epochs(town: MemberNetwork) -> None:
     heir = replace(town)
     town.run(2_000)
     assert town.nodes[B].raise_epoch(b"f" * 40, 3, town.now)
@@ -142,7 +142,7 @@ def test_the_table_as_text_keeps_epochs(town: Town) -> None:
             read_file("".join(text.splitlines(keepends=True)[:3]) + wrong)
 
 
-def test_a_node_records_removed_nodes_until_they_are_back(town: Town) -> None:
+def test_a_node_records_removed_nodes_until_they_are_back(town: MemberNetwork) -> None:
     old, node = town.nodes[A].myself, town.nodes[B]
     assert not node.give_up(b"f" * 40, town.now)
     assert node.give_up(old, town.now) and not node.give_up(old, town.now)
@@ -194,7 +194,7 @@ def test_after_random_faults_one_process_of_each_node_is_left(seed: int) -> None
     assert left == [max(node.epoch for node in town.nodes if node.myself == lost)]
 
 
-def run_with_those_who_step_down(town: Town, ms: int) -> None:
+def run_with_those_who_step_down(town: MemberNetwork, ms: int) -> None:
     for _ in range(ms // 100):
         town.run(100)
         town.down |= {number for number, node in enumerate(town.nodes) if node.superseded}

@@ -8,7 +8,7 @@ from penstock.core.job import Draft
 from penstock.core.policy import DISQUE, FIFO
 from penstock.dialects.scans import QueueScan, parse_query
 
-from .guild import Guild, Node
+from .guild import Node, NodeCluster
 
 
 def acked(node: Node, taken: list) -> None:
@@ -17,7 +17,7 @@ def acked(node: Node, taken: list) -> None:
 
 
 def test_a_job_reaches_a_waiting_consumer_at_once_even_on_an_idle_queue() -> None:
-    guild = Guild(3)
+    guild = NodeCluster(3)
     client = guild[1].connect()
     assert client.ask("getjob", "from", "q") is None
     guild.run(100_000)
@@ -28,7 +28,7 @@ def test_a_job_reaches_a_waiting_consumer_at_once_even_on_an_idle_queue() -> Non
 
 
 def test_an_ack_where_a_job_was_imported_reaches_its_origin() -> None:
-    guild = Guild(2)
+    guild = NodeCluster(2)
     id = guild[0].ask("addjob", "q", "body", 1000, "replicate", 1, "retry", 3)
     assert guild[1].ask("getjob", "from", "q") == [[b"q", id, b"body"]]
     guild.run(2_000)
@@ -39,7 +39,7 @@ def test_an_ack_where_a_job_was_imported_reaches_its_origin() -> None:
 
 
 def test_a_job_that_was_lost_in_transit_comes_back() -> None:
-    guild = Guild(2)
+    guild = NodeCluster(2)
     id = guild[0].ask("addjob", "q", "body", 1000, "replicate", 1, "retry", 3)
     guild.lost.add(m.YOURJOBS)
     assert guild[1].ask("getjob", "nohang", "from", "q") is None
@@ -50,7 +50,7 @@ def test_a_job_that_was_lost_in_transit_comes_back() -> None:
 
 
 def test_a_delivery_is_announced_to_the_giver_only_if_the_job_was_given_long_ago() -> None:
-    guild = Guild(2)
+    guild = NodeCluster(2)
     id = guild[0].ask("addjob", "q", "body", 1000, "replicate", 1, "retry", 10)
     assert guild[1].ask("getjob", "from", "q") == [[b"q", id, b"body"]]
     assert guild.sent[m.WORKING] == 0
@@ -63,7 +63,7 @@ def test_a_delivery_is_announced_to_the_giver_only_if_the_job_was_given_long_ago
 
 
 def test_an_imported_job_that_exists_as_a_copy_gets_the_counters_of_the_sender() -> None:
-    guild = Guild(2)
+    guild = NodeCluster(2)
     id = guild[0].ask("addjob", "q", "body", 1000, "replicate", 2, "retry", 3)
     guild[0].ask("getjob", "from", "q")
     guild.lost.add(m.QUEUED)
@@ -74,7 +74,7 @@ def test_an_imported_job_that_exists_as_a_copy_gets_the_counters_of_the_sender()
 
 
 def test_a_steady_stream_of_jobs_needs_few_requests() -> None:
-    guild = Guild(2)
+    guild = NodeCluster(2)
     ids = [guild[0].ask("addjob", "q", number, 1000, "replicate", 1) for number in range(300)]
     got = []
     while len(got) < 300:
@@ -89,7 +89,7 @@ def test_a_steady_stream_of_jobs_needs_few_requests() -> None:
 
 
 def test_jobs_do_not_move_back_and_forth() -> None:
-    guild = Guild(2)
+    guild = NodeCluster(2)
     for number in range(20):
         guild[0].ask("addjob", "q", number, 1000, "replicate", 1)
     guild[1].ask("getjob", "from", "q")
@@ -100,7 +100,7 @@ def test_jobs_do_not_move_back_and_forth() -> None:
 
 
 def test_a_job_does_not_move_for_a_single_poll_at_another_node() -> None:
-    guild = Guild(2)
+    guild = NodeCluster(2)
     assert guild[1].ask("getjob", "nohang", "from", "q") is None
     guild.run(100)
     guild[0].ask("addjob", "q", "body", 1000, "replicate", 1)
@@ -108,7 +108,7 @@ def test_a_job_does_not_move_for_a_single_poll_at_another_node() -> None:
 
 
 def test_a_client_that_polls_repeatedly_gets_a_job() -> None:
-    guild = Guild(2)
+    guild = NodeCluster(2)
     for _ in range(15):
         assert guild[1].ask("getjob", "nohang", "from", "q") is None
         guild.run(100)
@@ -117,7 +117,7 @@ def test_a_client_that_polls_repeatedly_gets_a_job() -> None:
 
 
 def test_a_job_that_moved_to_a_node_without_consumers_reaches_a_waiting_one() -> None:
-    guild = Guild(2)
+    guild = NodeCluster(2)
     client = guild[1].connect()
     assert client.ask("getjob", "from", "q") is None
     guild.run(4_000)
@@ -129,7 +129,7 @@ def test_a_job_that_moved_to_a_node_without_consumers_reaches_a_waiting_one() ->
 
 
 def test_a_node_that_imported_jobs_gives_its_own_to_a_waiting_consumer() -> None:
-    guild = Guild(2)
+    guild = NodeCluster(2)
     acked(guild[0], [[b"q", guild[1].ask("addjob", "q", "first", 1000, "replicate", 1), b""]])
     guild[1].ask("addjob", "q", "second", 1000, "replicate", 1)
     acked(guild[0], guild[0].ask("getjob", "from", "q"))
@@ -140,7 +140,7 @@ def test_a_node_that_imported_jobs_gives_its_own_to_a_waiting_consumer() -> None
 
 
 def test_a_queue_that_is_paused_for_takes_gives_no_jobs_to_other_nodes() -> None:
-    guild = Guild(2)
+    guild = NodeCluster(2)
     guild[0].ask("addjob", "q", "body", 1000, "replicate", 1)
     guild[0].ask("pause", "q", "out")
     client = guild[1].connect()
@@ -153,7 +153,7 @@ def test_a_queue_that_is_paused_for_takes_gives_no_jobs_to_other_nodes() -> None
 
 
 def test_jobs_of_strict_tubes_do_not_move() -> None:
-    guild = Guild(2)
+    guild = NodeCluster(2)
     tube = guild[0].engine.create_tube(b"strict", FIFO, guild.now)
     guild[0].engine.put(tube, Draft(b"body"), guild.now)
     client = guild[1].connect()
@@ -163,7 +163,7 @@ def test_jobs_of_strict_tubes_do_not_move() -> None:
 
 
 def test_the_statistics_of_a_queue_show_the_sources_of_its_jobs() -> None:
-    guild = Guild(2)
+    guild = NodeCluster(2)
     for number in range(10):
         guild[0].ask("addjob", "q", number, 1000, "replicate", 1)
     guild[1].ask("getjob", "from", "q")
@@ -173,12 +173,12 @@ def test_the_statistics_of_a_queue_show_the_sources_of_its_jobs() -> None:
 
 
 def test_a_scan_of_queues_filters_by_import_rate() -> None:
-    guild = Guild(2)
+    guild = NodeCluster(2)
     here, client = guild[1], guild[1].client
 
     def found(rate: int) -> list:
         query = parse_query([b"qscan", b"importrate", b"%d" % rate], jobs=False)
-        here.site.run(client, QueueScan(here.engine, here.disque, query), guild.now)
+        here.site.run_sliced(client, QueueScan(here.engine, here.disque, query), guild.now)
         return sorted(client.answer_so_far()[1])
 
     here.ask("addjob", "here", "body", 1000, "replicate", 1)
@@ -195,9 +195,9 @@ def test_a_scan_of_queues_filters_by_import_rate() -> None:
 
 
 def test_a_job_that_cannot_be_imported_is_queued_by_its_sender_at_once() -> None:
-    guild = Guild(2)
+    guild = NodeCluster(2)
     id = guild[0].ask("addjob", "q", "body", 1000, "replicate", 1)
-    asked = m.OfQueue(m.NEEDJOBS, b"q", 1, 1000)
+    asked = m.QueueMessage(m.NEEDJOBS, b"q", 1, 1000)
     guild[0].cluster.receive(guild[1].id, asked, guild.now)
     guild[1].ask("pause", "q", "in")
     assert guild.queued("q") == [1, 0]
@@ -205,7 +205,7 @@ def test_a_job_that_cannot_be_imported_is_queued_by_its_sender_at_once() -> None
 
 
 def test_a_native_take_asks_other_nodes_for_jobs() -> None:
-    guild = Guild(2)
+    guild = NodeCluster(2)
     guild[1].engine.create_tube(b"q", DISQUE, guild.now)
     id = guild[0].ask("addjob", "q", "body", 1000, "replicate", 1)
     assert guild[1].ask("take", "q") == []
@@ -218,22 +218,24 @@ def test_a_native_take_asks_other_nodes_for_jobs() -> None:
 
 
 def test_demands_for_unused_names_do_not_fill_the_memory() -> None:
-    guild = Guild(2)
+    guild = NodeCluster(2)
     waiting = guild[0].connect()
     assert waiting.ask("getjob", "from", "real") is None
     asking, asked = guild[0].cluster.federation, guild[1].cluster.federation
     for number in range(2 * WANTS_BYTES_MAX // 60_000):
         guild[0].ask("getjob", "nohang", "from", b"%d" % number + 60_000 * b"x")
     assert asking.wants_bytes <= WANTS_BYTES_MAX
-    assert sum(len(name) + 500 for name in asking.wants) - asking.wants_bytes in (0, 504)
-    assert asked.wishes_bytes == sum(len(name) + 500 for name in asked.wishes)
+    assert sum(len(name) + 500 for name in asking.local_demands) - asking.wants_bytes in (0, 504)
+    assert asked.wishes_bytes == sum(len(name) + 500 for name in asked.peer_demands)
     for number in range(2 * WISHES_BYTES_MAX // 60_000):
-        asked.receive_needjobs(guild[0].id, m.OfQueue(m.NEEDJOBS, b"y%d" % number + 60_000 * b"x", 1, 500), guild.now)
+        asked.receive_needjobs(
+            guild[0].id, m.QueueMessage(m.NEEDJOBS, b"y%d" % number + 60_000 * b"x", 1, 500), guild.now
+        )
     assert asked.wishes_bytes < WISHES_BYTES_MAX + 65_536
     # The demand of a client that waits for an existing queue is kept; the others are dropped later.
     guild.run(70_000)
-    assert list(asking.wants) == [b"real"] and asking.wants_bytes in (0, 504)
-    assert asked.wishes_bytes == sum(len(name) + 500 for name in asked.wishes) <= 504
+    assert list(asking.local_demands) == [b"real"] and asking.wants_bytes in (0, 504)
+    assert asked.wishes_bytes == sum(len(name) + 500 for name in asked.peer_demands) <= 504
     id = guild[1].ask("addjob", "real", "body", 1000, "replicate", 1)
     assert waiting.answer_so_far() == [[b"real", id, b"body"]]
 
@@ -241,7 +243,7 @@ def test_demands_for_unused_names_do_not_fill_the_memory() -> None:
 @pytest.mark.parametrize("words", [["getjob", "from", "high", "low"], ["take", "high", "and", "low"]])
 def test_a_queue_that_is_named_first_is_served_from_other_nodes_although_a_later_one_has_jobs(words: list[str]) -> None:
     """20 jobs of `high` are on node 1. A consumer at node 0 takes a job each millisecond, and `low` is never empty."""
-    guild = Guild(3)
+    guild = NodeCluster(3)
     for name in ("high", "low"):
         guild[0].engine.create_tube(name.encode(), DISQUE, guild.now)
     high = {guild[1].ask("addjob", "high", "body", 1000, "replicate", 1, "retry", 600) for _ in range(20)}
@@ -258,7 +260,7 @@ def test_a_queue_that_is_named_first_is_served_from_other_nodes_although_a_later
 
 
 def test_queues_behind_the_one_that_serves_are_not_asked_for() -> None:
-    guild = Guild(2)
+    guild = NodeCluster(2)
     guild[0].ask("addjob", "high", "body", 1000, "replicate", 1)
     guild.sent.clear()
     guild[0].ask("getjob", "from", "high", "low")
@@ -267,7 +269,7 @@ def test_queues_behind_the_one_that_serves_are_not_asked_for() -> None:
 
 def test_jobs_of_a_leaving_node_are_passed_on_to_waiting_consumers() -> None:
     """A client has asked node 1 once. No client waits there when node 0 leaves, and three consumers wait at node 2."""
-    guild = Guild(3)
+    guild = NodeCluster(3)
     once = guild[1].connect()
     once.ask("getjob", "timeout", 100, "from", "q")
     guild.run(200)

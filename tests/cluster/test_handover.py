@@ -6,19 +6,19 @@ from penstock.cluster import messages as m
 from penstock.cluster.peers import Peer
 from penstock.core.job import BodyRef
 
-from .guild import Guild
+from .guild import NodeCluster
 
 
-def put_once(guild: Guild, number: int = 0, *options: object) -> bytes:
+def put_once(guild: NodeCluster, number: int = 0, *options: object) -> bytes:
     return guild[number].ask("addjob", "q", "body", 1000, "replicate", 1, "retry", 0, *options)
 
 
-def everywhere(guild: Guild) -> int:
+def everywhere(guild: NodeCluster) -> int:
     return sum(len(node.jobs()) for node in guild.nodes)
 
 
 def test_an_at_most_once_job_is_handed_over_to_a_node_that_asks_for_it() -> None:
-    guild = Guild(2)
+    guild = NodeCluster(2)
     id = put_once(guild)
     assert guild[1].ask("getjob", "from", "q") == [[b"q", id, b"body"]]
     assert not guild[0].jobs() and not guild[0].cluster.handovers.under_way
@@ -27,7 +27,7 @@ def test_an_at_most_once_job_is_handed_over_to_a_node_that_asks_for_it() -> None
 
 @pytest.mark.parametrize("lost", [m.YOURJOBS, m.TAKENOVER])
 def test_a_lost_message_of_a_handover_neither_loses_nor_duplicates_the_job(lost: int) -> None:
-    guild = Guild(2)
+    guild = NodeCluster(2)
     id = put_once(guild)
     guild.lost.add(lost)
     client = guild[1].connect()
@@ -43,7 +43,7 @@ def test_a_lost_message_of_a_handover_neither_loses_nor_duplicates_the_job(lost:
 
 @pytest.mark.parametrize("dies", [0, 1])
 def test_a_restart_of_either_side_of_a_handover_neither_loses_nor_duplicates_the_job(dies: int) -> None:
-    guild = Guild(2, disks=True)
+    guild = NodeCluster(2, disks=True)
     id = put_once(guild)
     guild.lost.add(m.TAKENOVER)
     assert guild[1].ask("getjob", "nohang", "from", "q") in ([[b"q", id, b"body"]], None)
@@ -56,7 +56,7 @@ def test_a_restart_of_either_side_of_a_handover_neither_loses_nor_duplicates_the
 
 
 def test_a_receiver_that_lost_its_jobs_does_not_take_a_handover_again() -> None:
-    guild = Guild(2, disks=True)
+    guild = NodeCluster(2, disks=True)
     id = put_once(guild)
     guild.lost.add(m.TAKENOVER)
     client = guild[1].connect()
@@ -76,24 +76,24 @@ def greeting_of(number: int, incarnation: bytes) -> m.Greeting:
 @pytest.mark.parametrize("late", [1, 3])
 def test_a_late_greeting_of_a_killed_process_does_not_redirect_a_job_to_it(late: int) -> None:
     """Our link leads to the new process. The job must not be addressed to the process that was killed."""
-    guild = Guild(2)
+    guild = NodeCluster(2)
     killed, giver = guild[1].memory, guild[0]
     id = put_once(guild)
     guild.restart(1, forgets=True)
     for _ in range(late):
         giver.cluster.receive(guild[1].id, greeting_of(1, killed), guild.now)
-    assert not giver.members.has_greeted(guild[1].id) and not giver.cluster.place.targets([], 1)
+    assert not giver.members.has_greeted(guild[1].id) and not giver.cluster.state.targets([], 1)
     client = guild[1].connect()
     answer = client.ask("getjob", "timeout", 5_000, "from", "q")
     guild.run(1_000)
     assert (answer or client.answer_so_far()) == [[b"q", id, b"body"]]
     guild.run(10_000)
     assert giver.cluster.handovers.lost == 0 and giver.cluster.handovers.accepted == 1
-    assert giver.members.memory_of(guild[1].id) == guild[1].memory != killed
+    assert giver.members.incarnation_of(guild[1].id) == guild[1].memory != killed
 
 
 def test_late_greetings_of_a_killed_process_drop_a_link_once() -> None:
-    guild = Guild(2)
+    guild = NodeCluster(2)
     killed, members = guild[1].memory, guild[0].members
     guild.restart(1, forgets=True)
     for _ in range(3):
@@ -108,25 +108,25 @@ def test_late_greetings_of_a_killed_process_drop_a_link_once() -> None:
 
 
 def test_a_greeting_of_the_successor_drops_a_link_to_a_killed_process() -> None:
-    guild = Guild(2)
+    guild = NodeCluster(2)
     put_once(guild)
     guild[0].cluster.receive(guild[1].id, greeting_of(1, b"of its successor"), guild.now)
     assert guild[0].members.take_stale() == [guild[1].id]
-    assert not guild[0].cluster.place.can_take(guild[1].id) and not guild[0].members.memory_of(guild[1].id)
+    assert not guild[0].cluster.state.can_take(guild[1].id) and not guild[0].members.incarnation_of(guild[1].id)
 
 
 def test_a_node_that_lost_its_jobs_while_running_is_given_jobs_under_its_new_incarnation() -> None:
-    guild = Guild(3)
+    guild = NodeCluster(3)
     id = put_once(guild)
-    guild[1].cluster.set_memory(b"a new incarnation"[:16], guild.now)
+    guild[1].cluster.set_incarnation(b"a new incarnation"[:16], guild.now)
     guild.settle()
-    assert [guild[number].members.memory_of(guild[1].id) for number in (0, 2)] == 2 * [b"a new incarnation"[:16]]
+    assert [guild[number].members.incarnation_of(guild[1].id) for number in (0, 2)] == 2 * [b"a new incarnation"[:16]]
     assert guild[1].ask("getjob", "from", "q") == [[b"q", id, b"body"]]
     assert guild[0].cluster.handovers.lost == 0
 
 
 def test_a_job_is_handed_over_only_to_a_node_whose_incarnation_is_confirmed() -> None:
-    guild = Guild(2)
+    guild = NodeCluster(2)
     id = put_once(guild)
     guild.lost |= {m.PING, m.PONG}
     guild.restart(1, forgets=True)
@@ -141,7 +141,7 @@ def test_a_job_is_handed_over_only_to_a_node_whose_incarnation_is_confirmed() ->
 
 
 def test_a_giver_that_lost_its_jobs_numbers_handovers_anew() -> None:
-    guild = Guild(2)
+    guild = NodeCluster(2)
     put_once(guild)
     assert guild[1].ask("getjob", "from", "q")
     guild.restart(0, forgets=True)
@@ -151,7 +151,7 @@ def test_a_giver_that_lost_its_jobs_numbers_handovers_anew() -> None:
 
 
 def test_a_job_can_be_handed_over_and_back() -> None:
-    guild = Guild(2)
+    guild = NodeCluster(2)
     id = put_once(guild)
     guild[1].cluster.federation.want(b"q", 1_000, guild.now)
     guild.settle()
@@ -163,7 +163,7 @@ def test_a_job_can_be_handed_over_and_back() -> None:
 
 
 def test_a_repeated_handover_is_taken_once() -> None:
-    guild = Guild(2)
+    guild = NodeCluster(2)
     put_once(guild)
     heard: list = []
     receive = guild[1].cluster.receive
@@ -187,7 +187,7 @@ def test_a_repeated_handover_is_taken_once() -> None:
 
 
 def test_a_handover_keeps_the_delay_of_a_job() -> None:
-    guild = Guild(2)
+    guild = NodeCluster(2)
     guild[0].cluster.set_leaving(True, guild.now)
     guild[0].site.leaving = True
     guild.settle()
@@ -201,7 +201,7 @@ def test_a_handover_keeps_the_delay_of_a_job() -> None:
 
 @pytest.mark.parametrize("why", ["leaving", "paused"])
 def test_a_refused_handover_returns_the_job_to_its_queue(why: str) -> None:
-    guild = Guild(2)
+    guild = NodeCluster(2)
     id = put_once(guild)
     guild.lost.add(m.YOURJOBS)
     guild[1].ask("getjob", "nohang", "from", "q")
@@ -217,7 +217,7 @@ def test_a_refused_handover_returns_the_job_to_its_queue(why: str) -> None:
 
 @pytest.mark.parametrize("retry", [0, 5])
 def test_a_job_whose_body_cannot_be_read_is_removed_from_its_handover(retry: int) -> None:
-    guild = Guild(2, disks=True)
+    guild = NodeCluster(2, disks=True)
     guild.lost.add(m.YOURJOBS)
     for _ in range(2):
         guild[0].ask("addjob", "q", "body", 1000, "replicate", 1, "retry", retry)
@@ -236,19 +236,19 @@ def test_a_job_whose_body_cannot_be_read_is_removed_from_its_handover(retry: int
 
 
 def test_a_job_that_cannot_be_handed_over_is_not_counted() -> None:
-    guild = Guild(2, disks=True)
+    guild = NodeCluster(2, disks=True)
     guild[0].ask("addjob", "q", "body", 1000, "replicate", 1)
     guild[0].jobs()[0].body = BodyRef(1, 1 << 40, 4, 0)
     assert guild[1].ask("getjob", "nohang", "from", "q") is None
     assert guild[0].cluster.federation.exported == 0 and guild[0].jobs()[0].copy() is None
 
 
-def taken_notes(guild: Guild) -> int:
+def taken_notes(guild: NodeCluster) -> int:
     return sum(note.startswith(b"took ") for note in guild[0].engine.notes)
 
 
 def test_a_handover_to_a_dead_node_does_not_make_other_receivers_keep_more_numbers() -> None:
-    guild = Guild(3)
+    guild = NodeCluster(3)
     put_once(guild)
     guild.cut.add((0, 1))
     guild[1].ask("getjob", "nohang", "from", "q")
@@ -267,19 +267,24 @@ def test_a_handover_to_a_dead_node_does_not_make_other_receivers_keep_more_numbe
 
 
 def test_numbers_of_handovers_from_former_members_are_dropped() -> None:
-    guild = Guild(2)
+    guild = NodeCluster(2)
     node = guild[0]
     for number in range(300):
         if number == 250:
             guild.now += 2 * 3_600_000
         giver = b"%040x" % (number + 1)
         node.members.peers[giver] = Peer(giver, "10.1.1.1", 7711, 17711)
-        message = m.OfJobs(m.YOURJOBS, [m.JobImage(b"D-%08x-%024d-0000" % (number, number), b"q", b"body")])
-        message.number, message.floor, message.series, message.memory = 1, 1, 16 * b"s", node.members.memory
+        message = m.JobsMessage(m.YOURJOBS, [m.JobImage(b"D-%08x-%024d-0000" % (number, number), b"q", b"body")])
+        message.number, message.floor, message.sender_incarnation, message.receiver_incarnation = (
+            1,
+            1,
+            16 * b"s",
+            node.members.incarnation,
+        )
         message.jobs[0].ttl_ms = 60_000
         node.cluster.receive(giver, message, guild.now)
         node.mail.take()
         node.members.forget(giver, guild.now)
     assert taken_notes(guild) == 150
-    node.cluster.begin_anew(node.id, guild.now)
+    node.cluster.reset(node.id, guild.now)
     assert taken_notes(guild) == 0

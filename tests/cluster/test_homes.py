@@ -10,12 +10,12 @@ from penstock.cluster.messages import NODE_FAILED
 from penstock.core.copying import is_shared
 from penstock.core.policy import FIFOTTL
 
-from .guild import Guild, Node
+from .guild import Node, NodeCluster
 
 TIMEOUT_MS = 15_000
 
 
-def homes_of(guild: Guild, tube: bytes) -> list[int]:
+def homes_of(guild: NodeCluster, tube: bytes) -> list[int]:
     """Return the nodes that have a strict tube of this name."""
     there = [(node.number, node.engine.tubes.get(tube)) for node in guild.nodes]
     return [number for number, found in there if found is not None and not is_shared(found)]
@@ -23,14 +23,14 @@ def homes_of(guild: Guild, tube: bytes) -> list[int]:
 
 def known(node: Node) -> dict[bytes, int]:
     """Return the tubes that a node knows to live on other nodes, with their homes."""
-    return {tube: int(home[:8], 16) // 0x1111_1111 - 1 for tube, home in node.cluster.homes.of.items()}
+    return {tube: int(home[:8], 16) // 0x1111_1111 - 1 for tube, home in node.cluster.homes.by_tube.items()}
 
 
 # ---- The directory ---------------------------------------------------------------------------------------------------
 
 
 def test_every_node_knows_the_home_of_a_tube_until_it_is_dropped() -> None:
-    guild = Guild(3)
+    guild = NodeCluster(3)
     assert guild[1].ask("put", "mail", "body").startswith(b"D-")
     assert [known(node) for node in guild.nodes] == [{b"mail": 1}, {}, {b"mail": 1}]
     for number in (0, 2):
@@ -44,25 +44,25 @@ def test_every_node_knows_the_home_of_a_tube_until_it_is_dropped() -> None:
 
 
 def test_shared_queues_have_no_home() -> None:
-    guild = Guild(3)
+    guild = NodeCluster(3)
     guild[0].ask("addjob", "q", "body", 1000)
-    assert all(not node.cluster.homes.of for node in guild.nodes)
+    assert all(not node.cluster.homes.by_tube for node in guild.nodes)
     assert not guild.sent[m.CLAIM]
 
 
 def test_no_node_creates_a_queue_whose_name_has_a_home_elsewhere() -> None:
-    guild = Guild(3)
+    guild = NodeCluster(3)
     guild[0].ask("put", "mail", "body")
     image = m.JobImage(b"D-33333333-" + 24 * b"a" + b"-05a1", b"mail", b"body")
     image.ttl_ms = image.retry_ms = 60_000
     for kind in (m.REPLJOB, m.YOURJOBS):
-        guild[1].cluster.receive(guild[2].id, m.OfJobs(kind, [image]), guild.now)
+        guild[1].cluster.receive(guild[2].id, m.JobsMessage(kind, [image]), guild.now)
     guild.settle()
     assert [list(node.engine.tubes) for node in guild.nodes] == [[b"mail"], [], []]
 
 
 def test_a_long_list_of_homes_is_sent_in_parts_together_with_changes() -> None:
-    guild = Guild(2)
+    guild = NodeCluster(2)
     for number in range(2_500):
         guild[0].engine.create_tube(b"t%d" % number, FIFOTTL, guild.now)
     guild.settle()
@@ -78,7 +78,7 @@ def test_a_long_list_of_homes_is_sent_in_parts_together_with_changes() -> None:
 
 
 def test_a_restarted_node_knows_the_tubes_of_a_node_that_is_down() -> None:
-    guild = Guild(3, disks=True)
+    guild = NodeCluster(3, disks=True)
     guild[0].ask("put", "mail", "body")
     guild.down.add(0)
     guild.restart(1)
@@ -87,14 +87,14 @@ def test_a_restarted_node_knows_the_tubes_of_a_node_that_is_down() -> None:
 
 
 def test_a_list_of_homes_removes_tubes_that_their_node_lost() -> None:
-    guild = Guild(3)
+    guild = NodeCluster(3)
     guild[0].ask("put", "mail", "body")
     guild.restart(0, forgets=True)
     assert [known(node) for node in guild.nodes] == [{}, {}, {}]
 
 
 def test_the_tubes_of_a_removed_node_can_be_created_elsewhere() -> None:
-    guild = Guild(3)
+    guild = NodeCluster(3)
     guild[0].ask("put", "mail", "body")
     guild.down.add(0)
     for number in (1, 2):
@@ -105,7 +105,7 @@ def test_the_tubes_of_a_removed_node_can_be_created_elsewhere() -> None:
 
 
 def test_two_nodes_that_created_a_tube_before_they_met_both_keep_it_and_report_it() -> None:
-    guild = Guild(3)
+    guild = NodeCluster(3)
     guild.nodes[2].engine.create_tube(b"mail", FIFOTTL, guild.now)
     guild.nodes[0].engine.create_tube(b"mail", FIFOTTL, guild.now)
     guild.settle()
@@ -121,13 +121,13 @@ def test_two_nodes_that_created_a_tube_before_they_met_both_keep_it_and_report_i
 
 
 def test_a_node_without_peers_creates_a_tube_at_once() -> None:
-    guild = Guild(1)
+    guild = NodeCluster(1)
     assert guild[0].ask("put", "mail", "body").startswith(b"D-")
     assert not guild.sent
 
 
 def test_no_tube_is_created_while_a_node_cannot_be_asked() -> None:
-    guild = Guild(3)
+    guild = NodeCluster(3)
     guild.isolate(2)
     client, other = guild[0].connect(), guild[2].connect()
     assert client.ask("put", "mail", "body") is None
@@ -142,7 +142,7 @@ def test_no_tube_is_created_while_a_node_cannot_be_asked() -> None:
 
 
 def test_a_majority_creates_a_tube_when_the_other_nodes_are_failed() -> None:
-    guild = Guild(3)
+    guild = NodeCluster(3)
     guild.isolate(2)
     guild.run(3 * TIMEOUT_MS)
     assert guild[0].members.peers[guild[2].id].flags & NODE_FAILED
@@ -155,7 +155,7 @@ def test_a_majority_creates_a_tube_when_the_other_nodes_are_failed() -> None:
 
 
 def test_a_moving_partition_does_not_let_a_minority_create_a_tube() -> None:
-    guild = Guild(3)
+    guild = NodeCluster(3)
     guild.cut = {(0, 1), (1, 0)}
     guild.run(3 * TIMEOUT_MS)
     # The cut heals, and the node that received reports about both is cut off. It must not declare both failed.
@@ -172,7 +172,7 @@ def test_a_moving_partition_does_not_let_a_minority_create_a_tube() -> None:
 
 
 def test_a_node_that_sees_all_others_as_failed_creates_no_tube() -> None:
-    guild = Guild(3)
+    guild = NodeCluster(3)
     guild.isolate(2)
     for peer in guild[2].members.peers.values():
         peer.flags |= NODE_FAILED
@@ -188,7 +188,7 @@ def test_a_node_that_sees_all_others_as_failed_creates_no_tube() -> None:
 
 
 def test_a_third_node_names_the_home_of_a_tube() -> None:
-    guild = Guild(3)
+    guild = NodeCluster(3)
     guild.isolate(2)
     guild[0].engine.create_tube(b"mail", FIFOTTL, guild.now)
     guild.settle()
@@ -199,7 +199,7 @@ def test_a_third_node_names_the_home_of_a_tube() -> None:
 
 
 def test_of_simultaneous_claims_the_least_id_wins_and_commands_are_forwarded() -> None:
-    guild = Guild(3)
+    guild = NodeCluster(3)
     clients = [node.connect() for node in guild.nodes]
     for node, client in reversed(list(zip(guild.nodes, clients, strict=True))):
         node.desk.run_all(client, [[b"put", b"mail", b"body"]], 0, guild.now)
@@ -208,11 +208,11 @@ def test_of_simultaneous_claims_the_least_id_wins_and_commands_are_forwarded() -
     assert answers[0].startswith(b"D-")
     assert all(answer.startswith(f"NOHOME tube 'mail' lives on node {guild[0].id.decode()}") for answer in answers[1:])
     assert [known(node) for node in guild.nodes] == [{}, {b"mail": 0}, {b"mail": 0}]
-    assert not any(node.cluster.founding.claims for node in guild.nodes)
+    assert not any(node.cluster.elections.by_tube for node in guild.nodes)
 
 
 def test_a_grant_is_valid_until_the_claimant_withdraws() -> None:
-    guild = Guild(3)
+    guild = NodeCluster(3)
     guild.cut.add((2, 0))  # Node 0 does not receive messages of node 2.
     client = guild[0].connect()
     assert client.ask("put", "mail", "body") is None
@@ -229,12 +229,12 @@ def test_a_grant_is_valid_until_the_claimant_withdraws() -> None:
 
 
 def test_a_list_of_homes_during_an_election_cancels_no_valid_grant() -> None:
-    guild = Guild(3)
+    guild = NodeCluster(3)
     guild.cut.add((2, 0))
     client = guild[0].connect()
     assert client.ask("put", "mail", "body") is None
     # Its own link was lost and is back, so it asks for the whole list.
-    guild[1].cluster.link_up(guild[0].id, guild[0].id, guild[0].members.memory, guild.now)
+    guild[1].cluster.link_up(guild[0].id, guild[0].id, guild[0].members.incarnation, guild.now)
     guild.lost.add(m.CLAIM)
     guild.settle()
     assert known(guild[1]) == {}
@@ -247,19 +247,19 @@ def test_a_list_of_homes_during_an_election_cancels_no_valid_grant() -> None:
 
 
 def test_a_claim_is_withdrawn_when_its_client_leaves() -> None:
-    guild = Guild(3)
+    guild = NodeCluster(3)
     guild.cut.add((2, 0))
     client = guild[0].connect()
     assert client.ask("put", "mail", "body") is None
     guild[0].engine.disconnect(client.connection, guild.now)
     guild.settle()
-    assert not guild[0].cluster.founding.claims
+    assert not guild[0].cluster.elections.by_tube
     assert known(guild[1]) == {}
 
 
 def test_a_granted_claim_is_withdrawn_if_the_tube_is_not_created_in_time() -> None:
-    guild = Guild(2)
-    wait = guild[0].cluster.founding.begin(b"mail", guild.now)
+    guild = NodeCluster(2)
+    wait = guild[0].cluster.elections.start(b"mail", guild.now)
     guild.settle()
     assert wait.granted and known(guild[1]) == {b"mail": 0}
     guild.run(TIMEOUT_MS)
@@ -267,14 +267,14 @@ def test_a_granted_claim_is_withdrawn_if_the_tube_is_not_created_in_time() -> No
 
 
 def test_a_shared_queue_of_the_same_name_prevents_a_strict_tube() -> None:
-    guild = Guild(2)
+    guild = NodeCluster(2)
     guild[1].ask("addjob", "mail", "body", 1000, "replicate", 1)
     refused = guild[0].ask("put", "mail", "body")
     assert refused.startswith(f"TUBEEXISTS tube 'mail' exists as a shared queue on node {guild[1].id.decode()}")
 
 
 def test_a_take_of_tubes_on_different_nodes_is_refused() -> None:
-    guild = Guild(2)
+    guild = NodeCluster(2)
     guild[0].ask("put", "a", "body")
     guild[1].ask("put", "b", "body")
     for words in (("take", "a", "AND", "b"), ("take", "b", "COUNT", 2, "AND", "a"), ("getjob", "from", "a", "b")):
@@ -283,7 +283,7 @@ def test_a_take_of_tubes_on_different_nodes_is_refused() -> None:
 
 
 def test_an_ack_from_another_node_applies_to_shared_jobs_only() -> None:
-    guild = Guild(2)
+    guild = NodeCluster(2)
     id = guild[0].ask("put", "mail", "body")
     for word in ("ackjob", "fastack", "deljob"):
         assert guild[1].ask(word, id) == 0
@@ -300,7 +300,7 @@ STEPS = st.lists(st.tuples(st.sampled_from(KINDS), st.integers(0, 2)), max_size=
 @settings(max_examples=60, deadline=None)
 @given(st.integers(2, 3), STEPS)
 def test_concurrent_claims_never_give_a_tube_two_homes(count: int, steps: list[tuple[str, int]]) -> None:
-    guild = Guild(count, disks=True)
+    guild = NodeCluster(count, disks=True)
     for what, number in steps:
         node = guild[number % count]
         if what in ("put", "race"):
@@ -320,7 +320,7 @@ def test_concurrent_claims_never_give_a_tube_two_homes(count: int, steps: list[t
             for each in guild.nodes:
                 for other in guild.nodes:
                     if other is not each:
-                        each.cluster.link_up(other.id, other.id, other.members.memory, guild.now)
+                        each.cluster.link_up(other.id, other.id, other.members.incarnation, guild.now)
         elif what == "restart":
             guild.restart(node.number)
         else:

@@ -5,10 +5,10 @@ import pytest
 from penstock.cluster import messages as m
 from penstock.core.job import Draft
 
-from .guild import Guild, Node
+from .guild import Node, NodeCluster
 
 
-def leave(guild: Guild, number: int) -> Node:
+def leave(guild: NodeCluster, number: int) -> Node:
     node = guild[number]
     node.cluster.set_leaving(True, guild.now)
     node.site.leaving = True
@@ -17,7 +17,7 @@ def leave(guild: Guild, number: int) -> Node:
 
 
 def test_a_node_that_leaves_hands_over_all_jobs_without_being_asked() -> None:
-    guild = Guild(3)
+    guild = NodeCluster(3)
     ids = [guild[0].ask("addjob", "q", number, 1000, "replicate", 1) for number in range(60)]
     ids += [guild[0].ask("addjob", "q", number, 1000, "replicate", 1, "retry", 0) for number in range(60)]
     ids += [guild[0].ask("addjob", "q", number, 1000, "replicate", 2, "delay", 100) for number in range(20)]
@@ -35,7 +35,7 @@ def test_a_node_that_leaves_hands_over_all_jobs_without_being_asked() -> None:
 
 
 def test_a_node_that_leaves_waits_for_taken_jobs() -> None:
-    guild = Guild(3)
+    guild = NodeCluster(3)
     id = guild[0].ask("addjob", "q", "body", 1000, "replicate", 1, "retry", 5)
     guild[0].ask("getjob", "from", "q")
     leave(guild, 0)
@@ -50,7 +50,7 @@ def test_a_node_that_leaves_waits_for_taken_jobs() -> None:
 def test_jobs_that_were_switched_to_done_are_deleted_when_their_node_leaves(
     replicate: int, retry: int, state: list[str]
 ) -> None:
-    guild = Guild(3)
+    guild = NodeCluster(3)
     id = guild[0].ask("addjob", "q", "body", 1000, "replicate", replicate, "retry", retry)
     assert guild[0].ask("job", "switch", id, *state) == b"OK"
     leave(guild, 0)
@@ -60,7 +60,7 @@ def test_jobs_that_were_switched_to_done_are_deleted_when_their_node_leaves(
 
 
 def test_a_job_that_waited_for_external_copies_is_kept_after_a_restart() -> None:
-    guild = Guild(2, disks=True)
+    guild = NodeCluster(2, disks=True)
     leave(guild, 0)
     guild.lost.add(m.GOTJOB)
     client = guild[0].connect()
@@ -77,7 +77,7 @@ def test_a_job_that_waited_for_external_copies_is_kept_after_a_restart() -> None
 
 @pytest.mark.parametrize("refuses", [True, False])
 def test_a_delay_continues_if_no_node_takes_the_job_over(refuses: bool) -> None:
-    guild = Guild(2)
+    guild = NodeCluster(2)
     guild[0].ask("addjob", "q", "body", 1000, "replicate", 1, "retry", 1, "delay", 60)
     if refuses:
         guild[1].ask("pause", "q", "in")
@@ -93,7 +93,7 @@ def test_a_delay_continues_if_no_node_takes_the_job_over(refuses: bool) -> None:
 
 @pytest.mark.parametrize(("copies", "retry"), [(1, 0), (1, 300), (2, 300), (3, 300)])
 def test_a_handover_does_not_change_when_a_delay_ends(copies: int, retry: int) -> None:
-    guild = Guild(3)
+    guild = NodeCluster(3)
     id = guild[0].ask("addjob", "q", "body", 1000, "replicate", copies, "delay", 20, "retry", retry)
     leave(guild, 0)
     guild.run(5_000)
@@ -112,13 +112,13 @@ def test_a_handover_does_not_change_when_a_delay_ends(copies: int, retry: int) -
 
 @pytest.mark.parametrize(("retry", "delay"), [(3, 0), (30, 0), (30, 20)])
 def test_a_job_whose_receiver_dies_before_the_handover_arrives_is_delivered_elsewhere(retry: int, delay: int) -> None:
-    guild = Guild(3)
+    guild = NodeCluster(3)
     id = guild[0].ask("addjob", "q", "body", 1000, "replicate", 1, "retry", retry, "ttl", 600, "delay", delay)
     guild.lost.add(m.YOURJOBS)
     leave(guild, 0)
     guild.run(1_000)
     [handing] = guild[0].cluster.handovers.under_way.values()
-    [heir] = [node.number for node in guild.nodes if node.id == handing.heir]
+    [heir] = [node.number for node in guild.nodes if node.id == handing.receiver]
     guild.down.add(heir)
     for node in guild.nodes:
         node.cluster.link_down(guild[heir].id, guild.now)
@@ -135,7 +135,7 @@ def test_a_job_whose_receiver_dies_before_the_handover_arrives_is_delivered_else
 
 
 def test_a_refused_handover_does_not_change_the_delay() -> None:
-    guild = Guild(2, disks=True)
+    guild = NodeCluster(2, disks=True)
     guild[0].ask("addjob", "q", "body", 1000, "replicate", 2, "delay", 20, "retry", 300)
     guild[1].ask("pause", "q", "in")
     leave(guild, 0)
@@ -149,7 +149,7 @@ def test_a_refused_handover_does_not_change_the_delay() -> None:
 
 
 def test_nodes_that_refuse_handovers_are_asked_at_growing_intervals() -> None:
-    guild = Guild(2)
+    guild = NodeCluster(2)
     for number in range(1_000):
         guild[0].ask("addjob", "q", number, 1000, "replicate", 1)
     guild[1].ask("pause", "q", "in")
@@ -165,7 +165,7 @@ def test_nodes_that_refuse_handovers_are_asked_at_growing_intervals() -> None:
 
 @pytest.mark.parametrize("leaves", [True, False])
 def test_jobs_of_strict_tubes_stay_on_their_node(leaves: bool) -> None:
-    guild = Guild(3)
+    guild = NodeCluster(3)
     guild[0].ask("tube", "create", "orders")
     if leaves:
         leave(guild, 0)
@@ -182,7 +182,7 @@ def test_jobs_of_strict_tubes_stay_on_their_node(leaves: bool) -> None:
     assert [list(node.engine.tubes) for node in guild.nodes] == [[b"orders"], [], []]
 
 
-def bury_some(guild: Guild) -> list[bytes]:
+def bury_some(guild: NodeCluster) -> list[bytes]:
     """Bury three jobs: an at-most-once job, an at-least-once job, and one with a copy on another node."""
     ids = [guild[0].ask("addjob", "q", "body", 1000, "replicate", 1, "retry", retry) for retry in (0, 5)]
     ids.append(guild[0].ask("addjob", "q", "body", 1000, "replicate", 2, "retry", 500))
@@ -191,7 +191,7 @@ def bury_some(guild: Guild) -> list[bytes]:
 
 
 def test_buried_jobs_are_handed_over_and_stay_buried() -> None:
-    guild = Guild(2, disks=True)
+    guild = NodeCluster(2, disks=True)
     ids = bury_some(guild)
     guild.lost.add(m.TAKENOVER)
     leave(guild, 0)
@@ -201,14 +201,14 @@ def test_buried_jobs_are_handed_over_and_stay_buried() -> None:
     guild.run(20_000)
     assert guild[0].cluster.registered() == 0 and guild.queued("q") == [0, 0]
     assert [guild[1].ask("job", "peek", id)["state"] for id in ids] == [b"buried"] * 3
-    assert [job.rare().reason for job in guild[1].jobs()] == [b"bad"] * 3
+    assert [job.ensure_extra().reason for job in guild[1].jobs()] == [b"bad"] * 3
     guild.restart(1)
     assert [guild[1].ask("enqueue", id) for id in ids] == [1, 1, 1]
     assert sorted(id for _, id, _ in guild[1].ask("getjob", "count", 9, "from", "q")) == sorted(ids)
 
 
 def test_buried_jobs_stay_buried_if_no_node_takes_them() -> None:
-    guild = Guild(2)
+    guild = NodeCluster(2)
     ids = bury_some(guild)
     guild[1].ask("pause", "q", "in")
     leave(guild, 0)
@@ -219,7 +219,7 @@ def test_buried_jobs_stay_buried_if_no_node_takes_them() -> None:
 
 
 def test_a_late_ack_at_a_node_that_leaves_still_counts() -> None:
-    guild = Guild(3)
+    guild = NodeCluster(3)
     id = guild[0].ask("addjob", "q", "body", 1000, "replicate", 1, "retry", 5)
     guild[0].ask("getjob", "from", "q")
     leave(guild, 0)
@@ -230,7 +230,7 @@ def test_a_late_ack_at_a_node_that_leaves_still_counts() -> None:
 
 
 def test_an_addjob_at_a_node_that_leaves_is_held_by_other_nodes() -> None:
-    guild = Guild(3)
+    guild = NodeCluster(3)
     leave(guild, 0)
     assert guild[0].ask("addjob", "q", "1", 1000, "replicate", 2)
     assert guild[0].ask("addjob", "q", "2", 1000, "replicate", 1, "retry", 0)
@@ -244,7 +244,7 @@ def test_an_addjob_at_a_node_that_leaves_is_held_by_other_nodes() -> None:
 
 
 def test_a_node_that_stops_leaving_keeps_jobs_that_were_not_taken() -> None:
-    guild = Guild(2)
+    guild = NodeCluster(2)
     leave(guild, 0)
     guild.isolate(1)
     assert guild[0].ask("addjob", "q", "body", 1000, "replicate", 1, "async")
@@ -256,7 +256,7 @@ def test_a_node_that_stops_leaving_keeps_jobs_that_were_not_taken() -> None:
 
 
 def test_a_node_that_leaves_learns_that_a_job_it_hands_over_is_done() -> None:
-    guild = Guild(2)
+    guild = NodeCluster(2)
     leave(guild, 0)
     guild.lost.add(m.GOTJOB)
     id = guild[0].ask("addjob", "q", "body", 1000, "replicate", 1, "retry", 1, "async")
@@ -268,7 +268,7 @@ def test_a_node_that_leaves_learns_that_a_job_it_hands_over_is_done() -> None:
 
 
 def test_no_node_sends_copies_to_a_node_that_leaves() -> None:
-    guild = Guild(3)
+    guild = NodeCluster(3)
     leave(guild, 0)
     assert guild[1].ask("addjob", "q", "body", 1000)
     assert not guild[0].jobs()
@@ -276,7 +276,7 @@ def test_no_node_sends_copies_to_a_node_that_leaves() -> None:
 
 
 def test_leaving_survives_a_crash_in_the_middle() -> None:
-    guild = Guild(2, disks=True)
+    guild = NodeCluster(2, disks=True)
     ids = [guild[0].ask("addjob", "q", number, 1000, "replicate", 1, "retry", 0) for number in range(20)]
     guild.lost.add(m.TAKENOVER)
     leave(guild, 0)
@@ -289,7 +289,7 @@ def test_leaving_survives_a_crash_in_the_middle() -> None:
 
 
 def test_above_three_quarters_of_its_memory_a_node_keeps_no_copies() -> None:
-    guild = Guild(3)
+    guild = NodeCluster(3)
     guild[0].ask("addjob", "q", "x" * 1000, 1000, "replicate", 1)
     guild[0].engine.memory_max = guild[0].engine.memory_used() * 100 // 76
     kept = len(guild[0].jobs())
@@ -301,11 +301,11 @@ def test_above_three_quarters_of_its_memory_a_node_keeps_no_copies() -> None:
     assert len(guild[0].jobs()) == kept
     refused = guild[0].ask("addjob", "q", "x", 1000, "replicate", 3)
     assert refused.endswith("I'm out of memory")
-    assert guild[0].cluster.place.is_short()
+    assert guild[0].cluster.state.is_short_of_memory()
 
 
 def test_acks_are_evicted_oldest_first() -> None:
-    guild = Guild(2)
+    guild = NodeCluster(2)
     ids = [guild[0].ask("addjob", "q", number, 1000) for number in range(5)]
     guild.isolate(1)
     for id in ids:
@@ -318,7 +318,7 @@ def test_acks_are_evicted_oldest_first() -> None:
 
 
 def test_an_ack_finds_a_copy_that_a_leaving_node_handed_over() -> None:
-    guild = Guild(4)
+    guild = NodeCluster(4)
     id = guild[0].ask("addjob", "q", "body", 1000, "replicate", 2, "retry", 600)
     holder = next(node for node in guild.nodes[1:] if node.jobs())
     guild.lost.add(m.HOLDERS)
@@ -331,7 +331,7 @@ def test_an_ack_finds_a_copy_that_a_leaving_node_handed_over() -> None:
 
 
 def test_a_leaving_node_deletes_delivered_at_most_once_jobs_after_ten_seconds() -> None:
-    guild = Guild(2)
+    guild = NodeCluster(2)
     guild[0].ask("addjob", "q", "body", 1000, "replicate", 1, "retry", 0)
     guild[0].ask("getjob", "from", "q")
     leave(guild, 0)
@@ -343,7 +343,7 @@ def test_a_leaving_node_deletes_delivered_at_most_once_jobs_after_ten_seconds() 
 
 def test_two_nodes_that_hand_a_job_to_each_other_do_not_both_lose_it() -> None:
     """Both nodes wanted to leave, and neither received that the other did. In the end both stay."""
-    guild = Guild(2)
+    guild = NodeCluster(2)
     guild[0].ask("addjob", "q", "body", 1000, "replicate", 2, "retry", 5)
     guild.isolate(0)
     for node in guild.nodes:

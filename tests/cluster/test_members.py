@@ -10,18 +10,18 @@ from penstock.cluster.messages import (
     NODE_LEAVING,
     NODE_SUSPECTED,
     PING,
+    FailMessage,
     Greeting,
-    OfNode,
     Rumour,
 )
 from penstock.cluster.peers import NOADDR
 from penstock.core.limits import NEVER
 
-from .meeting import TIMEOUT_MS, Town, town_of
+from .meeting import TIMEOUT_MS, MemberNetwork, town_of
 
 
 def test_a_node_that_is_met_becomes_a_member_on_both_sides():
-    town = Town(2)
+    town = MemberNetwork(2)
     town.meet(0, 1)
     assert town.nodes[0].size() == 1, "an address is no member"
     town.run(500)
@@ -30,7 +30,7 @@ def test_a_node_that_is_met_becomes_a_member_on_both_sides():
 
 @pytest.mark.parametrize("count", [3, 7, 20])
 def test_a_chain_of_meetings_becomes_a_mesh(count):
-    town = Town(count)
+    town = MemberNetwork(count)
     for other in range(1, count):
         town.meet(other - 1, other)
     town.run(4_000)
@@ -38,19 +38,19 @@ def test_a_chain_of_meetings_becomes_a_mesh(count):
 
 
 def test_a_node_without_peers_has_no_timers():
-    town = Town(1)
+    town = MemberNetwork(1)
     assert town.nodes[0].next_due == NEVER and town.nodes[0].size() == 1
 
 
 def test_a_node_does_not_meet_itself():
-    town = Town(1)
+    town = MemberNetwork(1)
     town.meet(0, 0)
     town.run(500)
     assert not town.nodes[0].peers
 
 
 def test_an_address_that_does_not_answer_is_given_up_and_reported():
-    town = Town(1)
+    town = MemberNetwork(1)
     assert town.nodes[0].meet("10.9.9.9", 7711, 17711, town.now)
     town.run(MEET_MS - 500)
     assert town.nodes[0].peers and not town.nodes[0].take_unmet()
@@ -61,7 +61,7 @@ def test_an_address_that_does_not_answer_is_given_up_and_reported():
 
 
 def test_a_suspended_node_is_met_when_it_resumes():
-    town = Town(2)
+    town = MemberNetwork(2)
     town.down.add(1)
     town.meet(0, 1)
     town.run(10 * TIMEOUT_MS)
@@ -71,7 +71,7 @@ def test_a_suspended_node_is_met_when_it_resumes():
 
 
 def test_a_node_that_was_suspended_continues_meeting():
-    town = Town(2)
+    town = MemberNetwork(2)
     town.meet(0, 1)
     town.down.add(0)
     town.run(MEET_MS + TIMEOUT_MS)
@@ -208,8 +208,8 @@ def test_greetings_of_unknown_nodes_are_ignored():
     node, stranger = town.nodes[0], b"e" * 40
     rumour = Rumour(b"d" * 40, "10.0.0.50", 7711, 17711, 0)
     node.receive(stranger, Greeting(PING, "10.0.0.60", 7711, 17711, 0, bytes(16), [rumour]), town.now)
-    node.receive(stranger, OfNode(FAIL, town.nodes[1].myself), town.now)
-    assert node.strangers == 2 and len(node.peers) == 1 and len(node.reachable()) == 1
+    node.receive(stranger, FailMessage(FAIL, town.nodes[1].myself), town.now)
+    assert node.unknown_senders == 2 and len(node.peers) == 1 and len(node.reachable()) == 1
 
 
 def test_a_node_that_reports_endless_nodes_does_not_fill_the_table():
@@ -229,7 +229,7 @@ def test_a_node_that_reports_endless_nodes_does_not_fill_the_table():
 
 def test_a_false_report_of_failure_is_cleared_by_the_next_answer():
     town = town_of(3)
-    town.nodes[0].receive(town.nodes[1].myself, OfNode(FAIL, town.nodes[2].myself), town.now)
+    town.nodes[0].receive(town.nodes[1].myself, FailMessage(FAIL, town.nodes[2].myself), town.now)
     assert town.nodes[0].reachable() == [town.nodes[1].myself]
     town.run(200)
     assert town.everybody_knows_everybody()
@@ -237,7 +237,7 @@ def test_a_false_report_of_failure_is_cleared_by_the_next_answer():
 
 def test_the_same_network_twice_gives_the_same_messages():
     def history() -> list[list[int]]:
-        town = Town(12)
+        town = MemberNetwork(12)
         for other in range(1, 12):
             town.meet(other // 2, other)
         town.run(1_000)
@@ -249,7 +249,7 @@ def test_the_same_network_twice_gives_the_same_messages():
 
 
 def test_meeting_an_address_again_restarts_its_time_limit():
-    town = Town(2)
+    town = MemberNetwork(2)
     town.cut |= {(0, 1), (1, 0)}
     town.meet(0, 1)
     town.run(TIMEOUT_MS - 100)

@@ -4,11 +4,11 @@ from penstock.core.job import Draft
 from penstock.core.limits import SCAN_EXAMINED_MAX
 from penstock.core.policy import UTUBE
 
-from .guild import Guild
+from .guild import NodeCluster
 
 
 def test_global_lengths_are_sums_over_all_nodes() -> None:
-    guild = Guild(3)
+    guild = NodeCluster(3)
     for number in range(3):
         guild[number].ask("addjob", "q", number, 1000, "replicate", 1)
         guild[number].ask("addjob", "q", number, 1000, "replicate", 1, "delay", 10)
@@ -19,7 +19,7 @@ def test_global_lengths_are_sums_over_all_nodes() -> None:
 
 
 def test_nodes_that_do_not_answer_are_reported_as_missing() -> None:
-    guild = Guild(3)
+    guild = NodeCluster(3)
     guild[0].ask("addjob", "q", "body", 1000, "replicate", 1)
     guild.isolate(2)
     client = guild[1].connect()
@@ -30,7 +30,7 @@ def test_nodes_that_do_not_answer_are_reported_as_missing() -> None:
 
 
 def test_the_first_jobs_of_all_nodes_are_shown_in_their_order() -> None:
-    guild = Guild(3)
+    guild = NodeCluster(3)
     ids = []
     for number in (2, 0, 1, 1, 0, 2):
         ids.append(guild[number].ask("addjob", "q", number, 1000, "replicate", 1))
@@ -42,7 +42,7 @@ def test_the_first_jobs_of_all_nodes_are_shown_in_their_order() -> None:
 
 def test_of_many_jobs_with_keys_only_the_next_is_shown() -> None:
     """Finding more of them in order would require a scan of all jobs in one turn."""
-    guild = Guild(2)
+    guild = NodeCluster(2)
     engine = guild[0].engine
     tube = engine.create_tube(b"keyed", UTUBE, guild.now)
     for _ in range(SCAN_EXAMINED_MAX + 1):
@@ -53,7 +53,7 @@ def test_of_many_jobs_with_keys_only_the_next_is_shown() -> None:
 
 
 def test_a_queue_is_emptied_on_all_nodes() -> None:
-    guild = Guild(3)
+    guild = NodeCluster(3)
     for number in range(9):
         guild[number % 3].ask("addjob", "q", number, 1000)
     told = guild[0].ask("global", "empty", "q")
@@ -61,7 +61,7 @@ def test_a_queue_is_emptied_on_all_nodes() -> None:
     assert all(not node.jobs() for node in guild.nodes)
 
 
-def scanned(guild: Guild, *words: object) -> list[tuple[bytes, bytes, bytes]]:
+def scanned(guild: NodeCluster, *words: object) -> list[tuple[bytes, bytes, bytes]]:
     """Scan the jobs of all nodes, and return the node, id and state of each."""
     found: list[tuple[bytes, bytes, bytes]] = []
     cursor: bytes | None = None
@@ -73,7 +73,7 @@ def scanned(guild: Guild, *words: object) -> list[tuple[bytes, bytes, bytes]]:
 
 
 def test_a_scan_returns_the_jobs_of_all_nodes() -> None:
-    guild = Guild(3)
+    guild = NodeCluster(3)
     nodes = [node.id for node in guild.nodes]
     ids = [guild[number % 3].ask("addjob", f"q{number}", number, 1000, "replicate", 1) for number in range(15)]
     assert sorted(scanned(guild, "count", 2)) == sorted((nodes[at % 3], id, b"ready") for at, id in enumerate(ids))
@@ -87,7 +87,7 @@ def test_a_scan_returns_the_jobs_of_all_nodes() -> None:
 
 
 def test_a_scan_continues_after_a_node_that_does_not_answer() -> None:
-    guild = Guild(3)
+    guild = NodeCluster(3)
     id = guild[2].ask("addjob", "q", "body", 1000, "replicate", 1)
     guild.isolate(1)
     client = guild[0].connect()

@@ -6,11 +6,11 @@ import pytest
 
 from penstock.cluster import messages as m
 
-from .guild import Client, Guild, Node
+from .guild import Client, Node, NodeCluster
 
 
 def test_an_addjob_is_answered_when_enough_nodes_have_a_copy() -> None:
-    guild = Guild(3)
+    guild = NodeCluster(3)
     id = guild[0].ask("addjob", "q", "body", 1000)
     assert id.startswith(b"D-")
     assert [len(node.jobs()) for node in guild.nodes] == [1, 1, 1]
@@ -21,7 +21,7 @@ def test_an_addjob_is_answered_when_enough_nodes_have_a_copy() -> None:
 
 
 def test_an_ack_of_a_job_with_three_copies_takes_six_messages() -> None:
-    guild = Guild(3)
+    guild = NodeCluster(3)
     id = guild[0].ask("addjob", "q", "body", 1000)
     assert guild[0].ask("getjob", "from", "q")[0][1] == id
     guild.sent.clear()
@@ -32,7 +32,7 @@ def test_an_ack_of_a_job_with_three_copies_takes_six_messages() -> None:
 
 
 def test_a_fast_ack_takes_two_messages() -> None:
-    guild = Guild(3)
+    guild = NodeCluster(3)
     id = guild[0].ask("addjob", "q", "body", 1000)
     guild.sent.clear()
     assert guild[1].ask("fastack", id) == 1
@@ -41,7 +41,7 @@ def test_a_fast_ack_takes_two_messages() -> None:
 
 
 def test_if_too_few_nodes_answer_one_more_is_asked_every_50_ms() -> None:
-    guild = Guild(5)
+    guild = NodeCluster(5)
     guild.cut |= {(0, number) for number in (1, 2)}
     client = guild[0].connect()
     id = client.ask("addjob", "q", "body", 1000, "replicate", 3)
@@ -52,7 +52,7 @@ def test_if_too_few_nodes_answer_one_more_is_asked_every_50_ms() -> None:
 
 
 def test_a_large_job_has_time_to_arrive_before_it_is_sent_again() -> None:
-    guild = Guild(3)
+    guild = NodeCluster(3)
     guild.cut |= {(0, 1), (0, 2)}
     guild[0].connect().ask("addjob", "q", "x" * (4 << 20), 5000)
     guild.run(200)
@@ -62,11 +62,11 @@ def test_a_large_job_has_time_to_arrive_before_it_is_sent_again() -> None:
 
 
 def test_a_node_that_handed_its_copy_over_does_not_count() -> None:
-    guild = Guild(3)
+    guild = NodeCluster(3)
     guild.cut |= {(0, 2)}
     client = guild[0].connect()
     assert client.ask("addjob", "q", "body", 0, "replicate", 3) is None
-    guild[1].cluster.handovers.give(guild[1].jobs(), guild[0].id, guild.now)
+    guild[1].cluster.handovers.hand_over(guild[1].jobs(), guild[0].id, guild.now)
     guild.settle()
     assert not guild[1].jobs()
     guild.heal()
@@ -76,7 +76,7 @@ def test_a_node_that_handed_its_copy_over_does_not_count() -> None:
 
 
 def test_after_the_timeout_the_producer_is_refused_and_copies_are_deleted() -> None:
-    guild = Guild(3)
+    guild = NodeCluster(3)
     guild.cut |= {(0, 2)}
     client = guild[0].connect()
     assert client.ask("addjob", "q", "body", 400, "replicate", 3) is None
@@ -89,7 +89,7 @@ def test_after_the_timeout_the_producer_is_refused_and_copies_are_deleted() -> N
 
 
 def test_a_very_short_timeout_is_raised_to_a_tenth_of_a_second() -> None:
-    guild = Guild(3)
+    guild = NodeCluster(3)
     guild.lost.add(m.REPLJOB)
     late, hopeless = guild[0].connect(), guild[0].connect()
     assert late.ask("addjob", "q", "body", 1, "replicate", 3) is None
@@ -106,7 +106,7 @@ def test_a_very_short_timeout_is_raised_to_a_tenth_of_a_second() -> None:
 
 
 def test_the_job_of_a_producer_that_disconnects_is_dropped() -> None:
-    guild = Guild(3)
+    guild = NodeCluster(3)
     guild.cut |= {(0, 2)}
     client = guild[0].connect()
     client.ask("addjob", "q", "body", 0, "replicate", 3)
@@ -116,7 +116,7 @@ def test_the_job_of_a_producer_that_disconnects_is_dropped() -> None:
 
 
 def test_a_job_that_expires_before_it_has_its_copies_is_refused() -> None:
-    guild = Guild(2)
+    guild = NodeCluster(2)
     guild.isolate(1)
     client = guild[0].connect()
     assert client.ask("addjob", "q", "body", 0, "replicate", 2, "ttl", 1) is None
@@ -126,14 +126,14 @@ def test_a_job_that_expires_before_it_has_its_copies_is_refused() -> None:
 
 
 def test_an_async_add_is_answered_at_once_and_replicated() -> None:
-    guild = Guild(3)
+    guild = NodeCluster(3)
     id = guild[0].ask("addjob", "q", "body", 0, "async", "replicate", 3)
     assert id and [len(node.jobs()) for node in guild.nodes] == [1, 1, 1]
     assert guild.sent == {m.REPLJOB: 2}
 
 
 def test_the_default_number_of_copies_follows_reachable_nodes() -> None:
-    guild = Guild(3)
+    guild = NodeCluster(3)
     guild.down.add(2)
     guild.isolate(2)
     guild.run(40_000)
@@ -143,7 +143,7 @@ def test_the_default_number_of_copies_follows_reachable_nodes() -> None:
 
 
 def test_a_copy_and_its_holders_survive_a_restart() -> None:
-    guild = Guild(3, disks=True)
+    guild = NodeCluster(3, disks=True)
     id = guild[0].ask("addjob", "q", "body", 1000, "retry", 5)
     for number in range(3):
         guild.restart(number)
@@ -156,7 +156,7 @@ def test_a_copy_and_its_holders_survive_a_restart() -> None:
 
 
 def test_a_job_that_waited_for_copies_is_queued_after_a_crash() -> None:
-    guild = Guild(2, disks=True)
+    guild = NodeCluster(2, disks=True)
     guild.lost.add(m.GOTJOB)
     assert guild[0].ask("addjob", "q", "body", 0, "replicate", 2) is None
     guild.restart(0)
@@ -164,7 +164,7 @@ def test_a_job_that_waited_for_copies_is_queued_after_a_crash() -> None:
 
 
 def test_an_ack_that_is_not_collected_survives_a_restart() -> None:
-    guild = Guild(2, disks=True)
+    guild = NodeCluster(2, disks=True)
     id = guild[0].ask("addjob", "q", "body", 1000, "retry", 600)
     guild.isolate(1)
     guild[0].ask("ackjob", id)
@@ -178,15 +178,15 @@ def test_an_ack_that_is_not_collected_survives_a_restart() -> None:
 
 
 def test_messages_of_unknown_nodes_are_ignored() -> None:
-    guild = Guild(2)
-    guild[0].cluster.receive(b"f" * 40, m.OfJob(m.DELJOB, b"D" * 40), guild.now)
+    guild = NodeCluster(2)
+    guild[0].cluster.receive(b"f" * 40, m.JobMessage(m.DELJOB, b"D" * 40), guild.now)
     assert guild[0].cluster.ignored == 1
 
 
 @pytest.mark.parametrize("asynchronous", [False, True])
 def test_a_node_whose_log_has_no_room_left_makes_room_for_a_copy(asynchronous: bool) -> None:
     """Its disk has space. A node that receives jobs of clients only would make room by itself."""
-    guild = Guild(3, disks=True)
+    guild = NodeCluster(3, disks=True)
     guild[1].engine.room_bytes = -2_048
     options = ["replicate", 3, *(["async"] if asynchronous else [])]
     id = guild[0].ask("addjob", "q", "body", 0, *options)
@@ -196,18 +196,18 @@ def test_a_node_whose_log_has_no_room_left_makes_room_for_a_copy(asynchronous: b
 # The default number of copies
 
 
-def waiting_add(guild: Guild, *options: object) -> Client:
+def waiting_add(guild: NodeCluster, *options: object) -> Client:
     """Send an ADDJOB that waits for its copies without a time limit."""
     client = guild[0].connect()
     client.ask("addjob", "q", "body", 0, *options)
     return client
 
 
-def below_default(guild: Guild) -> int:
+def below_default(guild: NodeCluster) -> int:
     return int(guild[0].cluster.replications.below_default)
 
 
-def kill(guild: Guild, number: int) -> None:
+def kill(guild: NodeCluster, number: int) -> None:
     """Stop a node, and close the links to it."""
     guild.down.add(number)
     for node in guild.nodes:
@@ -216,7 +216,7 @@ def kill(guild: Guild, number: int) -> None:
 
 
 def test_the_default_does_not_wait_for_a_node_that_was_killed() -> None:
-    guild = Guild(3)
+    guild = NodeCluster(3)
     guild.down.add(2)
     before = guild[0].connect()
     assert before.ask("addjob", "q", "body", 0) is None, "its copies are under way"
@@ -230,14 +230,14 @@ def test_the_default_does_not_wait_for_a_node_that_was_killed() -> None:
 
 
 def test_a_link_that_is_lost_for_a_moment_does_not_reduce_the_copies() -> None:
-    guild = Guild(3)
+    guild = NodeCluster(3)
     guild.isolate(2)
     guild[0].cluster.link_down(guild[2].id, guild.now)
     client = waiting_add(guild)
     guild.run(150)
     assert client.answer_so_far() is None
     guild.heal()
-    guild[0].cluster.link_up(guild[2].id, guild[2].id, guild[2].members.memory, guild.now)
+    guild[0].cluster.link_up(guild[2].id, guild[2].id, guild[2].members.incarnation, guild.now)
     guild.run(200)
     assert client.answer_so_far() is not None
     assert [len(node.jobs()) for node in guild.nodes] == [1, 1, 1] and below_default(guild) == 0
@@ -257,7 +257,7 @@ def paused(node: Node) -> None:
 
 @pytest.mark.parametrize("refuse", [short_of_memory, full, paused])
 def test_the_default_counts_nodes_that_accept_copies(refuse: Callable[[Node], None]) -> None:
-    guild = Guild(3)
+    guild = NodeCluster(3)
     refuse(guild[2])
     assert guild[0].ask("addjob", "q", "body", 0) is not None
     assert [len(node.jobs()) for node in guild.nodes] == [1, 1, 0]
@@ -271,7 +271,7 @@ def test_the_default_counts_nodes_that_accept_copies(refuse: Callable[[Node], No
 
 
 def test_a_node_that_accepts_copies_again_is_counted_again() -> None:
-    guild = Guild(3)
+    guild = NodeCluster(3)
     guild[2].ask("pause", "q", "in")
     guild[0].ask("addjob", "q", "body", 0)
     guild[2].ask("pause", "q", "none")
@@ -281,7 +281,7 @@ def test_a_node_that_accepts_copies_again_is_counted_again() -> None:
 
 
 def test_an_add_is_answered_although_no_other_node_accepts_copies() -> None:
-    guild = Guild(3)
+    guild = NodeCluster(3)
     for node in guild.nodes[1:]:
         short_of_memory(node)
     for _ in range(2):

@@ -8,16 +8,16 @@ from penstock.core import states as s
 from penstock.core.copying import postpone
 from penstock.core.job import BodyRef
 
-from .guild import Guild
+from .guild import NodeCluster
 
 
-def show(guild: Guild, number: int, id: bytes) -> dict[bytes, object]:
+def show(guild: NodeCluster, number: int, id: bytes) -> dict[bytes, object]:
     shown = guild[number].ask("show", id)
     return dict(zip(shown[::2], shown[1::2], strict=True))
 
 
 def test_the_retry_time_counts_from_the_delivery_on_every_node() -> None:
-    guild = Guild(3)
+    guild = NodeCluster(3)
     id = guild[0].ask("addjob", "q", "body", 1000, "retry", 4)
     guild.run(3_200)
     assert guild[0].ask("getjob", "from", "q")
@@ -29,7 +29,7 @@ def test_the_retry_time_counts_from_the_delivery_on_every_node() -> None:
 
 
 def test_a_holder_queues_the_job_when_the_node_that_delivered_it_is_gone() -> None:
-    guild = Guild(3)
+    guild = NodeCluster(3)
     guild[0].ask("addjob", "q", "body", 1000, "retry", 2)
     assert guild[0].ask("getjob", "from", "q")
     guild.down.add(0)
@@ -39,7 +39,7 @@ def test_a_holder_queues_the_job_when_the_node_that_delivered_it_is_gone() -> No
 
 
 def test_a_queued_job_is_not_queued_by_another_holder() -> None:
-    guild = Guild(3)
+    guild = NodeCluster(3)
     guild[0].ask("addjob", "q", "body", 1000, "retry", 1)
     guild.run(20_000)
     assert guild.queued("q") == [1, 0, 0]
@@ -47,7 +47,7 @@ def test_a_queued_job_is_not_queued_by_another_holder() -> None:
 
 
 def test_of_two_holders_that_queued_a_job_one_keeps_it() -> None:
-    guild = Guild(2)
+    guild = NodeCluster(2)
     id = guild[0].ask("addjob", "q", "body", 1000, "retry", 1, "replicate", 2)
     guild.isolate(0)
     guild.run(3_000)
@@ -62,7 +62,7 @@ def test_of_two_holders_that_queued_a_job_one_keeps_it() -> None:
 
 
 def test_a_nack_at_another_holder_ends_the_delivery() -> None:
-    guild = Guild(3)
+    guild = NodeCluster(3)
     id = guild[0].ask("addjob", "q", "body", 1000)
     guild[0].ask("getjob", "from", "q")
     assert guild[1].ask("nack", id) == 1
@@ -73,7 +73,7 @@ def test_a_nack_at_another_holder_ends_the_delivery() -> None:
 
 
 def test_working_at_another_holder_gives_more_time_everywhere() -> None:
-    guild = Guild(3)
+    guild = NodeCluster(3)
     id = guild[0].ask("addjob", "q", "body", 1000, "retry", 4)
     guild[0].ask("getjob", "from", "q")
     for _ in range(5):
@@ -85,7 +85,7 @@ def test_working_at_another_holder_gives_more_time_everywhere() -> None:
 
 
 def test_a_delayed_job_is_queued_once_by_its_maker() -> None:
-    guild = Guild(3)
+    guild = NodeCluster(3)
     id = guild[0].ask("addjob", "q", "body", 1000, "delay", 3, "retry", 2)
     guild.run(2_950)
     assert guild.queued("q") == [0, 0, 0]
@@ -97,7 +97,7 @@ def test_a_delayed_job_is_queued_once_by_its_maker() -> None:
 
 
 def test_a_queue_paused_everywhere_takes_nothing() -> None:
-    guild = Guild(3)
+    guild = NodeCluster(3)
     assert guild[0].ask("pause", "q", "in", "bcast") == b"in"
     assert guild[2].ask("addjob", "q", "body", 0) == "PAUSED Queue paused in input, try later"
     assert guild[0].ask("pause", "q", "none", "bcast") == b"none"
@@ -105,7 +105,7 @@ def test_a_queue_paused_everywhere_takes_nothing() -> None:
 
 
 def test_a_holder_also_warns_holders_that_only_another_holder_knows() -> None:
-    guild = Guild(4)
+    guild = NodeCluster(4)
     guild[0].ask("addjob", "q", "body", 1000, "replicate", 2, "retry", 2)
     stranger = next(node for node in guild.nodes if not node.jobs())
     stranger.cluster.federation.want(b"q", 1_000, guild.now)
@@ -116,7 +116,7 @@ def test_a_holder_also_warns_holders_that_only_another_holder_knows() -> None:
 
 
 def test_a_job_that_is_buried_on_one_node_is_queued_by_none() -> None:
-    guild = Guild(3)
+    guild = NodeCluster(3)
     id = guild[0].ask("addjob", "q", "body", 1000, "retry", 2)
     assert guild[0].ask("take", "q") and guild[0].ask("bury", id) == b"OK"
     guild.run(20_000)
@@ -135,7 +135,7 @@ def test_a_job_that_is_buried_on_one_node_is_queued_by_none() -> None:
 
 
 def test_a_buried_job_is_queued_again_by_an_enqueue_at_another_holder() -> None:
-    guild = Guild(3)
+    guild = NodeCluster(3)
     id = guild[0].ask("addjob", "q", "body", 1000, "retry", 2)
     assert guild[0].ask("bury", id) == b"OK"
     assert guild[1].ask("enqueue", id) == 1
@@ -144,7 +144,7 @@ def test_a_buried_job_is_queued_again_by_an_enqueue_at_another_holder() -> None:
 
 
 def test_a_job_that_is_deleted_on_one_node_is_gone_from_all() -> None:
-    guild = Guild(4)
+    guild = NodeCluster(4)
     id = guild[0].ask("addjob", "q", "body", 1000, "replicate", 3, "retry", 2)
     others = [node for node in guild.nodes[1:] if node.jobs()]
     guild.isolate(others[0].number)
@@ -156,7 +156,7 @@ def test_a_job_that_is_deleted_on_one_node_is_gone_from_all() -> None:
 
 
 def test_deljob_deletes_the_copy_of_one_node_only() -> None:
-    guild = Guild(3)
+    guild = NodeCluster(3)
     id = guild[0].ask("addjob", "q", "body", 1000, "retry", 2)
     assert guild[0].ask("deljob", id) == 1
     guild.run(20_000)
@@ -164,7 +164,7 @@ def test_deljob_deletes_the_copy_of_one_node_only() -> None:
 
 
 def test_a_job_whose_body_is_damaged_here_is_delivered_by_another_holder() -> None:
-    guild = Guild(2, disks=True)
+    guild = NodeCluster(2, disks=True)
     id = guild[0].ask("addjob", "q", "body", 1000, "retry", 2, "replicate", 2)
     guild[0].jobs()[0].body = BodyRef(1, 1 << 40, 4, 0)
     assert guild[0].ask("getjob", "nohang", "from", "q").startswith("DAMAGED")
@@ -175,7 +175,7 @@ def test_a_job_whose_body_is_damaged_here_is_delivered_by_another_holder() -> No
 
 @pytest.mark.parametrize("by_policy", [False, True])
 def test_a_job_that_moves_to_a_strict_tube_loses_its_copies(by_policy: bool) -> None:
-    guild = Guild(4, disks=True)
+    guild = NodeCluster(4, disks=True)
     guild[0].ask("tube", "create", "target")
     if by_policy:
         guild[0].ask("tube", "create", "q", "type", "disque", "retry", "1x then move target")
@@ -205,7 +205,7 @@ def test_a_job_that_moves_to_a_strict_tube_loses_its_copies(by_policy: bool) -> 
 
 
 def test_a_job_that_returns_from_a_strict_tube_is_available_on_all_nodes() -> None:
-    guild = Guild(3)
+    guild = NodeCluster(3)
     guild[0].ask("tube", "create", "dead")
     id = guild[0].ask("addjob", "q", "body", 1000, "retry", 2)
     for tube in ("dead", "q"):
@@ -220,7 +220,7 @@ def test_a_job_that_returns_from_a_strict_tube_is_available_on_all_nodes() -> No
 
 
 def test_a_job_that_moves_to_another_shared_queue_keeps_its_copies() -> None:
-    guild = Guild(3)
+    guild = NodeCluster(3)
     guild[0].ask("addjob", "target", "other", 1000, "replicate", 1)
     id = guild[0].ask("addjob", "q", "body", 1000, "retry", 2)
     assert guild[0].ask("job", "move", id, "target") == b"OK"
@@ -232,7 +232,7 @@ def test_a_job_that_moves_to_another_shared_queue_keeps_its_copies() -> None:
 
 
 def test_a_job_that_is_switched_to_done_is_not_queued_and_can_be_acked_elsewhere() -> None:
-    guild = Guild(3)
+    guild = NodeCluster(3)
     id = guild[0].ask("addjob", "q", "body", 1000, "retry", 2)
     assert guild[0].ask("job", "switch", id, "done") == b"OK"
     guild.run(20_000)
@@ -244,7 +244,7 @@ def test_a_job_that_is_switched_to_done_is_not_queued_and_can_be_acked_elsewhere
 
 def test_of_two_holders_that_are_about_to_queue_a_job_one_yields() -> None:
     """One must yield before the job is queued, because a queued job may be delivered before the QUEUED arrives."""
-    guild = Guild(3)
+    guild = NodeCluster(3)
     guild[0].ask("addjob", "q", "body", 1000, "retry", 60)
     guild[0].ask("getjob", "from", "q")
     guild.down.add(0)

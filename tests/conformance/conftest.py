@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from .faces import FACES, PATIENCE_S, SERVERS, Face, begin_scenario
+from .faces import FACES, PATIENCE_S, SERVERS, Interface, begin_scenario
 
 
 @pytest.fixture(scope="session")
@@ -21,13 +21,13 @@ def servers() -> Iterator[None]:
 
 
 @pytest.fixture(params=FACES)
-def face(servers: None, request: pytest.FixtureRequest) -> Face:
+def face(servers: None, request: pytest.FixtureRequest) -> Interface:
     """One interface after the other."""
     return FACES[request.param]
 
 
 @pytest.fixture
-def queue(face: Face) -> AbstractAsyncContextManager[Any]:
+def queue(face: Interface) -> AbstractAsyncContextManager[Any]:
     """An empty queue. Some interfaces need the loop to open one, so this is replaced when the scenario starts."""
     return face.open()
 
@@ -44,7 +44,7 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
 
 async def _run(scenario: Any, arguments: dict[str, Any]) -> None:
     loop = asyncio.get_running_loop()
-    loop.set_exception_handler(_tell)
+    loop.set_exception_handler(_report_exception)
     begin_scenario()
     async with AsyncExitStack() as stack:
         for name, value in arguments.items():
@@ -65,7 +65,7 @@ async def _end_what_still_waits() -> None:
     await asyncio.gather(*left, return_exceptions=True)
 
 
-def _tell(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+def _report_exception(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
     """Ignore exceptions of a failed scenario's tasks that were never retrieved, because its failure is reported."""
     if "never retrieved" not in context["message"]:
         loop.default_exception_handler(context)

@@ -36,7 +36,7 @@ PATIENCE_S = 10.0
 JOURNALS = "/dev/shm" if Path("/dev/shm").is_dir() else None
 
 
-class Face:
+class Interface:
     """One interface to a queue."""
 
     # Whether a handle shows changes by other sessions at once.
@@ -73,7 +73,7 @@ class Face:
         raise NotImplementedError
 
 
-class AsyncFace(Face):
+class AsyncFace(Interface):
     """The embedded queue for asyncio, without an adapter."""
 
     @asynccontextmanager
@@ -88,7 +88,7 @@ class AsyncFace(Face):
         return job.sync._tube._host.ids.hex(job.sync._core.id).decode()
 
 
-class SyncFace(Face):
+class SyncFace(Interface):
     """The embedded queue for threads. Each call that may sleep gets its own thread."""
 
     @asynccontextmanager
@@ -125,7 +125,7 @@ class Servers:
 SERVERS = Servers()
 
 
-class ServerFace(Face):
+class ServerFace(Interface):
     """A server that all scenarios share. Each scenario finds it empty."""
 
     is_live = False
@@ -203,7 +203,7 @@ class SyncServerFace(ServerFace):
         return self._blocked({connection.number for connection in list(queue.inner._session._busy)})
 
 
-FACES: dict[str, Face] = {
+FACES: dict[str, Interface] = {
     "memory-sync": SyncFace(),
     "memory-async": AsyncFace(),
     "server-sync": SyncServerFace(),

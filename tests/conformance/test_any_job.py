@@ -11,7 +11,7 @@ import pytest
 import penstock
 from penstock import JobOutcome
 
-from .faces import Face, another, code_of, eventually, state_of
+from .faces import Interface, another, code_of, eventually, state_of
 
 ACKED, TIMEOUT = JobOutcome("acked"), JobOutcome("timeout")
 STATES = ["ready", "taken", "delayed", "buried", "done", "zombie"]
@@ -167,7 +167,7 @@ async def test_a_move_is_counted_in_both_tubes_and_does_not_end_the_job(queue: A
     assert (await target.transitions()) == {"elsewhere-ready": 1}
 
 
-async def test_a_job_cannot_be_moved_to_a_tube_of_another_queue(queue: Any, face: Face) -> None:
+async def test_a_job_cannot_be_moved_to_a_tube_of_another_queue(queue: Any, face: Interface) -> None:
     async with face.open() as stranger:
         foreign = await stranger.tube("foreign")
         await foreign.put("x")
@@ -181,7 +181,7 @@ async def test_a_job_cannot_be_moved_to_a_tube_of_another_queue(queue: Any, face
 # ---- Waiting for the end ---------------------------------------------------------------------------------------------
 
 
-async def test_waiting_for_a_job_returns_that_it_was_acked(queue: Any, face: Face) -> None:
+async def test_waiting_for_a_job_returns_that_it_was_acked(queue: Any, face: Interface) -> None:
     for options in ({}, {"keep": True}, {"zombie": 60}):
         tube = await queue.tube(f"wait {options}", **options)
         job = await tube.put("x")
@@ -191,7 +191,7 @@ async def test_waiting_for_a_job_returns_that_it_was_acked(queue: Any, face: Fac
         assert await asyncio.gather(*waits) == [ACKED, ACKED]
 
 
-async def test_waiting_for_a_job_returns_that_it_is_done(queue: Any, face: Face) -> None:
+async def test_waiting_for_a_job_returns_that_it_is_done(queue: Any, face: Interface) -> None:
     tube = await queue.tube("wait")
     job = await tube.put("x")
     wait = asyncio.ensure_future(job.wait())
@@ -219,7 +219,7 @@ async def test_waiting_for_a_job_that_is_kept_answers_at_once(queue: Any) -> Non
     ],
 )
 async def test_waiting_for_a_job_returns_its_outcome_and_reason_at_once(
-    queue: Any, face: Face, end: str, outcome: JobOutcome
+    queue: Any, face: Interface, end: str, outcome: JobOutcome
 ) -> None:
     first, _, then = end.partition(", ")
     tube = await queue.tube("wait", retry=f"1x {then}" if then else "1x")
@@ -264,7 +264,7 @@ async def test_waiting_for_a_job_that_is_gone_answers_at_once(queue: Any) -> Non
     assert (await job.wait()).outcome in ("deleted", "gone") and not await job.wait()
 
 
-async def test_waiting_for_an_ended_job_returns_its_outcome_from_the_journal(face: Face) -> None:
+async def test_waiting_for_an_ended_job_returns_its_outcome_from_the_journal(face: Interface) -> None:
     durable = type(face)(journal=True) if face.is_live else face
     async with durable.open() as queue:
         tube = await queue.tube("ended", "fifottl")
@@ -283,13 +283,13 @@ async def test_waiting_for_an_ended_job_returns_its_outcome_from_the_journal(fac
         assert ends == [ACKED, ACKED, JobOutcome("dropped", "no luck"), JobOutcome("expired")]
 
 
-async def test_waiting_for_a_job_ends_with_its_timeout(queue: Any, face: Face) -> None:
+async def test_waiting_for_a_job_ends_with_its_timeout(queue: Any, face: Interface) -> None:
     job = await (await queue.tube("wait")).put("x")
     assert await job.wait(0.02) == TIMEOUT and not await job.wait(timeout=timedelta(0))
     assert await state_of(job) == "ready" and face.waiting(queue) == 0
 
 
-async def test_release_retry_and_move_do_not_end_a_wait_for_the_job(queue: Any, face: Face) -> None:
+async def test_release_retry_and_move_do_not_end_a_wait_for_the_job(queue: Any, face: Interface) -> None:
     tube, other = await queue.tube("wait", retry="2x then bury"), await queue.tube("other")
     job = await tube.put("x")
     wait = asyncio.ensure_future(job.wait())
@@ -302,7 +302,9 @@ async def test_release_retry_and_move_do_not_end_a_wait_for_the_job(queue: Any, 
     assert await wait == ACKED
 
 
-async def test_a_job_switched_to_done_has_the_same_outcome_for_earlier_and_later_waits(queue: Any, face: Face) -> None:
+async def test_a_job_switched_to_done_has_the_same_outcome_for_earlier_and_later_waits(
+    queue: Any, face: Interface
+) -> None:
     job = await (await queue.tube("switch")).put("x")
     wait = asyncio.ensure_future(job.wait())
     await eventually(lambda: face.waiting(queue) == 1)
@@ -310,7 +312,7 @@ async def test_a_job_switched_to_done_has_the_same_outcome_for_earlier_and_later
     assert await wait == await job.wait()
 
 
-async def test_a_wait_for_a_job_fails_when_its_session_closes(queue: Any, face: Face) -> None:
+async def test_a_wait_for_a_job_fails_when_its_session_closes(queue: Any, face: Interface) -> None:
     other = await another(queue)
     job = await (await other.tube("wait")).put("x")
     wait = asyncio.ensure_future(job.wait())

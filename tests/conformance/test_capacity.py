@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from .faces import PATIENCE_S, Face, another, code_of, eventually, state_of
+from .faces import PATIENCE_S, Interface, another, code_of, eventually, state_of
 
 
 async def waiting_puts(
-    face: Face, queue: Any, tube: Any, bodies: list[Any], **options: Any
+    face: Interface, queue: Any, tube: Any, bodies: list[Any], **options: Any
 ) -> list[asyncio.Future[Any]]:
     """Start puts that wait, one after the other."""
     puts = []
@@ -28,7 +28,7 @@ async def test_a_put_to_a_full_tube_is_refused_at_once_without_a_timeout(queue: 
     assert (await tube.stats())["ready"] == 2
 
 
-async def test_a_put_that_waited_its_timeout_is_refused(queue: Any, face: Face) -> None:
+async def test_a_put_that_waited_its_timeout_is_refused(queue: Any, face: Interface) -> None:
     tube = await queue.tube("full", "limfifottl", capacity=1)
     await tube.put(1)
     assert await code_of(tube.put(2, timeout=0.03)) == "FULL"
@@ -47,7 +47,7 @@ async def test_jobs_in_every_state_count(queue: Any) -> None:
     assert await code_of(tube.put("one more")) == "FULL"
 
 
-async def test_waiting_puts_get_in_first_come_first_served(queue: Any, face: Face) -> None:
+async def test_waiting_puts_get_in_first_come_first_served(queue: Any, face: Interface) -> None:
     tube = await queue.tube("line", "limfifottl", capacity=1)
     await tube.put("there")
     puts = await waiting_puts(face, queue, tube, ["first", "second", "third"])
@@ -58,7 +58,7 @@ async def test_waiting_puts_get_in_first_come_first_served(queue: Any, face: Fac
     assert [job.body for job in await asyncio.gather(*puts)] == ["first", "second", "third"]
 
 
-async def test_a_later_put_does_not_overtake_waiting_puts(queue: Any, face: Face) -> None:
+async def test_a_later_put_does_not_overtake_waiting_puts(queue: Any, face: Interface) -> None:
     tube = await queue.tube("line", "limfifottl", capacity_bytes=10)
     await tube.put(b"12345678")
     [big] = await waiting_puts(face, queue, tube, [b"12345"])
@@ -68,7 +68,7 @@ async def test_a_later_put_does_not_overtake_waiting_puts(queue: Any, face: Face
     await tube.put(b"1")
 
 
-async def test_a_job_that_ends_in_any_way_makes_room(queue: Any, face: Face) -> None:
+async def test_a_job_that_ends_in_any_way_makes_room(queue: Any, face: Interface) -> None:
     tube, elsewhere = await queue.tube("room", "limfifottl", capacity=1), await queue.tube("elsewhere")
     job = await tube.put("acked")
     for way in ("ack", "delete", "move", "truncate"):
@@ -91,7 +91,7 @@ async def test_an_expired_job_makes_room_for_a_waiting_put(queue: Any) -> None:
     assert (await tube.put("next", timeout=None)).body == "next"
 
 
-async def test_the_job_of_a_waiting_put_goes_to_a_waiting_take(queue: Any, face: Face) -> None:
+async def test_the_job_of_a_waiting_put_goes_to_a_waiting_take(queue: Any, face: Interface) -> None:
     tube = await queue.tube("both", "limfifottl", capacity=1)
     first = await tube.put("first")
     assert await tube.take() == first
@@ -123,7 +123,7 @@ async def test_a_body_that_can_never_fit_is_refused_at_once_instead_of_blocking_
     assert await code_of(put) in ("FULL", "TOOBIG")
 
 
-async def test_a_raised_capacity_lets_waiting_puts_in(queue: Any, face: Face) -> None:
+async def test_a_raised_capacity_lets_waiting_puts_in(queue: Any, face: Interface) -> None:
     tube = await queue.tube("raised", capacity=1, capacity_bytes=100)
     await tube.put("there")
     puts = await waiting_puts(face, queue, tube, ["a", "b", "c"])
@@ -143,7 +143,7 @@ async def test_a_lowered_capacity_removes_no_jobs(queue: Any) -> None:
     assert await code_of(tube.put(4)) == "FULL"
 
 
-async def test_puts_wait_while_the_tube_is_paused_for_puts(queue: Any, face: Face) -> None:
+async def test_puts_wait_while_the_tube_is_paused_for_puts(queue: Any, face: Interface) -> None:
     tube = await queue.tube("paused", capacity=1)
     await tube.put("there")
     [put] = await waiting_puts(face, queue, tube, ["waits"])
@@ -167,7 +167,7 @@ async def test_a_batch_whose_jobs_are_all_there_already_needs_no_room(queue: Any
     assert await tube.put_many(["y", "z"], unique="v") == [job, job]
 
 
-async def test_two_unique_puts_that_wait_for_room_become_one_job(queue: Any, face: Face) -> None:
+async def test_two_unique_puts_that_wait_for_room_become_one_job(queue: Any, face: Interface) -> None:
     tube = await queue.tube("full", capacity=1)
     await tube.put("there")
     puts = await waiting_puts(face, queue, tube, ["a", "b"], unique="v")
@@ -176,7 +176,7 @@ async def test_two_unique_puts_that_wait_for_room_become_one_job(queue: Any, fac
     assert first == second and (await tube.stats())["ready"] == 2
 
 
-async def test_a_waiting_put_fails_if_its_name_was_taken_meanwhile(queue: Any, face: Face) -> None:
+async def test_a_waiting_put_fails_if_its_name_was_taken_meanwhile(queue: Any, face: Interface) -> None:
     tube = await queue.tube("full", capacity=1)
     await tube.put("there")
     first, second = await waiting_puts(face, queue, tube, ["a", "b"], name="n")
@@ -185,7 +185,7 @@ async def test_a_waiting_put_fails_if_its_name_was_taken_meanwhile(queue: Any, f
     assert await code_of(second) == "NAMETAKEN"
 
 
-async def test_a_session_that_closes_gives_up_its_place_in_the_line(queue: Any, face: Face) -> None:
+async def test_a_session_that_closes_gives_up_its_place_in_the_line(queue: Any, face: Interface) -> None:
     tube = await queue.tube("line", capacity=1)
     await tube.put("there")
     leaver = await another(queue)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-from .faces import Face, another, code_of, eventually, own, state_of
+from .faces import Interface, another, code_of, eventually, own, state_of
 
 # Longer than a busy machine stalls, because a lease has to be renewed before it ends.
 LEASE_S = 4
@@ -195,7 +195,7 @@ async def test_the_jobs_of_a_claim_say_which_tube_they_are_in(queue: Any) -> Non
     assert job.tube == "stream"
 
 
-async def test_a_put_that_waits_gets_in_when_a_claim_is_acked(queue: Any, face: Face) -> None:
+async def test_a_put_that_waits_gets_in_when_a_claim_is_acked(queue: Any, face: Interface) -> None:
     tube = await filled(queue, 2, capacity=2)
     await tube.claim(own("reader"), 1, 1)
     put = asyncio.ensure_future(tube.put("next", timeout=None))

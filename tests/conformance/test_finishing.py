@@ -10,7 +10,7 @@ import pytest
 
 import penstock
 
-from .faces import Face, another, code_of, eventually, state_of
+from .faces import Interface, another, code_of, eventually, state_of
 
 
 async def taken(queue: Any, name: str = "work", type: str | None = None, **options: Any) -> tuple[Any, Any]:
@@ -84,7 +84,7 @@ async def test_the_body_of_a_done_job_is_its_result(queue: Any) -> None:
     assert (await tube.stats())["done"] == 1 and await tube.take() is None
 
 
-async def served(face: Face, queue: Any, tube: Any, **options: Any) -> Any:
+async def served(face: Interface, queue: Any, tube: Any, **options: Any) -> Any:
     """Put a job while a take waits, so that it is taken before its time to live can end."""
     take = asyncio.ensure_future(tube.take(timeout=None))
     await eventually(lambda: face.waiting(queue) == 1)
@@ -92,7 +92,7 @@ async def served(face: Face, queue: Any, tube: Any, **options: Any) -> Any:
     return await take
 
 
-async def test_a_result_is_gone_when_its_own_ttl_ends(queue: Any, face: Face) -> None:
+async def test_a_result_is_gone_when_its_own_ttl_ends(queue: Any, face: Interface) -> None:
     tube = await queue.tube("results")
     job = await served(face, queue, tube, ttl=60, ttr=60)
     await job.done("result", ttl=0.05)
@@ -103,7 +103,7 @@ async def test_a_result_is_gone_when_its_own_ttl_ends(queue: Any, face: Face) ->
     await eventually(gone)
 
 
-async def test_a_result_is_kept_for_a_day_or_for_its_own_ttl(queue: Any, face: Face) -> None:
+async def test_a_result_is_kept_for_a_day_or_for_its_own_ttl(queue: Any, face: Interface) -> None:
     tube = await queue.tube("results")
     for ttl, kept in (({}, 86_400), ({"ttl": 60}, 60), ({"ttl": None}, None), ({"ttl": timedelta(minutes=1)}, 60)):
         job = await served(face, queue, tube, ttl=30)
@@ -117,7 +117,7 @@ async def test_a_result_is_kept_for_a_day_or_for_its_own_ttl(queue: Any, face: F
     assert (await job.meta())["expires"] is None
 
 
-async def test_a_job_that_is_restarted_does_not_expire_with_its_result(queue: Any, face: Face) -> None:
+async def test_a_job_that_is_restarted_does_not_expire_with_its_result(queue: Any, face: Interface) -> None:
     tube = await queue.tube("results")
     for back in ("restart", "switch"):
         job = await served(face, queue, tube)
@@ -472,7 +472,7 @@ async def test_touch_needs_a_ttr(queue: Any) -> None:
     assert await code_of(job.touch()) == await code_of(job.touch(5)) == "UNSUPPORTED"
 
 
-async def test_a_ttl_stops_while_the_job_is_taken_unless_ttl_while_taken_is_kills(queue: Any, face: Face) -> None:
+async def test_a_ttl_stops_while_the_job_is_taken_unless_ttl_while_taken_is_kills(queue: Any, face: Interface) -> None:
     waits, kills = await queue.tube("waits"), await queue.tube("kills", ttl_while_taken="kills")
     job = await served(face, queue, waits, ttl=0.02, ttr=60)
     # A waiting take gets the other job. Whether its client receives the job before it is killed is not determined.

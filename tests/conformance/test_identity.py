@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from .faces import Face, code_of, state_of
+from .faces import Interface, code_of, state_of
 
 FIELDS = {
     *(
@@ -28,7 +28,7 @@ FIELDS = {
 }
 
 
-async def test_a_job_is_found_by_its_id_in_both_forms(queue: Any, face: Face) -> None:
+async def test_a_job_is_found_by_its_id_in_both_forms(queue: Any, face: Interface) -> None:
     tube = await queue.tube("ids")
     jobs = [await tube.put(number) for number in range(3)]
     for job in jobs:
@@ -53,7 +53,7 @@ async def test_an_id_never_changes(queue: Any) -> None:
     assert job.id == id
 
 
-async def test_a_job_is_found_only_in_its_own_tube_and_until_it_ends(queue: Any, face: Face) -> None:
+async def test_a_job_is_found_only_in_its_own_tube_and_until_it_ends(queue: Any, face: Interface) -> None:
     tube, other = await queue.tube("ids"), await queue.tube("others")
     job = await tube.put("x")
     assert await code_of(other.job(job.id)) == await code_of(other.job(face.hex_id(job))) == "NOJOB"
@@ -62,7 +62,7 @@ async def test_a_job_is_found_only_in_its_own_tube_and_until_it_ends(queue: Any,
         assert await code_of(queue.job(id)) == await code_of(tube.job(id)) == "NOJOB"
 
 
-async def test_a_forged_id_is_refused_without_a_lookup(queue: Any, face: Face) -> None:
+async def test_a_forged_id_is_refused_without_a_lookup(queue: Any, face: Interface) -> None:
     job = await (await queue.tube("ids")).put("x")
     long, hex = job.id, face.hex_id(job)
     forged = [
@@ -80,7 +80,7 @@ async def test_a_forged_id_is_refused_without_a_lookup(queue: Any, face: Face) -
         assert await code_of(queue.job(id)) == "BADID", id
 
 
-async def test_an_id_of_another_queue_is_refused(queue: Any, face: Face) -> None:
+async def test_an_id_of_another_queue_is_refused(queue: Any, face: Interface) -> None:
     async with face.open() as stranger:
         job = await (await stranger.tube("ids")).put("x")
         assert await code_of(queue.job(job.id)) == await code_of(queue.job(face.hex_id(job))) == "BADID"
@@ -94,7 +94,7 @@ async def test_handles_of_one_job_are_equal_and_hash_alike(queue: Any) -> None:
     assert job != other and job != job.id
 
 
-async def test_a_handle_is_live(queue: Any, face: Face) -> None:
+async def test_a_handle_is_live(queue: Any, face: Interface) -> None:
     if not face.is_live:
         pytest.skip("a client knows what it was told")
     tube = await queue.tube("handles", "fifottl")

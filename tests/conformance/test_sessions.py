@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-from .faces import Face, another, code_of, eventually, state_of
+from .faces import Interface, another, code_of, eventually, state_of
 
 
 async def test_a_taken_job_belongs_to_the_session_that_took_it(queue: Any) -> None:
@@ -51,7 +51,7 @@ async def test_a_session_that_closes_releases_its_jobs(queue: Any) -> None:
     assert (await tube.events())["disconnected"] == 2
 
 
-async def test_a_session_that_closes_serves_waiting_takes(queue: Any, face: Face) -> None:
+async def test_a_session_that_closes_serves_waiting_takes(queue: Any, face: Interface) -> None:
     tube, other = await queue.tube("back", "fifottl"), await another(queue)
     await tube.put("x")
     await (await other.tube("back")).take()
@@ -108,7 +108,7 @@ async def test_everything_is_refused_after_close(queue: Any) -> None:
     assert await state_of(await queue.job(job.id)) == "ready"
 
 
-async def test_a_session_is_taken_over_by_its_token_within_its_grace(face: Face) -> None:
+async def test_a_session_is_taken_over_by_its_token_within_its_grace(face: Interface) -> None:
     async with face.open(grace=60) as queue:
         tube, first = await queue.tube("grace"), await another(queue)
         await tube.put("x")
@@ -124,7 +124,7 @@ async def test_a_session_is_taken_over_by_its_token_within_its_grace(face: Face)
         await second.close()
 
 
-async def test_a_session_that_is_not_taken_over_ends_with_its_grace(face: Face) -> None:
+async def test_a_session_that_is_not_taken_over_ends_with_its_grace(face: Interface) -> None:
     async with face.open(grace=0.03) as queue:
         tube, first = await queue.tube("grace", "fifottl"), await another(queue)
         await tube.put("x")

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from .faces import Face, another, code_of, eventually, settled
+from .faces import Interface, another, code_of, eventually, settled
 
 
 async def test_every_change_is_delivered_in_order(queue: Any) -> None:
@@ -96,7 +96,7 @@ async def test_a_subscriber_may_use_the_queue(queue: Any) -> None:
     assert (await copies.take(timeout=None)).body == "put"
 
 
-async def test_subscribers_run_in_a_thread_that_is_not_the_callers(queue: Any, face: Face) -> None:
+async def test_subscribers_run_in_a_thread_that_is_not_the_callers(queue: Any, face: Interface) -> None:
     if not face.is_live:
         pytest.skip("a client for asyncio tells them in its loop")
     threads: list[Any] = []
@@ -139,7 +139,7 @@ def test_a_failing_subscriber_is_harmless_even_if_warnings_are_errors() -> None:
     assert subprocess.run(command, capture_output=True, timeout=60, check=False).stdout == b"True\n"
 
 
-async def test_changes_before_the_close_are_delivered(queue: Any, face: Face) -> None:
+async def test_changes_before_the_close_are_delivered(queue: Any, face: Interface) -> None:
     if not face.is_live:
         pytest.skip("a client that is closed hears no more")
     told: list[Any] = []

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from .faces import Face, another, code_of, eventually, state_of
+from .faces import Interface, another, code_of, eventually, state_of
 
 
 async def test_a_take_from_an_empty_tube_returns_none_at_once(queue: Any) -> None:
@@ -16,7 +16,7 @@ async def test_a_take_from_an_empty_tube_returns_none_at_once(queue: Any) -> Non
     assert await queue.take([tube]) == []
 
 
-async def test_a_take_returns_none_at_its_timeout(queue: Any, face: Face) -> None:
+async def test_a_take_returns_none_at_its_timeout(queue: Any, face: Interface) -> None:
     tube = await queue.tube("empty")
     assert await tube.take(timeout=0.02) is None
     assert await tube.take(0.02) is None
@@ -33,7 +33,7 @@ async def test_a_taken_job_has_one_delivery_and_is_not_delivered_again(queue: An
     assert await tube.take() is None
 
 
-async def test_takes_that_wait_are_served_first_come_first_served(queue: Any, face: Face) -> None:
+async def test_takes_that_wait_are_served_first_come_first_served(queue: Any, face: Interface) -> None:
     tube = await queue.tube("line")
     takes = []
     for number in range(3):
@@ -44,7 +44,7 @@ async def test_takes_that_wait_are_served_first_come_first_served(queue: Any, fa
     assert [job.body for job in await asyncio.gather(*takes)] == ["first", "second", "third"]
 
 
-async def test_a_waiting_take_is_served_by_everything_that_makes_a_job_ready(queue: Any, face: Face) -> None:
+async def test_a_waiting_take_is_served_by_everything_that_makes_a_job_ready(queue: Any, face: Interface) -> None:
     tube, elsewhere = await queue.tube("wakers", "fifottl"), await queue.tube("elsewhere", "fifottl")
     job = await tube.put("put")
 
@@ -92,7 +92,7 @@ async def test_take_many_takes_up_to_the_count_in_order(queue: Any) -> None:
     assert [job.body for job in await tube.take_many(3)] == [3, 4]
 
 
-async def test_a_waiting_take_many_returns_when_the_first_job_arrives(queue: Any, face: Face) -> None:
+async def test_a_waiting_take_many_returns_when_the_first_job_arrives(queue: Any, face: Interface) -> None:
     tube = await queue.tube("many")
     take = asyncio.ensure_future(tube.take_many(3, timeout=None))
     await eventually(lambda: face.waiting(queue) == 1)
@@ -114,7 +114,7 @@ async def test_a_ttr_given_to_a_take_holds_for_this_delivery_only(queue: Any) ->
     assert 55 < meta["wakes"] - meta["now"] <= 60
 
 
-async def test_a_ttr_given_to_a_take_that_waits_holds_too(queue: Any, face: Face) -> None:
+async def test_a_ttr_given_to_a_take_that_waits_holds_too(queue: Any, face: Interface) -> None:
     tube = await queue.tube("ttr")
     take = asyncio.ensure_future(tube.take(timeout=None, ttr=30))
     await eventually(lambda: face.waiting(queue) == 1)
@@ -148,7 +148,7 @@ async def test_a_take_of_one_key_gets_that_key_only(queue: Any) -> None:
         assert await tube.take(key="b", timeout=0.01) is None
 
 
-async def test_a_take_waits_for_its_key(queue: Any, face: Face) -> None:
+async def test_a_take_waits_for_its_key(queue: Any, face: Interface) -> None:
     tube = await queue.tube("stube", "stube")
     take = asyncio.ensure_future(tube.take(timeout=None, key="b"))
     any_take = asyncio.ensure_future(tube.take(timeout=None))
@@ -167,7 +167,7 @@ async def test_fair_keys_are_served_in_turn(queue: Any) -> None:
     assert [job.body for job in await tube.take_many(6)] == ["a1", "b1", "c1", "a2", "b2", "a3"]
 
 
-async def test_a_raised_key_limit_serves_waiting_takes(queue: Any, face: Face) -> None:
+async def test_a_raised_key_limit_serves_waiting_takes(queue: Any, face: Interface) -> None:
     tube = await queue.tube("limit", "utube")
     for body in (1, 2, 3):
         await tube.put(body, key="k")
@@ -208,7 +208,7 @@ async def test_a_take_from_several_tubes_takes_one_unless_it_says_more(queue: An
     assert [job.body for job in await queue.take(tubes, 5)] == ["a"]
 
 
-async def test_a_take_waits_on_all_its_tubes_and_then_on_none(queue: Any, face: Face) -> None:
+async def test_a_take_waits_on_all_its_tubes_and_then_on_none(queue: Any, face: Interface) -> None:
     first, second = await queue.tube("a"), await queue.tube("b")
     take = asyncio.ensure_future(queue.take([first, second], timeout=None))
     await eventually(lambda: face.waiting(queue) == 1)
@@ -247,7 +247,7 @@ async def test_iterating_a_tube_takes_jobs_for_ever(queue: Any) -> None:
     assert seen == [1, 2, 3, 4]
 
 
-async def test_a_consumer_loop_ends_with_the_queue(queue: Any, face: Face) -> None:
+async def test_a_consumer_loop_ends_with_the_queue(queue: Any, face: Interface) -> None:
     tube = await queue.tube("loop")
 
     async def consume() -> None:

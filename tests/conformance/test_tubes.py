@@ -11,7 +11,7 @@ import pytest
 import penstock
 from penstock.core.policy import PRESETS
 
-from .faces import Face, another, code_of, eventually, own, settled, state_of
+from .faces import Interface, another, code_of, eventually, own, settled, state_of
 
 NOTHING = {"ready": 0, "taken": 0, "delayed": 0, "buried": 0, "done": 0, "zombie": 0, "staged": 0}
 
@@ -254,7 +254,7 @@ async def test_a_tube_paused_for_puts_refuses_them_and_serves_takes(queue: Any) 
     await tube.put("y")
 
 
-async def test_a_tube_paused_for_takes_holds_them_back_and_lets_puts_in(queue: Any, face: Face) -> None:
+async def test_a_tube_paused_for_takes_holds_them_back_and_lets_puts_in(queue: Any, face: Interface) -> None:
     tube = await queue.tube("pause")
     take = asyncio.ensure_future(tube.take(timeout=None))
     await eventually(lambda: face.waiting(queue) == 1)
@@ -318,7 +318,7 @@ async def test_a_dropped_tube_is_gone_with_its_jobs(queue: Any) -> None:
     assert await code_of(job.ack()) == "NOJOB"
 
 
-async def test_a_handle_finds_a_dropped_tube_that_was_made_anew(queue: Any, face: Face) -> None:
+async def test_a_handle_finds_a_dropped_tube_that_was_made_anew(queue: Any, face: Interface) -> None:
     tube = await queue.tube("drop")
     await tube.drop()
     anew = await queue.tube("drop", "utube")
@@ -327,7 +327,7 @@ async def test_a_handle_finds_a_dropped_tube_that_was_made_anew(queue: Any, face
     assert not face.is_live or (tube.type, tube.policy) == ("utube", anew.policy)
 
 
-async def test_a_tube_with_taken_jobs_or_clients_that_wait_is_not_dropped(queue: Any, face: Face) -> None:
+async def test_a_tube_with_taken_jobs_or_clients_that_wait_is_not_dropped(queue: Any, face: Interface) -> None:
     tube = await queue.tube("drop")
     await tube.put("x")
     job = await tube.take()

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from .desk import Desk
+from .desk import EngineHarness
 
 
 @pytest.fixture
-def desk() -> Desk:
+def desk() -> EngineHarness:
     """An engine with a clock and one client."""
-    return Desk()
+    return EngineHarness()

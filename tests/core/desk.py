@@ -16,7 +16,7 @@ from penstock.core.outbox import Outbox
 from penstock.core.outcomes import OK
 from penstock.core.policy import TubePolicy
 from penstock.core.tube import Tube
-from penstock.core.waits import Connection, Wait
+from penstock.core.waits import Connection, TakeWait
 from penstock.testing import FakeClock, check, digest
 
 ANYONES = ("dig", "prolong", "delete", "snatch", "restart", "switch")
@@ -33,7 +33,7 @@ class Recorder(Outbox):
         self.happened.append((s.EVENT_NAMES[s.TRANSITIONS[rule][0]], job.id))
 
 
-class Desk:
+class EngineHarness:
     """Calls the engine at the time of the clock, and checks its invariants after every call."""
 
     def __init__(self) -> None:
@@ -68,7 +68,7 @@ class Desk:
         check(self.engine)
         return None if job is None else job.id
 
-    def wait(self, *tubes: Tube, by: Connection | None = None, **options: object) -> Wait:
+    def wait(self, *tubes: Tube, by: Connection | None = None, **options: object) -> TakeWait:
         wait = self.engine.wait(by or self.me, list(tubes), self.clock.ms, **options)
         check(self.engine)
         return wait
@@ -93,7 +93,7 @@ class Desk:
         job = self.engine.find(job_id, self.clock.ms)
         return "gone" if job is None else s.STATE_NAMES[job.state]
 
-    def served(self, wait: Wait) -> list[int] | None:
+    def served(self, wait: TakeWait) -> list[int] | None:
         """Return the jobs that a wait was served with: None while it waits, an empty list if it timed out."""
         return None if wait.outcome == w.WAITING else [job.id for job in wait.jobs]
 

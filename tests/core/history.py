@@ -16,7 +16,7 @@ from penstock.core.job import Draft
 from penstock.core.limits import NEVER, PRIORITY_UNSET, UNSET
 from penstock.testing import digest
 
-from .history_more import STATES, MoreCommands
+from .history_more import STATES, JobCommands
 from .kinds import KINDS
 from .pair_more import FullPair
 
@@ -24,7 +24,7 @@ from .pair_more import FullPair
 JOBS_MAX = 40
 
 
-class History(MoreCommands):
+class History(JobCommands):
     """A random history. Commands with a greater weight are chosen more often."""
 
     def __init__(self, seed: int, kind: str = "many at once", swarm: bool = True) -> None:
@@ -83,7 +83,7 @@ class History(MoreCommands):
         if policy.order == p.BY_PRIORITY:
             draft.priority = choose([PRIORITY_UNSET, PRIORITY_UNSET, -1, 0, 7])
         draft.once = policy.owner == p.ANYONE and choose([False, False, True])
-        self.say_more(draft, policy)
+        self.add_options(draft, policy)
         return draft
 
     def on_return(self, number: int) -> tuple[int, int, int]:

@@ -48,7 +48,7 @@ CHANGES: list[dict[str, object]] = [
 ]
 
 
-class MoreCommands:
+class JobCommands:
     """Further commands of History."""
 
     random: Random
@@ -68,7 +68,7 @@ class MoreCommands:
             *[(1, self.release_claims), (3, self.delete_claimed)],
         ]
 
-    def say_more(self, draft: Draft, policy: TubePolicy) -> None:
+    def add_options(self, draft: Draft, policy: TubePolicy) -> None:
         """Add random options to a draft: urgent, unique, dedup, name, retry, same body."""
         roll = self.random.randrange(20)
         draft.urgent = roll in (0, 1)

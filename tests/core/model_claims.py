@@ -5,11 +5,11 @@ from __future__ import annotations
 from penstock.core import limits
 from penstock.core.limits import NEVER
 
-from .model_more import MoreModel
+from .model_more import ModelJobCommands
 from .model_parts import ModelClaim, ModelConsumer, ModelTube, require
 
 
-class FullModel(MoreModel):
+class FullModel(ModelJobCommands):
     """The model with all commands of the engine."""
 
     def consumer(self, name: bytes, token: int) -> ModelConsumer:

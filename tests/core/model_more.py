@@ -29,7 +29,7 @@ ARRIVALS = {
 }
 
 
-class MoreModel(Model):
+class ModelJobCommands(Model):
     """Less common commands."""
 
     def requeue(self, session: ModelSession, job: ModelJob, now: int) -> str:

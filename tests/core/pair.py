@@ -34,7 +34,7 @@ START_MS = 1_000_000
 OUTCOMES = {w.WAITING: "waiting", w.SERVED: "served", w.TIMED_OUT: "timed out", w.CANCELLED: "cancelled"}
 
 
-class Pair:
+class ModelPair:
     """One engine, one model and one clock."""
 
     def __init__(self, policies: list[TubePolicy], grace_ms: int = 0) -> None:
@@ -333,7 +333,7 @@ def _outcome(wait: w.Waiting) -> object:
     if isinstance(wait, w.EndWait):
         assert wait.processed == (wait.end == w.END_ACKED)
         return w.END_NAMES[wait.end], wait.reason
-    assert isinstance(wait, w.Wait)
+    assert isinstance(wait, w.TakeWait)
     return _plain(wait.jobs)
 
 

@@ -14,10 +14,10 @@ from penstock.core.limits import UNSET
 from penstock.core.outcomes import OK
 
 from .model_parts import ModelJob
-from .pair import FIRST_ID, Pair
+from .pair import FIRST_ID, ModelPair
 
 
-class FullPair(Pair):
+class FullPair(ModelPair):
     """A pair with all commands of the engine."""
 
     def alter(self, i: int, **changes: object) -> None:
@@ -98,7 +98,7 @@ class FullPair(Pair):
     def release_all(self, i: int) -> None:
         def release() -> int:
             self.engine.advance(self.now)
-            return self.engine.release_these(self.tube(i), list(self.tube(i).taken.items), self.now)
+            return self.engine.release_many(self.tube(i), list(self.tube(i).taken.items), self.now)
 
         self.both(
             release,

@@ -24,7 +24,7 @@ LEASE = st.sampled_from([30, 9, 3, 0])
 READER = st.sampled_from([(name, more) for name in CONSUMERS for more in (0, 0, 0, 0, 1, -1)])
 
 
-class MoreRules(RuleBasedStateMachine):
+class JobRules(RuleBasedStateMachine):
     """Rules for the less common commands. The subclass creates the pair."""
 
     pair: FullPair

@@ -17,12 +17,12 @@ from penstock.core.outcomes import OK
 from penstock.core.policy import DISQUE, FIFO, FIFOTTL, UTUBE, TubePolicy, preset
 from penstock.testing import check, digest
 
-from .desk import Desk
+from .desk import EngineHarness
 
 HUGE = [2**63 - 1, 2**63, 10**30]
 
 
-def unchanged(desk: Desk, code: str, command: str, job_id: int, *args: object, **options: object) -> None:
+def unchanged(desk: EngineHarness, code: str, command: str, job_id: int, *args: object, **options: object) -> None:
     """Check that a command on one job returns this code, and that nothing has changed."""
     desk.engine.advance(desk.clock.ms)
     before = digest(desk.engine)
@@ -33,20 +33,20 @@ def unchanged(desk: Desk, code: str, command: str, job_id: int, *args: object, *
 # Tubes
 
 
-def test_an_unknown_tube_is_refused(desk: Desk) -> None:
+def test_an_unknown_tube_is_refused(desk: EngineHarness) -> None:
     for name in (b"nobody's", b"", b"\xff\x00", b"x" * 100_000):
         with desk.refuses("NOTUBE"):
             desk.engine.tube(name)
 
 
-def test_a_dropped_tube_is_unknown(desk: Desk) -> None:
+def test_a_dropped_tube_is_unknown(desk: EngineHarness) -> None:
     desk.engine.drop(desk.tube(FIFO), desk.clock.ms)
     with desk.refuses("NOTUBE"):
         desk.engine.tube(b"tube")
 
 
 @pytest.mark.parametrize("name", [b"", b"x" * (NAME_BYTES_MAX + 1)])
-def test_a_bad_name_is_refused(desk: Desk, name: bytes) -> None:
+def test_a_bad_name_is_refused(desk: EngineHarness, name: bytes) -> None:
     with desk.refuses("BADNAME"):
         desk.tube(FIFO, name)
 
@@ -84,13 +84,13 @@ def test_an_unknown_type_is_refused() -> None:
         ({"retry": "as often as you like"}, "BADRETRY"),
     ],
 )
-def test_a_policy_that_contradicts_itself_is_refused(desk: Desk, fields: dict[str, object], code: str) -> None:
+def test_a_policy_that_contradicts_itself_is_refused(desk: EngineHarness, fields: dict[str, object], code: str) -> None:
     policy = TubePolicy(type="odd", **fields)
     with desk.refuses(code):
         desk.tube(policy)
 
 
-def test_a_value_that_is_not_a_policy_is_refused(desk: Desk) -> None:
+def test_a_value_that_is_not_a_policy_is_refused(desk: EngineHarness) -> None:
     before = digest(desk.engine)
     for wrong in ("fifo", None, {"type": "fifo"}):
         with pytest.raises((TypeError, AttributeError, CommandError)):
@@ -98,7 +98,7 @@ def test_a_value_that_is_not_a_policy_is_refused(desk: Desk) -> None:
     assert digest(desk.engine) == before
 
 
-def test_a_tube_cannot_be_created_again_with_another_policy(desk: Desk) -> None:
+def test_a_tube_cannot_be_created_again_with_another_policy(desk: EngineHarness) -> None:
     tube = desk.tube(FIFO)
     assert desk.tube(FIFO) is tube
     for other in (FIFOTTL, dataclasses.replace(FIFO, owner=p.ANYONE)):
@@ -106,7 +106,7 @@ def test_a_tube_cannot_be_created_again_with_another_policy(desk: Desk) -> None:
             desk.tube(other)
 
 
-def test_a_tube_is_not_dropped_while_its_jobs_are_taken(desk: Desk) -> None:
+def test_a_tube_is_not_dropped_while_its_jobs_are_taken(desk: EngineHarness) -> None:
     tube = desk.tube(FIFO)
     job = desk.put(tube)
     desk.take(tube)
@@ -118,7 +118,7 @@ def test_a_tube_is_not_dropped_while_its_jobs_are_taken(desk: Desk) -> None:
 
 
 @pytest.mark.parametrize("key", [None, b"a"])
-def test_a_tube_is_not_dropped_while_a_client_waits_on_it(desk: Desk, key: bytes | None) -> None:
+def test_a_tube_is_not_dropped_while_a_client_waits_on_it(desk: EngineHarness, key: bytes | None) -> None:
     tube = desk.tube(UTUBE)
     wait = desk.wait(tube, key=key)
     with desk.refuses("TUBEAWAITED"):
@@ -130,7 +130,7 @@ def test_a_tube_is_not_dropped_while_a_client_waits_on_it(desk: Desk, key: bytes
 # Puts
 
 
-def test_a_put_into_a_paused_tube_is_refused(desk: Desk) -> None:
+def test_a_put_into_a_paused_tube_is_refused(desk: EngineHarness) -> None:
     tube = desk.tube(FIFO)
     desk.engine.pause(tube, True, False, desk.clock.ms)
     for put in (lambda: desk.put(tube), lambda: desk.engine.put_many(tube, [Draft(b"")], desk.clock.ms)):
@@ -140,7 +140,7 @@ def test_a_put_into_a_paused_tube_is_refused(desk: Desk) -> None:
 
 @pytest.mark.parametrize("option", ["ttl_ms", "ttr_ms", "delay_ms"])
 @pytest.mark.parametrize("value", [-2, -(2**63), DURATION_MS_MAX + 1, NEVER - 1, *HUGE])
-def test_a_duration_that_is_negative_or_huge_is_refused(desk: Desk, option: str, value: int) -> None:
+def test_a_duration_that_is_negative_or_huge_is_refused(desk: EngineHarness, option: str, value: int) -> None:
     for policy, name in ((FIFOTTL, b"fifottl"), (DISQUE, b"disque")):
         tube = desk.tube(policy, name)
         with desk.refuses("RANGE"):
@@ -148,7 +148,7 @@ def test_a_duration_that_is_negative_or_huge_is_refused(desk: Desk, option: str,
 
 
 @pytest.mark.parametrize("value", [PRIORITY_MAX + 1, -PRIORITY_MAX - 1, -(2**63), *HUGE])
-def test_a_priority_that_is_huge_is_refused(desk: Desk, value: int) -> None:
+def test_a_priority_that_is_huge_is_refused(desk: EngineHarness, value: int) -> None:
     tube = desk.tube(FIFOTTL)
     with desk.refuses("RANGE"):
         desk.put(tube, priority=value)
@@ -173,7 +173,7 @@ def test_a_priority_that_is_huge_is_refused(desk: Desk, value: int) -> None:
     ],
 )
 def test_an_option_that_the_type_lacks_is_refused_by_name(
-    desk: Desk, policy: TubePolicy, options: dict[str, object]
+    desk: EngineHarness, policy: TubePolicy, options: dict[str, object]
 ) -> None:
     tube = desk.tube(policy)
     with desk.refuses("UNSUPPORTED"):
@@ -182,7 +182,7 @@ def test_an_option_that_the_type_lacks_is_refused_by_name(
         desk.put(tube, **options)
 
 
-def test_a_disque_delay_that_outlasts_the_ttl_is_refused(desk: Desk) -> None:
+def test_a_disque_delay_that_outlasts_the_ttl_is_refused(desk: EngineHarness) -> None:
     tube = desk.tube(DISQUE)
     for delay in (10_000, 10_001):
         with desk.refuses("RANGE"):
@@ -190,7 +190,7 @@ def test_a_disque_delay_that_outlasts_the_ttl_is_refused(desk: Desk) -> None:
     desk.put(tube, ttl_ms=10_000, delay_ms=9_999)
 
 
-def test_a_batch_with_one_invalid_put_adds_no_job(desk: Desk) -> None:
+def test_a_batch_with_one_invalid_put_adds_no_job(desk: EngineHarness) -> None:
     tube = desk.tube(FIFOTTL)
     good, bad = Draft(b"good"), Draft(b"bad", ttl_ms=-2)
     for drafts in ([bad, good], [good, bad], [good, good, bad, good]):
@@ -201,7 +201,7 @@ def test_a_batch_with_one_invalid_put_adds_no_job(desk: Desk) -> None:
 # Takes
 
 
-def test_a_take_or_wait_with_an_option_that_the_tube_lacks_is_refused(desk: Desk) -> None:
+def test_a_take_or_wait_with_an_option_that_the_tube_lacks_is_refused(desk: EngineHarness) -> None:
     fifo, utube = desk.tube(FIFO), desk.tube(UTUBE, b"utube")
     desk.put(fifo)
     for call in (
@@ -218,7 +218,7 @@ def test_a_take_or_wait_with_an_option_that_the_tube_lacks_is_refused(desk: Desk
 # Commands on one job
 
 
-def test_an_id_that_names_no_job_is_refused(desk: Desk) -> None:
+def test_an_id_that_names_no_job_is_refused(desk: EngineHarness) -> None:
     tube = desk.tube(FIFOTTL)
     job = desk.put(tube)
     for nobody in (job + 1, job - 1, 0, -1, 2**63 - 1, -(2**63)):
@@ -226,7 +226,7 @@ def test_an_id_that_names_no_job_is_refused(desk: Desk) -> None:
             unchanged(desk, "NOJOB", command, nobody)
 
 
-def test_an_integer_id_of_another_tube_finds_no_job_in_this_one(desk: Desk) -> None:
+def test_an_integer_id_of_another_tube_finds_no_job_in_this_one(desk: EngineHarness) -> None:
     one, other = desk.tube(FIFO), desk.tube(FIFO, b"other")
     desk.puts(one, 3)
     job = desk.put(other)
@@ -236,7 +236,7 @@ def test_an_integer_id_of_another_tube_finds_no_job_in_this_one(desk: Desk) -> N
     assert desk.engine.find_local(desk.tube(DISQUE, b"disque"), 0, desk.clock.ms) is None
 
 
-def test_a_forged_id_is_distinguished_from_the_id_of_an_ended_job(desk: Desk) -> None:
+def test_a_forged_id_is_distinguished_from_the_id_of_an_ended_job(desk: EngineHarness) -> None:
     forms = IdForms(b"0123abcd", b"k" * 32)
     job = desk.put(desk.tube(DISQUE))
     real = forms.long(job, 1441)
@@ -247,7 +247,7 @@ def test_a_forged_id_is_distinguished_from_the_id_of_an_ended_job(desk: Desk) ->
 
 
 @pytest.mark.parametrize("command", ["ack", "release", "nack", "touch"])
-def test_another_session_may_not_finish_a_taken_job(desk: Desk, command: str) -> None:
+def test_another_session_may_not_finish_a_taken_job(desk: EngineHarness, command: str) -> None:
     tube, stranger = desk.tube(FIFOTTL), desk.connect()
     job = desk.put(tube)
     desk.take(tube)
@@ -255,7 +255,7 @@ def test_another_session_may_not_finish_a_taken_job(desk: Desk, command: str) ->
 
 
 @pytest.mark.parametrize("command", ["ack", "release", "nack", "touch"])
-def test_a_job_that_is_not_taken_cannot_be_finished(desk: Desk, command: str) -> None:
+def test_a_job_that_is_not_taken_cannot_be_finished(desk: EngineHarness, command: str) -> None:
     tube = desk.tube(FIFOTTL)
     jobs = [desk.put(tube), desk.put(tube, delay_ms=50), desk.put(tube)]
     desk.do("bury", jobs[2])
@@ -263,7 +263,7 @@ def test_a_job_that_is_not_taken_cannot_be_finished(desk: Desk, command: str) ->
         unchanged(desk, "NOTTAKEN", command, job)
 
 
-def test_a_second_ack_is_refused(desk: Desk) -> None:
+def test_a_second_ack_is_refused(desk: EngineHarness) -> None:
     for policy in (FIFO, FIFOTTL, UTUBE, DISQUE):
         tube = desk.tube(policy, policy.type.encode())
         job = desk.put(tube)
@@ -273,7 +273,7 @@ def test_a_second_ack_is_refused(desk: Desk) -> None:
 
 
 @pytest.mark.parametrize("command", ["ack", "release", "nack", "touch"])
-def test_a_command_after_the_ttr_is_refused(desk: Desk, command: str) -> None:
+def test_a_command_after_the_ttr_is_refused(desk: EngineHarness, command: str) -> None:
     tube = desk.tube(FIFOTTL)
     job = desk.put(tube, ttr_ms=100)
     desk.take(tube)
@@ -283,7 +283,7 @@ def test_a_command_after_the_ttr_is_refused(desk: Desk, command: str) -> None:
     unchanged(desk, "NOTOWNER", command, job)
 
 
-def test_a_touch_needs_a_ttr(desk: Desk) -> None:
+def test_a_touch_needs_a_ttr(desk: EngineHarness) -> None:
     tube = desk.tube(FIFO)
     job = desk.put(tube)
     desk.take(tube)
@@ -292,7 +292,9 @@ def test_a_touch_needs_a_ttr(desk: Desk) -> None:
 
 
 @pytest.mark.parametrize("options", [{"delay_ms": 5}, {"ttl_ms": 5}, {"priority": 5}])
-def test_a_release_or_dig_with_an_option_that_the_tube_lacks_is_refused(desk: Desk, options: dict[str, int]) -> None:
+def test_a_release_or_dig_with_an_option_that_the_tube_lacks_is_refused(
+    desk: EngineHarness, options: dict[str, int]
+) -> None:
     tube = desk.tube(FIFO)
     taken, buried = desk.put(tube), desk.put(tube)
     desk.take(tube)
@@ -302,7 +304,7 @@ def test_a_release_or_dig_with_an_option_that_the_tube_lacks_is_refused(desk: De
             desk.do(command, job, **options)
 
 
-def test_only_a_buried_job_can_be_dug(desk: Desk) -> None:
+def test_only_a_buried_job_can_be_dug(desk: EngineHarness) -> None:
     tube = desk.tube(FIFOTTL)
     ready, delayed, taken = desk.put(tube, priority=9), desk.put(tube, delay_ms=50), desk.put(tube)
     assert desk.take(tube) == taken
@@ -310,7 +312,7 @@ def test_only_a_buried_job_can_be_dug(desk: Desk) -> None:
         unchanged(desk, "NOTBURIED", "dig", job)
 
 
-def test_a_kick_of_zero_jobs_is_refused_and_a_kick_without_buried_jobs_returns_zero(desk: Desk) -> None:
+def test_a_kick_of_zero_jobs_is_refused_and_a_kick_without_buried_jobs_returns_zero(desk: EngineHarness) -> None:
     tube = desk.tube(FIFO)
     desk.put(tube)
     for count in (0, -1, -(2**63), *HUGE):
@@ -321,13 +323,13 @@ def test_a_kick_of_zero_jobs_is_refused_and_a_kick_without_buried_jobs_returns_z
     assert digest(desk.engine) == before
 
 
-def test_an_unknown_session_cannot_be_joined(desk: Desk) -> None:
+def test_an_unknown_session_cannot_be_joined(desk: EngineHarness) -> None:
     for token in (b"", b"guess", b"x" * 1_000):
         with desk.refuses("NOSESSION"):
             desk.engine.identify(desk.me, token, desk.clock.ms)
 
 
-def test_a_refused_claim_leaves_no_consumer_behind(desk: Desk) -> None:
+def test_a_refused_claim_leaves_no_consumer_behind(desk: EngineHarness) -> None:
     tube = desk.tube(FIFO)
     with desk.refuses("RANGE"):
         claiming.claim(desk.engine, b"nobody", 1, 7, tube, 10, 1_000, desk.clock.ms)
@@ -363,15 +365,15 @@ def test_refuse_raises_the_refusal_of_an_outcome(outcome: int) -> None:
 
 
 @pytest.mark.parametrize("body", [b"", b"\0" * 10, bytes(range(256))])
-def test_any_bytes_can_be_a_body(desk: Desk, body: bytes) -> None:
+def test_any_bytes_can_be_a_body(desk: EngineHarness, body: bytes) -> None:
     tube = desk.tube(FIFO)
     assert desk.job(desk.put(tube, body)).body == body
 
 
-Step = Callable[[Desk], object]
+Step = Callable[[EngineHarness], object]
 
 
-def test_a_refused_command_changes_no_other_job_and_no_wait(desk: Desk) -> None:
+def test_a_refused_command_changes_no_other_job_and_no_wait(desk: EngineHarness) -> None:
     """There are waits, and taken, delayed and buried jobs. A refusal changes none of them."""
     tube = desk.tube(dataclasses.replace(FIFOTTL, keys=p.KEYS_LIMITED))
     for key in (b"a", b"a", b"b"):

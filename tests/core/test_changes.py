@@ -14,7 +14,7 @@ from penstock.core.limits import NEVER, NOTES_CHARS_MAX
 from penstock.core.policy import FIFO, FIFOTTL, UTUBE, TubePolicy
 from penstock.testing import check
 
-from .desk import Desk
+from .desk import EngineHarness
 
 COUNTED = dataclasses.replace(
     FIFOTTL, type="counted", keys=p.KEYS_TAGGED, key_stats=("old", "new"), after_ack=p.KEPT, bury_by=p.SESSION
@@ -25,7 +25,9 @@ ELSEWHERE = stats.ELSEWHERE
 @pytest.mark.parametrize(
     ("command", "state"), [("ack", s.DONE), ("bury", s.BURIED), ("release", s.READY), ("release later", s.DELAYED)]
 )
-def test_each_command_on_a_taken_job_can_change_its_key_and_priority(desk: Desk, command: str, state: int) -> None:
+def test_each_command_on_a_taken_job_can_change_its_key_and_priority(
+    desk: EngineHarness, command: str, state: int
+) -> None:
     tube = desk.tube(COUNTED)
     job = desk.put(tube, key=b"old", priority=5)
     desk.take(tube)
@@ -39,7 +41,7 @@ def test_each_command_on_a_taken_job_can_change_its_key_and_priority(desk: Desk,
 
 
 @pytest.mark.parametrize("command", ["ack", "bury"])
-def test_a_new_key_or_priority_is_refused_in_a_tube_without_them(desk: Desk, command: str) -> None:
+def test_a_new_key_or_priority_is_refused_in_a_tube_without_them(desk: EngineHarness, command: str) -> None:
     tube = desk.tube(FIFO)
     job = desk.put(tube)
     desk.take(tube)
@@ -49,7 +51,7 @@ def test_a_new_key_or_priority_is_refused_in_a_tube_without_them(desk: Desk, com
     assert desk.state(job) == "taken"
 
 
-def test_an_acked_job_that_is_removed_does_not_change_its_key(desk: Desk) -> None:
+def test_an_acked_job_that_is_removed_does_not_change_its_key(desk: EngineHarness) -> None:
     tube = desk.tube(dataclasses.replace(COUNTED, after_ack=p.GOES))
     job = desk.put(tube, key=b"old")
     desk.take(tube)
@@ -58,7 +60,7 @@ def test_an_acked_job_that_is_removed_does_not_change_its_key(desk: Desk) -> Non
     assert not any(tube.key_stats[b"new"].counts)
 
 
-def test_any_client_can_prolong_a_ready_job(desk: Desk) -> None:
+def test_any_client_can_prolong_a_ready_job(desk: EngineHarness) -> None:
     tube = desk.tube(FIFOTTL)
     short, endless = desk.put(tube, ttl_ms=100), desk.put(tube)
     assert desk.do("prolong", short, 50) == desk.do("prolong", endless, 50) == "OK"
@@ -73,7 +75,7 @@ def test_any_client_can_prolong_a_ready_job(desk: Desk) -> None:
         desk.do("prolong", other, 50)
 
 
-def test_a_job_that_is_switched_to_done_does_not_expire_in_a_tube_that_keeps_done_jobs(desk: Desk) -> None:
+def test_a_job_that_is_switched_to_done_does_not_expire_in_a_tube_that_keeps_done_jobs(desk: EngineHarness) -> None:
     kept, until_ttl = desk.tube(COUNTED), desk.tube(FIFOTTL, b"until its ttl")
     jobs = [desk.put(tube, ttl_ms=100) for tube in (kept, until_ttl)]
     for job in jobs:
@@ -83,7 +85,7 @@ def test_a_job_that_is_switched_to_done_does_not_expire_in_a_tube_that_keeps_don
 
 
 @pytest.mark.parametrize(("end", "before"), [("ack", s.TAKEN), ("delete", s.TAKEN), ("expire", s.READY)])
-def test_a_wait_for_the_end_of_a_job_reports_the_state_before(desk: Desk, end: str, before: int) -> None:
+def test_a_wait_for_the_end_of_a_job_reports_the_state_before(desk: EngineHarness, end: str, before: int) -> None:
     tube = desk.tube(FIFOTTL)
     job = desk.put(tube, ttl_ms=100)
     wait = desk.engine.wait_end(desk.me, desk.job(job), desk.clock.ms)
@@ -95,7 +97,7 @@ def test_a_wait_for_the_end_of_a_job_reports_the_state_before(desk: Desk, end: s
     assert (wait.before, wait.processed) == (before, end == "ack")
 
 
-def test_counters_of_a_key_are_removed_when_it_is_no_longer_counted_separately(desk: Desk) -> None:
+def test_counters_of_a_key_are_removed_when_it_is_no_longer_counted_separately(desk: EngineHarness) -> None:
     tube = desk.tube(COUNTED)
     desk.put(tube, key=b"old")
     desk.engine.alter(tube, dataclasses.replace(COUNTED, key_stats=("new",)), desk.clock.ms)
@@ -105,7 +107,7 @@ def test_counters_of_a_key_are_removed_when_it_is_no_longer_counted_separately(d
     check(desk.engine)
 
 
-def test_notes_count_against_the_memory_of_tubes(desk: Desk) -> None:
+def test_notes_count_against_the_memory_of_tubes(desk: EngineHarness) -> None:
     tube = desk.tube(FIFO)
     before = desk.engine.tubes_bytes
     desk.engine.alter(tube, dataclasses.replace(FIFO, notes="x" * 1_000), desk.clock.ms)
@@ -134,7 +136,7 @@ LONGER = {
 
 
 @pytest.mark.parametrize("how", LONGER)
-def test_a_longer_body_is_refused_where_memory_has_no_room_for_it(desk: Desk, how: str) -> None:
+def test_a_longer_body_is_refused_where_memory_has_no_room_for_it(desk: EngineHarness, how: str) -> None:
     policy, change = LONGER[how]
     job = desk.put(desk.tube(policy), b"short")
     desk.take(desk.tube(policy))
@@ -147,7 +149,7 @@ def test_a_longer_body_is_refused_where_memory_has_no_room_for_it(desk: Desk, ho
     assert desk.job(job).body == b"x" * 8 and desk.engine.memory_used() == desk.engine.memory_max
 
 
-def test_an_ack_that_removes_a_job_needs_no_memory_for_its_body(desk: Desk) -> None:
+def test_an_ack_that_removes_a_job_needs_no_memory_for_its_body(desk: EngineHarness) -> None:
     tube = desk.tube(FIFO)
     job = desk.put(tube)
     desk.take(tube)
@@ -155,7 +157,7 @@ def test_an_ack_that_removes_a_job_needs_no_memory_for_its_body(desk: Desk) -> N
     assert desk.do("ack", job, body=b"x" * 1_000) == "OK"
 
 
-def test_bodies_that_may_be_left_on_disk_need_no_memory(desk: Desk) -> None:
+def test_bodies_that_may_be_left_on_disk_need_no_memory(desk: EngineHarness) -> None:
     tube = desk.tube(FIFO)
     job = desk.put(tube)
     desk.take(tube)
@@ -163,7 +165,7 @@ def test_bodies_that_may_be_left_on_disk_need_no_memory(desk: Desk) -> None:
     assert desk.do("release", job, body=b"x" * 1_000) == "OK"
 
 
-def test_bodies_of_one_turn_do_not_all_get_the_same_room_on_the_disk(desk: Desk) -> None:
+def test_bodies_of_one_turn_do_not_all_get_the_same_room_on_the_disk(desk: EngineHarness) -> None:
     tube = desk.tube(FIFO)
     first, second = desk.puts(tube, 2)
     desk.engine.take_many(desk.me.session, [tube], 2, desk.clock.ms)
@@ -177,7 +179,7 @@ LABELS: dict[str, TubePolicy] = {"name": FIFOTTL, "unique": FIFOTTL, "dedup": FI
 
 
 @pytest.mark.parametrize("what", LABELS)
-def test_labels_of_any_length_count_as_memory(desk: Desk, what: str) -> None:
+def test_labels_of_any_length_count_as_memory(desk: EngineHarness, what: str) -> None:
     tube = desk.tube(LABELS[what])
     before = desk.engine.memory_used()
     long = 60_000

@@ -6,10 +6,10 @@ from penstock.core import claiming
 from penstock.core.limits import CONSUMER_MEMORY_BYTES, NEVER
 from penstock.core.policy import FIFO
 
-from .desk import Desk
+from .desk import EngineHarness
 
 
-def test_a_consumer_that_never_claimed_is_not_stored(desk: Desk) -> None:
+def test_a_consumer_that_never_claimed_is_not_stored(desk: EngineHarness) -> None:
     now = desk.clock.ms
     assert claiming.renew_claims(desk.engine, b"nobody", 1, 1_000, now) == 0
     assert claiming.release_claims(desk.engine, b"nobody", 1, now) == 0
@@ -17,7 +17,7 @@ def test_a_consumer_that_never_claimed_is_not_stored(desk: Desk) -> None:
     assert desk.engine.consumers == {} and desk.engine.memory_used() == 0
 
 
-def test_a_consumer_that_found_no_job_to_claim_is_stored_with_its_token(desk: Desk) -> None:
+def test_a_consumer_that_found_no_job_to_claim_is_stored_with_its_token(desk: EngineHarness) -> None:
     """A stream that waits for its first job can be fenced by its successor."""
     tube, now = desk.tube(FIFO), desk.clock.ms
     assert claiming.claim(desk.engine, b"reader", 2, 1, tube, 10, 1_000, now) is None
@@ -25,7 +25,7 @@ def test_a_consumer_that_found_no_job_to_claim_is_stored_with_its_token(desk: De
         claiming.claim(desk.engine, b"reader", 1, 1, tube, 10, 1_000, now)
 
 
-def test_consumers_count_as_memory(desk: Desk) -> None:
+def test_consumers_count_as_memory(desk: EngineHarness) -> None:
     tube, now = desk.tube(FIFO), desk.clock.ms
     jobs = desk.puts(tube, 2)
     each = CONSUMER_MEMORY_BYTES + len(b"reader 1")
@@ -38,7 +38,7 @@ def test_consumers_count_as_memory(desk: Desk) -> None:
     assert claimed is not None and [job.id for job in claimed.jobs] == jobs[1:]
 
 
-def test_on_a_full_disk_claims_are_refused_and_acks_accepted(desk: Desk) -> None:
+def test_on_a_full_disk_claims_are_refused_and_acks_accepted(desk: EngineHarness) -> None:
     tube, now = desk.tube(FIFO), desk.clock.ms
     jobs = desk.puts(tube, 3)
     desk.engine.moves_left = 2

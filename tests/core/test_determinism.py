@@ -14,7 +14,7 @@ from penstock.core.policy import FIFO
 from penstock.testing import describe, digest
 from penstock.testing.digest import field_names
 
-from .desk import Desk
+from .desk import EngineHarness
 from .history import History
 from .kinds import KINDS
 
@@ -46,7 +46,7 @@ def test_different_histories_end_in_different_states() -> None:
     assert len({digest(History(seed).play(50).engine) for seed in range(5)}) == 5
 
 
-def test_the_digest_depends_on_every_field_of_a_job(desk: Desk) -> None:
+def test_the_digest_depends_on_every_field_of_a_job(desk: EngineHarness) -> None:
     """A change of any number of a job changes the digest."""
     job = desk.job(desk.put(desk.tube(FIFO)))
     seen = {digest(desk.engine)}
@@ -60,7 +60,7 @@ def test_the_digest_depends_on_every_field_of_a_job(desk: Desk) -> None:
     assert len(seen) == len(names) + 1
 
 
-def test_the_digest_depends_on_bodies_waits_and_sessions(desk: Desk) -> None:
+def test_the_digest_depends_on_bodies_waits_and_sessions(desk: EngineHarness) -> None:
     seen = [digest(desk.engine)]
     tube = desk.tube(FIFO)
     seen.append(digest(desk.engine))

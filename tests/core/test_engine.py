@@ -12,13 +12,13 @@ from penstock.core.limits import PRIORITY_MAX
 from penstock.core.policy import DISQUE, FIFO, FIFOTTL
 from penstock.testing import check
 
-from .desk import Desk
+from .desk import EngineHarness
 
 # Order
 
 
 @pytest.mark.parametrize("how", ["release", "nack", "ttr", "disconnect", "undelivered", "bury and kick"])
-def test_a_job_that_is_given_back_returns_to_its_old_place(desk: Desk, how: str) -> None:
+def test_a_job_that_is_given_back_returns_to_its_old_place(desk: EngineHarness, how: str) -> None:
     tube, other = desk.tube(FIFOTTL), desk.connect()
     first, second, third = desk.puts(tube, 3, ttr_ms=100)
     assert desk.take(tube, by=other) == first
@@ -38,7 +38,7 @@ def test_a_job_that_is_given_back_returns_to_its_old_place(desk: Desk, how: str)
     assert desk.take(tube) == (second if how == "ttr" else third)
 
 
-def test_lower_priorities_are_served_first_and_equal_ones_in_order_of_arrival(desk: Desk) -> None:
+def test_lower_priorities_are_served_first_and_equal_ones_in_order_of_arrival(desk: EngineHarness) -> None:
     tube = desk.tube(FIFOTTL)
     jobs = {n: desk.put(tube, priority=n) for n in (5, -1, 3, PRIORITY_MAX, -PRIORITY_MAX)}
     twin = desk.put(tube, priority=3)
@@ -46,7 +46,7 @@ def test_lower_priorities_are_served_first_and_equal_ones_in_order_of_arrival(de
     assert served == [jobs[-PRIORITY_MAX], jobs[-1], jobs[3], twin, jobs[5], jobs[PRIORITY_MAX], None]
 
 
-def test_a_kick_digs_the_jobs_first_that_are_served_first(desk: Desk) -> None:
+def test_a_kick_digs_the_jobs_first_that_are_served_first(desk: EngineHarness) -> None:
     tube = desk.tube(FIFOTTL)
     late, early, middle = desk.put(tube, priority=9), desk.put(tube, priority=1), desk.put(tube, priority=5)
     for job in (middle, late, early):
@@ -55,13 +55,13 @@ def test_a_kick_digs_the_jobs_first_that_are_served_first(desk: Desk) -> None:
     assert [desk.state(job) for job in (early, middle, late)] == ["ready", "ready", "buried"]
 
 
-def test_jobs_created_in_one_millisecond_are_served_in_order_of_creation(desk: Desk) -> None:
+def test_jobs_created_in_one_millisecond_are_served_in_order_of_creation(desk: EngineHarness) -> None:
     tube = desk.tube(DISQUE)
     jobs = desk.puts(tube, 5)
     assert [desk.take(tube) for _ in range(5)] == jobs
 
 
-def test_a_priority_given_with_a_release_applies(desk: Desk) -> None:
+def test_a_priority_given_with_a_release_applies(desk: EngineHarness) -> None:
     tube = desk.tube(FIFOTTL)
     first, second = desk.puts(tube, 2)
     assert desk.take(tube) == first
@@ -76,7 +76,7 @@ def test_a_priority_given_with_a_release_applies(desk: Desk) -> None:
 
 
 @pytest.mark.parametrize("command", ["nack", "release"])
-def test_an_at_most_once_job_is_not_given_back(desk: Desk, command: str) -> None:
+def test_an_at_most_once_job_is_not_given_back(desk: EngineHarness, command: str) -> None:
     tube = desk.tube(DISQUE)
     job = desk.put(tube, once=True)
     desk.take(tube, ttr_ms=10)
@@ -85,7 +85,7 @@ def test_an_at_most_once_job_is_not_given_back(desk: Desk, command: str) -> None
     assert desk.state(job) == "taken" and desk.take(tube) is None
 
 
-def test_an_at_most_once_job_that_was_delivered_and_buried_stays_buried(desk: Desk) -> None:
+def test_an_at_most_once_job_that_was_delivered_and_buried_stays_buried(desk: EngineHarness) -> None:
     tube = desk.tube(DISQUE)
     job = desk.put(tube, once=True)
     desk.take(tube)
@@ -95,7 +95,7 @@ def test_an_at_most_once_job_that_was_delivered_and_buried_stays_buried(desk: De
     assert desk.state(job) == "buried"
 
 
-def test_an_at_most_once_job_that_was_buried_before_its_delivery_can_be_kicked(desk: Desk) -> None:
+def test_an_at_most_once_job_that_was_buried_before_its_delivery_can_be_kicked(desk: EngineHarness) -> None:
     tube = desk.tube(DISQUE)
     job = desk.put(tube, once=True)
     desk.do("bury", job)
@@ -103,7 +103,7 @@ def test_an_at_most_once_job_that_was_buried_before_its_delivery_can_be_kicked(d
     assert desk.take(tube) == job
 
 
-def test_an_at_most_once_job_cannot_move_to_a_tube_in_which_sessions_own_jobs(desk: Desk) -> None:
+def test_an_at_most_once_job_cannot_move_to_a_tube_in_which_sessions_own_jobs(desk: EngineHarness) -> None:
     """A put there would be refused, because the job would be given back when its consumer disconnects."""
     disque, fifo = desk.tube(DISQUE), desk.tube(FIFO, b"fifo")
     job = desk.put(disque, once=True)
@@ -114,14 +114,14 @@ def test_an_at_most_once_job_cannot_move_to_a_tube_in_which_sessions_own_jobs(de
 # Tubes
 
 
-def test_a_tube_that_is_created_again_assigns_integers_from_the_first(desk: Desk) -> None:
+def test_a_tube_that_is_created_again_assigns_integers_from_the_first(desk: EngineHarness) -> None:
     tube = desk.tube(FIFO)
     assert [desk.job(job).local for job in desk.puts(tube, 3)] == [0, 1, 2]
     desk.engine.drop(tube, desk.clock.ms)
     assert desk.job(desk.put(desk.tube(FIFO))).local == 0
 
 
-def test_truncate_removes_all_jobs_including_taken_ones_and_can_run_in_slices(desk: Desk) -> None:
+def test_truncate_removes_all_jobs_including_taken_ones_and_can_run_in_slices(desk: EngineHarness) -> None:
     tube = desk.tube(dataclasses.replace(FIFOTTL, keys=p.KEYS_LIMITED))
     for n in range(6):
         desk.put(tube, key=b"%d" % n, delay_ms=50 if n > 3 else 0)
@@ -132,7 +132,7 @@ def test_truncate_removes_all_jobs_including_taken_ones_and_can_run_in_slices(de
     check(desk.engine)
 
 
-def test_a_scan_of_tubes_sees_each_once(desk: Desk) -> None:
+def test_a_scan_of_tubes_sees_each_once(desk: EngineHarness) -> None:
     tubes = [desk.tube(FIFO, b"%d" % n) for n in range(7)]
     desk.engine.drop(tubes.pop(3), desk.clock.ms)
     seen, cursor = desk.engine.scan_tubes(0, 2)
@@ -142,7 +142,7 @@ def test_a_scan_of_tubes_sees_each_once(desk: Desk) -> None:
     assert seen == tubes
 
 
-def test_a_kick_gives_each_job_the_delay_ttl_and_body_of_the_call(desk: Desk) -> None:
+def test_a_kick_gives_each_job_the_delay_ttl_and_body_of_the_call(desk: EngineHarness) -> None:
     tube = desk.tube(FIFOTTL)
     jobs = desk.puts(tube, 3)
     for job in jobs:
@@ -162,7 +162,7 @@ def test_a_kick_gives_each_job_the_delay_ttl_and_body_of_the_call(desk: Desk) ->
     check(desk.engine)
 
 
-def test_drop_if_empty_keeps_a_tube_that_gets_a_dead_letter_at_that_moment(desk: Desk) -> None:
+def test_drop_if_empty_keeps_a_tube_that_gets_a_dead_letter_at_that_moment(desk: EngineHarness) -> None:
     dead = desk.tube(FIFO, b"dead")
     tube = desk.tube(dataclasses.replace(FIFOTTL, retry="1x then move dead"))
     job = desk.put(tube, ttr_ms=1_000)

@@ -23,7 +23,7 @@ from penstock.core.policy import UTUBE, TubePolicy
 from penstock.core.tube import key_of
 from penstock.core.waits import Connection
 
-from .desk import Desk
+from .desk import EngineHarness
 
 FAIR = dataclasses.replace(UTUBE, type="fair", key_order=p.FAIR)
 KEYS = [b"a", b"b", b"c", b"d", b"e"]
@@ -38,7 +38,7 @@ class Counted:
 
     def __init__(self, seed: int, policy: TubePolicy) -> None:
         self.random = Random(seed)
-        self.desk = Desk()
+        self.desk = EngineHarness()
         self.tube = self.desk.tube(policy)
         self.noise = self.random.choice(NOISE)
         self.served: list[bytes] = []

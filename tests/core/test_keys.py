@@ -13,7 +13,7 @@ from penstock.core.job import Job
 from penstock.core.keys import Keys
 from penstock.core.policy import STUBE, UTUBE
 
-from .desk import Desk
+from .desk import EngineHarness
 
 # A script: a key, and the operation on one of its jobs.
 SCRIPTS = st.lists(
@@ -60,7 +60,7 @@ def test_the_next_job_is_the_first_of_all_keys_below_their_limit(limit: int, scr
 
 
 @pytest.mark.parametrize("limit", [1, 2, 3])
-def test_no_more_jobs_of_one_key_are_taken_than_the_limit(desk: Desk, limit: int) -> None:
+def test_no_more_jobs_of_one_key_are_taken_than_the_limit(desk: EngineHarness, limit: int) -> None:
     tube = desk.tube(dataclasses.replace(UTUBE, key_limit=limit))
     jobs = desk.puts(tube, 5, key=b"a")
     assert [desk.take(tube) for _ in range(5)] == [*jobs[:limit], *[None] * (5 - limit)]
@@ -69,14 +69,14 @@ def test_no_more_jobs_of_one_key_are_taken_than_the_limit(desk: Desk, limit: int
     assert desk.take(tube) is None
 
 
-def test_a_busy_key_does_not_block_another(desk: Desk) -> None:
+def test_a_busy_key_does_not_block_another(desk: EngineHarness) -> None:
     tube = desk.tube(UTUBE)
     first, _, other = desk.put(tube, key=b"a"), desk.put(tube, key=b"a"), desk.put(tube, key=b"b")
     assert [desk.take(tube), desk.take(tube), desk.take(tube)] == [first, other, None]
 
 
 @pytest.mark.parametrize("how", ["ack", "bury", "delete", "release", "nack", "disconnect"])
-def test_each_way_to_end_a_delivery_frees_its_key(desk: Desk, how: str) -> None:
+def test_each_way_to_end_a_delivery_frees_its_key(desk: EngineHarness, how: str) -> None:
     tube, other = desk.tube(UTUBE), desk.connect()
     first, second = desk.puts(tube, 2, key=b"a")
     assert desk.take(tube, by=other) == first and desk.take(tube) is None
@@ -89,7 +89,7 @@ def test_each_way_to_end_a_delivery_frees_its_key(desk: Desk, how: str) -> None:
     assert desk.take(tube) is None
 
 
-def test_jobs_that_are_put_without_a_key_share_one_key(desk: Desk) -> None:
+def test_jobs_that_are_put_without_a_key_share_one_key(desk: EngineHarness) -> None:
     tube = desk.tube(UTUBE)
     first, second = desk.put(tube), desk.put(tube, key=b"")
     assert desk.take(tube) == first and desk.take(tube) is None
@@ -97,7 +97,7 @@ def test_jobs_that_are_put_without_a_key_share_one_key(desk: Desk) -> None:
     assert desk.take(tube) == second
 
 
-def test_a_take_by_key_gets_that_key_only(desk: Desk) -> None:
+def test_a_take_by_key_gets_that_key_only(desk: EngineHarness) -> None:
     tube = desk.tube(UTUBE)
     _, b = desk.put(tube, key=b"a"), desk.put(tube, key=b"b")
     assert desk.take(tube, key=b"b") == b
@@ -105,20 +105,20 @@ def test_a_take_by_key_gets_that_key_only(desk: Desk) -> None:
     assert desk.take(tube, key=b"nobody's") is None
 
 
-def test_in_a_named_tube_a_take_without_a_key_gets_jobs_without_a_key(desk: Desk) -> None:
+def test_in_a_named_tube_a_take_without_a_key_gets_jobs_without_a_key(desk: EngineHarness) -> None:
     tube = desk.tube(STUBE)
     named, nameless = desk.put(tube, key=b"a"), desk.put(tube)
     assert desk.take(tube) == nameless and desk.take(tube) is None
     assert desk.take(tube, key=b"a") == named
 
 
-def test_in_a_named_tube_the_number_of_taken_jobs_per_key_is_not_limited(desk: Desk) -> None:
+def test_in_a_named_tube_the_number_of_taken_jobs_per_key_is_not_limited(desk: EngineHarness) -> None:
     tube = desk.tube(STUBE)
     jobs = desk.puts(tube, 3, key=b"a")
     assert [desk.take(tube, key=b"a") for _ in range(4)] == [*jobs, None]
 
 
-def test_in_a_tagged_tube_a_take_may_name_a_key_or_take_any(desk: Desk) -> None:
+def test_in_a_tagged_tube_a_take_may_name_a_key_or_take_any(desk: EngineHarness) -> None:
     tube = desk.tube(p.TubePolicy(type="tagged", keys=p.KEYS_TAGGED))
     a, b, c = desk.put(tube, key=b"a"), desk.put(tube, key=b"b"), desk.put(tube, key=b"b")
     assert desk.take(tube, key=b"b") == b
@@ -126,7 +126,7 @@ def test_in_a_tagged_tube_a_take_may_name_a_key_or_take_any(desk: Desk) -> None:
     assert desk.take(tube) == c
 
 
-def test_fair_keys_are_served_in_turn(desk: Desk) -> None:
+def test_fair_keys_are_served_in_turn(desk: EngineHarness) -> None:
     """Each key is served once before any is served twice, regardless of its number of jobs."""
     tube = desk.tube(p.TubePolicy(type="fair", keys=p.KEYS_TAGGED, key_order=p.FAIR))
     a = desk.puts(tube, 4, key=b"a")
@@ -135,7 +135,7 @@ def test_fair_keys_are_served_in_turn(desk: Desk) -> None:
     assert [desk.take(tube) for _ in range(7)] == [a[0], b[0], c[0], a[1], b[1], a[2], a[3]]
 
 
-def test_a_fair_key_that_opens_again_gets_the_last_turn(desk: Desk) -> None:
+def test_a_fair_key_that_opens_again_gets_the_last_turn(desk: EngineHarness) -> None:
     tube = desk.tube(p.TubePolicy(type="fair", keys=p.KEYS_LIMITED, key_order=p.FAIR))
     a, b = desk.puts(tube, 2, key=b"a"), desk.puts(tube, 2, key=b"b")
     assert desk.take(tube) == a[0]
@@ -143,7 +143,7 @@ def test_a_fair_key_that_opens_again_gets_the_last_turn(desk: Desk) -> None:
     assert [desk.take(tube), desk.take(tube)] == [b[0], a[1]]
 
 
-def test_raising_the_limit_of_a_running_tube_lets_more_be_taken(desk: Desk) -> None:
+def test_raising_the_limit_of_a_running_tube_lets_more_be_taken(desk: EngineHarness) -> None:
     tube = desk.tube(UTUBE)
     jobs = desk.puts(tube, 3, key=b"a")
     wait = desk.wait(tube, count=5)
@@ -152,7 +152,7 @@ def test_raising_the_limit_of_a_running_tube_lets_more_be_taken(desk: Desk) -> N
     assert [desk.take(tube), desk.take(tube)] == [jobs[1], None]
 
 
-def test_a_key_is_removed_with_its_last_job(desk: Desk) -> None:
+def test_a_key_is_removed_with_its_last_job(desk: EngineHarness) -> None:
     tube = desk.tube(UTUBE)
     for n in range(50):
         job = desk.put(tube, key=b"key %d" % n)

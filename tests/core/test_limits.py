@@ -29,19 +29,19 @@ from penstock.core.limits import (
 from penstock.core.policy import FIFO, FIFOTTL, UTUBE
 from penstock.testing import digest
 
-from .desk import Desk
+from .desk import EngineHarness
 
-DoorCall = Callable[[Desk, object], object]
+DoorCall = Callable[[EngineHarness, object], object]
 
 
-def taken(desk: Desk) -> int:
+def taken(desk: EngineHarness) -> int:
     desk.put(desk.tube(FIFOTTL))
     job = desk.take(desk.tube(FIFOTTL))
     assert job is not None
     return job
 
 
-def buried(desk: Desk) -> int:
+def buried(desk: EngineHarness) -> int:
     job = desk.put(desk.tube(FIFOTTL))
     assert desk.do("bury", job) == "OK"
     return job
@@ -78,7 +78,7 @@ COUNTS: dict[str, DoorCall] = {
 
 @pytest.mark.parametrize("door", DURATIONS)
 @pytest.mark.parametrize("ms", [1, DURATION_MS_MAX - 1, DURATION_MS_MAX, NEVER])
-def test_a_duration_up_to_its_limit_is_accepted(desk: Desk, door: str, ms: int) -> None:
+def test_a_duration_up_to_its_limit_is_accepted(desk: EngineHarness, door: str, ms: int) -> None:
     may_be_never, call = DURATIONS[door]
     if ms != NEVER or may_be_never:
         call(desk, ms)
@@ -89,25 +89,25 @@ def test_a_duration_up_to_its_limit_is_accepted(desk: Desk, door: str, ms: int) 
 @pytest.mark.parametrize(
     "ms", [-2, DURATION_MS_MAX + 1, NEVER - 1, NEVER + 1, 2**63 - 1, 2**63, 2**64, -(2**63), 10**30, -(10**30)]
 )
-def test_a_duration_beyond_its_limit_is_refused(desk: Desk, door: str, ms: int) -> None:
+def test_a_duration_beyond_its_limit_is_refused(desk: EngineHarness, door: str, ms: int) -> None:
     with pytest.raises(OutOfRange):
         DURATIONS[door][1](desk, ms)
 
 
 @pytest.mark.parametrize("door", [door for door, (may_be_never, _) in DURATIONS.items() if not may_be_never])
-def test_a_duration_that_must_end_cannot_be_unlimited(desk: Desk, door: str) -> None:
+def test_a_duration_that_must_end_cannot_be_unlimited(desk: EngineHarness, door: str) -> None:
     with pytest.raises(OutOfRange):
         DURATIONS[door][1](desk, NEVER)
 
 
-def test_a_ttr_of_zero_is_refused_everywhere(desk: Desk) -> None:
+def test_a_ttr_of_zero_is_refused_everywhere(desk: EngineHarness) -> None:
     for door in ("ttr of a put", "ttr of a take", "ttr of a wait"):
         with pytest.raises(OutOfRange):
             DURATIONS[door][1](desk, 0)
 
 
 @pytest.mark.parametrize("door", PRIORITIES)
-def test_only_a_priority_within_53_bits_is_accepted(desk: Desk, door: str) -> None:
+def test_only_a_priority_within_53_bits_is_accepted(desk: EngineHarness, door: str) -> None:
     for good in (PRIORITY_MAX, PRIORITY_MAX - 1, 0, -PRIORITY_MAX):
         PRIORITIES[door](desk, good)
     for bad in (PRIORITY_MAX + 1, -PRIORITY_MAX - 1, 2**60 - 1, 2**63 - 1, 2**63, -(2**63), 10**30):
@@ -116,7 +116,7 @@ def test_only_a_priority_within_53_bits_is_accepted(desk: Desk, door: str) -> No
 
 
 @pytest.mark.parametrize("door", COUNTS)
-def test_only_a_count_from_one_to_the_batch_limit_is_accepted(desk: Desk, door: str) -> None:
+def test_only_a_count_from_one_to_the_batch_limit_is_accepted(desk: EngineHarness, door: str) -> None:
     for good in (1, 2, BATCH_JOBS_MAX - 1, BATCH_JOBS_MAX):
         COUNTS[door](desk, good)
     for bad in (0, -1, BATCH_JOBS_MAX + 1, 2**63 - 1, 2**63, -(2**63), 10**30):
@@ -124,7 +124,7 @@ def test_only_a_count_from_one_to_the_batch_limit_is_accepted(desk: Desk, door: 
             COUNTS[door](desk, bad)
 
 
-def test_a_batch_of_puts_has_one_to_the_maximal_number_of_jobs(desk: Desk) -> None:
+def test_a_batch_of_puts_has_one_to_the_maximal_number_of_jobs(desk: EngineHarness) -> None:
     tube, draft = desk.tube(FIFO), Draft(b"")
     assert limits.check_count(BATCH_JOBS_MAX, "jobs") == BATCH_JOBS_MAX
     for drafts in ([], [draft] * (BATCH_JOBS_MAX + 1)):
@@ -132,7 +132,7 @@ def test_a_batch_of_puts_has_one_to_the_maximal_number_of_jobs(desk: Desk) -> No
             desk.engine.put_many(tube, drafts, desk.clock.ms)
 
 
-def test_a_name_has_one_to_65535_bytes(desk: Desk) -> None:
+def test_a_name_has_one_to_65535_bytes(desk: EngineHarness) -> None:
     for good in (b"x", b"\0", b"x" * (NAME_BYTES_MAX - 1), b"x" * NAME_BYTES_MAX):
         desk.tube(FIFO, good)
     for bad in (b"", b"x" * (NAME_BYTES_MAX + 1)):
@@ -140,7 +140,7 @@ def test_a_name_has_one_to_65535_bytes(desk: Desk) -> None:
             desk.tube(FIFO, bad)
 
 
-def test_a_key_has_up_to_65535_bytes(desk: Desk) -> None:
+def test_a_key_has_up_to_65535_bytes(desk: EngineHarness) -> None:
     tube = desk.tube(UTUBE)
     for good in (b"", b"x" * (NAME_BYTES_MAX - 1), b"x" * NAME_BYTES_MAX):
         desk.put(tube, key=good)
@@ -151,7 +151,7 @@ def test_a_key_has_up_to_65535_bytes(desk: Desk) -> None:
             call()
 
 
-def test_a_body_has_up_to_its_limit(desk: Desk) -> None:
+def test_a_body_has_up_to_its_limit(desk: EngineHarness) -> None:
     desk.engine.body_bytes_max = 100
     tube = desk.tube(FIFO)
     for length in (0, 99, 100):
@@ -164,14 +164,14 @@ def test_a_body_has_up_to_its_limit(desk: Desk) -> None:
             call()
 
 
-def test_a_reason_has_up_to_its_limit(desk: Desk) -> None:
+def test_a_reason_has_up_to_its_limit(desk: EngineHarness) -> None:
     job = desk.put(desk.tube(FIFO))
     with desk.refuses("RANGE"):
         desk.do("bury", job, b"x" * (REASON_BYTES_MAX + 1))
     assert desk.do("bury", job, b"x" * REASON_BYTES_MAX) == "OK"
 
 
-def test_a_take_waits_on_one_to_1024_tubes(desk: Desk) -> None:
+def test_a_take_waits_on_one_to_1024_tubes(desk: EngineHarness) -> None:
     tube = desk.tube(FIFO)
     for count in (1, WAIT_TUBES_MAX - 1, WAIT_TUBES_MAX):
         desk.engine.cancel(desk.wait(*[tube] * count))
@@ -180,7 +180,7 @@ def test_a_take_waits_on_one_to_1024_tubes(desk: Desk) -> None:
             desk.wait(*[tube] * count)
 
 
-def test_a_connection_has_up_to_1024_waits(desk: Desk) -> None:
+def test_a_connection_has_up_to_1024_waits(desk: EngineHarness) -> None:
     tube = desk.tube(FIFO)
     waits = [desk.engine.wait(desk.me, [tube], desk.clock.ms) for _ in range(WAITS_PER_CONNECTION_MAX)]
     with pytest.raises(CommandError) as refusal:
@@ -191,7 +191,7 @@ def test_a_connection_has_up_to_1024_waits(desk: Desk) -> None:
     desk.wait(tube, by=desk.connect())
 
 
-def test_a_scan_examines_no_more_jobs_than_its_limit(desk: Desk) -> None:
+def test_a_scan_examines_no_more_jobs_than_its_limit(desk: EngineHarness) -> None:
     """A filter that matches nothing returns a cursor, and does not block other clients."""
     tube, other = desk.tube(FIFO), desk.tube(FIFO, b"other")
     for _ in range(SCAN_EXAMINED_MAX + 2_000):
@@ -204,12 +204,12 @@ def test_a_scan_examines_no_more_jobs_than_its_limit(desk: Desk) -> None:
 
 
 @pytest.mark.parametrize("cursor", [-1, 2**63, 10**30])
-def test_a_cursor_that_no_scan_can_return_is_refused(desk: Desk, cursor: int) -> None:
+def test_a_cursor_that_no_scan_can_return_is_refused(desk: EngineHarness, cursor: int) -> None:
     with desk.refuses("RANGE"):
         desk.engine.scan(cursor, 10)
 
 
-def test_integers_are_reserved_in_blocks(desk: Desk) -> None:
+def test_integers_are_reserved_in_blocks(desk: EngineHarness) -> None:
     tube = desk.tube(FIFO)
     desk.put(tube)
     assert (tube.promised, tube.reserved) == (1 + LOCAL_IDS_BLOCK, 1 + 2 * LOCAL_IDS_BLOCK)
@@ -220,7 +220,7 @@ def test_integers_are_reserved_in_blocks(desk: Desk) -> None:
     assert tube.promised == 1 + 2 * LOCAL_IDS_BLOCK
 
 
-def test_a_busy_tube_reserves_larger_blocks_of_integers(desk: Desk) -> None:
+def test_a_busy_tube_reserves_larger_blocks_of_integers(desk: EngineHarness) -> None:
     tube = desk.tube(FIFO)
 
     def next_block() -> int:
@@ -250,7 +250,7 @@ def test_a_value_that_is_not_an_integer_is_refused_by_every_command(value: objec
     let_in = []
     for door, call in DOORS.items():
         try:
-            call(Desk(), value)
+            call(EngineHarness(), value)
         except (TypeError, CommandError):
             continue
         let_in.append(door)
@@ -305,7 +305,7 @@ def test_seconds_that_are_not_a_number_are_refused(seconds: object) -> None:
         duration_ms(seconds, "ttl")
 
 
-def test_a_refused_put_uses_up_no_id(desk: Desk) -> None:
+def test_a_refused_put_uses_up_no_id(desk: EngineHarness) -> None:
     """After any refused put, the next one gets the id that the refused one would have got."""
     tube = desk.tube(FIFOTTL)
     before = digest(desk.engine)

@@ -11,7 +11,7 @@ from penstock.core.listing import Listing
 from penstock.core.policy import FIFOTTL, UTUBETTL, TubePolicy
 from penstock.testing.assertions import rank
 
-from .desk import Desk
+from .desk import EngineHarness
 
 MANY = 2 * FIRED_PER_TURN_MAX + 100
 
@@ -28,7 +28,7 @@ def steps_of(listing: Listing) -> int:
 @pytest.mark.parametrize("last", [False, True])
 @pytest.mark.parametrize("count", [0, 1, 10, MANY + 1])
 def test_a_listing_is_in_the_order_of_service(
-    desk: Desk, policy: TubePolicy, state: int, last: bool, count: int
+    desk: EngineHarness, policy: TubePolicy, state: int, last: bool, count: int
 ) -> None:
     tube, now = desk.tube(policy), desk.clock.ms
     for number in range(MANY):
@@ -44,7 +44,7 @@ def test_a_listing_is_in_the_order_of_service(
     assert (steps == 1) == (is_known or count == 0) and (steps == 1 or steps > MANY // 250)
 
 
-def test_a_listing_leaves_out_jobs_that_changed_in_the_meantime(desk: Desk) -> None:
+def test_a_listing_leaves_out_jobs_that_changed_in_the_meantime(desk: EngineHarness) -> None:
     tube, now = desk.tube(UTUBETTL), desk.clock.ms
     jobs = desk.engine.put_many(tube, [Draft(b"", key=b"%d" % number) for number in range(MANY)], now)
     listing = Listing(desk.engine, tube, s.READY, 3, 1_000)
@@ -55,7 +55,7 @@ def test_a_listing_leaves_out_jobs_that_changed_in_the_meantime(desk: Desk) -> N
     assert listing.jobs() == [jobs[2]]
 
 
-def test_a_listing_of_a_dropped_tube_shows_no_job_of_the_tube_in_its_slot(desk: Desk) -> None:
+def test_a_listing_of_a_dropped_tube_shows_no_job_of_the_tube_in_its_slot(desk: EngineHarness) -> None:
     tube, now = desk.tube(UTUBETTL), desk.clock.ms
     moved = desk.engine.put_many(tube, [Draft(b"", key=b"%d" % number) for number in range(MANY)], now)[0]
     listings = [Listing(desk.engine, tube, s.READY, MANY, 1_000) for _ in range(2)]

@@ -34,7 +34,7 @@ from .history import History
 from .history_more import STATES
 from .kinds import KINDS
 from .pair_more import FullPair
-from .rules_more import MoreRules
+from .rules_more import JobRules
 
 # Index of a tube, a client, or a job among the suitable ones, modulo their number.
 INDEX = st.integers(0, 7)
@@ -56,7 +56,7 @@ def while_some(*states: str) -> Callable[..., Callable[..., object]]:
     return precondition(lambda self: any(job.state in states for job in self.pair.model.jobs))
 
 
-class Queue(MoreRules):
+class Queue(JobRules):
     """The rules choose commands. The pair runs them on both sides and compares."""
 
     policies: ClassVar[list[TubePolicy]] = []

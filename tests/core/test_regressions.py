@@ -16,7 +16,7 @@ from penstock.core.limits import FIRED_PER_TURN_MAX, UNSET
 from penstock.core.policy import DISQUE, FIFO, FIFOTTL, QUEUE15, UTUBE, TubePolicy
 from penstock.testing import check
 
-from .desk import Desk
+from .desk import EngineHarness
 from .test_bad_input import refusals
 from .test_ids import changed
 from .test_limits import DOORS
@@ -24,7 +24,7 @@ from .test_limits import DOORS
 # At most once
 
 
-def test_a_switch_does_not_return_a_delivered_at_most_once_job(desk: Desk) -> None:
+def test_a_switch_does_not_return_a_delivered_at_most_once_job(desk: EngineHarness) -> None:
     tube = desk.tube(DISQUE)
     job = desk.put(tube, once=True)
     desk.take(tube)
@@ -37,7 +37,7 @@ def test_a_switch_does_not_return_a_delivered_at_most_once_job(desk: Desk) -> No
 # A refused command has changed nothing
 
 
-def test_a_take_of_several_tubes_takes_nothing_if_one_of_them_refuses(desk: Desk) -> None:
+def test_a_take_of_several_tubes_takes_nothing_if_one_of_them_refuses(desk: EngineHarness) -> None:
     keyed, plain = desk.tube(UTUBE), desk.tube(FIFO, b"plain")
     desk.put(keyed, key=b"a")
     desk.put(plain)
@@ -46,7 +46,7 @@ def test_a_take_of_several_tubes_takes_nothing_if_one_of_them_refuses(desk: Desk
             desk.engine.take_many(desk.me.session, [keyed, plain], 2, desk.clock.ms, **option)
 
 
-def test_a_take_of_many_delivers_as_many_jobs_as_the_disk_has_room_for(desk: Desk) -> None:
+def test_a_take_of_many_delivers_as_many_jobs_as_the_disk_has_room_for(desk: EngineHarness) -> None:
     tube = desk.tube(DISQUE)
     jobs = desk.puts(tube, 5, once=True)
     desk.engine.moves_left = 2
@@ -57,7 +57,9 @@ def test_a_take_of_many_delivers_as_many_jobs_as_the_disk_has_room_for(desk: Des
 
 
 @pytest.mark.parametrize(("after_ack", "delay"), [(p.KEPT, ()), (p.LINGERS, (5_000,))])
-def test_an_ack_with_a_body_too_large_changes_nothing(desk: Desk, after_ack: str, delay: tuple[int, ...]) -> None:
+def test_an_ack_with_a_body_too_large_changes_nothing(
+    desk: EngineHarness, after_ack: str, delay: tuple[int, ...]
+) -> None:
     desk.engine.body_bytes_max = 10
     tube = desk.tube(TubePolicy(type="keeping", after_ack=after_ack, has_ttl=True, has_ttr=True, has_delay=True))
     job = desk.put(tube, ttl_ms=900, ttr_ms=50)
@@ -74,21 +76,21 @@ def test_a_value_that_is_not_an_integer_is_refused_by_every_command(value: objec
     let_in = []
     for door, call in DOORS.items():
         try:
-            call(Desk(), value)
+            call(EngineHarness(), value)
         except (TypeError, CommandError):
             continue
         let_in.append(door)
     assert let_in == []
 
 
-def test_truncate_with_a_negative_limit_is_refused(desk: Desk) -> None:
+def test_truncate_with_a_negative_limit_is_refused(desk: EngineHarness) -> None:
     tube = desk.tube(FIFO)
     desk.puts(tube, 3)
     with desk.refuses("RANGE"):
         desk.engine.truncate(tube, desk.clock.ms, -1)
 
 
-def test_an_unknown_kind_of_body_is_refused(desk: Desk) -> None:
+def test_an_unknown_kind_of_body_is_refused(desk: EngineHarness) -> None:
     tube = desk.tube(FIFO)
     for kind in (-1, 256, 2**63):
         with desk.refuses("RANGE"):
@@ -106,7 +108,7 @@ def test_a_long_id_with_a_changed_ttl_class_is_invalid() -> None:
 # Waits
 
 
-def test_a_later_take_of_several_jobs_leaves_a_key_to_the_earlier_take_of_that_key(desk: Desk) -> None:
+def test_a_later_take_of_several_jobs_leaves_a_key_to_the_earlier_take_of_that_key(desk: EngineHarness) -> None:
     """Two jobs arrive together.
 
     No take waits for the key of the first one. An earlier take waits for the key of the second one.
@@ -118,7 +120,7 @@ def test_a_later_take_of_several_jobs_leaves_a_key_to_the_earlier_take_of_that_k
     assert desk.served(for_a) == [jobs[1].id]
 
 
-def test_a_put_that_waited_for_room_is_delivered_to_the_take_that_waits_for_its_key(desk: Desk) -> None:
+def test_a_put_that_waited_for_room_is_delivered_to_the_take_that_waits_for_its_key(desk: EngineHarness) -> None:
     tube = desk.tube(dataclasses.replace(UTUBE, capacity=1))
     job = desk.put(tube, key=b"a")
     desk.take(tube)
@@ -130,7 +132,7 @@ def test_a_put_that_waited_for_room_is_delivered_to_the_take_that_waits_for_its_
 
 
 @pytest.mark.parametrize("many", [False, True])
-def test_a_take_that_removes_an_expired_job_makes_room_for_a_waiting_put(desk: Desk, many: bool) -> None:
+def test_a_take_that_removes_an_expired_job_makes_room_for_a_waiting_put(desk: EngineHarness, many: bool) -> None:
     """The turn reached its limit in another tube, so the take finds the expired job."""
     busy, full = desk.tube(FIFOTTL, b"busy"), desk.tube(dataclasses.replace(FIFOTTL, capacity=1), b"full")
     desk.engine.put_many(busy, [Draft(b"", ttl_ms=10)] * FIRED_PER_TURN_MAX, desk.clock.ms)
@@ -145,7 +147,7 @@ def test_a_take_that_removes_an_expired_job_makes_room_for_a_waiting_put(desk: D
     check(desk.engine)
 
 
-def test_a_command_that_makes_room_also_serves_the_take_for_the_new_job(desk: Desk) -> None:
+def test_a_command_that_makes_room_also_serves_the_take_for_the_new_job(desk: EngineHarness) -> None:
     tube = desk.tube(dataclasses.replace(FIFO, capacity=1))
     job = desk.put(tube)
     desk.take(tube)
@@ -154,7 +156,7 @@ def test_a_command_that_makes_room_also_serves_the_take_for_the_new_job(desk: De
     desk.do("ack", job)
 
 
-def test_a_job_that_was_ready_before_the_timeout_is_delivered_even_if_the_shell_is_late(desk: Desk) -> None:
+def test_a_job_that_was_ready_before_the_timeout_is_delivered_even_if_the_shell_is_late(desk: EngineHarness) -> None:
     """The job is ready at 100, and the wait ends at 200. A shell that calls at 300 finds both due."""
     tube = desk.tube(FIFOTTL)
     job = desk.put(tube, delay_ms=100)
@@ -176,7 +178,7 @@ def test_every_refusal_says_what_to_do() -> None:
 
 
 @pytest.mark.parametrize("command", ["ack", "release", "nack", "touch"])
-def test_a_command_after_the_ttr_is_refused_even_if_deadlines_are_overdue(desk: Desk, command: str) -> None:
+def test_a_command_after_the_ttr_is_refused_even_if_deadlines_are_overdue(desk: EngineHarness, command: str) -> None:
     tube = desk.tube(FIFOTTL)
     for _ in range(3 * FIRED_PER_TURN_MAX):
         desk.engine.put(tube, Draft(b"", ttr_ms=100), desk.clock.ms)
@@ -190,7 +192,9 @@ def test_a_command_after_the_ttr_is_refused_even_if_deadlines_are_overdue(desk: 
 
 
 @pytest.mark.parametrize(("before", "after"), [(p.ANYONE, p.SESSION), (p.SESSION, p.ANYONE)])
-def test_altering_the_owner_does_not_change_who_may_ack_a_taken_job(desk: Desk, before: str, after: str) -> None:
+def test_altering_the_owner_does_not_change_who_may_ack_a_taken_job(
+    desk: EngineHarness, before: str, after: str
+) -> None:
     """Taken jobs keep their rule: session-owned or not. Jobs that are taken afterwards follow the new policy."""
     tube = desk.tube(dataclasses.replace(FIFO, owner=before))
     first, second = desk.puts(tube, 2)
@@ -207,7 +211,7 @@ def test_altering_the_owner_does_not_change_who_may_ack_a_taken_job(desk: Desk, 
     assert desk.do("ack", anyones, by=other) == "OK"
 
 
-def test_a_key_that_is_newly_counted_separately_includes_its_present_jobs(desk: Desk) -> None:
+def test_a_key_that_is_newly_counted_separately_includes_its_present_jobs(desk: EngineHarness) -> None:
     tube = desk.tube(UTUBE)
     job = desk.put(tube, key=b"a")
     desk.engine.alter(tube, dataclasses.replace(UTUBE, key_stats=("a",)), desk.clock.ms)
@@ -219,7 +223,7 @@ def test_a_key_that_is_newly_counted_separately_includes_its_present_jobs(desk: 
 
 
 @pytest.mark.parametrize("how", ["time is over", "cancelled", "disconnected"])
-def test_when_a_large_waiting_put_ends_a_smaller_one_behind_it_is_served(desk: Desk, how: str) -> None:
+def test_when_a_large_waiting_put_ends_a_smaller_one_behind_it_is_served(desk: EngineHarness, how: str) -> None:
     tube = desk.tube(dataclasses.replace(FIFO, capacity_bytes=10))
     desk.put(tube, b"six...")
     other = desk.connect()
@@ -237,21 +241,23 @@ def test_when_a_large_waiting_put_ends_a_smaller_one_behind_it_is_served(desk: D
 
 
 @pytest.mark.parametrize("after_ack", [p.KEPT, p.LINGERS])
-def test_an_ack_cancels_a_ready_job_in_a_tube_that_keeps_acked_jobs(desk: Desk, after_ack: str) -> None:
+def test_an_ack_cancels_a_ready_job_in_a_tube_that_keeps_acked_jobs(desk: EngineHarness, after_ack: str) -> None:
     zombie_ms = 10 if after_ack == p.LINGERS else UNSET
     tube = desk.tube(dataclasses.replace(DISQUE, after_ack=after_ack, zombie_ms=zombie_ms))
     job = desk.put(tube)
     assert desk.do("ack", job) == "OK"
 
 
-def test_an_ack_with_a_new_body_cancels_a_job_in_a_tube_that_indexes_bodies(desk: Desk) -> None:
+def test_an_ack_with_a_new_body_cancels_a_job_in_a_tube_that_indexes_bodies(desk: EngineHarness) -> None:
     tube = desk.tube(dataclasses.replace(QUEUE15, owner=p.ANYONE, ack_cancels=True))
     job = desk.put(tube, b"one")
     assert desk.do("ack", job, UNSET, b"two") == "OK"
     assert desk.state(job) == "gone"
 
 
-def test_an_at_most_once_job_is_delivered_once_even_if_its_tube_is_altered_to_session_owned(desk: Desk) -> None:
+def test_an_at_most_once_job_is_delivered_once_even_if_its_tube_is_altered_to_session_owned(
+    desk: EngineHarness,
+) -> None:
     """Refusing the change would be acceptable, too."""
     tube = desk.tube(dataclasses.replace(FIFO, owner=p.ANYONE))
     job = desk.put(tube, once=True)
@@ -265,7 +271,7 @@ def test_an_at_most_once_job_is_delivered_once_even_if_its_tube_is_altered_to_se
     assert desk.take(tube) is None
 
 
-def test_the_key_limit_can_be_lowered_below_the_number_of_taken_jobs(desk: Desk) -> None:
+def test_the_key_limit_can_be_lowered_below_the_number_of_taken_jobs(desk: EngineHarness) -> None:
     """The surplus jobs stay taken, and invariant E3 allows for them."""
     tube = desk.tube(dataclasses.replace(UTUBE, key_limit=2))
     first, second, third = desk.puts(tube, 3, key=b"a")
@@ -281,7 +287,7 @@ def test_the_key_limit_can_be_lowered_below_the_number_of_taken_jobs(desk: Desk)
 # Moved between tubes
 
 
-def test_an_urgent_job_loses_its_priority_when_it_moves_to_a_tube_without_priorities(desk: Desk) -> None:
+def test_an_urgent_job_loses_its_priority_when_it_moves_to_a_tube_without_priorities(desk: EngineHarness) -> None:
     """After a requeue it is behind all present jobs, but before later ones."""
     tube, other = desk.tube(FIFOTTL), desk.tube(FIFO, b"other")
     job = desk.put(tube, priority=7, urgent=True)

@@ -20,29 +20,31 @@ from penstock.core.tube import Tube, key_of
 from penstock.dialects import tarantool, tarantool15, xqueue
 from penstock.testing.invariants import check
 
-from .desk import Desk
+from .desk import EngineHarness
 
 
-def stage(desk: Desk, name: bytes, tube: Tube, /, *bodies: bytes, expire_ms: int = UNSET, **options: Any) -> list[int]:
+def stage(
+    desk: EngineHarness, name: bytes, tube: Tube, /, *bodies: bytes, expire_ms: int = UNSET, **options: Any
+) -> list[int]:
     drafts = [Draft(body, **options) for body in bodies]
     jobs = staging.stage_jobs(desk.engine, name, tube, drafts, expire_ms, desk.clock.ms)
     check(desk.engine)
     return [job.id for job in jobs]
 
 
-def publish(desk: Desk, *names: bytes) -> int:
+def publish(desk: EngineHarness, *names: bytes) -> int:
     count = staging.publish(desk.engine, list(names), desk.clock.ms)
     check(desk.engine)
     return count
 
 
-def discard(desk: Desk, *names: bytes) -> int:
+def discard(desk: EngineHarness, *names: bytes) -> int:
     count = staging.discard(desk.engine, list(names), desk.clock.ms)
     check(desk.engine)
     return count
 
 
-def taken(desk: Desk, tube: Tube) -> list[bytes]:
+def taken(desk: EngineHarness, tube: Tube) -> list[bytes]:
     found = desk.engine.take_many(desk.me.session, [tube], 10_000, desk.clock.ms)
     check(desk.engine)
     return [bytes(job.body) for job in found]
@@ -55,11 +57,11 @@ def refused(function: Any, *args: Any) -> str:
 
 
 @pytest.fixture
-def desk() -> Desk:
-    return Desk()
+def desk() -> EngineHarness:
+    return EngineHarness()
 
 
-def test_a_staged_job_is_not_delivered(desk: Desk) -> None:
+def test_a_staged_job_is_not_delivered(desk: EngineHarness) -> None:
     tube = desk.tube(p.FIFOTTL)
     [job] = stage(desk, b"a", tube, b"1")
     wait = desk.wait(tube)
@@ -73,12 +75,12 @@ def test_a_staged_job_is_not_delivered(desk: Desk) -> None:
     assert publish(desk, b"a") == 1 and desk.served(wait) == [job]
 
 
-def test_an_ack_in_a_disque_tube_does_not_cancel_a_staged_job(desk: Desk) -> None:
+def test_an_ack_in_a_disque_tube_does_not_cancel_a_staged_job(desk: EngineHarness) -> None:
     [job] = stage(desk, b"a", desk.tube(p.DISQUE), b"1")
     assert desk.do("ack", job) == "NOTTAKEN" and desk.state(job) == "staged"
 
 
-def test_jobs_arrive_in_the_order_of_publication(desk: Desk) -> None:
+def test_jobs_arrive_in_the_order_of_publication(desk: EngineHarness) -> None:
     tube = desk.tube(p.FIFO)
     stage(desk, b"late", tube, b"1", b"2")
     stage(desk, b"early", tube, b"3")
@@ -91,7 +93,9 @@ def test_jobs_arrive_in_the_order_of_publication(desk: Desk) -> None:
 
 
 @pytest.mark.parametrize("policy", [p.FIFOTTL, p.DISQUE, p.UTUBETTL, p.QUEUE15], ids=lambda policy: policy.type)
-def test_a_stage_can_contain_jobs_of_several_tubes_with_their_options(desk: Desk, policy: p.TubePolicy) -> None:
+def test_a_stage_can_contain_jobs_of_several_tubes_with_their_options(
+    desk: EngineHarness, policy: p.TubePolicy
+) -> None:
     tube, other = desk.tube(policy), desk.tube(p.UTUBE, b"other")
     stage(desk, b"a", tube, b"1")
     stage(desk, b"a", other, b"2", key=b"k", name=b"n")
@@ -101,7 +105,7 @@ def test_a_stage_can_contain_jobs_of_several_tubes_with_their_options(desk: Desk
     assert taken(desk, tube) == [b"1"] and taken(desk, other) == [b"2"]
 
 
-def test_delay_and_ttl_start_when_the_stage_is_published(desk: Desk) -> None:
+def test_delay_and_ttl_start_when_the_stage_is_published(desk: EngineHarness) -> None:
     tube = desk.tube(p.FIFOTTL)
     [plain] = stage(desk, b"a", tube, b"1", ttl_ms=1_000)
     [delayed] = stage(desk, b"a", tube, b"2", ttl_ms=1_000, delay_ms=500)
@@ -121,7 +125,7 @@ def test_delay_and_ttl_start_when_the_stage_is_published(desk: Desk) -> None:
     assert desk.state(delayed) == "gone"
 
 
-def test_urgent_and_priority_count_from_the_publication(desk: Desk) -> None:
+def test_urgent_and_priority_count_from_the_publication(desk: EngineHarness) -> None:
     tube = desk.tube(p.FIFOTTL)
     stage(desk, b"a", tube, b"urgent", urgent=True)
     stage(desk, b"a", tube, b"first", priority=-5)
@@ -131,7 +135,7 @@ def test_urgent_and_priority_count_from_the_publication(desk: Desk) -> None:
     assert taken(desk, tube) == [b"urgent", b"earlier urgent", b"first", b"plain"]
 
 
-def test_several_stages_are_published_together_or_not_at_all(desk: Desk) -> None:
+def test_several_stages_are_published_together_or_not_at_all(desk: EngineHarness) -> None:
     tube = desk.tube(p.FIFO)
     stage(desk, b"a", tube, b"1")
     assert refused(publish, desk, b"a", b"nowhere") == "NOSTAGE"
@@ -144,7 +148,7 @@ def test_several_stages_are_published_together_or_not_at_all(desk: Desk) -> None
     assert taken(desk, tube) == [b"3", b"1"]
 
 
-def test_publishing_again_has_no_effect_and_returns_the_same_count(desk: Desk) -> None:
+def test_publishing_again_has_no_effect_and_returns_the_same_count(desk: EngineHarness) -> None:
     tube = desk.tube(p.FIFO)
     stage(desk, b"a", tube, b"1", b"2")
     assert [publish(desk, b"a") for _ in range(3)] == [2, 2, 2]
@@ -156,7 +160,7 @@ def test_publishing_again_has_no_effect_and_returns_the_same_count(desk: Desk) -
     assert publish(desk, b"a", b"b") == 3 and taken(desk, tube) == [b"3"]
 
 
-def test_a_discarded_stage_is_empty_and_refuses_further_puts(desk: Desk) -> None:
+def test_a_discarded_stage_is_empty_and_refuses_further_puts(desk: EngineHarness) -> None:
     tube = desk.tube(p.FIFO)
     [job] = stage(desk, b"a", tube, b"1")
     assert discard(desk, b"a", b"never there") == 1 and discard(desk, b"a") == 0
@@ -165,7 +169,7 @@ def test_a_discarded_stage_is_empty_and_refuses_further_puts(desk: Desk) -> None
     assert refused(publish, desk, b"a") == "NOSTAGE"
 
 
-def test_a_stage_that_is_not_published_in_time_is_discarded(desk: Desk) -> None:
+def test_a_stage_that_is_not_published_in_time_is_discarded(desk: EngineHarness) -> None:
     tube = desk.tube(p.FIFO)
     stage(desk, b"a", tube, b"1", expire_ms=100)
     stage(desk, b"b", tube, b"2")
@@ -180,7 +184,7 @@ def test_a_stage_that_is_not_published_in_time_is_discarded(desk: Desk) -> None:
     assert tube.total() == 0
 
 
-def test_names_of_closed_stages_are_removed_after_a_while(desk: Desk) -> None:
+def test_names_of_closed_stages_are_removed_after_a_while(desk: EngineHarness) -> None:
     tube = desk.tube(p.FIFO)
     stage(desk, b"a", tube, b"1")
     publish(desk, b"a")
@@ -192,7 +196,7 @@ def test_names_of_closed_stages_are_removed_after_a_while(desk: Desk) -> None:
     assert publish(desk, b"a") == 1 and len(desk.engine.stages.by_name) == 1
 
 
-def test_a_staged_job_can_be_deleted_and_its_tube_truncated_and_dropped(desk: Desk) -> None:
+def test_a_staged_job_can_be_deleted_and_its_tube_truncated_and_dropped(desk: EngineHarness) -> None:
     tube = desk.tube(p.FIFO)
     jobs = stage(desk, b"a", tube, *[b"%d" % number for number in range(200)])
     for job in jobs[:150]:
@@ -205,7 +209,7 @@ def test_a_staged_job_can_be_deleted_and_its_tube_truncated_and_dropped(desk: De
     assert publish(desk, b"b") == 0
 
 
-def test_staged_jobs_count_for_the_capacity(desk: Desk) -> None:
+def test_staged_jobs_count_for_the_capacity(desk: EngineHarness) -> None:
     tube = desk.tube(dataclasses.replace(p.LIMFIFOTTL, capacity=2))
     stage(desk, b"a", tube, b"1")
     assert refused(stage, desk, b"a", tube, b"2", b"3") == "FULL"
@@ -216,7 +220,7 @@ def test_staged_jobs_count_for_the_capacity(desk: Desk) -> None:
     assert put.job is not None
 
 
-def test_a_staged_put_with_a_unique_value_or_dedup_id_is_refused(desk: Desk) -> None:
+def test_a_staged_put_with_a_unique_value_or_dedup_id_is_refused(desk: EngineHarness) -> None:
     tube = desk.tube(p.FIFOTTL)
     for options in ({"unique": b"u"}, {"dedup": b"d"}):
         with pytest.raises(CommandError) as error:
@@ -240,20 +244,20 @@ def test_a_staged_put_with_a_unique_value_or_dedup_id_is_refused(desk: Desk) -> 
         ((b"a", [Draft(b"1", name=b"n"), Draft(b"2", name=b"n")], UNSET), "RANGE"),
     ],
 )
-def test_a_refused_put_changes_nothing(desk: Desk, arguments: Any, code: str) -> None:
+def test_a_refused_put_changes_nothing(desk: EngineHarness, arguments: Any, code: str) -> None:
     tube, (name, drafts, expire_ms) = desk.tube(p.FIFO), arguments
     assert refused(staging.stage_jobs, desk.engine, name, tube, drafts, expire_ms, desk.clock.ms) == code
     assert desk.engine.stages.by_name == {} and tube.total() == 0
     check(desk.engine)
 
 
-def test_an_invalid_list_of_stage_names_is_refused(desk: Desk) -> None:
+def test_an_invalid_list_of_stage_names_is_refused(desk: EngineHarness) -> None:
     assert refused(publish, desk) == "RANGE" and refused(discard, desk) == "RANGE"
     assert refused(publish, desk, b"") == "BADNAME"
     assert refused(publish, desk, *[b"x"] * 10_001) == "RANGE"
 
 
-def test_a_large_publication_runs_in_slices_and_keeps_its_order(desk: Desk) -> None:
+def test_a_large_publication_runs_in_slices_and_keeps_its_order(desk: EngineHarness) -> None:
     tube, count = desk.tube(p.FIFO), 4 * FIRED_PER_TURN_MAX
     stage(desk, b"a", tube, *[b"%d" % number for number in range(count)])
     stage(desk, b"b", tube, *[b"%d" % number for number in range(count, count + 10)])
@@ -269,7 +273,7 @@ def test_a_large_publication_runs_in_slices_and_keeps_its_order(desk: Desk) -> N
     assert taken(desk, tube) == [b"%d" % number for number in range(count + 10)]
 
 
-def test_statistics_of_other_dialects_do_not_count_staged_jobs(desk: Desk) -> None:
+def test_statistics_of_other_dialects_do_not_count_staged_jobs(desk: EngineHarness) -> None:
     tube = desk.tube(p.FIFOTTL)
     before = tarantool.statistics(tube), xqueue.space_stats(tube), tarantool15.statistics(0, "t", tube, {})
     stage(desk, b"a", tube, b"1", b"2")
@@ -295,7 +299,7 @@ class StagesMachine(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.desk = Desk()
+        self.desk = EngineHarness()
         self.tube = self.desk.tube(p.FIFO)
         self.bodies = 0
         self.ready: list[bytes] = []

@@ -14,7 +14,7 @@ from penstock.core.job import Draft, Job
 from penstock.core.limits import FIRED_PER_TURN_MAX, JOB_TTL
 from penstock.core.policy import DISQUE, FIFO, FIFOTTL, TubePolicy
 
-from .desk import Desk
+from .desk import EngineHarness
 
 RULES = {(event, source): target for event, source, target in s.TRANSITIONS}
 EVERYTHING = TubePolicy(
@@ -89,7 +89,7 @@ def test_from_every_state_a_job_can_be_deleted_and_its_tube_truncated() -> None:
 
 # Each scenario is a short sequence of commands. Together they reach every rule.
 
-Scenario = Callable[[Desk], object]
+Scenario = Callable[[EngineHarness], object]
 SCENARIOS: list[Scenario] = []
 
 
@@ -98,7 +98,7 @@ def scenario(story: Scenario) -> Scenario:
     return story
 
 
-def in_state(desk: Desk, state: int, policy: TubePolicy = EVERYTHING) -> int:
+def in_state(desk: EngineHarness, state: int, policy: TubePolicy = EVERYTHING) -> int:
     """Return a job that reached a state by ordinary commands."""
     tube = desk.tube(policy, policy.type.encode())
     if state == s.STAGED:
@@ -123,7 +123,7 @@ NOT_TAKEN = [state for state in LIVE if state not in (s.TAKEN, s.STAGED)]
 
 
 @scenario
-def puts_and_takes(desk: Desk) -> None:
+def puts_and_takes(desk: EngineHarness) -> None:
     tube = desk.tube(FIFOTTL)
     for give_back in ("release", "nack", "requeue"):
         desk.do(give_back, in_state(desk, s.TAKEN))
@@ -137,7 +137,7 @@ def puts_and_takes(desk: Desk) -> None:
 
 
 @scenario
-def ends_of_taking(desk: Desk) -> None:
+def ends_of_taking(desk: EngineHarness) -> None:
     tube, other = desk.tube(FIFOTTL), desk.connect()
     desk.puts(tube, 2, ttr_ms=10)
     desk.take(tube)
@@ -147,7 +147,7 @@ def ends_of_taking(desk: Desk) -> None:
 
 
 @scenario
-def acks(desk: Desk) -> None:
+def acks(desk: EngineHarness) -> None:
     for state in (s.READY, s.TAKEN, s.DELAYED, s.BURIED):
         desk.do("ack", in_state(desk, state, DISQUE_WITH_PRIORITY))
     in_state(desk, s.ZOMBIE)
@@ -156,7 +156,7 @@ def acks(desk: Desk) -> None:
 
 
 @scenario
-def burials(desk: Desk) -> None:
+def burials(desk: EngineHarness) -> None:
     for state in (s.READY, s.TAKEN, s.DELAYED):
         desk.do("bury", in_state(desk, state))
     desk.do("dig", in_state(desk, s.BURIED), delay_ms=5)
@@ -164,7 +164,7 @@ def burials(desk: Desk) -> None:
 
 
 @scenario
-def expiries(desk: Desk) -> None:
+def expiries(desk: EngineHarness) -> None:
     tube = desk.tube(dataclasses.replace(EVERYTHING, type="strict", ttl_while_taken=p.KILLS))
     for state in LIVE:
         job = desk.put(tube, ttl_ms=100, priority=-state, delay_ms=500 if state == s.DELAYED else 0)
@@ -179,7 +179,7 @@ def expiries(desk: Desk) -> None:
 
 
 @scenario
-def removals(desk: Desk) -> None:
+def removals(desk: EngineHarness) -> None:
     for state in LIVE:
         desk.do("delete", in_state(desk, state))
     for state in LIVE:
@@ -188,7 +188,7 @@ def removals(desk: Desk) -> None:
 
 
 @scenario
-def failures(desk: Desk) -> None:
+def failures(desk: EngineHarness) -> None:
     for retry in ("2x const(5ms)", "1x then bury", "1x then drop", "1x then move graveyard"):
         tube = desk.tube(dataclasses.replace(FIFOTTL, retry=retry), retry.encode())
         job = desk.put(tube)
@@ -197,7 +197,7 @@ def failures(desk: Desk) -> None:
 
 
 @scenario
-def interventions(desk: Desk) -> None:
+def interventions(desk: EngineHarness) -> None:
     for delay in (0, 50):
         desk.do("snatch", in_state(desk, s.TAKEN), delay_ms=delay)
         for state in (s.DELAYED, s.DONE, s.ZOMBIE):
@@ -209,7 +209,7 @@ def interventions(desk: Desk) -> None:
 
 
 @scenario
-def moves_to_another_tube(desk: Desk) -> None:
+def moves_to_another_tube(desk: EngineHarness) -> None:
     target = desk.tube(FIFOTTL, b"target")
     for state in LIVE:
         desk.do("move", in_state(desk, state), target)
@@ -217,7 +217,7 @@ def moves_to_another_tube(desk: Desk) -> None:
 
 
 @scenario
-def claims(desk: Desk) -> None:
+def claims(desk: EngineHarness) -> None:
     tube = desk.tube(FIFO)
     jobs = desk.puts(tube, 3)
     claiming.claim(desk.engine, b"reader", 1, 1, tube, 1, 1_000, desk.clock.ms)
@@ -228,7 +228,7 @@ def claims(desk: Desk) -> None:
 
 
 @scenario
-def stages(desk: Desk) -> None:
+def stages(desk: EngineHarness) -> None:
     tube, now = desk.tube(FIFOTTL), desk.clock.ms
     drafts = [Draft(b"work"), Draft(b"later", delay_ms=50)]
     for name in (b"published", b"discarded", b"expired"):
@@ -245,7 +245,7 @@ UNREACHED = {(s.MOVED_OUT, s.ZOMBIE), (s.MOVED_IN_ZOMBIE, s.GONE)}
 
 
 @pytest.mark.parametrize("story", SCENARIOS, ids=lambda story: story.__name__)
-def test_the_counters_of_each_scenario_match_its_events(desk: Desk, story: Scenario) -> None:
+def test_the_counters_of_each_scenario_match_its_events(desk: EngineHarness, story: Scenario) -> None:
     """The counted transitions match the events. The desk checked invariant E1 after every step."""
     story(desk)
     for tube in desk.engine.tubes.values():
@@ -261,7 +261,7 @@ def test_the_counters_of_each_scenario_match_its_events(desk: Desk, story: Scena
 def test_every_rule_is_reached_by_some_scenario() -> None:
     reached: set[int] = set()
     for story in SCENARIOS:
-        desk = Desk()
+        desk = EngineHarness()
         story(desk)
         for tube in desk.engine.tubes.values():
             reached |= {rule for rule, count in enumerate(tube.counts) if count}
@@ -271,7 +271,7 @@ def test_every_rule_is_reached_by_some_scenario() -> None:
 
 def test_a_turn_fires_exactly_as_many_deadlines_as_its_limit() -> None:
     """The limit is a number of deadlines of any kind."""
-    desk = Desk()
+    desk = EngineHarness()
     tube = desk.tube(FIFOTTL)
     for _ in range(FIRED_PER_TURN_MAX + 1):
         desk.engine.put(tube, Draft(b"", ttl_ms=10), desk.clock.ms)

@@ -9,12 +9,12 @@ from penstock.core.limits import DURATION_MS_MAX, FIRED_PER_TURN_MAX, NEVER, PRI
 from penstock.core.policy import DISQUE, FIFO, FIFOTTL, UTUBETTL, TubePolicy
 from penstock.testing import check
 
-from .desk import Desk
+from .desk import EngineHarness
 
 # Time
 
 
-def test_deadlines_of_one_millisecond_fire_in_the_order_in_which_they_were_set(desk: Desk) -> None:
+def test_deadlines_of_one_millisecond_fire_in_the_order_in_which_they_were_set(desk: EngineHarness) -> None:
     tube = desk.tube(FIFOTTL)
     delays = [desk.put(tube, delay_ms=100) for _ in range(3)]
     desk.pass_ms(40)
@@ -30,7 +30,7 @@ def test_deadlines_of_one_millisecond_fire_in_the_order_in_which_they_were_set(d
     ]
 
 
-def test_earlier_deadlines_fire_first_even_if_the_shell_is_late(desk: Desk) -> None:
+def test_earlier_deadlines_fire_first_even_if_the_shell_is_late(desk: EngineHarness) -> None:
     tube = desk.tube(FIFOTTL)
     jobs = {ms: desk.put(tube, delay_ms=ms) for ms in (300, 100, 200)}
     desk.outbox.happened.clear()
@@ -38,7 +38,7 @@ def test_earlier_deadlines_fire_first_even_if_the_shell_is_late(desk: Desk) -> N
     assert [job for _, job in desk.outbox.happened] == [jobs[100], jobs[200], jobs[300]]
 
 
-def test_a_delay_extends_the_ttl(desk: Desk) -> None:
+def test_a_delay_extends_the_ttl(desk: EngineHarness) -> None:
     """With a ttl of 60.1 s and a delay of 80 s, a job lives 140.1 s."""
     tube = desk.tube(FIFOTTL)
     job = desk.put(tube, ttl_ms=60_100, delay_ms=80_000)
@@ -52,7 +52,7 @@ def test_a_delay_extends_the_ttl(desk: Desk) -> None:
     assert desk.state(job) == "gone"
 
 
-def test_the_delay_of_a_release_extends_the_ttl(desk: Desk) -> None:
+def test_the_delay_of_a_release_extends_the_ttl(desk: EngineHarness) -> None:
     tube = desk.tube(FIFOTTL)
     job = desk.put(tube, ttl_ms=100)
     desk.take(tube)
@@ -63,7 +63,7 @@ def test_the_delay_of_a_release_extends_the_ttl(desk: Desk) -> None:
     assert desk.state(job) == "gone"
 
 
-def test_in_fifottl_the_ttl_waits_while_the_job_is_taken(desk: Desk) -> None:
+def test_in_fifottl_the_ttl_waits_while_the_job_is_taken(desk: EngineHarness) -> None:
     tube = desk.tube(FIFOTTL)
     job, other = desk.put(tube, ttl_ms=100, ttr_ms=500), desk.put(tube, ttl_ms=100, ttr_ms=500)
     assert [desk.take(tube), desk.take(tube)] == [job, other]
@@ -75,7 +75,7 @@ def test_in_fifottl_the_ttl_waits_while_the_job_is_taken(desk: Desk) -> None:
     assert desk.state(other) == "gone"
 
 
-def test_in_disque_tubes_taken_jobs_expire_too(desk: Desk) -> None:
+def test_in_disque_tubes_taken_jobs_expire_too(desk: EngineHarness) -> None:
     tube = desk.tube(DISQUE)
     job = desk.put(tube, ttl_ms=100, ttr_ms=500)
     desk.take(tube)
@@ -85,7 +85,7 @@ def test_in_disque_tubes_taken_jobs_expire_too(desk: Desk) -> None:
     assert desk.do("ack", job) == "NOJOB"
 
 
-def test_the_ttr_counts_from_the_delivery_and_ends_exactly(desk: Desk) -> None:
+def test_the_ttr_counts_from_the_delivery_and_ends_exactly(desk: EngineHarness) -> None:
     tube = desk.tube(FIFOTTL)
     job = desk.put(tube, ttr_ms=100)
     desk.pass_ms(1_000)
@@ -96,7 +96,7 @@ def test_the_ttr_counts_from_the_delivery_and_ends_exactly(desk: Desk) -> None:
     assert desk.state(job) == "ready" and desk.job(job).returns == 1
 
 
-def test_the_default_ttr_is_the_ttl(desk: Desk) -> None:
+def test_the_default_ttr_is_the_ttl(desk: EngineHarness) -> None:
     tube = desk.tube(FIFOTTL)
     assert desk.job(desk.put(tube, ttl_ms=700)).ttr == 700
     assert desk.job(desk.put(tube, ttl_ms=700, ttr_ms=30)).ttr == 30
@@ -108,12 +108,12 @@ def test_the_default_ttr_is_the_ttl(desk: Desk) -> None:
     [(86_400_000, 300_000), (3_000_000, 300_000), (60_000, 6_000), (15_000, 1_000), (1, 1_000), (NEVER, NEVER)],
 )
 def test_the_retry_time_of_disque_is_a_tenth_of_the_ttl_from_one_second_to_five_minutes(
-    desk: Desk, ttl_ms: int, ttr_ms: int
+    desk: EngineHarness, ttl_ms: int, ttr_ms: int
 ) -> None:
     assert desk.job(desk.put(desk.tube(DISQUE), ttl_ms=ttl_ms)).ttr == ttr_ms
 
 
-def test_a_touch_restarts_the_ttr_or_adds_the_given_time(desk: Desk) -> None:
+def test_a_touch_restarts_the_ttr_or_adds_the_given_time(desk: EngineHarness) -> None:
     tube = desk.tube(FIFOTTL)
     job = desk.put(tube, ttl_ms=1_000, ttr_ms=100)
     desk.take(tube)
@@ -125,7 +125,7 @@ def test_a_touch_restarts_the_ttr_or_adds_the_given_time(desk: Desk) -> None:
     assert desk.job(job).wake == start + 210 and desk.job(job).expiry == start + 1_050
 
 
-def test_a_job_with_a_ttl_of_zero_expires_immediately(desk: Desk) -> None:
+def test_a_job_with_a_ttl_of_zero_expires_immediately(desk: EngineHarness) -> None:
     tube = desk.tube(FIFOTTL)
     wait = desk.wait(tube)
     job = desk.put(tube, ttl_ms=0)
@@ -133,7 +133,7 @@ def test_a_job_with_a_ttl_of_zero_expires_immediately(desk: Desk) -> None:
     assert desk.state(job) == "gone" and desk.take(tube) is None
 
 
-def test_buried_jobs_expire_too(desk: Desk) -> None:
+def test_buried_jobs_expire_too(desk: EngineHarness) -> None:
     tube = desk.tube(FIFOTTL)
     job = desk.put(tube, ttl_ms=100)
     desk.do("bury", job)
@@ -141,7 +141,7 @@ def test_buried_jobs_expire_too(desk: Desk) -> None:
     assert desk.state(job) == "gone"
 
 
-def test_the_largest_numbers_do_not_overflow(desk: Desk) -> None:
+def test_the_largest_numbers_do_not_overflow(desk: EngineHarness) -> None:
     """A thousand years, 53 bits of priority, and a clock far in the future."""
     desk.clock.advance(10**15)
     tube = desk.tube(UTUBETTL)
@@ -161,7 +161,7 @@ def test_the_largest_numbers_do_not_overflow(desk: Desk) -> None:
     assert desk.state(job) == "gone"  # Its ttr and its ttl ended in this millisecond.
 
 
-def test_many_touches_never_reach_never(desk: Desk) -> None:
+def test_many_touches_never_reach_never(desk: EngineHarness) -> None:
     tube = desk.tube(FIFOTTL)
     job = desk.put(tube, ttl_ms=100, ttr_ms=100)
     desk.take(tube)
@@ -175,12 +175,12 @@ def test_many_touches_never_reach_never(desk: Desk) -> None:
 # Many deadlines at the same time
 
 
-def crowd(desk: Desk, tube_policy: TubePolicy, count: int, **options: object) -> list[int]:
+def crowd(desk: EngineHarness, tube_policy: TubePolicy, count: int, **options: object) -> list[int]:
     tube = desk.tube(tube_policy)
     return [desk.engine.put(tube, Draft(b"", **options), desk.clock.ms).id for _ in range(count)]
 
 
-def test_deadlines_that_are_due_at_the_same_time_are_spread_over_turns(desk: Desk) -> None:
+def test_deadlines_that_are_due_at_the_same_time_are_spread_over_turns(desk: EngineHarness) -> None:
     jobs = crowd(desk, FIFOTTL, 2 * FIRED_PER_TURN_MAX + 10, delay_ms=100)
     tube = desk.tube(FIFOTTL)
     desk.engine.advance(desk.clock.advance(99))
@@ -194,7 +194,7 @@ def test_deadlines_that_are_due_at_the_same_time_are_spread_over_turns(desk: Des
     check(desk.engine)
 
 
-def test_no_job_is_delivered_after_its_ttl_even_if_deadlines_are_overdue(desk: Desk) -> None:
+def test_no_job_is_delivered_after_its_ttl_even_if_deadlines_are_overdue(desk: EngineHarness) -> None:
     crowd(desk, FIFOTTL, 3 * FIRED_PER_TURN_MAX, ttl_ms=100)
     tube = desk.tube(FIFOTTL)
     alive = desk.put(tube, ttl_ms=1_000, priority=5)
@@ -207,7 +207,7 @@ def test_no_job_is_delivered_after_its_ttl_even_if_deadlines_are_overdue(desk: D
     assert alive in (desk.served(wait) or [desk.take(tube)])
 
 
-def test_a_wait_is_served_even_if_deadlines_are_overdue(desk: Desk) -> None:
+def test_a_wait_is_served_even_if_deadlines_are_overdue(desk: EngineHarness) -> None:
     crowd(desk, FIFOTTL, 3 * FIRED_PER_TURN_MAX, ttl_ms=100)
     tube = desk.tube(FIFOTTL)
     desk.engine.pause(tube, False, True, desk.clock.ms)
@@ -221,7 +221,7 @@ def test_a_wait_is_served_even_if_deadlines_are_overdue(desk: Desk) -> None:
     check(desk.engine)
 
 
-def test_a_session_with_many_jobs_gives_them_back_over_several_turns(desk: Desk) -> None:
+def test_a_session_with_many_jobs_gives_them_back_over_several_turns(desk: EngineHarness) -> None:
     jobs = crowd(desk, FIFO, 2 * FIRED_PER_TURN_MAX + 10)
     tube, other = desk.tube(FIFO), desk.connect()
     for _ in jobs:

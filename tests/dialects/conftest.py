@@ -2,9 +2,9 @@ from __future__ import annotations
 
 import pytest
 
-from .shop import Shop
+from .shop import CommandEngine
 
 
 @pytest.fixture
-def shop() -> Shop:
-    return Shop()
+def shop() -> CommandEngine:
+    return CommandEngine()

@@ -10,11 +10,11 @@ from penstock.core.ids import IdForms
 from penstock.core.outbox import Outbox
 from penstock.core.tube import Tube
 from penstock.core.tube_patterns import EVERY_TUBE, TubePatterns
-from penstock.dialects.command import WRITE, Caller, Command, Desk, Long
+from penstock.dialects.command import WRITE, Caller, Command, Dispatcher, SlicedCommand
 from penstock.dialects.disque import Disque
 from penstock.dialects.jobs import Jobs
 from penstock.dialects.native import Native
-from penstock.dialects.site import Site
+from penstock.dialects.site import CommandContext
 from penstock.dialects.tubes import Tubes
 from penstock.server.native_table import native_rows
 from penstock.server.table import commands_of
@@ -31,16 +31,16 @@ class Log(Outbox):
 
     def __init__(self) -> None:
         super().__init__()
-        self.told: list[bytes] = []
+        self.tube_changes: list[bytes] = []
 
     def tube_made(self, tube: Tube, now: int) -> None:
-        self.told.append(b"+" + tube.name)
+        self.tube_changes.append(b"+" + tube.name)
 
     def tube_dropped(self, tube: Tube, now: int) -> None:
-        self.told.append(b"-" + tube.name)
+        self.tube_changes.append(b"-" + tube.name)
 
 
-class Shop:
+class CommandEngine:
     """An engine and a client of it."""
 
     def __init__(self) -> None:
@@ -50,22 +50,22 @@ class Shop:
         self.asked_for = 0  # The room in the log that a command asked for last, in bytes.
         self.slices = 0  # The number of slices that commands continued in.
         ids = IdForms(NODE[:8], b"k" * 32)
-        self.site = Site(self.engine, ids, NODE, lambda job: b"", self._make_room)
-        self.site.start_long = self._start_long
+        self.site = CommandContext(self.engine, ids, NODE, lambda job: b"", self._make_room)
+        self.site.continue_sliced = self._start_long
         self.disque = Disque(self.site)
         self.native = Native(self.site)
         self.jobs = Jobs(self.native)
         self.tubes = Tubes(self.site)
-        self.long: Long | None = None  # The command that runs in slices.
+        self.long: SlicedCommand | None = None  # The command that runs in slices.
         names = ["addjob", "getjob", "pause", "ackjob", "deljob", "nack", "enqueue", "dequeue"]
         commands = [Command(name, -1, "", WRITE, "", "", getattr(self.disque, name)) for name in names]
-        self.desk = Desk(commands + commands_of(native_rows(cast("Server", self))), lambda: 0)
+        self.desk = Dispatcher(commands + commands_of(native_rows(cast("Server", self))), lambda: 0)
         self.caller = Caller(self.engine.connect(b"token"))
 
     def _make_room(self, length: int) -> None:
         self.asked_for = length
 
-    def _start_long(self, caller: Caller, long: Long) -> None:
+    def _start_long(self, caller: Caller, long: SlicedCommand) -> None:
         self.long = long
 
     def another(self, *tubes: bytes) -> Caller:
@@ -106,7 +106,7 @@ class Shop:
             self.desk.end_wait(cast(Caller, wait.tag), wait, self.now)
         self.log.ended_waits.clear()
 
-    def told(self, caller: Caller) -> Any:
+    def reply_of(self, caller: Caller) -> Any:
         """Return the reply to a client that waited, or None if it has none yet."""
         self.serve()
         answer = caller.reply.take()

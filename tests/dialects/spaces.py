@@ -11,10 +11,10 @@ from penstock.core.job import Job
 from penstock.core.outbox import Outbox
 from penstock.core.waits import WAITING
 from penstock.dialects.command import Caller
-from penstock.dialects.site import Site
+from penstock.dialects.site import CommandContext
 from penstock.dialects.xqueue_options import XqueueError
 from penstock.dialects.xqueue_space import Space, Steps, Waits
-from penstock.dialects.xqueue_spaces import Spaces
+from penstock.dialects.xqueue_spaces import XqueueSpaces
 from penstock.testing import check
 
 NODE = b"0123456789abcdef0123456789abcdef01234567"
@@ -41,7 +41,7 @@ def options(**features: Any) -> dict[str, Any]:
 class Client:
     """A client that calls the methods of a space."""
 
-    def __init__(self, stand: Stand, space: str) -> None:
+    def __init__(self, stand: SpaceEngine, space: str) -> None:
         self.stand = stand
         self.space = space
         self.caller = Caller(stand.engine.connect(b"session %08d" % stand.count()))
@@ -53,14 +53,14 @@ class Client:
         return call
 
 
-class Stand:
+class SpaceEngine:
     """An engine and its spaces."""
 
     def __init__(self) -> None:
         self.now = NOW
         self.engine = Engine(1, NOW, Outbox())
-        self.site = Site(self.engine, IdForms(NODE[:8], b"k" * 32), NODE, self._read, lambda length: None)
-        self.spaces = Spaces(self.site)
+        self.site = CommandContext(self.engine, IdForms(NODE[:8], b"k" * 32), NODE, self._read, lambda length: None)
+        self.spaces = XqueueSpaces(self.site)
         self._count = 0
 
     def _read(self, job: Job) -> bytes:

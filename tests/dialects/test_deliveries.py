@@ -11,13 +11,13 @@ from penstock.core.job import BODY_TEXT, BodyRef, Draft, Job
 from penstock.core.policy import FIFO
 from penstock.dialects.calls import Method
 from penstock.dialects.command import Caller
-from penstock.dialects.site import Site
+from penstock.dialects.site import CommandContext
 from penstock.dialects.tarantool import TubeMethods
 from penstock.dialects.tarantool15 import Queue15
 from penstock.wire.iproto import CALL, Request
 from penstock.wire.msgpack import pack, unpack
 
-from .shop import NODE, NOW, Shop
+from .shop import NODE, NOW, CommandEngine
 
 
 class Disk:
@@ -43,8 +43,8 @@ def take(method: Method | None, caller: Caller, tube: bytes, *args: object) -> A
 
 
 @pytest.mark.parametrize("family", ["today", "1.5"])
-def test_a_body_on_disk_is_read_once_when_its_job_is_taken(shop: Shop, family: str) -> None:
-    site = Site(shop.engine, shop.site.ids, NODE, Disk(b"data").read, lambda length: None)
+def test_a_body_on_disk_is_read_once_when_its_job_is_taken(shop: CommandEngine, family: str) -> None:
+    site = CommandContext(shop.engine, shop.site.ids, NODE, Disk(b"data").read, lambda length: None)
     tube = shop.engine.create_tube(b"q", FIFO, NOW)
     for _ in range(2):
         job = shop.engine.put(tube, Draft(b"data", body_kind=BODY_TEXT), NOW)

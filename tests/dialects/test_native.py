@@ -13,7 +13,7 @@ from penstock.core.limits import JOB_MEMORY_BYTES, TUBE_MEMORY_BYTES
 from penstock.core.policy import DEFAULT, DISQUE, FIFO, FIFOTTL, STUBE, UTUBE, UTUBETTL, XQUEUE
 from penstock.dialects.command import SLICE
 
-from .shop import NOW, Shop, decoded
+from .shop import NOW, CommandEngine, decoded
 
 NOT_THERE = "D-01234567-AAAAAAAAAAAAAAAAAAAAAAAA-0001"
 
@@ -25,7 +25,7 @@ def bodies(jobs: list[dict[str, Any]]) -> list[bytes]:
 # ---- Putting ---------------------------------------------------------------------------------------------------------
 
 
-def test_a_put_makes_its_tube_and_answers_the_id(shop: Shop) -> None:
+def test_a_put_makes_its_tube_and_answers_the_id(shop: CommandEngine) -> None:
     id = shop.call("PUT", "t", "body")
     assert len(id) == 40
     assert shop.engine.tube(b"t").policy == DEFAULT
@@ -44,7 +44,7 @@ def test_a_put_makes_its_tube_and_answers_the_id(shop: Shop) -> None:
     }
 
 
-def test_every_option_of_a_put_reaches_its_job(shop: Shop) -> None:
+def test_every_option_of_a_put_reaches_its_job(shop: CommandEngine) -> None:
     shop.call("TUBE", "CREATE", "t", "TYPE", "utubettl")
     options = ["delay", "1.5", "ttl", "2h", "ttr", "250ms", "priority", "-7", "key", "k", "retry"]
     id = shop.call("PUT", "t", "[1]", *options, "3x then drop", "NAME", "n", "UNIQUE", "u", "DEDUP", "d", "AS", "json")
@@ -59,7 +59,7 @@ def test_every_option_of_a_put_reaches_its_job(shop: Shop) -> None:
     assert shop.call("JOB", "META", first)["served_as"] < -(1 << 53)
 
 
-def test_once_is_refused_in_tubes_without_at_most_once_delivery(shop: Shop) -> None:
+def test_once_is_refused_in_tubes_without_at_most_once_delivery(shop: CommandEngine) -> None:
     shop.engine.create_tube(b"d", DISQUE, NOW)
     id = shop.call("PUT", "d", "x", "ONCE")
     assert shop.call("JOB", "PEEK", id)["once"] == 1
@@ -90,15 +90,15 @@ REFUSED = {
 
 
 @pytest.mark.parametrize("case", REFUSED)
-def test_a_put_that_is_refused_makes_no_tube_and_no_job(shop: Shop, case: str) -> None:
+def test_a_put_that_is_refused_makes_no_tube_and_no_job(shop: CommandEngine, case: str) -> None:
     words, told = REFUSED[case]
     shop.engine.body_bytes_max = 100 if "too long" in case else 1 << 20
     assert shop.call("PUT", "t", *words).startswith(told)
     assert shop.call("MPUT", "t", "JOB", "first", "JOB", *words).startswith(told.replace("PUT has", "MPUT has"))
-    assert shop.log.told == [] and shop.engine.jobs.count == 0
+    assert shop.log.tube_changes == [] and shop.engine.jobs.count == 0
 
 
-def test_many_jobs_are_put_with_options_for_all_and_their_own(shop: Shop) -> None:
+def test_many_jobs_are_put_with_options_for_all_and_their_own(shop: CommandEngine) -> None:
     ids = shop.call("MPUT", "t", "PRIORITY", 5, "AS", "text", "JOB", "a", "JOB", "b", "PRIORITY", 1, "JOB", "JOB")
     assert len(set(ids)) == 3
     jobs = shop.call("TAKE", "t", "COUNT", 5)
@@ -108,20 +108,20 @@ def test_many_jobs_are_put_with_options_for_all_and_their_own(shop: Shop) -> Non
     assert shop.call("MPUT", "t", "TTL", 5, "JOB").startswith("SYNTAX JOB must be followed by a value")
 
 
-def test_mput_puts_all_jobs_or_none(shop: Shop) -> None:
+def test_mput_puts_all_jobs_or_none(shop: CommandEngine) -> None:
     shop.call("TUBE", "CREATE", "t", "CAPACITY", 2)
     shop.call("PUT", "t", "there")
     assert shop.call("MPUT", "t", "JOB", "a", "JOB", "b").startswith("FULL ")
     assert shop.call("MPUT", "t", "JOB", "a", "NAME", "n", "JOB", "b", "NAME", "n").startswith("RANGE two jobs ")
     assert shop.engine.tube(b"t").total() == 1
     assert shop.call("MPUT", "new", "JOB", "a", "NAME", "n", "JOB", "b", "NAME", "n").startswith("RANGE two jobs ")
-    assert shop.log.told == [b"+t"]
+    assert shop.log.tube_changes == [b"+t"]
 
 
 @pytest.mark.parametrize("command", [["PUT", "t", "x" * 100], ["MPUT", "t", "JOB", "x" * 50, "JOB", "x" * 50]])
 @pytest.mark.parametrize("there", [False, True])
 def test_puts_beyond_memory_or_disk_are_refused_before_anything_is_done(
-    shop: Shop, command: list[str], there: bool
+    shop: CommandEngine, command: list[str], there: bool
 ) -> None:
     if there:
         shop.call("TUBE", "CREATE", "t")
@@ -132,39 +132,39 @@ def test_puts_beyond_memory_or_disk_are_refused_before_anything_is_done(
     shop.engine.room_bytes = 99
     assert shop.call(*command).startswith("NOSPACE ")
     assert shop.asked_for > 99
-    assert shop.log.told == [b"+t"] * there and shop.engine.jobs.count == 0
+    assert shop.log.tube_changes == [b"+t"] * there and shop.engine.jobs.count == 0
     shop.engine.room_bytes = 10_000
     assert not isinstance(shop.call(*command), str)
 
 
-def test_a_put_waits_for_room_and_is_answered_when_there_is(shop: Shop) -> None:
+def test_a_put_waits_for_room_and_is_answered_when_there_is(shop: CommandEngine) -> None:
     shop.call("TUBE", "CREATE", "t", "CAPACITY", 1)
     shop.call("PUT", "t", "first")
     patient, hasty = shop.another(), shop.another()
     shop.ask(b"PUT", b"t", b"second", b"TIMEOUT", b"10s", caller=patient)
     shop.ask(b"PUT", b"t", b"third", b"TIMEOUT", b"5s", caller=hasty)
-    assert shop.told(patient) is None
+    assert shop.reply_of(patient) is None
     shop.pass_ms(5_000)
-    assert shop.told(hasty).startswith("FULL ")
+    assert shop.reply_of(hasty).startswith("FULL ")
     shop.call("ACK", shop.call("TAKE", "t")[0]["id"])
-    assert shop.call("JOB", "PEEK", shop.told(patient))["body"] == b"second"
+    assert shop.call("JOB", "PEEK", shop.reply_of(patient))["body"] == b"second"
 
 
-def test_waiting_puts_count_as_used_memory(shop: Shop) -> None:
+def test_waiting_puts_count_as_used_memory(shop: CommandEngine) -> None:
     shop.call("TUBE", "CREATE", "t", "CAPACITY", 1)
     shop.call("PUT", "t", "")
     shop.engine.memory_max = shop.engine.memory_used() + 2 * JOB_MEMORY_BYTES + 1_000
     callers = [shop.another() for _ in range(3)]
     for caller in callers:
         shop.ask(b"PUT", b"t", b"x" * 500, b"TIMEOUT", b"1h", caller=caller)
-    assert [shop.told(caller) for caller in callers[:2]] == [None, None]
+    assert [shop.reply_of(caller) for caller in callers[:2]] == [None, None]
     assert shop.ask(b"PUT", b"t", b"x" * 500, b"TIMEOUT", b"1h").startswith(b"-OOM ")
     shop.engine.disconnect(callers[1].connection, NOW)
     shop.call("TUBE", "TRUNCATE", "t")
-    assert len(shop.told(callers[0])) == 40 and shop.engine.waiting_bytes == 0
+    assert len(shop.reply_of(callers[0])) == 40 and shop.engine.waiting_bytes == 0
 
 
-def test_a_leaving_node_accepts_no_jobs(shop: Shop) -> None:
+def test_a_leaving_node_accepts_no_jobs(shop: CommandEngine) -> None:
     shop.call("PUT", "t", "x")
     shop.site.leaving = True
     assert shop.call("PUT", "t", "x").startswith("LEAVING ")
@@ -177,7 +177,9 @@ def test_a_leaving_node_accepts_no_jobs(shop: Shop) -> None:
 
 
 @pytest.mark.parametrize("option", [("KEY", "k"), ("TTR", "1s")])
-def test_a_take_from_several_tubes_takes_nothing_if_one_of_them_refuses(shop: Shop, option: tuple[str, str]) -> None:
+def test_a_take_from_several_tubes_takes_nothing_if_one_of_them_refuses(
+    shop: CommandEngine, option: tuple[str, str]
+) -> None:
     keyed = shop.engine.create_tube(b"keyed", UTUBETTL, NOW)
     shop.engine.create_tube(b"plain", FIFO, NOW)
     shop.call("PUT", "keyed", "x", "KEY", "k")
@@ -186,7 +188,7 @@ def test_a_take_from_several_tubes_takes_nothing_if_one_of_them_refuses(shop: Sh
 
 
 @pytest.mark.parametrize("take", ["GETJOB NOHANG COUNT 5 FROM queue", "TAKE queue COUNT 5"])
-def test_a_take_of_many_returns_as_many_jobs_as_the_disk_has_room_for(shop: Shop, take: str) -> None:
+def test_a_take_of_many_returns_as_many_jobs_as_the_disk_has_room_for(shop: CommandEngine, take: str) -> None:
     tube = shop.engine.create_tube(b"queue", DISQUE, NOW)
     shop.engine.put_many(tube, [Draft(b"x", once=True)] * 5, NOW)
     shop.engine.moves_left = 2
@@ -194,7 +196,7 @@ def test_a_take_of_many_returns_as_many_jobs_as_the_disk_has_room_for(shop: Shop
     assert shop.call(*take.split()).startswith("NOSPACE ")
 
 
-def test_a_take_answers_jobs_or_an_empty_array(shop: Shop) -> None:
+def test_a_take_answers_jobs_or_an_empty_array(shop: CommandEngine) -> None:
     assert shop.call("TAKE", "t").startswith("NOTUBE ")
     shop.call("TUBE", "CREATE", "t")
     assert shop.call("TAKE", "t") == []
@@ -204,7 +206,7 @@ def test_a_take_answers_jobs_or_an_empty_array(shop: Shop) -> None:
     assert bodies(shop.call("TAKE", "t", "COUNT", 9)) == [b"b", b"c"]
 
 
-def test_a_take_of_several_tubes_serves_them_in_turn(shop: Shop) -> None:
+def test_a_take_of_several_tubes_serves_them_in_turn(shop: CommandEngine) -> None:
     shop.call("MPUT", "a", "JOB", "a1", "JOB", "a2")
     shop.call("MPUT", "b", "JOB", "b1", "JOB", "b2")
     assert bodies(shop.call("TAKE", "a", "COUNT", 3, "AND", "b")) == [b"a1", b"b1", b"a2"]
@@ -212,7 +214,7 @@ def test_a_take_of_several_tubes_serves_them_in_turn(shop: Shop) -> None:
     assert shop.call("TAKE", "a", "AND").startswith("SYNTAX AND must be followed by a value")
 
 
-def test_a_take_names_a_key_and_a_time_to_run(shop: Shop) -> None:
+def test_a_take_names_a_key_and_a_time_to_run(shop: CommandEngine) -> None:
     shop.engine.create_tube(b"s", STUBE, NOW)
     shop.call("PUT", "s", "x", "KEY", "k")
     assert shop.call("TAKE", "s") == []
@@ -226,23 +228,23 @@ def test_a_take_names_a_key_and_a_time_to_run(shop: Shop) -> None:
     assert shop.call("TAKE", "t", "KEYS", "k") == "SYNTAX TAKE has no option KEYS; did you mean KEY?"
 
 
-def test_a_waiting_take_gets_a_job_or_an_empty_reply_at_its_timeout(shop: Shop) -> None:
+def test_a_waiting_take_gets_a_job_or_an_empty_reply_at_its_timeout(shop: CommandEngine) -> None:
     shop.call("TUBE", "CREATE", "t")
     patient, hasty = shop.another(), shop.another()
     patient.reply.resp3 = True
     shop.ask(b"TAKE", b"t", b"TIMEOUT", b"forever", b"COUNT", b"2", caller=patient)
     shop.ask(b"TAKE", b"t", b"TIMEOUT", b"50ms", caller=hasty)
     shop.pass_ms(50)
-    assert shop.told(hasty) == [] and shop.told(patient) is None
+    assert shop.reply_of(hasty) == [] and shop.reply_of(patient) is None
     shop.call("MPUT", "t", "JOB", "a", "JOB", "b")
-    assert bodies(shop.told(patient)) == [b"a", b"b"]
+    assert bodies(shop.reply_of(patient)) == [b"a", b"b"]
     assert [job.body for job in patient.unsent] == [b"a", b"b"] and patient.wait is None
 
 
 # ---- Ids -------------------------------------------------------------------------------------------------------------
 
 
-def test_a_job_is_found_by_every_form_of_its_id(shop: Shop) -> None:
+def test_a_job_is_found_by_every_form_of_its_id(shop: CommandEngine) -> None:
     # One name looks like the rest of an id, and one contains the mark.
     for tube in ("t", "a#b", "#", "x" * 30, "y" * 38):
         id = shop.call("PUT", tube, "x")
@@ -252,12 +254,12 @@ def test_a_job_is_found_by_every_form_of_its_id(shop: Shop) -> None:
 
 
 @pytest.mark.parametrize("id", ["", "x", "#", "t#", "t#-1", "t#x", "t#1x", "#x", "0" * 32, "0" * 40, NOT_THERE])
-def test_text_that_cannot_be_an_id_is_refused_with_badid(shop: Shop, id: str) -> None:
+def test_text_that_cannot_be_an_id_is_refused_with_badid(shop: CommandEngine, id: str) -> None:
     for command in (["ACK"], ["RELEASE"], ["JOB", "PEEK"], ["JOB", "DELETE"], ["JOB", "WAIT"], ["JOB", "TOUCH"]):
         assert shop.call(*command, id).startswith("BADID ")
 
 
-def test_the_id_of_an_ended_job_and_an_invalid_id_give_different_errors(shop: Shop) -> None:
+def test_the_id_of_an_ended_job_and_an_invalid_id_give_different_errors(shop: CommandEngine) -> None:
     id = shop.call("PUT", "t", "x")
     assert shop.call("JOB", "DELETE", id) == 1
     for command in (["ACK"], ["REQUEUE"], ["BURY"], ["DIG"], ["JOB", "META"], ["JOB", "DELETE"], ["JOB", "SNATCH"]):
@@ -268,7 +270,7 @@ def test_the_id_of_an_ended_job_and_an_invalid_id_give_different_errors(shop: Sh
 # ---- Finishing -------------------------------------------------------------------------------------------------------
 
 
-def test_a_failed_single_ack_is_an_error_and_many_acks_are_counted(shop: Shop) -> None:
+def test_a_failed_single_ack_is_an_error_and_many_acks_are_counted(shop: CommandEngine) -> None:
     ids = shop.call("MPUT", "t", *["JOB", "x"] * 4)
     shop.call("TAKE", "t", "COUNT", 2)
     assert shop.call("ACK", ids[3]).startswith("NOTTAKEN ")
@@ -277,7 +279,7 @@ def test_a_failed_single_ack_is_an_error_and_many_acks_are_counted(shop: Shop) -
     assert shop.call("ACK", ids[0]).startswith("NOJOB ")
 
 
-def test_a_command_with_one_invalid_id_among_many_changes_nothing(shop: Shop) -> None:
+def test_a_command_with_one_invalid_id_among_many_changes_nothing(shop: CommandEngine) -> None:
     ids = shop.call("MPUT", "t", *["JOB", "x"] * 3)
     shop.call("TAKE", "t", "COUNT", 3)
     assert shop.call("ACK", *ids, "nonsense").startswith("BADID ")
@@ -285,13 +287,13 @@ def test_a_command_with_one_invalid_id_among_many_changes_nothing(shop: Shop) ->
     assert shop.engine.tube(b"t").total() == 3
 
 
-def test_thousands_of_ids_are_done_in_slices(shop: Shop) -> None:
+def test_thousands_of_ids_are_done_in_slices(shop: CommandEngine) -> None:
     ids = shop.call("MPUT", "t", *["JOB", "x"] * (2 * SLICE))
     assert shop.call("JOB", "DELETE", *ids) == 2 * SLICE
     assert shop.slices >= 3
 
 
-def test_a_release_changes_what_is_given(shop: Shop) -> None:
+def test_a_release_changes_what_is_given(shop: CommandEngine) -> None:
     shop.call("TUBE", "CREATE", "t", "TYPE", "utubettl")
     id = shop.call("PUT", "t", "x", "KEY", "k")
     shop.call("TAKE", "t")
@@ -302,7 +304,7 @@ def test_a_release_changes_what_is_given(shop: Shop) -> None:
     assert shop.call("RELEASE", id, "TTR", 3).startswith("SYNTAX RELEASE has no option TTR; did you mean TTL?")
 
 
-def test_a_job_goes_through_every_command_on_it(shop: Shop) -> None:
+def test_a_job_goes_through_every_command_on_it(shop: CommandEngine) -> None:
     for tube in ("t", "other"):
         shop.call("TUBE", "CREATE", tube, "TYPE", "fifottl")
     id = shop.call("PUT", "t", "x", "TTR", "10s", "TTL", "1h")
@@ -339,7 +341,7 @@ def test_a_job_goes_through_every_command_on_it(shop: Shop) -> None:
     assert shop.call("JOB", "DELETE", id) == 1
 
 
-def test_unknown_options_of_job_commands_are_refused(shop: Shop) -> None:
+def test_unknown_options_of_job_commands_are_refused(shop: CommandEngine) -> None:
     id = shop.call("PUT", "t", "x")
     shop.call("TAKE", "t")
     assert shop.call("JOB", "TOUCH", id, "5s", "more").startswith("SYNTAX ")
@@ -353,7 +355,7 @@ def test_unknown_options_of_job_commands_are_refused(shop: Shop) -> None:
     assert shop.call("JOB", "PEEK", id)["state"] == b"taken"
 
 
-def test_kick_digs_up_in_slices_and_returns_the_number(shop: Shop) -> None:
+def test_kick_digs_up_in_slices_and_returns_the_number(shop: CommandEngine) -> None:
     assert shop.call("KICK", "t").startswith("NOTUBE ")
     ids = shop.call("MPUT", "t", *["JOB", "x"] * (SLICE + 5))
     for id in ids:
@@ -366,7 +368,7 @@ def test_kick_digs_up_in_slices_and_returns_the_number(shop: Shop) -> None:
     assert shop.call("KICK", "t", "PRIORITY", 3).startswith("SYNTAX KICK has no option PRIORITY")
 
 
-def test_job_wait_returns_whether_the_job_was_acked(shop: Shop) -> None:
+def test_job_wait_returns_whether_the_job_was_acked(shop: CommandEngine) -> None:
     acked, deleted, kept = shop.call("MPUT", "t", "JOB", "a", "JOB", "b", "JOB", "c")
     callers = [shop.another() for _ in range(3)]
     for caller, id in zip(callers, (acked, deleted, kept), strict=True):
@@ -374,14 +376,14 @@ def test_job_wait_returns_whether_the_job_was_acked(shop: Shop) -> None:
     shop.call("TAKE", "t")
     shop.call("ACK", acked)
     shop.call("JOB", "DELETE", deleted)
-    assert [shop.told(caller) for caller in callers] == [1, 0, None]
+    assert [shop.reply_of(caller) for caller in callers] == [1, 0, None]
     shop.pass_ms(10_000)
-    assert shop.told(callers[2]) == 0
+    assert shop.reply_of(callers[2]) == 0
     assert shop.call("JOB", "WAIT", acked) == 0
     shop.call("TAKE", "t")
     shop.call("JOB", "DONE", kept, "result")
     shop.ask(b"JOB", b"WAIT", kept)
-    assert shop.told(shop.caller) == 1
+    assert shop.reply_of(shop.caller) == 1
 
 
 # ---- Inspecting ------------------------------------------------------------------------------------------------------
@@ -389,7 +391,7 @@ def test_job_wait_returns_whether_the_job_was_acked(shop: Shop) -> None:
 
 @pytest.mark.parametrize("state", ["ready", "taken", "delayed", "buried", "done"])
 @pytest.mark.parametrize("policy", [FIFOTTL, UTUBE, XQUEUE], ids=lambda policy: policy.type)
-def test_jobs_are_listed_in_the_order_they_would_be_served(shop: Shop, state: str, policy: Any) -> None:
+def test_jobs_are_listed_in_the_order_they_would_be_served(shop: CommandEngine, state: str, policy: Any) -> None:
     tube = shop.engine.create_tube(b"t", policy, NOW)
     for number in range(SLICE + 300):
         priority = number * 7919 % 1_000 if policy is FIFOTTL else 1 << 60
@@ -409,7 +411,7 @@ def test_jobs_are_listed_in_the_order_they_would_be_served(shop: Shop, state: st
     assert len(shop.call("JOB", "LIST", "t", state)) == min(SLICE, tube.count_in(names.index(state)))
 
 
-def test_wrong_arguments_of_job_list_are_refused(shop: Shop) -> None:
+def test_wrong_arguments_of_job_list_are_refused(shop: CommandEngine) -> None:
     shop.call("TUBE", "CREATE", "t")
     assert shop.call("JOB", "LIST", "t", "ready") == []
     assert shop.call("JOB", "LIST", "t", "gone").startswith("RANGE a state is one of ")
@@ -418,7 +420,7 @@ def test_wrong_arguments_of_job_list_are_refused(shop: Shop) -> None:
     assert shop.call("JOB", "LIST", "t", "ready", "LIMIT", 3).startswith("SYNTAX JOB has no option LIMIT")
 
 
-def test_a_scan_finds_every_matching_job(shop: Shop) -> None:
+def test_a_scan_finds_every_matching_job(shop: CommandEngine) -> None:
     ids = shop.call("MPUT", "t", *["JOB", "x"] * 30)
     shop.call("MPUT", "other", *["JOB", "x"] * 30)
     shop.call("TAKE", "t", "COUNT", 10)
@@ -441,14 +443,14 @@ def test_a_scan_finds_every_matching_job(shop: Shop) -> None:
     assert shop.call("JOB", "SCAN", "0", "TUBE", "missing").startswith("NOTUBE ")
 
 
-def test_a_job_is_found_by_its_name(shop: Shop) -> None:
+def test_a_job_is_found_by_its_name(shop: CommandEngine) -> None:
     id = shop.call("PUT", "t", "x", "NAME", "n")
     assert shop.call("JOB", "NAMED", "t", "n")["id"] == id
     assert shop.call("JOB", "NAMED", "t", "m").startswith("NOJOB ")
     assert shop.call("JOB", "NAMED", "u", "n").startswith("NOTUBE ")
 
 
-def test_maps_are_flat_arrays_in_resp2(shop: Shop) -> None:
+def test_maps_are_flat_arrays_in_resp2(shop: CommandEngine) -> None:
     shop.ask(b"PUT", b"t", b"x")
     answer = shop.ask(b"TAKE", b"t")
     assert answer.startswith(b"*1\r\n*20\r\n$2\r\nid\r\n$40\r\n") and b"$3\r\nkey\r\n$-1\r\n" in answer
@@ -457,7 +459,7 @@ def test_maps_are_flat_arrays_in_resp2(shop: Shop) -> None:
 # ---- Sessions and permissions ----------------------------------------------------------------------------------------
 
 
-def test_a_session_is_named_joined_and_given_a_grace_time(shop: Shop) -> None:
+def test_a_session_is_named_joined_and_given_a_grace_time(shop: CommandEngine) -> None:
     told = shop.call("IDENTIFY", "GRACE", "10s")
     assert told == {"token": b"token".hex().encode(), "session": 1, "grace": 10_000, "max-body": 64 << 20}
     assert shop.call("IDENTIFY") == told
@@ -474,12 +476,12 @@ def test_a_session_is_named_joined_and_given_a_grace_time(shop: Shop) -> None:
     assert shop.call("ACK", id, caller=other) == 1
 
 
-def test_long_json_is_not_checked(shop: Shop) -> None:
+def test_long_json_is_not_checked(shop: CommandEngine) -> None:
     # Parsing it would need thirty times its memory.
     assert shop.call("PUT", "t", b"[" * (1024 * 1024 + 1), "AS", "json") == shop.call("JOB", "PEEK", "t#0")["id"]
 
 
-def test_jobs_of_a_lost_session_stay_taken_for_its_own_grace_time(shop: Shop) -> None:
+def test_jobs_of_a_lost_session_stay_taken_for_its_own_grace_time(shop: CommandEngine) -> None:
     shop.engine.session_grace_ms = 1_000
     hasty, patient = shop.another(), shop.another()
     shop.call("TUBE", "CREATE", "t", "TYPE", "fifottl")
@@ -497,7 +499,7 @@ def test_jobs_of_a_lost_session_stay_taken_for_its_own_grace_time(shop: Shop) ->
     assert bodies(shop.call("TAKE", "t")) == [b"b"]
 
 
-def test_a_caller_can_use_only_its_own_tubes(shop: Shop) -> None:
+def test_a_caller_can_use_only_its_own_tubes(shop: CommandEngine) -> None:
     mine, other = shop.call("PUT", "mine", "x"), shop.call("PUT", "other", "x", "NAME", "n")
     caller = shop.another(b"mine")
     tubes = [["PUT", "other", "x"], ["MPUT", "other", "JOB", "x"], ["TAKE", "other"], ["TAKE", "mine", "AND", "other"]]
@@ -520,7 +522,7 @@ def test_a_caller_can_use_only_its_own_tubes(shop: Shop) -> None:
     assert shop.engine.tube(b"mine").total() == 1 and shop.engine.tube(b"other").total() == 1
 
 
-def test_a_caller_with_read_permission_cannot_change_anything(shop: Shop) -> None:
+def test_a_caller_with_read_permission_cannot_change_anything(shop: CommandEngine) -> None:
     id = shop.call("PUT", "t", "x")
     shop.caller.groups = 1
     assert shop.call("JOB", "PEEK", id)["body"] == b"x"
@@ -530,7 +532,7 @@ def test_a_caller_with_read_permission_cannot_change_anything(shop: Shop) -> Non
     assert shop.call("TAKE", "t").startswith("NOPERM ")
 
 
-def test_a_fifo_tube_refuses_delays_and_touch(shop: Shop) -> None:
+def test_a_fifo_tube_refuses_delays_and_touch(shop: CommandEngine) -> None:
     shop.engine.create_tube(b"f", FIFO, NOW)
     id = shop.call("PUT", "f", "x")
     shop.call("TAKE", "f")
@@ -538,7 +540,7 @@ def test_a_fifo_tube_refuses_delays_and_touch(shop: Shop) -> None:
         assert shop.call(*words).startswith("UNSUPPORTED a fifo tube has no ")
 
 
-def test_job_held_returns_the_jobs_of_the_session_and_ends_its_waiting_takes(shop: Shop) -> None:
+def test_job_held_returns_the_jobs_of_the_session_and_ends_its_waiting_takes(shop: CommandEngine) -> None:
     ids = [shop.call("PUT", "q", body) for body in ("a", "b", "c")]
     assert shop.call("JOB", "HELD") == []
     shop.call("TAKE", "q", "COUNT", 2)
@@ -548,7 +550,7 @@ def test_job_held_returns_the_jobs_of_the_session_and_ends_its_waiting_takes(sho
     assert shop.call("JOB", "HELD", "NOW").startswith("SYNTAX ")
 
 
-def test_a_put_with_existing_is_refused_if_the_tube_does_not_exist(shop: Shop) -> None:
+def test_a_put_with_existing_is_refused_if_the_tube_does_not_exist(shop: CommandEngine) -> None:
     assert shop.call("PUT", "q", "a", "EXISTING").startswith("NOTUBE ")
     assert shop.call("MPUT", "q", "EXISTING", "JOB", "a").startswith("NOTUBE ")
     assert shop.call("TUBE", "LIST") == []
@@ -557,28 +559,28 @@ def test_a_put_with_existing_is_refused_if_the_tube_does_not_exist(shop: Shop) -
     assert len(shop.call("MPUT", "q", "existing", "PRIORITY", 1, "JOB", "a", "JOB", "b")) == 2
 
 
-def refusal(shop: Shop, *words: str) -> str:
+def refusal(shop: CommandEngine, *words: str) -> str:
     """Return the error code of a command."""
     return str(shop.call(*words)).split()[0]
 
 
-def outcome(shop: Shop, *words: str) -> Any:
+def outcome(shop: CommandEngine, *words: str) -> Any:
     """Return the reply of a wait that ends at once or with its timeout."""
     shop.caller.reply.resp3 = True
     if answer := shop.ask(b"JOB", b"WAIT", *(word.encode() if isinstance(word, str) else word for word in words)):
         return decoded(answer)
     shop.pass_ms(1)
-    return shop.told(shop.caller)
+    return shop.reply_of(shop.caller)
 
 
-def test_a_put_waits_for_a_moment_in_seconds_or_with_a_unit(shop: Shop) -> None:
+def test_a_put_waits_for_a_moment_in_seconds_or_with_a_unit(shop: CommandEngine) -> None:
     for at in (b"%d" % (NOW // 1000 + 60), b"%dms" % (NOW // 1000 * 1000 + 60_000), b"%d.000" % (NOW // 1000 + 60)):
         assert shop.call("JOB", "META", shop.call("PUT", "t", "x", "AT", at))["wakes"] == NOW // 1000 * 1000 + 60_000
     ids = shop.call("MPUT", "t", "JOB", "a", "AT", f"{NOW + 5}ms", "JOB", "b")
     assert [shop.call("JOB", "PEEK", id)["state"] for id in ids] == [b"delayed", b"ready"]
 
 
-def test_a_past_moment_means_now_and_an_invalid_one_is_refused(shop: Shop) -> None:
+def test_a_past_moment_means_now_and_an_invalid_one_is_refused(shop: CommandEngine) -> None:
     for at in ("0", "1", f"{NOW}ms", f"{NOW - 1}ms"):
         assert shop.call("JOB", "PEEK", shop.call("PUT", "t", "x", "AT", at))["state"] == b"ready"
     for at in ("1794808634306", "forever", "soon", "-5", ""):
@@ -588,21 +590,21 @@ def test_a_past_moment_means_now_and_an_invalid_one_is_refused(shop: Shop) -> No
     assert refusal(shop, "PUT", "fifo", "x", "AT", "0") == "UNSUPPORTED"
 
 
-def test_all_commands_that_make_a_tube_give_it_the_same_policy(shop: Shop) -> None:
+def test_all_commands_that_make_a_tube_give_it_the_same_policy(shop: CommandEngine) -> None:
     shop.call("PUT", "put", "x")
     shop.call("MPUT", "mput", "JOB", "x")
     shop.call("TUBE", "CREATE", "created")
     assert {shop.engine.tube(name).policy for name in (b"put", b"mput", b"created")} == {DEFAULT}
 
 
-def test_a_dead_letter_is_left_alone_in_a_tube_that_was_made_for_it(shop: Shop) -> None:
+def test_a_dead_letter_is_left_alone_in_a_tube_that_was_made_for_it(shop: CommandEngine) -> None:
     id = shop.call("PUT", "t", "x", "RETRY", "1x then move dead")
     shop.call("TAKE", "t")
     shop.call("JOB", "NACK", id)
     assert shop.engine.tube(b"dead").policy == FIFO
 
 
-def test_a_tube_may_be_altered_by_its_type_or_as_a_whole(shop: Shop) -> None:
+def test_a_tube_may_be_altered_by_its_type_or_as_a_whole(shop: CommandEngine) -> None:
     shop.call("TUBE", "CREATE", "t")
     shop.call("TUBE", "ALTER", "t", "TYPE", "fifottl", "TTR", "1m")
     assert shop.engine.tube(b"t").policy == dataclasses.replace(DEFAULT, default_ttr_ms=60_000)
@@ -612,7 +614,7 @@ def test_a_tube_may_be_altered_by_its_type_or_as_a_whole(shop: Shop) -> None:
     assert shop.engine.tube(b"t").policy == dataclasses.replace(DEFAULT, retry="")
 
 
-def test_a_wait_answers_with_a_number_or_with_an_outcome(shop: Shop) -> None:
+def test_a_wait_answers_with_a_number_or_with_an_outcome(shop: CommandEngine) -> None:
     id = shop.call("PUT", "t", "x", "RETRY", "1x then move dead")
     assert outcome(shop, id, "TIMEOUT", "0") == 0
     assert outcome(shop, id, "TIMEOUT", "0", "OUTCOME") == {"outcome": b"timeout", "reason": b""}
@@ -627,7 +629,7 @@ def test_a_wait_answers_with_a_number_or_with_an_outcome(shop: Shop) -> None:
     assert refusal(shop, "JOB", "WAIT", id, "OUTCOMES") == "SYNTAX"
 
 
-def test_a_wait_hides_the_reason_that_a_job_got_in_a_tube_without_permission(shop: Shop) -> None:
+def test_a_wait_hides_the_reason_that_a_job_got_in_a_tube_without_permission(shop: CommandEngine) -> None:
     for tube, retry in (("mine", "1x then move dead"), ("other", "1x then bury")):
         shop.call("TUBE", "CREATE", tube, "RETRY", retry)
     moved, dead = shop.call("PUT", "mine", "x"), shop.call("PUT", "mine", "y")
@@ -637,8 +639,8 @@ def test_a_wait_hides_the_reason_that_a_job_got_in_a_tube_without_permission(sho
         shop.ask(b"JOB", b"WAIT", id, b"OUTCOME", caller=caller)
     shop.call("JOB", "MOVE", moved, "other")
     shop.call("BURY", moved, "REASON", "secret")
-    assert shop.told(first) == {"outcome": b"buried", "reason": b""}
+    assert shop.reply_of(first) == {"outcome": b"buried", "reason": b""}
     shop.call("TAKE", "mine")
     shop.call("JOB", "NACK", dead, "REASON", "known")
-    assert shop.told(second) == {"outcome": b"dead-lettered", "reason": b"known"}
+    assert shop.reply_of(second) == {"outcome": b"dead-lettered", "reason": b"known"}
     assert shop.call("JOB", "WAIT", dead, "TUBE", "other", caller=first).startswith("NOPERM")

@@ -6,13 +6,13 @@ import pytest
 
 from penstock.core.job import Draft
 from penstock.core.policy import DISQUE
-from penstock.dialects.pages import LOOK_SLICE, PAGE_BYTES_MAX, SCAN_BYTES_MAX
+from penstock.dialects.pages import PAGE_BYTES_MAX, SCAN_BYTES_MAX, SCAN_SLICE
 from penstock.dialects.scans import JobScan, QueueScan, parse_query
 
-from .shop import NOW, Shop
+from .shop import NOW, CommandEngine
 
 
-def test_a_long_scan_is_refused_before_it_is_too_long(shop: Shop) -> None:
+def test_a_long_scan_is_refused_before_it_is_too_long(shop: CommandEngine) -> None:
     tube = shop.engine.create_tube(b"queue", DISQUE, NOW)
     body = b"x" * (4 * PAGE_BYTES_MAX)
     for _ in range(16):
@@ -26,36 +26,36 @@ def test_a_long_scan_is_refused_before_it_is_too_long(shop: Shop) -> None:
 
 
 @pytest.mark.parametrize("words", [(), (b"STATE", b"acked"), (b"QUEUE", b"queue"), (b"REPLY", b"all")], ids=str)
-def test_a_scan_of_everything_ends_however_fast_jobs_come(shop: Shop, words: tuple[bytes, ...]) -> None:
+def test_a_scan_of_everything_ends_however_fast_jobs_come(shop: CommandEngine, words: tuple[bytes, ...]) -> None:
     tube = shop.engine.create_tube(b"queue", DISQUE, NOW)
-    for _ in range(3 * LOOK_SLICE):
+    for _ in range(3 * SCAN_SLICE):
         shop.engine.put(tube, Draft(b""), NOW)
     scan = JobScan(shop.engine, shop.disque, parse_query([b"JSCAN", b"BUSYLOOP", *words], jobs=True))
-    there = 0 if b"acked" in words else 3 * LOOK_SLICE
+    there = 0 if b"acked" in words else 3 * SCAN_SLICE
     for _ in range(40):
         if shop.desk.step(shop.caller, scan, NOW):
             break
-        for _ in range(2 * LOOK_SLICE):
+        for _ in range(2 * SCAN_SLICE):
             shop.engine.put(tube, Draft(b""), NOW)
     # Jobs that arrived in the meantime may be found, but need not be.
     assert shop.caller.reply.take().startswith(b"*2\r\n$1\r\n0\r\n*%d\r\n" % there)
 
 
-def test_a_scan_of_all_queues_ends_however_fast_queues_come(shop: Shop) -> None:
+def test_a_scan_of_all_queues_ends_however_fast_queues_come(shop: CommandEngine) -> None:
     made = 0
     scan = None
     for _ in range(40):
-        for _ in range(2 * LOOK_SLICE):
+        for _ in range(2 * SCAN_SLICE):
             made += 1
             shop.engine.create_tube(b"%d" % made, DISQUE, NOW)
         if scan is None:
             scan = QueueScan(shop.engine, shop.disque, parse_query([b"QSCAN", b"BUSYLOOP"], jobs=False))
         if shop.desk.step(shop.caller, scan, NOW):
             break
-    assert shop.caller.reply.take().startswith(b"*2\r\n$1\r\n0\r\n*%d\r\n" % (2 * LOOK_SLICE))
+    assert shop.caller.reply.take().startswith(b"*2\r\n$1\r\n0\r\n*%d\r\n" % (2 * SCAN_SLICE))
 
 
-def test_collected_pages_of_a_scan_count_as_unsent_reply_bytes(shop: Shop) -> None:
+def test_collected_pages_of_a_scan_count_as_unsent_reply_bytes(shop: CommandEngine) -> None:
     tube = shop.engine.create_tube(b"queue", DISQUE, NOW)
     for _ in range(8):
         shop.engine.put(tube, Draft(bytes(PAGE_BYTES_MAX // 2)), NOW)
@@ -69,7 +69,7 @@ def test_collected_pages_of_a_scan_count_as_unsent_reply_bytes(shop: Shop) -> No
     assert found > 2 * PAGE_BYTES_MAX and shop.caller.owed == 0
 
 
-def test_a_refused_scan_has_no_unsent_reply_bytes(shop: Shop) -> None:
+def test_a_refused_scan_has_no_unsent_reply_bytes(shop: CommandEngine) -> None:
     tube = shop.engine.create_tube(b"queue", DISQUE, NOW)
     for _ in range(SCAN_BYTES_MAX // (4 * PAGE_BYTES_MAX) + 1):
         shop.engine.put(tube, Draft(bytes(4 * PAGE_BYTES_MAX)), NOW)

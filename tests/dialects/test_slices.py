@@ -9,26 +9,26 @@ from penstock.core.job import Draft
 from penstock.core.limits import BATCH_JOBS_MAX
 from penstock.core.policy import FIFO, FIFOTTL, UTUBE, TubePolicy
 from penstock.core.tube import Tube
-from penstock.dialects.calls import Family, LongCall
-from penstock.dialects.command import SLICE, Long
-from penstock.dialects.spaces.methods import Spaces
+from penstock.dialects.calls import FunctionFamily, SlicedCall
+from penstock.dialects.command import SLICE, SlicedCommand
+from penstock.dialects.spaces.methods import SpaceFunctions
 from penstock.dialects.tarantool import TubeMethods
-from penstock.dialects.xqueue_spaces import Spaces as XqueueSpaces
+from penstock.dialects.xqueue_spaces import XqueueSpaces as XqueueSpaces
 from penstock.wire.iproto import CALL, Request
 from penstock.wire.msgpack import pack, unpack
 
-from .shop import NOW, Shop, decoded
+from .shop import NOW, CommandEngine, decoded
 
 MANY = 2 * SLICE + 1
 QUEUE = b"queue"
 
 
-def add(shop: Shop, count: int) -> list[bytes]:
+def add(shop: CommandEngine, count: int) -> list[bytes]:
     return [shop.ask(b"ADDJOB", QUEUE, b"", b"0")[1:-2] for _ in range(count)]
 
 
 @pytest.mark.parametrize("name", [b"ACKJOB", b"DELJOB", b"DEQUEUE"])
-def test_many_jobs_are_done_a_slice_at_a_time(shop: Shop, name: bytes) -> None:
+def test_many_jobs_are_done_a_slice_at_a_time(shop: CommandEngine, name: bytes) -> None:
     ids = add(shop, MANY)
     tube = shop.engine.tube(QUEUE)
     assert shop.ask(name, *ids) == b""
@@ -42,7 +42,7 @@ def test_many_jobs_are_done_a_slice_at_a_time(shop: Shop, name: bytes) -> None:
 
 
 @pytest.mark.parametrize("name", [b"NACK", b"ENQUEUE"])
-def test_many_jobs_are_put_back_a_slice_at_a_time(shop: Shop, name: bytes) -> None:
+def test_many_jobs_are_put_back_a_slice_at_a_time(shop: CommandEngine, name: bytes) -> None:
     ids = add(shop, MANY)
     for _ in range(3):
         shop.ask(b"GETJOB", b"COUNT", b"%d" % SLICE, b"FROM", QUEUE)
@@ -58,7 +58,7 @@ def test_many_jobs_are_put_back_a_slice_at_a_time(shop: Shop, name: bytes) -> No
     assert tube.count_in(s.READY) == MANY
 
 
-def test_a_wrong_id_after_many_correct_ones_prevents_all_changes(shop: Shop) -> None:
+def test_a_wrong_id_after_many_correct_ones_prevents_all_changes(shop: CommandEngine) -> None:
     ids = add(shop, MANY)
     shop.ask(b"ACKJOB", *ids, b"no id")
     assert shop.long is not None
@@ -68,18 +68,18 @@ def test_a_wrong_id_after_many_correct_ones_prevents_all_changes(shop: Shop) -> 
     assert shop.engine.jobs.count == MANY
 
 
-def test_one_slice_of_jobs_is_handled_at_once(shop: Shop) -> None:
+def test_one_slice_of_jobs_is_handled_at_once(shop: CommandEngine) -> None:
     assert shop.ask(b"ACKJOB", *add(shop, SLICE)) == b":%d\r\n" % SLICE
     assert shop.long is None
 
 
-def test_count_is_an_upper_bound_and_no_take_gets_more_than_a_slice(shop: Shop) -> None:
+def test_count_is_an_upper_bound_and_no_take_gets_more_than_a_slice(shop: CommandEngine) -> None:
     add(shop, SLICE + 1)
     assert shop.ask(b"GETJOB", b"COUNT", b"100000", b"FROM", QUEUE).startswith(b"*%d\r\n" % SLICE)
     assert shop.ask(b"GETJOB", b"COUNT", b"100000", b"FROM", QUEUE).startswith(b"*1\r\n")
 
 
-def test_a_peek_into_many_keys_examines_a_slice_at_a_time(shop: Shop) -> None:
+def test_a_peek_into_many_keys_examines_a_slice_at_a_time(shop: CommandEngine) -> None:
     tube = shop.engine.create_tube(QUEUE, UTUBE, NOW)
     jobs = shop.engine.put_many(tube, [Draft(b"%d" % number, key=b"%d" % number) for number in range(MANY)], NOW)
     shop.disque.oldest(shop.caller, QUEUE, 2, NOW)
@@ -90,7 +90,7 @@ def test_a_peek_into_many_keys_examines_a_slice_at_a_time(shop: Shop) -> None:
     assert decoded(shop.caller.reply.take()) == shown
 
 
-def results(shop: Shop, family: Family, method: bytes, tube: bytes, *args: object) -> list[object]:
+def results(shop: CommandEngine, family: FunctionFamily, method: bytes, tube: bytes, *args: object) -> list[object]:
     """Return the results of a call after all of its slices."""
     call = Request(CALL, 0)
     call.args = [pack(arg) for arg in args]
@@ -98,8 +98,8 @@ def results(shop: Shop, family: Family, method: bytes, tube: bytes, *args: objec
     assert found is not None
     answer = found.function(shop.caller, call, tube, NOW)
     while answer is None:
-        assert isinstance(shop.long, LongCall)
-        answer = shop.long.slice(shop.caller, NOW)
+        assert isinstance(shop.long, SlicedCall)
+        answer = shop.long.run_slice(shop.caller, NOW)
     told = unpack(answer)
     assert isinstance(told, list)
     return told
@@ -108,7 +108,7 @@ def results(shop: Shop, family: Family, method: bytes, tube: bytes, *args: objec
 @pytest.mark.parametrize("policy", [FIFO, FIFOTTL, UTUBE], ids=lambda policy: policy.type)
 @pytest.mark.parametrize("method", [b"tasks_by_state", b"select"])
 def test_a_listing_of_a_tube_that_is_dropped_meanwhile_has_no_jobs_of_another_tube(
-    shop: Shop, policy: TubePolicy, method: bytes
+    shop: CommandEngine, policy: TubePolicy, method: bytes
 ) -> None:
     engine = shop.engine
     tube = engine.create_tube(QUEUE, policy, NOW)
@@ -116,15 +116,15 @@ def test_a_listing_of_a_tube_that_is_dropped_meanwhile_has_no_jobs_of_another_tu
     family, args = (
         (TubeMethods(shop.site), ["r"])
         if method == b"tasks_by_state"
-        else (Spaces(shop.site, XqueueSpaces(shop.site)), [])
+        else (SpaceFunctions(shop.site, XqueueSpaces(shop.site)), [])
     )
-    shop.site.start_long = lambda caller, long: drop_and_go_on(shop, tube, long)
+    shop.site.continue_sliced = lambda caller, long: drop_and_go_on(shop, tube, long)
     [rows] = results(shop, family, method, QUEUE, *args)
     assert isinstance(rows, list) and SLICE <= len(rows) < MANY
     assert {row[-1] for row in rows} == {b"mine"}
 
 
-def drop_and_go_on(shop: Shop, tube: Tube, long: Long) -> None:
+def drop_and_go_on(shop: CommandEngine, tube: Tube, long: SlicedCommand) -> None:
     """Between two slices, replace a tube by another one in the same slot."""
     shop.engine.drop(tube, NOW)
     other = shop.engine.create_tube(b"secret", FIFO, NOW)
@@ -133,7 +133,7 @@ def drop_and_go_on(shop: Shop, tube: Tube, long: Long) -> None:
     shop.long = long
 
 
-def test_a_list_of_a_dropped_tube_shows_nothing_that_went_to_the_one_in_its_place(shop: Shop) -> None:
+def test_a_list_of_a_dropped_tube_shows_nothing_that_went_to_the_one_in_its_place(shop: CommandEngine) -> None:
     engine = shop.engine
     tube = engine.create_tube(QUEUE, FIFO, NOW)
     jobs = engine.put_many(tube, [Draft(b"mine")] * MANY, NOW)
@@ -150,9 +150,9 @@ def test_a_list_of_a_dropped_tube_shows_nothing_that_went_to_the_one_in_its_plac
     assert QUEUE in answer and b"secret" not in answer
 
 
-def test_counts_of_spaces_include_rows_beyond_the_limit_of_a_reply(shop: Shop) -> None:
-    engine, spaces = shop.engine, Spaces(shop.site, XqueueSpaces(shop.site))
-    shop.site.start_long = None
+def test_counts_of_spaces_include_rows_beyond_the_limit_of_a_reply(shop: CommandEngine) -> None:
+    engine, spaces = shop.engine, SpaceFunctions(shop.site, XqueueSpaces(shop.site))
+    shop.site.continue_sliced = None
     tube = engine.create_tube(b"taken", FIFO, NOW)
     for _ in range(BATCH_JOBS_MAX // 10_000 + 1):
         engine.put_many(tube, [Draft(b"")] * 10_000, NOW)

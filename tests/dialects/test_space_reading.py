@@ -11,17 +11,17 @@ from penstock.core.limits import BATCH_JOBS_MAX, UNSET
 from penstock.core.policy import DISQUE, FIFO, FIFOTTL, PRESETS, UTUBE, UTUBETTL, TubePolicy
 from penstock.core.staging import stage_jobs
 from penstock.core.tube import Tube
-from penstock.dialects.calls import LongCall
+from penstock.dialects.calls import SlicedCall
 from penstock.dialects.command import Caller
-from penstock.dialects.spaces.methods import Spaces
+from penstock.dialects.spaces.methods import SpaceFunctions
 from penstock.dialects.spaces.reading import KEPT_MAX
 from penstock.dialects.spaces.schema import LISTED_MAX
-from penstock.dialects.xqueue_spaces import Spaces as XqueueSpaces
+from penstock.dialects.xqueue_spaces import XqueueSpaces as XqueueSpaces
 from penstock.wire.errors import BoxError
 from penstock.wire.iproto import CALL, SELECT, Request
 from penstock.wire.msgpack import Reader, pack
 
-from .shop import NOW, Shop
+from .shop import NOW, CommandEngine
 
 NAME = b"read"
 
@@ -29,10 +29,10 @@ NAME = b"read"
 class Desk:
     """A client that reads spaces."""
 
-    def __init__(self, shop: Shop) -> None:
+    def __init__(self, shop: CommandEngine) -> None:
         self.shop = shop
         self.upgraded = XqueueSpaces(shop.site)
-        self.spaces = Spaces(shop.site, self.upgraded)
+        self.spaces = SpaceFunctions(shop.site, self.upgraded)
         self.slices = 0
 
     def call(self, path: str, *args: object, caller: Caller | None = None) -> Any:
@@ -57,8 +57,8 @@ class Desk:
     def _end(self, caller: Caller, answer: bytes | None) -> Any:
         self.slices = 1
         while answer is None:
-            assert isinstance(self.shop.long, LongCall)
-            answer = self.shop.long.slice(caller, NOW)
+            assert isinstance(self.shop.long, SlicedCall)
+            answer = self.shop.long.run_slice(caller, NOW)
             self.slices += 1
         reader = Reader(answer)
         reader.left = len(answer)
@@ -66,11 +66,11 @@ class Desk:
 
 
 @pytest.fixture
-def desk(shop: Shop) -> Desk:
+def desk(shop: CommandEngine) -> Desk:
     return Desk(shop)
 
 
-def filled(shop: Shop, policy: TubePolicy, count: int) -> tuple[Tube, list[Job]]:
+def filled(shop: CommandEngine, policy: TubePolicy, count: int) -> tuple[Tube, list[Job]]:
     """A tube with jobs of mixed priorities and keys."""
     tube = shop.engine.create_tube(NAME, policy, NOW)
     drafts = []
@@ -84,7 +84,9 @@ def filled(shop: Shop, policy: TubePolicy, count: int) -> tuple[Tube, list[Job]]
     return tube, shop.engine.put_many(tube, drafts, NOW)
 
 
-def test_an_order_that_is_not_stored_is_made_by_several_scans_with_bounded_memory(shop: Shop, desk: Desk) -> None:
+def test_an_order_that_is_not_stored_is_made_by_several_scans_with_bounded_memory(
+    shop: CommandEngine, desk: Desk
+) -> None:
     count = KEPT_MAX * 5 // 2
     filled(shop, FIFOTTL, count)
     ordered = sorted(range(count), key=lambda number: (number * 7 % 5, number))
@@ -97,7 +99,7 @@ def test_an_order_that_is_not_stored_is_made_by_several_scans_with_bounded_memor
 
 
 @pytest.mark.parametrize("policy", [FIFO, FIFOTTL, UTUBE, UTUBETTL], ids=lambda policy: policy.type)
-def test_stored_orders_need_no_scan(shop: Shop, desk: Desk, policy: TubePolicy) -> None:
+def test_stored_orders_need_no_scan(shop: CommandEngine, desk: Desk, policy: TubePolicy) -> None:
     tube, jobs = filled(shop, policy, 5_000)
     timed, keyed = policy.has_ttl, tube.keys is not None
     last = [len(jobs) - 1]
@@ -128,7 +130,9 @@ def test_stored_orders_need_no_scan(shop: Shop, desk: Desk, policy: TubePolicy) 
 
 
 @pytest.mark.parametrize("policy", PRESETS.values(), ids=lambda policy: policy.type)
-def test_tubes_of_every_type_can_be_read_by_all_of_their_indexes(shop: Shop, desk: Desk, policy: TubePolicy) -> None:
+def test_tubes_of_every_type_can_be_read_by_all_of_their_indexes(
+    shop: CommandEngine, desk: Desk, policy: TubePolicy
+) -> None:
     tube = shop.engine.create_tube(NAME, policy, NOW)
     for number in range(5):
         shop.engine.put(tube, Draft(b"%d" % number), NOW)
@@ -150,7 +154,7 @@ def test_tubes_of_every_type_can_be_read_by_all_of_their_indexes(shop: Shop, des
     assert desk.call("_queue_taken_2.task:get", [int(tube.number), task])[0][1] == task
 
 
-def test_rows_are_in_index_order_even_if_jobs_are_served_in_another_order(shop: Shop, desk: Desk) -> None:
+def test_rows_are_in_index_order_even_if_jobs_are_served_in_another_order(shop: CommandEngine, desk: Desk) -> None:
     tube, jobs = filled(shop, FIFO, 1_000)
     session = shop.caller.connection.session
     first = shop.engine.take(session, tube, NOW)
@@ -160,7 +164,7 @@ def test_rows_are_in_index_order_even_if_jobs_are_served_in_another_order(shop: 
     assert [row[0] for row in rows] == [0, 1]
 
 
-def test_too_many_rows_or_bytes_are_refused_instead_of_cut(shop: Shop, desk: Desk) -> None:
+def test_too_many_rows_or_bytes_are_refused_instead_of_cut(shop: CommandEngine, desk: Desk) -> None:
     tube = shop.engine.create_tube(NAME, FIFO, NOW)
     for _ in range(BATCH_JOBS_MAX // 10_000):
         shop.engine.put_many(tube, [Draft(b"")] * 10_000, NOW)
@@ -180,7 +184,7 @@ def test_too_many_rows_or_bytes_are_refused_instead_of_cut(shop: Shop, desk: Des
     assert len(desk.call("big:select", [], {"limit": 10})[0]) == 10
 
 
-def test_a_long_select_finds_each_row_that_stays_once_while_others_change(shop: Shop, desk: Desk) -> None:
+def test_a_long_select_finds_each_row_that_stays_once_while_others_change(shop: CommandEngine, desk: Desk) -> None:
     tube, _ = filled(shop, FIFOTTL, 5_000)
     session = shop.caller.connection.session
     taken = shop.engine.take_many(session, [tube], 2_500, NOW)
@@ -189,13 +193,13 @@ def test_a_long_select_finds_each_row_that_stays_once_while_others_change(shop: 
     stay, leaving = {int(job.local) for job in taken[::2]}, taken[1::2]
 
     def change(caller: Caller, long: object) -> None:
-        assert isinstance(long, LongCall)
+        assert isinstance(long, SlicedCall)
         shop.long = long
         for job in leaving[:300]:
             shop.engine.release(session, job, NOW)
         del leaving[:300]
 
-    shop.site.start_long = change
+    shop.site.continue_sliced = change
     for space, index in (("read", "status"), ("_queue_taken", "task"), ("_queue_taken_2", "task")):
         at = {"read": 0, "_queue_taken": 2, "_queue_taken_2": 1}[space]
         key = ["t"] if space == "read" else [int(tube.number)]
@@ -205,7 +209,7 @@ def test_a_long_select_finds_each_row_that_stays_once_while_others_change(shop: 
         assert ids == sorted(ids) or space == "read"
 
 
-def test_consumers_that_leave_during_a_select_do_not_hide_others(shop: Shop, desk: Desk) -> None:
+def test_consumers_that_leave_during_a_select_do_not_hide_others(shop: CommandEngine, desk: Desk) -> None:
     tube, keyed = shop.engine.create_tube(NAME, FIFO, NOW), shop.engine.create_tube(b"keyed", UTUBE, NOW)
     callers = [shop.another() for _ in range(1_500)]
     waits = [shop.engine.wait(caller.connection, [tube], NOW) for caller in callers]
@@ -213,13 +217,13 @@ def test_consumers_that_leave_during_a_select_do_not_hide_others(shop: Shop, des
     leaving = callers[900:1_100]
 
     def leave(caller: Caller, long: object) -> None:
-        assert isinstance(long, LongCall)
+        assert isinstance(long, SlicedCall)
         shop.long = long
         for caller in leaving:
             shop.engine.disconnect(caller.connection, NOW)
         leaving.clear()
 
-    shop.site.start_long = leave
+    shop.site.continue_sliced = leave
     [rows] = desk.call("_queue_consumers:select")
     stayed = [wait.number for wait in waits[:900] + waits[1_100:]]
     assert [row[1] for row in rows if row[2] == tube.number] == stayed and len(rows) == len(stayed) + 1
@@ -228,14 +232,16 @@ def test_consumers_that_leave_during_a_select_do_not_hide_others(shop: Shop, des
     assert [row[1] for row in desk.call("_queue_consumers:select", [session])[0]] == [waits[3].number]
 
 
-def test_staged_jobs_are_in_no_space(shop: Shop, desk: Desk) -> None:
+def test_staged_jobs_are_in_no_space(shop: CommandEngine, desk: Desk) -> None:
     tube, _ = filled(shop, FIFO, 3)
     stage_jobs(shop.engine, b"s", tube, [Draft(b"hidden")], UNSET, NOW)
     assert tube.total() == 4
     assert len(desk.call("read:select")[0]) == 3 and desk.call("read:count") == [3]
 
 
-def test_the_schema_lists_a_limited_number_of_spaces_and_finds_the_others_by_name(shop: Shop, desk: Desk) -> None:
+def test_the_schema_lists_a_limited_number_of_spaces_and_finds_the_others_by_name(
+    shop: CommandEngine, desk: Desk
+) -> None:
     for number in range(3_000):
         shop.engine.create_tube(b"disque %d" % number, DISQUE, NOW)
     for number in range(LISTED_MAX + 10):
@@ -254,7 +260,7 @@ def test_the_schema_lists_a_limited_number_of_spaces_and_finds_the_others_by_nam
         )
 
 
-def test_a_client_sees_the_spaces_of_its_own_tubes(shop: Shop, desk: Desk) -> None:
+def test_a_client_sees_the_spaces_of_its_own_tubes(shop: CommandEngine, desk: Desk) -> None:
     for name in (b"mail.in", b"secret"):
         tube = shop.engine.create_tube(name, FIFO, NOW)
         shop.engine.put(tube, Draft(name), NOW)
@@ -282,10 +288,10 @@ def test_a_client_sees_the_spaces_of_its_own_tubes(shop: Shop, desk: Desk) -> No
     assert desk.call("_queue_consumers.consumer:select", [secret_id], caller=reader) == [[]]
 
 
-def test_a_client_that_may_not_read_gets_an_empty_schema_and_no_rows(shop: Shop, desk: Desk) -> None:
+def test_a_client_that_may_not_read_gets_an_empty_schema_and_no_rows(shop: CommandEngine, desk: Desk) -> None:
     filled(shop, FIFO, 1)
     stranger = shop.another()
-    stranger.known = False
+    stranger.is_authenticated = False
     for space in (272, 277, 281, 289):
         assert desk.select(space, 0, 2, [], stranger) == []
     for space in (512, 1_024 + shop.engine.tube(NAME).number, 9_999):
@@ -294,7 +300,7 @@ def test_a_client_that_may_not_read_gets_an_empty_schema_and_no_rows(shop: Shop,
         assert refused.value.number == 42
 
 
-def test_the_uuid_of_another_session_is_neither_shown_nor_searched(shop: Shop, desk: Desk) -> None:
+def test_the_uuid_of_another_session_is_neither_shown_nor_searched(shop: CommandEngine, desk: Desk) -> None:
     tube, _ = filled(shop, FIFO, 2)
     other = shop.another()
     for caller in (shop.caller, other):
@@ -322,7 +328,9 @@ UPGRADED: dict[str, dict[str, Any]] = {
 
 
 @pytest.mark.parametrize("name", UPGRADED)
-def test_spaces_of_xqueue_with_any_key_can_be_read_by_all_of_their_indexes(shop: Shop, desk: Desk, name: str) -> None:
+def test_spaces_of_xqueue_with_any_key_can_be_read_by_all_of_their_indexes(
+    shop: CommandEngine, desk: Desk, name: str
+) -> None:
     space = desk.upgraded.upgrade(NAME, UPGRADED[name], NOW).space
     for number in range(6):
         task: Any = {"data": number, "tube": "ab"[number % 2], "id": number}

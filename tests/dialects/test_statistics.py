@@ -124,4 +124,6 @@ def test_the_statistics_of_the_15_api_are_a_flat_list_of_strings() -> None:
 
 
 def test_a_priority_of_the_15_api_comes_back_as_it_was_set() -> None:
-    assert [tarantool15.priority_outside(tarantool15.priority_inside(pri)) for pri in range(256)] == list(range(256))
+    assert [tarantool15.from_engine_priority(tarantool15.to_engine_priority(pri)) for pri in range(256)] == list(
+        range(256)
+    )

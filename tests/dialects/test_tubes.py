@@ -19,10 +19,10 @@ from penstock.dialects.words import PUT_OPTIONS
 from penstock.embedded import Job, Tube
 from penstock.options import PutOptions, TubeOptions, policy_from
 
-from .shop import NOW, Shop
+from .shop import NOW, CommandEngine
 
 
-def test_a_tube_is_made_found_or_refused(shop: Shop) -> None:
+def test_a_tube_is_made_found_or_refused(shop: CommandEngine) -> None:
     told = shop.call("TUBE", "CREATE", "t", "TYPE", "utube", "KEY-LIMIT", 3, "FAIR", "yes")
     assert (told["name"], told["type"], told["policy"]["key_limit"], told["policy"]["key_order"]) == (
         *(b"t", b"utube", 3, b"fair"),
@@ -62,10 +62,10 @@ REFUSED = {
 
 
 @pytest.mark.parametrize("case", REFUSED)
-def test_a_tube_that_is_refused_is_not_made(shop: Shop, case: str) -> None:
+def test_a_tube_that_is_refused_is_not_made(shop: CommandEngine, case: str) -> None:
     words, told = REFUSED[case]
     assert shop.call("TUBE", "CREATE", "t", *words).startswith(told)
-    assert shop.log.told == []
+    assert shop.log.tube_changes == []
     assert shop.call("TUBE", "CREATE", "").startswith("BADNAME ")
 
 
@@ -84,14 +84,14 @@ OWN = dataclasses.replace(UTUBE, type="own", key_stats=("a", "b"), default_ttr_m
 
 
 @pytest.mark.parametrize("policy", [*PRESETS.values(), OWN], ids=lambda policy: policy.type)
-def test_a_policy_is_returned_as_it_was_set(shop: Shop, policy: TubePolicy) -> None:
+def test_a_policy_is_returned_as_it_was_set(shop: CommandEngine, policy: TubePolicy) -> None:
     sent = {name: None if value == NEVER else value for name, value in dataclasses.asdict(policy).items()}
     told = shop.call("TUBE", "CREATE", "t", "POLICY", json.dumps(sent))
     assert shop.engine.tube(b"t").policy == policy
     assert policy_from(fields(told["policy"])) == policy
 
 
-def test_a_tube_is_altered_while_it_runs(shop: Shop) -> None:
+def test_a_tube_is_altered_while_it_runs(shop: CommandEngine) -> None:
     shop.call("TUBE", "CREATE", "t")
     told = shop.call("TUBE", "ALTER", "t", "TTL", "1d", "CAPACITY", 5, "MAX-DELIVERIES", 3, "DEAD-LETTER", "dead")[
         "policy"
@@ -105,7 +105,7 @@ def test_a_tube_is_altered_while_it_runs(shop: Shop) -> None:
     assert shop.call("TUBE", "ALTER", "missing", "TTL", 1).startswith("NOTUBE ")
 
 
-def test_tube_stats_describe_the_tube(shop: Shop) -> None:
+def test_tube_stats_describe_the_tube(shop: CommandEngine) -> None:
     shop.engine.create_tube(b"t", UTUBE, NOW)
     shop.call("MPUT", "t", "JOB", "a", "KEY", "a", "JOB", "b", "KEY", "b", "JOB", "c", "KEY", "b")
     shop.pass_ms(250)
@@ -122,7 +122,7 @@ def test_tube_stats_describe_the_tube(shop: Shop) -> None:
 
 
 @pytest.mark.parametrize(("word", "inward", "outward"), [("in", 1, 0), ("OUT", 0, 1), ("all", 1, 1), ("none", 0, 0)])
-def test_a_tube_is_paused_and_resumed(shop: Shop, word: str, inward: int, outward: int) -> None:
+def test_a_tube_is_paused_and_resumed(shop: CommandEngine, word: str, inward: int, outward: int) -> None:
     shop.call("PUT", "t", "x")
     assert shop.call("TUBE", "PAUSE", "t", word) == b"OK"
     told = shop.call("TUBE", "INFO", "t")
@@ -133,7 +133,7 @@ def test_a_tube_is_paused_and_resumed(shop: Shop, word: str, inward: int, outwar
     assert shop.call("TUBE", "PAUSE", "missing", "in").startswith("NOTUBE ")
 
 
-def test_emptying_a_large_tube_does_not_block_other_clients(shop: Shop) -> None:
+def test_emptying_a_large_tube_does_not_block_other_clients(shop: CommandEngine) -> None:
     for name in (b"truncated", b"dropped"):
         tube = shop.engine.create_tube(name, DISQUE, NOW)
         for _ in range(2 * SLICE + 1):
@@ -146,7 +146,7 @@ def test_emptying_a_large_tube_does_not_block_other_clients(shop: Shop) -> None:
     assert shop.call("TUBE", "DROP", "dropped").startswith("NOTUBE ")
 
 
-def test_a_tube_in_use_is_not_dropped(shop: Shop) -> None:
+def test_a_tube_in_use_is_not_dropped(shop: CommandEngine) -> None:
     shop.call("MPUT", "t", "JOB", "a", "JOB", "b")
     shop.call("TAKE", "t")
     assert shop.call("TUBE", "DROP", "t").startswith("TUBETAKEN ")
@@ -156,7 +156,7 @@ def test_a_tube_in_use_is_not_dropped(shop: Shop) -> None:
     assert shop.call("TUBE", "DROP", "empty").startswith("TUBEAWAITED ")
 
 
-def test_all_taken_jobs_are_released_in_slices(shop: Shop) -> None:
+def test_all_taken_jobs_are_released_in_slices(shop: CommandEngine) -> None:
     tube = shop.engine.create_tube(b"t", FIFOTTL, NOW)
     for _ in range(2 * SLICE + 7):
         shop.engine.put(tube, Draft(b"x"), NOW)
@@ -166,7 +166,7 @@ def test_all_taken_jobs_are_released_in_slices(shop: Shop) -> None:
     assert shop.call("TUBE", "RELEASE", "t") == 0
 
 
-def test_tubes_are_listed_and_scanned_whole(shop: Shop) -> None:
+def test_tubes_are_listed_and_scanned_whole(shop: CommandEngine) -> None:
     names = [b"tube %04d" % number for number in range(600)]
     for name in reversed(names):
         shop.engine.create_tube(name, FIFOTTL, NOW)
@@ -188,7 +188,7 @@ def test_tubes_are_listed_and_scanned_whole(shop: Shop) -> None:
     assert shop.call("TUBE", "SCAN", "x").startswith("RANGE a cursor must be 0 or ")
 
 
-def test_an_expensive_pattern_ends_its_page_early(shop: Shop) -> None:
+def test_an_expensive_pattern_ends_its_page_early(shop: CommandEngine) -> None:
     for number in range(3):
         shop.engine.create_tube(b"a" * 65_000 + b"%d" % number, FIFOTTL, NOW)
     cursor, page = shop.call("TUBE", "SCAN", 0, "MATCH", "*a" * 20)
@@ -279,7 +279,7 @@ ELSEWHERE = ("CLAIM ", "JOURNAL ", "STAGE", "PUBLISH", "DISCARD", "BGREWRITEAOF"
 
 
 @pytest.mark.parametrize("face", COMMANDS, ids=lambda face: face.__name__)
-def test_every_method_of_the_embedded_queue_has_its_command(shop: Shop, face: type) -> None:
+def test_every_method_of_the_embedded_queue_has_its_command(shop: CommandEngine, face: type) -> None:
     public = {name for name, _ in inspect.getmembers_static(face) if not name.startswith("_")}
     assert public == set(COMMANDS[face])
     named = {name.decode().upper() for name in shop.desk.commands}

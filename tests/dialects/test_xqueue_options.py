@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 
 from penstock.core import policy as p
 from penstock.core.limits import NEVER, UNSET
-from penstock.dialects.xqueue_options import XqueueError, options_of, policy_of, read_options, told
+from penstock.dialects.xqueue_options import XqueueError, as_upgrade_options, options_of, policy_of, read_options
 
-from .spaces import FIELDS, FORMAT, Stand, options, refused
+from .spaces import FIELDS, FORMAT, SpaceEngine, options, refused
 
 NO_RUNAT = {"format": FORMAT, "fields": {"status": "status"}}
 STRING_KEY = [{"name": "id", "type": "string"}, *FORMAT[1:]]
@@ -104,7 +104,7 @@ REFUSED: list[tuple[Any, str]] = [
 
 @pytest.mark.parametrize(("asked", "words"), REFUSED, ids=[words for _, words in REFUSED])
 def test_invalid_options_are_refused_with_these_errors(asked: Any, words: str) -> None:
-    stand = Stand()
+    stand = SpaceEngine()
     assert refused(stand.upgrade, asked) == words
     assert not stand.engine.tubes
 
@@ -177,7 +177,7 @@ def test_a_space_is_noted_with_its_tube_and_read_back_the_same(features: dict[st
     except (XqueueError, UnicodeEncodeError):
         return
     assert options_of(policy) == read
-    assert read_options(told(read)) == read
+    assert read_options(as_upgrade_options(read)) == read
 
 
 @pytest.mark.parametrize("notes", ["", "x", "[]", "{}", "5", '{"xqueue": 5}', '{"xqueue": {"fields": 1}}', '{"a": 1}'])

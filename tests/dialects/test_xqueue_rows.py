@@ -16,16 +16,16 @@ from penstock.dialects.xqueue_rows import encode
 from penstock.wire.bodies import to_plain, to_python
 from penstock.wire.msgpack import Ext, pack
 
-from .spaces import NOW, Client, Stand, options, refused
+from .spaces import NOW, Client, SpaceEngine, options, refused
 
 ONE_FIELD = [{"name": "id", "type": "unsigned"}, ["status", "string"], ["payload", "any"]]
 
 
-def one_field(stand: Stand) -> Client:
+def one_field(stand: SpaceEngine) -> Client:
     return stand.upgrade({"format": ONE_FIELD, "fields": {"status": "status"}})
 
 
-def body(stand: Stand, at: int = -1) -> tuple[bytes, int]:
+def body(stand: SpaceEngine, at: int = -1) -> tuple[bytes, int]:
     job = stand.engine.jobs.scan(0, 1_000)[at]
     assert isinstance(job.body, bytes)
     return job.body, job.body_kind
@@ -35,7 +35,7 @@ def body(stand: Stand, at: int = -1) -> tuple[bytes, int]:
 
 
 def test_a_table_an_array_and_a_tuple_are_the_same_task() -> None:
-    stand = Stand()
+    stand = SpaceEngine()
     space = stand.upgrade(options(id="required"))
     forms: list[Any] = [
         {"id": 1, "name": "xxx", "data": "yyy", "priority": 3, "tube": "A"},
@@ -51,7 +51,7 @@ def test_a_table_an_array_and_a_tuple_are_the_same_task() -> None:
 
 
 def test_an_array_may_be_shorter_and_status_and_runat_are_the_queues() -> None:
-    space = Stand().upgrade(options())
+    space = SpaceEngine().upgrade(options())
     assert space.put([None, "Z", 99, None, None, "x"]) == {
         **{"id": 1, "status": "R", "runat": 0, "priority": 0, "tube": None},
         **{"name": "x", "data": None},
@@ -80,7 +80,7 @@ REFUSED: list[tuple[Any, str]] = [
 
 @pytest.mark.parametrize(("task", "words"), REFUSED)
 def test_an_invalid_task_is_refused_with_these_errors(task: Any, words: str) -> None:
-    stand = Stand()
+    stand = SpaceEngine()
     assert refused(stand.upgrade(options()).put, task) == words
     assert not stand.engine.jobs.count
 
@@ -106,7 +106,7 @@ STRICT = {
     ],
 )
 def test_a_put_without_a_tube_or_a_priority_that_may_not_be_nil_is_refused(task: Any, words: str) -> None:
-    stand = Stand()
+    stand = SpaceEngine()
     space = stand.upgrade(STRICT)
     with pytest.raises(XqueueError) as refusal:
         space.put(task)
@@ -117,7 +117,7 @@ def test_a_put_without_a_tube_or_a_priority_that_may_not_be_nil_is_refused(task:
 
 
 def test_a_job_of_another_dialect_can_stay_without_a_tube_but_a_tube_cannot_be_removed() -> None:
-    stand = Stand()
+    stand = SpaceEngine()
     space = stand.upgrade(STRICT)
     stand.engine.put(stand.space().tube, Draft(b"x"), stand.now)
     assert space.take()["tube"] is None
@@ -148,7 +148,7 @@ TYPES: list[tuple[str, list[Any], list[Any]]] = [
 
 @pytest.mark.parametrize(("type", "good", "bad"), TYPES, ids=[row[0] for row in TYPES])
 def test_a_field_accepts_values_of_its_type(type: str, good: list[Any], bad: list[Any]) -> None:
-    space = Stand().upgrade({"format": [["id", "unsigned"], "status", ["x", type]], "fields": {"status": 2}})
+    space = SpaceEngine().upgrade({"format": [["id", "unsigned"], "status", ["x", type]], "fields": {"status": 2}})
     for value in good:
         assert space.put({"x": value})["x"] == value
     for value in bad:
@@ -172,14 +172,14 @@ def test_a_field_accepts_values_of_its_type(type: str, good: list[Any], bad: lis
     ],
 )
 def test_one_payload_field_is_the_body_as_it_is(payload: Any, raw: bytes, kind: int) -> None:
-    stand = Stand()
+    stand = SpaceEngine()
     space = one_field(stand)
     assert space.put({"payload": payload})["payload"] == payload == space.get(1)["payload"]
     assert body(stand) == (raw, kind)
 
 
 def test_several_payload_fields_are_a_map_by_their_names() -> None:
-    stand = Stand()
+    stand = SpaceEngine()
     stand.upgrade(options()).put({"name": "n", "data": {"x": 1}})
     assert body(stand)[1] == BODY_MSGPACK
     assert to_python(*body(stand)) == {"name": "n", "data": {"x": 1}}
@@ -187,7 +187,7 @@ def test_several_payload_fields_are_a_map_by_their_names() -> None:
 
 
 def test_several_payload_fields_without_a_format_are_an_array() -> None:
-    stand = Stand()
+    stand = SpaceEngine()
     space = stand.upgrade({"fields": {"status": 2}, "features": {"id": "required"}})
     rows: list[Any] = [["a", None, "x"], ["b", None, 1, 2], ["c", None, ["x"]], ["d", None], ["e", None, {"k": 1}]]
     for row in rows:
@@ -211,7 +211,7 @@ def test_several_payload_fields_without_a_format_are_an_array() -> None:
     ],
 )
 def test_a_job_of_another_dialect_is_a_row(draft: Draft, shown: dict[str, Any]) -> None:
-    stand = Stand()
+    stand = SpaceEngine()
     space = stand.upgrade(options())
     stand.engine.put(stand.space().tube, draft, stand.now)
     row = {"id": 1, "status": "T", "runat": 0, "priority": 0, "tube": None, **shown}
@@ -221,7 +221,7 @@ def test_a_job_of_another_dialect_is_a_row(draft: Draft, shown: dict[str, Any]) 
 
 @pytest.mark.parametrize("depth", [10, 64, 65, 66, 500, 100_000])
 def test_a_body_of_another_dialect_that_is_nested_too_deep_is_shown_as_text(depth: int) -> None:
-    stand = Stand()
+    stand = SpaceEngine()
     space = stand.upgrade(options(), "deep")
     text = b"[" * depth + b"]" * depth
     bodies = [Draft(text, body_kind=BODY_JSON)]
@@ -236,7 +236,7 @@ def test_a_body_of_another_dialect_that_is_nested_too_deep_is_shown_as_text(dept
 
 
 def test_a_job_of_another_dialect_has_its_id_as_uuid_if_keys_are_text() -> None:
-    stand = Stand()
+    stand = SpaceEngine()
     space = stand.upgrade({"format": [["id", "string"], "status", "x"], "fields": {"status": 2}})
     job = stand.engine.put(stand.space().tube, Draft(b"raw"), stand.now)
     task = space.take()
@@ -248,7 +248,7 @@ def test_a_job_of_another_dialect_has_its_id_as_uuid_if_keys_are_text() -> None:
 
 
 def test_ids_that_the_queue_makes() -> None:
-    stand = Stand()
+    stand = SpaceEngine()
     numbers = stand.upgrade(options(id="auto_increment"), "numbers")
     assert [numbers.put({"name": "x", "id": 77})["id"] for _ in range(3)] == [1, 2, 3]
     times = stand.upgrade(options(id="time64"), "times")
@@ -261,7 +261,7 @@ def test_ids_that_the_queue_makes() -> None:
 
 
 def test_ids_that_a_function_makes() -> None:
-    stand = Stand()
+    stand = SpaceEngine()
     made = iter([5, 7, 5, "x"])
     space = stand.upgrade(options(id=lambda: next(made)))
     assert [space.put({"name": "x"})["id"] for _ in range(2)] == [5, 7]
@@ -274,7 +274,7 @@ def test_ids_that_a_function_makes() -> None:
 
 
 def test_a_required_key_must_be_given_and_new() -> None:
-    space = Stand().upgrade(options(id="required"))
+    space = SpaceEngine().upgrade(options(id="required"))
     assert refused(space.put, {"name": "x"}) == "Primary key is mandatory"
     space.put({"id": 5, "name": "x"})
     assert refused(space.put, {"id": 5.0, "name": "x"}).startswith("Duplicate key exists")
@@ -291,7 +291,7 @@ COMPOSITE = {
 
 
 def test_a_composite_key_is_given_as_a_map_an_array_of_its_parts_or_a_row() -> None:
-    space = Stand().upgrade(COMPOSITE)
+    space = SpaceEngine().upgrade(COMPOSITE)
     for shard, name in ((1, "a"), (1, "b"), (2, "a")):
         space.put({"shard": shard, "name": name, "data": f"{shard}{name}"})
     assert refused(space.put, {"shard": 1, "name": "b", "data": 0}).startswith("Duplicate key exists")
@@ -309,13 +309,13 @@ def test_a_composite_key_is_given_as_a_map_an_array_of_its_parts_or_a_row() -> N
 
 @pytest.mark.parametrize("bad", [None, True, {}, {"name": "x"}, [], [None, 2], object()])
 def test_an_invalid_key_is_refused(bad: Any) -> None:
-    space = Stand().upgrade(options())
+    space = SpaceEngine().upgrade(options())
     for method in ("get", "ack", "release", "bury", "kill", "snatch", "restart", "wait"):
         assert refused(getattr(space, method), bad) == "Wrong key/task argument. Expected table or tuple or key"
 
 
 def test_all_forms_of_a_key_find_the_same_task() -> None:
-    stand = Stand()
+    stand = SpaceEngine()
     numbers, texts = (
         stand.upgrade(options(), "n"),
         stand.upgrade(
@@ -352,13 +352,13 @@ def test_a_row_comes_back_as_it_was(rows: list[tuple[Any, Any]], has_format: boo
     if has_format:
         nullable = [{"name": name, "is_nullable": True} for name in ("a", "b")]
         asked["format"] = [["id", "unsigned"], "status", *nullable]
-    space = Stand().upgrade(asked)
+    space = SpaceEngine().upgrade(asked)
     for number, (a, b) in enumerate(rows):
         assert space.put([number, None, a, b]) == space.get([number]) == [number, "R", a, b]
 
 
 def test_invalid_bodies_are_refused() -> None:
-    space = one_field(Stand())
+    space = one_field(SpaceEngine())
     deep: list[Any] = []
     for _ in range(70):
         deep = [deep]

@@ -13,14 +13,14 @@ from penstock.core import policy as p
 from penstock.core import states as s
 from penstock.core.errors import DamagedJournal, OutOfRange, PenstockError, Unsupported
 from penstock.core.job import BodyRef, Draft
-from penstock.dialects.xqueue_options import told
+from penstock.dialects.xqueue_options import as_upgrade_options
 from penstock.dialects.xqueue_space import METHODS, Waits
 from penstock.testing import check
 from penstock.wire.msgpack import Ext, pack, unpack
 
-from .spaces import FORMAT, NOW, Client, Stand, options, refused
+from .spaces import FORMAT, NOW, Client, SpaceEngine, options, refused
 
-Story = Callable[[Stand, Client], object]
+Story = Callable[[SpaceEngine, Client], object]
 
 TASK = {"name": "n"}
 
@@ -95,7 +95,7 @@ TRANSITIONS: list[tuple[str, dict[str, Any], Story]] = [
 
 @pytest.mark.parametrize(("transition", "features", "story"), TRANSITIONS)
 def test_a_transition_is_counted_once(transition: str, features: dict[str, Any], story: Story) -> None:
-    stand = Stand()
+    stand = SpaceEngine()
     story(stand, stand.upgrade(options(**features)))
     counted = stand.transitions()
     assert counted[transition] == 1
@@ -124,7 +124,7 @@ BETWEEN_TUBES: list[tuple[str, str, dict[str, Any], Story]] = [
 def test_a_task_that_changes_its_tube_counts_as_s_in_both(
     out: str, into: str, features: dict[str, Any], story: Story
 ) -> None:
-    stand = Stand()
+    stand = SpaceEngine()
     space = stand.upgrade(options(**features))
     space.put({"name": "x", "tube": "A"})
     space.take()
@@ -144,7 +144,7 @@ HOLDERS = ("ack", "release", "bury")
 
 @pytest.mark.parametrize("method", HOLDERS)
 def test_only_the_session_that_took_a_task_may_finish_it(method: str) -> None:
-    stand = Stand()
+    stand = SpaceEngine()
     space, other = stand.upgrade(options()), Client(stand, "space")
     mine, yours = (each.caller.connection.session.number for each in (space, other))
     assert refused(getattr(space, method), 1) == "Task {1} was not found"
@@ -157,7 +157,7 @@ def test_only_the_session_that_took_a_task_may_finish_it(method: str) -> None:
 
 
 def test_with_not_check_session_any_client_may_finish_and_a_disconnect_releases_nothing() -> None:
-    stand = Stand()
+    stand = SpaceEngine()
     space, other = stand.upgrade(options(ttr=60, not_check_session=True)), Client(stand, "space")
     for method in HOLDERS:
         key = space.put(TASK)["id"]
@@ -174,7 +174,7 @@ def test_with_not_check_session_any_client_may_finish_and_a_disconnect_releases_
 
 
 def test_the_status_of_a_taken_task_cannot_be_changed_by_other_clients() -> None:
-    stand = Stand()
+    stand = SpaceEngine()
     space, other = stand.upgrade(options()), Client(stand, "space")
     key = task(space, "T")
     number = space.caller.connection.session.number
@@ -216,12 +216,12 @@ NEEDED: list[tuple[str, dict[str, Any], Story]] = [
 
 @pytest.mark.parametrize(("feature", "features", "story"), NEEDED)
 def test_calls_that_need_a_missing_feature_are_refused(feature: str, features: dict[str, Any], story: Story) -> None:
-    stand = Stand()
+    stand = SpaceEngine()
     assert refused(story, stand, stand.upgrade(options(**features))) == f"Feature {feature} is not enabled"
 
 
 def test_a_take_from_a_tube_needs_the_tube_field() -> None:
-    space = Stand().upgrade({"format": FORMAT, "fields": {"status": "status"}})
+    space = SpaceEngine().upgrade({"format": FORMAT, "fields": {"status": "status"}})
     assert refused(space.take, 0, {"tube": "A"}) == "Feature tube is not enabled"
 
 
@@ -267,7 +267,7 @@ BAD: list[tuple[str, list[Any], str]] = [
 
 @pytest.mark.parametrize(("method", "args", "words"), BAD)
 def test_invalid_arguments_are_refused_with_these_errors(method: str, args: list[Any], words: str) -> None:
-    stand = Stand()
+    stand = SpaceEngine()
     space = stand.upgrade(options())
     space.put(TASK)
     before = space.stats()
@@ -277,7 +277,7 @@ def test_invalid_arguments_are_refused_with_these_errors(method: str, args: list
 
 @pytest.mark.parametrize("seconds", [-1, 10**15, float("-inf")])
 def test_times_out_of_range_are_refused(seconds: float) -> None:
-    space = Stand().upgrade(options())
+    space = SpaceEngine().upgrade(options())
     for attr in ({"delay": seconds}, {"ttl": seconds}):
         with pytest.raises(OutOfRange):
             space.put(TASK, attr)
@@ -288,7 +288,7 @@ def test_times_out_of_range_are_refused(seconds: float) -> None:
 
 @pytest.mark.parametrize("retval", ["table", "tuple"])
 def test_every_method_that_returns_a_task_obeys_retval(retval: str) -> None:
-    stand = Stand()
+    stand = SpaceEngine()
     space = stand.upgrade(options(retval=retval, zombie=60))
     kind = dict if retval == "table" else list
     returned = [space.put(TASK), space.take(), space.touch(1, {"increment": 1}), space.release(1, {"delay": 5})]
@@ -303,7 +303,7 @@ def test_every_method_that_returns_a_task_obeys_retval(retval: str) -> None:
 
 
 def test_an_ended_task_is_returned_in_its_last_state() -> None:
-    space = Stand().upgrade(options())
+    space = SpaceEngine().upgrade(options())
     key = task(space, "T")
     assert space.ack(key) == {
         **{"id": 1, "status": "T", "runat": 0, "priority": 0, "tube": None},
@@ -313,7 +313,7 @@ def test_an_ended_task_is_returned_in_its_last_state() -> None:
 
 
 def test_the_number_of_dig_is_a_key_if_keys_are_numbers_and_otherwise_a_count() -> None:
-    stand = Stand()
+    stand = SpaceEngine()
     numbers = stand.upgrade(options(), "numbers")
     texts = stand.upgrade({**options(id="required"), "format": [["id", "string"], *FORMAT[1:]]}, "texts")
     for key in ("a", "b", "c"):
@@ -328,7 +328,7 @@ def test_the_number_of_dig_is_a_key_if_keys_are_numbers_and_otherwise_a_count() 
 
 
 def test_the_number_of_kick_is_always_a_count() -> None:
-    space = Stand().upgrade(options())
+    space = SpaceEngine().upgrade(options())
     for _ in range(5):
         task(space, "B")
     assert space.kick(2.0) == 2 and [space.get(key)["status"] for key in range(1, 6)] == ["R", "R", "B", "B", "B"]
@@ -337,7 +337,7 @@ def test_the_number_of_kick_is_always_a_count() -> None:
 
 
 def test_stats_have_a_pretty_form() -> None:
-    space = Stand().upgrade(options())
+    space = SpaceEngine().upgrade(options())
     task(space, "T")
     space.put({"name": "n", "tube": "A"}, {"delay": 5})
     told = space.stats(True)
@@ -348,7 +348,7 @@ def test_stats_have_a_pretty_form() -> None:
 
 
 def test_priorities_lower_first_and_equal_ones_as_they_came() -> None:
-    stand = Stand()
+    stand = SpaceEngine()
     space = stand.upgrade({**options(id="uuid"), "format": [["id", "string"], *FORMAT[1:]]})
     for name, priority in (("a", 5), ("b", 1), ("c", 5), ("d", -1), ("e", None)):
         space.put({"name": name, "priority": priority})
@@ -356,7 +356,7 @@ def test_priorities_lower_first_and_equal_ones_as_they_came() -> None:
 
 
 def test_take_gives_the_tasks_of_a_tube_or_any() -> None:
-    space = Stand().upgrade(options())
+    space = SpaceEngine().upgrade(options())
     for name, tube in (("1", "A"), ("2", "B"), ("3", None), ("4", "B")):
         space.put({"name": name, "tube": tube})
     assert space.take(0, {"tube": "B"})["name"] == "2"
@@ -369,7 +369,7 @@ def test_take_gives_the_tasks_of_a_tube_or_any() -> None:
 
 
 def test_runat_is_when_something_happens_next() -> None:
-    stand = Stand()
+    stand = SpaceEngine()
     space = stand.upgrade(options(ttr=10, zombie=30))
     at = NOW / 1000
     assert space.put(TASK)["runat"] == 0
@@ -385,7 +385,7 @@ def test_runat_is_when_something_happens_next() -> None:
 
 
 def test_touch_of_a_task_without_an_end_leaves_it_without_one() -> None:
-    space = Stand().upgrade(options())
+    space = SpaceEngine().upgrade(options())
     space.put(TASK)
     assert space.touch(1, {"increment": 5})["runat"] == 0
     space.take()
@@ -393,7 +393,7 @@ def test_touch_of_a_task_without_an_end_leaves_it_without_one() -> None:
 
 
 def test_with_ttr_true_only_takes_with_a_ttr_have_one_and_the_ttl_is_none() -> None:
-    stand = Stand()
+    stand = SpaceEngine()
     space = stand.upgrade(options())
     space.put(TASK, {"ttl": 5})
     space.take()
@@ -409,7 +409,7 @@ def test_with_ttr_true_only_takes_with_a_ttr_have_one_and_the_ttl_is_none() -> N
 
 
 def test_a_take_that_waits_is_served_by_a_put_a_dig_and_a_release() -> None:
-    stand = Stand()
+    stand = SpaceEngine()
     space, other = stand.upgrade(options()), Client(stand, "space")
     waits = space.take(5)
     assert isinstance(waits, Waits) and stand.end(waits) == "waiting"
@@ -446,7 +446,7 @@ ENDS: list[tuple[str, dict[str, Any], Story, str, bool]] = [
     ("features", "story", "status", "processed"), [row[1:] for row in ENDS], ids=[r[0] for r in ENDS]
 )
 def test_wait_returns_how_a_task_ended(features: dict[str, Any], story: Story, status: str, processed: bool) -> None:
-    stand = Stand()
+    stand = SpaceEngine()
     space, other = stand.upgrade(options(**features)), Client(stand, "space")
     space.put({"name": "n", "tube": "A"})
     waits = other.wait(1, 10)
@@ -457,7 +457,7 @@ def test_wait_returns_how_a_task_ended(features: dict[str, Any], story: Story, s
 
 
 def test_wait_returns_at_once_for_a_kept_task_and_with_timeout_zero() -> None:
-    stand = Stand()
+    stand = SpaceEngine()
     space = stand.upgrade(options(keep=True))
     row, processed = space.wait(task(space, "D"), 10)
     assert (row["status"], processed) == ("D", True)
@@ -469,7 +469,7 @@ def test_wait_returns_at_once_for_a_kept_task_and_with_timeout_zero() -> None:
 
 
 def test_a_put_can_wait_for_the_end_of_its_task() -> None:
-    stand = Stand()
+    stand = SpaceEngine()
     space, worker = stand.upgrade(options()), Client(stand, "space")
     waits = space.put(TASK, {"wait": 5})
     worker.ack(worker.take())
@@ -487,7 +487,7 @@ def test_a_put_can_wait_for_the_end_of_its_task() -> None:
 
 
 def test_many_tasks_are_plowed_and_truncated_in_slices() -> None:
-    stand = Stand()
+    stand = SpaceEngine()
     space = stand.upgrade(options())
     for _ in range(2_500):
         stand.engine.put(stand.space().tube, Draft(b""), stand.now)
@@ -511,7 +511,7 @@ def test_many_tasks_are_plowed_and_truncated_in_slices() -> None:
 
 
 def test_features_are_switched_on_a_live_space_and_tasks_owners_and_statistics_stay() -> None:
-    stand = Stand()
+    stand = SpaceEngine()
     space, other = stand.upgrade(options(delayed=False, ttl=None, ttr=None)), Client(stand, "space")
     ready, held = task(space, "R"), 0
     held = space.take()["id"]
@@ -532,7 +532,7 @@ def test_features_are_switched_on_a_live_space_and_tasks_owners_and_statistics_s
 
 
 def test_a_task_taken_before_not_check_session_stays_with_its_session() -> None:
-    stand = Stand()
+    stand = SpaceEngine()
     space, other = stand.upgrade(options()), Client(stand, "space")
     mine = task(space, "T")
     stand.upgrade(options(not_check_session=True))
@@ -545,7 +545,7 @@ def test_a_task_taken_before_not_check_session_stays_with_its_session() -> None:
 
 
 def test_the_ttr_of_a_take_is_the_present_default_of_the_space() -> None:
-    stand = Stand()
+    stand = SpaceEngine()
     space = stand.upgrade(options(ttr=None))
     space.put(TASK)
     stand.upgrade(options(ttr=5))
@@ -553,7 +553,7 @@ def test_the_ttr_of_a_take_is_the_present_default_of_the_space() -> None:
 
 
 def test_tube_stats_can_be_switched_on_and_off() -> None:
-    stand = Stand()
+    stand = SpaceEngine()
     space = stand.upgrade(options())
     space.put({"name": "x", "tube": "A"})
     stand.upgrade({**options(), "tube_stats": ["A", "new"]})
@@ -562,7 +562,7 @@ def test_tube_stats_can_be_switched_on_and_off() -> None:
 
 
 def test_a_second_upgrade_keeps_omitted_row_options_and_refuses_different_ones() -> None:
-    stand = Stand()
+    stand = SpaceEngine()
     space = stand.upgrade(options())
     stand.upgrade({"features": {"ttl": 5}})
     assert stand.space().options.delayed is True and stand.space().options.ttl == 5
@@ -574,14 +574,20 @@ def test_a_second_upgrade_keeps_omitted_row_options_and_refuses_different_ones()
 
 
 def test_a_second_upgrade_keeps_omitted_features_and_reports_the_changed_ones() -> None:
-    stand = Stand()
+    stand = SpaceEngine()
     stand.upgrade(options(keep=True))
     before = stand.space().options
 
     def changed(given: Any) -> dict[str, Any]:
         return stand.spaces.upgrade(b"space", given, stand.now).changed
 
-    for nothing in ({}, None, {"features": {}}, {"features": {"ttl": None}, "tube_stats": None}, told(before)):
+    for nothing in (
+        {},
+        None,
+        {"features": {}},
+        {"features": {"ttl": None}, "tube_stats": None},
+        as_upgrade_options(before),
+    ):
         assert changed(nothing) == {} and stand.space().options == before
     assert changed({"tube_stats": ["new"]}) == {"tube_stats": [["A", "B", "C"], ["new"]]}
     assert changed({"tube_stats": []}) == {"tube_stats": [["new"], []]}
@@ -595,7 +601,7 @@ def test_a_second_upgrade_keeps_omitted_features_and_reports_the_changed_ones() 
 
 
 def test_a_function_that_makes_ids_stays_when_an_upgrade_leaves_it_out() -> None:
-    stand = Stand()
+    stand = SpaceEngine()
     space = stand.upgrade(options(id=lambda: 77))
     stand.upgrade({"tube_stats": []})
     assert space.put(TASK)["id"] == 77
@@ -604,7 +610,7 @@ def test_a_function_that_makes_ids_stays_when_an_upgrade_leaves_it_out() -> None
 
 
 def test_features_id_can_be_switched_if_keys_cannot_collide() -> None:
-    stand = Stand()
+    stand = SpaceEngine()
     space = stand.upgrade(options())
     space.put(TASK)
     stand.upgrade(options(id="required"))
@@ -619,7 +625,7 @@ def test_features_id_can_be_switched_if_keys_cannot_collide() -> None:
 
 
 def test_a_tube_that_is_no_space_does_not_become_one_while_it_has_jobs_or_another_type() -> None:
-    stand = Stand()
+    stand = SpaceEngine()
     for policy in (p.DISQUE, p.FIFO):
         tube = stand.engine.create_tube(policy.type.encode(), policy, stand.now)
         with pytest.raises(Unsupported, match="tube with jobs or options of its own; choose another name"):
@@ -631,7 +637,7 @@ def test_a_tube_that_is_no_space_does_not_become_one_while_it_has_jobs_or_anothe
 
 
 def test_a_space_whose_tube_was_dropped_no_longer_exists() -> None:
-    stand = Stand()
+    stand = SpaceEngine()
     space = stand.upgrade(options())
     stand.engine.drop(stand.space().tube, stand.now)
     assert stand.spaces.find(b"space") is None
@@ -675,7 +681,7 @@ CALLS = st.lists(st.tuples(st.sampled_from(sorted(METHODS)), st.lists(ANYTHING, 
 def test_any_call_is_answered_or_refused_and_every_answer_can_be_sent(
     calls: list[tuple[str, list[Any]]], features: dict[str, Any]
 ) -> None:
-    stand = Stand()
+    stand = SpaceEngine()
     space = stand.upgrade(options(**features))
     space.put({"id": 1, "name": "n", "tube": "A"})
     space.take()
@@ -692,7 +698,7 @@ def test_any_call_is_answered_or_refused_and_every_answer_can_be_sent(
 @settings(max_examples=150)
 @given(st.dictionaries(st.sampled_from(["format", "fields", "features", "primary_key", "tube_stats"]), ANYTHING))
 def test_any_options_are_accepted_or_refused(asked: dict[str, Any]) -> None:
-    stand = Stand()
+    stand = SpaceEngine()
     for given_options in (asked, {"fields": {"status": 2}, **asked}, {**options(), **asked}):
         try:
             stand.upgrade(given_options)
@@ -701,7 +707,7 @@ def test_any_options_are_accepted_or_refused(asked: dict[str, Any]) -> None:
 
 
 def test_every_accepted_value_can_be_returned_at_any_depth() -> None:
-    space = Stand().upgrade(options())
+    space = SpaceEngine().upgrade(options())
     for depth in range(1, 80):
         deep: Any = "x"
         for _ in range(depth):
@@ -716,7 +722,7 @@ def test_every_accepted_value_can_be_returned_at_any_depth() -> None:
 
 @pytest.mark.parametrize(("buried", "states"), [(True, [s.BURIED, s.TAKEN]), (False, [s.READY, s.READY])])
 def test_a_take_of_damaged_data_is_an_error_and_no_client_holds_the_task(buried: bool, states: list[int]) -> None:
-    stand = Stand()
+    stand = SpaceEngine()
     space = stand.upgrade(options(buried=buried))
     for _ in range(2):
         space.put(TASK)
@@ -736,7 +742,7 @@ def test_a_take_of_damaged_data_is_an_error_and_no_client_holds_the_task(buried:
 
 
 def test_a_damaged_job_among_several_is_left_out_even_if_a_waiting_client_gets_it() -> None:
-    stand = Stand()
+    stand = SpaceEngine()
     space = stand.upgrade(options(buried=False))
     waiting = Client(stand, "space")
     for _ in range(3):

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from .spaces import Client, Stand, options, refused
+from .spaces import Client, SpaceEngine, options, refused
 
 DONE: list[tuple[list[Any], dict[str, Any]]] = [
     ([], {}),
@@ -85,7 +85,7 @@ REFUSED: list[tuple[Any, str, int]] = [
 ]
 
 
-def taken(stand: Stand) -> Client:
+def taken(stand: SpaceEngine) -> Client:
     space = stand.upgrade(options())
     space.put({"name": "name", "data": 7, "tube": "A", "priority": 1})
     space.take()
@@ -95,7 +95,7 @@ def taken(stand: Stand) -> Client:
 @pytest.mark.parametrize(("update", "changes"), DONE)
 @pytest.mark.parametrize("method", ["ack", "release", "bury", "dig", "plow"])
 def test_an_update_changes_the_task_of_a_call(method: str, update: list[Any], changes: dict[str, Any]) -> None:
-    stand = Stand()
+    stand = SpaceEngine()
     space = taken(stand)
     before = space.get(1)
     wanted = {**before, **changes}
@@ -111,7 +111,7 @@ def test_an_update_changes_the_task_of_a_call(method: str, update: list[Any], ch
 
 @pytest.mark.parametrize(("update", "words", "number"), REFUSED, ids=[words for _, words, _ in REFUSED])
 def test_an_invalid_update_changes_nothing(update: Any, words: str, number: int) -> None:
-    stand = Stand()
+    stand = SpaceEngine()
     space = taken(stand)
     before = space.get(1)
     for method in ("ack", "release", "bury"):
@@ -124,7 +124,7 @@ def test_an_invalid_update_changes_nothing(update: Any, words: str, number: int)
 
 
 def test_a_row_without_a_format_can_grow_and_shrink() -> None:
-    space = Stand().upgrade({"fields": {"status": 2}, "features": {"id": "required"}})
+    space = SpaceEngine().upgrade({"fields": {"status": 2}, "features": {"id": "required"}})
     space.put(["k", None, 1])
     space.take()
     assert space.release("k", {"update": [["=", 4, "new"], ["!", 4, "between"]]}) == ["k", "R", 1, "between", "new"]

@@ -13,7 +13,7 @@ from penstock.core.engine import Engine
 from penstock.core.ids import IdForms
 from penstock.core.outbox import Outbox
 from penstock.core.policy import PRESETS, TubePolicy
-from penstock.dialects.site import Site
+from penstock.dialects.site import CommandContext
 from penstock.dialects.tarantool import Queue, TubeMethods
 from penstock.dialects.tarantool15 import Queue15
 from penstock.dialects.xqueue_space import METHODS
@@ -23,7 +23,9 @@ from penstock.server.catalogue import tables
 from penstock.server.descriptors import RESERVE
 from penstock.server.settings import find
 
-SITE = Site(Engine(1, 0, Outbox()), IdForms(b"0" * 8, b"k" * 32), b"0" * 40, lambda job: b"", lambda length: None)
+SITE = CommandContext(
+    Engine(1, 0, Outbox()), IdForms(b"0" * 8, b"k" * 32), b"0" * 40, lambda job: b"", lambda length: None
+)
 ROOT = Path(__file__).parent.parent.parent
 REFERENCE = ROOT / "docs" / "reference"
 _spec = importlib.util.spec_from_file_location("generate_docs", ROOT / "scripts" / "generate_docs.py")

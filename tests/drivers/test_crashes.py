@@ -108,7 +108,7 @@ def step(engine: Engine, tube: Tube, chance: random.Random, connections: list[An
         engine.ack(connection.session, job, now)
     elif job is not None and what == "release":
         engine.release_driven(connection.session, job, {}, now)
-    elif job is not None and job.rare().name != b"counter":
+    elif job is not None and job.ensure_extra().name != b"counter":
         if what == "bury":
             engine.bury(connection.session, job, now)
         elif what == "delete":

@@ -261,7 +261,7 @@ def test_no_job_gets_in_or_out_past_its_driver(queue: penstock.Queue) -> None:
             job.move(target)
     with pytest.raises(Unsupported, match="has no claims"):
         tube.claim("consumer", 1, 10)
-    named = tube.named(mine._core.rare().name)
+    named = tube.named(mine._core.ensure_extra().name)
     assert tube.job(mine.id).body == named.body == "mine" and queue.job(other.id).body == "other"
     tube.job(mine.id).delete()
     assert tube.take() is None, "its driver knows of it"

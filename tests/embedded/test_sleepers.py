@@ -38,12 +38,12 @@ class Dozer:
 
     def ask(self) -> int | None:
         """Return how long it may sleep."""
-        return self.host.how_long(self.wait, self)
+        return self.host.sleep_ms(self.wait, self)
 
     def leave(self) -> None:
         """Stop sleeping."""
         assert self.ask() is None
-        self.host.wake_up(self)
+        self.host.stop_sleeping(self)
 
 
 @pytest.fixture
@@ -145,7 +145,7 @@ def test_a_wait_that_ended_before_its_sleeper_slept_does_not_sleep(queue: pensto
     early = Dozer(queue, tube)
     tube.put("x")
     assert early.ask() is None
-    early.host.wake_up(early)
+    early.host.stop_sleeping(early)
     assert early.wait.jobs[0].state != 0
 
 
@@ -154,10 +154,10 @@ def test_leaving_twice_is_harmless(queue: penstock.Queue) -> None:
     keeper, other = Dozer(queue, tube), Dozer(queue, tube)
     keeper.ask(), other.ask()
     for _ in range(2):
-        other.host.wake_up(other)
+        other.host.stop_sleeping(other)
     assert keeper.woken == 0
     for _ in range(2):
-        keeper.host.wake_up(keeper)
+        keeper.host.stop_sleeping(keeper)
 
 
 def test_a_job_whose_consumer_was_interrupted_was_not_delivered(queue: penstock.Queue) -> None:
@@ -167,20 +167,20 @@ def test_a_job_whose_consumer_was_interrupted_was_not_delivered(queue: penstock.
     interrupted, next_in_line = Dozer(queue, tube), Dozer(queue, tube)
     job.release()
     assert interrupted.wait.jobs and job.deliveries == 2
-    interrupted.host.take_back(interrupted.wait)
+    interrupted.host.cancel_wait(interrupted.wait)
     assert next_in_line.wait.jobs == [job._core], "the next in line has it"
     assert job.deliveries == 2 and tube.events()["undelivered"] == 1
-    next_in_line.host.take_back(next_in_line.wait)
+    next_in_line.host.cancel_wait(next_in_line.wait)
     assert (job.state, job.deliveries) == ("ready", 1)
 
 
 def test_a_cancelled_wait_is_not_served_later(queue: penstock.Queue) -> None:
     tube = queue.tube("x")
     interrupted = Dozer(queue, tube)
-    interrupted.host.take_back(interrupted.wait)
+    interrupted.host.cancel_wait(interrupted.wait)
     assert interrupted.wait.outcome != WAITING
     assert tube.put("x").state == "ready"
-    interrupted.host.take_back(interrupted.wait)
+    interrupted.host.cancel_wait(interrupted.wait)
 
 
 def test_a_late_cancel_does_not_take_a_job_from_its_present_holder(queue: penstock.Queue) -> None:
@@ -190,7 +190,7 @@ def test_a_late_cancel_does_not_take_a_job_from_its_present_holder(queue: pensto
     job.snatch()
     other = queue.session()
     assert other.tube("x").take() == job
-    interrupted.host.take_back(interrupted.wait)
+    interrupted.host.cancel_wait(interrupted.wait)
     assert job.state == "taken" and job.deliveries == 2
     other.job(job.id).ack()
 

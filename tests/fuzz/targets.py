@@ -16,7 +16,7 @@ from penstock.host.host import Host
 from penstock.server import table
 from penstock.server.config import Config
 from penstock.server.connection import Connection
-from penstock.server.iproto import doors
+from penstock.server.iproto import iproto_ports
 from penstock.server.server import Server
 from penstock.testing import check
 from penstock.wire import bus
@@ -250,7 +250,7 @@ def call(script: bytes) -> None:
         server = Server(Config(Path("/nonexistent")), Host(0), loop)
         table.install(server)
         server.apply_all()
-        door = doors(server)["iproto15_port" if script[:1] == b"q" else "iproto_port"]
+        door = iproto_ports(server)["iproto15_port" if script[:1] == b"q" else "iproto_port"]
         wire = Wire()
         client = door.accept()
         assert isinstance(client, Connection)
@@ -380,10 +380,10 @@ def hear(data: bytes) -> None:
     """Parse data of the cluster bus. The first byte selects how it is split, and whether it gets a valid seal."""
     how, data = data[:1], data[1:]
     _check_handshake(data)
-    frames, seal = bus.Frames(), bus.Seal(_BUS_KEY)
+    frames, seal = bus.Frames(), bus.PacketTags(_BUS_KEY)
     sealed = how < b"\xc0"
     if sealed:
-        tag = bus.Seal(_BUS_KEY).next(data)
+        tag = bus.PacketTags(_BUS_KEY).next(data)
         data = (len(tag) + len(data)).to_bytes(4, "big") + tag + data
     frames.bytes_max = 1 << 16
     dice = random.Random(how)
@@ -393,13 +393,15 @@ def hear(data: bytes) -> None:
         for piece in (data[:cut], data[cut:]):
             frames.feed(piece)
             while (frame := frames.next()) is not None:
-                payload = bus.opened(frame, seal) if sealed else frame
-                heard += bus.messages(payload)
+                payload = bus.verified_payload(frame, seal) if sealed else frame
+                heard += bus.decode_messages(payload)
     except ProtocolError:
         return
     if heard:
-        again = bus.packets(heard, bus.Seal(_BUS_KEY), bus.Scribe())
-        assert bus.packets(bus.messages(again[20:]), bus.Seal(_BUS_KEY), bus.Scribe()) == again
+        again = bus.encode_packets(heard, bus.PacketTags(_BUS_KEY), bus.MessageEncoder())
+        assert (
+            bus.encode_packets(bus.decode_messages(again[20:]), bus.PacketTags(_BUS_KEY), bus.MessageEncoder()) == again
+        )
 
 
 _ID = b"D-11111111-abcdefghijklmnopqrstuvwx-05a1"
@@ -434,19 +436,21 @@ _HANDSHAKE: list[list[object]] = [
 def _check_handshake(data: bytes) -> None:
     """Read data as each word of the handshake. A word that is valid is written as it was read."""
     with contextlib.suppress(ProtocolError):
-        first = bus.hello(data, False)
-        again = bus.hello(bus.opening(first.node, first.nonce, first.epoch)[4:], False)
+        first = bus.parse_hello(data, False)
+        again = bus.parse_hello(bus.encode_opening(first.node, first.nonce, first.epoch)[4:], False)
         assert (again.node, again.nonce, again.epoch) == (first.node, first.nonce, first.epoch)
     with contextlib.suppress(ProtocolError):
-        second = bus.hello(data, True)
-        word = bus.answer(second.node, second.nonce, second.proof, second.epoch, second.known, second.incarnation)
-        again = bus.hello(word[4:], True)
+        second = bus.parse_hello(data, True)
+        word = bus.encode_answer(
+            second.node, second.nonce, second.proof, second.epoch, second.known, second.incarnation
+        )
+        again = bus.parse_hello(word[4:], True)
         assert (again.node, again.nonce, again.proof) == (second.node, second.nonce, second.proof)
         assert (again.epoch, again.known) == (second.epoch, second.known)
-        assert again.incarnation == second.incarnation and len(second.incarnation) == bus.MEMORY_BYTES
+        assert again.incarnation == second.incarnation and len(second.incarnation) == bus.INCARNATION_BYTES
     with contextlib.suppress(ProtocolError):
-        third = bus.last_word(data)
-        assert bus.last_word(bus.proven(third.proof, third.known)[4:]).proof == third.proof
+        third = bus.parse_proof(data)
+        assert bus.parse_proof(bus.encode_proof(third.proof, third.known)[4:]).proof == third.proof
 
 
 def make_packet(dice: random.Random) -> bytes:

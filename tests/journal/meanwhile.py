@@ -9,7 +9,7 @@ from penstock.testing.disk import MemoryDisk, MemoryFile
 
 
 @dataclass
-class Meanwhile:
+class ChangingDisk:
     """A reader's view of a disk. A callback in `happens` runs before the step with its number."""
 
     disk: MemoryDisk
@@ -36,18 +36,18 @@ class Meanwhile:
         self.step()
         return self.disk.size(name)
 
-    def open_to_read(self, name: str) -> ReadWhile:
+    def open_to_read(self, name: str) -> ChangingFile:
         self.step()
-        file = ReadWhile(self, self.disk.open_to_read(name))
+        file = ChangingFile(self, self.disk.open_to_read(name))
         self.open_files += 1
         self.open_files_max = max(self.open_files_max, self.open_files)
         return file
 
 
-class ReadWhile:
+class ChangingFile:
     """A file of such a disk."""
 
-    def __init__(self, disk: Meanwhile, file: MemoryFile) -> None:
+    def __init__(self, disk: ChangingDisk, file: MemoryFile) -> None:
         self._disk = disk
         self._file = file
         self._open = True

@@ -40,9 +40,9 @@ def _jobs(tube: Tube) -> list[Job]:
 
 
 def _job(job: Job, tube: Tube, engine: Engine, restarted: bool) -> dict[str, Any]:
-    extra = job.rare()
+    extra = job.ensure_extra()
     state, wake, returns = job.state, job.wake, job.returns
-    if restarted and state == s.TAKEN and tube.owned and not extra.consumer:
+    if restarted and state == s.TAKEN and tube.session_owned and not extra.consumer:
         # Its session has ended, as if it had just disconnected.
         state, wake, returns = s.READY, NEVER, returns + 1
     return {

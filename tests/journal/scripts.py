@@ -95,7 +95,7 @@ class Script:
 
     def take(self, now: int) -> None:
         tube = self.tube(now)
-        key = b"key-%d" % self.chance.randrange(3) if tube.named else None
+        key = b"key-%d" % self.chance.randrange(3) if tube.requires_key else None
         self.engine.take(self.connection.session, tube, now, key)
 
     def ack(self, now: int) -> None:

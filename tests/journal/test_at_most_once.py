@@ -13,7 +13,7 @@ from penstock.core.job import Draft
 from penstock.host.host import Host, Store
 from penstock.journal import filling
 from penstock.journal.frame import FRAME_HEADER_BYTES
-from penstock.journal.identity import forsake, identity
+from penstock.journal.identity import abandon_log, identity
 from penstock.journal.log import ALWAYS, EVERYSEC, FSYNC_CHOICES, NEVER_SYNC
 from penstock.journal.recovery import Opened, open_log
 from penstock.journal.segment import FrameFile, all_headers, segment_names
@@ -72,7 +72,7 @@ def forsaken() -> MemoryDisk:
     opened = opened_on(disk, "second boot")
     put(opened, 3)
     opened.log.close(WALL, WALL)
-    forsake(disk)
+    abandon_log(disk)
     return disk.copy()
 
 
@@ -130,7 +130,7 @@ def test_a_buried_job_may_have_been_enqueued_and_delivered() -> None:
     disk = next(crashes(disk, len(disk.effects)))
     again = opened_on(disk, "second boot")
     found = again.engine.find(job_id, WALL)
-    assert found is not None and found.state == s.BURIED and b"may have been delivered" in found.rare().reason
+    assert found is not None and found.state == s.BURIED and b"may have been delivered" in found.ensure_extra().reason
     assert not can_be_delivered(again)
     assert not can_be_delivered(opened_on(disk, "second boot"))
 
@@ -166,7 +166,7 @@ def test_the_present_fsync_policy_decides_what_a_power_cut_may_lose(promised: st
     opened.log.make_durable(opened.log.written)
     if ahead:
         opened.log.prepare()
-    opened.log.promise(promised, WALL, WALL)
+    opened.log.change_fsync(promised, WALL, WALL)
     assert deliver(opened) == 1
     for cut in crashes(disk, len(disk.effects)):
         assert not can_be_delivered(opened_on(cut, "second boot"))
@@ -178,7 +178,7 @@ def test_switching_to_fsync_always_syncs_earlier_rows() -> None:
     opened.log.prepare()
     put(opened)
     assert deliver(opened) == 1
-    opened.log.promise(ALWAYS, WALL, WALL)
+    opened.log.change_fsync(ALWAYS, WALL, WALL)
     (job,) = put(opened)
     opened.log.make_durable(opened.log.written)
     again = opened_on(next(crashes(disk, len(disk.effects))), "second boot")
@@ -196,7 +196,7 @@ def test_a_crash_during_a_change_of_the_fsync_policy_leaves_the_old_or_the_new_o
     (job,) = put(opened)
     opened.log.make_durable(opened.log.written)
     done = len(disk.effects)
-    opened.log.promise(after, WALL, WALL)
+    opened.log.change_fsync(after, WALL, WALL)
     for count in range(done, len(disk.effects) + 1):
         for cut in crashes(disk, count):
             found = opened_on(cut, "second boot").engine.find(job, WALL)
@@ -222,7 +222,7 @@ def test_a_change_of_the_fsync_policy_that_a_full_disk_refuses_has_no_effect() -
     (job,) = put(opened)
     disk.capacity = 0
     with pytest.raises(NoSpace):
-        opened.log.promise(NEVER_SYNC, WALL, WALL)
+        opened.log.change_fsync(NEVER_SYNC, WALL, WALL)
     assert opened.log.fsync == ALWAYS
     disk.capacity = None
     put(opened)

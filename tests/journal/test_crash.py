@@ -193,7 +193,7 @@ def test_an_at_most_once_job_that_may_have_been_delivered_is_buried_after_a_powe
     found = engine.find(job.id, WALL)
     assert found is not None and s.STATE_NAMES[found.state] == state
     if state == "buried":
-        assert b"newest rows" in found.rare().reason
+        assert b"newest rows" in found.ensure_extra().reason
         assert engine.kick(engine.tubes[b"t"], 10, WALL) == 0
     other = engine.find(retried.id, WALL)
     assert other is not None and other.state == s.READY

@@ -16,7 +16,7 @@ from penstock.journal.retention import Retention, trim
 from penstock.journal.segment import segment_names
 from penstock.journal.snapshot import take_snapshot
 from penstock.testing.disk import MemoryDisk
-from tests.journal.meanwhile import Meanwhile
+from tests.journal.meanwhile import ChangingDisk
 from tests.journal.shortened import SEGMENT, WALL, reopen
 
 
@@ -92,13 +92,13 @@ ACTS: dict[str, Callable[[InUse], None]] = {
 }
 
 
-def every_step(act: Callable[[InUse], None], look: Callable[[InUse, Meanwhile], None]) -> None:
+def every_step(act: Callable[[InUse], None], look: Callable[[InUse, ChangingDisk], None]) -> None:
     """Run a callback before each step of a reader, one after the other."""
-    quiet = Meanwhile(InUse().disk)
+    quiet = ChangingDisk(InUse().disk)
     look(InUse(), quiet)
     for step in range(1, quiet.steps + 1):
         queue = InUse()
-        seen = Meanwhile(queue.disk, {step: lambda queue=queue: act(queue)})  # type: ignore[misc]
+        seen = ChangingDisk(queue.disk, {step: lambda queue=queue: act(queue)})  # type: ignore[misc]
         try:
             look(queue, seen)
         except BaseException as error:
@@ -108,7 +108,7 @@ def every_step(act: Callable[[InUse], None], look: Callable[[InUse, Meanwhile], 
 
 @pytest.mark.parametrize("act", ACTS.values(), ids=ACTS)
 def test_a_copy_opens_and_has_everything_from_before_its_start(act: Callable[[InUse], None]) -> None:
-    def look(queue: InUse, disk: Meanwhile) -> None:
+    def look(queue: InUse, disk: ChangingDisk) -> None:
         before = ids(queue.opened)
         target = MemoryDisk()
         copied = copy_log(disk, target)
@@ -123,7 +123,7 @@ def test_a_copy_opens_and_has_everything_from_before_its_start(act: Callable[[In
 
 @pytest.mark.parametrize("act", ACTS.values(), ids=ACTS)
 def test_files_that_are_being_written_or_removed_are_not_reported_as_damaged(act: Callable[[InUse], None]) -> None:
-    def look(queue: InUse, disk: Meanwhile) -> None:
+    def look(queue: InUse, disk: ChangingDisk) -> None:
         assert examine(disk, "boot") == []
 
     every_step(act, look)
@@ -131,16 +131,16 @@ def test_files_that_are_being_written_or_removed_are_not_reported_as_damaged(act
 
 @pytest.mark.parametrize("look", [lambda disk: copy_log(disk, MemoryDisk()) and [], lambda disk: examine(disk, "boot")])
 def test_an_incomplete_frame_is_not_damage_if_it_is_complete_a_moment_later(
-    look: Callable[[Meanwhile], list[str]],
+    look: Callable[[ChangingDisk], list[str]],
 ) -> None:
-    quiet = Meanwhile(InUse().disk)
+    quiet = ChangingDisk(InUse().disk)
     look(quiet)
     for step in range(1, quiet.steps + 1):
         for later in (1, 2, 3, 5):
             queue = InUse()
-            disk = Meanwhile(queue.disk)
+            disk = ChangingDisk(queue.disk)
 
-            def half(queue: InUse = queue, disk: Meanwhile = disk, at: int = step + later) -> None:
+            def half(queue: InUse = queue, disk: ChangingDisk = disk, at: int = step + later) -> None:
                 disk.happens[at] = queue.half()
 
             disk.happens[step] = half
@@ -152,7 +152,7 @@ def test_a_copy_of_hundreds_of_segments_has_few_of_them_open_at_a_time() -> None
     for _ in range(250):
         queue.put()
         queue.log.begin_snapshot(WALL, WALL)
-    disk = Meanwhile(queue.disk)
+    disk = ChangingDisk(queue.disk)
     target = MemoryDisk()
     copied = copy_log(disk, target)
     assert copied.files > 250 and disk.open_files_max < 110 and disk.open_files == 0

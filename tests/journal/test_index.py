@@ -23,7 +23,7 @@ from penstock.journal.retention import Retention, trim, without_bodies
 from penstock.journal.segment import SEGMENT_HEADER_BYTES, FrameFile, index_name, number_of, segment_name, segment_names
 from penstock.journal.snapshot import take_snapshot
 from penstock.testing.disk import MemoryDisk, crashes
-from tests.journal.meanwhile import Meanwhile
+from tests.journal.meanwhile import ChangingDisk
 from tests.journal.shortened import WALL, reopen, write_index
 
 # Long enough for several marks in an index.
@@ -185,7 +185,7 @@ def test_the_history_of_a_job_that_is_there_can_begin_with_its_newest_row(story:
 
 
 def test_looking_up_an_event_reads_little_more_than_one_mark_distance(story: Story) -> None:
-    disk = Meanwhile(story.disk)
+    disk = ChangingDisk(story.disk)
     reader = Reader(disk)
     job = next(iter(story.told))
     reader.history(job)  # The indexes are in memory from now on.

@@ -209,7 +209,7 @@ def test_a_checkpoint_requested_during_another_one_is_a_new_one(tmp_path: Path) 
         go_on.set()
         for thread in (first, second):
             thread.join(20)
-        assert journal.log.kept.segment > asked_at
+        assert journal.log.recovery_range.segment > asked_at
 
 
 def test_a_long_log_is_shortened_automatically(tmp_path: Path) -> None:
@@ -320,7 +320,7 @@ def test_a_waiting_take_is_served_when_a_full_disk_has_room_again(
         wait_for(lambda: queue.tube("t").info()["waiting"] == 1, "nobody waits")
         # Another program fills the rest of the disk, and also the space that a failed snapshot releases.
         disk.capacity = 0
-        queue._host.has_journal().log.room.look()
+        queue._host.has_journal().log.room.refresh()
         with pytest.raises(NoSpace):
             # As often as existing files have room for, and no more.
             for _ in range(100_000):
@@ -616,7 +616,7 @@ def test_a_next_segment_that_was_just_used_or_dropped_is_not_a_full_disk(
                         tube.put(bytes(MEGABYTE))
                 else:
                     with host.lock:
-                        log.promise("everysec", host.now(), host.wall())
+                        log.change_fsync("everysec", host.now(), host.wall())
                 assert log.room.spare is None
                 done.append(log.segment)
 
@@ -673,11 +673,11 @@ def test_a_short_retention_time_causes_a_snapshot_only_if_it_is_worth_it() -> No
             assert not maintenance._snapshots.is_due(journal)
         # It is due after an hour, unless nothing happened, and after a segment of log.
         with unfinished(maintenance):
-            journal.wall = lambda: journal.log.kept.since + 3_600_001
+            journal.wall = lambda: journal.log.recovery_range.since + 3_600_001
             assert maintenance._snapshots.is_due(journal)
         queue.checkpoint()
         assert not maintenance._snapshots.is_due(journal)
-        journal.wall = lambda: journal.log.kept.since + 1
+        journal.wall = lambda: journal.log.recovery_range.since + 1
         tube.put("x")
         assert not maintenance._snapshots.is_due(journal)
         with unfinished(maintenance):
@@ -691,7 +691,7 @@ def test_a_snapshot_with_a_time_in_the_future_is_replaced() -> None:
     with disk.queue() as queue:
         journal = queue._host.has_journal()
         with unfinished(journal._maintenance):
-            journal.log.kept.since = journal.wall() + 86_400_000
+            journal.log.recovery_range.since = journal.wall() + 86_400_000
             queue.tube("t").put("x")
             assert journal._maintenance._snapshots.is_due(journal)
         queue.checkpoint()

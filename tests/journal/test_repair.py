@@ -17,14 +17,14 @@ from penstock.journal.copies import copy_log
 from penstock.journal.disk import RealDisk
 from penstock.journal.frame import CONSUMER_CHANGED
 from penstock.journal.recovery import open_log
-from penstock.journal.repair import Repaired, examine, repair
+from penstock.journal.repair import RepairReport, examine, repair
 from penstock.journal.segment import FrameFile, segment_names
 from penstock.testing.disk import MemoryDisk
 from penstock.testing.invariants import check
 from tests.journal.test_snapshot import WALL, Life, reopen
 
 
-def fix(directory: Path) -> Repaired:
+def fix(directory: Path) -> RepairReport:
     return repair(RealDisk(str(directory)), wall_ms(), boot_id())
 
 
@@ -74,7 +74,7 @@ def test_jobs_before_and_after_damage_are_kept_and_the_loss_is_reported(director
     with penstock.open(directory) as queue:
         events = list(queue.events())
     assert sum(event.event == "put" for event in events) == 29
-    assert fix(directory) == Repaired([], [], 0)
+    assert fix(directory) == RepairReport([], [], 0)
 
 
 def test_jobs_whose_end_was_lost_exist_again(directory: Path) -> None:
@@ -258,7 +258,7 @@ def test_damaged_history_is_reported_and_repaired(tmp_path: Path, damage: Callab
     done = fix(directory)
     assert done.problems == found.problems and done.jobs == 3
     assert not check_log(disk, boot_id()).damaged
-    assert fix(directory) == Repaired([], [], 0)
+    assert fix(directory) == RepairReport([], [], 0)
     assert bodies(directory) == ["0", "1", "2"]
     with penstock.open(directory) as queue:
         after = list(queue.events())

@@ -148,7 +148,7 @@ def test_a_snapshot_of_a_queue_that_was_idle_is_as_young_as_it_is() -> None:
     disk = MemoryDisk()
     opened = busy(disk)
     take_snapshot(disk, opened.log, opened.engine, WALL, WALL + 1_000 * HOUR)
-    assert opened.log.kept.since == WALL + 1_000 * HOUR
+    assert opened.log.recovery_range.since == WALL + 1_000 * HOUR
 
 
 def test_without_a_snapshot_nothing_is_removed_however_old() -> None:

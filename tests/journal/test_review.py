@@ -278,7 +278,7 @@ def test_a_full_disk_refuses_everything_that_would_make_the_log_grow() -> None:
 
     def commit() -> None:
         log.commit(WALL, WALL)
-        log.tell_room()
+        log.update_room()
 
     commit()
     with pytest.raises(NoSpace):

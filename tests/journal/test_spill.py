@@ -494,7 +494,7 @@ def with_a_damaged_body(target: policy.TubePolicy, retry: str = "") -> tuple[Eng
 def test_a_dead_letter_that_cannot_be_read_is_buried_where_it_is(target: policy.TubePolicy) -> None:
     engine, _, other, job = with_a_damaged_body(target, "1x then move other")
     engine.advance(WALL + 1_000)
-    assert job.state == BURIED and b"damaged" in job.rare().reason
+    assert job.state == BURIED and b"damaged" in job.ensure_extra().reason
     assert other.total() == 0
     check(engine)
 

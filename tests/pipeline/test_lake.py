@@ -66,7 +66,7 @@ def test_a_reader_is_not_disturbed_by_later_commits(tmp_path: Path, monkeypatch:
     assert [row["puts"] for row in folder(tmp_path)] == [3]
 
     # Longer than any reader takes.
-    monkeypatch.setattr(lakes, "KEPT_S", -1)
+    monkeypatch.setattr(lakes, "REMOVED_FILES_KEPT_S", -1)
     put(lake, 4)
     assert len(list(lake.folder(RATES).glob("*/*.parquet"))) == 1
 
@@ -98,7 +98,7 @@ def test_a_damaged_lake_is_refused_with_one_sentence(tmp_path: Path, file: str, 
     (tmp_path / "_state").mkdir()
     (tmp_path / "_state" / file).write_text(text)
     with pytest.raises(BadLake, match=words):
-        nodes.recall(Lake(tmp_path))
+        nodes.load(Lake(tmp_path))
 
 
 def test_a_node_that_reuses_positions_is_refused(tmp_path: Path) -> None:
@@ -109,52 +109,52 @@ def test_a_node_that_reuses_positions_is_refused(tmp_path: Path) -> None:
             moment = time_at(node, head.end - 1)
             assert moment is not None
             lake.change().commit({head.node: head.end}, newest={head.node: moment})
-        nodes.learn(lake, source)
+        nodes.refresh(lake, source)
     do("backup", tmp_path / "queue", tmp_path / "backup")
 
     do("restore", tmp_path / "backup", tmp_path / "whole")
     with serving(tmp_path / "whole", jobs=1) as source:
-        nodes.learn(lake, source)  # The node has all events of the lake.
+        nodes.refresh(lake, source)  # The node has all events of the lake.
 
     do("restore", tmp_path / "backup", tmp_path / "part", "--to-position", 10)
     with serving(tmp_path / "part", jobs=1) as source:
         for _ in range(2):  # Its log ends before the last event of the lake, and then after it.
             with pytest.raises(BadLake, match=f"node {head.node} was restored, or .* create a new lake"):
-                nodes.learn(lake, Source(source.urls, gaps=True))
+                nodes.refresh(lake, Source(source.urls, gaps=True))
             put_jobs(source, 30)
 
 
 def test_trimmed_rows_after_the_last_event_are_no_gap_if_they_were_read(tmp_path: Path) -> None:
     with serving(tmp_path / "queue", 5, "--history-bytes", "0") as source:
         lake = Lake(tmp_path / "lake")
-        nodes.learn(lake, source)
+        nodes.refresh(lake, source)
         last = end_of(source)
         for _ in range(10):
             penstock.connect(source.urls[0]).close()  # Sessions use positions, too.
         (head,) = source.heads().values()
         assert head.end > last
         with lake.writing():
-            read = nodes.were_read(lake, source, {head.node: head.end})
+            read = nodes.record_read(lake, source, {head.node: head.end})
             lake.change().commit({head.node: last}, newest=newest(source, last), read=read)
         trim(source)
         (trimmed,) = source.heads().values()
         assert last < trimmed.first == head.end
-        nodes.learn(lake, source)
-        assert nodes.recall(lake)[head.node]["since"] == 1
+        nodes.refresh(lake, source)
+        assert nodes.load(lake)[head.node]["since"] == 1
         assert nodes.read_to(lake, source.heads()) == {head.node: head.end} and behind(lake, source) == 0
 
 
 def test_history_that_was_trimmed_before_it_was_read_is_always_a_gap(tmp_path: Path) -> None:
     with serving(tmp_path / "queue", 5, "--history-bytes", "0") as source:
         lake = Lake(tmp_path / "lake")
-        nodes.learn(lake, source)
+        nodes.refresh(lake, source)
         (node,) = source.heads()
         # Trimmed before the first read.
         trim(source)
         (head,) = source.heads().values()
         with lake.writing():
-            read = nodes.were_read(lake, source, {node: head.end})
-            assert nodes.recall(lake)[node]["since"] == head.first > 1
+            read = nodes.record_read(lake, source, {node: head.end})
+            assert nodes.load(lake)[node]["since"] == head.first > 1
             put_jobs(source, 1)
             last = end_of(source)
             lake.change().commit({node: last}, newest=newest(source, last), read=read)
@@ -162,8 +162,8 @@ def test_history_that_was_trimmed_before_it_was_read_is_always_a_gap(tmp_path: P
         put_jobs(source, 5)
         trim(source)
         (head,) = source.heads().values()
-        nodes.were_read(lake, source, {node: head.end})
-        assert nodes.recall(lake)[node]["since"] == head.first > last
+        nodes.record_read(lake, source, {node: head.end})
+        assert nodes.load(lake)[node]["since"] == head.first > last
 
 
 def test_a_lake_of_version_2_without_read_positions_can_be_continued(tmp_path: Path) -> None:

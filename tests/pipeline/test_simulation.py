@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.pipeline.simulation import Arrivals, Crew, most_at_a_time, percentile, waits
+from penstock.pipeline.simulation import Arrivals, WorkerPool, max_concurrent, percentile, waits
 
 JOBS = st.lists(st.tuples(st.integers(0, 30), st.integers(0, 8), st.sampled_from("abc")), max_size=25)
 
@@ -18,7 +18,7 @@ def arrivals(jobs: list[tuple[int, int, str]]) -> Arrivals:
     return Arrivals([job[0] for job in jobs], [job[1] for job in jobs], [job[2] for job in jobs])
 
 
-def slow_waits(line: Arrivals, crew: Crew) -> list[float]:
+def slow_waits(line: Arrivals, crew: WorkerPool) -> list[float]:
     """Return the wait times according to a model that checks all jobs in order of arrival in every millisecond."""
     started: dict[int, int] = {}
     now = crew.begin_ms
@@ -39,11 +39,11 @@ def slow_waits(line: Arrivals, crew: Crew) -> list[float]:
     return [started[job] - line.at_ms[job] for job in range(len(line))]
 
 
-CREWS = st.builds(Crew, st.integers(1, 4), st.none() | st.integers(1, 4), st.integers(0, 20), st.integers(0, 3))
+CREWS = st.builds(WorkerPool, st.integers(1, 4), st.none() | st.integers(1, 4), st.integers(0, 20), st.integers(0, 3))
 
 
 @given(JOBS, CREWS)
-def test_waits_equal_those_of_the_simple_model(jobs: list[tuple[int, int, str]], crew: Crew) -> None:
+def test_waits_equal_those_of_the_simple_model(jobs: list[tuple[int, int, str]], crew: WorkerPool) -> None:
     line = arrivals(jobs)
     assert waits(line, crew) == slow_waits(line, crew)
 
@@ -51,13 +51,15 @@ def test_waits_equal_those_of_the_simple_model(jobs: list[tuple[int, int, str]],
 @given(JOBS, st.integers(1, 4))
 def test_with_one_more_worker_no_job_waits_longer(jobs: list[tuple[int, int, str]], workers: int) -> None:
     line = arrivals(jobs)
-    assert all(more <= fewer for more, fewer in zip(waits(line, Crew(workers + 1)), waits(line, Crew(workers))))
+    assert all(
+        more <= fewer for more, fewer in zip(waits(line, WorkerPool(workers + 1)), waits(line, WorkerPool(workers)))
+    )
 
 
 def test_a_limit_per_key_delays_only_jobs_of_the_busy_key() -> None:
     line = Arrivals([0, 0, 0], [10, 10, 10], ["a", "a", "b"])
-    assert waits(line, Crew(2)) == [0, 0, 10]
-    assert waits(line, Crew(2, per_key=1)) == [0, 10, 0]
+    assert waits(line, WorkerPool(2)) == [0, 0, 10]
+    assert waits(line, WorkerPool(2, per_key=1)) == [0, 10, 0]
 
 
 @pytest.mark.parametrize(("share", "value"), [(0.5, 50), (0.95, 95), (0.99, 99), (1.0, 100)])
@@ -66,5 +68,5 @@ def test_a_percentile_is_one_of_the_values(share: float, value: float) -> None:
 
 
 def test_most_at_a_time_counts_overlapping_spans() -> None:
-    assert most_at_a_time([]) == 0
-    assert most_at_a_time([(0, 10), (10, 20), (5, 15)]) == 2
+    assert max_concurrent([]) == 0
+    assert max_concurrent([(0, 10), (10, 20), (5, 15)]) == 2

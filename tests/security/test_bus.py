@@ -52,10 +52,10 @@ class Claimant(Member):
     """A member that forwards commands and claims every right for the client."""
 
     def forward(self, *words: str) -> None:
-        papers = m.Papers(m.TUNNEL, 1, 0, m.RESP_2)
+        papers = m.Credentials(m.TUNNEL, 1, 0, m.RESP_2)
         papers.user, papers.groups, papers.tubes = b"default", EVERYTHING, [b"*"]
         papers.token, papers.address, papers.name = b"t" * 16, b"127.0.0.1:1", b""
-        self.say(papers, m.OfTunnel(m.FORWARD, 1, False, m.COMMAND_ENDS, command(*words)))
+        self.say(papers, m.TunnelMessage(m.FORWARD, 1, False, m.COMMAND_ENDS, command(*words)))
 
 
 @pytest.fixture(scope="module")
@@ -180,7 +180,7 @@ def test_forget_repairs_a_cluster_that_an_unreachable_stranger_joined(tmp_path: 
 def test_no_peer_administers_a_server_through_the_bus(played: Claimant, words: list[str]) -> None:
     played.forward(*words)
     answer = played.hear(m.FORWARDED)
-    assert isinstance(answer, m.OfTunnel)
+    assert isinstance(answer, m.TunnelMessage)
     assert answer.data.startswith(b"-NOPERM a command about the whole server is not run for a client of another node")
 
 
@@ -194,7 +194,7 @@ def test_no_peer_administers_a_server_through_the_bus(played: Claimant, words: l
 def test_no_password_is_compared_for_a_client_of_another_node(played: Claimant, words: list[str]) -> None:
     played.forward(*words)
     answer = played.hear(m.FORWARDED)
-    assert isinstance(answer, m.OfTunnel) and answer.data.startswith((b"-ERR invalid password", b"-WRONGPASS"))
+    assert isinstance(answer, m.TunnelMessage) and answer.data.startswith((b"-ERR invalid password", b"-WRONGPASS"))
 
 
 @attempt(
@@ -204,20 +204,20 @@ def test_no_password_is_compared_for_a_client_of_another_node(played: Claimant, 
     result="control characters and spaces are replaced",
 )
 def test_texts_that_a_node_sends_about_its_client_forge_no_lines(member: ServerWithPassword, played: Claimant) -> None:
-    papers = m.Papers(m.TUNNEL, 2, 0, m.RESP_2)
+    papers = m.Credentials(m.TUNNEL, 2, 0, m.RESP_2)
     papers.user, papers.groups, papers.tubes = b"x\nid=9 user=y", EVERYTHING, [b"*"]
     papers.address, papers.name = b"9.9.9.9:1\r\n+FORGED\r\n", b"\xff\xfe \n"
     papers.token = b"u" * 16
     monitor = member.connect()
     assert monitor.call("MONITOR") == b"OK"
-    played.say(papers, m.OfTunnel(m.FORWARD, 2, False, m.COMMAND_ENDS, command("PING", "seen")))
+    played.say(papers, m.TunnelMessage(m.FORWARD, 2, False, m.COMMAND_ENDS, command("PING", "seen")))
     line = monitor.read()
     while b"seen" not in line:
         line = monitor.read()
     assert b"9.9.9.9:1??+FORGED??" in line
     listed = member.ask("CLIENT", "LIST")
     assert isinstance(listed, bytes) and b"user=x?id=9?user=y" in listed and b"name=???? " in listed
-    played.say(m.OfTunnel(m.TUNNELEND, 2, False, 0, b""))
+    played.say(m.TunnelMessage(m.TUNNELEND, 2, False, 0, b""))
 
 
 @attempt(
@@ -252,13 +252,13 @@ def test_a_recorded_handshake_is_of_no_use(member: ServerWithPassword) -> None:
 )
 def test_a_proof_is_not_reflected(member: ServerWithPassword) -> None:
     first, second = Stranger(member), Stranger(member)
-    first.send(bus.opening(first.name, first.nonce, 0))
-    heard = bus.hello(first.word(), True)
+    first.send(bus.encode_opening(first.name, first.nonce, 0))
+    heard = bus.parse_hello(first.word(), True)
     # The attacker asks the node to prove something about that handshake, and sends the proof back.
     second.name, second.nonce = first.name, heard.nonce
-    second.send(bus.opening(second.name, second.nonce, 0))
-    reflected = bus.hello(second.word(), True)
-    assert b"wrong cluster-secret: all nodes" in first.send(bus.proven(reflected.proof, 0)).word()
+    second.send(bus.encode_opening(second.name, second.nonce, 0))
+    reflected = bus.parse_hello(second.word(), True)
+    assert b"wrong cluster-secret: all nodes" in first.send(bus.encode_proof(reflected.proof, 0)).word()
     first.socket.close()
     second.socket.close()
 

@@ -19,7 +19,7 @@ import penstock
 from penstock.client.addresses import Addresses
 from penstock.core.errors import BadAnswer, ConnectionLost, PenstockError, ProtocolError, WrongServer
 from penstock.spark import jobs_columns
-from penstock.wire.answers import ANSWER_BYTES_MAX, AnswerParser, encode
+from penstock.wire.answers import ANSWER_BYTES_MAX, ReplyParser, encode
 from tests.security.attempts import attempt
 from tests.server.serving import PATIENCE_S, PENSTOCK, decoded, environment, read_reply
 
@@ -262,7 +262,7 @@ def test_absurd_lengths_and_nesting_are_refused(server: HostileServer, answer: b
 )
 def test_an_answer_has_an_end() -> None:
     piece = b">1\r\n$8388608\r\n" + b"x" * (1 << 23) + b"\r\n"
-    parser, fed = AnswerParser(), 0
+    parser, fed = ReplyParser(), 0
     with pytest.raises(ProtocolError, match="too long"):
         while fed < 2 * ANSWER_BYTES_MAX:
             parser.feed(piece)
@@ -270,7 +270,7 @@ def test_an_answer_has_an_end() -> None:
             parser.parse()
     assert fed <= ANSWER_BYTES_MAX + len(piece)
     for head in (b"*1000000\r\n", b"%1000000\r\n", b"|1000000\r\n", b">1000000\r\n"):
-        parser = AnswerParser()
+        parser = ReplyParser()
         parser.feed(head * 16)
         with pytest.raises(ProtocolError, match="too many items"):
             parser.parse()

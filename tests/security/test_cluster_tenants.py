@@ -117,12 +117,12 @@ def test_a_fastack_of_a_strict_job_elsewhere_is_not_counted(pair: list[GuardedNo
 def test_an_empty_list_of_patterns_allows_no_tube_between_nodes(pair: list[GuardedNode]) -> None:
     member = Member(pair[0])
     try:
-        papers = m.Papers(m.TUNNEL, 1, 0, m.RESP_2)
+        papers = m.Credentials(m.TUNNEL, 1, 0, m.RESP_2)
         papers.user, papers.groups, papers.token = b"mail", 15, b"t" * 16
         wait_for(lambda: b"cluster_size:3" in pair[0].ask("CLUSTER", "INFO"))  # type: ignore[operator]
-        member.say(papers, m.OfTunnel(m.FORWARD, 1, False, m.COMMAND_ENDS, command("TAKE", "privq")))
+        member.say(papers, m.TunnelMessage(m.FORWARD, 1, False, m.COMMAND_ENDS, command("TAKE", "privq")))
         answer = member.hear(m.FORWARDED)
-        assert isinstance(answer, m.OfTunnel) and answer.data.startswith(b"-NOPERM")
+        assert isinstance(answer, m.TunnelMessage) and answer.data.startswith(b"-NOPERM")
     finally:
         member.close()
         for node in pair:
@@ -249,7 +249,12 @@ def test_a_member_cannot_put_jobs_into_a_tube_that_lives_elsewhere(one: tuple[No
     wait_for(lambda: node.cluster_info()["cluster_size"] == 2)
     own = b"D-" + node.id[:8] + b"-abcdefghijklmnopqrstuvwx-05a1"
     jobs = [image(queue=b"strict"), image(own, b"strict"), image(id, b"strict"), image(own)]
-    again.say(m.OfJobs(m.REPLJOB, jobs), m.OfJobs(m.YOURJOBS, jobs), m.OfJob(m.SETACK, id), m.OfJob(m.DELJOB, id))
+    again.say(
+        m.JobsMessage(m.REPLJOB, jobs),
+        m.JobsMessage(m.YOURJOBS, jobs),
+        m.JobMessage(m.SETACK, id),
+        m.JobMessage(m.DELJOB, id),
+    )
     settled(node, again)
     assert wire.call("QLEN", "strict") == 1 and wire.call("JOB", "PEEK", id) is not None
     again.close()
@@ -294,7 +299,7 @@ def test_extreme_times_of_a_member_do_not_move_the_clock_of_a_node(one: tuple[No
     old = image(b"D-aaaaaaaa-abcdefghijklmnopqrstuvw0-05a1", b"q")
     new = image(b"D-aaaaaaaa-abcdefghijklmnopqrstuvw1-05a1", b"q")
     old.order, new.order, new.ttl_ms, old.age_ms = 0, (1 << 63) - 1, NEVER, 10**12
-    member.say(m.OfJobs(m.YOURJOBS, [old, new]))
+    member.say(m.JobsMessage(m.YOURJOBS, [old, new]))
     settled(node, member)
     mine = wire.add("q", "mine", "TTL", 100, "REPLICATE", 1)
     assert 90 < wire.show(mine)[b"ttl"] <= 100

@@ -186,9 +186,9 @@ def test_silent_connections_to_the_bus_keep_no_node_out(target: Target) -> None:
     with silent(target.ports["cluster-port"], FLOOD):
         plain = connect(target.ports["cluster-port"])
         with target.tls.wrap_socket(plain, server_hostname="localhost") as link:
-            link.sendall(bus.opening(b"a" * 40, b"n" * 32, 0))
+            link.sendall(bus.encode_opening(b"a" * 40, b"n" * 32, 0))
             size = int.from_bytes(link.recv(4), "big")
-            assert bus.hello(link.recv(size), True).node
+            assert bus.parse_hello(link.recv(size), True).node
     target.settle()
 
 
@@ -214,10 +214,10 @@ def test_links_of_unknown_nodes_are_limited(tmp_path: Path) -> None:
 def introduce(link: socket.socket, node: bytes) -> None:
     """Run the handshake of a node with this id, with the right secret."""
     nonce = b"n" * 32
-    link.sendall(bus.opening(node, nonce, 0))
-    answer = bus.hello(link.recv(int.from_bytes(link.recv(4), "big")), True)
+    link.sendall(bus.encode_opening(node, nonce, 0))
+    answer = bus.parse_hello(link.recv(int.from_bytes(link.recv(4), "big")), True)
     made = bus.Secrets(SECRET.encode(), bus.Hello(node, nonce, b"", 0, 0), answer)
-    link.sendall(bus.proven(made.dialler_proof(0), 0))
+    link.sendall(bus.encode_proof(made.dialler_proof(0), 0))
 
 
 @attempt(

@@ -17,8 +17,8 @@ from typer.testing import CliRunner
 
 import penstock
 from penstock.cli.main import app
-from penstock.cli.speaker import Speaker, address_of
-from penstock.cli.watching import DirectorySide, ServerSide, Watcher
+from penstock.cli.speaker import RawConnection, address_of
+from penstock.cli.watching import DirectoryBackend, QueueReader, ServerBackend
 from penstock.core.errors import BadAnswer
 from penstock.embedded import Queue
 from tests.cli.test_top import Screen, shown
@@ -67,7 +67,7 @@ def driven(queue: Queue, script: str) -> list[str]:
     """Press keys in `penstock top`. Return the screen after each."""
 
     async def run() -> list[str]:
-        watcher = Watcher(queue.session, DirectorySide(None), clock=lambda: 0.0)
+        watcher = QueueReader(queue.session, DirectoryBackend(None), clock=lambda: 0.0)
         async with shown(watcher) as screen:
             seen = [screen.text]
             for key in script.split():
@@ -95,7 +95,7 @@ def test_top_shows_names_as_text() -> None:
             job.bury(text)
 
         async def run() -> None:
-            watcher = Watcher(queue.session, DirectorySide(None), clock=lambda: 0.0)
+            watcher = QueueReader(queue.session, DirectoryBackend(None), clock=lambda: 0.0)
             async with shown(watcher) as screen:
                 for _, escaped in NAMES.values():
                     assert escaped in screen.text, screen.text
@@ -128,7 +128,7 @@ def test_top_cuts_long_names() -> None:
         assert "short" in seen[0] and not any(ORDERS.search(screen) for screen in seen)
 
         async def gone() -> str:
-            watcher = Watcher(queue.session, DirectorySide(None), clock=lambda: 0.0)
+            watcher = QueueReader(queue.session, DirectoryBackend(None), clock=lambda: 0.0)
             async with shown(watcher) as screen:
                 name = "\x1b[2Jgone\n[bold]"
                 screen.top._tube = name
@@ -156,7 +156,7 @@ def test_top_survives_any_reply_of_a_server() -> None:
     with contextlib.closing(server):
         for answer in answers:
             server.answers = {b"CLIENT": answer, b"INFO": answer}
-            side = ServerSide(Speaker(address_of(server.url)))
+            side = ServerBackend(RawConnection(address_of(server.url)))
             with contextlib.suppress(BadAnswer, ConnectionError), penstock.open(":memory:") as queue:
                 side.consumers(queue)
             with contextlib.suppress(ConnectionError):

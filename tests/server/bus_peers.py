@@ -25,7 +25,7 @@ class Stranger:
         self.socket = socket.create_connection(("127.0.0.1", node.bus_port), timeout=PATIENCE_S)
         self.name = name
         self.nonce = b"n" * 32
-        self.seal = bus.Seal(bytes(32))
+        self.seal = bus.PacketTags(bytes(32))
 
     def send(self, data: bytes) -> Stranger:
         with contextlib.suppress(ConnectionError):
@@ -47,15 +47,15 @@ class Stranger:
 
     def shake_hands(self, secret: str, epoch: int = 0, known: int = 0) -> Stranger:
         """Run the handshake, with the right secret or another one."""
-        self.send(bus.opening(self.name, self.nonce, epoch))
-        hello = bus.hello(self.word(), True)
+        self.send(bus.encode_opening(self.name, self.nonce, epoch))
+        hello = bus.parse_hello(self.word(), True)
         made = bus.Secrets(secret.encode(), bus.Hello(self.name, self.nonce, b"", epoch, 0), hello)
-        self.seal = bus.Seal(made.link_key())
-        self.send(bus.proven(made.dialler_proof(known), known))
+        self.seal = bus.PacketTags(made.link_key())
+        self.send(bus.encode_proof(made.dialler_proof(known), known))
         return self
 
     def say(self, *said: m.Message) -> Stranger:
-        return self.send(bus.packets(list(said), self.seal, bus.Scribe()))
+        return self.send(bus.encode_packets(list(said), self.seal, bus.MessageEncoder()))
 
     def is_hung_up_on(self) -> bool:
         """Wait until the node has closed the connection."""
@@ -80,8 +80,8 @@ class Callee(Stranger):
     def answer(self) -> None:
         """Run the listener's side of the handshake: send the second message, and read the third."""
         myself = bus.Hello(self.name, self.nonce, b"", 0, 0, INCARNATION)
-        made = bus.Secrets(SECRET.encode(), bus.hello(self.word(), False), myself)
-        self.send(bus.answer(self.name, self.nonce, made.listener_proof(), 0, 0, INCARNATION))
+        made = bus.Secrets(SECRET.encode(), bus.parse_hello(self.word(), False), myself)
+        self.send(bus.encode_answer(self.name, self.nonce, made.listener_proof(), 0, 0, INCARNATION))
         self.word()
 
 
@@ -119,7 +119,7 @@ class Member:
     def hear(self, kind: int) -> m.Message:
         """Wait for a message of this kind on the node's own link."""
         while True:
-            for message in bus.messages(self._back.word()[bus.TAG_BYTES :]):
+            for message in bus.decode_messages(self._back.word()[bus.TAG_BYTES :]):
                 if message.kind == kind:
                     return message
 

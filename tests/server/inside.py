@@ -14,7 +14,7 @@ import uvloop
 from penstock.server import table
 from penstock.server.config import load
 from penstock.server.forwarding import open_tunnels
-from penstock.server.iproto import doors
+from penstock.server.iproto import iproto_ports
 from penstock.server.listening import Accept
 from penstock.server.ports import Ports
 from penstock.server.serve import open_bus, open_host, pages
@@ -35,7 +35,7 @@ async def server(home: Path, *words: str) -> AsyncIterator[Server]:
     server = Server(config, host, asyncio.get_running_loop())
     table.install(server)
     server.apply_all()
-    iproto_doors = doors(server)
+    iproto_doors = iproto_ports(server)
     open_tunnels(server, list(dict.fromkeys(iproto_doors.values())))
     open_ports = await ports_of(server, {name: door.accept for name, door in iproto_doors.items()})
     await open_bus(server, open_ports)

@@ -50,7 +50,7 @@ class Proxy:
         """Read the first message, then forward. If the sender is silenced, its messages and its connection are lost."""
         with contextlib.suppress(OSError, AssertionError):
             word = _word(caller)
-            node = bus.hello(word[4:], False).node
+            node = bus.parse_hello(word[4:], False).node
             if self._is_cut:
                 _end(caller)
                 return

@@ -12,7 +12,7 @@ from types import SimpleNamespace
 import pytest
 
 from penstock.server import chores
-from penstock.server.garbage import Garbage
+from penstock.server.garbage import GarbageCollection
 
 from . import inside
 from .serving import PATIENCE_S, Word, command
@@ -51,16 +51,16 @@ class Loop:
 def test_a_full_collection_runs_only_if_it_is_estimated_to_be_short(tmp_path: Path, thought_s: float) -> None:
     async def main() -> None:
         async with inside.server(tmp_path) as server:
-            garbage = Garbage(server, thought_s)
+            garbage = GarbageCollection(server, thought_s)
             gc.disable()
             try:
                 loop = Loop()
                 for _ in range(20):
-                    garbage.look()
+                    garbage.collect()
                 gone = weakref.ref(loop)
                 del loop
                 for _ in range(40):
-                    garbage.look()
+                    garbage.collect()
             finally:
                 gc.enable()
             assert (gone() is None) == (thought_s > 0)

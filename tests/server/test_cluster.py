@@ -20,7 +20,7 @@ from typer.testing import CliRunner
 import penstock
 from penstock.cli import rehome
 from penstock.cli.main import app
-from penstock.cli.nodes import node_at, nodes_of
+from penstock.cli.nodes import connect_to_node, list_nodes
 from penstock.cli.target import Target
 from tests.ports import free_port
 
@@ -447,11 +447,11 @@ def test_the_command_line_sees_and_changes_the_cluster(three: Cluster, tmp_path:
 
 def test_a_standby_gets_an_epoch_greater_than_every_nodes(three: Cluster) -> None:
     target, lost = Target(url=f"127.0.0.1:{three.nodes[0].port}"), "f" * 40
-    with node_at(target, {"flags": ["myself"]}) as queue:
-        known = {node["node"]: node for node in nodes_of(queue) if "handshake" not in node["flags"]}
+    with connect_to_node(target, {"flags": ["myself"]}) as queue:
+        known = {node["node"]: node for node in list_nodes(queue) if "handshake" not in node["flags"]}
     # The last node that is asked has given this epoch to another standby.
     assert max(three.nodes, key=lambda node: node.id).ask("CLUSTER", "EPOCH", lost, 5) == 5
-    epoch = rehome.Cluster(target, lost, known).agree_on_next(1)
+    epoch = rehome.RemainingNodes(target, lost, known).agree_on_next(1)
     assert epoch > 5 and [node.ask("CLUSTER", "EPOCH", lost) for node in three.nodes] == [epoch] * 3
 
 

@@ -43,7 +43,7 @@ GARBAGE: dict[str, bytes] = {
     "a frame without end": b"\x7f\xff\xff\xff" + bytes(100_000),
     "no hello": (3).to_bytes(4, "big") + b"\x93\x01\x02",
     "not msgpack": (4).to_bytes(4, "big") + b"\xc1\xc1\xc1\xc1",
-    "a short name": bus.opening(b"me", bytes(32), 0),
+    "a short name": bus.encode_opening(b"me", bytes(32), 0),
 }
 
 
@@ -74,9 +74,9 @@ def test_a_recorded_handshake_cannot_be_replayed(node: Node) -> None:
     known.say(greeting(m.PING))
     before = bus.Hello(ME, known.nonce, b"", 0, 0), bus.Hello(node.id, bytes(32), b"", 0, 0, bytes(16))
     heard = bus.Secrets(SECRET.encode(), *before).dialler_proof(0)
-    replaying = Stranger(node).send(bus.opening(ME, known.nonce, 0))
+    replaying = Stranger(node).send(bus.encode_opening(ME, known.nonce, 0))
     replaying.word()
-    assert b"wrong cluster-secret: all nodes" in replaying.send(bus.proven(heard, 0)).word()
+    assert b"wrong cluster-secret: all nodes" in replaying.send(bus.encode_proof(heard, 0)).word()
     assert replaying.is_hung_up_on()
     known.socket.close()
 
@@ -85,7 +85,9 @@ def test_a_packet_that_is_replayed_or_forged_ends_the_link(node: Node) -> None:
     for spoil in (lambda packet: packet + packet, lambda packet: packet[:-1] + bytes([packet[-1] ^ 1])):
         before = refused(node)
         known = Stranger(node).shake_hands(SECRET)
-        assert known.send(spoil(bus.packets([m.OfNode(m.FAIL, ME)], known.seal, bus.Scribe()))).is_hung_up_on()
+        assert known.send(
+            spoil(bus.encode_packets([m.FailMessage(m.FAIL, ME)], known.seal, bus.MessageEncoder()))
+        ).is_hung_up_on()
         assert refused(node) == before + 1
 
 
@@ -111,7 +113,9 @@ def test_job_messages_of_a_non_member_are_ignored(node: Node) -> None:
     image.ttl_ms, image.retry_ms, image.holders = 60_000, 1_000, [ME]
     known = Stranger(node).shake_hands(SECRET)
     before = int(node.cluster_info()["cluster_stats_strangers"])
-    known.say(m.OfJobs(m.REPLJOB, [image]), m.OfQueue(m.PAUSE, b"forged", 3), m.OfJob(m.SETACK, image.id))
+    known.say(
+        m.JobsMessage(m.REPLJOB, [image]), m.QueueMessage(m.PAUSE, b"forged", 3), m.JobMessage(m.SETACK, image.id)
+    )
     known.say(greeting(m.PING))
     wait_for(lambda: int(node.cluster_info()["cluster_stats_strangers"]) > before)
     assert node.ask("SHOW", image.id) is None and node.ask("QSTAT", "forged") is None

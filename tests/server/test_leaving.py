@@ -43,7 +43,7 @@ def test_a_job_for_a_client_that_disconnects_in_the_same_turn_is_not_delivered(
                 for sync in range(takes):
                     take = command("TAKE", "once", "TIMEOUT", "1h")
                     writer.write(take if door == "port" else call("queue.tube.once:take", [3_600], sync))
-                await inside.until(lambda: tube.line.length == (takes if door == "iproto_port" else 1))
+                await inside.until(lambda: tube.take_line.length == (takes if door == "iproto_port" else 1))
                 await inside.until(lambda: len(server.clients) == 2)
                 taker, putter = sorted(server.clients, key=lambda client: not client.is_waiting)
                 # This is the order of events if both arrive at once.
@@ -65,7 +65,7 @@ def test_a_job_for_a_socket_that_the_system_has_closed_is_not_delivered(tmp_path
             async with inside.client(getattr(server.config, door)) as (_, writer), inside.client(server.config.port):
                 take = command("TAKE", "once", "TIMEOUT", "1h")
                 writer.write(take if door == "port" else call("queue.tube.once:take", [3_600], 1))
-                await inside.until(lambda: tube.line.length == 1 and len(server.clients) == 2)
+                await inside.until(lambda: tube.take_line.length == 1 and len(server.clients) == 2)
                 taker, putter = sorted(server.clients, key=lambda client: not client.is_waiting)
                 putter.data_received(command("PUT", "once", "body"))
                 taker.transport.abort()
@@ -82,8 +82,8 @@ def test_a_job_for_a_forwarded_client_that_disconnects_in_the_same_turn_is_not_d
         tube = other.node.engine.tubes[b"there"]
         async with inside.client(one.config.port) as (_, writer), inside.client(other.config.port):
             writer.write(command("TAKE", "there", "TIMEOUT", "1h"))
-            await inside.until(lambda: tube.line.length == 1)
-            [putter] = [client for client in other.clients if not client.entry]
+            await inside.until(lambda: tube.take_line.length == 1)
+            [putter] = [client for client in other.clients if not client.entry_node]
             putter.data_received(command("PUT", "there", "body"))
             other.node.run(putter)
             other.membership.bus.tunnels.link_lost(one.host.node.encode())  # type: ignore[union-attr]

@@ -50,7 +50,7 @@ def loop() -> Loop:
 @pytest.fixture
 def linger(loop: Loop) -> Linger:
     made = Linger(loop, loop.end_turn, lambda: loop.now_ns)
-    made.moment_ns = MOMENT_NS
+    made.linger_ns = MOMENT_NS
     return made
 
 
@@ -138,7 +138,7 @@ def test_one_long_pause_lets_the_loop_sleep_again(loop: Loop, linger: Linger) ->
 
 
 def test_without_linger_the_loop_always_sleeps(loop: Loop, linger: Linger) -> None:
-    linger.moment_ns = 0
+    linger.linger_ns = 0
     for _ in range(3):
         a_turn(loop, linger)
         assert loop.sleeps

@@ -17,9 +17,9 @@ from penstock.core.job import Draft, Job
 from penstock.core.limits import NEVER
 from penstock.core.tube import Tube
 from penstock.core.waits import Waiting
-from penstock.dialects.command import WRITE, Caller, Command, Desk, Long
+from penstock.dialects.command import WRITE, Caller, Command, Dispatcher, SlicedCommand
 from penstock.dialects.disque import Disque
-from penstock.dialects.site import Site
+from penstock.dialects.site import CommandContext
 from penstock.host.host import Host, Store
 from penstock.journal.disk import File, RealDisk, RealFile
 from penstock.server.node import Client, Node
@@ -67,7 +67,7 @@ class Sent(Client):
     def hold(self) -> None: ...
 
     def send(self, answers: bytes) -> None:
-        self.were_sent()
+        self.confirm_sent()
         if answers:
             host = self.node.host
             job = host.engine.jobs.find(host.ids.parse_long(answers[1:41]))
@@ -80,9 +80,9 @@ class Sent(Client):
 def a_node(host: Host) -> Node:
     """A node whose clients can add a job."""
     node = Node(host, asyncio.get_running_loop())
-    disque = Disque(Site(host.engine, host.ids, host.node.encode(), host.body_of, host.make_room_now))
+    disque = Disque(CommandContext(host.engine, host.ids, host.node.encode(), host.body_of, host.make_room_now))
     addjob = Command("addjob", -4, "w", WRITE, "", "", disque.addjob)
-    node.desk = Desk([addjob], time.perf_counter_ns)
+    node.desk = Dispatcher([addjob], time.perf_counter_ns)
     return node
 
 
@@ -209,7 +209,7 @@ class Clock:
         return self.now
 
 
-class Slices(Long):
+class Slices(SlicedCommand):
     """A long command whose slices take one second each."""
 
     def __init__(self, clock: Clock, slices: int) -> None:

@@ -123,7 +123,7 @@ def test_a_standby_that_has_fallen_behind_starts_over(node: Node, tmp_path: Path
     wait_for(lambda: not (node.home / "segment-0000000001.log").exists())
     # The old files stay until the new copy is complete.
     mirror = Mirror(RealDisk(str(home)))
-    mirror.begin_anew()
+    mirror.start_rebuild()
     mirror.close()
     with following(node, home) as standby:
         assert not check_log(RealDisk(str(home)), boot_id()).damaged

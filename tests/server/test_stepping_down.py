@@ -15,7 +15,7 @@ from penstock.journal.disk import RealDisk
 from penstock.journal.identity import NODE_FILE, identity
 from penstock.server.config import load
 from penstock.server.serve import open_host
-from penstock.server.stepping_down import go_on_as_another
+from penstock.server.stepping_down import restart_as_new_node
 
 
 def bodies(directory: Path, tube: str) -> list[bytes]:
@@ -41,8 +41,8 @@ def test_an_interrupted_step_down_is_finished_at_the_next_start(tmp_path: Path) 
     with pytest.raises(Superseded, match="moved aside"):
         open_host(config)
     aside = home / f"superseded-{before.node[:8]}-2"
-    disk.hand("segment-0000000001.log", disk.below(aside.name))
-    go_on_as_another(config)
+    disk.move_to("segment-0000000001.log", disk.below(aside.name))
+    restart_as_new_node(config)
     after = identity(disk)
     assert after.node != before.node and after.key != before.key and after.node_epoch == after.superseded == 0
     assert disk.names() == ["lock", NODE_FILE, "nodes.conf"]

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from penstock.dialects.command import Caller, Long
+from penstock.dialects.command import Caller, SlicedCommand
 from penstock.server.connection import Connection
 from penstock.server.server import Server
 
@@ -18,7 +18,7 @@ from . import inside
 from .serving import PATIENCE_S, command
 
 
-class Endless(Long):
+class Endless(SlicedCommand):
     """A long command that takes longer than any test."""
 
     def step(self, caller: Caller, now: int) -> bool:

@@ -150,7 +150,7 @@ def test_warnings_about_options_are_bounded() -> None:
     logged: list[str] = []
     ignored = IgnoredOptions(logged.append)
     for number in range(3 * WARNINGS_MAX):
-        assert ignored.known("put", p.FIFO, {f"{'x' * 1_000}": 1, number: 2}, has_put_option) == {}
+        assert ignored.supported("put", p.FIFO, {f"{'x' * 1_000}": 1, number: 2}, has_put_option) == {}
     assert len(logged) == WARNINGS_MAX + 1 and logged[-1].startswith("further ignored options are not logged")
     assert max(map(len, logged)) < 200
 

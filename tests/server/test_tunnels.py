@@ -18,7 +18,7 @@ def test_all_bytes_come_in_order_and_no_more_than_a_window_is_under_way(steps: l
     sent: list[tuple[bytes, bool]] = []
     crowded = [False]
     out = Outflow(lambda data, ends: sent.append((data, ends)), lambda: crowded[0])
-    inflow = Inflow(out.were_read)
+    inflow = Inflow(out.confirmed)
     written, got = bytearray(), bytearray()
 
     def read() -> None:
@@ -48,7 +48,7 @@ def test_an_end_comes_with_the_last_byte_or_behind_it() -> None:
     out = Outflow(lambda data, ends: sent.append((data, ends)), lambda: False)
     out.write(b"a" * (WINDOW_BYTES + 1), True)
     assert not any(ends for _, ends in sent) and out.waiting() == 1
-    out.were_read(WINDOW_BYTES)
+    out.confirmed(WINDOW_BYTES)
     assert sent[-1] == (b"a", True)
     out.write(b"", True)
     assert sent[-1] == (b"", True)

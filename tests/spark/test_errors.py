@@ -12,15 +12,15 @@ import pytest
 from typer.testing import CliRunner
 
 from penstock.cli.main import app
-from penstock.cli.spark_options import worded
+from penstock.cli.spark_options import translated_errors
 from penstock.core.errors import CommandError, DamagedJournal, NotAllowed, OutOfRange
 from penstock.pipeline.errors import PipelineError
 from penstock.spark import SourceError, launch, sentence_of
 from penstock.spark.events_options import EventsOptions
-from penstock.spark.events_range import EventsRange, Logs
+from penstock.spark.events_range import EventsRange, NodeLogs
 from penstock.spark.java import java_home
 from penstock.spark.jobs_options import StreamOptions, WriteOptions
-from penstock.spark.node import Node, addresses
+from penstock.spark.node import Node, parse_urls
 from tests.client.proxy import Proxy
 from tests.ports import free_port
 from tests.server.serving import Server, wait_for
@@ -161,9 +161,9 @@ def test_invalid_options_are_refused(read: Callable[[], Any], words: str) -> Non
 
 
 def test_a_list_of_urls_is_split_and_gets_the_user() -> None:
-    assert addresses("penstock://a:1,b:2, penstock://c", None, None) == ("penstock://a:1,b:2", "penstock://c")
-    assert addresses("penstock://x@a", "me", "p@ss") == ("penstock://me:p%40ss@a",)
-    assert addresses("penstock://x:p@s/s@a?tls=1", "me", "it") == ("penstock://me:it@a?tls=1",)
+    assert parse_urls("penstock://a:1,b:2, penstock://c", None, None) == ("penstock://a:1,b:2", "penstock://c")
+    assert parse_urls("penstock://x@a", "me", "p@ss") == ("penstock://me:p%40ss@a",)
+    assert parse_urls("penstock://x:p@s/s@a?tls=1", "me", "it") == ("penstock://me:it@a?tls=1",)
 
 
 def test_java_of_the_wheel_is_used_if_the_machine_has_none(
@@ -210,7 +210,7 @@ def test_the_command_line_names_its_own_options_in_errors() -> None:
     said = "penstock.spark.SourceError: node 1f is none of those; continue without it with failOnDataLoss=false"
     with (
         pytest.raises(PipelineError, match=r"^node 1f is none of those; continue without it with --allow-gaps$"),
-        worded(),
+        translated_errors(),
     ):
         raise PySparkException(f"[PYTHON_STREAMING_DATA_SOURCE_RUNTIME_ERROR] {said}\n SQLSTATE: 38000")
 
@@ -229,4 +229,4 @@ def test_a_user_without_rights_to_all_tubes_gets_an_error_in_the_driver(
     with pytest.raises(
         NotAllowed, match=r"contains all tubes, and this user may not use all of them; connect as a user"
     ):
-        Logs(EventsOptions.read({"url": url, "tube": "mail"}, streaming=False))
+        NodeLogs(EventsOptions.read({"url": url, "tube": "mail"}, streaming=False))

@@ -23,7 +23,7 @@ from penstock.pipeline.bronze import append
 from penstock.pipeline.compact import compact
 from penstock.pipeline.errors import LakeInUse, NoLake, PipelineError
 from penstock.pipeline.lake import NO_DAY, Lake
-from penstock.pipeline.nodes import learn, recall
+from penstock.pipeline.nodes import load, refresh
 from penstock.pipeline.source import Source
 from penstock.pipeline.stream import Intake, _wait, _writer, once
 from penstock.pipeline.tables import EVENTS, GOLD, JOBS, Table, gold_table
@@ -342,7 +342,7 @@ def test_history_starts_after_a_gap_only_if_it_was_trimmed_before_it_was_read(
     assert trim() > lake.manifest.positions[node] + 5
     shutil.rmtree(lake.checkpoint)
     assert once(spark, lake, strict) == 0
-    assert recall(lake)[node]["since"] == 1
+    assert load(lake)[node]["since"] == 1
     puts(3)
     trim()
     with penstock.connect(url_of(server)) as queue:
@@ -352,11 +352,11 @@ def test_history_starts_after_a_gap_only_if_it_was_trimmed_before_it_was_read(
         once(spark, lake, strict)
     # A stream that continues after the gap, between two requests for the policies of tubes.
     (lake.state / "nodes.json").write_text(json.dumps({node: {"since": 1, "tubes": {}}}))
-    intake = Intake(str(lake.root), Source(strict.urls, gaps=True), digests=False, learn_at=float("inf"))
+    intake = Intake(str(lake.root), Source(strict.urls, gaps=True), digests=False, refresh_at=float("inf"))
     with lake.writing():
         _wait(_writer(spark, lake, intake.source, intake).trigger(availableNow=True).start(), intake)
     assert intake.done == 16
-    assert recall(lake)[node]["since"] == strict.heads()[node].first > 1
+    assert load(lake)[node]["since"] == strict.heads()[node].first > 1
     assert audit(spark, Lake(lake.root), strict).kept
 
 
@@ -365,12 +365,12 @@ def test_the_policies_of_tubes_are_requested_at_most_once_a_minute(
 ) -> None:
     lake = Lake(tmp_path)
     with lake.writing():
-        learn(lake, source)
+        refresh(lake, source)
         intake = Intake(str(tmp_path), source, digests=True)
         for name in ("late", "later"):
             server.connect().call("TUBE", "CREATE", name, "TYPE", "utube")
-            intake.ask(lake)
-            (node,) = recall(lake).values()
+            intake.refresh_nodes(lake)
+            (node,) = load(lake).values()
             assert (
                 "late" in node["tubes"] and "later" not in node["tubes"]
             )  # Created less than a minute after the first request.
@@ -405,7 +405,7 @@ def leave_a_gap(spark: SparkSession, lake: Lake) -> int:
     history.tell(3, "acked", "gone", session=9, before_position=40, node=node)
     take_in(spark, lake, history.rows)
     promise = {"owned": True, "cancels": False, "key_limit": 1}
-    known = {**recall(lake), node: {"since": 51, "tubes": {"gapped": promise}}}
+    known = {**load(lake), node: {"since": 51, "tubes": {"gapped": promise}}}
     (lake.state / "nodes.json").write_text(json.dumps(known))
     return older
 
@@ -459,7 +459,7 @@ def plant(spark: SparkSession, made: Made, root: Path) -> tuple[Lake, dict[str, 
 
 
 def test_a_lake_stores_the_guarantees_of_its_tubes(made: Made) -> None:
-    (node,) = recall(made.lake).values()
+    (node,) = load(made.lake).values()
     assert node["since"] == 1
     assert node["tubes"]["crawl"] == {"owned": True, "cancels": False, "key_limit": 1}
     assert node["tubes"]["orders"] == {"owned": False, "cancels": True, "key_limit": None}
@@ -472,7 +472,7 @@ def test_files_that_the_manifest_does_not_list_are_ignored_and_deleted(tmp_path:
     lake = Lake(tmp_path)
     assert not lake.files(gold_table("rates"))
     with pytest.raises(NoLake, match="holds no lake; create one with"):
-        lake.must_be_there()
+        lake.require_exists()
     with lake.writing():
         assert not stray.exists()
         with pytest.raises(LakeInUse), Lake(tmp_path).writing():

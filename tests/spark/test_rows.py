@@ -14,8 +14,8 @@ import pytest
 
 from penstock.spark import SourceError
 from penstock.spark.jobs_options import WriteOptions
-from penstock.spark.jobs_stage import Filled
-from penstock.spark.jobs_write import JobsStreamWriter, JobsWriter, Staged
+from penstock.spark.jobs_stage import FilledStage
+from penstock.spark.jobs_write import JobsStreamWriter, JobsWriter, TaskResult
 
 from .test_jobs_stream import there
 
@@ -125,7 +125,7 @@ def test_an_errors_directory_that_cannot_be_written_fails_with_one_sentence(
 
 def test_more_tasks_than_can_be_published_together_are_refused(writer: Callable[..., JobsWriter]) -> None:
     batch = rows(value=pa.string())
-    tasks = [Staged(Filled(b"%d" % number, b"t", 1), "", b"") for number in range(10_001)]
+    tasks = [TaskResult(FilledStage(b"%d" % number, b"t", 1), "", b"") for number in range(10_001)]
     with pytest.raises(SourceError, match="10001 tasks have rows, but a write can have at most 10000; use coalesce"):
         writer(batch).commit(tasks)
 

@@ -14,14 +14,14 @@ from penstock.core.policy import DISQUE, FIFO, FIFOTTL, UTUBE
 from penstock.core.tube import Tube
 from penstock.testing import check
 from penstock.testing.invariants import is_behind
-from tests.core.desk import Desk
+from tests.core.desk import EngineHarness
 
 KEYED = dataclasses.replace(FIFOTTL, keys=p.KEYS_LIMITED, key_stats=("a",), unique_bodies=True)
 
 
-def busy_desk() -> tuple[Desk, Tube]:
+def busy_desk() -> tuple[EngineHarness, Tube]:
     """Return a desk with jobs in every state, keys, labels, waits, claims and a session in its grace time."""
-    desk = Desk()
+    desk = EngineHarness()
     desk.engine.session_grace_ms = 5_000
     tube = desk.tube(KEYED)
     for key in (b"a", b"a", b"a", b"b", b"c", b"d", b"e", b"f"):
@@ -60,7 +60,7 @@ def swap(items: list[object], a: int, b: int) -> None:
     items[a], items[b] = items[b], items[a]
 
 
-def take_another(desk: Desk, tube: Tube) -> None:
+def take_another(desk: EngineHarness, tube: Tube) -> None:
     """Make a second job of key a look taken, in every index except the limit."""
     keys = tube.keys
     assert keys is not None
@@ -73,23 +73,23 @@ def take_another(desk: Desk, tube: Tube) -> None:
     tube.key_stats[b"a"].states[came_from] -= 1
     tube.key_stats[b"a"].states[s.TAKEN] += 1
     tube.ready_bodies.remove(job.body, job)
-    tube.displace(job, came_from)
+    tube.remove_from(job, came_from)
     tube.place(job)
     keys.limit = 1
 
 
-def wait_beside_a_job(desk: Desk, tube: Tube) -> None:
+def wait_beside_a_job(desk: EngineHarness, tube: Tube) -> None:
     desk.engine.pause(tube, False, True, desk.clock.ms)
     desk.engine.wait(desk.me, [tube], desk.clock.ms)
     tube.paused_out = False
 
 
-def bury_as_spent(desk: Desk, tube: Tube) -> None:
+def bury_as_spent(desk: EngineHarness, tube: Tube) -> None:
     tube.buried.items[0].once = True
     tube.buried.items[0].deliveries = 1
 
 
-Damage = Callable[[Desk, Tube], object]
+Damage = Callable[[EngineHarness, Tube], object]
 DAMAGES: list[tuple[str, str, Damage]] = [
     ("E1", "a put that was not counted", lambda desk, tube: set_on(tube, "counts", [0, *tube.counts[1:]])),
     ("E1", "a key that counted wrongly", lambda desk, tube: tube.key_stats[b"a"].states.__setitem__(s.READY, 9)),
@@ -113,7 +113,7 @@ DAMAGES: list[tuple[str, str, Damage]] = [
     ("E2", "a next deadline that is not next", lambda desk, tube: set_on(desk.engine.deadlines, "next_due", 5)),
     ("E2", "a free slot that is taken", lambda desk, tube: desk.engine._tube_slots_free.append(0)),
     ("E2", "a session nobody can find", lambda desk, tube: desk.engine.sessions.clear()),
-    ("E2", "a line miscounted", lambda desk, tube: set_on(desk.engine.tubes[b"waiting"].line, "length", 7)),
+    ("E2", "a line miscounted", lambda desk, tube: set_on(desk.engine.tubes[b"waiting"].take_line, "length", 7)),
     ("E2", "a wait its connection forgot", lambda desk, tube: desk.me.waits.clear()),
     ("E2", "an ended wait in line", lambda desk, tube: set_on(next(iter(desk.me.waits.values())), "outcome", 1)),
     ("E3", "two taken of one key", take_another),
@@ -140,7 +140,7 @@ def test_an_inconsistency_is_found_and_named(invariant: str, what: str, damage: 
 
 
 def test_waits_are_not_checked_while_an_engine_is_behind() -> None:
-    desk = Desk()
+    desk = EngineHarness()
     tube = desk.tube(FIFOTTL)
     desk.put(tube, delay_ms=10)
     desk.wait(tube)

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.core.errors import ProtocolError
-from penstock.wire.answers import DEPTH_MAX, LINE_BYTES_MAX, AnswerParser, Push, Refusal, encode
+from penstock.wire.answers import DEPTH_MAX, LINE_BYTES_MAX, ErrorReply, Push, ReplyParser, encode
 from penstock.wire.reply import Reply
 from tests.wire import model, streams
 from tests.wire.test_reply import Part, _parts, plain, write
@@ -68,7 +68,7 @@ NONSENSE = [
 
 def shown(value: object) -> object:
     """Return values that can be compared."""
-    if isinstance(value, Refusal):
+    if isinstance(value, ErrorReply):
         return ("refused", value.line)
     if isinstance(value, Push):
         return ("pushed", [shown(item) for item in value.items])
@@ -79,9 +79,9 @@ def shown(value: object) -> object:
     return value
 
 
-def read(pieces: Iterable[bytes]) -> tuple[list[object], str, AnswerParser]:
+def read(pieces: Iterable[bytes]) -> tuple[list[object], str, ReplyParser]:
     """Return the replies in these pieces, and the error after them."""
-    parser = AnswerParser()
+    parser = ReplyParser()
     answers: list[object] = []
     try:
         for piece in pieces:
@@ -167,7 +167,7 @@ def test_a_command_may_have_many_words(count: int) -> None:
 
 def test_a_long_bulk_in_many_pieces_is_copied_once() -> None:
     body = bytes(8 << 20)
-    parser = AnswerParser()
+    parser = ReplyParser()
     parser.feed(b"$%d\r\n" % len(body))
     for start in range(0, len(body), 1 << 16):
         assert parser.parse() == []

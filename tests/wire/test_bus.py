@@ -10,7 +10,7 @@ from penstock.core.errors import ProtocolError
 from penstock.core.limits import NEVER
 from penstock.core.tube_patterns import TubePatterns
 from penstock.wire import bus
-from penstock.wire.errors import TurnedAway
+from penstock.wire.errors import RefusedByPeer
 from penstock.wire.msgpack import pack
 
 ONE, OTHER = b"1" * 40, b"2" * 40
@@ -27,21 +27,21 @@ def image() -> m.JobImage:
     return job
 
 
-def handed_over() -> m.OfJobs:
-    said = m.OfJobs(m.YOURJOBS, [image(), image()])
-    said.number, said.floor, said.series, said.memory = 7, 5, bytes(16), b"m" * 16
+def handed_over() -> m.JobsMessage:
+    said = m.JobsMessage(m.YOURJOBS, [image(), image()])
+    said.number, said.floor, said.sender_incarnation, said.receiver_incarnation = 7, 5, bytes(16), b"m" * 16
     return said
 
 
-def papers() -> m.Papers:
-    made = m.Papers(m.TUNNEL, 9, 2, m.IPROTO)
+def papers() -> m.Credentials:
+    made = m.Credentials(m.TUNNEL, 9, 2, m.IPROTO)
     made.user, made.groups, made.tubes, made.token = b"ann", 3, [b"mail*"], b"sixteen bytes...."[:16]
     made.grace, made.address, made.name = 60_001, b"127.0.0.1:5000", b"worker"
     return made
 
 
 def scan() -> m.Question:
-    asked = m.Question(m.ASK, 4, m.SOME, b"", 10)
+    asked = m.Question(m.ASK, 4, m.NEXT_JOBS, b"", 10)
     asked.cursor, asked.states = 1 << 44, 12
     return asked
 
@@ -49,55 +49,55 @@ def scan() -> m.Question:
 MESSAGES = [
     m.Greeting(m.PING, "", 7711, 17711, 0, bytes(16), []),
     m.Greeting(m.MEET, "::1", 0, 1, 128, b"x" * 16, [m.Rumour(OTHER, "10.0.0.1", 7711, 17711, 3)] * 20),
-    m.OfNode(m.FAIL, OTHER),
-    m.OfJobs(m.REPLJOB, [image()], quiet=True),
+    m.FailMessage(m.FAIL, OTHER),
+    m.JobsMessage(m.REPLJOB, [image()], quiet=True),
     handed_over(),
-    m.OfJob(m.GOTJOB, JOB),
-    m.OfJob(m.SETACK, JOB, (1 << 63) - 1),
-    m.OfJob(m.SETACK, JOB, 0, TubePatterns([b"mail.*", b"\xff"])),
-    m.OfJob(m.DELJOB, JOB, 0, TubePatterns([])),
-    m.OfJob(m.NOTHELD, JOB, m.NO_DISK),
-    m.OfCopy(m.QUEUED, JOB, m.ASKED_FOR, 3, 4),
-    m.OfCopy(m.WORKING, JOB, 300_250, 0, 0),
-    m.OfHolders(m.GOTACK, JOB, 1, [ONE, OTHER]),
-    m.OfQueue(m.NEEDJOBS, b"q", 100, 2_000),
-    m.OfQueue(m.PAUSE, b"q" * 65_535, 3),
+    m.JobMessage(m.GOTJOB, JOB),
+    m.JobMessage(m.SETACK, JOB, (1 << 63) - 1),
+    m.JobMessage(m.SETACK, JOB, 0, TubePatterns([b"mail.*", b"\xff"])),
+    m.JobMessage(m.DELJOB, JOB, 0, TubePatterns([])),
+    m.JobMessage(m.NOTHELD, JOB, m.NO_DISK),
+    m.CopyMessage(m.QUEUED, JOB, m.ASKED_FOR, 3, 4),
+    m.CopyMessage(m.WORKING, JOB, 300_250, 0, 0),
+    m.HoldersMessage(m.GOTACK, JOB, 1, [ONE, OTHER]),
+    m.QueueMessage(m.NEEDJOBS, b"q", 100, 2_000),
+    m.QueueMessage(m.PAUSE, b"q" * 65_535, 3),
     m.Receipt(m.TAKENOVER, 9),
     m.Receipt(m.NOTTAKEN, 9),
-    m.OfHolders(m.HOLDERS, JOB, 0, [ONE]),
+    m.HoldersMessage(m.HOLDERS, JOB, 0, [ONE]),
     m.Question(m.ASK, 3, m.OLDEST, b"q", 10),
-    m.OfTubes(m.HOMES, m.LIST_BEGINS | m.LIST_ENDS, [b"mail", b"\xff"], [b"gone"]),
-    m.OfClaim(m.CLAIM, b"mail", 1_700_000_000_000),
-    m.OfClaim(m.CLAIMED, b"mail", 7, m.LIVES_ELSEWHERE, b"a" * 40),
-    m.OfClaim(m.UNCLAIM, b"mail", 7),
+    m.HomesMessage(m.HOMES, m.LIST_BEGINS | m.LIST_ENDS, [b"mail", b"\xff"], [b"gone"]),
+    m.ElectionMessage(m.CLAIM, b"mail", 1_700_000_000_000),
+    m.ElectionMessage(m.CLAIMED, b"mail", 7, m.LIVES_ELSEWHERE, b"a" * 40),
+    m.ElectionMessage(m.UNCLAIM, b"mail", 7),
     papers(),
-    m.OfTunnel(m.FORWARD, 9, False, m.COMMAND_ENDS, b"*1\r\n$4\r\nPING\r\n"),
-    m.OfTunnel(m.FORWARDED, 9, True, 1, b"+PONG\r\n"),
-    m.OfTunnel(m.TUNNELREAD, 9, True, 1 << 20, b""),
-    m.OfTunnel(m.TUNNELEND, 9, False, 0, b""),
+    m.TunnelMessage(m.FORWARD, 9, False, m.COMMAND_ENDS, b"*1\r\n$4\r\nPING\r\n"),
+    m.TunnelMessage(m.FORWARDED, 9, True, 1, b"+PONG\r\n"),
+    m.TunnelMessage(m.TUNNELREAD, 9, True, 1 << 20, b""),
+    m.TunnelMessage(m.TUNNELEND, 9, False, 0, b""),
     scan(),
-    m.Told(m.TOLD, 3, [1, 2, 0], [image()]),
+    m.Answer(m.TOLD, 3, [1, 2, 0], [image()]),
 ]
 
 
 FIELDS = {
-    "Greeting": "kind host port bus_port flags memory rumours",
+    "Greeting": "kind host port bus_port flags incarnation rumours",
     "Rumour": "node host port bus_port flags",
-    "OfNode": "kind node",
-    "OfJobs": "kind quiet number floor series memory jobs",
+    "FailMessage": "kind node",
+    "JobsMessage": "kind quiet number floor sender_incarnation receiver_incarnation jobs",
     "JobImage": "id queue body body_kind repl age_ms order ttl_ms delay_ms retry_ms nacks returns deliveries holders "
     "state reason",
-    "OfJob": "kind id aux",
-    "OfCopy": "kind id aux nacks returns",
-    "OfHolders": "kind id aux holders",
-    "OfQueue": "kind queue aux ms",
+    "JobMessage": "kind id argument",
+    "CopyMessage": "kind id argument nacks returns",
+    "HoldersMessage": "kind id argument holders",
+    "QueueMessage": "kind queue argument ms",
     "Receipt": "kind number",
     "Question": "kind number about queue count cursor states",
-    "Told": "kind number figures jobs",
-    "OfTubes": "kind part made gone",
-    "OfClaim": "kind tube number verdict node",
-    "OfTunnel": "kind number is_back aux data",
-    "Papers": "kind number epoch door user groups tubes token grace address name",
+    "Answer": "kind number figures jobs",
+    "HomesMessage": "kind part made gone",
+    "ElectionMessage": "kind tube number verdict node",
+    "TunnelMessage": "kind number is_reply argument data",
+    "Credentials": "kind number epoch protocol user groups tubes token grace address name",
 }
 
 
@@ -106,45 +106,46 @@ def told(said: object) -> object:
     if isinstance(said, list):
         return [told(each) for each in said]
     names = FIELDS.get(type(said).__name__, "").split()
+    assert names or isinstance(said, bytes | str | int)
     return (type(said).__name__, *(told(getattr(said, name)) for name in names)) if names else said
 
 
 def payload_of(said: list[m.Message]) -> bytes:
     frames = bus.Frames()
     frames.bytes_max = 1 << 30
-    frames.feed(bus.packets(said, bus.Seal(KEY), bus.Scribe()))
+    frames.feed(bus.encode_packets(said, bus.PacketTags(KEY), bus.MessageEncoder()))
     frame = frames.next()
     assert frame is not None
-    return bus.opened(frame, bus.Seal(KEY))
+    return bus.verified_payload(frame, bus.PacketTags(KEY))
 
 
 def test_every_message_is_decoded_as_it_was_encoded():
-    assert told(bus.messages(payload_of(MESSAGES))) == told(MESSAGES)
+    assert told(bus.decode_messages(payload_of(MESSAGES))) == told(MESSAGES)
 
 
 def test_the_messages_of_a_turn_are_one_packet_unless_they_are_long():
     frames = bus.Frames()
     frames.bytes_max = 1 << 20
-    sender, receiver = bus.Seal(KEY), bus.Seal(KEY)
-    frames.feed(bus.packets(MESSAGES, sender, bus.Scribe()))
+    sender, receiver = bus.PacketTags(KEY), bus.PacketTags(KEY)
+    frames.feed(bus.encode_packets(MESSAGES, sender, bus.MessageEncoder()))
     assert frames.next() and frames.next() is None
     receiver.next(payload_of(MESSAGES))
-    long = [m.OfJobs(m.REPLJOB, [m.JobImage(JOB, b"q", bytes(100_000))]) for _ in range(10)]
-    frames.feed(bus.packets(long, sender, bus.Scribe()))
+    long = [m.JobsMessage(m.REPLJOB, [m.JobImage(JOB, b"q", bytes(100_000))]) for _ in range(10)]
+    frames.feed(bus.encode_packets(long, sender, bus.MessageEncoder()))
     pieces = []
     while (frame := frames.next()) is not None:
-        pieces.append(bus.messages(bus.opened(frame, receiver)))
+        pieces.append(bus.decode_messages(bus.verified_payload(frame, receiver)))
     assert [len(piece) for piece in pieces] == [3, 3, 3, 1]
 
 
 def test_frames_are_the_same_byte_by_byte():
-    data = bus.opening(ONE, bytes(32), 0) + bus.opening(OTHER, bytes(32), 7)
+    data = bus.encode_opening(ONE, bytes(32), 0) + bus.encode_opening(OTHER, bytes(32), 7)
     frames, found = bus.Frames(), []
     for at in range(len(data)):
         frames.feed(data[at : at + 1])
         frame = frames.next()
         if frame is not None:
-            found.append(bus.hello(frame, False).node)
+            found.append(bus.parse_hello(frame, False).node)
     assert found == [ONE, OTHER] and frames.next() is None
 
 
@@ -157,14 +158,14 @@ def test_a_too_large_length_is_refused_before_its_bytes_arrive():
 
 
 def test_a_changed_replayed_missing_or_forged_packet_is_detected():
-    sender = bus.Seal(KEY)
-    sent = [bus.packets([said], sender, bus.Scribe())[4:] for said in MESSAGES[:3]]
+    sender = bus.PacketTags(KEY)
+    sent = [bus.encode_packets([said], sender, bus.MessageEncoder())[4:] for said in MESSAGES[:3]]
 
     def received(packets: list[bytes], key: bytes = KEY) -> int:
-        seal = bus.Seal(key)
+        seal = bus.PacketTags(key)
         for number, packet in enumerate(packets):
             try:
-                bus.opened(packet, seal)
+                bus.verified_payload(packet, seal)
             except ProtocolError:
                 return number
         return len(packets)
@@ -206,38 +207,38 @@ def test_both_sides_prove_the_secret_over_the_whole_handshake():
     ):
         assert other.listener_proof() != ours.listener_proof() and other.link_key() != ours.link_key()
         assert other.dialler_proof(1) != ours.dialler_proof(1)
-    word = bus.answer(OTHER, answered, ours.listener_proof(), 1, 4, LIFE)
-    heard = bus.hello(word[4:], True)
+    word = bus.encode_answer(OTHER, answered, ours.listener_proof(), 1, 4, LIFE)
+    heard = bus.parse_hello(word[4:], True)
     assert (heard.node, heard.nonce, heard.proof) == (OTHER, answered, ours.listener_proof())
     assert (heard.epoch, heard.known, heard.incarnation) == (1, 4, LIFE)
-    last = bus.last_word(bus.proven(ours.dialler_proof(1), 1)[4:])
+    last = bus.parse_proof(bus.encode_proof(ours.dialler_proof(1), 1)[4:])
     assert (last.proof, last.known) == (ours.dialler_proof(1), 1)
 
 
 def test_the_handshake_has_exactly_these_bytes():
     """A change of these bytes needs another version of the bus."""
     head = b"\xc4\x0cpenstock-bus\x03\xc4\x28" + OTHER + b"\xc4\x20" + b"n" * 32
-    assert bus.opening(OTHER, b"n" * 32, 5) == bytes([0, 0, 0, 93]) + b"\x95" + head + b"\x05"
+    assert bus.encode_opening(OTHER, b"n" * 32, 5) == bytes([0, 0, 0, 93]) + b"\x95" + head + b"\x05"
     proof = b"\xc4\x20" + b"p" * 32
     word = b"\x98" + head + proof + b"\x05\x04\xc4\x10" + LIFE
-    assert bus.answer(OTHER, b"n" * 32, b"p" * 32, 5, 4, LIFE) == bytes([0, 0, 0, len(word)]) + word
-    assert bus.proven(b"p" * 32, 4) == bytes([0, 0, 0, 36]) + b"\x92" + proof + b"\x04"
+    assert bus.encode_answer(OTHER, b"n" * 32, b"p" * 32, 5, 4, LIFE) == bytes([0, 0, 0, len(word)]) + word
+    assert bus.encode_proof(b"p" * 32, 4) == bytes([0, 0, 0, 36]) + b"\x92" + proof + b"\x04"
 
 
 def test_an_answer_without_an_incarnation_is_refused():
     words = [bus.NAME, 3, OTHER, bytes(32), bytes(32), 0, 0]
     for rest in ([], [b""], [LIFE[1:]], [LIFE + b"l"], [7]):
         with pytest.raises(ProtocolError):
-            bus.hello(pack([*words, *rest]), True)
-    assert bus.hello(pack([*words, LIFE]), True).incarnation == LIFE
+            bus.parse_hello(pack([*words, *rest]), True)
+    assert bus.parse_hello(pack([*words, LIFE]), True).incarnation == LIFE
 
 
 def test_another_version_is_refused_with_its_number():
     for version in (0, 1, 2, 255):
         with pytest.raises(ProtocolError, match=f"version {version} of the bus, this node 3"):
-            bus.hello(pack([bus.NAME, version, ONE, bytes(32)]), False)
-    with pytest.raises(TurnedAway, match="you are too old"):
-        bus.hello(bus.refusal(OTHER, "you are too old")[4:], True)
+            bus.parse_hello(pack([bus.NAME, version, ONE, bytes(32)]), False)
+    with pytest.raises(RefusedByPeer, match="you are too old"):
+        bus.parse_hello(bus.encode_refusal(OTHER, "you are too old")[4:], True)
 
 
 @pytest.mark.parametrize(
@@ -258,7 +259,7 @@ def test_another_version_is_refused_with_its_number():
 )
 def test_an_invalid_hello_is_refused(word):
     with pytest.raises(ProtocolError):
-        bus.hello(pack(word), False)
+        bus.parse_hello(pack(word), False)
 
 
 @pytest.mark.parametrize(
@@ -300,12 +301,12 @@ def test_an_invalid_hello_is_refused(word):
 )
 def test_an_invalid_message_is_refused(said):
     with pytest.raises(ProtocolError):
-        bus.messages(pack([said]))
+        bus.decode_messages(pack([said]))
 
 
 def test_fields_and_kinds_of_a_later_version_are_skipped():
     later = [[99, "new"], [m.GOTJOB, JOB, 0, "more", [1, 2]], [m.FAIL, ONE, {}]]
-    assert told(bus.messages(pack(later))) == told([m.OfJob(m.GOTJOB, JOB), m.OfNode(m.FAIL, ONE)])
+    assert told(bus.decode_messages(pack(later))) == told([m.JobMessage(m.GOTJOB, JOB), m.FailMessage(m.FAIL, ONE)])
 
 
 def test_any_bytes_are_messages_or_an_error():
@@ -313,12 +314,12 @@ def test_any_bytes_are_messages_or_an_error():
     whole = payload_of(MESSAGES)
     for at in range(0, len(whole), 97):
         with pytest.raises(ProtocolError):
-            bus.messages(whole[:at])
+            bus.decode_messages(whole[:at])
     for _ in range(2_000):
         changed = bytearray(whole[:2_000])
         for _ in range(chance.randint(1, 4)):
             changed[chance.randrange(len(changed))] = chance.randrange(256)
-        for read in (bus.messages, lambda data: bus.hello(data, True), bus.last_word):
+        for read in (bus.decode_messages, lambda data: bus.parse_hello(data, True), bus.parse_proof):
             try:
                 read(bytes(changed))
             except ProtocolError:
@@ -327,18 +328,18 @@ def test_any_bytes_are_messages_or_an_error():
 
 def test_any_bytes_are_a_handshake_message_or_an_error():
     chance = random.Random(10)
-    answered = bus.answer(OTHER, bytes(32), bytes(32), 1, 2, LIFE)[4:]
-    opened = bus.opening(ONE, bytes(32), 1)[4:]
+    answered = bus.encode_answer(OTHER, bytes(32), bytes(32), 1, 2, LIFE)[4:]
+    opened = bus.encode_opening(ONE, bytes(32), 1)[4:]
     for word, is_answer in ((answered, True), (opened, False)):
         for length in range(len(word)):
             with pytest.raises(ProtocolError):
-                bus.hello(word[:length], is_answer)
+                bus.parse_hello(word[:length], is_answer)
         for _ in range(2_000):
             changed = bytearray(word)
             for _ in range(chance.randint(1, 3)):
                 changed[chance.randrange(len(changed))] = chance.randrange(256)
             try:
-                assert len(bus.hello(bytes(changed), is_answer).incarnation) == (16 if is_answer else 0)
+                assert len(bus.parse_hello(bytes(changed), is_answer).incarnation) == (16 if is_answer else 0)
             except ProtocolError:
                 pass
 

@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.wire.answers import AnswerParser
+from penstock.wire.answers import ReplyParser
 from penstock.wire.iproto import IprotoParser, Request
 from penstock.wire.iproto import encode as packet
 from penstock.wire.resp import RespParser
@@ -86,7 +86,7 @@ def test_waiting_requests_are_not_copied_for_each_later_one() -> None:
 
 
 def test_waiting_replies_are_not_copied_for_each_later_one() -> None:
-    parser = AnswerParser()
+    parser = ReplyParser()
     parser.feed(b":1\r\n:2")
     assert parser.parse() == [1]
     assert_in_proportion([b"\r\n:2"] * 4_000, parser.feed, lambda: None)
@@ -160,7 +160,7 @@ def test_requests_do_not_depend_on_when_they_are_parsed(
 
 
 def test_bytes_after_a_length_are_parsed_before_later_ones() -> None:
-    parser = AnswerParser()
+    parser = ReplyParser()
     for piece in (b"$3\r\n", b"a"):
         parser.feed(piece)
     assert parser.parse() == []
@@ -170,7 +170,7 @@ def test_bytes_after_a_length_are_parsed_before_later_ones() -> None:
 
 @given(st.lists(st.sampled_from([b":1\r\n", b"$3\r\na\r\n\r\n", b"+x\n\r\r\n", b"*2\r\n", b"~2\r\n"])), scripts)
 def test_replies_do_not_depend_on_when_they_are_parsed(parts: list[bytes], script: list[tuple[int, int]]) -> None:
-    parser, whole = AnswerParser(), AnswerParser()
+    parser, whole = ReplyParser(), ReplyParser()
     data = b"".join(parts)
     whole.feed(data)
     found: list[object] = []
@@ -237,7 +237,7 @@ ANSWERED: dict[str, tuple[bytes, int, list[object]]] = {
 
 @pytest.mark.parametrize(("data", "size", "meant"), ANSWERED.values(), ids=ANSWERED)
 def test_the_work_for_replies_in_small_pieces_is_linear(data: bytes, size: int, meant: list[object]) -> None:
-    parser = AnswerParser()
+    parser = ReplyParser()
     found: list[object] = []
     assert_in_proportion(cut(data, size), parser.feed, lambda: found.extend(parser.parse()))
     assert found == meant and parser.is_idle()
@@ -279,7 +279,7 @@ def test_consumed_requests_of_an_idle_client_are_freed() -> None:
 
 
 def test_consumed_replies_of_an_idle_client_are_freed() -> None:
-    parser = AnswerParser()
+    parser = ReplyParser()
 
     def run() -> None:
         parser.feed(bytes(bytearray(b"$1000000\r\n" + bytes(1_000_000) + b"\r\n:1")))

@@ -16,8 +16,8 @@ from penstock.wire.iproto import (
     DISCARDED_PACKET_BYTES_MAX,
     OVERSIZED,
     UNKNOWN_PACKET_BYTES_MAX,
-    Answers,
     IprotoParser,
+    IprotoReply,
     Request,
     greeting,
 )
@@ -216,7 +216,7 @@ def head(code: int, sync: int) -> bytes:
 
 
 def test_answers_are_as_tarantool_writes_them() -> None:
-    answers = Answers()
+    answers = IprotoReply()
     answers.data(7, b"\x91\x01")
     answers.done((1 << 63) - 1)
     answers.refusal(-1, 33, b"no")

@@ -347,7 +347,7 @@ def test_raised_limits_do_not_affect_an_argument_that_is_being_discarded() -> No
     parser = RespParser(BULK_MAX, BUFFER_MAX)
     parser.feed(TOO_LONG[:-100])
     assert parser.parse(1) == []
-    parser.trust(2 * BULK_MAX)
+    parser.raise_limits(2 * BULK_MAX)
     parser.feed(TOO_LONG[-100:] + TOO_LONG)
     assert parser.parse(3) == [model.OVERSIZED, [b"ADDJOB", b"q", b"x" * (BULK_MAX + 1), b"0"]]
 
@@ -369,7 +369,7 @@ def test_the_buffered_bytes_of_a_client_are_limited(over: int, start: bytes) -> 
 def test_authentication_raises_the_limits() -> None:
     words = [b"x" * 20_000] * 20
     parser = RespParser(50_000, BUFFER_MAX, known=False)
-    parser.trust(50_000)
+    parser.raise_limits(50_000)
     parser.feed(encode(words))
     assert parser.parse(1) == [words]
 
@@ -380,7 +380,7 @@ def test_commands_after_auth_are_parsed_with_the_limits_after_auth() -> None:
     parser.feed(encode([b"AUTH", b"secret"]) + encode(words))
     assert parser.parse(1) == [[b"AUTH", b"secret"]]
     assert parser.error == b""
-    parser.trust(50_000)
+    parser.raise_limits(50_000)
     assert parser.parse(1) == [words]
 
 

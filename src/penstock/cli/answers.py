@@ -21,24 +21,22 @@ _ANSWER_BYTES_MAX: Final = _BULK_BYTES_MAX + (1 << 27)
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class Reply:
     """One answer. `kind` is its first byte in RESP, and always `_` for nil."""
 
     kind: str
     text: bytes = b""  # The value of everything but aggregates.
-    items: tuple[
-        Answer, ...
-    ] = ()  # The elements of arrays `*`, sets `~` and pushes `>`; maps `%` alternate key, value.
+    items: tuple[Reply, ...] = ()  # The elements of arrays `*`, sets `~` and pushes `>`; maps `%` alternate key, value.
 
     @property
     def is_error(self) -> bool:
         return self.kind in "-!"
 
 
-NOTHING: Final = Answer("_")
+NIL: Final = Reply("_")
 
 
-class _Room:
+class _Budget:
     """The bytes and elements that one answer may still have."""
 
     def __init__(self) -> None:
@@ -53,12 +51,12 @@ class _Room:
             raise ProtocolError("the answer is too long")
 
 
-def read(file: BinaryIO) -> Answer:
+def read(file: BinaryIO) -> Reply:
     """Read the next answer. Raise EOFError at the end, and ProtocolError if it is not RESP."""
-    return _read(file, 0, _Room())
+    return _read(file, 0, _Budget())
 
 
-def _read(file: BinaryIO, depth: int, room: _Room) -> Answer:
+def _read(file: BinaryIO, depth: int, room: _Budget) -> Reply:
     line = file.readline(_LINE_BYTES_MAX)
     room.take(len(line), 0)
     if not line:
@@ -67,9 +65,9 @@ def _read(file: BinaryIO, depth: int, room: _Room) -> Answer:
         raise ProtocolError("a line of the answer does not end with CRLF")
     kind, rest = chr(line[0]), line[1:-2]
     if kind in "+-:,#(":
-        return Answer(kind, rest)
+        return Reply(kind, rest)
     if kind == "_" or (kind in "$*" and rest == b"-1"):
-        return NOTHING
+        return NIL
     if kind in "$=!":
         size = _length(rest, _BULK_BYTES_MAX)
         room.take(size, 0)
@@ -77,11 +75,11 @@ def _read(file: BinaryIO, depth: int, room: _Room) -> Answer:
         if len(text) < size + 2:
             raise EOFError
         # A verbatim string starts with its format and a colon.
-        return Answer(kind, text[4:-2] if kind == "=" else text[:-2])
+        return Reply(kind, text[4:-2] if kind == "=" else text[:-2])
     if kind in "*~>%" and depth < _DEPTH_MAX:
         count = _length(rest, _ELEMENTS_MAX) * (2 if kind == "%" else 1)
         room.take(0, count)
-        return Answer(kind, items=tuple([_read(file, depth + 1, room) for _ in range(count)]))
+        return Reply(kind, items=tuple([_read(file, depth + 1, room) for _ in range(count)]))
     raise ProtocolError("the answer is not in RESP")
 
 

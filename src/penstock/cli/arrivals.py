@@ -31,19 +31,19 @@ _NEEDS: Final = {"key": "utubettl", "once": "disque"}
 
 
 @dataclass(frozen=True, slots=True)
-class Arrival:
+class ImportItem:
     """A job to be put."""
 
     label: str  # The name of the job in messages.
     tube: bytes | str
     body: Any
     options: dict[str, Any]
-    old: Any = None  # The old id, for the id map if the job gets a new id.
+    old_id: Any = None  # The old id, for the id map if the job gets a new id.
     cursor: Any = None  # The position of the source after this item, if items have no fixed numbers.
 
 
 @dataclass(frozen=True, slots=True)
-class Passed:
+class SkippedItem:
     """An item that is not put. Items are counted by `reason`. If `wrong` is set, it is printed for each item."""
 
     reason: str
@@ -60,10 +60,10 @@ class Source(Protocol):
     passed: dict[str, int]  # Counts of jobs that were passed over when the source was opened, by reason.
     notes: list[str]  # Messages for the user.
 
-    def items(self, start: int, cursor: Any, now_ms: Callable[[], int]) -> Iterator[Arrival | Passed]:
+    def items(self, start: int, cursor: Any, now_ms: Callable[[], int]) -> Iterator[ImportItem | SkippedItem]:
         """Yield the items from a number or a cursor on."""
 
-    def new_tube(self, arrival: Arrival) -> TubePolicy:
+    def new_tube(self, arrival: ImportItem) -> TubePolicy:
         """Return the policy with which the tube of a job is created if it does not exist."""
 
 
@@ -82,27 +82,27 @@ class AofSource:
         torn = f"the last {found.torn_bytes:,} bytes of the file are an incomplete command and are ignored"
         self.notes = [torn] if found.torn_bytes else []
 
-    def items(self, start: int, cursor: Any, now_ms: Callable[[], int]) -> Iterator[Arrival | Passed]:
+    def items(self, start: int, cursor: Any, now_ms: Callable[[], int]) -> Iterator[ImportItem | SkippedItem]:
         for offset in self._offsets[start:]:
             yield self._item(disque_aof.job_at(self._file, offset, self._size), now_ms())
 
-    def new_tube(self, arrival: Arrival) -> TubePolicy:
+    def new_tube(self, arrival: ImportItem) -> TubePolicy:
         return DISQUE
 
-    def _item(self, job: disque_aof.AofJob, now: int) -> Arrival | Passed:
+    def _item(self, job: disque_aof.AofJob, now: int) -> ImportItem | SkippedItem:
         ttl_ms, delay_ms = job.expires_ms - now, job.delay_left_ms(now)
         if ttl_ms <= 0:
-            return Passed("expired since")
+            return SkippedItem("expired since")
         if delay_ms >= ttl_ms:
-            return Passed("expiring before their delay ends")
+            return SkippedItem("expiring before their delay ends")
         # A job that may be delivered at most once, and may have been taken, must not be delivered a second time.
         if job.is_once and (job.was_delivered or (delay_ms == 0 and not self._once)):
-            return Passed("to be delivered once at most, and perhaps were (see --once)")
+            return SkippedItem("to be delivered once at most, and perhaps were (see --once)")
         id = job.id.decode("ascii", "backslashreplace")
         options: dict[str, Any] = {"ttl": ttl_ms / 1_000, "delay": delay_ms / 1_000, "nacks": job.nacks}
         options |= {"once": True} if job.is_once else {"ttr": job.retry_s}
         # The name prevents a second put of an unfinished job at any later time. The dedup id also covers finished jobs.
-        return Arrival(f"job {id}", job.queue, job.body, {**options, "name": job.id, "dedup": job.id})
+        return ImportItem(f"job {id}", job.queue, job.body, {**options, "name": job.id, "dedup": job.id})
 
 
 class JsonLinesSource:
@@ -119,14 +119,14 @@ class JsonLinesSource:
         self.passed: dict[str, int] = {}
         self.notes: list[str] = []
 
-    def items(self, start: int, cursor: Any, now_ms: Callable[[], int]) -> Iterator[Arrival | Passed]:
+    def items(self, start: int, cursor: Any, now_ms: Callable[[], int]) -> Iterator[ImportItem | SkippedItem]:
         self._file.seek(0)
         for number in range(1, self._lines + 1):
             raw = self._file.readline(LINE_BYTES_MAX)
             if number > start:
                 yield self._item(raw, number)
 
-    def new_tube(self, arrival: Arrival) -> TubePolicy:
+    def new_tube(self, arrival: ImportItem) -> TubePolicy:
         name = to_text(arrival.tube) if isinstance(arrival.tube, bytes) else arrival.tube
         return policy_of(self._type or self._fitting.get(name))
 
@@ -150,16 +150,16 @@ class JsonLinesSource:
             if line.options.get(option):
                 self._fitting.setdefault(line.tube, type)
 
-    def _item(self, raw: bytes, number: int) -> Arrival | Passed:
+    def _item(self, raw: bytes, number: int) -> ImportItem | SkippedItem:
         if not raw.strip():
-            return Passed("empty lines")
+            return SkippedItem("empty lines")
         try:
             line = read_line(raw, self._tube)
         except BadLine as error:
-            return Passed(BAD_LINES, f"line {number}", str(error))
+            return SkippedItem(BAD_LINES, f"line {number}", str(error))
         # The dedup options of the line itself take precedence.
         same = f"import {self.fingerprint} {number}"
-        return Arrival(f"line {number}", line.tube, line.body, {"dedup": same, "unique": same, **line.options})
+        return ImportItem(f"line {number}", line.tube, line.body, {"dedup": same, "unique": same, **line.options})
 
 
 def fingerprint(file: BinaryIO) -> str:
@@ -176,6 +176,6 @@ def _size(file: BinaryIO) -> int:
     return file.seek(0, os.SEEK_END)
 
 
-def beside(file: Path) -> Path:
+def default_state_file(file: Path) -> Path:
     """Return the default path of the state file of an import."""
     return file.with_name(f"{file.name}.penstock-import")

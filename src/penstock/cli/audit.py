@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from penstock.cli.bundles import bundled
+from penstock.cli.bundles import shared_options
 from penstock.cli.exits import ERROR
 from penstock.cli.output import Column, Output, column
 from penstock.cli.progress import stages_bar
 from penstock.cli.spark_options import LakeDirectory
-from penstock.cli.turns import From, Master, opened
+from penstock.cli.turns import Master, SourceOptions, open_lake
 
 if TYPE_CHECKING:
     from penstock.pipeline.audit import Verdict
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 _EXAMPLES = (column("tube"), column("job"), column("position"), column("time"), Column("what", lambda row: row["what"]))
 
 
-@bundled
+@shared_options
 def audit(
     lake: LakeDirectory,
     live: Annotated[
@@ -27,14 +27,14 @@ def audit(
     ] = False,
     master: Master = "local[*]",
     *,
-    nodes: From,
+    nodes: SourceOptions,
     out: Output,
 ) -> None:
     """Verify from the history that every guarantee was kept, and show violations. Exit with 1 if there are any."""
     from penstock.pipeline.audit import audit as work
 
     source = nodes.source() if live or nodes.urls else None
-    with opened(lake, master, makes=source is not None) as (spark, found), stages_bar() as told:
+    with open_lake(lake, master, makes=source is not None) as (spark, found), stages_bar() as told:
         verdict = work(spark, found, source, told)
     show(verdict, out)
     if not verdict.kept:
@@ -46,7 +46,7 @@ def show(verdict: Verdict, out: Output) -> None:
     from penstock.pipeline.audit_section import STATES
 
     for finding in verdict.findings:
-        out.done(
+        out.report_done(
             f"{STATES[finding.kept]:<10} {finding.promise}" + (f" ({finding.unjudged})" if finding.unjudged else ""),
             promise=finding.name,
             kept=finding.kept,

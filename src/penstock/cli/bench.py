@@ -16,12 +16,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from penstock.cli.bundles import bundled
+from penstock.cli.bundles import shared_options
 from penstock.cli.exits import USAGE, fail
 from penstock.cli.output import Column, Output, Record, column, jobs_text
-from penstock.cli.records import total
+from penstock.cli.records import job_count
 from penstock.cli.target import Target
-from penstock.cli.values import duration_option, rate_option, size
+from penstock.cli.values import duration_option, parse_size, rate_option
 
 if TYPE_CHECKING:
     from penstock.api import Queue, Tube
@@ -35,7 +35,7 @@ class Load:
 
     clients: Annotated[int, typer.Option("--clients", min=1, max=1_000, help="Number of concurrent clients.")] = 1
     duration: Annotated[float, duration_option("--duration", help="Duration of the measurement.", default="2s")] = 2.0
-    body: Annotated[int, typer.Option("--size", parser=size, metavar="SIZE", help="Size of each body.")] = 100
+    body: Annotated[int, typer.Option("--size", parser=parse_size, metavar="SIZE", help="Size of each body.")] = 100
     batch: Annotated[int, typer.Option("--batch", min=1, max=100_000, help="Jobs per call.")] = 1
     rate: Annotated[float | None, rate_option("Limit all clients together to this many calls per second.")] = None
     tube: Annotated[
@@ -61,21 +61,21 @@ Call = Callable[[], int]
 
 
 @app.command()
-@bundled
+@shared_options
 def put(*, load: Load, target: Target, out: Output) -> None:
     """Measure puts."""
     _measure("put", load, target, out, _putting)
 
 
 @app.command()
-@bundled
+@shared_options
 def take(*, load: Load, target: Target, out: Output) -> None:
     """Measure takes with acks. The jobs are put before the measurement starts."""
     _measure("take", load, target, out, _taking, takes=True, fill=True)
 
 
 @app.command()
-@bundled
+@shared_options
 def mixed(*, load: Load, target: Target, out: Output) -> None:
     """Measure puts, takes and acks in turn. A call is the whole life of a job."""
     _measure("mixed", load, target, out, _both, takes=True)
@@ -125,7 +125,7 @@ def _measure(
     name = load.tube or f"penstock-bench-{os.getpid()}"
     with target.open(makes=True) as queue:
         made = queue.tube(name)
-        if takes and (jobs := total(made.info())):
+        if takes and (jobs := job_count(made.info())):
             # All jobs that are taken are acked, also those of others.
             fail(f"{name} has {jobs_text(jobs)}, and they would be lost; name an empty tube, or omit --tube", USAGE)
         try:

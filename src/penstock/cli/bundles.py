@@ -17,7 +17,7 @@ from inspect import Parameter
 from typing import Any, get_type_hints
 
 
-def bundled(function: Callable[..., None]) -> Callable[..., None]:
+def shared_options(function: Callable[..., None]) -> Callable[..., None]:
     """Return the command with the fields of its bundles as options."""
     hints = get_type_hints(function, include_extras=True)
     parameters = inspect.signature(function).parameters.values()

@@ -19,14 +19,14 @@ from typing import Annotated, Any, Final
 import typer
 from typer.core import TyperGroup
 
-from penstock.cli.bundles import bundled
-from penstock.cli.exits import UsageError, complain_of_usage, printable, reading_answers, sentence_of
+from penstock.cli.bundles import shared_options
+from penstock.cli.exits import UsageError, message_of, parsing_answer, print_usage_error, printable
 from penstock.cli.names import find_tube
 from penstock.cli.output import Output
-from penstock.cli.records import State, total
-from penstock.cli.spans import span
+from penstock.cli.records import State, job_count
+from penstock.cli.spans import duration_text
 from penstock.cli.target import Target
-from penstock.cli.values import TubeName, duration, size
+from penstock.cli.values import TubeName, parse_duration, parse_size
 from penstock.core.errors import NoJournal, PenstockError
 
 
@@ -54,7 +54,7 @@ def _unknown() -> Iterator[None]:
     try:
         yield
     except UsageError as error:
-        complain_of_usage(error)
+        print_usage_error(error)
         raise typer.Exit(UNKNOWN) from None
     except Result:
         raise
@@ -105,9 +105,9 @@ class Metric:
     def read(self, text: str) -> float:
         """Parse the value of a threshold on this metric."""
         if self.unit == "s":
-            return duration(text)
+            return parse_duration(text)
         if self.unit == "B":
-            return size(text)
+            return parse_size(text)
         if not re.fullmatch(r"[0-9]{1,15}(\.[0-9]+)?", text):
             raise typer.BadParameter(f"{text!r} is not a number")
         return float(text)
@@ -146,7 +146,7 @@ class Thresholds:
     ] = None
     format: Annotated[Format, typer.Option("--format", "-f", help="Output format.")] = Format.TEXT
 
-    def read(self, metrics: list[Metric]) -> list[Threshold]:
+    def parse(self, metrics: list[Metric]) -> list[Threshold]:
         """Parse the thresholds on these metrics. An unknown metric is an error."""
         known = {metric.name: metric for metric in metrics}
         return [
@@ -168,7 +168,7 @@ def _threshold(text: str, level: int, known: dict[str, Metric]) -> Threshold:
 
 def report(what: str, subject: str, metrics: list[Metric], thresholds: Thresholds, problem: str = "") -> None:
     """Print the metrics and exit with the resulting level. A problem is always critical."""
-    asked = thresholds.read(metrics)
+    asked = thresholds.parse(metrics)
     passed = [threshold for threshold in asked if threshold.is_passed()]
     level = CRITICAL if problem else max((threshold.level for threshold in passed), default=OK)
     words = [problem] if problem else [f"{each.metric.name} is {_shown(each.metric)} ({each.text})" for each in passed]
@@ -185,7 +185,7 @@ def print_report(
     known = [metric for metric in metrics if metric.value is not None]
     if format is Format.JSON:
         told = {"check": what, "subject": subject, "status": LEVELS[level].lower(), "code": level, "message": words}
-        Output(json=True).line_of_json({**told, "metrics": {metric.name: metric.value for metric in metrics}})
+        Output(json=True).json_line({**told, "metrics": {metric.name: metric.value for metric in metrics}})
         return
     subject = printable(subject)
     if format is Format.PROMETHEUS:
@@ -210,7 +210,7 @@ def _shown(metric: Metric) -> str:
     if metric.value is None:
         return "-"
     if metric.unit == "s":
-        return span(round(metric.value * 1000))
+        return duration_text(round(metric.value * 1000))
     return f"{metric.value:,.0f}{' bytes' if metric.unit == 'B' else ''}"
 
 
@@ -218,21 +218,21 @@ def _escaped(text: str) -> str:
     return text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
 
 
-def unknown(what: str, subject: str, error: Exception, format: Format, level: int = UNKNOWN) -> None:
+def report_unknown(what: str, subject: str, error: Exception, format: Format, level: int = UNKNOWN) -> None:
     """Report that the check could not measure anything, and exit."""
-    print_report(what, subject, level, printable(" ".join(sentence_of(error).split())), [], format, [])
+    print_report(what, subject, level, printable(" ".join(message_of(error).split())), [], format, [])
     raise Result(level)
 
 
 @app.command()
-@bundled
+@shared_options
 def connection(*, thresholds: Thresholds, target: Target) -> None:
     """Check that the queue answers, and how quickly. The result is critical if it does not.
 
     Metrics: connect and answer (durations).
     """
-    subject = target.place().shown()
-    thresholds.read(
+    subject = target.address().without_password()
+    thresholds.parse(
         [Metric("connect", None, "s"), Metric("answer", None, "s")]
     )  # Report a misspelt metric before measuring.
     try:
@@ -242,13 +242,13 @@ def connection(*, thresholds: Thresholds, target: Target) -> None:
             queue.tubes()
             answered = time.monotonic()
     except (PenstockError, OSError) as error:
-        unknown("connection", subject, error, thresholds.format, CRITICAL)
+        report_unknown("connection", subject, error, thresholds.format, CRITICAL)
     metrics = [Metric("connect", connected - start, "s"), Metric("answer", answered - connected, "s")]
     report("connection", subject, metrics, thresholds)
 
 
 @app.command()
-@bundled
+@shared_options
 def tube(name: TubeName, *, thresholds: Thresholds, target: Target) -> None:
     """Check a tube: the jobs in each state, the age of the next ready job, the number of waiting consumers.
 
@@ -258,10 +258,10 @@ def tube(name: TubeName, *, thresholds: Thresholds, target: Target) -> None:
         with target.open() as queue:
             info = find_tube(queue, name).info()
     except (PenstockError, OSError) as error:
-        unknown("tube", name, error, thresholds.format)
+        report_unknown("tube", name, error, thresholds.format)
     metrics = [
         *(Metric(state.value, info[state]) for state in State),
-        Metric("jobs", total(info)),
+        Metric("jobs", job_count(info)),
         Metric("waiting", info["waiting"]),
         Metric("oldest", info["oldest"], "s"),
     ]
@@ -269,7 +269,7 @@ def tube(name: TubeName, *, thresholds: Thresholds, target: Target) -> None:
 
 
 @app.command()
-@bundled
+@shared_options
 def journal(
     quick: Annotated[bool, typer.Option("--quick", help="Do not read the log, only measure its files.")] = False,
     *,
@@ -281,20 +281,20 @@ def journal(
     Metrics of a directory: size (of the log), free (space on its disk), segments, age (time since the last write).
     Metrics of a server: size, behind (rows that are not on disk yet), sync (duration of the last sync).
     """
-    place = target.place()
-    subject = place.shown()
+    place = target.address()
+    subject = place.without_password()
     try:
         metrics, problem = _server_journal(target) if place.directory is None else _journal(place.directory, quick)
     except (PenstockError, OSError) as error:
-        unknown("journal", subject, error, thresholds.format)
+        report_unknown("journal", subject, error, thresholds.format)
     report("journal", subject, metrics, thresholds, problem)
 
 
 def _server_journal(target: Target) -> tuple[list[Metric], str]:
-    from penstock.cli.target import ask
+    from penstock.cli.target import execute
 
-    with reading_answers():
-        lines = ask(target, "INFO", "persistence").decode().splitlines()
+    with parsing_answer():
+        lines = execute(target, "INFO", "persistence").decode().splitlines()
         told = dict(line.split(":", 1) for line in lines if ":" in line)
         if told["aof_enabled"] != "1":
             raise NoJournal("the server keeps no journal")

@@ -14,13 +14,13 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
-from penstock.cli.bundles import bundled
-from penstock.cli.exits import ERROR, NOT_FOUND, NOTHING, fail, reading_answers, sentence_of
-from penstock.cli.nodes import NODES_FILE, NOT_ASKED, address_of, node_at, nodes_of, where
+from penstock.cli.bundles import shared_options
+from penstock.cli.exits import ERROR, NOT_FOUND, NOTHING, fail, message_of, parsing_answer
+from penstock.cli.nodes import NODE_ERRORS, NODES_FILE, address_of, address_or_id, connect_to_node, list_nodes
 from penstock.cli.output import Column, Output, Record, column, confirm, jobs_text
-from penstock.cli.records import total
-from penstock.cli.spans import span
-from penstock.cli.target import Place, Target, ask
+from penstock.cli.records import job_count
+from penstock.cli.spans import duration_text
+from penstock.cli.target import QueueAddress, Target, execute
 from penstock.cli.values import Yes, duration_option
 
 if TYPE_CHECKING:
@@ -32,10 +32,10 @@ app = typer.Typer(help="Show and change a cluster.", no_args_is_help=True)
 _ASK_S: Final = 0.05
 
 # Maximum number of tube names in a message.
-_SHOWN: Final = 5
+_NAMES_MAX: Final = 5
 
 # Flags of a node that has not joined yet, or is lost.
-_NOT_THERE: Final = {"handshake", "noaddr", "fail", "fail?"}
+_ABSENT_FLAGS: Final = {"handshake", "noaddr", "fail", "fail?"}
 
 # Flags of a node that does not accept copies of jobs: the reason, and what to do.
 _CONDITIONS: Final = {
@@ -56,7 +56,7 @@ _COLUMNS: Final = [
 
 
 @app.command()
-@bundled
+@shared_options
 def info(*, target: Target, out: Output) -> None:
     """Show the connected node: its id, the number of nodes it knows, its tubes and jobs."""
     known = _nodes(target)
@@ -65,31 +65,31 @@ def info(*, target: Target, out: Output) -> None:
     out.record(
         {
             "node": known[0]["node"],
-            "place": target.place().shown(),
+            "place": target.address().without_password(),
             "nodes": len(known),
             "tubes": len(overview),
-            "jobs": sum(total(row) for row in overview),
+            "jobs": sum(job_count(row) for row in overview),
         }
     )
 
 
 @app.command()
-@bundled
+@shared_options
 def secret(*, out: Output) -> None:
     """Print a new random secret for `cluster-secret`. All nodes of a cluster must have the same one."""
     made = secrets.token_hex(32)
-    out.done(made, secret=made)
+    out.report_done(made, secret=made)
 
 
 @app.command()
-@bundled
+@shared_options
 def nodes(*, target: Target, out: Output) -> None:
     """List the nodes that the connected node knows, itself first."""
     out.table(_nodes(target), _COLUMNS, "")
 
 
 @app.command()
-@bundled
+@shared_options
 def homes(*, target: Target, out: Output) -> None:
     """List the tubes that are kept on one node, their home, as far as the connected node knows."""
     addresses = {node["node"]: node["address"].partition("@")[0] for node in _nodes(target)}
@@ -100,7 +100,7 @@ def homes(*, target: Target, out: Output) -> None:
 
 
 @app.command()
-@bundled
+@shared_options
 def meet(
     others: Annotated[
         list[str],
@@ -119,11 +119,11 @@ def meet(
     addresses = [address_of(other) for other in others]
     before = {node["node"] for node in _nodes(target)}
     for host, port, bus_port in addresses:
-        ask(target, "CLUSTER", "MEET", host, port, *bus_port)
+        execute(target, "CLUSTER", "MEET", host, port, *bus_port)
     wanted = {f"{host}:{port}": _names_of(target, host, port) for host, port, _ in addresses}
 
     def missing() -> list[str]:
-        there = [node for node in _nodes(target) if not _NOT_THERE & set(node["flags"])]
+        there = [node for node in _nodes(target) if not _ABSENT_FLAGS & set(node["flags"])]
         if len(wanted) == 1 and any(node["node"] not in before for node in there):
             # The new node must be the one that was named, even if its id or address has changed.
             return []
@@ -131,14 +131,14 @@ def meet(
         return [address for address, names in wanted.items() if not names & found]
 
     if not _wait_for(lambda: not missing(), wait):
-        who, within = ", ".join(missing()), span(round(wait * 1000))
+        who, within = ", ".join(missing()), duration_text(round(wait * 1000))
         fail(f"{who} did not join within {within}; check that its cluster port is open, and read the logs", NOTHING)
     known = _nodes(target)
-    out.done(f"the cluster has {len(known)} nodes", nodes=len(known))
+    out.report_done(f"the cluster has {len(known)} nodes", nodes=len(known))
 
 
 @app.command()
-@bundled
+@shared_options
 def leave(
     *,
     stay: Annotated[bool, typer.Option("--stay", help="Cancel: stay in the cluster.")] = False,
@@ -151,14 +151,14 @@ def leave(
     Tubes whose home is this node do not move to another one. The output lists them.
     """
     known = _nodes(target)
-    ask(target, "CLUSTER", "LEAVING", "no" if stay else "yes")
+    execute(target, "CLUSTER", "LEAVING", "no" if stay else "yes")
     if stay:
-        out.done("the node stays", leaving=False)
+        out.report_done("the node stays", leaving=False)
         return
 
     def held() -> int:
-        with reading_answers():
-            lines = ask(target, "INFO", "jobs").decode().split()
+        with parsing_answer():
+            lines = execute(target, "INFO", "jobs").decode().split()
             return int(next(line.partition(":")[2] for line in lines if line.startswith("registered_jobs:")))
 
     _wait_for(lambda: held() == 0, wait)
@@ -166,17 +166,17 @@ def leave(
     tubes = [row["tube"] for row in _homes(target) if row["node"] == known[0]["node"]]
     words = f"the node leaves, and still holds {jobs_text(left)}" if left else "the node leaves, and holds no jobs"
     if tubes:
-        more = f" and {len(tubes) - _SHOWN} more" if len(tubes) > _SHOWN else ""
-        words += f"; tubes whose home it is stay there, with their jobs: {', '.join(tubes[:_SHOWN])}{more}"
+        more = f" and {len(tubes) - _NAMES_MAX} more" if len(tubes) > _NAMES_MAX else ""
+        words += f"; tubes whose home it is stay there, with their jobs: {', '.join(tubes[:_NAMES_MAX])}{more}"
     elif not left:
         words += ": it can be stopped"
-    out.done(words, leaving=True, jobs=left, tubes=tubes)
+    out.report_done(words, leaving=True, jobs=left, tubes=tubes)
     if left and wait:
         raise typer.Exit(NOTHING)
 
 
 @app.command()
-@bundled
+@shared_options
 def forget(
     node: Annotated[str, typer.Argument(metavar="NODE", help="Id of the node, or the beginning of it.")],
     yes: Yes = False,
@@ -196,16 +196,16 @@ def forget(
         if each["node"] == gone:
             continue
         try:
-            with node_at(target, each) as queue:
-                if gone in [other["node"] for other in nodes_of(queue)]:
+            with connect_to_node(target, each) as queue:
+                if gone in [other["node"] for other in list_nodes(queue)]:
                     queue.execute("CLUSTER", "FORGET", gone)
                     knew += 1
                 told += 1
-        except NOT_ASKED as error:
-            missed[where(each)] = sentence_of(error)
+        except NODE_ERRORS as error:
+            missed[address_or_id(each)] = message_of(error)
     if not knew and not missed:
         fail(f"no node knows {gone}", NOT_FOUND)
-    out.done(f"{told} nodes have removed {gone}", node=gone, told=told, missed=list(missed))
+    out.report_done(f"{told} nodes have removed {gone}", node=gone, told=told, missed=list(missed))
     if missed:
         who = ", ".join(f"{at} ({why})" for at, why in missed.items())
         fail(
@@ -215,7 +215,7 @@ def forget(
 
 
 @app.command()
-@bundled
+@shared_options
 def check(*, target: Target, out: Output) -> None:
     """Ask every node which nodes it knows and reaches. Exit with 1 if they disagree or one is unreachable.
 
@@ -233,7 +233,7 @@ def check(*, target: Target, out: Output) -> None:
 
 
 @app.command()
-@bundled
+@shared_options
 def rehome(
     *,
     directory: Annotated[
@@ -281,8 +281,8 @@ def _names_of(target: Target, host: str, port: str) -> set[str]:
     from penstock.wire.bus import address
 
     names = {f"{address(host)}:{port}"}
-    asked = node_at(target, {"flags": [], "address": f"[{host}]:{port}"}, retry_for="0s")
-    with suppress(*NOT_ASKED), asked as queue, reading_answers():
+    asked = connect_to_node(target, {"flags": [], "address": f"[{host}]:{port}"}, retry_for="0s")
+    with suppress(*NODE_ERRORS), asked as queue, parsing_answer():
         names.add(queue.execute("CLUSTER", "MYID").decode())
     return names
 
@@ -303,9 +303,9 @@ def _described(gone: str, known: list[Record], target: Target) -> str:
     home = f", the home of {tubes} tube{'' if tubes == 1 else 's'}"
     for each in known:
         if each["node"] == gone:
-            lost = _NOT_THERE & set(each["flags"]) or each["state"] != "connected"
+            lost = _ABSENT_FLAGS & set(each["flags"]) or each["state"] != "connected"
             there = "which is unreachable" if lost else "which is running"
-            return f"{gone} at {where(each)}, {there}{home}"
+            return f"{gone} at {address_or_id(each)}, {there}{home}"
     return f"{gone}, which is not known here{home}"
 
 
@@ -315,11 +315,11 @@ def _checked(target: Target, node: Record) -> Record:
     # If the node cannot be asked, these are the last flags that the first node has received.
     row |= _warned(node, 0)
     try:
-        with node_at(target, node) as queue:
-            known = nodes_of(queue)
+        with connect_to_node(target, node) as queue:
+            known = list_nodes(queue)
             told = _info_of(queue)
-    except NOT_ASKED as error:
-        return row | {"problem": f"cannot be asked: {sentence_of(error)}"}
+    except NODE_ERRORS as error:
+        return row | {"problem": f"cannot be asked: {message_of(error)}"}
     others = [each for each in known if "myself" not in each["flags"]]
     away = [each for each in others if each["state"] != "connected" or {"fail", "fail?"} & set(each["flags"])]
     row |= {"reaches": len(others) - len(away), "knows": sorted(each["node"] for each in known)}
@@ -328,7 +328,7 @@ def _checked(target: Target, node: Record) -> Record:
         return row | {"problem": f"another node answers there: {known[0]['node']}"}
     row |= _warned(known[0], told.get("cluster_paused_queues", 0))
     if away:
-        row["problem"] = f"cannot reach {', '.join(where(each) for each in away)}"
+        row["problem"] = f"cannot reach {', '.join(address_or_id(each) for each in away)}"
     elif disputed:
         row["problem"] = f"{disputed} of its tubes also have a home on another node: see its log"
     return row
@@ -347,26 +347,26 @@ def _warned(node: Record, paused_queues: int) -> Record:
 
 def _nodes(target: Target) -> list[Record]:
     """Return all known nodes, the connected one first."""
-    place = target.place()
+    place = target.address()
     if place.directory is not None:
         with target.open():
             return [_node_in(place)]
     with target.open() as queue:
-        return nodes_of(queue)
+        return list_nodes(queue)
 
 
 def _homes(target: Target) -> list[Record]:
     """Return the tubes that have a home node, with that node."""
-    with reading_answers():
+    with parsing_answer():
         return [
             {"tube": tube.decode("utf-8", "backslashreplace"), "node": node.decode(), "epoch": int(epoch)}
-            for tube, node, epoch in ask(target, "CLUSTER", "HOMES")
+            for tube, node, epoch in execute(target, "CLUSTER", "HOMES")
         ]
 
 
 def _info_of(queue: Any) -> dict[str, int]:
     """Return the figures of CLUSTER INFO."""
-    with reading_answers():
+    with parsing_answer():
         lines = [line.partition(":") for line in queue.execute("CLUSTER", "INFO").decode().split()]
     return {name: int(value) for name, _, value in lines if value.isdigit()}
 
@@ -381,10 +381,16 @@ def _wait_for(condition: Callable[[], bool], wait: float) -> bool:
     return True
 
 
-def _node_in(place: Place) -> Record:
+def _node_in(place: QueueAddress) -> Record:
     from penstock.journal.disk import ReadOnlyDisk
     from penstock.journal.identity import identity
 
     known = identity(ReadOnlyDisk(str(place.directory)))
     epoch = known.node_epoch
-    return {"node": known.node, "address": place.shown(), "flags": ["myself"], "epoch": epoch, "state": "embedded"}
+    return {
+        "node": known.node,
+        "address": place.without_password(),
+        "flags": ["myself"],
+        "epoch": epoch,
+        "state": "embedded",
+    }

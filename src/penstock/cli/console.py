@@ -14,7 +14,7 @@ from penstock.cli.target import Target
 if TYPE_CHECKING:
     import ssl
 
-    from penstock.cli.conversation import Conversation, Form
+    from penstock.cli.conversation import CommandRunner, ReplyFormat
 
 
 def cli(
@@ -64,25 +64,27 @@ def cli(
 
     Exit codes: 1 if a command was refused, 4 if authentication failed or is missing, 75 if the server is unreachable.
     """
-    from penstock.cli.conversation import Conversation
-    from penstock.cli.shown import as_csv, as_json, as_raw, as_text
-    from penstock.cli.speaker import Speaker, address_of
+    from penstock.cli.conversation import CommandRunner
+    from penstock.cli.shown import format_csv, format_json, format_raw, format_text
+    from penstock.cli.speaker import RawConnection, address_of
 
-    form: Form
+    form: ReplyFormat
     if csv:
-        form = as_csv
+        form = format_csv
     elif json:
-        form = as_json
+        form = format_json
     elif raw if raw is not None else not sys.stdout.isatty():
-        form = as_raw
+        form = format_raw
     else:
-        form = as_text
+        form = format_text
     if (host or port) and url:
         fail("use either -h and -p, or --url", USAGE)
     if host or port:
         url = f"penstock://{_in_url(host or '127.0.0.1')}:{port or 7711}"
-    speaker = Speaker(address_of(_server_url(url), user, password, _tls(cacert, insecure) if tls else None, resp3))
-    conversation = Conversation(speaker, form)
+    speaker = RawConnection(
+        address_of(_server_url(url), user, password, _tls(cacert, insecure) if tls else None, resp3)
+    )
+    conversation = CommandRunner(speaker, form)
     try:
         if words:
             _repeat(conversation, words, repeat, interval)
@@ -96,7 +98,7 @@ def cli(
             conversation.run_lines(line.decode("utf-8", "surrogateescape") for line in sys.stdin.buffer)
     finally:
         speaker.close()
-    raise typer.Exit(REFUSED if conversation.is_locked_out else ERROR if conversation.failed else 0)
+    raise typer.Exit(REFUSED if conversation.is_unauthenticated else ERROR if conversation.failed else 0)
 
 
 def _in_url(host: str) -> str:
@@ -106,13 +108,13 @@ def _in_url(host: str) -> str:
 
 def _server_url(url: str | None) -> str:
     """Return this URL, or the URL of the server that all other commands use."""
-    place = Target(url=url).place()
+    place = Target(url=url).address()
     if place.directory is not None:
         fail(f"{place.directory} is a directory, but this command needs a server; name one with -h and -p", USAGE)
     return place.url
 
 
-def _repeat(conversation: Conversation, words: list[str], times: int, interval: float) -> None:
+def _repeat(conversation: CommandRunner, words: list[str], times: int, interval: float) -> None:
     done = 0
     while done != times:
         if done:

@@ -6,11 +6,11 @@ from typing import Annotated
 
 import typer
 
-from penstock.cli.bundles import bundled
+from penstock.cli.bundles import shared_options
 from penstock.cli.contexts import Contexts
 from penstock.cli.exits import NOT_FOUND, fail
 from penstock.cli.output import Column, Output, column
-from penstock.cli.target import Target, place_of
+from penstock.cli.target import Target, parse_address
 from penstock.cli.values import Yes
 
 app = typer.Typer(help="Name servers and queue directories, and select the default one.", no_args_is_help=True)
@@ -24,7 +24,7 @@ Name = Annotated[str, typer.Argument(metavar="NAME", help="Name of the context."
 
 
 @app.command()
-@bundled
+@shared_options
 def add(
     name: Annotated[str, typer.Argument(metavar="NAME", help="Name: letters, digits, dots, dashes and _.")],
     url: Annotated[str, typer.Argument(metavar="URL", help="URL of a server, or path of a queue directory.")],
@@ -34,23 +34,26 @@ def add(
 ) -> None:
     """Add a context: a name for a server or a queue directory. An existing context of this name is replaced."""
     contexts = Contexts.load()
-    place = place_of(url)
+    place = parse_address(url)
     contexts.add(name, str(place))
     if select:
         contexts.select(name)
     contexts.save()
-    out.done(
-        f"{name} is {place.shown()}{', and selected' if select else ''}", name=name, url=place.shown(), selected=select
+    out.report_done(
+        f"{name} is {place.without_password()}{', and selected' if select else ''}",
+        name=name,
+        url=place.without_password(),
+        selected=select,
     )
 
 
 @app.command("ls")
-@bundled
+@shared_options
 def list_(*, out: Output) -> None:
     """List the contexts. Passwords are not shown."""
     contexts = Contexts.load()
     rows = [
-        {"name": name, "url": place_of(url).shown(), "selected": name == contexts.selected}
+        {"name": name, "url": parse_address(url).without_password(), "selected": name == contexts.selected}
         for name, url in sorted(contexts.urls.items())
     ]
     marked = Column("", lambda row: "*" if row["selected"] else " ")
@@ -60,17 +63,17 @@ def list_(*, out: Output) -> None:
 
 
 @app.command()
-@bundled
+@shared_options
 def select(name: Name, *, out: Output) -> None:
     """Select the default context. Commands without --url, --dir and --context use it."""
     contexts = Contexts.load()
     contexts.select(name)
     contexts.save()
-    out.done(f"{name} is selected", selected=name, previous=contexts.previous)
+    out.report_done(f"{name} is selected", selected=name, previous=contexts.previous)
 
 
 @app.command()
-@bundled
+@shared_options
 def previous(*, out: Output) -> None:
     """Select the context that was selected before."""
     contexts = Contexts.load()
@@ -78,11 +81,11 @@ def previous(*, out: Output) -> None:
         fail("no context was selected before; see `penstock context ls`", NOT_FOUND)
     contexts.select(contexts.previous)
     contexts.save()
-    out.done(f"{contexts.selected} is selected", selected=contexts.selected, previous=contexts.previous)
+    out.report_done(f"{contexts.selected} is selected", selected=contexts.selected, previous=contexts.previous)
 
 
 @app.command("rm")
-@bundled
+@shared_options
 def remove(name: Name, yes: Yes = False, *, out: Output) -> None:
     """Remove a context. The queue that it names is not changed."""
     from penstock.cli.output import confirm
@@ -92,11 +95,11 @@ def remove(name: Name, yes: Yes = False, *, out: Output) -> None:
     confirm(f"Remove the context {name}?", yes)
     contexts.remove(name)
     contexts.save()
-    out.done(f"{name} is removed", removed=name)
+    out.report_done(f"{name} is removed", removed=name)
 
 
 @app.command()
-@bundled
+@shared_options
 def validate(
     name: Annotated[
         str | None,
@@ -115,15 +118,15 @@ def validate(
 
 
 def _validated(name: str, url: str) -> dict[str, object]:
-    from penstock.cli.exits import sentence_of
+    from penstock.cli.exits import message_of
     from penstock.core.errors import PenstockError
 
-    told: dict[str, object] = {"name": name, "url": place_of(url).shown(), "ok": True, "answer": "ok"}
+    told: dict[str, object] = {"name": name, "url": parse_address(url).without_password(), "ok": True, "answer": "ok"}
     try:
         with Target(url=url).open() as queue:
             queue.tubes()
     except typer.Exit:
         told |= {"ok": False, "answer": "there is no queue"}
     except (PenstockError, OSError) as error:
-        told |= {"ok": False, "answer": sentence_of(error)}
+        told |= {"ok": False, "answer": message_of(error)}
     return told

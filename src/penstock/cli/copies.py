@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from penstock.cli.output import told
+from penstock.cli.output import naming_directory
 from penstock.core.errors import CommandError
 
 if TYPE_CHECKING:
@@ -48,7 +48,7 @@ def _copy(what: str, source: str, target: str, to_position: int | None) -> None:
     from penstock.journal.disk import ReadOnlyDisk
     from penstock.journal.identity import identity
 
-    with told(source), bytes_bar(what) as progress:
+    with naming_directory(source), bytes_bar(what) as progress:
         disk = ReadOnlyDisk(source)
         identity(disk)  # Fails before anything is created.
         with _made(target) as made:

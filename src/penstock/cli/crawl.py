@@ -152,7 +152,7 @@ def _progress(tube: Tube, counts: dict[str, int], events: dict[str, int], rate: 
 
 
 @dataclass(frozen=True)
-class Crowd:
+class DomainResult:
     """The maximum number of concurrent workers on a domain, or on any domain of a group."""
 
     domain: str
@@ -162,14 +162,14 @@ class Crowd:
     utube: int
 
 
-def crowds(pages: list[Page], fifo: Visits, utube: Visits) -> list[Crowd]:
+def domain_results(pages: list[Page], fifo: Visits, utube: Visits) -> list[DomainResult]:
     """Return the result of the demo: the most popular domains, then all others together."""
     queued = Counter(page.domain for page in pages)
     popular = [domain for domain, _ in queued.most_common(POPULAR)]
     rest = [domain for domain in queued if domain not in popular]
     groups = {domain: [domain] for domain in popular} | ({f"{len(rest)} others": rest} if rest else {})
     return [
-        Crowd(
+        DomainResult(
             name,
             sum(queued[domain] for domain in domains),
             sum(utube.total[domain] for domain in domains),
@@ -197,7 +197,7 @@ def conclude(pages: list[Page], fifo: Visits, utube: Visits, console: Console) -
     table.add_column("domain")
     for heading in ("pages", "visits", "fifo", "utube"):
         table.add_column(heading, justify="right")
-    for row in crowds(pages, fifo, utube):
+    for row in domain_results(pages, fifo, utube):
         table.add_row(row.domain, f"{row.pages:,}", f"{row.visits:,}", str(row.fifo), str(row.utube))
     console.print(table)
     kept = max(utube.most.values()) <= 1

@@ -25,7 +25,7 @@ def run(pages: int = crawl.PAGES) -> int:
     )
     try:
         return demo_spark.run(console, pages)
-    except demo_spark.NoSpark as why:
+    except demo_spark.SparkUnavailable as why:
         sentence = f"Spark is not available ({why}), so the demo runs without it.\n"
         console.print(sentence, soft_wrap=True, markup=False)
         return run_in_one_process(console, pages)

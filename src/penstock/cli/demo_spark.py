@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Final
 from rich.console import Console
 
 from penstock.cli import crawl
-from penstock.cli.crawl import Page, Visits, conclusion, crowds
+from penstock.cli.crawl import Page, Visits, conclusion, domain_results
 from penstock.cli.report import write_page
 from penstock.cli.target import connect
 
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 _SHORT: Final = {"spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"}
 
 
-class NoSpark(Exception):
+class SparkUnavailable(Exception):
     """Spark is not available. The message gives the reason."""
 
 
@@ -46,10 +46,10 @@ def start_spark() -> SparkSession:
     try:
         return session("local[2]", quiet=True, **_SHORT)
     except SourceError as error:
-        raise NoSpark(str(error)) from None
+        raise SparkUnavailable(str(error)) from None
     except Exception as error:
         # Java is installed but does not start. Spark has printed the reason on standard error.
-        raise NoSpark(f"Spark did not start: {' '.join(str(error).split())[:200]}") from None
+        raise SparkUnavailable(f"Spark did not start: {' '.join(str(error).split())[:200]}") from None
 
 
 def run(console: Console, pages: int = crawl.PAGES, directory: Path | None = None) -> int:
@@ -67,10 +67,10 @@ def run(console: Console, pages: int = crawl.PAGES, directory: Path | None = Non
         through_fifo = crawl.crawl(queue, fifo, pages, console)
         through_utube = crawl.crawl(queue, utube, pages, console)
         with step(console, "The pipeline processes the history", "The pipeline has processed and audited the history"):
-            verdict = digest(spark, url, place / "lake")
+            verdict = process_history(spark, url, place / "lake")
     with step(console, "Writing the report", "The report is written"):
         result = result_section(work_list, through_fifo, through_utube)
-        report = tell(place / "lake", place / "report.html", result, verdict)
+        report = write_report(place / "lake", place / "report.html", result, verdict)
     console.print()
     kept = crawl.conclude(work_list, through_fifo, through_utube, console)
     broken = [finding.promise for finding in verdict.findings if finding.broken]
@@ -129,7 +129,7 @@ def enqueue(spark: SparkSession, url: str, pages: list[Page], fifo: str, utube: 
     jobs.write.format("penstock").option("url", url).option("kind", "json").mode("append").save()
 
 
-def digest(spark: SparkSession, url: str, directory: Path) -> Verdict:
+def process_history(spark: SparkSession, url: str, directory: Path) -> Verdict:
     """Load the history into a lake and audit it. The lake counts per second, because the demo is short."""
     from penstock.pipeline.audit import audit
     from penstock.pipeline.lake import Lake
@@ -146,7 +146,7 @@ def result_section(pages: list[Page], fifo: Visits, utube: Visits) -> Section:
     from penstock.pipeline import charts
     from penstock.pipeline.sections import Section, column
 
-    rows = [dataclasses.asdict(row) for row in crowds(pages, fifo, utube)]
+    rows = [dataclasses.asdict(row) for row in domain_results(pages, fifo, utube)]
     return Section(
         "result",
         "The demo's result",
@@ -159,7 +159,7 @@ def result_section(pages: list[Page], fifo: Visits, utube: Visits) -> Section:
     )
 
 
-def tell(lake: Path, path: Path, result: Section, verdict: Verdict) -> Path:
+def write_report(lake: Path, path: Path, result: Section, verdict: Verdict) -> Path:
     """Write the report. The result of the demo and the verdict of the audit come first."""
     from penstock.pipeline.audit_section import audit_section, kept_figure
     from penstock.pipeline.gold_reader import GoldReader

@@ -124,7 +124,7 @@ def decode(raw: bytes, offset: int = 0) -> AofJob:
     body, at = _string(raw, at, offset)
     nodes, at = _number(raw, at, offset)
     if at + nodes * _NODE_BYTES != len(raw):
-        raise _no_job(offset)
+        raise _damaged_job(offset)
     return AofJob(
         id=id,
         state=state & 15,
@@ -141,24 +141,24 @@ def decode(raw: bytes, offset: int = 0) -> AofJob:
 
 def _head(raw: bytes, offset: int) -> tuple[int, bytes, int, int, int, int, int, int, int, int, int]:
     if len(raw) < _HEAD.size or _LENGTH.unpack_from(raw)[0] != len(raw) - _LENGTH.size:
-        raise _no_job(offset)
+        raise _damaged_job(offset)
     return _HEAD.unpack_from(raw)
 
 
 def _string(raw: bytes, at: int, offset: int) -> tuple[bytes, int]:
     length, at = _number(raw, at, offset)
     if at + length > len(raw):
-        raise _no_job(offset)
+        raise _damaged_job(offset)
     return raw[at : at + length], at + length
 
 
 def _number(raw: bytes, at: int, offset: int) -> tuple[int, int]:
     if at + _LENGTH.size > len(raw):
-        raise _no_job(offset)
+        raise _damaged_job(offset)
     return _LENGTH.unpack_from(raw, at)[0], at + _LENGTH.size
 
 
-def _no_job(offset: int) -> DamagedAof:
+def _damaged_job(offset: int) -> DamagedAof:
     return DamagedAof(f"the job at byte {offset} is damaged")
 
 
@@ -170,7 +170,7 @@ def _command(file: BinaryIO, offset: int, size: int) -> list[bytes] | None:
     file.seek(offset)
     count = _line(file, b"*", offset, _WORDS_MAX)
     if count == 0:
-        raise _not_written_so(offset)
+        raise _damaged_command(offset)
     words = []
     for _ in range(count or 0):
         length = _line(file, b"$", offset, _WORD_BYTES_MAX)
@@ -178,7 +178,7 @@ def _command(file: BinaryIO, offset: int, size: int) -> list[bytes] | None:
             return None
         word = file.read(length + 2)
         if not word.endswith(b"\r\n"):
-            raise _not_written_so(offset)
+            raise _damaged_command(offset)
         words.append(word[:-2])
     return words or None
 
@@ -191,11 +191,11 @@ def _line(file: BinaryIO, begin: bytes, offset: int, most: int) -> int | None:
         # Only the last line of the file can be incomplete. A longer line is damage.
         if len(line) < _LINE_BYTES_MAX and not line.endswith(b"\n") and line[:1] in (begin, b""):
             return None
-        raise _not_written_so(offset)
+        raise _damaged_command(offset)
     if line[:1] != begin or not digits.isdigit() or int(digits) > most:
-        raise _not_written_so(offset)
+        raise _damaged_command(offset)
     return int(digits)
 
 
-def _not_written_so(offset: int) -> DamagedAof:
+def _damaged_command(offset: int) -> DamagedAof:
     return DamagedAof(f"the command at byte {offset} is damaged, or this is not an append-only file of Disque")

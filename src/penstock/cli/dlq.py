@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from penstock.cli.bundles import bundled
-from penstock.cli.exits import NOTHING, OK, code_of, complain, fail
+from penstock.cli.bundles import shared_options
+from penstock.cli.exits import NOTHING, OK, exit_code_of, fail, print_error
 from penstock.cli.job import Where, matching
 from penstock.cli.names import complete_tubes, find_tube
 from penstock.cli.output import Column, Output, Record, body_text, column, confirm, jobs_text, seconds_text
@@ -33,7 +33,7 @@ _NO_REASON = "(no reason was given)"
 
 
 @app.command("ls")
-@bundled
+@shared_options
 def list_(*, target: Target, out: Output) -> None:
     """List the tubes that have buried jobs or are dead-letter tubes."""
     from penstock.core.retry import THEN_MOVE, parse_retry
@@ -56,7 +56,7 @@ def list_(*, target: Target, out: Output) -> None:
 
 
 @app.command()
-@bundled
+@shared_options
 def show(
     tube: TubeName,
     where: Where = None,
@@ -86,7 +86,7 @@ def show(
 
 
 @app.command()
-@bundled
+@shared_options
 def redrive(
     tube: TubeName,
     where: Where = None,
@@ -123,7 +123,7 @@ def redrive(
         found = [job for _, job in islice(matching(queue, tube, states, condition(where)), limit or None)]
         if dry_run:
             would = f"would redrive {jobs_text(len(found))} of {tube}{'' if to is None else f' to {to}'}"
-            out.done(would, tube=tube, to=to or tube, would_redrive=len(found))
+            out.report_done(would, tube=tube, to=to or tube, would_redrive=len(found))
             return
         if not found:
             fail(f"{tube} has no such job", NOTHING)
@@ -138,7 +138,7 @@ def redrive(
                     progress(number, len(found))
         finally:
             # Also printed after an interruption, so that the user knows how many jobs were redriven.
-            out.done(f"redrove {jobs_text(done)} of {tube}", tube=tube, to=to or tube, redriven=done)
+            out.report_done(f"redrove {jobs_text(done)} of {tube}", tube=tube, to=to or tube, redriven=done)
     if code:
         raise typer.Exit(code)
 
@@ -151,8 +151,8 @@ def _redrive(job: Job, to: Tube | None, delay: float) -> int:
         else:
             job.move(to, delay)
     except CommandError as error:
-        complain(f"{job.id}: {error}")
-        return code_of(error)
+        print_error(f"{job.id}: {error}")
+        return exit_code_of(error)
     return OK
 
 

@@ -66,7 +66,7 @@ _CODES: Final[dict[type[Exception], int]] = {
 UsageError = cast(type[Exception], typer.BadParameter.__mro__[1])
 
 
-def complain(message: str) -> None:
+def print_error(message: str) -> None:
     """Print an error message on standard error."""
     # typer.echo would bypass a progress bar that has replaced sys.stderr.
     print(f"penstock: {printable(' '.join(message.split()))}", file=sys.stderr)
@@ -74,7 +74,7 @@ def complain(message: str) -> None:
 
 def fail(message: str, code: int = ERROR) -> NoReturn:
     """Print an error message on standard error, and exit."""
-    complain(message)
+    print_error(message)
     raise typer.Exit(code)
 
 
@@ -101,7 +101,7 @@ def _json_escape(letter: str) -> str:
     return "".join(f"\\u{units[at : at + 4]}" for at in range(0, len(units), 4))
 
 
-def code_of(error: Exception) -> int:
+def exit_code_of(error: Exception) -> int:
     """Return the exit code of an error."""
     for kind in type(error).__mro__:
         if kind in _CODES:
@@ -111,7 +111,7 @@ def code_of(error: Exception) -> int:
     return TEMPORARY if isinstance(error, (ConnectionError, TimeoutError)) else ERROR
 
 
-def sentence_of(error: Exception) -> str:
+def message_of(error: Exception) -> str:
     """Return an error as one sentence."""
     if isinstance(error, e.DamagedJournal):
         return f"{error}; see `penstock journal repair`"
@@ -127,7 +127,7 @@ def as_clause(sentence: str) -> str:
 
 
 @contextmanager
-def reading_answers() -> Iterator[None]:
+def parsing_answer() -> Iterator[None]:
     """Raise BadAnswer if the block cannot read a server's answer: the server caused it, not a bug here."""
     try:
         yield
@@ -148,7 +148,7 @@ class Program(TyperGroup):
             code = result if isinstance(result, int) else OK
         except UsageError as error:
             code = USAGE
-            complain_of_usage(error)
+            print_usage_error(error)
         except typer.Abort:
             code = INTERRUPTED
         sys.exit(code)
@@ -165,12 +165,12 @@ class Program(TyperGroup):
             return result
         except BrokenPipeError:
             # The reader of the pipe has closed it, for example `head`.
-            forget_output()
+            discard_output()
             raise typer.Exit(OK) from None
         except KeyboardInterrupt:
             raise typer.Exit(INTERRUPTED) from None
         except (e.PenstockError, OSError) as error:
-            fail(sentence_of(error), code_of(error))
+            fail(message_of(error), exit_code_of(error))
         except (typer.Exit, typer.Abort, UsageError):
             raise
         except Exception as error:
@@ -188,7 +188,7 @@ def _join_help_lines(command: Any) -> None:
         _join_help_lines(each)
 
 
-def forget_output() -> None:
+def discard_output() -> None:
     """Discard all further output."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
@@ -217,7 +217,7 @@ _WORDINGS: Final[tuple[tuple[re.Pattern[str], str | Callable[[re.Match[str]], st
 )
 
 
-def complain_of_usage(error: Any) -> None:
+def print_usage_error(error: Any) -> None:
     """Print a usage error as one sentence that names the help page."""
     message = error.message if hasattr(error, "possibilities") else error.format_message()
     if not message:
@@ -228,4 +228,4 @@ def complain_of_usage(error: Any) -> None:
     if near := get_close_matches(getattr(error, "option_name", ""), getattr(error, "possibilities", None) or [], 1):
         message += f"; did you mean {near[0]}?"
     path = error.ctx.command_path if error.ctx is not None else "penstock"
-    complain(f"{message}{'' if message.endswith('?') else ';'} see `{path} --help`")
+    print_error(f"{message}{'' if message.endswith('?') else ';'} see `{path} --help`")

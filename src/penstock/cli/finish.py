@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from penstock.cli import session
-from penstock.cli.bundles import bundled
-from penstock.cli.exits import OK, code_of, complain, sentence_of
+from penstock.cli.bundles import shared_options
+from penstock.cli.exits import OK, exit_code_of, message_of, print_error
 from penstock.cli.output import Output, confirm, jobs_text
 from penstock.cli.target import Target
-from penstock.cli.values import Delay, DryRun, JobId, JobIds, Yes, duration, duration_option, read_ids
+from penstock.cli.values import Delay, DryRun, JobId, JobIds, Yes, duration_option, parse_duration, read_ids
 from penstock.core.errors import CommandError
 
 if TYPE_CHECKING:
@@ -23,40 +23,40 @@ NewTtl = Annotated[float | None, duration_option("--ttl", help="New ttl of the j
 NewPriority = Annotated[int | None, typer.Option("--priority", "-p", help="New priority of the job.")]
 
 
-def each(ids: list[str], what: str, target: Target, out: Output, do: Callable[[Job], object]) -> None:
+def for_each_job(ids: list[str], what: str, target: Target, out: Output, do: Callable[[Job], object]) -> None:
     """Call `do` for every job, in the session of the last take."""
     with session.open_session(target) as queue:
-        do_each(queue, ids, what, out, do)
+        for_each_job_in(queue, ids, what, out, do)
 
 
-def do_each(queue: Queue, ids: list[str], what: str, out: Output, do: Callable[[Job], object]) -> None:
+def for_each_job_in(queue: Queue, ids: list[str], what: str, out: Output, do: Callable[[Job], object]) -> None:
     """Call `do` for every job. Report each refused job, and exit with the code of the first refusal."""
     code = OK
     for id in read_ids(ids):
         try:
             do(queue.job(id))
         except CommandError as error:
-            complain(f"{id}: {sentence_of(error)}")
-            code = code or code_of(error)
+            print_error(f"{id}: {message_of(error)}")
+            code = code or exit_code_of(error)
         else:
-            out.done(f"{what} {id}", id=id, done=what.rstrip(":"))
+            out.report_done(f"{what} {id}", id=id, done=what.rstrip(":"))
     if code:
         raise typer.Exit(code)
 
 
-@bundled
+@shared_options
 def ack(ids: JobIds, *, target: Target, out: Output) -> None:
     """Acknowledge jobs: the work is done. They are deleted, or kept as done if their tube keeps acked jobs."""
-    each(ids, "acked", target, out, lambda job: job.ack())
+    for_each_job(ids, "acked", target, out, lambda job: job.ack())
 
 
-@bundled
+@shared_options
 def nack(ids: JobIds, reason: Reason = "", *, target: Target, out: Output) -> None:
     """Report that the work failed. The retry policy of each job decides whether it is retried or buried."""
-    each(ids, "nacked", target, out, lambda job: job.nack(reason))
+    for_each_job(ids, "nacked", target, out, lambda job: job.nack(reason))
 
 
-@bundled
+@shared_options
 def release(
     ids: JobIds,
     delay: Delay = 0.0,
@@ -68,55 +68,55 @@ def release(
     out: Output,
 ) -> None:
     """Return taken jobs to their place in the tube, or after a delay. This does not count as a failure."""
-    each(ids, "released", target, out, lambda job: job.release(delay, ttl=ttl, priority=priority, key=key))
+    for_each_job(ids, "released", target, out, lambda job: job.release(delay, ttl=ttl, priority=priority, key=key))
 
 
-@bundled
+@shared_options
 def requeue(ids: JobIds, *, target: Target, out: Output) -> None:
     """Return taken jobs to the end of the tube."""
-    each(ids, "requeued", target, out, lambda job: job.requeue())
+    for_each_job(ids, "requeued", target, out, lambda job: job.requeue())
 
 
-@bundled
+@shared_options
 def bury(ids: JobIds, reason: Reason = "", *, target: Target, out: Output) -> None:
     """Bury jobs: set them aside until `kick` or `dig` brings them back."""
-    each(ids, "buried", target, out, lambda job: job.bury(reason))
+    for_each_job(ids, "buried", target, out, lambda job: job.bury(reason))
 
 
-@bundled
+@shared_options
 def touch(
     id: JobId,
     more: Annotated[
         float | None,
-        typer.Argument(metavar="[TIME]", parser=duration, help="Time to add. Default: restart the job's ttr."),
+        typer.Argument(metavar="[TIME]", parser=parse_duration, help="Time to add. Default: restart the job's ttr."),
     ] = None,
     *,
     target: Target,
     out: Output,
 ) -> None:
     """Extend the time to work on a job that you have taken."""
-    each([id], "touched", target, out, lambda job: job.touch(more))
+    for_each_job([id], "touched", target, out, lambda job: job.touch(more))
 
 
-@bundled
+@shared_options
 def dig(
     ids: JobIds, delay: Delay = 0.0, ttl: NewTtl = None, priority: NewPriority = None, *, target: Target, out: Output
 ) -> None:
     """Return buried jobs to their place in the tube, or after a delay."""
-    each(ids, "dug up", target, out, lambda job: job.dig(delay, ttl=ttl, priority=priority))
+    for_each_job(ids, "dug up", target, out, lambda job: job.dig(delay, ttl=ttl, priority=priority))
 
 
-@bundled
+@shared_options
 def delete(ids: JobIds, yes: Yes = False, dry_run: DryRun = False, *, target: Target, out: Output) -> None:
     """Delete jobs in any state, including jobs that are taken."""
     found = list(read_ids(ids))
     if dry_run:
-        each(found, "would delete", target, out, look)
+        for_each_job(found, "would delete", target, out, require_job)
         return
     confirm(f"Delete {found[0] if len(found) == 1 else jobs_text(len(found))}?", yes)
-    each(found, "deleted", target, out, lambda job: job.delete())
+    for_each_job(found, "deleted", target, out, lambda job: job.delete())
 
 
-def look(job: Job) -> Any:
+def require_job(job: Job) -> Any:
     """Raise UnknownJob if the job does not exist."""
     return job.meta()

@@ -10,7 +10,7 @@ from typing import Any
 from penstock.server.text_file import replace
 
 
-class OtherImport(Exception):
+class StateMismatch(Exception):
     """The state file belongs to another import."""
 
 
@@ -42,11 +42,11 @@ def load(path: Path, fingerprint: str, into: str) -> ImportState:
     except FileNotFoundError:
         return ImportState(fingerprint, into)
     except (ValueError, TypeError, OSError) as error:
-        raise OtherImport(f"{path} cannot be read ({error}); choose another file with --state") from None
+        raise StateMismatch(f"{path} cannot be read ({error}); choose another file with --state") from None
     if state.fingerprint != fingerprint:
-        raise OtherImport(
+        raise StateMismatch(
             f"{path} belongs to another source, or the file has changed since; choose another with --state"
         )
     if state.into != into:
-        raise OtherImport(f"{path} belongs to an import into {state.into}; choose another file with --state")
+        raise StateMismatch(f"{path} belongs to an import into {state.into}; choose another file with --state")
     return state

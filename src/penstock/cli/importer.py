@@ -15,12 +15,12 @@ from pathlib import Path
 from typing import Any, Final
 
 from penstock.api_async import AsyncJob, AsyncQueue, AsyncTube
-from penstock.cli.arrivals import Arrival, Passed, Source
-from penstock.cli.exits import complain
+from penstock.cli.arrivals import ImportItem, SkippedItem, Source
+from penstock.cli.exits import print_error
 from penstock.cli.id_map import IdMap
 from penstock.cli.import_state import ImportState
 from penstock.cli.progress import count_bar
-from penstock.cli.target import Place
+from penstock.cli.target import QueueAddress
 from penstock.client.async_queue import AsyncQueue as ServerQueue
 from penstock.client.async_queue import connect_async
 from penstock.core import errors
@@ -52,7 +52,7 @@ _PERMANENT: Final = (
 REFUSED: Final = "refused"
 
 
-def open_queue(place: Place) -> AsyncQueue:
+def open_queue(place: QueueAddress) -> AsyncQueue:
     """Open the queue that jobs are put into. A directory is created if it does not exist."""
     return connect_async(place.url) if place.directory is None else open_async(place.directory)
 
@@ -62,22 +62,22 @@ def tube_text(name: str | bytes) -> str:
     return to_text(name) if isinstance(name, bytes) else name
 
 
-def options_for(policy: TubePolicy, arrival: Arrival) -> dict[str, Any]:
+def options_for(policy: TubePolicy, arrival: ImportItem) -> dict[str, Any]:
     """Return the options of a put into a tube of this policy, without a number that the tube assigns itself."""
     number = arrival.options.get("number")
-    if number is None or arrival.old is None or number < policy.first_integer:
+    if number is None or arrival.old_id is None or number < policy.first_integer:
         return arrival.options
     return {name: value for name, value in arrival.options.items() if name != "number"}
 
 
-class Rehearsal:
+class PutChecker:
     """Checks jobs against existing tubes, or tubes that would be created, without putting them."""
 
     def __init__(self, body_bytes_max: int) -> None:
         self._body_bytes_max = body_bytes_max
         self._tubes: dict[str, Tube] = {}
 
-    def refusal(self, policy: TubePolicy, arrival: Arrival) -> str | None:
+    def refusal(self, policy: TubePolicy, arrival: ImportItem) -> str | None:
         """Return why a tube of this policy refuses a job, or None if it accepts it."""
         name = tube_text(arrival.tube)
         try:
@@ -94,7 +94,7 @@ class Rehearsal:
         return None
 
 
-async def rehearse(source: Source, state: ImportState, place: Place) -> None:
+async def count_only(source: Source, state: ImportState, place: QueueAddress) -> None:
     """Count the jobs that an import would put, and those that it would refuse."""
     policies: dict[str, TubePolicy] = {}
     body_bytes_max = BODY_BYTES_MAX
@@ -103,9 +103,9 @@ async def rehearse(source: Source, state: ImportState, place: Place) -> None:
             for name in await queue.tubes():
                 policies[name] = (await queue.find_tube(name)).policy
             body_bytes_max = await _body_bytes_max(queue)
-    rehearsal = Rehearsal(body_bytes_max)
+    rehearsal = PutChecker(body_bytes_max)
     for item in source.items(state.done, state.cursor, wall_ms):
-        if isinstance(item, Passed):
+        if isinstance(item, SkippedItem):
             _pass_over(state, item)
             continue
         policy = policies.get(tube_text(item.tube)) or source.new_tube(item)
@@ -113,7 +113,7 @@ async def rehearse(source: Source, state: ImportState, place: Place) -> None:
         if refusal is None:
             state.imported += 1
         else:
-            _pass_over(state, Passed(REFUSED, item.label, refusal))
+            _pass_over(state, SkippedItem(REFUSED, item.label, refusal))
 
 
 async def _body_bytes_max(queue: AsyncQueue) -> int:
@@ -123,13 +123,13 @@ async def _body_bytes_max(queue: AsyncQueue) -> int:
     return int(answer[b"max-body"])
 
 
-def _pass_over(state: ImportState, item: Passed) -> None:
+def _pass_over(state: ImportState, item: SkippedItem) -> None:
     """Count an item that is not imported. Print a message if it is wrong."""
     state.pass_over(item.reason)
     count = state.passed[item.reason]
     if item.wrong and count <= MESSAGES_MAX:
         more = "; further messages of this kind are only counted" if count == MESSAGES_MAX else ""
-        complain(f"{item.label}: {item.wrong}{more}")
+        print_error(f"{item.label}: {item.wrong}{more}")
 
 
 class Importer:
@@ -141,10 +141,10 @@ class Importer:
         self._path = path
         self._ids = ids
         self._tubes: dict[str, AsyncTube] = {}
-        self._rehearsal = Rehearsal(BODY_BYTES_MAX)
+        self._rehearsal = PutChecker(BODY_BYTES_MAX)
         self.imported_now = 0
 
-    async def run(self, place: Place) -> None:
+    async def run(self, place: QueueAddress) -> None:
         """Import all items that are not finished yet."""
         state = self._state
         if state.finished:
@@ -154,7 +154,7 @@ class Importer:
             items = self._source.items(state.done, state.cursor, wall_ms)
             with count_bar("importing") as progress:
                 while batch := list(islice(items, BATCH_JOBS)):
-                    await self._put(queue, existing, batch)
+                    await self._put_batch(queue, existing, batch)
                     state.done += len(batch)
                     state.cursor = batch[-1].cursor
                     self._ids.sync()
@@ -171,31 +171,31 @@ class Importer:
         self._state.finished = True
         self._state.save(self._path)
 
-    async def _put(self, queue: AsyncQueue, existing: set[str], batch: list[Arrival | Passed]) -> None:
+    async def _put_batch(self, queue: AsyncQueue, existing: set[str], batch: list[ImportItem | SkippedItem]) -> None:
         """Put a batch. All puts are sent at once, so that they share a commit or a round trip."""
         # Creating a tube writes the state file, which must not count items of this batch yet.
-        passed: list[Passed] = []
-        arrivals: list[Arrival] = []
+        passed: list[SkippedItem] = []
+        arrivals: list[ImportItem] = []
         for item in batch:
-            if isinstance(item, Passed):
+            if isinstance(item, SkippedItem):
                 passed.append(item)
             elif (refusal := await self._open(queue, existing, item)) is not None:
-                passed.append(Passed(REFUSED, item.label, refusal))
+                passed.append(SkippedItem(REFUSED, item.label, refusal))
             else:
                 arrivals.append(item)
         puts = [_outcome(self._tubes[tube_text(arrival.tube)], arrival) for arrival in arrivals]
         for arrival, outcome in zip(arrivals, await asyncio.gather(*puts)):
             if outcome.refusal:
-                passed.append(Passed(REFUSED, arrival.label, outcome.refusal))
+                passed.append(SkippedItem(REFUSED, arrival.label, outcome.refusal))
                 continue
             self._state.imported += 1
             self.imported_now += outcome.is_new
             if outcome.number is not _KEPT:
-                self._ids.add(tube_text(arrival.tube), arrival.old, outcome.id, outcome.number)
+                self._ids.add(tube_text(arrival.tube), arrival.old_id, outcome.id, outcome.number)
         for item in passed:
             _pass_over(self._state, item)
 
-    async def _open(self, queue: AsyncQueue, existing: set[str], arrival: Arrival) -> str | None:
+    async def _open(self, queue: AsyncQueue, existing: set[str], arrival: ImportItem) -> str | None:
         """Open or create the tube of a job. If a new tube would refuse the job, return the reason instead."""
         name = tube_text(arrival.tube)
         if name in self._tubes:
@@ -227,7 +227,7 @@ class _Outcome:
     number: Any = _KEPT  # The new number, or None if the job has none.
 
 
-async def _outcome(tube: AsyncTube, arrival: Arrival) -> _Outcome:
+async def _outcome(tube: AsyncTube, arrival: ImportItem) -> _Outcome:
     """Put a job. Raise errors that are not permanent, because a later run may succeed."""
     outcome = _Outcome()
     options = options_for(tube.policy, arrival)

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Annotated, Any, BinaryIO
 
 import typer
 
-from penstock.cli.bundles import bundled
-from penstock.cli.exits import ERROR, OK, code_of, complain, fail, sentence_of
+from penstock.cli.bundles import shared_options
+from penstock.cli.exits import ERROR, OK, exit_code_of, fail, message_of, print_error
 from penstock.cli.output import Output, jobs_text
-from penstock.cli.target import Place, Target, place_of
+from penstock.cli.target import QueueAddress, Target, parse_address
 from penstock.core.errors import PenstockError
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ DryRun = Annotated[bool, typer.Option("--dry-run", help="Only check and count th
 
 
 @app.command("disque-aof")
-@bundled
+@shared_options
 def disque_aof(
     file: File,
     into: Into = None,
@@ -68,7 +68,7 @@ def disque_aof(
 
 
 @app.command()
-@bundled
+@shared_options
 def jsonl(
     file: File,
     into: Into = None,
@@ -98,7 +98,7 @@ def jsonl(
 
 
 @app.command()
-@bundled
+@shared_options
 def tarantool(
     source: Annotated[
         str,
@@ -167,10 +167,10 @@ def tarantool(
 
 def _state_file(source: Path, tubes: list[str]) -> Path:
     """Return the path of the state file for these tubes. Imports of other tubes have other files."""
-    from penstock.cli.arrivals import beside
+    from penstock.cli.arrivals import default_state_file
 
     names = "".join(f"-{name}" for name in sorted(tubes))
-    return beside(source.with_name(source.name + re.sub(r"[^\w.-]+", "-", names)[:100]))
+    return default_state_file(source.with_name(source.name + re.sub(r"[^\w.-]+", "-", names)[:100]))
 
 
 def _upgrade_options(text: str) -> dict[str, Any]:
@@ -188,8 +188,8 @@ def _upgrade_options(text: str) -> dict[str, Any]:
     return told
 
 
-def _place(into: str | None) -> Place:
-    return Target().place() if into is None else place_of(into)
+def _place(into: str | None) -> QueueAddress:
+    return Target().address() if into is None else parse_address(into)
 
 
 def _import(
@@ -201,7 +201,7 @@ def _import(
     open_source: Callable[[BinaryIO, Progress], Source],
 ) -> None:
     """Import a file."""
-    from penstock.cli.arrivals import beside
+    from penstock.cli.arrivals import default_state_file
     from penstock.cli.disque_aof import DamagedAof
     from penstock.cli.progress import bytes_bar
 
@@ -212,26 +212,26 @@ def _import(
                 source = open_source(file, progress)
         except DamagedAof as error:
             fail(f"{path}: {error}")
-        _transfer(source, str(path), place, state_path or beside(path), None, dry_run, out)
+        _transfer(source, str(path), place, state_path or default_state_file(path), None, dry_run, out)
 
 
 def _transfer(
-    source: Source, label: str, place: Place, state_path: Path, id_map: Path | None, dry_run: bool, out: Output
+    source: Source, label: str, place: QueueAddress, state_path: Path, id_map: Path | None, dry_run: bool, out: Output
 ) -> None:
     """Put all items of a source into a queue, print a summary and exit."""
     from penstock.cli.arrivals import BAD_LINES
     from penstock.cli.id_map import IdMap
-    from penstock.cli.import_state import OtherImport, load
+    from penstock.cli.import_state import StateMismatch, load
     from penstock.cli.importer import REFUSED
     from penstock.cli.tarantool_source import UNREADABLE
     from penstock.cli.tarantool_tubes import BAD_ROWS
 
     try:
-        state = load(state_path, source.fingerprint, place.shown())
-    except OtherImport as error:
+        state = load(state_path, source.fingerprint, place.without_password())
+    except StateMismatch as error:
         fail(f"{label}: {error}")
     for note in source.notes:
-        complain(f"{label}: {note}")
+        print_error(f"{label}: {note}")
     ids = IdMap(id_map or state_path.with_name(f"{state_path.name.removesuffix('.penstock-import')}.penstock-ids"))
     now = _run(source, state, state_path, place, ids, dry_run)
     passed = {**source.passed, **state.passed}
@@ -240,7 +240,7 @@ def _transfer(
     words += [f"{count:,} {_were(count)} passed over: {reason}" for reason, count in passed.items()]
     if ids.count:
         words.append(f"{ids.count:,} have new ids, see {ids.path}")
-    out.done(
+    out.report_done(
         "; ".join(words),
         imported=state.imported,
         imported_now=now,
@@ -248,39 +248,39 @@ def _transfer(
         passed_over=passed,
         new_ids=ids.count,
         id_map=str(ids.path) if ids.count else None,
-        into=place.shown(),
+        into=place.without_password(),
         dry_run=dry_run,
     )
     raise typer.Exit(ERROR if passed.keys() & {REFUSED, BAD_LINES, BAD_ROWS, UNREADABLE} else OK)
 
 
-def _summary(imported: int, now: int, dry_run: bool, place: Place) -> str:
+def _summary(imported: int, now: int, dry_run: bool, place: QueueAddress) -> str:
     """Return a sentence with the number of imported jobs, in total and in this run."""
     if dry_run:
-        return f"{jobs_text(imported)} would be imported into {place.shown()}"
+        return f"{jobs_text(imported)} would be imported into {place.without_password()}"
     verb = "is" if imported == 1 else "are"
     parts = "" if now == imported else f": {now:,} now, {imported - now:,} {_were(imported - now)} already there"
-    return f"{jobs_text(imported)} {verb} imported into {place.shown()}{parts}"
+    return f"{jobs_text(imported)} {verb} imported into {place.without_password()}{parts}"
 
 
 def _were(count: int) -> str:
     return "was" if count == 1 else "were"
 
 
-def _run(source: Source, state: ImportState, state_path: Path, place: Place, ids: IdMap, dry_run: bool) -> int:
+def _run(source: Source, state: ImportState, state_path: Path, place: QueueAddress, ids: IdMap, dry_run: bool) -> int:
     """Import, or only count. Return the number of jobs that were put now."""
     import asyncio
 
-    from penstock.cli.importer import Importer, rehearse
+    from penstock.cli.importer import Importer, count_only
     from penstock.cli.tarantool_spaces import BadSource
 
     importer = Importer(source, state, state_path, ids)
     try:
-        asyncio.run(rehearse(source, state, place) if dry_run else importer.run(place))
+        asyncio.run(count_only(source, state, place) if dry_run else importer.run(place))
     except (PenstockError, OSError, BadSource) as error:
-        code = error.code if isinstance(error, BadSource) else code_of(error)
+        code = error.code if isinstance(error, BadSource) else exit_code_of(error)
         hint = f"imported so far: {jobs_text(state.imported)}; run the same command again to continue"
-        fail(f"{sentence_of(error)}; {hint}", code)
+        fail(f"{message_of(error)}; {hint}", code)
     finally:
         ids.close()
     return importer.imported_now

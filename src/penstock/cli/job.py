@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from penstock.cli.bundles import bundled
+from penstock.cli.bundles import shared_options
 from penstock.cli.exits import NOT_FOUND, fail, printable
-from penstock.cli.finish import delete, each
+from penstock.cli.finish import delete, for_each_job
 from penstock.cli.names import complete_tubes, find_tube
-from penstock.cli.output import Output, Record, body_text, seconds_text, told
+from penstock.cli.output import Output, Record, body_text, naming_directory, seconds_text
 from penstock.cli.records import JOB_COLUMNS, State, job_record, job_records
 from penstock.cli.take import Bodies, print_bodies, refuse_json_bodies
 from penstock.cli.target import Target
@@ -27,7 +27,7 @@ app.command("rm")(delete)
 
 
 @app.command()
-@bundled
+@shared_options
 def show(id: JobId, body: Bodies = False, *, target: Target, out: Output) -> None:
     """Show all fields of a job."""
     refuse_json_bodies(body, out)
@@ -36,7 +36,7 @@ def show(id: JobId, body: Bodies = False, *, target: Target, out: Output) -> Non
 
 
 @app.command()
-@bundled
+@shared_options
 def named(
     tube: TubeName,
     name: Annotated[str, typer.Argument(metavar="NAME", help="Name that the job was put with (--name).")],
@@ -56,10 +56,10 @@ def _show(job: Job, body: bool, out: Output) -> None:
         print_bodies([job])
         return
     record = job_record(job)
-    out.record(record if out.json else _for_people(record))
+    out.record(record if out.json else _as_text_record(record))
 
 
-def _for_people(record: Record) -> Record:
+def _as_text_record(record: Record) -> Record:
     """Return a job's record with times as text, and with the body at its end."""
     import datetime
 
@@ -74,28 +74,28 @@ def _for_people(record: Record) -> Record:
 
 
 @app.command()
-@bundled
+@shared_options
 def history(id: JobId, *, target: Target, out: Output) -> None:
     """Show the history of a job, also after it has ended, as far as history is kept."""
     from penstock.cli import timeline
     from penstock.host.ledger import wall_ms
 
-    place = target.place()
+    place = target.address()
     if place.directory is not None:
         events = _events_in(str(place.directory), id)
     else:
         with target.open() as queue:
             events = queue.history(id)
     if not events:
-        fail(f"{place.shown()}: the job is unknown, or its history is no longer kept", NOT_FOUND)
-    lines = timeline.tell(events, wall_ms())
+        fail(f"{place.without_password()}: the job is unknown, or its history is no longer kept", NOT_FOUND)
+    lines = timeline.describe(events, wall_ms())
     if out.json:
         for line in lines:
             if line.event is not None:
-                out.line_of_json({**line.event.as_json(bodies=True), "words": line.words})
+                out.json_line({**line.event.as_json(bodies=True), "words": line.words})
         return
     typer.echo(printable(f"Job {events[0].job}"))
-    for row in timeline.text(lines):
+    for row in timeline.text_lines(lines):
         typer.echo(row)
 
 
@@ -104,7 +104,7 @@ def _events_in(directory: str, id: str) -> list[Event]:
     from penstock.journal.disk import ReadOnlyDisk
     from penstock.journal.reader import Reader
 
-    with told(directory):
+    with naming_directory(directory):
         reader = Reader(ReadOnlyDisk(directory))
         tube, mark, digits = id.rpartition("#")
         if mark and digits.isdecimal():
@@ -126,7 +126,7 @@ Where = Annotated[
 
 
 @app.command()
-@bundled
+@shared_options
 def find(
     tube: Annotated[
         str | None, typer.Option("--tube", "-t", help="Only jobs of this tube.", autocompletion=complete_tubes)
@@ -174,21 +174,21 @@ def _first(found: Iterator[Any], limit: int) -> Iterator[Any]:
 
 
 @app.command()
-@bundled
+@shared_options
 def snatch(ids: JobIds, delay: Delay = 0.0, *, target: Target, out: Output) -> None:
     """Take jobs away from their consumers. They return to their place in the tube, or after a delay."""
-    each(ids, "snatched", target, out, lambda job: job.snatch(delay))
+    for_each_job(ids, "snatched", target, out, lambda job: job.snatch(delay))
 
 
 @app.command()
-@bundled
+@shared_options
 def restart(ids: JobIds, delay: Delay = 0.0, *, target: Target, out: Output) -> None:
     """Make jobs ready again that are delayed, or that were acked and kept."""
-    each(ids, "restarted", target, out, lambda job: job.restart(delay))
+    for_each_job(ids, "restarted", target, out, lambda job: job.restart(delay))
 
 
 @app.command()
-@bundled
+@shared_options
 def switch(
     id: JobId,
     state: Annotated[State, typer.Argument(metavar="STATE", help="New state; delayed and zombie need --delay.")],
@@ -198,11 +198,11 @@ def switch(
     out: Output,
 ) -> None:
     """Change the state of a job that is not taken."""
-    each([id], f"made {state.value}:", target, out, lambda job: job.switch(state.value, delay))
+    for_each_job([id], f"made {state.value}:", target, out, lambda job: job.switch(state.value, delay))
 
 
 @app.command()
-@bundled
+@shared_options
 def move(
     ids: JobIds,
     to: Annotated[
@@ -215,15 +215,15 @@ def move(
 ) -> None:
     """Move jobs to the end of another tube. They keep their ids, bodies and ttl."""
     from penstock.cli import session
-    from penstock.cli.finish import do_each
+    from penstock.cli.finish import for_each_job_in
 
     with session.open_session(target) as queue:
         place = find_tube(queue, to)
-        do_each(queue, ids, f"moved to {to}:", out, lambda job: job.move(place, delay))
+        for_each_job_in(queue, ids, f"moved to {to}:", out, lambda job: job.move(place, delay))
 
 
 @app.command()
-@bundled
+@shared_options
 def done(
     id: JobId,
     result: Annotated[str, typer.Argument(metavar="RESULT", help="Result: text, @FILE, or - for standard input.")],
@@ -235,4 +235,4 @@ def done(
 ) -> None:
     """Finish a job and keep its result for a day, or for --ttl. The result replaces the body."""
     value = read_body(result, kind)
-    each([id], "done", target, out, lambda job: job.done(value, ttl=... if ttl is None else ttl))
+    for_each_job([id], "done", target, out, lambda job: job.done(value, ttl=... if ttl is None else ttl))

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Annotated, BinaryIO
 import typer
 
 from penstock.cli.exits import NOT_FOUND, USAGE, fail, printable, printable_json
-from penstock.cli.output import told
+from penstock.cli.output import naming_directory
 
 if TYPE_CHECKING:
     from penstock.journal.reader import Event
@@ -35,7 +35,7 @@ def check(directory: Directory) -> None:
     from penstock.journal.disk import ReadOnlyDisk
 
     disk = ReadOnlyDisk(directory)
-    with told(directory), bytes_bar("checking") as progress:
+    with naming_directory(directory), bytes_bar("checking") as progress:
         checked = check_log(disk, boot_id(), progress)
     for report in checked.segments:
         typer.echo(f"{report.name}: {report.frames:,} frames, {report.rows:,} rows, {report.used_bytes:,} bytes")
@@ -71,7 +71,7 @@ def repair(
 
     if not os.path.exists(directory):
         fail(f"{directory} does not exist; check the path", NOT_FOUND)
-    with told(directory), bytes_bar("reading") as progress:
+    with naming_directory(directory), bytes_bar("reading") as progress:
         if dry_run:
             problems = examine(ReadOnlyDisk(directory), boot_id(), progress)
         else:
@@ -98,7 +98,7 @@ def stat(directory: Directory) -> None:
     counts: Counter[str] = Counter()
     first: Event | None = None
     last: Event | None = None
-    with told(directory), bytes_bar("reading") as progress:
+    with naming_directory(directory), bytes_bar("reading") as progress:
         reader = Reader(ReadOnlyDisk(directory))
         segments = list(reader.segments())
         total = sum(report.rows for report in segments)
@@ -129,7 +129,7 @@ def tail(
     from penstock.journal.disk import ReadOnlyDisk
     from penstock.journal.reader import Reader
 
-    with told(directory):
+    with naming_directory(directory):
         reader = Reader(ReadOnlyDisk(directory))
         first, last = reader.positions()
         # The newest event gives the position to continue from, even if no event is shown.
@@ -173,7 +173,7 @@ def export(
         fail("Parquet cannot be shown on a terminal; use --to FILE, or redirect the output", USAGE)
     write = write_parquet if format is Format.PARQUET else write_json_lines
     with (
-        told(directory),
+        naming_directory(directory),
         bytes_bar("exporting", quiet=to == "-" and sys.stdout.isatty()) as progress,
         written(to) as output,
     ):
@@ -187,7 +187,7 @@ def written(path: str) -> Iterator[BinaryIO]:
         yield sys.stdout.buffer
         return
     half = f"{path}.part"
-    with told(path):
+    with naming_directory(path):
         Path(half).unlink(missing_ok=True)
         # The file contains bodies, so it is as private as the log. O_EXCL refuses a link that another user has placed.
         descriptor = os.open(half, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)

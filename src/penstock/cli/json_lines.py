@@ -16,7 +16,7 @@ from datetime import datetime
 from typing import Any, Final
 
 from penstock.cli.exits import as_clause
-from penstock.cli.values import json_trouble
+from penstock.cli.values import json_error
 from penstock.core.durations import NO_DURATION, read_duration
 from penstock.core.errors import CommandError
 from penstock.core.limits import NEVER
@@ -35,7 +35,7 @@ class BadLine(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
+class JobLine:
     """One parsed line."""
 
     tube: str
@@ -43,7 +43,7 @@ class Line:
     options: dict[str, Any]
 
 
-def read_line(raw: bytes, tube: str | None) -> Line:
+def read_line(raw: bytes, tube: str | None) -> JobLine:
     """Parse a line into a job. `tube` is its tube if the line does not name one."""
     told = _json(raw)
     if not isinstance(told, dict) or ("body" in told) == ("body_base64" in told):
@@ -61,22 +61,22 @@ def read_line(raw: bytes, tube: str | None) -> Line:
         options["at"] = _moment(options["at"])
     if options.get("delay", 0) in (None, math.inf):
         raise BadLine("its delay is infinite, so the job would never become ready")
-    return _checked(Line(where, body, options))
+    return _checked(JobLine(where, body, options))
 
 
-def read_body(raw: bytes, tube: str) -> Line:
+def read_body(raw: bytes, tube: str) -> JobLine:
     """Parse a line that is only a body."""
-    return _checked(Line(tube, _json(raw), {}))
+    return _checked(JobLine(tube, _json(raw), {}))
 
 
 def _json(raw: bytes) -> Any:
     try:
         return json.loads(raw)
     except (ValueError, RecursionError) as error:
-        raise BadLine(f"it is not JSON ({json_trouble(error)})") from None
+        raise BadLine(f"it is not JSON ({json_error(error)})") from None
 
 
-def _checked(line: Line) -> Line:
+def _checked(line: JobLine) -> JobLine:
     """Return the line. Raise BadLine if a put into any tube would refuse it."""
     try:
         to_bytes(line.tube, "a tube's name")

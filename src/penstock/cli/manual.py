@@ -7,13 +7,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
-from penstock.cli.answers import Answer
+from penstock.cli.answers import Reply
 
 _WORD: Final = re.compile(r"\b[A-Z][A-Z0-9]+(?:-[A-Z0-9]+)*\b")
 
 
 @dataclass(frozen=True, slots=True)
-class Page:
+class CommandHelp:
     """The help of one command."""
 
     name: str  # In capitals.
@@ -28,7 +28,7 @@ class Page:
 class Manual:
     """The help of all commands. Subcommands have names of two words."""
 
-    def __init__(self, pages: list[Page]) -> None:
+    def __init__(self, pages: list[CommandHelp]) -> None:
         self._pages = {page.name: page for page in sorted(pages, key=lambda page: page.name)}
 
     def help(self, words: list[str]) -> str:
@@ -87,21 +87,21 @@ _ABOUT: Final = """
 """
 
 
-def from_docs(answer: Answer) -> Manual:
+def from_docs(answer: Reply) -> Manual:
     """Build the manual from the answer of COMMAND DOCS, in RESP2 or RESP3."""
     return Manual(list(_pages_of(answer)))
 
 
-def _pages_of(answer: Answer) -> Iterator[Page]:
+def _pages_of(answer: Reply) -> Iterator[CommandHelp]:
     for name, told in _pairs(answer):
         about = dict(_pairs(told))
         if "subcommands" in about:
             yield from _pages_of(about["subcommands"])
             continue
-        arguments = [dict(_pairs(each)).get("name") for each in about.get("arguments", Answer("*")).items]
+        arguments = [dict(_pairs(each)).get("name") for each in about.get("arguments", Reply("*")).items]
         grammar = " ".join(_text(each) for each in arguments if each is not None)
-        summary, group = (_text(about.get(what, Answer("$"))) for what in ("summary", "group"))
-        yield Page(name.upper().replace("|", " "), grammar, summary, group)
+        summary, group = (_text(about.get(what, Reply("$"))) for what in ("summary", "group"))
+        yield CommandHelp(name.upper().replace("|", " "), grammar, summary, group)
 
 
 def offline() -> Manual:
@@ -111,7 +111,7 @@ def offline() -> Manual:
 
     return Manual(
         [
-            Page(
+            CommandHelp(
                 command.name.decode().upper(),
                 command.grammar,
                 command.summary,
@@ -123,10 +123,10 @@ def offline() -> Manual:
     )
 
 
-def _pairs(answer: Answer) -> Iterator[tuple[str, Answer]]:
+def _pairs(answer: Reply) -> Iterator[tuple[str, Reply]]:
     for name, value in zip(answer.items[::2], answer.items[1::2]):
         yield _text(name), value
 
 
-def _text(answer: Answer) -> str:
+def _text(answer: Reply) -> str:
     return answer.text.decode("utf-8", "backslashreplace")

@@ -59,7 +59,7 @@ def find_tube(queue: Queue, name: str) -> Tube:
 def _ask(ctx: typer.Context, names: Callable[[Queue], list[str]], incomplete: str) -> list[str]:
     given = {name: ctx.params.get(name) for name in ("url", "directory", "context")}
     try:
-        place = Target(**given).place()
+        place = Target(**given).address()
         if place.directory is not None:
             return []
         with contextlib.closing(connect(place.url, connect_timeout=_ANSWER_S, timeout=_ANSWER_S, retry_for=0)) as queue:

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
-from penstock.cli.exits import USAGE, fail, reading_answers
+from penstock.cli.exits import USAGE, fail, parsing_answer
 from penstock.cli.output import Record
 from penstock.cli.target import Target, connect, server_url
 from penstock.core.errors import CommandError
@@ -19,14 +19,14 @@ if TYPE_CHECKING:
 NODES_FILE: Final = "nodes.conf"
 
 # Errors of a node that cannot be asked: it is unreachable, its address is unknown, or it refuses this user.
-NOT_ASKED: Final = (OSError, CommandError)
+NODE_ERRORS: Final = (OSError, CommandError)
 
 _ADDRESS: Final = re.compile(r"(?:\[([0-9A-Fa-f:.]+)\]|([0-9A-Fa-f:.]+)):([0-9]{1,5})(?:@([0-9]{1,5}))?", re.ASCII)
 
 
-def nodes_of(queue: Any) -> list[Record]:
+def list_nodes(queue: Any) -> list[Record]:
     """Return the nodes that the connected node knows, itself first."""
-    with reading_answers():
+    with parsing_answer():
         lines = [line.split() for line in queue.execute("CLUSTER", "NODES").decode().splitlines()]
         found: list[Record] = [
             {"node": words[0], "address": words[1], **_flags(words[2]), "state": words[5]}
@@ -46,14 +46,14 @@ def _flags(word: str) -> Record:
 
 
 @contextmanager
-def node_at(target: Target, node: Record, retry_for: str = "2s") -> Iterator[Any]:
-    """Connect to another node of the target's cluster. Raise one of `NOT_ASKED` if that fails."""
+def connect_to_node(target: Target, node: Record, retry_for: str = "2s") -> Iterator[Any]:
+    """Connect to another node of the target's cluster. Raise one of `NODE_ERRORS` if that fails."""
     from penstock.client.url import pieces
 
     url = server_url(target)
     if "myself" in node["flags"]:
         queue: Any = connect(url)
-    elif not is_found(node):
+    elif not has_address(node):
         raise ConnectionError("its address is not known")
     else:
         host, port, _ = address_of(node["address"])
@@ -67,14 +67,14 @@ def node_at(target: Target, node: Record, retry_for: str = "2s") -> Iterator[Any
         queue.close()
 
 
-def is_found(node: Record) -> bool:
+def has_address(node: Record) -> bool:
     """Return whether the address of a node is known. It is unknown if another node answers there."""
     return not node["address"].startswith(":")
 
 
-def where(node: Record) -> str:
+def address_or_id(node: Record) -> str:
     """Return the address of a node, or its id if the address is unknown."""
-    return str(node["address"] if is_found(node) else node["node"])
+    return str(node["address"] if has_address(node) else node["node"])
 
 
 def address_of(text: str) -> tuple[str, str, list[str]]:

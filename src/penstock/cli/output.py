@@ -15,8 +15,8 @@ from typing import Annotated, Any, Final
 
 import typer
 
-from penstock.cli.exits import NOT_FOUND, USAGE, code_of, fail, printable, printable_json, sentence_of
-from penstock.cli.spans import span
+from penstock.cli.exits import NOT_FOUND, USAGE, exit_code_of, fail, message_of, printable, printable_json
+from penstock.cli.spans import duration_text
 from penstock.core.errors import CommandError, Unreachable
 
 Record = dict[str, Any]
@@ -47,7 +47,7 @@ class Output:
         if self.json:
             # Print each record as it arrives. There may be millions, and the reader may want only the first.
             for record in records:
-                self.line_of_json(record)
+                self.json_line(record)
             return
         rows = list(records)
         if not rows:
@@ -61,26 +61,26 @@ class Output:
     def record(self, record: Record) -> None:
         """Print one record, with one line for each field."""
         if self.json:
-            self.line_of_json(record)
+            self.json_line(record)
             return
         width = max(len(name) for name in record)
         for name, value in record.items():
             # The names may come from a server, so they are escaped too.
-            typer.echo(f"{printable(name.replace('_', ' ')):<{width}}  {text_of(value)}".rstrip())
+            typer.echo(f"{printable(name.replace('_', ' ')):<{width}}  {as_text(value)}".rstrip())
 
-    def done(self, words: str, **record: Any) -> None:
+    def report_done(self, words: str, **record: Any) -> None:
         """Report success: print `words`, or `record` as JSON."""
         if self.json:
-            self.line_of_json(record)
+            self.json_line(record)
         else:
             typer.echo(printable(words))
 
-    def line_of_json(self, record: Record) -> None:
+    def json_line(self, record: Record) -> None:
         """Print a record as one line of JSON."""
         sys.stdout.write(printable_json(json_format.dumps(record, ensure_ascii=False, default=str)) + "\n")
 
 
-def text_of(value: object) -> str:
+def as_text(value: object) -> str:
     """Return a value as text for people."""
     if value is None or value == "":
         return "-"
@@ -100,11 +100,11 @@ def jobs_text(count: int) -> str:
 
 def seconds_text(seconds: float | None) -> str | None:
     """Return a duration as text for people. None stays None."""
-    return None if seconds is None else span(round(seconds * 1000))
+    return None if seconds is None else duration_text(round(seconds * 1000))
 
 
 # A longer body is cut here and its length is shown. `--body` prints it in full.
-BODY_LETTERS_MAX: Final = 1_000
+BODY_CHARACTERS_MAX: Final = 1_000
 
 
 def body_text(record: Record) -> str:
@@ -113,8 +113,8 @@ def body_text(record: Record) -> str:
         return f"{len(record['body_base64']) * 3 // 4:,} bytes of binary data"
     body = record.get("body")
     text = body if isinstance(body, str) else json_format.dumps(body, ensure_ascii=False)
-    if len(text) > BODY_LETTERS_MAX:
-        return f"{printable(text[:BODY_LETTERS_MAX])}… ({len(text):,} characters)"
+    if len(text) > BODY_CHARACTERS_MAX:
+        return f"{printable(text[:BODY_CHARACTERS_MAX])}… ({len(text):,} characters)"
     return printable(text)
 
 
@@ -124,7 +124,7 @@ WIDTH_MAX: Final = 200
 
 def _print_aligned(records: Sequence[Record], columns: Sequence[Column]) -> None:
     rows = [[each.heading.upper() for each in columns]]
-    rows += [[text_of(each.cell(record)) for each in columns] for record in records]
+    rows += [[as_text(each.cell(record)) for each in columns] for record in records]
     right = [_is_number(each.cell(records[0])) for each in columns]
     widths = [min(max(len(row[at]) for row in rows), WIDTH_MAX) for at in range(len(columns))]
     for row in rows:
@@ -154,7 +154,7 @@ def rich_table(records: Sequence[Record], columns: Sequence[Column], width: int)
     from rich.table import Table
     from rich.text import Text
 
-    rows = [[text_of(each.cell(record)) for each in columns] for record in records]
+    rows = [[as_text(each.cell(record)) for each in columns] for record in records]
     widths = [
         min(max(cell_len(cell) for cell in cells), WIDTH_MAX)
         for cells in zip((each.heading for each in columns), *rows)
@@ -187,7 +187,7 @@ def confirm(question: str, yes: bool) -> None:
 
 
 @contextmanager
-def told(directory: str) -> Iterator[None]:
+def naming_directory(directory: str) -> Iterator[None]:
     """Turn errors of a block that uses a directory into messages that name the directory."""
     try:
         yield
@@ -201,7 +201,7 @@ def told(directory: str) -> Iterator[None]:
         # `Program` handles a closed pipe. The error of an unreachable server names the server already.
         raise
     except CommandError as error:
-        sentence = sentence_of(error)
-        fail(sentence if sentence.startswith(directory) else f"{directory}: {sentence}", code_of(error))
+        sentence = message_of(error)
+        fail(sentence if sentence.startswith(directory) else f"{directory}: {sentence}", exit_code_of(error))
     except OSError as error:
         fail(f"{directory}: {error.strerror or error}; check the disk and try again")

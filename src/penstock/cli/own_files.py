@@ -16,12 +16,12 @@ from typing import Final
 _CREATED: Final = os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC
 
 
-def keep_others_from_writing() -> None:
+def restrict_umask() -> None:
     """Set the umask so that no file, directory or socket of this process is writable by others."""
     os.umask(os.umask(0o077) | stat.S_IWOTH)
 
 
-def open_own(path: str, flags: int) -> int:
+def open_private(path: str, flags: int) -> int:
     """Open a file for writing and return its descriptor. The file is created if it does not exist."""
     try:
         descriptor = os.open(path, _CREATED | flags | os.O_NOFOLLOW, 0o666)

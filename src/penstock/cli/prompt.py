@@ -9,10 +9,10 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
-from penstock.cli.conversation import LEAVING, Conversation, note
+from penstock.cli.conversation import QUIT_WORDS, CommandRunner, print_note
 from penstock.cli.exits import printable_lines
 from penstock.cli.manual import Manual, from_docs, offline
-from penstock.cli.speaker import Trouble
+from penstock.cli.speaker import CONNECTION_ERRORS
 from penstock.server.settings import find
 
 _HISTORY_LINES: Final = 1_000
@@ -21,7 +21,7 @@ _HISTORY_LINES: Final = 1_000
 class Prompt:
     """Reads commands from the terminal and runs them."""
 
-    def __init__(self, conversation: Conversation) -> None:
+    def __init__(self, conversation: CommandRunner) -> None:
         self._conversation = conversation
         self._speaker = conversation.speaker
         self._manual: Manual | None = None
@@ -57,7 +57,7 @@ class Prompt:
         if _is_secret(words) and readline.get_current_history_length():
             readline.remove_history_item(readline.get_current_history_length() - 1)
         first = words[0].lower()
-        if first in LEAVING:
+        if first in QUIT_WORDS:
             return False
         if first in ("help", "?"):
             sys.stdout.write(printable_lines(self._help().help(words[1:])) + "\n")
@@ -70,8 +70,8 @@ class Prompt:
         try:
             if self._speaker.is_connected or self._connect(f"connected to {self._speaker.address}"):
                 self._conversation.run(words)
-        except Trouble as error:
-            note(str(error))
+        except CONNECTION_ERRORS as error:
+            print_note(str(error))
         except KeyboardInterrupt:
             # The answer may still arrive on this connection, so a new connection is needed.
             self._speaker.close()
@@ -82,18 +82,18 @@ class Prompt:
         """Connect and print `words`, or print the error. Return whether the connection was established."""
         try:
             self._speaker.connect()
-        except Trouble as error:
-            note(str(error))
+        except CONNECTION_ERRORS as error:
+            print_note(str(error))
             return False
         if words:
-            note(words)
+            print_note(words)
         return True
 
     def _help(self) -> Manual:
         """Return the manual of the server, or the built-in one if the server has none."""
         if self._manual is None and self._speaker.is_connected:
-            with suppress(*Trouble):
-                answer = self._speaker.ask([b"COMMAND", b"DOCS"])
+            with suppress(*CONNECTION_ERRORS):
+                answer = self._speaker.call([b"COMMAND", b"DOCS"])
                 if not answer.is_error and answer.items:
                     self._manual = from_docs(answer)
         return self._manual or offline()

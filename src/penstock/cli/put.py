@@ -14,18 +14,18 @@ from typing import TYPE_CHECKING, Annotated, Any, BinaryIO, Final, NoReturn
 
 import typer
 
-from penstock.cli.bundles import bundled
-from penstock.cli.exits import ERROR, INTERRUPTED, NOTHING, USAGE, code_of, fail, sentence_of
+from penstock.cli.bundles import shared_options
+from penstock.cli.exits import ERROR, INTERRUPTED, NOTHING, USAGE, exit_code_of, fail, message_of
 from penstock.cli.output import Output, jobs_text
 from penstock.cli.target import Target
-from penstock.cli.values import BodyKind, TubeName, duration_option, json_object, moment, read_body
+from penstock.cli.values import BodyKind, TubeName, duration_option, parse_datetime, parse_json_object, read_body
 from penstock.core.errors import CommandError, Full, PenstockError
 
 if TYPE_CHECKING:
     from penstock.api import Tube
 
 
-class ArrivalState(StrEnum):
+class InitialState(StrEnum):
     """A state that a put can give to its job."""
 
     READY = "ready"
@@ -44,7 +44,7 @@ class PutFlags:
         datetime | None,
         typer.Option(
             "--at",
-            parser=moment,
+            parser=parse_datetime,
             metavar="WHEN",
             help="Time from which the job can be taken, like 2026-12-24T18:00 (local time) or 2026-12-24T18:00Z.",
         ),
@@ -78,14 +78,14 @@ class PutFlags:
     nacks: Annotated[int | None, typer.Option("--nacks", help="Initial number of failures, for imported jobs.")] = None
     options: Annotated[
         dict[str, Any] | None,
-        typer.Option("--options", parser=json_object, metavar="JSON", help="Options for the driver of the tube."),
+        typer.Option("--options", parser=parse_json_object, metavar="JSON", help="Options for the driver of the tube."),
     ] = None
     number: Annotated[
         int | None,
         typer.Option("--number", help="Number of the job in the tube, below its first_integer, for imported jobs."),
     ] = None
     state: Annotated[
-        ArrivalState | None, typer.Option("--state", help="Initial state of the job, for imported jobs.")
+        InitialState | None, typer.Option("--state", help="Initial state of the job, for imported jobs.")
     ] = None
     new: Annotated[bool, typer.Option("--new", help="Fail if --unique or --dedup finds an existing job.")] = False
 
@@ -98,14 +98,14 @@ class PutFlags:
 BATCH: Final = 1_000
 
 
-class Lines(StrEnum):
+class LineMeaning(StrEnum):
     """The meaning of the lines in a file of jobs."""
 
     BODIES = "bodies"
     OPTIONS = "options"
 
 
-@bundled
+@shared_options
 def put(
     tube: TubeName,
     bodies: Annotated[
@@ -120,7 +120,7 @@ def put(
         str | None, typer.Option("--from", metavar="FILE", help="Put every line of a JSON lines file. - reads stdin.")
     ] = None,
     lines: Annotated[
-        Lines | None,
+        LineMeaning | None,
         typer.Option(
             "--lines",
             help="With --from. bodies: a line is a body. options: a line is an object with a body and job options.",
@@ -153,7 +153,7 @@ def put(
         _refuse(" cannot be used with --from", {"--as": kind, "--timeout": timeout})
         # Check the options first, so that an error is not reported as an error of a line.
         draft(b"", **flags.given())
-        load(tube, source, lines or Lines.BODIES, skip, batch or BATCH, flags.given(), dry_run, target, out)
+        load(tube, source, lines or LineMeaning.BODIES, skip, batch or BATCH, flags.given(), dry_run, target, out)
         return
     _refuse(" requires --from", {"--lines": lines, "--skip": skip, "--batch": batch})
     if not bodies:
@@ -162,7 +162,7 @@ def put(
     if dry_run:
         for value in values:
             draft(value, **flags.given())
-        out.done(f"would put {jobs_text(len(values))} into {tube}", tube=tube, put=0, would_put=len(values))
+        out.report_done(f"would put {jobs_text(len(values))} into {tube}", tube=tube, put=0, would_put=len(values))
         return
     with target.open(makes=True) as queue:
         place = queue.tube(tube)
@@ -170,9 +170,9 @@ def put(
             try:
                 job = place.put(value, timeout=timeout, **flags.given())
             except Full as error:
-                fail(str(error), NOTHING if timeout else code_of(error))
+                fail(str(error), NOTHING if timeout else exit_code_of(error))
             # Print each id immediately, because the job exists even if the next put is refused.
-            out.done(job.id, id=job.id, tube=tube)
+            out.report_done(job.id, id=job.id, tube=tube)
 
 
 def _refuse(why: str, options: dict[str, object]) -> None:
@@ -186,7 +186,7 @@ def _refuse(why: str, options: dict[str, object]) -> None:
 
 
 @dataclass(frozen=True)
-class Line:
+class FileLine:
     """A parsed line of a file of jobs."""
 
     number: int
@@ -198,7 +198,7 @@ class Line:
 def load(
     tube: str,
     source: str,
-    lines: Lines,
+    lines: LineMeaning,
     skip: int,
     batch: int,
     options: dict[str, Any],
@@ -209,55 +209,55 @@ def load(
     """Put every line of a file, or only check the file if `dry_run` is set."""
     from penstock.cli.json_lines import BadLine
 
-    loading = Loading(skip)
+    loading = LoadProgress(skip)
     with _opened(source) as (file, size):
         jobs = read_lines(file, tube, lines, skip, options)
         if dry_run:
             try:
                 with _progress(size) as progress:
                     for some in batches(jobs, batch):
-                        loading.did(some)
+                        loading.finish_batch(some)
                         progress(some[-1].end, loading.lines)
             except BadLine as error:
                 fail(str(error))
             would = f"would put {jobs_text(loading.put)} into {tube}"
-            out.done(would, tube=tube, lines=loading.lines, put=0, would_put=loading.put)
+            out.report_done(would, tube=tube, lines=loading.lines, put=0, would_put=loading.put)
             return
         with target.open(makes=True) as queue:
             _put_all(queue.tube(tube), jobs, batch, loading, size)
-    out.done(f"put {jobs_text(loading.put)} into {tube}", tube=tube, lines=loading.lines, put=loading.put)
+    out.report_done(f"put {jobs_text(loading.put)} into {tube}", tube=tube, lines=loading.lines, put=loading.put)
 
 
 @dataclass
-class Loading:
+class LoadProgress:
     """The progress of loading a file."""
 
     lines: int  # Lines that are finished, including skipped ones.
     put: int = 0
-    under_way: list[Line] = field(default_factory=list)  # The batch in flight, which may or may not be put.
+    in_flight: list[FileLine] = field(default_factory=list)  # The batch in flight, which may or may not be put.
 
-    def did(self, some: list[Line]) -> None:
+    def finish_batch(self, some: list[FileLine]) -> None:
         """Record that these lines are put."""
         self.lines = some[-1].number
         self.put += len(some)
-        self.under_way = []
+        self.in_flight = []
 
     def batch(self) -> str:
         """Return the line numbers of the batch in flight."""
-        first, last = self.under_way[0].number, self.under_way[-1].number
+        first, last = self.in_flight[0].number, self.in_flight[-1].number
         return f"line {first:,}" if first == last else f"lines {first:,} to {last:,}"
 
-    def end(self, why: str, code: int) -> NoReturn:
+    def stop(self, why: str, code: int) -> NoReturn:
         """Exit with a message that says how far loading came and how to continue."""
         done = f"put {jobs_text(self.put)} of the first {self.lines:,} lines" if self.put else "nothing was put"
-        if self.under_way:
-            more = len(self.under_way)
+        if self.in_flight:
+            more = len(self.in_flight)
             done = f"{done}, and perhaps up to {more} more" if self.put else f"perhaps up to {jobs_text(more)} were put"
         on = f"; continue with --skip {self.lines}" if self.lines else ""
         fail(f"{why.rstrip('.')}; {done}{on}", code)
 
 
-def _put_all(tube: Tube, jobs: Iterator[Line], batch: int, loading: Loading, size: int | None) -> None:
+def _put_all(tube: Tube, jobs: Iterator[FileLine], batch: int, loading: LoadProgress, size: int | None) -> None:
     """Put jobs in batches. On an error, exit with a message that says how far loading came."""
     from penstock.cli.json_lines import BadLine
 
@@ -265,28 +265,28 @@ def _put_all(tube: Tube, jobs: Iterator[Line], batch: int, loading: Loading, siz
         # The progress bar ends before a message is printed, because removing the bar erases text below it.
         with _progress(size) as progress:
             for some in batches(jobs, batch):
-                loading.under_way = some
+                loading.in_flight = some
                 tube.put_many([line.body for line in some], **some[0].options)
-                loading.did(some)
+                loading.finish_batch(some)
                 progress(some[-1].end, loading.lines)
     except BadLine as error:
-        loading.end(str(error), ERROR)
+        loading.stop(str(error), ERROR)
     except KeyboardInterrupt:
-        loading.end("interrupted", INTERRUPTED)
+        loading.stop("interrupted", INTERRUPTED)
     except CommandError as error:
         # The server refused the whole batch.
-        which, loading.under_way = loading.batch(), []
-        loading.end(f"{which}: {sentence_of(error)}", code_of(error))
+        which, loading.in_flight = loading.batch(), []
+        loading.stop(f"{which}: {message_of(error)}", exit_code_of(error))
     except (PenstockError, OSError) as error:
         # The answer is lost, so it is unknown whether the batch was put.
-        loading.end(sentence_of(error), code_of(error))
+        loading.stop(message_of(error), exit_code_of(error))
 
 
-def batches(jobs: Iterator[Line], count: int) -> Iterator[list[Line]]:
+def batches(jobs: Iterator[FileLine], count: int) -> Iterator[list[FileLine]]:
     """Group neighbouring lines that have equal options. If a line is bad, yield the lines before it, then raise."""
     from penstock.cli.json_lines import BadLine
 
-    some: list[Line] = []
+    some: list[FileLine] = []
     try:
         for line in jobs:
             if some and (len(some) == count or line.options != some[0].options):
@@ -301,7 +301,7 @@ def batches(jobs: Iterator[Line], count: int) -> Iterator[list[Line]]:
         yield some
 
 
-def read_lines(file: BinaryIO, tube: str, lines: Lines, skip: int, options: dict[str, Any]) -> Iterator[Line]:
+def read_lines(file: BinaryIO, tube: str, lines: LineMeaning, skip: int, options: dict[str, Any]) -> Iterator[FileLine]:
     """Yield the jobs in a JSON lines file. Empty lines are counted but contain no job."""
     from penstock.cli import json_lines
 
@@ -314,14 +314,14 @@ def read_lines(file: BinaryIO, tube: str, lines: Lines, skip: int, options: dict
         if number <= skip or not raw.strip():
             continue
         try:
-            line = json_lines.read_body(raw, tube) if lines is Lines.BODIES else json_lines.read_line(raw, tube)
+            line = json_lines.read_body(raw, tube) if lines is LineMeaning.BODIES else json_lines.read_line(raw, tube)
             if line.tube != tube:
                 raise json_lines.BadLine(
                     f"the job is for tube {line.tube}; use `penstock import jsonl` to load several tubes"
                 )
         except json_lines.BadLine as error:
             raise json_lines.BadLine(f"line {number:,}: {error}") from None
-        yield Line(number, end, line.body, {**options, **line.options} if line.options else options)
+        yield FileLine(number, end, line.body, {**options, **line.options} if line.options else options)
 
 
 @contextmanager

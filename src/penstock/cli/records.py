@@ -26,7 +26,7 @@ class State(StrEnum):
     STAGED = "staged"
 
 
-def total(info: Record) -> int:
+def job_count(info: Record) -> int:
     """Return the number of jobs in a tube, in any state."""
     return sum(int(info[state]) for state in State)
 

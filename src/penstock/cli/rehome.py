@@ -15,10 +15,18 @@ import secrets
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
 
-from penstock.cli.exits import REFUSED, USAGE, fail, reading_answers, sentence_of
-from penstock.cli.nodes import NODES_FILE, NOT_ASKED, address_of, is_found, node_at, nodes_of, where
-from penstock.cli.output import Output, Record, told
-from penstock.cli.target import Target, place_of
+from penstock.cli.exits import REFUSED, USAGE, fail, message_of, parsing_answer
+from penstock.cli.nodes import (
+    NODE_ERRORS,
+    NODES_FILE,
+    address_of,
+    address_or_id,
+    connect_to_node,
+    has_address,
+    list_nodes,
+)
+from penstock.cli.output import Output, Record, naming_directory
+from penstock.cli.target import Target, parse_address
 from penstock.core.errors import CommandError
 
 if TYPE_CHECKING:
@@ -44,19 +52,19 @@ def run(directory: str, via: str | None, nodes_file: str, force: bool, dry_run: 
             "name another node of the cluster with --via, or use --force if the node was alone and is certainly lost",
             USAGE,
         )
-    if via is not None and place_of(via).directory is not None:
+    if via is not None and parse_address(via).directory is not None:
         fail("--via must name a server: another node of the cluster", USAGE)
-    with told(directory):
+    with naming_directory(directory):
         who = identity(ReadOnlyDisk(directory))  # Fails before anything is changed.
         disk = RealDisk(directory)
         disk.lock()
         try:
             _check(disk, directory)
-            reach = _reach(disk)
-            cluster = Cluster(Target(url=via), who.node)
+            reach = _last_position(disk)
+            cluster = RemainingNodes(Target(url=via), who.node)
             if via is not None:
-                cluster.look()
-            why_not = cluster.why_not()
+                cluster.ask_all()
+            why_not = cluster.objections()
             if why_not and not force:
                 fail(
                     f"node {who.node} may still be running: {'; '.join(why_not)}. Use --force to continue anyway",
@@ -66,7 +74,7 @@ def run(directory: str, via: str | None, nodes_file: str, force: bool, dry_run: 
             if not dry_run:
                 epoch = cluster.agree_on_next(epoch)
                 disk.replace(nodes_file, cluster.table().encode())
-                _become(disk, who, epoch)
+                _write_identity(disk, who, epoch)
         finally:
             disk.unlock()
     position, moment = reach
@@ -74,9 +82,9 @@ def run(directory: str, via: str | None, nodes_file: str, force: bool, dry_run: 
     if nodes_file != NODES_FILE:
         start += f" --cluster-config-file {nodes_file}"
     done = f"would become node {who.node}, after epoch" if dry_run else f"is node {who.node}, in epoch"
-    out.done(
+    out.report_done(
         f"{directory} {done} {epoch}, with the state of {moment}, position {position:,}. "
-        f"{cluster.told_missed()}Start it with the settings of the old node: {start}",
+        f"{cluster.missed_sentence()}Start it with the settings of the old node: {start}",
         node=who.node,
         epoch=epoch,
         position=position,
@@ -102,7 +110,7 @@ def _check(disk: RealDisk, directory: str) -> None:
         fail(f"{directory}: the queue cannot be opened: {checked.refused}")
 
 
-def _reach(disk: RealDisk) -> tuple[int, str]:
+def _last_position(disk: RealDisk) -> tuple[int, str]:
     """Return the last position of a log, and its time."""
     from penstock.journal.segment import FrameFile, is_segment, segment_names, snapshot_names
 
@@ -119,36 +127,36 @@ def _reach(disk: RealDisk) -> tuple[int, str]:
 
 
 @dataclass
-class Cluster:
+class RemainingNodes:
     """The other nodes, and the state of the lost node as they see it."""
 
     target: Target
     lost: str
     nodes: dict[str, Record] = field(default_factory=dict)  # Nodes that answer, with the addresses that others use.
-    seen: list[tuple[str, Record]] = field(default_factory=list)  # Address of a node, and its view of the lost node.
+    views: list[tuple[str, Record]] = field(default_factory=list)  # Address of a node, and its view of the lost node.
     forgotten: bool = False  # A node has removed the lost node with CLUSTER FORGET.
     missed: dict[str, str] = field(default_factory=dict)  # Address of each node that does not answer, and the reason.
 
-    def look(self) -> None:
+    def ask_all(self) -> None:
         """Ask all nodes."""
-        with node_at(self.target, {"flags": ["myself"]}) as queue:
-            first = nodes_of(queue)
+        with connect_to_node(self.target, {"flags": ["myself"]}) as queue:
+            first = list_nodes(queue)
         if first[0]["node"] == self.lost:
-            fail(f"{self.target.place().shown()} is node {self.lost} itself, so it is not lost", REFUSED)
+            fail(f"{self.target.address().without_password()} is node {self.lost} itself, so it is not lost", REFUSED)
         for node in first:
             if node["node"] == self.lost:
                 continue
             try:
-                with node_at(self.target, node) as queue:
-                    known = {each["node"]: each for each in nodes_of(queue)}
-                    with reading_answers():
+                with connect_to_node(self.target, node) as queue:
+                    known = {each["node"]: each for each in list_nodes(queue)}
+                    with parsing_answer():
                         self.forgotten |= self.lost.encode() in queue.execute("CLUSTER", "FORGET")
-            except NOT_ASKED as error:
-                self.missed[where(node)] = sentence_of(error)
+            except NODE_ERRORS as error:
+                self.missed[address_or_id(node)] = message_of(error)
                 continue
             self.nodes[node["node"]] = node
             if self.lost in known:
-                self.seen.append((node["address"], known[self.lost]))
+                self.views.append((node["address"], known[self.lost]))
             self._learn_addresses(known)
 
     def _learn_addresses(self, known: dict[str, Record]) -> None:
@@ -157,14 +165,14 @@ class Cluster:
             if "myself" in node["flags"] and id in known and "myself" not in known[id]["flags"]:
                 self.nodes[id] = node | {"address": known[id]["address"]}
 
-    def why_not(self) -> list[str]:
+    def objections(self) -> list[str]:
         """Return the reasons to believe that the node is not lost. Nodes that do not know it are ignored."""
         found = [
             f"{address} sees it as {', '.join(lost['flags']) or 'reachable'}, {lost['state']}"
-            for address, lost in self.seen
+            for address, lost in self.views
             if "fail" not in lost["flags"]
         ]
-        if not self.seen and not self.forgotten:
+        if not self.views and not self.forgotten:
             found.append("no node of this cluster knows it; check that --via names a node of its cluster")
         if self._answers():
             found.append("it answers")
@@ -172,20 +180,20 @@ class Cluster:
 
     def _answers(self) -> bool:
         """Return whether the lost node answers at its last address."""
-        lost = self._where()
+        lost = self._last_record()
         if lost is None:
             return False
         try:
-            with node_at(self.target, lost, retry_for="0s") as queue, reading_answers():
+            with connect_to_node(self.target, lost, retry_for="0s") as queue, parsing_answer():
                 return bool(queue.execute("CLUSTER", "MYID").decode() == self.lost)
-        except NOT_ASKED:
+        except NODE_ERRORS:
             return False
 
-    def _where(self) -> Record | None:
+    def _last_record(self) -> Record | None:
         """Return the last known record of the lost node with an address, or None."""
-        return next((lost for _, lost in self.seen if is_found(lost)), None)
+        return next((lost for _, lost in self.views if has_address(lost)), None)
 
-    def told_missed(self) -> str:
+    def missed_sentence(self) -> str:
         """Return a sentence about the nodes that do not answer, or ""."""
         if not self.missed:
             return ""
@@ -194,7 +202,7 @@ class Cluster:
 
     def ports(self) -> str:
         """Return the ports of the lost node as flags for the new one."""
-        lost = self._where()
+        lost = self._last_record()
         if lost is None:
             return ""
         _, port, bus_port = address_of(lost["address"])
@@ -211,15 +219,15 @@ class Cluster:
         nodes = [self.nodes[id] for id in sorted(self.nodes)]
         while True:
             epoch = last + 1 + secrets.randbelow(_LEAP_MAX)
-            if not nodes or (self._raise(nodes[0], epoch) and all(self._knows(node, epoch) for node in nodes)):
+            if not nodes or (self._set_epoch(nodes[0], epoch) and all(self._has_epoch(node, epoch) for node in nodes)):
                 return epoch
             last = self.last_epoch(epoch)
 
-    def _knows(self, node: Record, epoch: int) -> bool:
+    def _has_epoch(self, node: Record, epoch: int) -> bool:
         """Set the epoch on a node. Return False if the node has a greater one."""
-        return self._raise(node, epoch) or self._ask(node) == epoch
+        return self._set_epoch(node, epoch) or self._ask(node) == epoch
 
-    def _raise(self, node: Record, epoch: int) -> bool:
+    def _set_epoch(self, node: Record, epoch: int) -> bool:
         """Set the epoch on a node. Return False if the node already has this or a greater one."""
         try:
             self._ask(node, epoch)
@@ -230,7 +238,7 @@ class Cluster:
         return True
 
     def _ask(self, node: Record, *epoch: int) -> int:
-        with node_at(self.target, node) as queue, reading_answers():
+        with connect_to_node(self.target, node) as queue, parsing_answer():
             return int(queue.execute("CLUSTER", "EPOCH", self.lost, *epoch))
 
     def table(self) -> str:
@@ -245,7 +253,7 @@ class Cluster:
         return first_text(self.lost.encode(), peers)
 
 
-def _become(disk: RealDisk, who: Identity, epoch: int) -> None:
+def _write_identity(disk: RealDisk, who: Identity, epoch: int) -> None:
     """Write the identity that makes the directory the node in an epoch."""
     from penstock.journal.identity import next_epoch
 

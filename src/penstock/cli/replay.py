@@ -8,8 +8,8 @@ from typing import Annotated, Any
 import typer
 
 import penstock
-from penstock.cli.bundles import bundled
-from penstock.cli.exits import REFUSED, USAGE, complain, fail
+from penstock.cli.bundles import shared_options
+from penstock.cli.exits import REFUSED, USAGE, fail, print_error
 from penstock.cli.output import Column, Output, column, jobs_text
 from penstock.cli.progress import count_bar
 from penstock.cli.target import Target
@@ -19,7 +19,7 @@ from penstock.cli.values import rate_option
 _COLUMNS = (column("tube"), column("jobs"), Column("bytes", lambda record: record["body_bytes"]), column("bodiless"))
 
 
-@bundled
+@shared_options
 def replay(
     query: Annotated[
         str | None,
@@ -65,7 +65,7 @@ def replay(
         out.table([vars(each) for each in planned], _COLUMNS, "There is nothing to replay.")
         return
     run = name or hashlib.sha256(f"{query} {table} {tube}".encode()).hexdigest()[:16]
-    place = Target(url=to).place()
+    place = Target(url=to).address()
     if place.directory is not None:
         fail(
             f"jobs are replayed to a server; start one with `penstock serve --dir {place.directory}`",
@@ -73,18 +73,18 @@ def replay(
         )
     with penstock.connect(place.url) as queue, count_bar("replaying") as progress:
         done = work.replay(jobs, queue, run, rate, lambda count: progress(count, None))
-    _tell(done, out)
+    _print_summary(done, out)
 
 
-def _tell(done: Any, out: Output) -> None:
+def _print_summary(done: Any, out: Output) -> None:
     words = f"{jobs_text(done.put)} put, in this run or in an earlier run of the same name"
     if done.there:
         words += f"; {done.there:,} of another replay still exist"
     if done.bodiless:
         words += f"; {done.bodiless:,} have no body in the lake"
     refused = done.refused.total()
-    out.done(words, put=done.put, there=done.there, bodiless=done.bodiless, refused=refused)
+    out.report_done(words, put=done.put, there=done.there, bodiless=done.bodiless, refused=refused)
     for why, count in done.refused.most_common(5):
-        complain(f"{count:,} refused: {why}")
+        print_error(f"{count:,} refused: {why}")
     if refused:
         raise typer.Exit(REFUSED)

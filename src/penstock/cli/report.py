@@ -10,16 +10,16 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from penstock._version import __version__
-from penstock.cli.bundles import bundled
+from penstock.cli.bundles import shared_options
 from penstock.cli.exits import printable, printable_lines
-from penstock.cli.output import Column, Output, told
+from penstock.cli.output import Column, Output, naming_directory
 from penstock.cli.spark_options import LakeDirectory, day_option
 
 if TYPE_CHECKING:
     from penstock.pipeline.report import Report
 
 
-@bundled
+@shared_options
 def report(
     lake: LakeDirectory,
     to: Annotated[
@@ -42,11 +42,11 @@ def report(
     from penstock.pipeline.report import report_of
 
     gold = GoldReader(Lake(lake), tubes or (), since, until)
-    found = report_of(gold.must_know(tubes) if tubes else gold)
+    found = report_of(gold.require_tubes(tubes) if tubes else gold)
     show(found, out)
     if page:
         path = write_page(found, Path(to) if to else Path(lake, "report.html"), f"The lake is {lake}.")
-        out.done(f"The report is {path}", report=str(path))
+        out.report_done(f"The report is {path}", report=str(path))
 
 
 def show(report: Report, out: Output) -> None:
@@ -54,9 +54,7 @@ def show(report: Report, out: Output) -> None:
     for section in report.sections:
         if out.json:
             for row in section.rows:
-                out.line_of_json(
-                    {"section": section.name, **{each.heading: each.cell(row) for each in section.columns}}
-                )
+                out.json_line({"section": section.name, **{each.heading: each.cell(row) for each in section.columns}})
             continue
         typer.echo(f"\n{printable(section.title)}: {printable(section.question)}")
         out.table(section.rows, [Column(each.heading, each.cell) for each in section.columns], section.empty)
@@ -74,7 +72,7 @@ def write_page(report: Report, path: Path, source: str) -> Path:
         report.title, report.subtitle, report.figures, report.sections, f"{source} Made by penstock {__version__}."
     )
     half = path.with_name(f"{path.name}.part")
-    with told(str(path)):
+    with naming_directory(str(path)):
         half.write_text(text, encoding="utf-8")
         os.replace(half, path)
     return path.absolute()

@@ -16,8 +16,8 @@ from typing import Annotated, Any
 
 import typer
 
-from penstock.cli.exits import USAGE, code_of, fail, printable_lines, sentence_of
-from penstock.cli.own_files import keep_others_from_writing, open_own
+from penstock.cli.exits import USAGE, exit_code_of, fail, message_of, printable_lines
+from penstock.cli.own_files import open_private, restrict_umask
 from penstock.core.errors import PenstockError
 
 _log = logging.getLogger("penstock")
@@ -49,7 +49,7 @@ def serve(
 
     if find_spec("prometheus_client") is None:
         raise ModuleNotFoundError(name="prometheus_client")
-    keep_others_from_writing()
+    restrict_umask()
     flags = list(words or [])
     file = flags.pop(0) if flags and not flags[0].startswith("--") else None
     background: Background | None = None
@@ -67,7 +67,7 @@ def serve(
         if config.daemonize:
             background = Background(PidFile(config.within_dir(config.pidfile) if config.pidfile else None))
         try:
-            code = run(config, None if background is None else background.serves)
+            code = run(config, None if background is None else background.on_ready)
         finally:
             if background is not None:
                 background.pidfile.remove()
@@ -77,7 +77,7 @@ def serve(
             _log.error("%s", error)
         if isinstance(error, ConfigError):
             fail(str(error), USAGE)
-        fail(sentence_of(error), code_of(error))
+        fail(message_of(error), exit_code_of(error))
     raise typer.Exit(code)
 
 
@@ -92,7 +92,7 @@ class PidFile:
         """Write the file. If that fails, log it and continue, as Disque does."""
         if self._path is not None:
             try:
-                with open(open_own(str(self._path), os.O_TRUNC), "w") as file:
+                with open(open_private(str(self._path), os.O_TRUNC), "w") as file:
                     file.write(f"{os.getpid()}\n")
                 self._is_ours = True
             except OSError as error:
@@ -113,14 +113,14 @@ class Background:
     def __init__(self, pidfile: PidFile) -> None:
         """Fork. The child continues as the server. The parent waits until it is ready, and exits."""
         self.pidfile = pidfile
-        news, self._news = os.pipe()
+        news, self._ready_pipe = os.pipe()
         server = os.fork()
         if server:
-            os.close(self._news)
-            os._exit(_start_of(server, news))
+            os.close(self._ready_pipe)
+            os._exit(_wait_until_ready(server, news))
         os.close(news)
 
-    def serves(self, _: object) -> None:
+    def on_ready(self, _: object) -> None:
         """Detach from the terminal, write the pidfile, and let the parent exit. Called when the server is ready."""
         os.setsid()
         self.pidfile.write(self)
@@ -130,11 +130,11 @@ class Background:
         os.close(nothing)
         with contextlib.suppress(BrokenPipeError):
             # The parent may have been killed meanwhile.
-            os.write(self._news, b".")
-        os.close(self._news)
+            os.write(self._ready_pipe, b".")
+        os.close(self._ready_pipe)
 
 
-def _start_of(server: int, news: int) -> int:
+def _wait_until_ready(server: int, news: int) -> int:
     """Wait until the server is ready or has ended. Return the exit code of the parent."""
     if os.read(news, 1):
         return 0
@@ -153,7 +153,7 @@ class LogFile(WatchedFileHandler):
     """A log file. If logrotate moves the file away, a new one is opened."""
 
     def _open(self) -> io.TextIOWrapper:
-        return open(open_own(self.baseFilename, os.O_APPEND), "a", encoding=self.encoding, errors=self.errors)
+        return open(open_private(self.baseFilename, os.O_APPEND), "a", encoding=self.encoding, errors=self.errors)
 
     def emit(self, record: logging.LogRecord) -> None:
         """Write a record. If the file cannot be reopened, the record is dropped and the server continues."""

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from penstock.cli.contexts import read_private, state_home, write_private
-from penstock.cli.target import HOLD_S, Target
+from penstock.cli.target import SESSION_GRACE_S, Target
 from penstock.core.errors import UnknownSession
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 def token_file(target: Target) -> Path:
     """Return the file that holds the token for a queue."""
-    name = hashlib.sha256(str(target.place()).encode("utf-8", "surrogateescape")).hexdigest()[:32]
+    name = hashlib.sha256(str(target.address()).encode("utf-8", "surrogateescape")).hexdigest()[:32]
     return state_home() / "sessions" / f"{name}.json"
 
 
@@ -40,15 +40,17 @@ def resume(queue: Queue, target: Target) -> float:
     if isinstance(kept, dict) and isinstance(kept.get("token"), str):
         with suppress(UnknownSession):  # The grace time has passed and the jobs were returned.
             # Keep the grace time. Further commands neither extend nor shorten it.
-            seconds = kept.get("hold", HOLD_S)
+            seconds = kept.get("hold", SESSION_GRACE_S)
             queue.identify(kept["token"], grace=seconds)
             return float(seconds)
     return 0.0
 
 
-def keep(queue: Queue, target: Target, seconds: float) -> None:
+def store_token(queue: Queue, target: Target, seconds: float) -> None:
     """Store the session's token, so that the next command can resume the session."""
-    write_private(token_file(target), {"place": target.place().shown(), "token": queue.token, "hold": seconds})
+    write_private(
+        token_file(target), {"place": target.address().without_password(), "token": queue.token, "hold": seconds}
+    )
 
 
 def hold(queue: Queue, target: Target, seconds: float) -> float:

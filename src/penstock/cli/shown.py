@@ -10,7 +10,7 @@ import json
 from collections.abc import Iterator
 from typing import Any, Final
 
-from penstock.cli.answers import Answer
+from penstock.cli.answers import Reply
 from penstock.cli.exits import printable_json, printable_lines
 
 _ESCAPES: Final = {
@@ -22,44 +22,44 @@ _EMPTY: Final = {"*": "(empty array)", "~": "(empty set)", ">": "(empty push)", 
 _AFTER_NUMBER: Final = {"*": ")", "~": "~", ">": ")", "%": "#"}
 
 
-def as_text(answer: Answer, indent: str = "") -> str:
+def format_text(answer: Reply, indent: str = "") -> str:
     """Format an answer for people. Control characters are escaped."""
     kind = answer.kind
     if kind == "_":
         return "(nil)\n"
     if kind in "-!":
-        return f"(error) {_harmless(answer.text)}\n"
+        return f"(error) {_escaped(answer.text)}\n"
     if kind in _NUMBERS:
-        return f"{_NUMBERS[kind]}{_harmless(answer.text)}\n"
+        return f"{_NUMBERS[kind]}{_escaped(answer.text)}\n"
     if kind == "#":
         return "(true)\n" if answer.text == b"t" else "(false)\n"
     if kind in "+=":
-        return f"{_harmless(answer.text)}\n"
+        return f"{_escaped(answer.text)}\n"
     if kind == "$":
         return f"{_quoted(answer.text)}\n"
     return "".join(_numbered(answer, indent)) or f"{_EMPTY[kind]}\n"
 
 
-def _numbered(answer: Answer, indent: str) -> Iterator[str]:
+def _numbered(answer: Reply, indent: str) -> Iterator[str]:
     """Yield each element after its number. Nested elements are indented by the width of the number."""
     step = 2 if answer.kind == "%" else 1
     width = len(str(len(answer.items) // step))
     inner = indent + " " * (width + 2)
     for at in range(0, len(answer.items), step):
         number = f"{indent if at else ''}{at // step + 1:{width}}{_AFTER_NUMBER[answer.kind]} "
-        shown = [as_text(item, inner) for item in answer.items[at : at + step]]
+        shown = [format_text(item, inner) for item in answer.items[at : at + step]]
         if step == 2 and shown[1].count("\n") > 1:
             # A value of several lines starts on a new line, so that its lines are aligned.
             shown[1] = f"\n{inner}{shown[1]}"
         yield number + " => ".join([*(each.removesuffix("\n") for each in shown[:-1]), shown[-1]])
 
 
-def as_raw(answer: Answer) -> bytes:
+def format_raw(answer: Reply) -> bytes:
     """Return the raw bytes, one element per line."""
     return _raw(answer) + b"\n"
 
 
-def _raw(answer: Answer) -> bytes:
+def _raw(answer: Reply) -> bytes:
     kind = answer.kind
     if kind in "-!":
         return answer.text + b"\n"
@@ -71,12 +71,12 @@ def _raw(answer: Answer) -> bytes:
     return b"\n".join(map(_raw, answer.items)) if answer.items else answer.text
 
 
-def as_csv(answer: Answer) -> str:
+def format_csv(answer: Reply) -> str:
     """Format an answer as one line of CSV. Strings are quoted, nil is NULL."""
     return _csv(answer) + "\n"
 
 
-def _csv(answer: Answer) -> str:
+def _csv(answer: Reply) -> str:
     kind = answer.kind
     if kind in "-!":
         return f"ERROR,{_quoted(answer.text)}"
@@ -85,18 +85,18 @@ def _csv(answer: Answer) -> str:
     if kind == "#":
         return "true" if answer.text == b"t" else "false"
     if kind in _NUMBERS:
-        return _harmless(answer.text)
+        return _escaped(answer.text)
     if kind in "$+=":
         return _quoted(answer.text)
     return ",".join(map(_csv, answer.items))
 
 
-def as_json(answer: Answer) -> str:
+def format_json(answer: Reply) -> str:
     """Format an answer as one line of JSON. Invalid UTF-8 becomes backslash escapes; an error becomes an object."""
     return printable_json(json.dumps(_value(answer), ensure_ascii=False)) + "\n"
 
 
-def _value(answer: Answer) -> Any:
+def _value(answer: Reply) -> Any:
     kind = answer.kind
     if kind == "_":
         return None
@@ -123,7 +123,7 @@ def _quoted(raw: bytes) -> str:
     return '"' + "".join(_ESCAPES.get(byte) or chr(byte) for byte in raw) + '"'
 
 
-def _harmless(raw: bytes) -> str:
+def _escaped(raw: bytes) -> str:
     """Return a text of the server with control characters escaped and line ends kept."""
     return printable_lines(_text(raw))
 

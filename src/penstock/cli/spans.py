@@ -7,7 +7,7 @@ from typing import Final
 _UNITS: Final = (("d", 86_400), ("h", 3_600), ("min", 60), ("s", 1))
 
 
-def span(ms: int) -> str:
+def duration_text(ms: int) -> str:
     """Return a duration as `250 ms`, `3.2 s`, `41 s`, `12 min 5 s` or `2 d 4 h`: at most two units, no zeros."""
     if ms < 1_000:
         return f"{ms} ms"

@@ -29,12 +29,12 @@ def day_option(name: str, help: str) -> Any:
 
 
 @contextmanager
-def worded() -> Iterator[None]:
+def translated_errors() -> Iterator[None]:
     """Turn errors of Spark into one sentence that names the options of the command line."""
-    from penstock.pipeline.errors import PipelineError, spoken
+    from penstock.pipeline.errors import PipelineError, as_pipeline_error
 
     try:
-        with spoken():
+        with as_pipeline_error():
             yield
     except PipelineError as error:
         sentence = str(error)

@@ -9,7 +9,7 @@ import ssl
 from dataclasses import dataclass
 from typing import BinaryIO, Final
 
-from penstock.cli.answers import Answer, read
+from penstock.cli.answers import Reply, read
 from penstock.client.url import target
 from penstock.core.errors import CommandError, ConnectionLost, NoServer, ProtocolError, WrongServer, refusal_of
 from penstock.wire.answers import encode
@@ -17,7 +17,7 @@ from penstock.wire.answers import encode
 CONNECT_SECONDS_MAX: Final = 5
 
 # Errors of a connection. CommandError means that the server refused the authentication.
-Trouble: Final = (NoServer, ConnectionLost, CommandError)
+CONNECTION_ERRORS: Final = (NoServer, ConnectionLost, CommandError)
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +44,7 @@ def address_of(
     return Address(host, port, user or found.user, os.fsencode(password) or found.password, tls or found.tls, resp3)
 
 
-class Speaker:
+class RawConnection:
     """Sends commands one at a time, and connects when necessary."""
 
     def __init__(self, address: Address) -> None:
@@ -56,7 +56,7 @@ class Speaker:
     def is_connected(self) -> bool:
         return self._socket is not None
 
-    def is_lost(self) -> bool:
+    def is_closed_by_server(self) -> bool:
         """Return whether the server has closed the connection while it was idle."""
         if self._socket is None or not select.select([self._socket], [], [], 0)[0]:
             return False
@@ -86,11 +86,11 @@ class Speaker:
             connection.close()
             raise
         self._socket, self._file = connection, connection.makefile("rb")
-        self._greet()
+        self._authenticate()
         # A command may block for days.
         connection.settimeout(None)
 
-    def _greet(self) -> None:
+    def _authenticate(self) -> None:
         address = self.address
         user = [os.fsencode(address.user)] if address.user else []
         if address.resp3:
@@ -101,13 +101,13 @@ class Speaker:
             greeting = [b"AUTH", *user, address.password]
         else:
             return
-        answer = self.ask(greeting)
+        answer = self.call(greeting)
         if answer.is_error:
             self.close()
             code, _, sentence = answer.text.decode("utf-8", "backslashreplace").partition(" ")
             raise refusal_of(code, f"{address} refuses: {sentence.removesuffix('.')}; see -a and --user")
 
-    def say(self, words: list[bytes]) -> None:
+    def send(self, words: list[bytes]) -> None:
         """Send a command, and connect first if necessary. Read its answer with `hear`."""
         if self._socket is None:
             self.connect()
@@ -118,7 +118,7 @@ class Speaker:
             # The server may have sent the reason before it closed the connection. `hear` reads it.
             pass
 
-    def hear(self) -> Answer:
+    def receive(self) -> Reply:
         """Return the next answer. If there is none, close the connection and raise ConnectionLost."""
         assert self._file is not None
         try:
@@ -136,10 +136,10 @@ class Speaker:
             self.close()
             raise
 
-    def ask(self, words: list[bytes]) -> Answer:
+    def call(self, words: list[bytes]) -> Reply:
         """Send a command and return its answer."""
-        self.say(words)
-        return self.hear()
+        self.send(words)
+        return self.receive()
 
     def close(self) -> None:
         if self._file is not None:

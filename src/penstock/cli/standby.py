@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
-from penstock.cli.bundles import bundled
-from penstock.cli.exits import USAGE, complain, fail
-from penstock.cli.output import Output, told
-from penstock.cli.spans import span
-from penstock.cli.target import place_of, silence_client_log
+from penstock.cli.bundles import shared_options
+from penstock.cli.exits import USAGE, fail, print_error
+from penstock.cli.output import Output, naming_directory
+from penstock.cli.spans import duration_text
+from penstock.cli.target import parse_address, silence_client_log
 from penstock.core.errors import Unreachable
 
 if TYPE_CHECKING:
@@ -24,10 +24,10 @@ if TYPE_CHECKING:
 _WAIT_MS: Final = 1_000
 
 # Seconds between two progress lines. A line is printed only if the position has changed.
-_TELL_S: Final = 10.0
+_PRINT_INTERVAL_S: Final = 10.0
 
 
-@bundled
+@shared_options
 def standby(
     *,
     of: Annotated[str, typer.Option("--of", metavar="URL", help="Node to follow: a server with a journal.")],
@@ -50,12 +50,12 @@ def standby(
     from penstock.journal.disk import RealDisk
     from penstock.journal.mirror import Mirror
 
-    place = place_of(of)
+    place = parse_address(of)
     if place.directory is not None:
         fail("--of must name a server; use `penstock backup` to copy a directory", USAGE)
     silence_client_log()
     where = target(place.url, name="standby", retry_for=0)
-    with told(directory):
+    with naming_directory(directory):
         mirror = Mirror(RealDisk(directory))
         try:
             if once:
@@ -70,7 +70,7 @@ def _once(where: Target, mirror: Mirror, directory: str, out: Output) -> None:
     standby = _connected(where, mirror)
     try:
         _catch_up(standby)
-        _tell(standby.lag, directory, out)
+        _print_lag(standby.lag, directory, out)
     finally:
         standby.close()
 
@@ -85,26 +85,26 @@ def _follow(where: Target, mirror: Mirror, directory: str, out: Output) -> None:
             try:
                 _catch_up(standby)
                 search = None
-                _tell(standby.lag, directory, out)
-                _go_on(standby, directory, out)
+                _print_lag(standby.lag, directory, out)
+                _follow_log(standby, directory, out)
             finally:
                 standby.close()
         except Unreachable as error:
             if search is None:
-                complain(f"{error}; retrying until it answers")
+                print_error(f"{error}; retrying until it answers")
                 search = Backoff(None)
             time.sleep(search.pause() or 0.0)
 
 
-def _go_on(standby: Standby, directory: str, out: Output) -> None:
+def _follow_log(standby: Standby, directory: str, out: Output) -> None:
     """Copy new rows as the log grows."""
     shown, at = standby.lag.position, time.monotonic()
     while True:
         standby.go_on(_WAIT_MS)
         lag = standby.lag
-        if lag.position != shown and time.monotonic() - at >= _TELL_S:
+        if lag.position != shown and time.monotonic() - at >= _PRINT_INTERVAL_S:
             shown, at = lag.position, time.monotonic()
-            _tell(lag, directory, out)
+            _print_lag(lag, directory, out)
 
 
 def _connected(where: Target, mirror: Mirror) -> Standby:
@@ -121,11 +121,11 @@ def _catch_up(standby: Standby) -> None:
         standby.catch_up()
 
 
-def _tell(lag: Lag, directory: str, out: Output) -> None:
+def _print_lag(lag: Lag, directory: str, out: Output) -> None:
     """Print the position and the lag."""
     words = f"{directory} has everything up to position {lag.position:,}"
     if lag.rows:
-        behind = span(round(lag.seconds * 1000))
+        behind = duration_text(round(lag.seconds * 1000))
         words += f"; lag: {lag.rows:,} events, {lag.bytes:,} bytes, {behind}"
-    out.done(words, position=lag.position, rows=lag.rows, bytes=lag.bytes, seconds=round(lag.seconds, 3))
+    out.report_done(words, position=lag.position, rows=lag.rows, bytes=lag.bytes, seconds=round(lag.seconds, 3))
     sys.stdout.flush()

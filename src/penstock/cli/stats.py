@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
-from penstock.cli.bundles import bundled
+from penstock.cli.bundles import shared_options
 from penstock.cli.output import Column, Output, Record, rich_table
 from penstock.cli.records import TUBE_COLUMNS
 from penstock.cli.target import Target
-from penstock.cli.values import duration
+from penstock.cli.values import parse_duration
 from penstock.core.errors import UnknownTube
 
 if TYPE_CHECKING:
@@ -31,18 +31,21 @@ class Sort(StrEnum):
     OLDEST = "oldest"
 
 
-EMPTY: Final = 'There is no tube yet: penstock put emails \'{"to": "ann@example.org"}\''
+NO_TUBES_HINT: Final = 'There is no tube yet: penstock put emails \'{"to": "ann@example.org"}\''
 # Events that count as incoming jobs, and as finished jobs.
 _IN: Final = ("put", "put delayed", "put urgent", "published", "published delayed")
 _OUT: Final = ("acked", "kept", "lingered")
 
 
-@bundled
+@shared_options
 def stats(
     watch: Annotated[
         float | None,
         typer.Option(
-            "--watch", parser=duration, metavar="TIME", help="Repeat at this interval, with rates. End with Ctrl-C."
+            "--watch",
+            parser=parse_duration,
+            metavar="TIME",
+            help="Repeat at this interval, with rates. End with Ctrl-C.",
         ),
     ] = None,
     times: Annotated[
@@ -59,7 +62,7 @@ def stats(
     """Show all tubes: jobs in each state, age of the next ready job, waiting consumers, pauses."""
     with target.open() as queue:
         if watch is None:
-            out.table(_rows(queue, sort, top), TUBE_COLUMNS, EMPTY)
+            out.table(_rows(queue, sort, top), TUBE_COLUMNS, NO_TUBES_HINT)
         else:
             _watch(queue, watch, times, sort, top, out)
 
@@ -97,7 +100,7 @@ def _watch(queue: Queue, every: float, times: int, sort: Sort | None, top: int, 
             if live is not None:
                 live.update(rich_table(rows, columns, live.console.width), refresh=True)
             else:
-                out.table(rows, columns, EMPTY)
+                out.table(rows, columns, NO_TUBES_HINT)
                 sys.stdout.flush()
             shown += 1
             if shown == times:

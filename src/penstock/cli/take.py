@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from penstock.cli import session
-from penstock.cli.bundles import bundled
+from penstock.cli.bundles import shared_options
 from penstock.cli.exits import ERROR, NOTHING, USAGE, fail, printable_lines
 from penstock.cli.names import complete_tubes, find_tube
 from penstock.cli.output import Output
 from penstock.cli.records import JOB_COLUMNS, State, job_records
-from penstock.cli.target import HOLD_S, Target
+from penstock.cli.target import SESSION_GRACE_S, Target
 from penstock.cli.values import JobId, TubeName, duration_option
 from penstock.core.errors import UnknownJob
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 Bodies = Annotated[bool, typer.Option("--body", help="Print only the body, byte for byte.")]
 
 
-@bundled
+@shared_options
 def take(
     tubes: Annotated[
         list[str],
@@ -39,7 +39,7 @@ def take(
     ack: Annotated[bool, typer.Option("--ack", help="Ack the jobs after printing them.")] = False,
     hold: Annotated[
         float, duration_option("--hold", help="Keep the jobs this long between commands.", default="60s")
-    ] = float(HOLD_S),
+    ] = float(SESSION_GRACE_S),
     body: Bodies = False,
     *,
     target: Target,
@@ -60,7 +60,7 @@ def take(
         if not jobs:
             fail(f"there is no job to take in {', '.join(tubes)}", NOTHING)
         if not ack:
-            session.keep(queue, target, held)
+            session.store_token(queue, target, held)
         _show(queue, jobs, body, out)
         sys.stdout.flush()
         if ack:
@@ -75,7 +75,7 @@ def _take(queue: Queue, tubes: list[str], count: int, timeout: float, key: str |
     return queue.take(places, count, timeout)
 
 
-@bundled
+@shared_options
 def peek(
     tube: TubeName,
     state: Annotated[State, typer.Option("--state", "-s", help="Show jobs in this state.")] = State.READY,
@@ -129,7 +129,7 @@ def print_bodies(jobs: list[Job]) -> None:
     sys.stdout.buffer.flush()
 
 
-@bundled
+@shared_options
 def wait(
     id: JobId,
     timeout: Annotated[
@@ -144,11 +144,11 @@ def wait(
         job = queue.job(id)
         acked = job.wait(timeout)
         if not acked:
-            _tell_why(queue, id)
-        out.done(f"{id} was acked", id=id, acked=True)
+            _fail_unacked(queue, id)
+        out.report_done(f"{id} was acked", id=id, acked=True)
 
 
-def _tell_why(queue: Queue, id: str) -> None:
+def _fail_unacked(queue: Queue, id: str) -> None:
     """Exit with the reason why a job was not acked: it still exists, or it ended otherwise."""
     try:
         state = queue.job(id).state

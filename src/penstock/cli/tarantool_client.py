@@ -52,12 +52,12 @@ class TarantoolServer:
             raise BadSource(f"cannot connect to {self.label}: {error.strerror or error}", TEMPORARY) from None
         self._file = self._socket.makefile("rb")
         try:
-            self._enter(user, password)
+            self._log_in(user, password)
         except BaseException:
             self.close()
             raise
 
-    def _enter(self, user: str, password: str) -> None:
+    def _log_in(self, user: str, password: str) -> None:
         """Log in and read the catalogue."""
         salt = self._greet()
         if user:
@@ -67,7 +67,7 @@ class TarantoolServer:
             indexes = [unpack(raw) for raw in self._all(_VINDEX)]
             self.spaces = read_spaces(spaces, indexes)
         except (LookupError, TypeError, ProtocolError) as error:
-            raise self._senseless(error) from None
+            raise self._invalid_answer(error) from None
 
     def close(self) -> None:
         """Close the connection."""
@@ -104,7 +104,7 @@ class TarantoolServer:
             fields = fields_of(raw)
             parts = [fields[at] for at in space.key]
         except (ProtocolError, LookupError) as error:
-            raise self._senseless(error) from None
+            raise self._invalid_answer(error) from None
         return bytes([0x90 | len(parts)]) + b"".join(parts)
 
     def _all(self, space: int) -> list[bytes]:
@@ -122,7 +122,7 @@ class TarantoolServer:
                     return [reader.raw() for _ in range(reader.length_of_array())]
                 reader.skip()
         except ProtocolError as error:
-            raise self._senseless(error) from None
+            raise self._invalid_answer(error) from None
         return []
 
     def _greet(self) -> bytes:
@@ -135,7 +135,7 @@ class TarantoolServer:
         try:
             return base64.b64decode(greeting[64:].strip())[: iproto.SALT_BYTES]
         except ValueError as error:
-            raise self._senseless(error) from None
+            raise self._invalid_answer(error) from None
 
     def _authenticate(self, user: str, password: str, salt: bytes) -> None:
         once = hashlib.sha1(password.encode()).digest()
@@ -154,7 +154,7 @@ class TarantoolServer:
         head = self._read(5)
         length = int.from_bytes(head[1:], "big")
         if head[0] != 0xCE or length > _PACKET_BYTES_MAX:
-            raise self._senseless(None)
+            raise self._invalid_answer(None)
         answer = self._read(length)
         try:
             reader = Reader(answer)
@@ -165,7 +165,7 @@ class TarantoolServer:
                 text = told.get(0x31, "") if isinstance(told, dict) else ""
                 raise BadSource(f"{self.label} refused the request: {text}", REFUSED)
         except (LookupError, TypeError, ProtocolError) as error:
-            raise self._senseless(error) from None
+            raise self._invalid_answer(error) from None
         return answer[reader.at :]
 
     def _read(self, length: int) -> bytes:
@@ -181,7 +181,7 @@ class TarantoolServer:
         why = "it closed the connection" if error is None else error.strerror or str(error)
         return BadSource(f"lost the connection to {self.label}: {why}", TEMPORARY)
 
-    def _senseless(self, error: Exception | None) -> BadSource:
+    def _invalid_answer(self, error: Exception | None) -> BadSource:
         return BadSource(f"{self.label} sent an answer that is not valid IPROTO{f' ({error})' if error else ''}", ERROR)
 
 

@@ -9,7 +9,7 @@ import dataclasses
 from collections.abc import Callable, Iterator
 from typing import Any, Final
 
-from penstock.cli.arrivals import Arrival, Passed
+from penstock.cli.arrivals import ImportItem, SkippedItem
 from penstock.cli.exits import NOT_FOUND, USAGE
 from penstock.cli.tarantool_spaces import QUEUES, BadSource, Database
 from penstock.cli.tarantool_tubes import TEMPORARY_TUBE, QueueTube, XqueueSpace, is_xqueue
@@ -36,7 +36,7 @@ class TarantoolSource:
         self._tubes = self._found(names, upgrade)
         self._policies: dict[str, TubePolicy] = {}
 
-    def items(self, start: int, cursor: Any, now_ms: Callable[[], int]) -> Iterator[Arrival | Passed]:
+    def items(self, start: int, cursor: Any, now_ms: Callable[[], int]) -> Iterator[ImportItem | SkippedItem]:
         """Yield the tasks after a cursor."""
         at_tube, at_row = cursor if cursor else ("", None)
         for name in sorted(self._tubes):
@@ -45,11 +45,11 @@ class TarantoolSource:
             tube = self._tubes[name]
             for row in self._database.rows(tube.space, at_row if name == at_tube else None):
                 item = tube.item(row.raw, now_ms())
-                if tube.policy.temporary and not self._keeps_temporary and isinstance(item, Arrival):
-                    item = Passed(TEMPORARY_TUBE)
+                if tube.policy.temporary and not self._keeps_temporary and isinstance(item, ImportItem):
+                    item = SkippedItem(TEMPORARY_TUBE)
                 yield dataclasses.replace(item, cursor=[name, row.cursor])
 
-    def new_tube(self, arrival: Arrival) -> TubePolicy:
+    def new_tube(self, arrival: ImportItem) -> TubePolicy:
         """Return the policy of the tube of a task. New numbers start after the ids of the imported tasks."""
         name = str(arrival.tube)
         if name not in self._policies:

@@ -17,7 +17,7 @@ from __future__ import annotations
 import dataclasses
 from typing import Any, Final
 
-from penstock.cli.arrivals import Arrival, Passed
+from penstock.cli.arrivals import ImportItem, SkippedItem
 from penstock.cli.exits import USAGE
 from penstock.cli.tarantool_spaces import BadSource, Space, fields_of
 from penstock.core.errors import CommandError, ProtocolError
@@ -81,7 +81,7 @@ class QueueTube:
             return dataclasses.replace(self.policy, first_integer=greatest + 1)
         return self.policy
 
-    def item(self, raw: bytes, now_ms: int) -> Arrival | Passed:
+    def item(self, raw: bytes, now_ms: int) -> ImportItem | SkippedItem:
         """Convert a row to a job, or return the reason why it is passed over."""
         label = f"tube {self.name}"
         try:
@@ -89,9 +89,11 @@ class QueueTube:
             id, state = unpack(fields[0]), unpack(fields[1])
             label = f"task {id} of {label}"
             if isinstance(id, bool) or not isinstance(id, int) or state not in ("r", "t", "!", "~", "-"):
-                return Passed(BAD_ROWS, label, "its id is not a number, or its state is not one of r, t, ~, ! and -")
+                return SkippedItem(
+                    BAD_ROWS, label, "its id is not a number, or its state is not one of r, t, ~, ! and -"
+                )
             if state == "-":
-                return Passed(ENDED)
+                return SkippedItem(ENDED)
             body = from_value(fields[self._data])
             options: dict[str, Any] = {"state": "buried"} if state == "!" else {}
             if self._utube >= 0:
@@ -100,13 +102,13 @@ class QueueTube:
                 times = [_number(unpack(field)) for field in fields[_NEXT_EVENT : _CREATED + 1]]
                 passed = _add_times(options, times, state, now_ms)
                 if passed:
-                    return Passed(passed)
+                    return SkippedItem(passed)
         except (ProtocolError, LookupError, TypeError, ValueError) as error:
-            return Passed(BAD_ROWS, label, f"its fields are not those of a {self._type} task ({error})")
+            return SkippedItem(BAD_ROWS, label, f"its fields are not those of a {self._type} task ({error})")
         if 0 <= id < NUMBER_MAX:
             options["number"] = id
         same = f"import {self._source} {self.space.name} {id}"
-        return Arrival(
+        return ImportItem(
             label, self.name, EncodedBody(body.data, body.kind), {**options, "dedup": same, "unique": same}, id
         )
 
@@ -184,7 +186,7 @@ class XqueueSpace:
                 return dataclasses.replace(self.policy, first_integer=max(self.policy.first_integer, greatest + 1))
         return self.policy
 
-    def item(self, raw: bytes, now_ms: int) -> Arrival | Passed:
+    def item(self, raw: bytes, now_ms: int) -> ImportItem | SkippedItem:
         """Convert a row to a job, or return the reason why it is passed over."""
         options, label = self._options, f"space {self.name}"
         try:
@@ -194,10 +196,12 @@ class XqueueSpace:
             key = self._rows.key(row)
             status = row[options.status]
             if key is None or status not in _XQUEUE_LETTERS:
-                return Passed(BAD_ROWS, label, "its key is missing, or its status is not one of R, T, W, B, Z and D")
+                return SkippedItem(
+                    BAD_ROWS, label, "its key is missing, or its status is not one of R, T, W, B, Z and D"
+                )
             label = f"task {key_text(key)} of {label}"
             if status == "Z" or (status == "D" and not options.keep):
-                return Passed(ENDED)
+                return SkippedItem(ENDED)
             body, kind = self._rows.body(row)
             given: dict[str, Any] = {}
             if options.priority != NO_FIELD:
@@ -205,13 +209,13 @@ class XqueueSpace:
             if tube := self._rows.tube(row):
                 given["key"] = tube
             if self._add_time(given, status, row, now_ms):
-                return Passed(EXPIRED)
+                return SkippedItem(EXPIRED)
         except (ProtocolError, CommandError, XqueueError, LookupError, TypeError, ValueError) as error:
-            return Passed(BAD_ROWS, label, f"it is not a row of this space ({error})")
+            return SkippedItem(BAD_ROWS, label, f"it is not a row of this space ({error})")
         same = f"import {self._source} {self.space.name} {key_text(key)}"
         number = key[0] if options.id == AUTO_INCREMENT and 0 <= key[0] < NUMBER_MAX else None
         given |= {"name": key_name(key, options)} if number is None else {"number": number}
-        return Arrival(
+        return ImportItem(
             label, self.name, EncodedBody(body, kind), {**given, "dedup": same, "unique": same}, key_text(key)
         )
 

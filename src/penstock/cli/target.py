@@ -21,8 +21,8 @@ from urllib.parse import unquote, urlsplit
 
 import typer
 
-from penstock.cli.exits import NOT_FOUND, USAGE, complain, fail
-from penstock.cli.output import told
+from penstock.cli.exits import NOT_FOUND, USAGE, fail, print_error
+from penstock.cli.output import naming_directory
 
 if TYPE_CHECKING:
     from penstock.api import Queue
@@ -33,7 +33,7 @@ _HOST_AND_PORT: Final = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[\w.-]+):[0-9]{1,5}", r
 
 
 @dataclass(frozen=True)
-class Place:
+class QueueAddress:
     """The address of a queue: a server's URL, or a directory."""
 
     url: str = ""
@@ -42,7 +42,7 @@ class Place:
     def __str__(self) -> str:
         return self.url if self.directory is None else str(self.directory)
 
-    def shown(self) -> str:
+    def without_password(self) -> str:
         """Return the address without its password."""
         from penstock.client.url import pieces
 
@@ -56,17 +56,17 @@ class Place:
         return str(replace(found, who=f"{user}:***") if colon else found)
 
 
-def place_of(url: str) -> Place:
+def parse_address(url: str) -> QueueAddress:
     """Return the address that a URL names. A path and file:PATH name directories."""
     if url.startswith("file:"):
         parts = urlsplit(url)
         if parts.netloc not in ("", "localhost"):
             fail(f"{url} names a file on another machine; name a local directory, for example file:./jobs", USAGE)
-        return Place(directory=Path(unquote(parts.path)).expanduser().absolute())
+        return QueueAddress(directory=Path(unquote(parts.path)).expanduser().absolute())
     if "://" in url:
-        return Place(url)
+        return QueueAddress(url)
     if _HOST_AND_PORT.fullmatch(url):
-        return Place(f"penstock://{url}")
+        return QueueAddress(f"penstock://{url}")
     path = Path(url).expanduser()
     if "@" in url and not path.exists():
         # The message does not cite the URL, because it may contain a password.
@@ -74,7 +74,7 @@ def place_of(url: str) -> Place:
     if os.sep not in url and url not in (".", "..", "~") and not path.exists():
         # If the user meant a server, jobs would otherwise go into a new directory.
         fail(f"{url!r} can be a server or a directory; write {url}:7711 or ./{url}", USAGE)
-    return Place(directory=path.absolute())
+    return QueueAddress(directory=path.absolute())
 
 
 @dataclass(frozen=True)
@@ -98,7 +98,7 @@ class Target:
         typer.Option("--context", "-c", metavar="NAME", help="Use the context of this name. [env: PENSTOCK_CONTEXT]"),
     ] = None
 
-    def place(self) -> Place:
+    def address(self) -> QueueAddress:
         """Return the address of the queue."""
         from penstock.cli.contexts import Contexts
 
@@ -106,21 +106,21 @@ class Target:
         if len(given) > 1:
             fail("use only one of --url, --dir and --context", USAGE)
         if self.directory is not None:
-            return Place(directory=Path(self.directory).expanduser().absolute())
+            return QueueAddress(directory=Path(self.directory).expanduser().absolute())
         if self.url is not None:
-            return place_of(self.url)
+            return parse_address(self.url)
         if self.context is not None:
-            return place_of(Contexts.load().url_of(self.context))
+            return parse_address(Contexts.load().url_of(self.context))
         if url := os.environ.get("PENSTOCK_URL"):
-            return place_of(url)
+            return parse_address(url)
         if context := os.environ.get("PENSTOCK_CONTEXT"):
-            return place_of(Contexts.load().url_of(context))
-        return place_of(Contexts.load().selected_url() or DEFAULT_URL)
+            return parse_address(Contexts.load().url_of(context))
+        return parse_address(Contexts.load().selected_url() or DEFAULT_URL)
 
     @contextmanager
     def open(self, makes: bool = False) -> Iterator[Queue]:
         """Open the queue. Refuse a directory without a queue, unless `makes` is set, which creates one."""
-        place = self.place()
+        place = self.address()
         if place.directory is None:
             queue = connect(place.url)
         else:
@@ -148,13 +148,13 @@ def silence_client_log() -> None:
 
 def server_url(target: Target) -> str:
     """Return the URL of a target. Exit if the target is a directory."""
-    place = target.place()
+    place = target.address()
     if place.directory is not None:
         fail(f"{place.directory} is a directory, but this command needs a server; name one with --url", USAGE)
     return place.url
 
 
-def ask(target: Target, *words: str) -> Any:
+def execute(target: Target, *words: str) -> Any:
     """Send a command to the server and return its answer."""
     server_url(target)
     with target.open() as queue:
@@ -168,14 +168,14 @@ def open_directory(directory: Path, makes: bool = False) -> Queue:
 
     if not makes and not (directory / "node.json").exists():
         fail(f"{directory}: there is no queue here; check the path, or put a job to create a queue", NOT_FOUND)
-    with told(str(directory)), warnings.catch_warnings(record=True) as warned:
+    with naming_directory(str(directory)), warnings.catch_warnings(record=True) as warned:
         warnings.simplefilter("always")
         with bytes_bar("opening") if sys.stderr.isatty() else nullcontext() as progress:
             queue = penstock.open(directory, progress=progress)
     for warning in warned:
-        complain(f"warning: {warning.message}")
+        print_error(f"warning: {warning.message}")
     return queue
 
 
 # Seconds for which the jobs of `take` stay reserved for the user's next command.
-HOLD_S: Final = 60
+SESSION_GRACE_S: Final = 60

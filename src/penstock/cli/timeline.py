@@ -18,36 +18,36 @@ from dataclasses import dataclass
 from typing import Final
 
 from penstock.cli.exits import printable
-from penstock.cli.spans import span
+from penstock.cli.spans import duration_text
 from penstock.journal.reader import Event
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
+class HistoryLine:
     """One line of the history."""
 
     words: str
     event: Event | None = None  # None for a line about the time between two events.
 
 
-def tell(events: list[Event], now_ms: int | None = None) -> list[Line]:
+def describe(events: list[Event], now_ms: int | None = None) -> list[HistoryLine]:
     """Return the history of one job from its events, oldest first, up to `now_ms` if it still exists."""
-    lines: list[Line] = []
+    lines: list[HistoryLine] = []
     if events and events[0].before != "gone":
-        lines.append(Line("earlier history is no longer kept"))
+        lines.append(HistoryLine("earlier history is no longer kept"))
     since: Event | None = None  # The last event that changed the state.
     for event in events:
         if since is not None and event.before != event.after and (words := _between(since, event.time_ms)):
-            lines.append(Line(words))
-        lines.append(Line(_WORDS[event.event](event) + _age(events[0], event), event))
+            lines.append(HistoryLine(words))
+        lines.append(HistoryLine(_WORDS[event.event](event) + _age(events[0], event), event))
         if event.before != event.after:
             since = event
     if since is not None and since.after != "gone" and now_ms is not None:
-        lines.append(Line(_so_far(since, now_ms)))
+        lines.append(HistoryLine(_current_state(since, now_ms)))
     return lines
 
 
-def text(lines: list[Line]) -> Iterator[str]:
+def text_lines(lines: list[HistoryLine]) -> Iterator[str]:
     """Yield the history as lines of text."""
     for line in lines:
         moment = "" if line.event is None else _moment(line.event.time_ms)
@@ -58,9 +58,9 @@ def _between(since: Event, now_ms: int) -> str:
     """Return how long the job was in the state that `since` led to, or ""."""
     lasted = max(0, now_ms - since.time_ms)
     if since.after == "taken":
-        return f"ran {span(lasted)}{_ttr(since)}"
+        return f"ran {duration_text(lasted)}{_ttr(since)}"
     # A failure and its consequence are two events of the same moment, with no time between them.
-    return f"{_BEING[since.after or 'gone']} {span(lasted)}" if lasted else ""
+    return f"{_BEING[since.after or 'gone']} {duration_text(lasted)}" if lasted else ""
 
 
 _BEING: Final = {
@@ -74,28 +74,28 @@ _BEING: Final = {
 }
 
 
-def _so_far(since: Event, now_ms: int) -> str:
+def _current_state(since: Event, now_ms: int) -> str:
     """Return the current state of the job and how long it has lasted."""
-    lasted = span(max(0, now_ms - since.time_ms))
+    lasted = duration_text(max(0, now_ms - since.time_ms))
     if since.after == "taken":
         return f"has been running for {lasted}{_ttr(since)}"
     return f"has been {since.after} for {lasted}" + _ready_in(since, now_ms)
 
 
 def _ttr(take: Event) -> str:
-    return "" if take.wake_ms is None else f", ttr {span(take.wake_ms - take.time_ms)}"
+    return "" if take.wake_ms is None else f", ttr {duration_text(take.wake_ms - take.time_ms)}"
 
 
 def _ready_in(event: Event, now_ms: int) -> str:
     if event.after != "delayed" or event.wake_ms is None:
         return ""
-    return f", ready in {span(max(0, event.wake_ms - now_ms))}"
+    return f", ready in {duration_text(max(0, event.wake_ms - now_ms))}"
 
 
 def _age(first: Event, event: Event) -> str:
     if event.after != "gone" or event.event == "moved out" or first.before != "gone":
         return ""
-    return f", {span(max(0, event.time_ms - first.time_ms))} after it was put"
+    return f", {duration_text(max(0, event.time_ms - first.time_ms))} after it was put"
 
 
 def _moment(time_ms: int) -> str:
@@ -118,7 +118,7 @@ def _because(words: str) -> Callable[[Event], str]:
 
 
 def _expiry(event: Event) -> str:
-    return "" if event.expiry_ms is None else f", ttl {span(event.expiry_ms - event.time_ms)}"
+    return "" if event.expiry_ms is None else f", ttl {duration_text(event.expiry_ms - event.time_ms)}"
 
 
 def _taken(event: Event) -> str:
@@ -128,7 +128,7 @@ def _taken(event: Event) -> str:
 
 def _touched(event: Event) -> str:
     return "touched" + (
-        "" if event.wake_ms is None else f": it may run for another {span(event.wake_ms - event.time_ms)}"
+        "" if event.wake_ms is None else f": it may run for another {duration_text(event.wake_ms - event.time_ms)}"
     )
 
 

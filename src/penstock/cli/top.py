@@ -7,19 +7,19 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from penstock.cli.bundles import bundled
+from penstock.cli.bundles import shared_options
 from penstock.cli.exits import USAGE, fail
-from penstock.cli.target import Place, Target, open_directory
-from penstock.cli.values import duration
+from penstock.cli.target import QueueAddress, Target, open_directory
+from penstock.cli.values import parse_duration
 
 if TYPE_CHECKING:
-    from penstock.cli.watching import Watcher
+    from penstock.cli.watching import QueueReader
 
 
-@bundled
+@shared_options
 def top(
     every: Annotated[
-        float, typer.Option("--every", "-i", parser=duration, metavar="TIME", help="Refresh interval.")
+        float, typer.Option("--every", "-i", parser=parse_duration, metavar="TIME", help="Refresh interval.")
     ] = 1.0,
     *,
     target: Target,
@@ -29,27 +29,27 @@ def top(
 
     if not sys.stdout.isatty():
         fail("`penstock top` needs a terminal; use `penstock stats --watch 1s` instead", USAGE)
-    place = target.place()
-    watcher = watcher_of(place)
+    place = target.address()
+    watcher = open_reader(place)
     # If the server is unreachable, fail now with a message instead of opening the screen.
-    watcher.look("tubes", "")
+    watcher.read_view("tubes", "")
     try:
-        Top(watcher, place.shown(), every or 1.0).run()
+        Top(watcher, place.without_password(), every or 1.0).run()
     finally:
         watcher.close()
 
 
-def watcher_of(place: Place) -> Watcher:
+def open_reader(place: QueueAddress) -> QueueReader:
     """Return the watcher of a queue."""
     import penstock
-    from penstock.cli.speaker import Speaker, address_of
-    from penstock.cli.watching import DirectorySide, ServerSide, Watcher
+    from penstock.cli.speaker import RawConnection, address_of
+    from penstock.cli.watching import DirectoryBackend, QueueReader, ServerBackend
 
     directory, url = place.directory, place.url
     if directory is not None:
-        return Watcher(lambda: open_directory(directory), DirectorySide(directory))
+        return QueueReader(lambda: open_directory(directory), DirectoryBackend(directory))
     # Every refresh reconnects to a lost server, so a single refresh does not retry.
-    return Watcher(
+    return QueueReader(
         lambda: penstock.connect(url, retry_for=0, name="penstock-top"),
-        ServerSide(Speaker(address_of(url))),
+        ServerBackend(RawConnection(address_of(url))),
     )

@@ -23,8 +23,8 @@ from textual.widgets import DataTable, Footer, Input, Static, Tab, Tabs
 
 from penstock.cli.exits import printable
 from penstock.cli.output import WIDTH_MAX
-from penstock.cli.spans import span
-from penstock.cli.watching import VIEWS, Sheet, Watcher
+from penstock.cli.spans import duration_text
+from penstock.cli.watching import VIEWS, QueueReader, ViewData
 from penstock.core.errors import PenstockError
 
 # After this many seconds without an answer, the status line reports the server as silent.
@@ -87,12 +87,12 @@ T   delete all jobs of the tube"""
 
 
 @dataclass
-class Looked(Message):
+class Refreshed(Message):
     """A refresh finished with this result."""
 
     view: str
     tube: str
-    sheet: Sheet
+    sheet: ViewData
 
 
 @dataclass
@@ -100,11 +100,11 @@ class Failed(Message):
     """A refresh or a command failed."""
 
     why: str
-    look: bool
+    is_refresh: bool
 
 
 @dataclass
-class Asked(Message):
+class ConfirmationNeeded(Message):
     """A command has to be confirmed. `what` runs it and returns the words of its result."""
 
     question: str
@@ -147,7 +147,7 @@ class Top(App[None]):
     ]
 
     def __init__(
-        self, watcher: Watcher, place: str, every_s: float = 1.0, clock: Callable[[], float] = time.monotonic
+        self, watcher: QueueReader, place: str, every_s: float = 1.0, clock: Callable[[], float] = time.monotonic
     ) -> None:
         super().__init__()
         self._watcher = watcher
@@ -160,7 +160,7 @@ class Top(App[None]):
         self._looking = False
         self._view = VIEWS[0]
         self._tube = ""
-        self._sheet = Sheet((), {}, "Loading …")
+        self._sheet = ViewData((), {}, "Loading …")
         self._columns: list[tuple[str, int]] = []  # Heading and width of each column.
         self._cursors: dict[str, str] = {}  # The key of the selected row of each tab.
 
@@ -198,14 +198,14 @@ class Top(App[None]):
 
     def _look(self, view: str, tube: str) -> None:
         try:
-            sheet = self._watcher.look(view, tube)
+            sheet = self._watcher.read_view(view, tube)
         except (PenstockError, OSError) as error:
-            self.post_message(Failed(str(error), look=True))
+            self.post_message(Failed(str(error), is_refresh=True))
         else:
-            self.post_message(Looked(view, tube, sheet))
+            self.post_message(Refreshed(view, tube, sheet))
 
-    @on(Looked)
-    def _looked(self, message: Looked) -> None:
+    @on(Refreshed)
+    def _looked(self, message: Refreshed) -> None:
         self._looking = False
         self._answered, self._why = self._clock(), ""
         if (message.view, message.tube) == (self._view, self._tube):
@@ -217,7 +217,7 @@ class Top(App[None]):
 
     @on(Failed)
     def _failed(self, message: Failed) -> None:
-        if message.look:
+        if message.is_refresh:
             self._looking = False
             self._why = message.why
             self._show_status()
@@ -244,7 +244,7 @@ class Top(App[None]):
         self.query_one("#summary", Static).update(printable(f"{self._place}  {sheet.summary}"))
         self._show_status()
 
-    def _lay_out(self, table: Rows, sheet: Sheet) -> None:
+    def _lay_out(self, table: Rows, sheet: ViewData) -> None:
         """Clear the table. Columns never become narrower, so they do not move between refreshes.
 
         The widths are set explicitly, because a table that computes them may be painted before they are known.
@@ -267,7 +267,7 @@ class Top(App[None]):
         status.set_class(silent, "silent")
         if silent:
             why = f": {self._why}" if self._why else ""
-            status.update(printable(f"no answer for {span(round(silent_s) * 1_000)}{why}"))
+            status.update(printable(f"no answer for {duration_text(round(silent_s) * 1_000)}{why}"))
         elif self._paused:
             status.update("paused; press p to resume")
         else:
@@ -289,7 +289,7 @@ class Top(App[None]):
         view = event.tab.id or VIEWS[0]
         if view != self._view:
             self._view = view
-            self._sheet = Sheet((), {}, "Loading …")
+            self._sheet = ViewData((), {}, "Loading …")
             self._show()
             self.action_look()
 
@@ -346,7 +346,9 @@ class Top(App[None]):
                 self.post_message(Done(f"tube {tube} has no buried jobs"))
                 return
             question = f"Kick {_jobs(number, 'buried')} of tube {tube}?"
-            self.post_message(Asked(question, lambda: f"kicked {_jobs(watcher.kick(tube, number))} of tube {tube}"))
+            self.post_message(
+                ConfirmationNeeded(question, lambda: f"kicked {_jobs(watcher.kick(tube, number))} of tube {tube}")
+            )
 
         if tube:
             self._try(ask)
@@ -356,7 +358,7 @@ class Top(App[None]):
         id, tube, watcher = self._cursors.get("jobs", ""), self._tube, self._watcher
         if self._view == "jobs" and self.query_one(Rows).row_count:
             self.post_message(
-                Asked(
+                ConfirmationNeeded(
                     f"Delete 1 job of tube {tube}: {id}?",
                     lambda: f"deleted {_jobs(watcher.delete(id))} of tube {tube}",
                 )
@@ -372,7 +374,9 @@ class Top(App[None]):
                 self.post_message(Done(f"tube {tube} is empty"))
                 return
             question = f"Delete all {_jobs(number)} of tube {tube}, in any state?"
-            self.post_message(Asked(question, lambda: f"deleted {_jobs(watcher.truncate(tube))} of tube {tube}"))
+            self.post_message(
+                ConfirmationNeeded(question, lambda: f"deleted {_jobs(watcher.truncate(tube))} of tube {tube}")
+            )
 
         if tube:
             self._try(ask)
@@ -384,12 +388,12 @@ class Top(App[None]):
             try:
                 what()
             except (PenstockError, OSError) as error:
-                self.post_message(Failed(str(error), look=False))
+                self.post_message(Failed(str(error), is_refresh=False))
 
         self.run_worker(run, thread=True, group="commands")
 
-    @on(Asked)
-    def _asked(self, message: Asked) -> None:
+    @on(ConfirmationNeeded)
+    def _asked(self, message: ConfirmationNeeded) -> None:
         def answered(yes: bool | None) -> None:
             if yes:
                 self._try(lambda: self._done_with(message.what))

@@ -10,13 +10,13 @@ from typing import Annotated, Any
 
 import typer
 
-from penstock.cli.bundles import bundled
+from penstock.cli.bundles import shared_options
 from penstock.cli.exits import NOTHING, REFUSED, USAGE, fail
 from penstock.cli.names import find_tube
 from penstock.cli.output import Output, Record, confirm, jobs_text, seconds_text
 from penstock.cli.records import TUBE_COLUMNS
 from penstock.cli.target import Target
-from penstock.cli.values import Delay, DryRun, TubeName, Yes, duration_option, size
+from penstock.cli.values import Delay, DryRun, TubeName, Yes, duration_option, parse_size
 
 app = typer.Typer(help="Create, change and show tubes.", no_args_is_help=True)
 
@@ -58,7 +58,9 @@ class TubeFlags:
     capacity: Annotated[int | None, typer.Option("--capacity", help="Maximum number of jobs. 0 means no limit.")] = None
     capacity_bytes: Annotated[
         int | None,
-        typer.Option("--capacity-bytes", parser=size, metavar="SIZE", help="Maximum total size of bodies, like 64mb."),
+        typer.Option(
+            "--capacity-bytes", parser=parse_size, metavar="SIZE", help="Maximum total size of bodies, like 64mb."
+        ),
     ] = None
     retry: Annotated[
         str | None, typer.Option("--retry", help='Retry policy of jobs, for example "5x exp(1s..10m) then bury".')
@@ -100,13 +102,13 @@ def policy_record(policy: Any) -> Record:
     return told
 
 
-def for_people(info: Record) -> Record:
+def as_text_record(info: Record) -> Record:
     """Return the info of a tube with durations as text."""
     return {**info, "oldest": seconds_text(info["oldest"])}
 
 
 @app.command("ls")
-@bundled
+@shared_options
 def list_(
     match: Annotated[
         str, typer.Option("--match", "-m", metavar="PATTERN", help="Only names that match, like emails-*")
@@ -121,14 +123,14 @@ def list_(
         if names and not out.json:
             for name in queue.tubes():
                 if fnmatchcase(name, match):
-                    out.done(name)
+                    out.report_done(name)
             return
         rows = [row for row in queue.overview() if fnmatchcase(row["name"], match)]
     out.table(rows, TUBE_COLUMNS, 'There is no tube yet: penstock put emails \'{"to": "ann@example.org"}\'')
 
 
 @app.command()
-@bundled
+@shared_options
 def create(
     name: TubeName,
     type: Annotated[Type | None, typer.Option("--type", "-t", help="Type of the tube. [default: fifottl]")] = None,
@@ -143,13 +145,13 @@ def create(
     """
     with target.open(makes=True) as queue:
         tube = queue.tube(name, type.value if type else None, **flags.given())
-        out.done(
+        out.report_done(
             f"{tube.name} is a {tube.type} tube", name=tube.name, type=tube.type, policy=policy_record(tube.policy)
         )
 
 
 @app.command()
-@bundled
+@shared_options
 def alter(name: TubeName, *, flags: TubeFlags, target: Target, out: Output) -> None:
     """Change options of a tube while it is in use."""
     if not flags.given():
@@ -158,35 +160,35 @@ def alter(name: TubeName, *, flags: TubeFlags, target: Target, out: Output) -> N
         tube = find_tube(queue, name)
         tube.alter(**flags.given())
         tube = find_tube(queue, name)
-        out.done(f"{tube.name} is changed", name=tube.name, type=tube.type, policy=policy_record(tube.policy))
+        out.report_done(f"{tube.name} is changed", name=tube.name, type=tube.type, policy=policy_record(tube.policy))
 
 
 @app.command()
-@bundled
+@shared_options
 def info(name: TubeName, *, target: Target, out: Output) -> None:
     """Show the current state and the policy of a tube."""
     with target.open() as queue:
         tube = find_tube(queue, name)
         told, policy = tube.info(), policy_record(tube.policy)
     if out.json:
-        out.line_of_json({**told, "policy": policy})
+        out.json_line({**told, "policy": policy})
     else:
-        out.record(for_people(told))
+        out.record(as_text_record(told))
         typer.echo("\nPolicy:")
         out.record({field: value for field, value in policy.items() if field != "type"})
 
 
 @app.command()
-@bundled
+@shared_options
 def stats(name: TubeName, *, target: Target, out: Output) -> None:
     """Show the number of jobs in each state, and how often each event happened since the tube was created."""
     with target.open() as queue:
         tube = find_tube(queue, name)
         told, events, transitions = tube.info(), tube.events(), tube.transitions()
     if out.json:
-        out.line_of_json({**told, "events": events, "transitions": transitions})
+        out.json_line({**told, "events": events, "transitions": transitions})
     else:
-        out.record(for_people(told))
+        out.record(as_text_record(told))
         typer.echo("\nEvents since its creation:")
         out.record(events or {"nothing": None})
 
@@ -200,7 +202,7 @@ class Way(StrEnum):
 
 
 @app.command()
-@bundled
+@shared_options
 def pause(
     name: TubeName,
     way: Annotated[
@@ -214,35 +216,37 @@ def pause(
     with target.open() as queue:
         find_tube(queue, name).pause(puts=way is not Way.OUT, takes=way is not Way.IN)
     ways = {Way.IN: "puts", Way.OUT: "takes", Way.ALL: "puts and takes"}[way]
-    out.done(f"{name} is paused for {ways}", name=name, paused_in=way is not Way.OUT, paused_out=way is not Way.IN)
+    out.report_done(
+        f"{name} is paused for {ways}", name=name, paused_in=way is not Way.OUT, paused_out=way is not Way.IN
+    )
 
 
 @app.command()
-@bundled
+@shared_options
 def resume(name: TubeName, *, target: Target, out: Output) -> None:
     """Resume a paused tube."""
     with target.open() as queue:
         find_tube(queue, name).pause()
-    out.done(f"{name} is resumed", name=name, paused_in=False, paused_out=False)
+    out.report_done(f"{name} is resumed", name=name, paused_in=False, paused_out=False)
 
 
 @app.command()
-@bundled
+@shared_options
 def truncate(name: TubeName, yes: Yes = False, dry_run: DryRun = False, *, target: Target, out: Output) -> None:
     """Delete all jobs of a tube, in any state."""
     with target.open() as queue:
         tube = find_tube(queue, name)
         jobs = sum(tube.stats().values())
         if dry_run:
-            out.done(f"would remove {jobs_text(jobs)} of {name}", name=name, would_remove=jobs)
+            out.report_done(f"would remove {jobs_text(jobs)} of {name}", name=name, would_remove=jobs)
             return
         confirm(f"Remove {jobs_text(jobs)} of {name}?", yes)
         removed = tube.truncate()
-    out.done(f"removed {jobs_text(removed)} of {name}", name=name, removed=removed)
+    out.report_done(f"removed {jobs_text(removed)} of {name}", name=name, removed=removed)
 
 
 @app.command()
-@bundled
+@shared_options
 def drop(name: TubeName, yes: Yes = False, dry_run: DryRun = False, *, target: Target, out: Output) -> None:
     """Delete a tube with its jobs. Refused while jobs are taken or consumers wait for a job."""
     with target.open() as queue:
@@ -252,29 +256,29 @@ def drop(name: TubeName, yes: Yes = False, dry_run: DryRun = False, *, target: T
         if dry_run:
             if states["taken"]:
                 fail(f"{name} cannot be dropped now: {states['taken']:,} of its jobs are taken", REFUSED)
-            out.done(f"would drop {name} with {jobs_text(jobs)}", name=name, would_remove=jobs)
+            out.report_done(f"would drop {name} with {jobs_text(jobs)}", name=name, would_remove=jobs)
             return
         confirm(f"Drop {name} with {jobs_text(jobs)}?", yes)
         tube.drop()
-    out.done(f"dropped {name} with {jobs_text(jobs)}", name=name, removed=jobs)
+    out.report_done(f"dropped {name} with {jobs_text(jobs)}", name=name, removed=jobs)
 
 
 @app.command()
-@bundled
+@shared_options
 def release(name: TubeName, yes: Yes = False, dry_run: DryRun = False, *, target: Target, out: Output) -> None:
     """Return all taken jobs of a tube, no matter which consumer holds them."""
     with target.open() as queue:
         tube = find_tube(queue, name)
         taken = tube.stats()["taken"]
         if dry_run:
-            out.done(f"would release {jobs_text(taken)} of {name}", name=name, would_release=taken)
+            out.report_done(f"would release {jobs_text(taken)} of {name}", name=name, would_release=taken)
             return
         confirm(f"Take {jobs_text(taken)} of {name} away from their consumers?", yes)
         released = tube.release_all()
-    out.done(f"released {jobs_text(released)} of {name}", name=name, released=released)
+    out.report_done(f"released {jobs_text(released)} of {name}", name=name, released=released)
 
 
-@bundled
+@shared_options
 def kick(
     tube: TubeName,
     count: Annotated[int, typer.Argument(metavar="[COUNT]", min=1, max=100_000, help="Maximum number of jobs.")] = 1,
@@ -290,9 +294,9 @@ def kick(
         place = find_tube(queue, tube)
         if dry_run:
             would = min(count, place.stats()["buried"])
-            out.done(f"would kick {jobs_text(would)} of {tube}", tube=tube, would_kick=would)
+            out.report_done(f"would kick {jobs_text(would)} of {tube}", tube=tube, would_kick=would)
             return
         kicked = place.kick(count, delay=delay, ttl=ttl)
         if not kicked:
             fail(f"no job of {tube} is buried, or the buried jobs may not be delivered again", NOTHING)
-        out.done(f"kicked {jobs_text(kicked)} of {tube}", tube=tube, kicked=kicked)
+        out.report_done(f"kicked {jobs_text(kicked)} of {tube}", tube=tube, kicked=kicked)

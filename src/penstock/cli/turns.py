@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from penstock.cli.bundles import bundled
+from penstock.cli.bundles import shared_options
 from penstock.cli.exits import USAGE, fail
 from penstock.cli.output import Output
 from penstock.cli.progress import stages_bar
-from penstock.cli.spark_options import LakeDirectory, worded
+from penstock.cli.spark_options import LakeDirectory, translated_errors
 from penstock.cli.target import Target
-from penstock.cli.values import duration
+from penstock.cli.values import parse_duration
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -42,7 +42,7 @@ By = Annotated[
 
 
 @dataclass(frozen=True)
-class From:
+class SourceOptions:
     """The options that select the nodes whose logs are read."""
 
     urls: Annotated[
@@ -66,8 +66,8 @@ class From:
         return source
 
 
-@bundled
-def once(lake: LakeDirectory, by: By = None, master: Master = "local[*]", *, nodes: From, out: Output) -> None:
+@shared_options
+def once(lake: LakeDirectory, by: By = None, master: Master = "local[*]", *, nodes: SourceOptions, out: Output) -> None:
     """Load all new events of the nodes' logs into the lake, and exit.
 
     Loading continues where the last run stopped. Each event is loaded exactly once, even if a process is killed.
@@ -75,20 +75,20 @@ def once(lake: LakeDirectory, by: By = None, master: Master = "local[*]", *, nod
     from penstock.pipeline import stream
 
     source = nodes.source()
-    with opened(lake, master, by) as (spark, found), stages_bar() as told:
+    with open_lake(lake, master, by) as (spark, found), stages_bar() as told:
         began = time.monotonic()
         count = stream.once(spark, found, source, told)
-    _tell(found, count, time.monotonic() - began, out)
+    _print_summary(found, count, time.monotonic() - began, out)
 
 
 def _pause(text: str | float) -> float:
-    seconds = duration(text)
+    seconds = parse_duration(text)
     if not math.isfinite(seconds):
         raise typer.BadParameter("the pipeline would run only once; write a duration like 10s or 5m, or use `once`")
     return seconds
 
 
-@bundled
+@shared_options
 def run(
     lake: LakeDirectory,
     every: Annotated[
@@ -97,17 +97,17 @@ def run(
     by: By = None,
     master: Master = "local[*]",
     *,
-    nodes: From,
+    nodes: SourceOptions,
 ) -> None:
     """Load new events of the nodes' logs at an interval, until Ctrl-C. It can be stopped or killed at any time."""
     from penstock.pipeline import stream
 
     source = nodes.source()
-    with opened(lake, master, by) as (spark, found), stages_bar() as told:
+    with open_lake(lake, master, by) as (spark, found), stages_bar() as told:
         stream.run(spark, found, source, every, told)
 
 
-@bundled
+@shared_options
 def backfill(
     lake: LakeDirectory,
     again: Annotated[
@@ -116,31 +116,31 @@ def backfill(
     by: By = None,
     master: Master = "local[*]",
     *,
-    nodes: From,
+    nodes: SourceOptions,
     out: Output,
 ) -> None:
     """Load events that the lake lacks and the nodes still have, and rebuild the silver and gold tables."""
     from penstock.pipeline.backfill import backfill as work
 
     source = None if again else nodes.source()
-    with opened(lake, master, by) as (spark, found), stages_bar() as told:
+    with open_lake(lake, master, by) as (spark, found), stages_bar() as told:
         began = time.monotonic()
         count = work(spark, found, source, told)
-    _tell(found, count, time.monotonic() - began, out)
+    _print_summary(found, count, time.monotonic() - began, out)
 
 
-@bundled
+@shared_options
 def compact(lake: LakeDirectory, master: Master = "local[*]", *, out: Output) -> None:
     """Merge the small files of each day. A running pipeline does this automatically, but less often."""
     from penstock.pipeline.compact import compact as work
 
-    with opened(lake, master, makes=False) as (spark, found), found.writing():
+    with open_lake(lake, master, makes=False) as (spark, found), found.writing():
         before, after = work(spark, found)
-    out.done(f"{before:,} files became {after:,}", before=before, after=after)
+    out.report_done(f"{before:,} files became {after:,}", before=before, after=after)
 
 
 @contextmanager
-def opened(
+def open_lake(
     directory: str, master: str, by: Grain | None = None, makes: bool = True
 ) -> Iterator[tuple[SparkSession, Lake]]:
     """Start Spark and open a lake. Refuse a directory without a lake, unless `makes` is set."""
@@ -149,20 +149,20 @@ def opened(
 
     lake = Lake(directory)
     if not makes:
-        lake.must_be_there()
+        lake.require_exists()
     if by is not None:
         with lake.writing():
             lake.count_by(by.value)
     spark = session(master, quiet=True)
     try:
-        with worded():
+        with translated_errors():
             yield spark, lake
     finally:
         spark.stop()
 
 
 def _url(given: str) -> str:
-    place = Target(url=given or None).place()
+    place = Target(url=given or None).address()
     if place.directory is not None:
         fail(
             f"the pipeline reads from servers; start one with `penstock serve --dir {place.directory}`",
@@ -171,11 +171,11 @@ def _url(given: str) -> str:
     return place.url
 
 
-def _tell(lake: Any, count: int, seconds: float, out: Output) -> None:
+def _print_summary(lake: Any, count: int, seconds: float, out: Output) -> None:
     from penstock.pipeline.tables import EVENTS, JOBS
 
     events, jobs = lake.rows(EVENTS), lake.rows(JOBS)
-    out.done(
+    out.report_done(
         f"{count:,} new events in {seconds:.1f} s; the lake has {events:,} events of {jobs:,} jobs",
         new=count,
         events=events,

@@ -21,7 +21,7 @@ from penstock.cli.names import complete_jobs, complete_tubes
 RATE_MIN: Final = 0.001
 
 
-def duration(text: str | float) -> float:
+def parse_duration(text: str | float) -> float:
     """Parse a duration like 30, 1.5, 250ms, 30s, 5m, 2h, 1d or forever. Return seconds. Defaults pass unchanged."""
     from penstock.core.durations import NO_DURATION, read_duration
     from penstock.core.limits import NEVER
@@ -34,7 +34,7 @@ def duration(text: str | float) -> float:
     return math.inf if ms == NEVER else ms / 1000
 
 
-def moment(text: str | datetime) -> datetime:
+def parse_datetime(text: str | datetime) -> datetime:
     """Parse a date and time in ISO 8601, in local time unless it has an offset or a Z. Defaults pass unchanged."""
     if not isinstance(text, str):
         return text
@@ -47,7 +47,7 @@ def moment(text: str | datetime) -> datetime:
         ) from None
 
 
-def rate(text: str | float) -> float:
+def parse_rate(text: str | float) -> float:
     """Parse a number of jobs per second. Defaults pass unchanged."""
     try:
         found = float(text)
@@ -60,10 +60,10 @@ def rate(text: str | float) -> float:
 
 def rate_option(help: str) -> Any:
     """Return the option --rate, which limits the speed of a command."""
-    return typer.Option("--rate", parser=rate, metavar="N", help=help)
+    return typer.Option("--rate", parser=parse_rate, metavar="N", help=help)
 
 
-def json_object(text: str | dict[str, Any]) -> dict[str, Any]:
+def parse_json_object(text: str | dict[str, Any]) -> dict[str, Any]:
     """Parse a JSON object. Defaults pass unchanged."""
     if not isinstance(text, str):
         return text
@@ -76,7 +76,7 @@ def json_object(text: str | dict[str, Any]) -> dict[str, Any]:
     return found
 
 
-def size(text: str | int) -> int:
+def parse_size(text: str | int) -> int:
     """Parse a number of bytes like 1000, 64kb or 10gb. Defaults pass unchanged."""
     from penstock.server.kinds import read_size
 
@@ -90,7 +90,7 @@ def size(text: str | int) -> int:
 
 def duration_option(*names: str, help: str, default: str | bool = False) -> Any:
     """Return an option that is a duration. `default` is the text of its default in the help."""
-    return typer.Option(*names, parser=duration, metavar="TIME", help=help, show_default=default)
+    return typer.Option(*names, parser=parse_duration, metavar="TIME", help=help, show_default=default)
 
 
 class BodyKind(StrEnum):
@@ -123,7 +123,7 @@ def body_of(raw: bytes, kind: BodyKind | None) -> Any:
         try:
             return json.loads(raw)
         except (ValueError, RecursionError) as error:
-            fail(f"the body is not JSON ({json_trouble(error)}); correct it, or use --as text", USAGE)
+            fail(f"the body is not JSON ({json_error(error)}); correct it, or use --as text", USAGE)
     try:
         return raw.decode()
     except UnicodeDecodeError:
@@ -132,7 +132,7 @@ def body_of(raw: bytes, kind: BodyKind | None) -> Any:
         return raw
 
 
-def json_trouble(error: Exception) -> str:
+def json_error(error: Exception) -> str:
     """Return a description of a JSON error with its position."""
     if isinstance(error, json.JSONDecodeError):
         return f"{error.msg[:1].lower()}{error.msg[1:].removesuffix(' at')} at character {error.pos + 1}"

@@ -15,24 +15,24 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
-from penstock.cli.exits import reading_answers
-from penstock.cli.output import Column, Record, body_text, text_of
+from penstock.cli.exits import parsing_answer
+from penstock.cli.output import Column, Record, as_text, body_text
 from penstock.cli.records import TUBE_COLUMNS, body_fields
-from penstock.cli.spans import span
-from penstock.cli.stats import EMPTY, add_rates
+from penstock.cli.spans import duration_text
+from penstock.cli.stats import NO_TUBES_HINT, add_rates
 from penstock.core.errors import CommandError, PenstockError, UnknownJob, UnknownTube
 from penstock.core.limits import BATCH_JOBS_MAX
 
 if TYPE_CHECKING:
     from penstock.api import Job, Queue
     from penstock.changes import Change
-    from penstock.cli.speaker import Speaker
+    from penstock.cli.speaker import RawConnection
 
 VIEWS: Final = ("tubes", "jobs", "consumers", "journal", "server")
 
 # JOBS_SHOWN jobs of each state are listed. TAKEN_LOOKED_AT taken jobs are read to find their consumers.
 JOBS_SHOWN: Final = 50
-TAKEN_LOOKED_AT: Final = 200
+TAKEN_READ_MAX: Final = 200
 CHANGES_KEPT: Final = 500
 
 _RATES: Final = (
@@ -42,7 +42,7 @@ _RATES: Final = (
 
 
 @dataclass(frozen=True, slots=True)
-class Sheet:
+class ViewData:
     """The content of a view: rows of text by their keys, and a summary line."""
 
     headings: tuple[str, ...]
@@ -51,19 +51,19 @@ class Sheet:
     summary: str = ""
 
 
-class Side(Protocol):
+class Backend(Protocol):
     """The part of the data that depends on the kind of the queue: a server or a directory."""
 
-    def consumers(self, queue: Queue) -> Sheet: ...
+    def consumers(self, queue: Queue) -> ViewData: ...
     def figures(self) -> list[tuple[str, str]]: ...
     def close(self) -> None: ...
 
 
-class Watcher:
+class QueueReader:
     """Reads one queue and runs commands on it. Its methods may be called from any thread."""
 
     def __init__(
-        self, open_queue: Callable[[], Queue], side: Side, clock: Callable[[], float] = time.monotonic
+        self, open_queue: Callable[[], Queue], side: Backend, clock: Callable[[], float] = time.monotonic
     ) -> None:
         self._open = open_queue
         self._side = side
@@ -76,7 +76,7 @@ class Watcher:
         self._counts: dict[str, tuple[int, int]] = {}
         self._counted = 0.0
 
-    def look(self, view: str, tube: str) -> Sheet:
+    def read_view(self, view: str, tube: str) -> ViewData:
         """Read one view. Raise PenstockError or OSError if the queue does not answer."""
         try:
             return {
@@ -98,44 +98,44 @@ class Watcher:
             with suppress(PenstockError, OSError):
                 queue.close()
 
-    def _live(self) -> Queue:
+    def _open_queue(self) -> Queue:
         with self._opening:
             if self._queue is None:
                 queue = self._open()
                 try:
-                    queue.subscribe(self._note)
+                    queue.subscribe(self._record_change)
                     self._no_changes = ""
                 except CommandError as error:
                     self._no_changes = str(error)
                 self._queue = queue
             return self._queue
 
-    def _note(self, change: Change) -> None:
+    def _record_change(self, change: Change) -> None:
         self._changes_count += 1
         self._changes.append((self._changes_count, change))
 
     # ---- Views -------------------------------------------------------------------------------------------------------
 
-    def _tubes(self) -> Sheet:
-        queue = self._live()
+    def _tubes(self) -> ViewData:
+        queue = self._open_queue()
         rows = queue.overview()
         now = self._clock()
         self._counts = add_rates(queue, rows, self._counts, now - self._counted)
         self._counted = now
         columns = (*TUBE_COLUMNS, *_RATES)
-        cells = {row["name"]: tuple(text_of(each.cell(row)) for each in columns) for row in rows}
-        return Sheet(tuple(each.heading for each in columns), cells, EMPTY, _summary(rows))
+        cells = {row["name"]: tuple(as_text(each.cell(row)) for each in columns) for row in rows}
+        return ViewData(tuple(each.heading for each in columns), cells, NO_TUBES_HINT, _summary(rows))
 
-    def _jobs(self, tube: str) -> Sheet:
+    def _jobs(self, tube: str) -> ViewData:
         if not tube:
-            return Sheet((), {}, "Select a tube in the first tab.")
+            return ViewData((), {}, "Select a tube in the first tab.")
         try:
             return self._jobs_of(tube)
         except UnknownTube:
-            return Sheet((), {}, f"The tube {tube} no longer exists.")
+            return ViewData((), {}, f"The tube {tube} no longer exists.")
 
-    def _jobs_of(self, tube: str) -> Sheet:
-        place = self._live().find_tube(tube)
+    def _jobs_of(self, tube: str) -> ViewData:
+        place = self._open_queue().find_tube(tube)
         rows = {}
         counts = place.stats()
         for state in counts:
@@ -143,43 +143,43 @@ class Watcher:
                 rows[job.id] = _job_row(job, state)
         told = ", ".join(f"{count:,} {state}" for state, count in counts.items() if count)
         headings = ("id", "state", "tries", "failed", "body")
-        return Sheet(headings, rows, f"Tube {tube} is empty.", f"{tube}: {told or 'no jobs'}")
+        return ViewData(headings, rows, f"Tube {tube} is empty.", f"{tube}: {told or 'no jobs'}")
 
-    def _journal(self) -> Sheet:
-        self._live()
+    def _journal(self) -> ViewData:
+        self._open_queue()
         rows = {str(number): _change_row(change) for number, change in reversed(self._changes)}
-        return Sheet(
+        return ViewData(
             ("time", "tube", "what happened", "became", "job"),
             rows,
             self._no_changes or "No changes since the start.",
             f"{self._changes_count:,} changes since the start",
         )
 
-    def _consumers(self) -> Sheet:
-        queue = self._live()
+    def _consumers(self) -> ViewData:
+        queue = self._open_queue()
         try:
             return self._side.consumers(queue)
         except CommandError as error:
-            return Sheet((), {}, str(error))
+            return ViewData((), {}, str(error))
 
-    def _server(self) -> Sheet:
+    def _server(self) -> ViewData:
         try:
             rows = {name: (name, value) for name, value in self._side.figures()}
         except CommandError as error:
             # The user may not be allowed to see it.
-            return Sheet((), {}, str(error))
-        return Sheet(("figure", "value"), rows, "The server reports no figures.")
+            return ViewData((), {}, str(error))
+        return ViewData(("figure", "value"), rows, "The server reports no figures.")
 
     # ---- Commands ----------------------------------------------------------------------------------------------------
 
     def count(self, tube: str, state: str | None = None) -> int:
         """Return the number of jobs of a tube, in one state or in all."""
-        counts = self._live().find_tube(tube).stats()
+        counts = self._open_queue().find_tube(tube).stats()
         return counts[state] if state is not None else sum(counts.values())
 
     def kick(self, tube: str, number: int) -> int:
         """Kick up to `number` buried jobs of a tube. Return how many were kicked."""
-        place, kicked = self._live().find_tube(tube), 0
+        place, kicked = self._open_queue().find_tube(tube), 0
         while kicked < number and (some := place.kick(min(number - kicked, BATCH_JOBS_MAX))):
             kicked += some
         return kicked
@@ -187,14 +187,14 @@ class Watcher:
     def delete(self, id: str) -> int:
         """Delete a job. Return 1, or 0 if it does not exist."""
         try:
-            self._live().job(id).delete()
+            self._open_queue().job(id).delete()
         except UnknownJob:
             return 0
         return 1
 
     def truncate(self, tube: str) -> int:
         """Delete every job of a tube. Return their number."""
-        return self._live().find_tube(tube).truncate()
+        return self._open_queue().find_tube(tube).truncate()
 
 
 def _summary(rows: list[Record]) -> str:
@@ -216,19 +216,19 @@ def _change_row(change: Change) -> tuple[str, ...]:
 # ---- Directory and server --------------------------------------------------------------------------------------------
 
 
-class DirectorySide:
+class DirectoryBackend:
     """A queue that is open in this process."""
 
     def __init__(self, directory: Path | None) -> None:
         self._directory = directory  # None for a queue in memory.
 
-    def consumers(self, queue: Queue) -> Sheet:
+    def consumers(self, queue: Queue) -> ViewData:
         """Return the sessions that hold jobs, found from the first taken jobs of each tube."""
         held: Counter[tuple[int, str]] = Counter()
         next_due: dict[tuple[int, str], float | None] = {}
         looked_at = 0
         for name in [name for name, counts in queue.stats().items() if counts["taken"]]:
-            for job in queue.find_tube(name).jobs("taken", TAKEN_LOOKED_AT - looked_at):
+            for job in queue.find_tube(name).jobs("taken", TAKEN_READ_MAX - looked_at):
                 looked_at += 1
                 with suppress(UnknownJob):
                     meta = job.meta()
@@ -240,7 +240,7 @@ class DirectorySide:
             f"{session} {tube}": (str(session or "a claim"), tube, f"{count:,}", _left(next_due[session, tube]))
             for (session, tube), count in held.most_common()
         }
-        return Sheet(("session", "tube", "jobs held", "first ttr ends in"), rows, "No session holds a job.")
+        return ViewData(("session", "tube", "jobs held", "first ttr ends in"), rows, "No session holds a job.")
 
     def figures(self) -> list[tuple[str, str]]:
         if self._directory is None:
@@ -256,19 +256,19 @@ class DirectorySide:
         """Do nothing."""
 
 
-class ServerSide:
+class ServerBackend:
     """A server, queried over a separate connection."""
 
-    def __init__(self, speaker: Speaker) -> None:
+    def __init__(self, speaker: RawConnection) -> None:
         self._speaker = speaker
 
-    def consumers(self, queue: Queue) -> Sheet:
+    def consumers(self, queue: Queue) -> ViewData:
         """Return all connections."""
-        with reading_answers():
+        with parsing_answer():
             lines = self._text(b"CLIENT", b"LIST").splitlines()
             rows = dict(_consumer(dict(word.partition("=")[::2] for word in line.split(" "))) for line in lines)
         headings = ("number", "address", "name", "user", "age", "idle", "jobs held", "waits for", "last command")
-        return Sheet(headings, rows, "There are no connections.")
+        return ViewData(headings, rows, "There are no connections.")
 
     def figures(self) -> list[tuple[str, str]]:
         lines = self._text(b"INFO").splitlines()
@@ -278,9 +278,9 @@ class ServerSide:
         self._speaker.close()
 
     def _text(self, *words: bytes) -> str:
-        if self._speaker.is_lost():
+        if self._speaker.is_closed_by_server():
             self._speaker.close()
-        answer = self._speaker.ask(list(words))
+        answer = self._speaker.call(list(words))
         text = answer.text.decode("utf-8", "backslashreplace")
         if answer.is_error:
             raise CommandError(text)
@@ -291,10 +291,10 @@ def _consumer(told: dict[str, str]) -> tuple[str, tuple[str, ...]]:
     """Return the id and the row of a connection in CLIENT LIST."""
     return told["id"], (
         *(told["id"], told["addr"], told["name"] or told["lib-name"], told["user"]),
-        *(span(int(told["age"]) * 1_000), span(int(told["idle"]) * 1_000)),
+        *(duration_text(int(told["age"]) * 1_000), duration_text(int(told["idle"]) * 1_000)),
         *(told.get("held", ""), told.get("waits", "").strip("-"), told["cmd"]),
     )
 
 
 def _left(seconds: Any) -> str:
-    return "never" if seconds is None else span(max(0, round(seconds * 1_000)))
+    return "never" if seconds is None else duration_text(max(0, round(seconds * 1_000)))

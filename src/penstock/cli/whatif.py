@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from penstock.cli.bundles import bundled
+from penstock.cli.bundles import shared_options
 from penstock.cli.output import Column, Output, Record, column
 from penstock.cli.progress import count_bar
 from penstock.cli.spark_options import LakeDirectory, day_option
@@ -33,7 +33,7 @@ COLUMNS = (
 )
 
 
-@bundled
+@shared_options
 def whatif(
     lake: LakeDirectory,
     tube: Annotated[str | None, typer.Option("--tube", help="Use only this tube. Default: all tubes.")] = None,

@@ -17,7 +17,7 @@ from penstock.client import greeting
 from penstock.client.connection import PROGRESS_BYTES, keep_alive
 from penstock.client.url import Target
 from penstock.core.errors import ProtocolError
-from penstock.wire.answers import AnswerParser, Push, encode
+from penstock.wire.answers import Push, ReplyParser, encode
 
 _CLOSE_S: Final = 2.0
 
@@ -39,7 +39,7 @@ class AsyncConnection(asyncio.Protocol):
         self._on_unseen = on_unseen
         self._on_doubt = on_doubt
         self._answer_s = answer_s
-        self._parser = AnswerParser()
+        self._parser = ReplyParser()
         self._line: deque[tuple[asyncio.Future[Any], bool]] = deque()  # Pending replies; True for those of takes.
         self._out: list[bytes] = []
         self._heard = 0.0  # The time of the last progress: a reply, enough bytes of one, or the first pending command.

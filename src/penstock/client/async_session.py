@@ -26,7 +26,7 @@ from penstock.client.url import address
 from penstock.core.errors import BadAnswer, Closed, CommandError, ConnectionLost, NoServer, PenstockError
 from penstock.core.limits import NEVER
 from penstock.options import Seconds
-from penstock.wire.answers import Refusal, encode
+from penstock.wire.answers import ErrorReply, encode
 
 T = TypeVar("T")
 
@@ -146,7 +146,7 @@ class AsyncSession(BaseSession[AsyncConnection]):
         """Return the result in a reply. Close the connection if the reply is malformed."""
         if self.target.reach.lost_at is not None:
             self.target.reach.found(address(*self._addresses.current))
-        if isinstance(answer, Refusal):
+        if isinstance(answer, ErrorReply):
             raise refusal(answer)
         try:
             return call.read(answer)

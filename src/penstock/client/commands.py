@@ -48,7 +48,7 @@ from penstock.core.limits import (
 )
 from penstock.core.policy import PRESETS, TubePolicy
 from penstock.core.waits import END_NAMES
-from penstock.journal.reader import TOLD_FIELDS, Event
+from penstock.journal.reader import EVENT_FIELDS, Event
 from penstock.keywords import check_keywords
 from penstock.options import (
     DEFAULT_TYPE,
@@ -243,8 +243,8 @@ def _put_words(asked: Draft) -> list[bytes]:
         words += [b"NACKS", b"%d" % asked.nacks]
     if asked.number != UNSET:
         words += [b"NUMBER", b"%d" % asked.number]
-    if asked.arrives != s.READY:
-        words += [b"STATE", s.STATE_NAMES[asked.arrives].encode()]
+    if asked.initial_state != s.READY:
+        words += [b"STATE", s.STATE_NAMES[asked.initial_state].encode()]
     if asked.new:
         words.append(b"NEW")
     if asked.retry is not None:
@@ -483,7 +483,7 @@ def event(answer: Reply) -> Event:
     fields: dict[str, Any] = {}
     for word, value in answer.items():
         name = octets(word).decode().replace("-", "_")
-        if name not in TOLD_FIELDS or value is None:  # A newer server may send more fields.
+        if name not in EVENT_FIELDS or value is None:  # A newer server may send more fields.
             continue
         if name in _EVENT_TEXTS:
             fields[name] = to_text(octets(value))
@@ -712,7 +712,7 @@ def _was_put(id: bytes, tube: bytes, body: bytes, kind: int, asked: Draft | None
     facts = JobFacts(_job_id(id), tube, body, kind, 0, 0, asked is not None and asked.once, "ready")
     if asked is not None:
         later = asked.delay_ms or (asked.at_ms != UNSET and asked.at_ms > time.time() * 1000)
-        facts.state = "delayed" if later else s.STATE_NAMES[asked.arrives]
+        facts.state = "delayed" if later else s.STATE_NAMES[asked.initial_state]
         # The server may have returned an existing job, with another body and state.
         facts.is_guess = asked.unique is not None or asked.dedup is not None
     return facts

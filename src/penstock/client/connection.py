@@ -12,7 +12,7 @@ from typing import Final
 from penstock.client import greeting
 from penstock.client.url import Target
 from penstock.core.errors import ProtocolError
-from penstock.wire.answers import AnswerParser, Push, encode
+from penstock.wire.answers import Push, ReplyParser, encode
 
 _RECEIVE_BYTES: Final = 1 << 16
 # Longer data is sent in pieces of this size, each with its own time limit, because the network may be slow.
@@ -28,7 +28,7 @@ class Line:
     def __init__(self, target: Target, seed: tuple[str, int], connect_s: float) -> None:
         """Connect and authenticate, within `connect_s`."""
         self._until = time.monotonic() + connect_s
-        self._parser = AnswerParser()
+        self._parser = ReplyParser()
         self._timeout: float | None = connect_s
         self._socket = socket.create_connection(seed, connect_s)
         try:

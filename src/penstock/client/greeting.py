@@ -23,7 +23,7 @@ from penstock.core.errors import (
     WrongServer,
     refusal_of,
 )
-from penstock.wire.answers import Refusal
+from penstock.wire.answers import ErrorReply
 
 # The errors after which a connection cannot be used any more.
 LOST: Final = (OSError, EOFError, ProtocolError)
@@ -64,7 +64,7 @@ def read(seed: tuple[str, int], answers: list[object]) -> Greeted:
     """Return the result of a handshake. Raise an error if the server refuses it or is not Penstock."""
     hello = read_plain(seed, answers)
     identity = answers[1]
-    if isinstance(identity, Refusal):
+    if isinstance(identity, ErrorReply):
         raise refusal(identity)
     if not isinstance(identity, dict):
         raise _strange(seed)
@@ -78,7 +78,7 @@ def read_plain(seed: tuple[str, int], answers: list[object]) -> dict[Any, Any]:
     """Return the server's description of itself. Raise an error if it refuses the client or is not Penstock."""
     where = address(*seed)
     hello = answers[0]
-    if isinstance(hello, Refusal):
+    if isinstance(hello, ErrorReply):
         raise _refused(where, hello)
     server = hello.get(b"server") if isinstance(hello, dict) else None
     if server != b"penstock":
@@ -93,7 +93,7 @@ def _strange(seed: tuple[str, int]) -> WrongServer:
     return WrongServer(f"{address(*seed)} answers the handshake with something else; check the server's version")
 
 
-def refusal(answer: Refusal) -> CommandError:
+def refusal(answer: ErrorReply) -> CommandError:
     """Return the error that an error reply of a server stands for."""
     code, _, sentence = answer.line.decode("utf-8", "backslashreplace").partition(" ")
     if not code.isupper():
@@ -104,7 +104,7 @@ def refusal(answer: Refusal) -> CommandError:
     return refusal_of(code, sentence)
 
 
-def _refused(where: str, answer: Refusal) -> Exception:
+def _refused(where: str, answer: ErrorReply) -> Exception:
     known = refusal(answer)
     if isinstance(known, (Unauthenticated, WrongPassword, UnknownSession)):
         return known

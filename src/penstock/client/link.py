@@ -15,7 +15,7 @@ from penstock.client.greeting import LOST, no_answer, refusal
 from penstock.client.url import Target, address
 from penstock.core.errors import BadAnswer, ConnectionLost, NoServer
 from penstock.core.limits import NEVER
-from penstock.wire.answers import Refusal, encode
+from penstock.wire.answers import ErrorReply, encode
 
 T = TypeVar("T")
 
@@ -47,7 +47,7 @@ class Link:
                     raise ConnectionLost("the connection was lost again and again, until time was over") from error
                 time.sleep(pause_s)
                 continue
-            if isinstance(answer, Refusal):
+            if isinstance(answer, ErrorReply):
                 raise refusal(answer)
             try:
                 return call.read(answer)

@@ -30,7 +30,7 @@ from penstock.client.url import Target, address
 from penstock.core.errors import BadAnswer, Closed, CommandError, ConnectionLost, NoServer, PenstockError
 from penstock.core.limits import NEVER, check_body
 from penstock.options import Seconds
-from penstock.wire.answers import Refusal, encode
+from penstock.wire.answers import ErrorReply, encode
 
 T = TypeVar("T")
 
@@ -93,7 +93,7 @@ class Session(BaseSession[Connection]):
                 call.wait_at_most(math.ceil((until - time.monotonic()) * 1000))
             answer = connection.ask(encode(call.words), 1, self._patience(call.wait_ms, until))[0]
             # Read the reply before the connection is used again: a malformed one may belong to another command.
-            found = refusal(answer) if isinstance(answer, Refusal) else call.read(answer)
+            found = refusal(answer) if isinstance(answer, ErrorReply) else call.read(answer)
         except BaseException as error:
             self._discard(connection)
             if isinstance(error, TimeoutError):
@@ -179,7 +179,7 @@ class Session(BaseSession[Connection]):
                 outcomes.append(outcomes[-1])
                 continue
             try:
-                outcomes.append(refusal(answer) if isinstance(answer, Refusal) else call.read(answer))
+                outcomes.append(refusal(answer) if isinstance(answer, ErrorReply) else call.read(answer))
             except PenstockError as error:
                 outcomes.append(error)
         if isinstance(outcomes[-1], BadAnswer):
@@ -337,7 +337,7 @@ class Session(BaseSession[Connection]):
         connection = self._take_connection()
         try:
             answer = connection.ask(encode(call.words), 1, self._patience(0, math.inf))[0]
-            if isinstance(answer, Refusal):
+            if isinstance(answer, ErrorReply):
                 self._put_back(connection)
                 raise refusal(answer)
             left = connection.token
@@ -360,7 +360,7 @@ class Session(BaseSession[Connection]):
         words = [*commands.leave_session(left, connection.token), held.words]
         answers = connection.ask(b"".join(map(encode, words)), len(words), self._patience(0, math.inf))
         # A caller of the session received these jobs before. A user who may not ask for them gets a refusal.
-        ids = [] if isinstance(answers[-1], Refusal) else held.read(answers[-1])
+        ids = [] if isinstance(answers[-1], ErrorReply) else held.read(answers[-1])
         # No connection may be made meanwhile, because it would join the session before.
         opener = object()
         try:

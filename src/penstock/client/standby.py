@@ -141,7 +141,7 @@ class Standby:
             while mirror.position < files.end:
                 self._read(0)
             newest = files.snapshot
-            if newest is not None and mirror.lacks(newest.name):
+            if newest is not None and mirror.needs_snapshot(newest.name):
                 done = 0
 
                 def tell(count: int) -> None:
@@ -149,10 +149,10 @@ class Standby:
                     done += count
                     self.tell(done, newest.bytes)
 
-                mirror.take_snapshot(newest.name, newest.bytes, self._fetch, tell)
+                mirror.fetch_snapshot(newest.name, newest.bytes, self._fetch, tell)
         except Trimmed:
             if files.is_history(mirror.segment):
-                mirror.begin_anew()
+                mirror.start_rebuild()
             return False
         mirror.tidy(files.files)
         return True

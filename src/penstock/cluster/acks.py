@@ -13,7 +13,7 @@ dummy is kept and SETACK is sent to all nodes. The first node that knows the job
 
 A client may be restricted to some tubes. Only a holder knows the tube of a job, so the dummy of a restricted client is
 a request: it contains the client's tube patterns, each holder checks them, and no node takes it as proof that the job
-is done. In particular it leaves no tombstone (`place.lately`), which would remove a job of another tube that arrives
+is done. In particular it leaves no tombstone (`place.recent`), which would remove a job of another tube that arrives
 later.
 """
 
@@ -24,8 +24,8 @@ from typing import Final
 
 from mypy_extensions import i64
 
-from penstock.cluster.messages import DELJOB, GOTACK, MOVED_AWAY, SETACK, OfHolders, OfJob
-from penstock.cluster.place import Place, fingerprint
+from penstock.cluster.messages import DELJOB, GOTACK, MOVED_AWAY, SETACK, HoldersMessage, JobMessage
+from penstock.cluster.place import ClusterState, fingerprint
 from penstock.core import states as s
 from penstock.core.copying import finish
 from penstock.core.deadlines import Timed
@@ -87,9 +87,9 @@ class Acks:
     dummies: i64
     collected: i64
     refused: i64  # Dummies that were dropped because of DUMMIES_MAX.
-    _place: Place
+    _place: ClusterState
 
-    def __init__(self, place: Place) -> None:
+    def __init__(self, place: ClusterState) -> None:
         self.by_id = {}
         self.dummies = 0
         self.collected = 0
@@ -101,8 +101,8 @@ class Acks:
         for key, value in self._place.engine.notes.items():
             if key.startswith(_KEY):
                 ack = self._read_note(key[len(_KEY) :], value)
-                self._know(ack)
-                self._place.deadlines.set(ack, now + _PERIOD_MS + self._place.chance.below(_PERIOD_MS))
+                self._track(ack)
+                self._place.deadlines.set(ack, now + _PERIOD_MS + self._place.random.below(_PERIOD_MS))
 
     # Requests of clients
 
@@ -111,9 +111,9 @@ class Acks:
         if len(holders) > 1 and id not in self.by_id:
             self._try(self._keep(Ack(id, list(holders), expiry), now), now)
         else:
-            self._place.lately.add(id, now)
+            self._place.recent.add(id, now)
 
-    def dummy(self, id: bytes, minutes: i64, tubes: TubePatterns, now: i64) -> None:
+    def keep_unknown(self, id: bytes, minutes: i64, tubes: TubePatterns, now: i64) -> None:
         """Keep an ack for a job that is not on this node. `tubes` are those that the client may use."""
         ack = self.by_id.get(id)
         if ack is not None:
@@ -149,7 +149,7 @@ class Acks:
 
     # Messages from other nodes
 
-    def object_to(self, sender: bytes, id: bytes, now: i64, queue: bytes = b"") -> bool:
+    def reject_if_acked(self, sender: bytes, id: bytes, now: i64, queue: bytes = b"") -> bool:
         """If the job is done, send SETACK to the sender of a message about it.
 
         Return whether it is done. `queue` is the job's tube, where known.
@@ -161,14 +161,14 @@ class Acks:
         elif ack is not None:
             if not ack.is_dummy() and sender not in ack.holders:
                 ack.holders.append(self._place.node(sender))
-            self._place.mail.send(sender, OfJob(SETACK, id, fingerprint(ack.holders), ack.tubes))
+            self._place.outbox.send(sender, JobMessage(SETACK, id, fingerprint(ack.holders), ack.tubes))
             return ack.tubes.any_tube or queue != b""
-        if self._place.lately.has(id):
-            self._place.mail.send(sender, OfJob(SETACK, id))
+        if self._place.recent.contains(id):
+            self._place.outbox.send(sender, JobMessage(SETACK, id))
             return True
         return False
 
-    def receive_setack(self, sender: bytes, message: OfJob, now: i64) -> None:
+    def receive_setack(self, sender: bytes, message: JobMessage, now: i64) -> None:
         """Process SETACK: the job was acked on another node."""
         place = self._place
         id = message.id
@@ -178,26 +178,28 @@ class Acks:
             job = place.find(id, now)
             if job is not None and not message.tubes.match(place.engine.tube_of(job).name):
                 # The client may not use the tube. The answer is the same as for an unknown job.
-                place.mail.send(sender, OfHolders(GOTACK, id, 0, []))
+                place.outbox.send(sender, HoldersMessage(GOTACK, id, 0, []))
                 return
             if job is not None:
-                ack = self._acked(job, id, sender, message.aux == 0, now)
+                ack = self._acked(job, id, sender, message.argument == 0, now)
         if ack is None:
-            heir = place.heirs.heir_of(id)
+            heir = place.moved.new_holder(id)
             if job is None and heir is not None:
                 # The new holder keeps the ack.
-                place.mail.send(sender, OfHolders(GOTACK, id, 0, [heir]))
+                place.outbox.send(sender, HoldersMessage(GOTACK, id, 0, [heir]))
                 return
             if job is not None or message.tubes.any_tube:
                 # A message with the job may still arrive.
-                place.lately.add(id, now)
-            place.mail.send(sender, OfHolders(GOTACK, id, 1 if job is not None else 0, []))
+                place.recent.add(id, now)
+            place.outbox.send(sender, HoldersMessage(GOTACK, id, 1 if job is not None else 0, []))
             return
         had = not ack.is_dummy()
-        if had and message.aux != 0 and sender not in ack.holders:
+        if had and message.argument != 0 and sender not in ack.holders:
             ack.holders.append(place.node(sender))
-        told = had and message.aux != 0 and message.aux != fingerprint(ack.holders)
-        place.mail.send(sender, OfHolders(GOTACK, id, 1 if had else 0, place.to_name(ack.holders) if told else []))
+        told = had and message.argument != 0 and message.argument != fingerprint(ack.holders)
+        place.outbox.send(
+            sender, HoldersMessage(GOTACK, id, 1 if had else 0, place.known_holders(ack.holders) if told else [])
+        )
 
     def _acked(self, job: Job, id: bytes, sender: bytes, by_dummy: bool, now: i64) -> Ack | None:
         """Delete a job that was acked on another node. Return the ack if it has to be collected."""
@@ -209,9 +211,9 @@ class Acks:
         ack: Ack | None = None
         if len(holders) > 1 and not job.once:
             ack = self._keep(Ack(id, holders, job.expiry), now)
-        place.quiet = True
+        place.is_remote_change = True
         finish(place.engine, job, s.ACKED, now)
-        place.quiet = False
+        place.is_remote_change = False
         if ack is not None:
             if by_dummy:
                 self._try(ack, now)
@@ -220,36 +222,36 @@ class Acks:
                 place.deadlines.set(ack, min(ack.expiry, now + 2 * _PERIOD_MS + place.jitter()))
         return ack
 
-    def receive_gotack(self, sender: bytes, message: OfHolders, now: i64) -> None:
+    def receive_gotack(self, sender: bytes, message: HoldersMessage, now: i64) -> None:
         """Process GOTACK: a node has recorded the ack, or does not know the job."""
         ack = self.by_id.get(message.id)
         if ack is None:
             return
-        ack.confirmed[self._place.node(sender)] = message.aux != 0
+        ack.confirmed[self._place.node(sender)] = message.argument != 0
         if not ack.is_dummy():
-            self._tell_more(ack, sender if message.aux else b"", message.holders)
-        elif message.aux:
+            self._add_holders(ack, sender if message.argument else b"", message.holders)
+        elif message.argument:
             self._drop(ack, now)
             return
         self._collect_if_known(ack, now)
 
-    def receive_holders(self, sender: bytes, message: OfHolders, now: i64) -> bool:
+    def receive_holders(self, sender: bytes, message: HoldersMessage, now: i64) -> bool:
         """Process HOLDERS: a node names holders of a job. If the job is done, send SETACK to them and return True."""
         ack = self.by_id.get(message.id)
         if ack is None or ack.is_dummy():
-            return self.object_to(sender, message.id, now)
-        self._tell_more(ack, b"", [sender, *message.holders])
+            return self.reject_if_acked(sender, message.id, now)
+        self._add_holders(ack, b"", [sender, *message.holders])
         return True
 
-    def _tell_more(self, ack: Ack, sender: bytes, nodes: list[bytes]) -> None:
+    def _add_holders(self, ack: Ack, sender: bytes, nodes: list[bytes]) -> None:
         """Add holders and send SETACK to them, except to the sender."""
         for node in [sender, *nodes]:
             if node and node not in ack.holders:
                 ack.holders.append(self._place.node(node))
                 if node != sender:
-                    self._place.send_all([node], OfJob(SETACK, ack.id, fingerprint(ack.holders)))
+                    self._place.send_all([node], JobMessage(SETACK, ack.id, fingerprint(ack.holders)))
 
-    def receive_deljob(self, sender: bytes, message: OfJob, now: i64) -> None:
+    def receive_deljob(self, sender: bytes, message: JobMessage, now: i64) -> None:
         """Process DELJOB: delete a copy and its ack.
 
         The ack is collected, the job was given up, ended by FASTACK or deleted, or it moved.
@@ -260,36 +262,36 @@ class Acks:
         if not message.tubes.any_tube and (job is None or not message.tubes.match(place.engine.tube_of(job).name)):
             # A restricted client has ended a job that is not here, or whose tube it may not use.
             return
-        if message.aux == MOVED_AWAY:
+        if message.argument == MOVED_AWAY:
             if job is not None and not job.once:
-                place.heirs.add(id, now, sender)
+                place.moved.add(id, now, sender)
                 self._forget_copy(job, now)
             return
         ack = self.by_id.get(id)
         if ack is not None:
             self._drop(ack, now)
         if job is None:
-            place.lately.add(id, now)
+            place.recent.add(id, now)
         elif not job.once:
             copy = job.copy()
-            if copy is not None and message.aux != 0 and message.aux != fingerprint(copy.holders):
+            if copy is not None and message.argument != 0 and message.argument != fingerprint(copy.holders):
                 # The sender did not know of these holders, so they have received nothing. This cannot loop, because the
                 # job is deleted.
-                told = OfJob(DELJOB, id, fingerprint(copy.holders))
+                told = JobMessage(DELJOB, id, fingerprint(copy.holders))
                 place.send_all([node for node in copy.holders if node != sender], told)
-            place.lately.add(id, now)
+            place.recent.add(id, now)
             self._forget_copy(job, now)
 
     def _forget_copy(self, job: Job, now: i64) -> None:
-        self._place.quiet = True
+        self._place.is_remote_change = True
         finish(self._place.engine, job, s.DELETED, now)
-        self._place.quiet = False
+        self._place.is_remote_change = False
 
-    def try_again(self, node: bytes, now: i64) -> None:
+    def resend_to(self, node: bytes, now: i64) -> None:
         """Send unconfirmed acks to a node that can be reached again, spread over a second."""
         for ack in islice(self.by_id.values(), _AGAIN_MAX):
             if node not in ack.confirmed and (ack.is_dummy() or node in ack.holders):
-                soon = now + self._place.chance.below(_PERIOD_MS)
+                soon = now + self._place.random.below(_PERIOD_MS)
                 if soon < ack.due:
                     self._place.deadlines.set(ack, soon)
 
@@ -308,10 +310,10 @@ class Acks:
         ack.attempts += 1
         if self._collect_if_known(ack, now):
             return
-        message = OfJob(SETACK, ack.id, fingerprint(ack.holders), ack.tubes)
+        message = JobMessage(SETACK, ack.id, fingerprint(ack.holders), ack.tubes)
         for node in place.members.linked() if ack.is_dummy() else ack.holders:
             if node != place.myself and node not in ack.confirmed:
-                place.mail.send(node, message)
+                place.outbox.send(node, message)
         period = min(_PERIOD_MS << min(ack.attempts, 10), _PERIOD_MS_MAX)
         place.deadlines.set(ack, min(ack.expiry, now + period + place.jitter()))
 
@@ -322,17 +324,17 @@ class Acks:
         """
         members = self._place.members
         unmet = False
-        for node in members.everybody() if ack.is_dummy() else ack.holders:
+        for node in members.member_ids() if ack.is_dummy() else ack.holders:
             if node == self._place.myself or node in ack.confirmed or members.has_left(node):
                 continue
             if members.is_member(node):
                 return False
             unmet = True
         if not unmet:
-            message = OfJob(DELJOB, ack.id)
+            message = JobMessage(DELJOB, ack.id)
             for node, had in ack.confirmed.items():
                 if had:
-                    self._place.mail.send(node, message)
+                    self._place.outbox.send(node, message)
         elif ack.attempts <= (_ATTEMPTS_UNMET if True in ack.confirmed.values() else _ATTEMPTS_ALONE):
             return False
         self.collected += 1
@@ -340,7 +342,7 @@ class Acks:
         return True
 
     def _keep(self, ack: Ack, now: i64) -> Ack:
-        self._know(ack)
+        self._track(ack)
         self._write_note(ack, now)
         return ack
 
@@ -359,7 +361,7 @@ class Acks:
         texts = [bytes.fromhex(word[1:].decode()) for word in words[1:] if word.startswith(_PATTERN_MARK)]
         return Ack(id, holders, int(words[0]), TubePatterns(texts) if texts else EVERY_TUBE)
 
-    def _know(self, ack: Ack) -> None:
+    def _track(self, ack: Ack) -> None:
         self.by_id[ack.id] = ack
         if ack.is_dummy():
             self.dummies += 1
@@ -371,7 +373,7 @@ class Acks:
         self._place.deadlines.clear(ack)
         self._place.engine.note(_KEY + ack.id, b"", now)
         if ack.tubes.any_tube or True in ack.confirmed.values():
-            self._place.lately.add(ack.id, now)
+            self._place.recent.add(ack.id, now)
 
 
 def is_at_least_once(id: bytes) -> bool:

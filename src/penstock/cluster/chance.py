@@ -9,7 +9,7 @@ from mypy_extensions import i64
 _MASK32: Final = 0xFFFFFFFF
 
 
-class Chance:
+class Xorshift32:
     """Pseudo-random numbers that depend only on the seed, so that the pure packages need no source of randomness."""
 
     _state: i64
@@ -30,7 +30,7 @@ class Chance:
         """Return a number from 0 to `limit` - 1. `limit` is at least 1."""
         return self.next32() % limit
 
-    def name(self) -> bytes:
+    def node_id(self) -> bytes:
         """Return forty hex digits, the form of a node id."""
         words = [b"%08x" % int(self.next32()) for _ in range(5)]
         return b"".join(words)

@@ -16,7 +16,7 @@ from typing import Final
 from mypy_extensions import i64
 
 from penstock.cluster.messages import NODE_NO_DISK, NODE_NO_MEMORY, NODE_PAUSED
-from penstock.cluster.place import Place
+from penstock.cluster.place import ClusterState
 from penstock.core.copying import is_shared
 from penstock.core.errors import NoMemory, NoSpace
 from penstock.core.tube import Tube
@@ -35,13 +35,13 @@ class Condition:
     """Computes why this node does not accept copies."""
 
     paused: dict[bytes, None]  # Names of the shared queues that are paused for incoming jobs.
-    _place: Place
+    _place: ClusterState
     _make_room: Callable[[int], None]
     _tried: i64  # When disk space was last requested.
     _body_bytes: i64  # The size of the largest refused copy.
     _refused: i64  # When a copy was last refused.
 
-    def __init__(self, place: Place, make_room: Callable[[int], None]) -> None:
+    def __init__(self, place: ClusterState, make_room: Callable[[int], None]) -> None:
         """Start from the queues of `place`. `make_room` tries to free the given number of bytes in the log."""
         self.paused = {}
         self._place = place
@@ -55,7 +55,7 @@ class Condition:
     def flags(self, now: i64) -> i64:
         """Return the condition as bits of a node's flags. 0 means that the node accepts copies of all queues."""
         flags: i64 = NODE_PAUSED if self.paused else 0
-        if self._place.is_short():
+        if self._place.is_short_of_memory():
             flags |= NODE_NO_MEMORY
         return flags | self._lacks_room(now)
 

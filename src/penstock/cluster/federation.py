@@ -18,8 +18,8 @@ from mypy_extensions import i64
 from penstock.cluster.acks import Acks
 from penstock.cluster.handover import Handovers
 from penstock.cluster.images import image_of, merge_holders, take_in
-from penstock.cluster.messages import ENQUEUE, NEEDJOBS, YOURJOBS, JobImage, OfJob, OfJobs, OfQueue
-from penstock.cluster.place import Place, retry_ms
+from penstock.cluster.messages import ENQUEUE, NEEDJOBS, YOURJOBS, JobImage, JobMessage, JobsMessage, QueueMessage
+from penstock.cluster.place import ClusterState, retry_ms
 from penstock.cluster.requeue import Requeue
 from penstock.core import states as s
 from penstock.core.copying import first_ready, is_shared, set_aside
@@ -66,7 +66,7 @@ _OLDEST: Final = 64
 _IDLE_MS: Final = 60_000
 
 
-class Want(Timed):
+class LocalDemand(Timed):
     """The demand of local clients for jobs of a queue. Its deadline is when other nodes are asked again."""
 
     queue: bytes
@@ -140,7 +140,7 @@ class Want(Timed):
                 self._window = now
 
 
-class Wish:
+class PeerDemand:
     """The demand of another node for jobs of a queue."""
 
     count: i64
@@ -151,11 +151,11 @@ class Wish:
         self.until = until
 
 
-class Wishes(Timed):
+class PeerDemands(Timed):
     """The demands of other nodes for one queue. Its deadline is when the last of them ends."""
 
     queue: bytes
-    by_node: dict[bytes, Wish]
+    by_node: dict[bytes, PeerDemand]
 
     def __init__(self, queue: bytes) -> None:
         super().__init__()
@@ -166,22 +166,22 @@ class Wishes(Timed):
 class Federation:
     """Moves jobs between this node and others."""
 
-    wants: dict[bytes, Want]
-    wishes: dict[bytes, Wishes]
+    local_demands: dict[bytes, LocalDemand]
+    peer_demands: dict[bytes, PeerDemands]
     wants_bytes: i64  # Bytes of the demands for queues that did not exist here.
     wishes_bytes: i64
     offered: dict[bytes, None]  # Queues that other nodes ask for and that have ready jobs now.
     imported: i64
     exported: i64
     _bare: dict[bytes, None]  # Demands for queues that did not exist here, the oldest first.
-    _place: Place
+    _place: ClusterState
     _acks: Acks
     _requeue: Requeue
     _handovers: Handovers
 
-    def __init__(self, place: Place, acks: Acks, requeue: Requeue, handovers: Handovers) -> None:
-        self.wants = {}
-        self.wishes = {}
+    def __init__(self, place: ClusterState, acks: Acks, requeue: Requeue, handovers: Handovers) -> None:
+        self.local_demands = {}
+        self.peer_demands = {}
         self.wants_bytes = 0
         self.wishes_bytes = 0
         self.offered = {}
@@ -203,14 +203,14 @@ class Federation:
             return
         if tube is not None and (tube.paused_in or not is_shared(tube)):
             return
-        want = self.wants.get(queue)
+        want = self.local_demands.get(queue)
         if want is None:
-            want = Want(queue, now)
-            self.wants[queue] = want
+            want = LocalDemand(queue, now)
+            self.local_demands[queue] = want
             if tube is None:
                 self._is_bare(queue)
         is_polled = want.all_tries > 0 and now - want.used <= _POLLED_MS
-        if is_polled or (tube is not None and tube.line.length > 0):
+        if is_polled or (tube is not None and tube.take_line.length > 0):
             patience_ms = NEVER
         want.used = now
         self._ask(want, patience_ms, now)
@@ -229,28 +229,28 @@ class Federation:
                     # The queue was created since, and a client may wait for it.
                     self._is_bare_no_more(oldest)
                 else:
-                    self._forget(self.wants[oldest])
+                    self._forget(self.local_demands[oldest])
 
     def _is_bare_no_more(self, queue: bytes) -> None:
         del self._bare[queue]
         self.wants_bytes -= len(queue) + _NAMED_BYTES
 
-    def _forget(self, want: Want) -> None:
+    def _forget(self, want: LocalDemand) -> None:
         self._place.deadlines.clear(want)
-        del self.wants[want.queue]
+        del self.local_demands[want.queue]
         if want.queue in self._bare:
             self._is_bare_no_more(want.queue)
 
     def emptied(self, queue: bytes, now: i64) -> None:
         """Ask for more jobs at once if the last one of a queue was taken and others came from other nodes recently."""
-        want = self.wants.get(queue)
+        want = self.local_demands.get(queue)
         if want is not None and want.rate(now) > 0 and not self._place.members.leaving:
             self._ask_sources(want, now)
 
-    def fire_want(self, want: Want, now: i64) -> None:
+    def fire_want(self, want: LocalDemand, now: i64) -> None:
         """Ask again if a client waits. Drop the demand if no client has asked for a minute."""
         tube = self._place.engine.tubes.get(want.queue)
-        if tube is not None and tube.line.length > 0 and not tube.paused_in and not self._place.members.leaving:
+        if tube is not None and tube.take_line.length > 0 and not tube.paused_in and not self._place.members.leaving:
             want.used = now
             self._ask(want, NEVER, now)
         elif now - want.used >= _IDLE_MS:
@@ -258,7 +258,7 @@ class Federation:
         else:
             self._place.deadlines.set(want, want.used + _IDLE_MS)
 
-    def _ask(self, want: Want, patience_ms: i64, now: i64) -> None:
+    def _ask(self, want: LocalDemand, patience_ms: i64, now: i64) -> None:
         """Ask the sources and all nodes if it is time.
 
         Ask all nodes also if a client waits and the last request is no longer valid.
@@ -270,31 +270,31 @@ class Federation:
             want.all_tries += 1
             wanted_ms = min(want.all_ms() + _OVERLAP_MS, patience_ms)
             want.all_until = now + wanted_ms
-            self._place.broadcast(OfQueue(NEEDJOBS, want.queue, _ASKED_ALL, wanted_ms))
+            self._place.broadcast(QueueMessage(NEEDJOBS, want.queue, _ASKED_ALL, wanted_ms))
         due = want.all_at + want.all_ms()
         if want.sources:
             due = min(due, want.sources_at + want.sources_ms())
         self._place.deadlines.set(want, max(due, now + 1))
 
-    def _ask_sources(self, want: Want, now: i64) -> None:
+    def _ask_sources(self, want: LocalDemand, now: i64) -> None:
         sources = want.live_sources(now)
         if sources:
             count = max(_ASKED_MIN, min(want.rate(now) // len(sources), _ASKED_MAX))
             want.sources_at = now
             want.sources_tries += 1
-            self._place.send_all(sources, OfQueue(NEEDJOBS, want.queue, count, want.sources_ms() + _OVERLAP_MS))
+            self._place.send_all(sources, QueueMessage(NEEDJOBS, want.queue, count, want.sources_ms() + _OVERLAP_MS))
 
     def rate(self, queue: bytes, now: i64) -> i64:
         """Return how many jobs of a queue arrive from other nodes per second."""
-        want = self.wants.get(queue)
+        want = self.local_demands.get(queue)
         return 0 if want is None else want.rate(now)
 
     def sources(self, queue: bytes, now: i64) -> list[bytes]:
         """Return the nodes that recently sent jobs of a queue."""
-        want = self.wants.get(queue)
+        want = self.local_demands.get(queue)
         return [] if want is None else want.live_sources(now)
 
-    def receive_yourjobs(self, sender: bytes, message: OfJobs, now: i64) -> None:
+    def receive_yourjobs(self, sender: bytes, message: JobsMessage, now: i64) -> None:
         """Process YOURJOBS: queue jobs that another node sent."""
         came: dict[bytes, i64] = {}
         handed_over = message.number > 0 and self._handovers.receive(sender, message, now)
@@ -303,7 +303,7 @@ class Federation:
                 came[image.queue] = came.get(image.queue, 0) + 1
         for queue, count in came.items():
             self.imported += count
-            want = self.wants.get(queue)
+            want = self.local_demands.get(queue)
             # A node that leaves sends its jobs to nodes that have not asked for them. They do not show that jobs are
             # taken here, so they may be passed on to a node that asks.
             if want is not None and not self._place.members.is_leaving(sender):
@@ -313,7 +313,7 @@ class Federation:
     def _import(self, sender: bytes, image: JobImage, now: i64) -> bool:
         place = self._place
         # An at-most-once job comes with a handover number.
-        if image.retry_ms == 0 or self._acks.object_to(sender, image.id, now, image.queue):
+        if image.retry_ms == 0 or self._acks.reject_if_acked(sender, image.id, now, image.queue):
             return False
         job = place.find(image.id, now)
         if job is not None:
@@ -327,32 +327,32 @@ class Federation:
                     self._requeue.was_given(job, now)
                     return True
         # The sender has a copy that it can queue.
-        place.mail.send(sender, OfJob(ENQUEUE, image.id))
+        place.outbox.send(sender, JobMessage(ENQUEUE, image.id))
         return False
 
     # Giving
 
     def tube_made(self, tube: Tube) -> None:
         """Mark a new queue if other nodes ask for its jobs."""
-        tube.wanted = tube.name in self.wishes
+        tube.wanted_by_peers = tube.name in self.peer_demands
 
-    def can_be_had(self, tube: Tube) -> None:
+    def job_ready(self, tube: Tube) -> None:
         """Offer a queue that other nodes ask for and that has a ready job."""
         self.offered[tube.name] = None
 
     def can_take(self, node: bytes) -> None:
         """Serve the earlier requests of a node that can be given jobs from now on."""
-        for queue, wishes in self.wishes.items():
+        for queue, wishes in self.peer_demands.items():
             if node in wishes.by_node:
                 self.offered[queue] = None
 
-    def receive_needjobs(self, sender: bytes, message: OfQueue, now: i64) -> None:
+    def receive_needjobs(self, sender: bytes, message: QueueMessage, now: i64) -> None:
         """Process NEEDJOBS: send jobs that are ready now, and record a demand for those that become ready later."""
         tube = self._place.engine.tubes.get(message.queue)
-        left = message.aux
+        left = message.argument
         if tube is not None:
-            left -= self._give(tube, sender, message.aux, message.ms > 0 and message.aux == _ASKED_ALL, now)
-        wishes = self.wishes.get(message.queue)
+            left -= self._give(tube, sender, message.argument, message.ms > 0 and message.argument == _ASKED_ALL, now)
+        wishes = self.peer_demands.get(message.queue)
         if left <= 0 or message.ms <= 0:
             if wishes is not None:
                 wishes.by_node.pop(sender, None)
@@ -360,18 +360,18 @@ class Federation:
         if wishes is None:
             if self.wishes_bytes > WISHES_BYTES_MAX:
                 return
-            wishes = Wishes(message.queue)
-            self.wishes[message.queue] = wishes
+            wishes = PeerDemands(message.queue)
+            self.peer_demands[message.queue] = wishes
             self.wishes_bytes += len(message.queue) + _NAMED_BYTES
         # A node that asks again moves behind the other nodes.
         wishes.by_node.pop(sender, None)
-        wishes.by_node[sender] = Wish(left, now + min(message.ms, 2 * _ALL_MS_MAX))
+        wishes.by_node[sender] = PeerDemand(left, now + min(message.ms, 2 * _ALL_MS_MAX))
         if wishes.due < now + message.ms or len(wishes.by_node) == 1:
             self._place.deadlines.set(wishes, now + min(message.ms, 2 * _ALL_MS_MAX))
         if tube is not None:
-            tube.wanted = True
+            tube.wanted_by_peers = True
 
-    def fire_wishes(self, wishes: Wishes, now: i64) -> None:
+    def fire_wishes(self, wishes: PeerDemands, now: i64) -> None:
         """Drop the demands for a queue that have ended."""
         for node in [node for node, wish in wishes.by_node.items() if wish.until <= now]:
             del wishes.by_node[node]
@@ -379,18 +379,18 @@ class Federation:
             self._place.deadlines.set(wishes, max([wish.until for wish in wishes.by_node.values()]))
             return
         self._place.deadlines.clear(wishes)
-        del self.wishes[wishes.queue]
+        del self.peer_demands[wishes.queue]
         self.wishes_bytes -= len(wishes.queue) + _NAMED_BYTES
         tube = self._place.engine.tubes.get(wishes.queue)
         if tube is not None:
-            tube.wanted = False
+            tube.wanted_by_peers = False
 
     def serve(self, now: i64) -> None:
         """Send jobs that became ready to nodes that ask for them, if no client here takes them."""
         offered, self.offered = self.offered, {}
         for queue in offered:
             tube = self._place.engine.tubes.get(queue)
-            wishes = self.wishes.get(queue)
+            wishes = self.peer_demands.get(queue)
             if tube is None or wishes is None:
                 continue
             for node, wish in list(wishes.by_node.items()):
@@ -405,7 +405,7 @@ class Federation:
         Return how many were sent.
         """
         length: i64 = tube.count_in(s.READY)
-        if length == 0 or tube.paused_out or tube.line.length > 0 or not is_shared(tube):
+        if length == 0 or tube.paused_out or tube.take_line.length > 0 or not is_shared(tube):
             return 0
         if not self._place.can_take(node):
             return 0
@@ -424,13 +424,13 @@ class Federation:
                 break
             body_bytes += job.body_length()
             if job.once:
-                if self._handovers.give([job], node, now) == 0:
+                if self._handovers.hand_over([job], node, now) == 0:
                     break
             elif not self._give_copy(job, node, images, now):
                 break
             given += 1
         if images:
-            self._place.mail.send(node, OfJobs(YOURJOBS, images))
+            self._place.outbox.send(node, JobsMessage(YOURJOBS, images))
         self.exported += given
         return given
 
@@ -444,9 +444,9 @@ class Federation:
         copy = job.copy()
         if copy is None:
             copy = Copy(b"", 1, [place.myself], True)
-            job.rare().copy = copy
+            job.ensure_extra().copy = copy
         merge_holders(place, copy, [node])
-        image.holders = place.to_name(copy.holders)
+        image.holders = place.known_holders(copy.holders)
         images.append(image)
-        set_aside(place.engine, job, self._requeue.stand_by(retry_ms(job), retry_ms(job), now), now)
+        set_aside(place.engine, job, self._requeue.standby_wake(retry_ms(job), retry_ms(job), now), now)
         return True

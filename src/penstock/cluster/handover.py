@@ -21,8 +21,17 @@ from mypy_extensions import i64
 
 from penstock.cluster.acks import Acks
 from penstock.cluster.images import count, image_of, merge_holders, take_in
-from penstock.cluster.messages import HOLDERS, NOTTAKEN, TAKENOVER, YOURJOBS, JobImage, OfHolders, OfJobs, Receipt
-from penstock.cluster.place import Place, retry_ms
+from penstock.cluster.messages import (
+    HOLDERS,
+    NOTTAKEN,
+    TAKENOVER,
+    YOURJOBS,
+    HoldersMessage,
+    JobImage,
+    JobsMessage,
+    Receipt,
+)
+from penstock.cluster.place import ClusterState, retry_ms
 from penstock.cluster.requeue import Requeue
 from penstock.core import states as s
 from penstock.core import waits as w
@@ -56,13 +65,13 @@ _KEY_NUMBERS: Final = b"numbers"
 _KEY_TOOK: Final = b"took "
 
 
-class Handing(Timed):
+class Handover(Timed):
     """One handover. Its deadline is when YOURJOBS is sent again."""
 
     number: i64
-    series: bytes  # Our incarnation when the number was given.
-    heir: bytes
-    memory: bytes  # The incarnation of the receiver when the handover began.
+    sender_incarnation: bytes  # Our incarnation when the number was given.
+    receiver: bytes
+    receiver_incarnation: bytes  # The incarnation of the receiver when the handover began.
     jobs: list[Job]
     # When jobs that were not ready are to be queued, by job number. Negative: the job was never ready, because its
     # producer asked for a delay.
@@ -74,20 +83,27 @@ class Handing(Timed):
     ) -> None:
         super().__init__()
         self.number = number
-        self.series = series
-        self.heir = heir
-        self.memory = memory
+        self.sender_incarnation = series
+        self.receiver = heir
+        self.receiver_incarnation = memory
         self.jobs = jobs
         self.due_at = due_at
         self.tries = 0
 
-    def written(self) -> bytes:
+    def encode(self) -> bytes:
         """Return the note for the log."""
         jobs = [b"%d:%d" % (job.id, self.due_at.get(job.id, 0)) for job in self.jobs]
-        return b" ".join([binascii.hexlify(self.series), self.heir, binascii.hexlify(self.memory), *jobs])
+        return b" ".join(
+            [
+                binascii.hexlify(self.sender_incarnation),
+                self.receiver,
+                binascii.hexlify(self.receiver_incarnation),
+                *jobs,
+            ]
+        )
 
 
-class Taken:
+class AcceptedNumbers:
     """The numbers that were received from one incarnation of a giver."""
 
     floor: i64  # Handovers with lower numbers are over.
@@ -105,7 +121,7 @@ class Taken:
             self.floor = floor
             self.numbers = {number: taken for number, taken in self.numbers.items() if number >= floor}
 
-    def written(self) -> bytes:
+    def encode(self) -> bytes:
         """Return the note for the log. Refused numbers are negative."""
         numbers = [b"%d" % (number if taken else -number) for number, taken in self.numbers.items()]
         return b" ".join([b"%d" % self.floor, *numbers])
@@ -114,24 +130,24 @@ class Taken:
 class Handovers:
     """The handovers from this node, and the numbers of those that it received."""
 
-    under_way: dict[int, Handing]  # By number, in ascending order.
-    by_job: dict[int, Handing]
-    by_heir: dict[bytes, dict[int, Handing]]  # The same for each receiver that has any.
+    under_way: dict[int, Handover]  # By number, in ascending order.
+    by_job: dict[int, Handover]
+    by_receiver: dict[bytes, dict[int, Handover]]  # The same for each receiver that has any.
     lost: i64  # Jobs that were deleted because their receiver lost its jobs and may have delivered them.
     accepted: i64  # Handovers that were taken.
     refused: i64  # Handovers that were refused.
-    _taken: dict[bytes, Taken]  # By giver and incarnation.
+    _taken: dict[bytes, AcceptedNumbers]  # By giver and incarnation.
     _waits: dict[int, CopyWait]  # Producers that wait until their job is taken over, by the number of the job.
     _next: i64
     _reserved: i64
-    _place: Place
+    _place: ClusterState
     _acks: Acks
     _requeue: Requeue
 
-    def __init__(self, place: Place, acks: Acks, requeue: Requeue) -> None:
+    def __init__(self, place: ClusterState, acks: Acks, requeue: Requeue) -> None:
         self.under_way = {}
         self.by_job = {}
-        self.by_heir = {}
+        self.by_receiver = {}
         self.lost = 0
         self.accepted = 0
         self.refused = 0
@@ -146,26 +162,26 @@ class Handovers:
     def restore(self, now: i64) -> None:
         """Continue with the handovers in the log."""
         place = self._place
-        found: list[Handing] = []
+        found: list[Handover] = []
         for key, value in place.engine.notes.items():
             if key == _KEY_NUMBERS:
                 self._next = self._reserved = int(value)
             elif key.startswith(_KEY_TOOK):
-                taken = Taken(now)
+                taken = AcceptedNumbers(now)
                 taken.floor, *numbers = [int(word) for word in value.split(b" ")]
                 taken.numbers = {abs(number): number > 0 for number in numbers}
                 self._taken[key[len(_KEY_TOOK) :]] = taken
             elif key.startswith(_KEY):
                 found.append(self._read(int(key[len(_KEY) :]), value.split(b" ")))
         for handing in sorted(found, key=_number):
-            self._know(handing)
-            if handing.series == place.members.memory:
+            self._track(handing)
+            if handing.sender_incarnation == place.members.incarnation:
                 place.deadlines.set(handing, now + _AGAIN_MS)
             else:
                 # The log lost rows, which may have contained the end of this handover.
                 self._give_up(handing, now)
 
-    def _read(self, number: i64, words: list[bytes]) -> Handing:
+    def _read(self, number: i64, words: list[bytes]) -> Handover:
         jobs: list[Job] = []
         due_at: dict[int, int] = {}
         for word in words[3:]:
@@ -176,14 +192,14 @@ class Handovers:
                 if due != b"0":
                     due_at[job.id] = int(due)
         series, heir, memory = binascii.unhexlify(words[0]), self._place.node(words[1]), binascii.unhexlify(words[2])
-        return Handing(number, series, heir, memory, jobs, due_at)
+        return Handover(number, series, heir, memory, jobs, due_at)
 
     # Giving
 
-    def give(self, jobs: list[Job], heir: bytes, now: i64) -> int:
+    def hand_over(self, jobs: list[Job], heir: bytes, now: i64) -> int:
         """Hand over jobs that are not delivered to `heir`. Return how many were handed over."""
         place = self._place
-        memory = place.members.memory_of(heir)
+        memory = place.members.incarnation_of(heir)
         if not memory:
             # No greeting has confirmed the incarnation of the receiver.
             return 0
@@ -193,7 +209,7 @@ class Handovers:
             copy = job.copy()
             if copy is None:
                 copy = Copy(b"", 1, [place.myself], job.state != s.DELAYED)
-                job.rare().copy = copy
+                job.ensure_extra().copy = copy
             try:
                 place.body_of(job)
             except CommandError:
@@ -204,21 +220,21 @@ class Handovers:
             if buried:
                 due_at[job.id] = _BURIED
             elif job.state == s.DELAYED:
-                due_at[job.id] = job.wake if copy.announces or job.once else -job.wake
+                due_at[job.id] = job.wake if copy.announce_requeue or job.once else -job.wake
             if job.once:
                 take_out(place.engine, job, now)
                 continue
             merge_holders(place, copy, [heir])
             if not buried:
-                if not copy.announces:
+                if not copy.announce_requeue:
                     # If the job is queued here again, the receiver may have queued it before.
-                    copy.announces = True
+                    copy.announce_requeue = True
                     copy.logged = False
                 set_aside(place.engine, job, self._back_at(job, abs(due_at.get(job.id, 0)), now), now)
         if given:
-            handing = Handing(self._number(now), place.members.memory, place.node(heir), memory, given, due_at)
-            self._know(handing)
-            place.engine.note(_KEY + b"%d" % handing.number, handing.written(), now)
+            handing = Handover(self._number(now), place.members.incarnation, place.node(heir), memory, given, due_at)
+            self._track(handing)
+            place.engine.note(_KEY + b"%d" % handing.number, handing.encode(), now)
             self._send(handing, now)
             # A job that was taken out of a delay was ready for a moment, and waiting consumers were woken.
             place.engine._settle(now)
@@ -226,7 +242,7 @@ class Handovers:
 
     def _back_at(self, job: Job, due: i64, now: i64) -> i64:
         """Return when a job comes back to its queue here if the receiver never gets it."""
-        return self._requeue.stand_by(retry_ms(job), max(0, due - now) + retry_ms(job), now)
+        return self._requeue.standby_wake(retry_ms(job), max(0, due - now) + retry_ms(job), now)
 
     def put(self, tube: Tube, draft: Draft, now: i64) -> Job:
         """Add an at-most-once job that is not to stay on this node."""
@@ -234,7 +250,7 @@ class Handovers:
         heirs = place.targets([place.myself], 1)
         job = put_for(place.engine, tube, draft, Copy(b"", 1, [place.myself], draft.delay_ms == 0), now)
         if heirs:
-            self.give([job], heirs[0], now)
+            self.hand_over([job], heirs[0], now)
         return job
 
     def wait_for(self, job: Job, wait: CopyWait) -> None:
@@ -264,12 +280,12 @@ class Handovers:
     def receive_takenover(self, sender: bytes, number: i64, now: i64) -> None:
         """Process TAKENOVER: the receiver has the jobs. Delete them here."""
         handing = self.under_way.get(number)
-        if handing is not None and handing.heir == sender:
+        if handing is not None and handing.receiver == sender:
             self.accepted += 1
             self._over(handing, now)
             for job in handing.jobs:
                 if not job.once:
-                    self._place.heirs.add(self._place.id_of(job), now, handing.heir)
+                    self._place.moved.add(self._place.id_of(job), now, handing.receiver)
             self._finish(handing.jobs, now)
 
     def receive_nottaken(self, sender: bytes, number: i64, now: i64) -> None:
@@ -278,7 +294,7 @@ class Handovers:
         Hand them to another node or put them back into their queues.
         """
         handing = self.under_way.get(number)
-        if handing is None or handing.heir != sender:
+        if handing is None or handing.receiver != sender:
             return
         self.refused += 1
         self._over(handing, now)
@@ -288,7 +304,7 @@ class Handovers:
             if job.id in self._waits:
                 heirs = place.targets([place.myself, sender], 1)
                 if heirs:
-                    self.give([job], heirs[0], now)
+                    self.hand_over([job], heirs[0], now)
         place.engine._settle(now)
 
     def _take_back(self, job: Job, due: i64, now: i64) -> None:
@@ -305,22 +321,23 @@ class Handovers:
             else:
                 postpone(engine, job, due)
 
-    def say_again(self, heir: bytes, now: i64) -> None:
+    def resend_to(self, heir: bytes, now: i64) -> None:
         """Send all handovers to a node again, because its link is up again and messages may have been lost."""
-        there = self.by_heir.get(heir)
+        there = self.by_receiver.get(heir)
         if there is not None:
             for handing in there.values():
                 self._place.deadlines.set(handing, now)
 
-    def fire(self, handing: Handing, now: i64) -> None:
+    def fire(self, handing: Handover, now: i64) -> None:
         """Send a handover again. Give it up if the receiver lost its jobs or is no longer a member."""
         members = self._place.members
-        if members.is_member(handing.heir) and members.memory_of(handing.heir) in (handing.memory, b""):
+        incarnations = (handing.receiver_incarnation, b"")
+        if members.is_member(handing.receiver) and members.incarnation_of(handing.receiver) in incarnations:
             self._send(handing, now)
         else:
             self._give_up(handing, now)
 
-    def _give_up(self, handing: Handing, now: i64) -> None:
+    def _give_up(self, handing: Handover, now: i64) -> None:
         """End a handover whose result is unknown.
 
         Delete at-most-once jobs, because the receiver may have delivered them.
@@ -330,32 +347,32 @@ class Handovers:
         self.lost += len(once)
         self._finish(once, now)
 
-    def _know(self, handing: Handing) -> None:
+    def _track(self, handing: Handover) -> None:
         self.under_way[handing.number] = handing
-        self.by_heir.setdefault(handing.heir, {})[handing.number] = handing
+        self.by_receiver.setdefault(handing.receiver, {})[handing.number] = handing
         for job in handing.jobs:
             self.by_job[job.id] = handing
 
-    def _over(self, handing: Handing, now: i64) -> None:
+    def _over(self, handing: Handover, now: i64) -> None:
         if self.under_way.pop(handing.number, None) is None:
             return
-        there = self.by_heir[handing.heir]
+        there = self.by_receiver[handing.receiver]
         del there[handing.number]
         if not there:
-            del self.by_heir[handing.heir]
+            del self.by_receiver[handing.receiver]
         for job in handing.jobs:
             self.by_job.pop(job.id, None)
         self._place.deadlines.clear(handing)
         self._place.engine.note(_KEY + b"%d" % handing.number, b"", now)
 
     def _finish(self, jobs: list[Job], now: i64) -> None:
-        self._place.quiet = True
+        self._place.is_remote_change = True
         for job in jobs:
             if job.state != s.GONE:
                 finish(self._place.engine, job, s.DELETED, now)
-        self._place.quiet = False
+        self._place.is_remote_change = False
 
-    def _send(self, handing: Handing, now: i64) -> None:
+    def _send(self, handing: Handover, now: i64) -> None:
         place = self._place
         images: list[JobImage] = []
         for job in list(handing.jobs):
@@ -374,13 +391,13 @@ class Handovers:
             images.append(image)
         if not images:
             return
-        message = OfJobs(YOURJOBS, images)
+        message = JobsMessage(YOURJOBS, images)
         message.number = handing.number
         # Only handovers to this receiver count. Otherwise it would have to keep its numbers until other nodes answer.
-        message.floor = next(iter(self.by_heir[handing.heir]))
-        message.series = handing.series
-        message.memory = handing.memory
-        place.mail.send(handing.heir, message)
+        message.floor = next(iter(self.by_receiver[handing.receiver]))
+        message.sender_incarnation = handing.sender_incarnation
+        message.receiver_incarnation = handing.receiver_incarnation
+        place.outbox.send(handing.receiver, message)
         handing.tries += 1
         place.deadlines.set(handing, now + min(_AGAIN_MS << min(handing.tries - 1, 10), _AGAIN_MS_MAX) + place.jitter())
 
@@ -403,15 +420,15 @@ class Handovers:
 
     # Taking
 
-    def receive(self, sender: bytes, message: OfJobs, now: i64) -> bool:
+    def receive(self, sender: bytes, message: JobsMessage, now: i64) -> bool:
         """Process YOURJOBS: take the jobs of each handover once, and answer. Return whether jobs were taken."""
         place = self._place
-        if message.memory != place.members.memory:
+        if message.receiver_incarnation != place.members.incarnation:
             return False
-        key = sender + b" " + binascii.hexlify(message.series)
+        key = sender + b" " + binascii.hexlify(message.sender_incarnation)
         taken = self._taken.get(key)
         if taken is None:
-            taken = Taken(now)
+            taken = AcceptedNumbers(now)
             self._forget_series(sender, now)
             self._taken[key] = taken
         taken.used = now
@@ -421,9 +438,9 @@ class Handovers:
         new = message.number not in taken.numbers
         if new:
             taken.numbers[message.number] = self._take_all(sender, message.jobs, now)
-            place.engine.note(_KEY_TOOK + key, taken.written(), now)
+            place.engine.note(_KEY_TOOK + key, taken.encode(), now)
         accepted = taken.numbers[message.number]
-        place.mail.send(sender, Receipt(TAKENOVER if accepted else NOTTAKEN, message.number))
+        place.outbox.send(sender, Receipt(TAKENOVER if accepted else NOTTAKEN, message.number))
         return new and accepted
 
     def _forget_series(self, giver: bytes, now: i64) -> None:
@@ -441,7 +458,7 @@ class Handovers:
         del self._taken[key]
         self._place.engine.note(_KEY_TOOK + key, b"", now)
 
-    def begin_anew(self, now: i64) -> None:
+    def reset(self, now: i64) -> None:
         """Drop all received numbers.
 
         This node has a new incarnation and takes no handovers that name the earlier one.
@@ -452,7 +469,7 @@ class Handovers:
     def _take_all(self, sender: bytes, images: list[JobImage], now: i64) -> bool:
         """Take all jobs, or none. Return whether they were taken."""
         place = self._place
-        if place.members.leaving or place.is_short():
+        if place.members.leaving or place.is_short_of_memory():
             return False
         tubes: list[Tube] = []
         body_bytes = 0
@@ -494,13 +511,13 @@ class Handovers:
                 # The job was handed to the node that now gives it back, and the receipt was lost.
                 self._finish([job], now)
             take_in(place, image, tube, wake, True, now, buried)
-        elif not self._acks.object_to(sender, image.id, now, image.queue):
+        elif not self._acks.reject_if_acked(sender, image.id, now, image.queue):
             if job is None:
                 take_in(place, image, tube, wake, image.state != s.DELAYED, now, buried)
             else:
                 self.import_known(job, image, now)
             # The giver deletes its copy, and no other holder knows of this one yet.
-            place.send_all(image.holders, OfHolders(HOLDERS, image.id, 0, []))
+            place.send_all(image.holders, HoldersMessage(HOLDERS, image.id, 0, []))
 
     def import_known(self, job: Job, image: JobImage, now: i64) -> None:
         """Queue a job that another node handed over and of which there is a copy already."""
@@ -523,5 +540,5 @@ def _giver_of(key: bytes) -> bytes:
     return key.partition(b" ")[0]
 
 
-def _number(handing: Handing) -> int:
+def _number(handing: Handover) -> int:
     return handing.number

@@ -15,8 +15,8 @@ from typing import Final
 
 from mypy_extensions import i64
 
-from penstock.cluster.messages import HOMES, LIST_BEGINS, LIST_ENDS, LIST_WANTED, OfTubes
-from penstock.cluster.place import Place
+from penstock.cluster.messages import HOMES, LIST_BEGINS, LIST_ENDS, LIST_WANTED, HomesMessage
+from penstock.cluster.place import ClusterState
 from penstock.core.copying import is_shared
 from penstock.core.deadlines import Timed
 from penstock.core.limits import NEVER
@@ -31,7 +31,7 @@ _KEY: Final = b"home "
 _PROMISED: Final = b"?"
 
 
-class Telling(Timed):
+class HomeListTransfer(Timed):
     """The list of this node's tubes on its way to a peer. Its deadline is when the next part is sent."""
 
     node: bytes
@@ -48,23 +48,23 @@ class Telling(Timed):
 class Homes:
     """The directory of a node."""
 
-    of: dict[bytes, bytes]  # Homes of the tubes that live on other nodes.
+    by_tube: dict[bytes, bytes]  # Homes of the tubes that live on other nodes.
     disputes: dict[bytes, bytes]  # Tubes of this node that live on another one as well.
     changes: i64  # Raised with every dispute, so that the server logs it.
     _promised: dict[bytes, i64]  # Tubes that a node may be about to create, with the number of its election.
     _names: dict[bytes, dict[bytes, None]]  # Tubes by node.
     _listed: dict[bytes, dict[bytes, None]]  # Names received so far of a list that is not complete, by node.
-    _telling: dict[bytes, Telling]
-    _place: Place
+    _transfers: dict[bytes, HomeListTransfer]
+    _place: ClusterState
 
-    def __init__(self, place: Place) -> None:
-        self.of = place.homes
+    def __init__(self, place: ClusterState) -> None:
+        self.by_tube = place.homes
         self.disputes = {}
         self.changes = 0
         self._promised = {}
         self._names = {}
         self._listed = {}
-        self._telling = {}
+        self._transfers = {}
         self._place = place
 
     def restore(self) -> None:
@@ -73,7 +73,7 @@ class Homes:
             if key.startswith(_KEY):
                 name = key[len(_KEY) :]
                 node = value[: len(value) - 1] if value.endswith(_PROMISED) else value
-                self.of[name] = node
+                self.by_tube[name] = node
                 self._names_of(node)[name] = None
                 if len(value) != len(node):
                     self._promised[name] = 0
@@ -86,7 +86,7 @@ class Homes:
 
     def known(self) -> list[bytes]:
         """Return the tubes that are known to live on other nodes."""
-        return [name for name in self.of if name not in self._promised and self.home_of(name)]
+        return [name for name in self.by_tube if name not in self._promised and self.home_of(name)]
 
     def is_promised(self, name: bytes) -> bool:
         """Return whether the home of a tube may be about to create it, and has not confirmed that it did."""
@@ -97,13 +97,13 @@ class Homes:
     def tube_made(self, tube: Tube) -> None:
         """Announce a tube that was created here."""
         if not is_shared(tube):
-            self._tell(OfTubes(HOMES, 0, [tube.name], []))
+            self._broadcast(HomesMessage(HOMES, 0, [tube.name], []))
 
     def tube_dropped(self, tube: Tube) -> None:
         """Announce that a tube was dropped."""
         if not is_shared(tube):
             self.disputes.pop(tube.name, None)
-            self._tell(OfTubes(HOMES, 0, [], [tube.name]))
+            self._broadcast(HomesMessage(HOMES, 0, [], [tube.name]))
 
     # Events of the server
 
@@ -111,7 +111,7 @@ class Homes:
         """Remove the tubes of nodes that are no longer in the table."""
         for node in [node for node in self._names if node not in self._place.members.peers]:
             for name in list(self._names[node]):
-                self._leaves(name, node, now)
+                self._remove(name, node, now)
             del self._names[node]
             self._listed.pop(node, None)
 
@@ -119,20 +119,20 @@ class Homes:
 
     def ask_for_all(self, node: bytes) -> None:
         """Ask a node for its list. It may have sent the list before this node had it in its table."""
-        self._place.mail.send(node, OfTubes(HOMES, LIST_WANTED, [], []))
+        self._place.outbox.send(node, HomesMessage(HOMES, LIST_WANTED, [], []))
 
-    def tell_all(self, node: bytes, now: i64) -> None:
+    def send_list(self, node: bytes, now: i64) -> None:
         """Start to send the list of this node's tubes to a node."""
-        self.stop_telling(node)
-        self.go_on_telling(Telling(node), now)
+        self.cancel_list(node)
+        self.send_next_part(HomeListTransfer(node), now)
 
-    def stop_telling(self, node: bytes) -> None:
+    def cancel_list(self, node: bytes) -> None:
         """Stop sending a list, because it is complete or the link is down."""
-        telling = self._telling.pop(node, None)
+        telling = self._transfers.pop(node, None)
         if telling is not None:
             self._place.deadlines.clear(telling)
 
-    def go_on_telling(self, telling: Telling, now: i64) -> None:
+    def send_next_part(self, telling: HomeListTransfer, now: i64) -> None:
         """Send the next part of a list."""
         names: list[bytes] = []
         size = 0
@@ -146,22 +146,22 @@ class Homes:
                 size += len(tube.name)
         is_last = telling.cursor == 0
         part = telling.part | (LIST_ENDS if is_last else 0)
-        self._place.mail.send(telling.node, OfTubes(HOMES, part, names, []))
+        self._place.outbox.send(telling.node, HomesMessage(HOMES, part, names, []))
         telling.part = 0
         if is_last:
-            self.stop_telling(telling.node)
+            self.cancel_list(telling.node)
         else:
-            self._telling[telling.node] = telling
+            self._transfers[telling.node] = telling
             self._place.deadlines.set(telling, now + 1)
 
-    def _tell(self, message: OfTubes) -> None:
+    def _broadcast(self, message: HomesMessage) -> None:
         for peer in self._place.members.peers.values():
             if peer.linked:
-                self._place.mail.send(peer.id, message)
+                self._place.outbox.send(peer.id, message)
 
     # Messages from other nodes
 
-    def receive_homes(self, sender: bytes, message: OfTubes, now: i64) -> None:
+    def receive_homes(self, sender: bytes, message: HomesMessage, now: i64) -> None:
         """Process HOMES: a node sends its list or a change of it."""
         if message.part & LIST_BEGINS:
             self._listed[sender] = {}
@@ -169,21 +169,21 @@ class Homes:
         for name in message.made:
             if listed is not None:
                 listed[name] = None
-            self.lives(name, sender, now)
+            self.add(name, sender, now)
         for name in message.gone:
             if listed is not None:
                 listed.pop(name, None)
-            self._leaves(name, sender, now)
+            self._remove(name, sender, now)
         if message.part & LIST_ENDS and listed is not None:
             del self._listed[sender]
             for name in [name for name in self._names_of(sender) if name not in listed]:
-                self._leaves(name, sender, now)
+                self._remove(name, sender, now)
 
-    def lives(self, name: bytes, node: bytes, now: i64) -> None:
+    def add(self, name: bytes, node: bytes, now: i64) -> None:
         """Record that a tube lives on a node."""
         node = self._place.node(node)
         self._names_of(node)[name] = None
-        home = self.of.get(name)
+        home = self.by_tube.get(name)
         if home is None or home == node or node < home or name in self._promised:
             self._promised.pop(name, None)
             self._enter(name, node, now)
@@ -192,25 +192,25 @@ class Homes:
             self.disputes[name] = node
             self.changes += 1
 
-    def _leaves(self, name: bytes, node: bytes, now: i64) -> None:
+    def _remove(self, name: bytes, node: bytes, now: i64) -> None:
         """Record that a tube no longer lives on a node."""
         self._names_of(node).pop(name, None)
         if self.disputes.get(name) == node:
             del self.disputes[name]
             self.changes += 1
-        if self.of.get(name) != node:
+        if self.by_tube.get(name) != node:
             return
         self._promised.pop(name, None)
         others = [other for other, names in self._names.items() if name in names]
         if others:
             self._enter(name, min(others), now)
         else:
-            del self.of[name]
+            del self.by_tube[name]
             self._place.engine.note(_KEY + name, b"", now)
 
     def _enter(self, name: bytes, node: bytes, now: i64) -> None:
         note = node + _PROMISED if name in self._promised else node
-        self.of[name] = node
+        self.by_tube[name] = node
         if self._place.engine.notes.get(_KEY + name) != note:
             self._place.engine.note(_KEY + name, note, now)
 
@@ -234,5 +234,5 @@ class Homes:
 
     def take_back(self, name: bytes, node: bytes, number: i64, now: i64) -> None:
         """Remove a promise that was given in election `number` or an earlier one."""
-        if self.of.get(name) == node and self._promised.get(name, NEVER) <= number:
-            self._leaves(name, node, now)
+        if self.by_tube.get(name) == node and self._promised.get(name, NEVER) <= number:
+            self._remove(name, node, now)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from mypy_extensions import i32, i64, u8
 
 from penstock.cluster.messages import JobImage
-from penstock.cluster.place import Place
+from penstock.cluster.place import ClusterState
 from penstock.core import states as s
 from penstock.core.copying import admit
 from penstock.core.errors import CommandError
@@ -15,20 +15,20 @@ from penstock.core.limits import DURATION_MS_MAX, NACKS_MAX, NEVER, check_body
 from penstock.core.tube import Tube
 
 
-def image_of(place: Place, job: Job, now: i64) -> JobImage:
+def image_of(place: ClusterState, job: Job, now: i64) -> JobImage:
     """Return the image of a job, with its body. Raise CommandError if the body cannot be read from disk."""
     image = outline_of(place, job, now)
     image.body = place.body_of(job)
     return image
 
 
-def outline_of(place: Place, job: Job, now: i64) -> JobImage:
+def outline_of(place: ClusterState, job: Job, now: i64) -> JobImage:
     """Return the image of a job without its body."""
     image = JobImage(place.id_of(job), place.engine.tube_of(job).name, b"")
     copy = job.copy()
     image.body_kind = i64(job.body_kind)
     image.repl = 1 if copy is None else i64(copy.repl)
-    image.holders = [place.myself] if copy is None else place.to_name(copy.holders)
+    image.holders = [place.myself] if copy is None else place.known_holders(copy.holders)
     image.age_ms = max(0, now - job.created)
     image.order = job.order
     image.ttl_ms = NEVER if job.expiry == NEVER else max(0, job.expiry - now)
@@ -43,7 +43,7 @@ def outline_of(place: Place, job: Job, now: i64) -> JobImage:
 
 
 def take_in(
-    place: Place, image: JobImage, tube: Tube, wake: i64, announces: bool, now: i64, buried: bool = False
+    place: ClusterState, image: JobImage, tube: Tube, wake: i64, announces: bool, now: i64, buried: bool = False
 ) -> Job | None:
     """Add the job of an image and return it, ready or delayed until `wake`.
 
@@ -70,7 +70,7 @@ def take_in(
     holders = [place.node(node) for node in image.holders]
     if place.myself not in holders:
         holders.append(place.myself)
-    extra = job.rare()
+    extra = job.ensure_extra()
     extra.copy = Copy(image.id, i32(image.repl), holders, announces)
     extra.reason = image.reason
     place.foreign[image.id] = job.id
@@ -101,7 +101,7 @@ def ttl_minutes(id: bytes) -> i32:
         return 0
 
 
-def merge_holders(place: Place, copy: Copy, nodes: list[bytes]) -> None:
+def merge_holders(place: ClusterState, copy: Copy, nodes: list[bytes]) -> None:
     """Add nodes to the holders of a job. The next log record of the job contains them."""
     for node in nodes:
         if node not in copy.holders:

@@ -18,7 +18,7 @@ GENERATION_MS: Final = 10_000
 GENERATION_IDS_MAX: Final = 50_000
 
 
-class Lately:
+class RecentJobs:
     """Ids of jobs that recently ended here, or that moved, with the node that has them now."""
 
     _young: dict[bytes, bytes]
@@ -38,11 +38,11 @@ class Lately:
             self._began = now
         self._young[id] = heir
 
-    def has(self, id: bytes) -> bool:
+    def contains(self, id: bytes) -> bool:
         """Return whether the job ended or moved recently."""
         return id in self._young or id in self._old
 
-    def heir_of(self, id: bytes) -> bytes | None:
+    def new_holder(self, id: bytes) -> bytes | None:
         """Return the node that the job moved to, or None if the job is not recorded. Empty: the job ended."""
         heir = self._young.get(id)
         return heir if heir is not None else self._old.get(id)

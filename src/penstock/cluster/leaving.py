@@ -16,7 +16,7 @@ from mypy_extensions import i64
 
 from penstock.cluster.acks import Ack, Acks
 from penstock.cluster.handover import Handovers
-from penstock.cluster.place import Place
+from penstock.cluster.place import ClusterState
 from penstock.core import states as s
 from penstock.core.copying import finish, is_shared
 from penstock.core.deadlines import Timed
@@ -41,7 +41,7 @@ _DELIVERED_MS: Final = 10_000
 class Leaving(Timed):
     """The process of emptying a node. Its deadline is the next turn."""
 
-    _place: Place
+    _place: ClusterState
     _acks: Acks
     _handovers: Handovers
     _next: i64  # The number of the next job to examine.
@@ -50,7 +50,7 @@ class Leaving(Timed):
     _accepted: i64  # The counters of taken and refused handovers at the last turn.
     _refused: i64
 
-    def __init__(self, place: Place, acks: Acks, handovers: Handovers) -> None:
+    def __init__(self, place: ClusterState, acks: Acks, handovers: Handovers) -> None:
         super().__init__()
         self._place = place
         self._acks = acks
@@ -102,15 +102,15 @@ class Leaving(Timed):
             if body_bytes > _SLICE_BYTES:
                 break
         for heir, bundle in bundles.items():
-            self._handovers.give(bundle, heir, now)
+            self._handovers.hand_over(bundle, heir, now)
         if not jobs:
             self._next = 0
             there = place.engine.jobs
             self._delivered = {job: since for job, since in self._delivered.items() if there.find(job) is not None}
-        self._look_who_takes()
+        self._adjust_pause()
         place.deadlines.set(self, now + (self._pause_ms if jobs else _AGAIN_MS))
 
-    def _look_who_takes(self) -> None:
+    def _adjust_pause(self) -> None:
         """Adapt the pause: longer while all handovers are refused."""
         handovers = self._handovers
         if handovers.accepted != self._accepted:

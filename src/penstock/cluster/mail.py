@@ -11,27 +11,27 @@ from mypy_extensions import i64
 from penstock.cluster.messages import MESSAGES_COUNT, Message
 
 
-class Mail:
+class PeerOutbox:
     """Messages by the node that they are sent to, in order."""
 
-    letters: dict[bytes, list[Message]]
+    by_peer: dict[bytes, list[Message]]
     sent: list[int]  # How many messages of each kind were sent since the start.
 
     def __init__(self) -> None:
-        self.letters = {}
+        self.by_peer = {}
         self.sent = [0] * MESSAGES_COUNT
 
     def send(self, node: bytes, message: Message) -> None:
         """Queue a message for a node. Delivery is not guaranteed."""
         kind: i64 = message.kind
         self.sent[kind] = self.sent[kind] + 1
-        letters = self.letters.get(node)
+        letters = self.by_peer.get(node)
         if letters is None:
-            self.letters[node] = [message]
+            self.by_peer[node] = [message]
         else:
             letters.append(message)
 
     def take(self) -> dict[bytes, list[Message]]:
         """Return the queued messages by node, and clear the queue."""
-        letters, self.letters = self.letters, {}
+        letters, self.by_peer = self.by_peer, {}
         return letters

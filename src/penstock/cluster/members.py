@@ -24,8 +24,8 @@ from typing import Final
 
 from mypy_extensions import i64
 
-from penstock.cluster.chance import Chance
-from penstock.cluster.mail import Mail
+from penstock.cluster.chance import Xorshift32
+from penstock.cluster.mail import PeerOutbox
 from penstock.cluster.messages import (
     FAIL,
     MEET,
@@ -35,9 +35,9 @@ from penstock.cluster.messages import (
     NODE_SUSPECTED,
     PING,
     PONG,
+    FailMessage,
     Greeting,
     Message,
-    OfNode,
     Rumour,
 )
 from penstock.cluster.peers import HANDSHAKE, NOADDR, Peer
@@ -87,7 +87,7 @@ class Members:
     myself: bytes
     epoch: i64  # Raised each time a standby takes over this node.
     superseded: i64  # The higher epoch in which another process has taken over this node; 0: none has.
-    memory: bytes  # The incarnation of this node. It changes when the node loses its jobs.
+    incarnation: bytes  # The incarnation of this node. It changes when the node loses its jobs.
     host: str  # The address of this node, as far as it is known here.
     announced: str  # The address in greetings. Empty: receivers use the address that our links come from.
     port: i64
@@ -100,21 +100,23 @@ class Members:
     moves: i64  # Raised when the set of links has to change: another address, a removed node, or a link to reopen.
     past: dict[bytes, i64]  # Epochs of former members. A former member is refused in a lower epoch.
     given_up: list[bytes]  # Former members that the operator has removed and that have not come back.
-    strangers: i64  # Counts messages from nodes that are not in the table.
+    unknown_senders: i64  # Counts messages from nodes that are not in the table.
     next_due: i64
-    _mail: Mail
-    _chance: Chance
+    _outbox: PeerOutbox
+    _random: Xorshift32
     _forgotten: dict[bytes, i64]  # Removed nodes, and until when greetings do not add them again.
     _stale: list[bytes]
     _unmet: list[Peer]
-    _looked: i64  # When the table was last checked.
+    _checked_at: i64  # When the table was last checked.
     _greeted: i64  # When a random node was last greeted.
 
-    def __init__(self, myself: bytes, memory: bytes, entropy: int, mail: Mail, timeout_ms: int = TIMEOUT_MS) -> None:
+    def __init__(
+        self, myself: bytes, memory: bytes, entropy: int, mail: PeerOutbox, timeout_ms: int = TIMEOUT_MS
+    ) -> None:
         self.myself = myself
         self.epoch = 0
         self.superseded = 0
-        self.memory = memory
+        self.incarnation = memory
         self.host = ""
         self.announced = ""
         self.port = 0
@@ -127,14 +129,14 @@ class Members:
         self.moves = 0
         self.past = {}
         self.given_up = []
-        self.strangers = 0
+        self.unknown_senders = 0
         self.next_due = NEVER
-        self._mail = mail
-        self._chance = Chance(entropy)
+        self._outbox = mail
+        self._random = Xorshift32(entropy)
         self._forgotten = {}
         self._stale = []
         self._unmet = []
-        self._looked = 0
+        self._checked_at = 0
         self._greeted = 0
 
     # Queries
@@ -162,7 +164,7 @@ class Members:
         """Return the members that a link leads to. Broadcasts are sent to these."""
         return [peer.id for peer in self.peers.values() if peer.linked and peer.is_member()]
 
-    def everybody(self) -> list[bytes]:
+    def member_ids(self) -> list[bytes]:
         """Return all members, reachable or not, with this node."""
         return [self.myself, *[peer.id for peer in self.peers.values() if peer.is_member()]]
 
@@ -194,13 +196,13 @@ class Members:
         """Return the number of members, reachable or not, with this node."""
         return 1 + sum([1 for peer in self.peers.values() if peer.is_member()])
 
-    def memory_of(self, node: bytes) -> bytes:
+    def incarnation_of(self, node: bytes) -> bytes:
         """Return the incarnation of a node, or nothing until a greeting has confirmed it.
 
         A node that lost its jobs has another one.
         """
         peer = self.peers.get(node)
-        return b"" if peer is None or not peer.greeted else peer.memory
+        return b"" if peer is None or not peer.greeted else peer.incarnation
 
     def epoch_of(self, node: bytes) -> i64:
         """Return the greatest known epoch of a node, which may be this one."""
@@ -249,7 +251,7 @@ class Members:
                 if peer.linked:
                     self._greet(peer, MEET, now)
                 return True
-        peer = Peer(self._chance.name(), host, port, bus_port, HANDSHAKE, now)
+        peer = Peer(self._random.node_id(), host, port, bus_port, HANDSHAKE, now)
         peer.invited = True
         return self._add(peer, now)
 
@@ -290,7 +292,7 @@ class Members:
             return False
         peer = self.peers.get(node)
         if node == self.myself:
-            self._hear_of_myself(epoch)
+            self._note_own_epoch(epoch)
         elif peer is not None:
             self._renew(peer, epoch)
             self._spread(peer, now)
@@ -312,8 +314,8 @@ class Members:
 
     def set_incarnation(self, incarnation: bytes, now: i64) -> None:
         """Set the incarnation, and announce it if it has changed. Peers then open their links to this node again."""
-        if incarnation != self.memory:
-            self.memory = incarnation
+        if incarnation != self.incarnation:
+            self.incarnation = incarnation
             self._greet_all(now)
 
     def _greet_all(self, now: i64) -> None:
@@ -333,19 +335,19 @@ class Members:
             if peer.flags & NOADDR:
                 peer.lost_at = now
             self.peers[peer.id] = peer
-        self._look_from(now)
+        self._schedule_check(now)
         self.moves += 1
 
     # Events of links and time
 
-    def introduced(self, node: bytes, epoch: i64, known: i64) -> bool:
+    def accept_epoch(self, node: bytes, epoch: i64, known: i64) -> bool:
         """Return whether to accept a node that has proven its identity.
 
         `epoch` is its epoch, and `known` is the epoch of this node that it knows.
         """
-        self._hear_of_myself(known)
+        self._note_own_epoch(known)
         if node == self.myself:
-            self._hear_of_myself(epoch)
+            self._note_own_epoch(epoch)
             return epoch == self.epoch
         if epoch < self.epoch_of(node):
             return False
@@ -354,7 +356,7 @@ class Members:
             self._renew(peer, epoch)
         return True
 
-    def _hear_of_myself(self, epoch: i64) -> None:
+    def _note_own_epoch(self, epoch: i64) -> None:
         """Record that another node knows this one in an epoch. A greater epoch means that this node was replaced."""
         if epoch > self.epoch:
             self.superseded = max(self.superseded, epoch)
@@ -366,7 +368,7 @@ class Members:
         """
         peer.epoch = epoch
         peer.flags &= ~NODE_CONDITION
-        peer.heard = False
+        peer.has_spoken = False
         peer.reports.clear()
         if peer.linked:
             self._drop_link(peer)
@@ -381,12 +383,12 @@ class Members:
         if peer is None:
             return False
         if named != found:
-            if not self._is_somebody_else(peer, found, now):
+            if not self._adopt_answering_node(peer, found, now):
                 return False
         peer.linked = True
         peer.linked_at = now
         # The node may have noted its incarnation in its log only now. Its greetings leave when the note is durable.
-        peer.memory = incarnation
+        peer.incarnation = incarnation
         peer.greeted = False
         self._greet(peer, MEET if peer.invited else PING, now)
         self._become_member(peer, now)
@@ -403,22 +405,22 @@ class Members:
         """Process a greeting or a FAIL."""
         if isinstance(message, Greeting):
             self._receive_greeting(sender, message, now)
-        elif isinstance(message, OfNode):
+        elif isinstance(message, FailMessage):
             self._receive_failure(sender, message.node, now)
 
     def advance(self, now: i64) -> None:
         """Run what is due: send greetings, suspect nodes, and remove nodes that were not met in time."""
         if now < self.next_due:
             return
-        slept = now - self._looked > self.timeout_ms // 2 + self._tick_ms()
-        self._look_from(now)
+        slept = now - self._checked_at > self.timeout_ms // 2 + self._tick_ms()
+        self._schedule_check(now)
         for peer in list(self.peers.values()):
             if slept:
                 # This process was suspended. It may have missed the answer, or the time in which to meet the node.
                 peer.added = now
                 if peer.ping_sent:
                     peer.ping_sent = now
-            self._look_at(peer, now)
+            self._check_peer(peer, now)
         for node, until in list(self._forgotten.items()):
             if until <= now:
                 del self._forgotten[node]
@@ -435,7 +437,7 @@ class Members:
         self.peers[peer.id] = peer
         self.moves += 1
         if self.next_due == NEVER:
-            self._look_from(now)
+            self._schedule_check(now)
         return True
 
     def _handshakes(self) -> int:
@@ -455,7 +457,7 @@ class Members:
             del self.past[next(iter(self.past))]
         self.changes += 1
 
-    def _is_somebody_else(self, peer: Peer, found: bytes, now: i64) -> bool:
+    def _adopt_answering_node(self, peer: Peer, found: bytes, now: i64) -> bool:
         """Process that a peer's address answered with another id. Return whether the peer has this id from now on."""
         if peer.is_member():
             # The node was reset, or it moved and another node has its address. If it moved, it will greet us.
@@ -489,7 +491,7 @@ class Members:
 
     def _become_member(self, peer: Peer, now: i64) -> None:
         """Make a node a member if both directions work, and announce it."""
-        if peer.is_member() or not (peer.linked and peer.heard):
+        if peer.is_member() or not (peer.linked and peer.has_spoken):
             return
         peer.flags &= ~HANDSHAKE
         peer.pong_received = now
@@ -502,7 +504,7 @@ class Members:
     def _spread(self, news: Peer, now: i64) -> None:
         """Greet some other nodes now, so that they learn what changed about a node."""
         others = [peer for peer in self.peers.values() if peer.linked and peer is not news]
-        for peer in self._some(others, RUMOURS_MIN):
+        for peer in self._sample(others, RUMOURS_MIN):
             self._greet(peer, PING, now)
 
     def _move(self, peer: Peer, host: str, port: i64, bus_port: i64) -> None:
@@ -528,8 +530,10 @@ class Members:
                 peer.ping_sent = now
         flags = self.condition | (NODE_LEAVING if self.leaving else 0)
         rumours = self._rumours(peer)
-        greeting = Greeting(kind, self.announced, self.port, self.bus_port, flags, self.memory, rumours, self.epoch)
-        self._mail.send(peer.id, greeting)
+        greeting = Greeting(
+            kind, self.announced, self.port, self.bus_port, flags, self.incarnation, rumours, self.epoch
+        )
+        self._outbox.send(peer.id, greeting)
 
     def _rumours(self, listener: Peer) -> list[Rumour]:
         """Return the reports for a greeting. Failing nodes come first, because a majority of reports is needed."""
@@ -543,47 +547,47 @@ class Members:
             else:
                 fine.append(peer)
         most = max(RUMOURS_MIN, len(self.peers) // 10)
-        told = self._some(told, most)
-        return [peer.rumour() for peer in told + self._some(fine, most - len(told))]
+        told = self._sample(told, most)
+        return [peer.rumour() for peer in told + self._sample(fine, most - len(told))]
 
-    def _some(self, peers: list[Peer], most: i64) -> list[Peer]:
+    def _sample(self, peers: list[Peer], most: i64) -> list[Peer]:
         """Return up to `most` random elements."""
         size: i64 = len(peers)
         if size <= most:
             return peers
         for at in range(most):
-            other = at + self._chance.below(size - at)
+            other = at + self._random.below(size - at)
             peers[at], peers[other] = peers[other], peers[at]
         return peers[:most]
 
     def _receive_greeting(self, sender: bytes, said: Greeting, now: i64) -> None:
         peer = self.peers.get(sender)
-        if not self.introduced(sender, said.epoch, 0):
-            self.strangers += 1
+        if not self.accept_epoch(sender, said.epoch, 0):
+            self.unknown_senders += 1
             return
         if peer is None:
             if said.kind != MEET or sender == self.myself:
-                self.strangers += 1
+                self.unknown_senders += 1
                 return
             peer = Peer(sender, said.host, said.port, said.bus_port, HANDSHAKE, now, said.epoch)
             if not self._add(peer, now):
                 return
             # An operator has added it again.
             self._forgotten.pop(sender, None)
-        peer.heard = True
-        self._compare_incarnation(peer, said.memory)
+        peer.has_spoken = True
+        self._compare_incarnation(peer, said.incarnation)
         self._move(peer, said.host, said.port, said.bus_port)
         if (peer.flags ^ said.flags) & NODE_LEAVING:
             peer.flags ^= NODE_LEAVING
             self.changes += 1
         peer.flags = peer.flags & ~NODE_CONDITION | said.flags & NODE_CONDITION
         if said.kind == PONG:
-            self._is_alive(peer, now)
+            self._record_answer(peer, now)
         else:
             self._greet(peer, PONG, now)
         self._become_member(peer, now)
         for rumour in said.rumours:
-            self._hear(peer, rumour, now)
+            self._receive_rumour(peer, rumour, now)
 
     def _compare_incarnation(self, peer: Peer, incarnation: bytes) -> None:
         """Compare the incarnation in a greeting with the one that the handshake of our link named.
@@ -599,14 +603,14 @@ class Members:
         """
         if not peer.linked:
             return
-        if incarnation == peer.memory:
+        if incarnation == peer.incarnation:
             peer.greeted = True
-        elif peer.memory:
-            peer.memory = b""
+        elif peer.incarnation:
+            peer.incarnation = b""
             peer.greeted = False
             self._drop_link(peer)
 
-    def _is_alive(self, peer: Peer, now: i64) -> None:
+    def _record_answer(self, peer: Peer, now: i64) -> None:
         """Record an answer of a node, which clears suspicions."""
         peer.ping_sent = 0
         peer.pong_received = now
@@ -616,11 +620,11 @@ class Members:
             peer.flags &= ~_FAILING
             self.changes += 1
 
-    def _hear(self, sender: Peer, rumour: Rumour, now: i64) -> None:
+    def _receive_rumour(self, sender: Peer, rumour: Rumour, now: i64) -> None:
         """Process a report of `sender` about another node."""
         node, epoch = rumour.node, rumour.epoch
         if node == self.myself:
-            self._hear_of_myself(epoch)
+            self._note_own_epoch(epoch)
             return
         if epoch < self.epoch_of(node):
             # The report is about a process that was replaced since.
@@ -635,7 +639,7 @@ class Members:
         elif peer is not sender and peer.is_member() and sender.is_member():
             if rumour.flags & _FAILING:
                 peer.reports[sender.id] = now
-                self._judge(peer, now)
+                self._fail_if_majority(peer, now)
             else:
                 peer.reports.pop(sender.id, None)
                 if not peer.linked and (peer.is_failing() or peer.flags & NOADDR):
@@ -646,7 +650,7 @@ class Members:
         """Greet one random node, preferably one whose last answer is old."""
         idle = [peer for peer in self.peers.values() if peer.linked and not peer.ping_sent]
         quietest: Peer | None = None
-        for peer in self._some(idle, _CANDIDATES):
+        for peer in self._sample(idle, _CANDIDATES):
             if quietest is None or peer.pong_received < quietest.pong_received:
                 quietest = peer
         if quietest is not None:
@@ -657,12 +661,12 @@ class Members:
     def _tick_ms(self) -> i64:
         return max(_TICK_MS_MIN, min(self.timeout_ms // 10, _TICK_MS_MAX))
 
-    def _look_from(self, now: i64) -> None:
+    def _schedule_check(self, now: i64) -> None:
         """Record that the table was checked, and schedule the next check."""
-        self._looked = now
+        self._checked_at = now
         self.next_due = now + self._tick_ms() if self.peers or self._forgotten else NEVER
 
-    def _look_at(self, peer: Peer, now: i64) -> None:
+    def _check_peer(self, peer: Peer, now: i64) -> None:
         timeout = self.timeout_ms
         if not peer.is_member():
             if now - peer.added > max(timeout, MEET_MS if peer.invited else 1_000):
@@ -693,9 +697,9 @@ class Members:
             peer.flags |= NODE_SUSPECTED
             self.changes += 1
             self._spread(peer, now)
-        self._judge(peer, now)
+        self._fail_if_majority(peer, now)
 
-    def _judge(self, peer: Peer, now: i64) -> None:
+    def _fail_if_majority(self, peer: Peer, now: i64) -> None:
         """Declare a suspected node failed if the majority suspects it.
 
         Reports that are older than our unanswered PING do not count, because those problems may be over. A node that is
@@ -706,7 +710,7 @@ class Members:
         self._set_failed(peer)
         for each in self.peers.values():
             if each.linked and each.is_member():
-                self._mail.send(each.id, OfNode(FAIL, peer.id))
+                self._outbox.send(each.id, FailMessage(FAIL, peer.id))
 
     def _set_failed(self, peer: Peer) -> None:
         peer.flags = peer.flags & ~NODE_SUSPECTED | NODE_FAILED
@@ -723,7 +727,7 @@ class Members:
     def _receive_failure(self, sender: bytes, node: bytes, now: i64) -> None:
         peer = self.peers.get(node)
         if not self.is_member(sender):
-            self.strangers += 1
+            self.unknown_senders += 1
         elif peer is not None and peer.is_member() and not peer.flags & NODE_FAILED:
             self._set_failed(peer)
             if peer.linked:

@@ -68,7 +68,7 @@ EMPTY: Final = 2  # Delete some jobs of the queue. The answer: how many were del
 # Whether a consumer of claims, or a stage, of this name exists on the node.
 CONSUMER: Final = 3
 STAGE: Final = 4
-SOME: Final = 5  # The next jobs from a cursor on, without their bodies, and the next cursor.
+NEXT_JOBS: Final = 5  # The next jobs from a cursor on, without their bodies, and the next cursor.
 
 # The state of a copy whose job is queued or delivered on another node. The other states are those of states.py.
 MERE_COPY: Final = s.STATES_COUNT
@@ -95,14 +95,14 @@ LIST_ENDS: Final = 2
 LIST_WANTED: Final = 4  # The sender asks for the receiver's list.
 
 # Verdicts of CLAIMED.
-MAY: Final = 0  # Granted. The sender of the verdict creates no such tube until the claimant withdraws.
-MAY_SOON: Final = 1  # `node` is about to create the tube. Ask again.
+GRANTED: Final = 0  # Granted. The sender of the verdict creates no such tube until the claimant withdraws.
+RIVAL_PENDING: Final = 1  # `node` is about to create the tube. Ask again.
 LIVES_ELSEWHERE: Final = 2  # The tube lives on `node`.
 IS_SHARED: Final = 3  # A shared queue of this name exists on `node`.
 
 # Marks of a FORWARD: a command is complete; or the client no longer waits, so a blocking command returns at once.
 COMMAND_ENDS: Final = 1
-HURRY: Final = 2
+STOP_WAITING: Final = 2
 
 # The protocol of a tunnel's client.
 RESP_2: Final = 0
@@ -157,7 +157,7 @@ class Greeting(Message):
     port: i64
     bus_port: i64
     flags: i64
-    memory: bytes  # The incarnation of the sender, 16 bytes. It changes when the node loses its jobs.
+    incarnation: bytes  # The incarnation of the sender, 16 bytes. It changes when the node loses its jobs.
     rumours: list[Rumour]
     epoch: i64  # Raised each time a standby takes over the node.
 
@@ -177,12 +177,12 @@ class Greeting(Message):
         self.port = port
         self.bus_port = bus_port
         self.flags = flags
-        self.memory = memory
+        self.incarnation = memory
         self.rumours = rumours
         self.epoch = epoch
 
 
-class OfNode(Message):
+class FailMessage(Message):
     """FAIL: the majority cannot reach this node."""
 
     node: bytes
@@ -233,15 +233,17 @@ class JobImage:
         self.reason = b""
 
 
-class OfJobs(Message):
+class JobsMessage(Message):
     """REPLJOB and YOURJOBS: whole jobs."""
 
     jobs: list[JobImage]
     quiet: bool  # REPLJOB: the receiver is not to answer with GOTJOB.
     number: i64  # The number of the handover in a YOURJOBS that has to be confirmed; otherwise 0.
     floor: i64  # All handovers from sender to receiver with a lower number are over and must not be accepted again.
-    series: bytes  # The sender's incarnation. Numbers are unique within it.
-    memory: bytes  # The receiver's incarnation, as the sender knows it. A receiver with another one takes nothing.
+    sender_incarnation: bytes  # The sender's incarnation. Numbers are unique within it.
+    receiver_incarnation: (
+        bytes  # The receiver's incarnation, as the sender knows it. A receiver with another one takes nothing.
+    )
 
     def __init__(self, kind: i64, jobs: list[JobImage], quiet: bool = False) -> None:
         super().__init__(kind)
@@ -249,15 +251,15 @@ class OfJobs(Message):
         self.quiet = quiet
         self.number = 0
         self.floor = 0
-        self.series = b""
-        self.memory = b""
+        self.sender_incarnation = b""
+        self.receiver_incarnation = b""
 
 
-class OfJob(Message):
+class JobMessage(Message):
     """A message about one job: GOTJOB, NOTHELD, ENQUEUE, SETACK, WILLQUEUE and DELJOB. Subclasses add fields."""
 
     id: bytes
-    aux: i64
+    argument: i64
     # SETACK, DELJOB: the tubes that the client who ended the job may use. Only holders know the tube of a job, so each
     # holder checks it. `EVERY_TUBE` also applies if no client is involved.
     tubes: TubePatterns
@@ -265,11 +267,11 @@ class OfJob(Message):
     def __init__(self, kind: i64, id: bytes, aux: i64 = 0, tubes: TubePatterns = EVERY_TUBE) -> None:
         super().__init__(kind)
         self.id = id
-        self.aux = aux
+        self.argument = aux
         self.tubes = tubes
 
 
-class OfCopy(OfJob):
+class CopyMessage(JobMessage):
     """QUEUED and WORKING, with the counters of the sender's copy. Receivers raise theirs to these values."""
 
     nacks: i64
@@ -281,7 +283,7 @@ class OfCopy(OfJob):
         self.returns = returns
 
 
-class OfHolders(OfJob):
+class HoldersMessage(JobMessage):
     """GOTACK and HOLDERS: names holders of a job. A GOTACK names them only if the received fingerprint differed."""
 
     holders: list[bytes]
@@ -291,17 +293,17 @@ class OfHolders(OfJob):
         self.holders = holders
 
 
-class OfQueue(Message):
+class QueueMessage(Message):
     """NEEDJOBS and PAUSE."""
 
     queue: bytes
-    aux: i64
+    argument: i64
     ms: i64  # NEEDJOBS: how long the jobs are wanted.
 
     def __init__(self, kind: i64, queue: bytes, aux: i64, ms: i64 = 0) -> None:
         super().__init__(kind)
         self.queue = queue
-        self.aux = aux
+        self.argument = aux
         self.ms = ms
 
 
@@ -335,7 +337,7 @@ class Question(Message):
         self.states = 0
 
 
-class Told(Message):
+class Answer(Message):
     """TOLD: the answer to a question."""
 
     number: i64
@@ -349,7 +351,7 @@ class Told(Message):
         self.jobs = jobs
 
 
-class OfTubes(Message):
+class HomesMessage(Message):
     """HOMES: tubes that the sender has created or dropped."""
 
     part: i64
@@ -363,7 +365,7 @@ class OfTubes(Message):
         self.gone = gone
 
 
-class OfClaim(Message):
+class ElectionMessage(Message):
     """CLAIM, CLAIMED and UNCLAIM: the election of the node that creates a tube."""
 
     tube: bytes
@@ -371,7 +373,7 @@ class OfClaim(Message):
     verdict: i64
     node: bytes  # CLAIMED: the node that has the tube or is about to create it; empty if there is none.
 
-    def __init__(self, kind: i64, tube: bytes, number: i64, verdict: i64 = MAY, node: bytes = b"") -> None:
+    def __init__(self, kind: i64, tube: bytes, number: i64, verdict: i64 = GRANTED, node: bytes = b"") -> None:
         super().__init__(kind)
         self.tube = tube
         self.number = number
@@ -379,12 +381,12 @@ class OfClaim(Message):
         self.node = node
 
 
-class Papers(Message):
+class Credentials(Message):
     """TUNNEL: the credentials of the client whose commands the tunnel carries."""
 
     number: i64  # Chosen by the sender.
     epoch: i64  # The epoch of the receiver. A process of another epoch must not accept the tunnel.
-    door: i64
+    protocol: i64
     user: bytes
     groups: i64
     tubes: list[bytes]  # Patterns of the tubes that the client may use. Empty: all tubes.
@@ -397,7 +399,7 @@ class Papers(Message):
         super().__init__(kind)
         self.number = number
         self.epoch = epoch
-        self.door = door
+        self.protocol = door
         self.user = b""
         self.groups = 0
         self.tubes = []
@@ -406,10 +408,10 @@ class Papers(Message):
         self.address = b""
         self.name = b""
 
-    def is_like(self, other: Papers) -> bool:
+    def is_like(self, other: Credentials) -> bool:
         """Return whether the credentials are equal."""
         return (
-            self.door == other.door
+            self.protocol == other.protocol
             and self.user == other.user
             and self.groups == other.groups
             and self.tubes == other.tubes
@@ -419,17 +421,17 @@ class Papers(Message):
         )
 
 
-class OfTunnel(Message):
+class TunnelMessage(Message):
     """FORWARD, FORWARDED, TUNNELREAD and TUNNELEND: data and control of a tunnel, in either direction."""
 
     number: i64
-    is_back: bool  # The receiver opened the tunnel, so this is a reply.
-    aux: i64
+    is_reply: bool  # The receiver opened the tunnel, so this is a reply.
+    argument: i64
     data: bytes
 
     def __init__(self, kind: i64, number: i64, is_back: bool, aux: i64, data: bytes) -> None:
         super().__init__(kind)
         self.number = number
-        self.is_back = is_back
-        self.aux = aux
+        self.is_reply = is_back
+        self.argument = aux
         self.data = data

@@ -14,31 +14,31 @@ from mypy_extensions import i64
 from penstock.cluster import messages as m
 from penstock.cluster.acks import Ack, Acks, is_at_least_once
 from penstock.cluster.condition import Condition
-from penstock.cluster.federation import Federation, Want, Wishes
-from penstock.cluster.founding import Claim, ClaimWait, Founding
-from penstock.cluster.handover import Handing, Handovers
-from penstock.cluster.homes import Homes, Telling
+from penstock.cluster.federation import Federation, LocalDemand, PeerDemands
+from penstock.cluster.founding import ElectionWait, HomeElection, HomeElections
+from penstock.cluster.handover import Handover, Handovers
+from penstock.cluster.homes import HomeListTransfer, Homes
 from penstock.cluster.images import merge_holders, ttl_minutes
 from penstock.cluster.leaving import Leaving
-from penstock.cluster.mail import Mail
+from penstock.cluster.mail import PeerOutbox
 from penstock.cluster.members import Members
 from penstock.cluster.messages import (
+    Answer,
+    CopyMessage,
+    ElectionMessage,
+    FailMessage,
     Greeting,
+    HoldersMessage,
+    HomesMessage,
     JobImage,
+    JobMessage,
+    JobsMessage,
     Message,
-    OfClaim,
-    OfCopy,
-    OfHolders,
-    OfJob,
-    OfJobs,
-    OfNode,
-    OfQueue,
-    OfTubes,
     Question,
+    QueueMessage,
     Receipt,
-    Told,
 )
-from penstock.cluster.place import Place, fingerprint
+from penstock.cluster.place import ClusterState, fingerprint
 from penstock.cluster.questions import Questions, QuestionWait
 from penstock.cluster.replication import Replication, Replications
 from penstock.cluster.requeue import Requeue
@@ -48,7 +48,7 @@ from penstock.core.deadlines import NOWHERE
 from penstock.core.engine import Engine
 from penstock.core.ids import IdForms
 from penstock.core.job import Copy, Draft, Job
-from penstock.core.keeper import MEMORY_NOTE, CopyKeeper
+from penstock.core.keeper import INCARNATION_NOTE, ReplicationHooks
 from penstock.core.limits import FIRED_PER_TURN_MAX, NEVER
 from penstock.core.moves import puts_bytes, tube_bytes
 from penstock.core.outcomes import OK
@@ -56,14 +56,14 @@ from penstock.core.policy import DISQUE
 from penstock.core.sessions import Session
 from penstock.core.tube import Tube
 from penstock.core.tube_patterns import TubePatterns
-from penstock.core.waits import Connection, CopyWait, ElsewhereWait
+from penstock.core.waits import Connection, CopyWait, PeerWait
 
 
-class Cluster(CopyKeeper):
+class Cluster(ReplicationHooks):
     """The cluster protocol, as the server and the engine use it."""
 
-    place: Place
-    mail: Mail
+    state: ClusterState
+    outbox: PeerOutbox
     members: Members
     acks: Acks
     requeue: Requeue
@@ -73,7 +73,7 @@ class Cluster(CopyKeeper):
     federation: Federation
     questions: Questions
     homes: Homes
-    founding: Founding
+    elections: HomeElections
     _leaving: Leaving
     _make_room: Callable[[int], None]
     _began: i64  # Engine time at the start of this process.
@@ -85,7 +85,7 @@ class Cluster(CopyKeeper):
         engine: Engine,
         ids: IdForms,
         members: Members,
-        mail: Mail,
+        mail: PeerOutbox,
         entropy: int,
         body_of: Callable[[Job], bytes],
         make_room: Callable[[int], None],
@@ -95,19 +95,19 @@ class Cluster(CopyKeeper):
         `body_of` reads bodies that are on disk. `make_room` tries to free the given number of bytes in the log. The
         incarnation of `members` is a new random one; it is used if the log does not contain one.
         """
-        self.place = Place(engine, ids, members.myself, members, mail, entropy, body_of)
-        self.mail = mail
+        self.state = ClusterState(engine, ids, members.myself, members, mail, entropy, body_of)
+        self.outbox = mail
         self.members = members
-        self.acks = Acks(self.place)
-        self.requeue = Requeue(self.place, self.acks)
-        self.condition = Condition(self.place, make_room)
-        self.replications = Replications(self.place, self.acks, self.requeue, self.condition)
-        self.handovers = Handovers(self.place, self.acks, self.requeue)
-        self.federation = Federation(self.place, self.acks, self.requeue, self.handovers)
-        self.questions = Questions(self.place)
-        self.homes = Homes(self.place)
-        self.founding = Founding(self.place, self.homes)
-        self._leaving = Leaving(self.place, self.acks, self.handovers)
+        self.acks = Acks(self.state)
+        self.requeue = Requeue(self.state, self.acks)
+        self.condition = Condition(self.state, make_room)
+        self.replications = Replications(self.state, self.acks, self.requeue, self.condition)
+        self.handovers = Handovers(self.state, self.acks, self.requeue)
+        self.federation = Federation(self.state, self.acks, self.requeue, self.handovers)
+        self.questions = Questions(self.state)
+        self.homes = Homes(self.state)
+        self.elections = HomeElections(self.state, self.homes)
+        self._leaving = Leaving(self.state, self.acks, self.handovers)
         self._make_room = make_room
         self._began = engine.now
         self.ignored = 0
@@ -117,24 +117,24 @@ class Cluster(CopyKeeper):
 
     def _restore(self, now: i64) -> None:
         """Restore the jobs of other nodes, acks, handovers and homes from the log."""
-        place = self.place
-        self.members.memory = place.engine.notes.get(MEMORY_NOTE, self.members.memory)
+        place = self.state
+        self.members.incarnation = place.engine.notes.get(INCARNATION_NOTE, self.members.incarnation)
         for job in place.engine.jobs.scan(0, NEVER):
             copy = job.copy()
             if copy is None:
                 continue
-            if copy.foreign:
-                place.foreign[copy.foreign] = job.id
+            if copy.origin_id:
+                place.foreign[copy.origin_id] = job.id
             # A job that only other nodes were to hold is still here if the log ended before it was withdrawn.
             merge_holders(place, copy, [place.myself])
         self.acks.restore(now)
         self.handovers.restore(now)
         self.homes.restore()
 
-    def set_memory(self, memory: bytes, now: i64) -> None:
+    def set_incarnation(self, memory: bytes, now: i64) -> None:
         """Set the incarnation, which is a new one if this node lost its jobs, and log it."""
         self.members.set_incarnation(memory, now)
-        self.place.engine.note(MEMORY_NOTE, memory, now)
+        self.state.engine.note(INCARNATION_NOTE, memory, now)
 
     # Events of the server
 
@@ -143,7 +143,7 @@ class Cluster(CopyKeeper):
         """Return when `advance` has to be called next. 0 means at the end of this turn."""
         if self.federation.offered:
             return 0
-        return min(self.place.deadlines.next_due, self.members.next_due)
+        return min(self.state.deadlines.next_due, self.members.next_due)
 
     def news(self) -> i64:
         """Return a number that rises when the server has to act.
@@ -154,13 +154,13 @@ class Cluster(CopyKeeper):
 
     def link_up(self, named: bytes, found: bytes, incarnation: bytes, now: i64) -> bool:
         """Record that our link to a node is up: see `Members.link_up`. Return whether the link is of use."""
-        if MEMORY_NOTE not in self.place.engine.notes:
+        if INCARNATION_NOTE not in self.state.engine.notes:
             # From now on other nodes may rely on the incarnation. A node without peers need not log it.
-            self.set_memory(self.members.memory, now)
+            self.set_incarnation(self.members.incarnation, now)
         if not self.members.link_up(named, found, incarnation, now):
             return False
-        self.handovers.say_again(found, now)
-        self.acks.try_again(found, now)
+        self.handovers.resend_to(found, now)
+        self.acks.resend_to(found, now)
         self._tell_homes(found, now)
         self.homes.ask_for_all(found)
         return True
@@ -168,63 +168,63 @@ class Cluster(CopyKeeper):
     def link_down(self, node: bytes, now: i64) -> None:
         """Record that our link to a node is down."""
         self.members.link_down(node, now)
-        self.homes.stop_telling(node)
-        self.founding.link_down(node)
+        self.homes.cancel_list(node)
+        self.elections.link_down(node)
 
     def advance(self, now: i64) -> None:
         """Run what is due, up to the limit of one turn."""
-        self.place.engine.advance(now)
+        self.state.engine.advance(now)
         if self.members.next_due <= now:
             self.announce_condition(now)
         self.members.advance(now)
         if self.members.changes != self._changes:
             self._changes = self.members.changes
             self.homes.tidy(now)
-        deadlines = self.place.deadlines
+        deadlines = self.state.deadlines
         if self.members.leaving and self._leaving.deadline_pos == NOWHERE:
             self._leaving.start(now)
         fired: i64 = 0
-        while deadlines.next_due <= now and fired < FIRED_PER_TURN_MAX and not self.place.engine.outbox.full():
+        while deadlines.next_due <= now and fired < FIRED_PER_TURN_MAX and not self.state.engine.outbox.full():
             item = deadlines.first()
             fired += 1
             if isinstance(item, Replication):
                 self.replications.fire(item, now)
             elif isinstance(item, Ack):
                 self.acks.fire(item, now)
-            elif isinstance(item, Want):
+            elif isinstance(item, LocalDemand):
                 self.federation.fire_want(item, now)
-            elif isinstance(item, Wishes):
+            elif isinstance(item, PeerDemands):
                 self.federation.fire_wishes(item, now)
-            elif isinstance(item, Handing):
+            elif isinstance(item, Handover):
                 self.handovers.fire(item, now)
-            elif isinstance(item, Claim):
-                self.founding.fire(item, now)
-            elif isinstance(item, Telling):
-                self.homes.go_on_telling(item, now)
+            elif isinstance(item, HomeElection):
+                self.elections.fire(item, now)
+            elif isinstance(item, HomeListTransfer):
+                self.homes.send_next_part(item, now)
             else:
                 assert isinstance(item, Leaving)
                 item.fire(now)
         if self.federation.offered:
             self.federation.serve(now)
 
-    def begin_anew(self, myself: bytes, now: i64) -> None:
+    def reset(self, myself: bytes, now: i64) -> None:
         """Remove all peers, and change the id of this node to `myself`. The caller removes all jobs."""
         self.members.reset(myself)
-        self.founding.begin_anew()
+        self.elections.reset()
         self.homes.tidy(now)
-        self.place.rename(myself)
-        self.handovers.begin_anew(now)
+        self.state.rename(myself)
+        self.handovers.reset(now)
         self.acks.evict(len(self.acks.by_id), now)
 
     def receive(self, sender: bytes, message: Message, now: i64) -> None:
         """Process a message."""
-        if isinstance(message, (Greeting, OfNode)):
+        if isinstance(message, (Greeting, FailMessage)):
             greeted = self.members.has_greeted(sender)
             self.members.receive(sender, message, now)
             if not greeted and self.members.has_greeted(sender):
                 self.federation.can_take(sender)
             return
-        if isinstance(message, (OfTubes, OfClaim)) and sender in self.members.peers:
+        if isinstance(message, (HomesMessage, ElectionMessage)) and sender in self.members.peers:
             # This includes nodes that are still being met, because these messages are not sent again when they become
             # members.
             self._receive_of_homes(sender, message, now)
@@ -232,28 +232,28 @@ class Cluster(CopyKeeper):
         if not self.members.is_member(sender):
             self.ignored += 1
             return
-        sender = self.place.node(sender)
-        self.place.engine.advance(now)
-        if isinstance(message, OfCopy):
+        sender = self.state.node(sender)
+        self.state.engine.advance(now)
+        if isinstance(message, CopyMessage):
             if message.kind == m.QUEUED:
                 self.requeue.receive_queued(sender, message, now)
             else:
                 self.requeue.receive_working(sender, message, now)
-        elif isinstance(message, OfHolders):
+        elif isinstance(message, HoldersMessage):
             if message.kind == m.GOTACK:
                 self.acks.receive_gotack(sender, message, now)
             else:
                 self.requeue.receive_holders(sender, message, now)
-        elif isinstance(message, OfJob):
+        elif isinstance(message, JobMessage):
             self._receive_of_job(sender, message, now)
-        elif isinstance(message, OfJobs):
+        elif isinstance(message, JobsMessage):
             self._receive_jobs(sender, message, now)
-        elif isinstance(message, OfQueue):
+        elif isinstance(message, QueueMessage):
             self._receive_of_queue(sender, message, now)
         elif isinstance(message, Question):
             self.questions.receive_ask(sender, message, now)
-        elif isinstance(message, Told):
-            self.questions.receive_told(sender, message)
+        elif isinstance(message, Answer):
+            self.questions.receive_answer(sender, message)
         else:
             assert isinstance(message, Receipt)
             if message.kind == m.TAKENOVER:
@@ -261,12 +261,12 @@ class Cluster(CopyKeeper):
             else:
                 self.handovers.receive_nottaken(sender, message.number, now)
 
-    def _receive_of_job(self, sender: bytes, message: OfJob, now: i64) -> None:
+    def _receive_of_job(self, sender: bytes, message: JobMessage, now: i64) -> None:
         kind = message.kind
         if kind == m.GOTJOB:
             self.replications.receive_gotjob(sender, message.id, now)
         elif kind == m.NOTHELD:
-            self.replications.receive_notheld(sender, message.id, message.aux, now)
+            self.replications.receive_notheld(sender, message.id, message.argument, now)
         elif kind == m.SETACK:
             self.acks.receive_setack(sender, message, now)
         elif kind == m.DELJOB:
@@ -274,29 +274,29 @@ class Cluster(CopyKeeper):
         elif kind == m.WILLQUEUE:
             self.requeue.receive_willqueue(sender, message, now)
         elif kind == m.ENQUEUE:
-            self.requeue.receive_enqueue(message.id, message.aux, now)
+            self.requeue.receive_enqueue(message.id, message.argument, now)
 
     def _receive_of_homes(self, sender: bytes, message: Message, now: i64) -> None:
-        self.place.engine.advance(now)
-        if isinstance(message, OfTubes):
+        self.state.engine.advance(now)
+        if isinstance(message, HomesMessage):
             if not message.part & m.LIST_WANTED:
                 self.homes.receive_homes(sender, message, now)
             elif self.members.is_linked(sender):
                 self._tell_homes(sender, now)
-        elif isinstance(message, OfClaim):
+        elif isinstance(message, ElectionMessage):
             if message.kind == m.CLAIM:
-                self.founding.receive_claim(sender, message, now)
+                self.elections.receive_claim(sender, message, now)
             elif message.kind == m.CLAIMED:
-                self.founding.receive_claimed(sender, message, now)
+                self.elections.receive_claimed(sender, message, now)
             else:
                 self.homes.take_back(message.tube, sender, message.number, now)
 
     def _tell_homes(self, node: bytes, now: i64) -> None:
         """Send a node the list of tubes that live here, and the claims of this node."""
-        self.homes.tell_all(node, now)
-        self.founding.list_told(node)
+        self.homes.send_list(node, now)
+        self.elections.resend_after_list(node)
 
-    def _receive_jobs(self, sender: bytes, message: OfJobs, now: i64) -> None:
+    def _receive_jobs(self, sender: bytes, message: JobsMessage, now: i64) -> None:
         self._have_room_for(message.jobs)
         if message.kind == m.REPLJOB:
             for image in message.jobs:
@@ -309,7 +309,7 @@ class Cluster(CopyKeeper):
 
     def _have_room_for(self, jobs: list[JobImage]) -> None:
         """Try to make room in the log for jobs and their queues, as for those of clients."""
-        engine = self.place.engine
+        engine = self.state.engine
         needed: i64 = puts_bytes(len(jobs), sum([len(job.body) for job in jobs]))
         for queue in {job.queue for job in jobs}:
             if queue not in engine.tubes:
@@ -317,13 +317,13 @@ class Cluster(CopyKeeper):
         if needed > engine.room_bytes:
             self._make_room(needed)
 
-    def _receive_of_queue(self, sender: bytes, message: OfQueue, now: i64) -> None:
+    def _receive_of_queue(self, sender: bytes, message: QueueMessage, now: i64) -> None:
         if message.kind == m.PAUSE:
-            tube = self.place.engine.tubes.get(message.queue)
-            if tube is None and message.aux & 3:
-                tube = self.place.shared_tube(message.queue, now)
+            tube = self.state.engine.tubes.get(message.queue)
+            if tube is None and message.argument & 3:
+                tube = self.state.shared_tube(message.queue, now)
             if tube is not None:
-                self.place.engine.pause(tube, message.aux & 1 != 0, message.aux & 2 != 0, now)
+                self.state.engine.pause(tube, message.argument & 1 != 0, message.argument & 2 != 0, now)
         else:
             self.federation.receive_needjobs(sender, message, now)
 
@@ -342,7 +342,7 @@ class Cluster(CopyKeeper):
 
     def confirmed(self, job: Job) -> list[bytes]:
         """Return the nodes that have confirmed a copy of a job that waits for its copies."""
-        started = self.replications.by_id.get(self.place.id_of(job)) if job.state == s.STAGED else None
+        started = self.replications.by_id.get(self.state.id_of(job)) if job.state == s.STAGED else None
         return [] if started is None else started.confirmed
 
     def reachable(self) -> int:
@@ -351,7 +351,7 @@ class Cluster(CopyKeeper):
 
     def is_external(self) -> bool:
         """Return whether this node keeps no copies of new jobs. A node without other members keeps them in any case."""
-        return self.place.keeps_nothing()
+        return self.state.keeps_nothing()
 
     def replicate(
         self,
@@ -371,32 +371,32 @@ class Cluster(CopyKeeper):
         """
         if draft.once:
             job = self.handovers.put(tube, draft, now)
-            wait = wait_copies(self.place.engine, connection, job, now, timeout_ms, tag)
+            wait = wait_copies(self.state.engine, connection, job, now, timeout_ms, tag)
             self.handovers.wait_for(job, wait)
         else:
             started = self.replications.start(tube, draft, repl, external, now)
             started.is_default = is_default
-            wait = wait_copies(self.place.engine, connection, started.job, now, timeout_ms, tag)
+            wait = wait_copies(self.state.engine, connection, started.job, now, timeout_ms, tag)
             started.wait = wait
         return wait
 
     def replicate_async(self, tube: Tube, draft: Draft, repl: int, external: bool, now: i64) -> bytes:
         """Add a job, replicate it in the background, and return its id."""
         if draft.once:
-            return self.place.id_of(self.handovers.put(tube, draft, now))
+            return self.state.id_of(self.handovers.put(tube, draft, now))
         if external:
             return self.replications.start_elsewhere(tube, draft, repl, now)
-        return self.place.id_of(self.replications.start_async(tube, draft, repl, now))
+        return self.state.id_of(self.replications.start_async(tube, draft, repl, now))
 
     def may_be_elsewhere(self, id: bytes) -> bool:
         """Return whether another node may have made the job of a 40-character id."""
-        return id[2:10] != self.place.myself[:8] and self.members.size() > 1
+        return id[2:10] != self.state.myself[:8] and self.members.size() > 1
 
     def whom_to_ask(self, id: bytes) -> str:
         """Return a hint for users: which node may know a job that another node has made and that is not here."""
         maker = self.node_of(id[2:10])
         if maker:
-            return f"ask its maker, {self.place.shown(maker)}"
+            return f"ask its maker, {self.state.describe(maker)}"
         return f"ask the other nodes: its maker {id[2:10].decode('ascii', 'replace')}… is no longer in the cluster"
 
     def acknowledge_unknown(self, id: bytes, tubes: TubePatterns, now: i64) -> None:
@@ -405,9 +405,9 @@ class Cluster(CopyKeeper):
             return
         if self.members.leaving:
             # A node that leaves keeps no acks, but holders may receive this.
-            self.place.broadcast(OfJob(m.SETACK, id, 0, tubes))
+            self.state.broadcast(JobMessage(m.SETACK, id, 0, tubes))
         else:
-            self.acks.dummy(id, i64(ttl_minutes(id)), tubes, now)
+            self.acks.keep_unknown(id, i64(ttl_minutes(id)), tubes, now)
 
     def fast_ack(self, session: Session, id: bytes, job: Job | None, tubes: TubePatterns, now: i64) -> bool:
         """End a job for FASTACK, where another delivery is acceptable.
@@ -415,24 +415,24 @@ class Cluster(CopyKeeper):
         `tubes` are those that the client may use. Every node that can be reached is informed once. Return whether this
         node has the job, or its ack.
         """
-        place = self.place
+        place = self.state
         if job is None and not tubes.any_tube:
             # Only a holder knows the tube of the job.
-            place.broadcast(OfJob(m.DELJOB, id, 0, tubes))
+            place.broadcast(JobMessage(m.DELJOB, id, 0, tubes))
             return False
         if job is None:
             ack = self.acks.by_id.get(id)
             # A dummy is for a job that was never here.
             known = ack is not None and not ack.is_dummy()
             holders = self.acks.forget(id, now)
-            place.send_all(holders or self.members.linked(), OfJob(m.DELJOB, id, fingerprint(holders)))
+            place.send_all(holders or self.members.linked(), JobMessage(m.DELJOB, id, fingerprint(holders)))
             # A message with the job may still arrive.
-            place.lately.add(id, now)
+            place.recent.add(id, now)
             return known
         copy = job.copy()
-        place.quiet = True
+        place.is_remote_change = True
         outcome = place.engine.ack(session, job, now)
-        place.quiet = False
+        place.is_remote_change = False
         if outcome != OK:
             return False
         if copy is not None:
@@ -442,16 +442,16 @@ class Cluster(CopyKeeper):
     def delete(self, job: Job, now: i64) -> int:
         """Delete a job, and inform all holders that can be reached, once."""
         copy = job.copy()
-        outcome = self.place.engine.delete(job, now)
+        outcome = self.state.engine.delete(job, now)
         if outcome == OK and copy is not None:
-            self._forget_elsewhere(job, self.place.id_of(job), copy, now)
+            self._forget_elsewhere(job, self.state.id_of(job), copy, now)
         return outcome
 
     def _forget_elsewhere(self, job: Job, id: bytes, copy: Copy, now: i64) -> None:
         """Tell the other holders of a job to delete it."""
-        self.place.send_all(copy.holders, OfJob(m.DELJOB, id, fingerprint(copy.holders)))
+        self.state.send_all(copy.holders, JobMessage(m.DELJOB, id, fingerprint(copy.holders)))
         if not job.once:
-            self.place.lately.add(id, now)
+            self.state.recent.add(id, now)
 
     def ask(
         self, connection: Connection, about: i64, queue: bytes, count: int, timeout_ms: int, tag: object, now: i64
@@ -461,7 +461,7 @@ class Cluster(CopyKeeper):
 
     def next_node(self, after: bytes) -> bytes:
         """Return the next member in the order of ids, or nothing after the last one."""
-        behind = [node for node in self.members.everybody() if node > after]
+        behind = [node for node in self.members.member_ids() if node > after]
         return min(behind) if behind else b""
 
     def postponed(self, job: Job, now: i64) -> None:
@@ -497,11 +497,11 @@ class Cluster(CopyKeeper):
 
     def registered(self) -> int:
         """Return how many jobs and acks this node has. A node that leaves is empty at 0."""
-        return self.place.engine.jobs.count + len(self.acks.by_id)
+        return self.state.engine.jobs.count + len(self.acks.by_id)
 
     def pause_all(self, queue: bytes, inward: bool, outward: bool) -> None:
         """Pause a queue on every node."""
-        self.place.broadcast(OfQueue(m.PAUSE, queue, (1 if inward else 0) | (2 if outward else 0)))
+        self.state.broadcast(QueueMessage(m.PAUSE, queue, (1 if inward else 0) | (2 if outward else 0)))
 
     # Events of the engine
 
@@ -519,14 +519,14 @@ class Cluster(CopyKeeper):
         if state == s.GONE:
             if event == s.MOVED_OUT:
                 return
-            if copy.foreign:
-                self.place.foreign.pop(copy.foreign, None)
+            if copy.origin_id:
+                self.state.foreign.pop(copy.origin_id, None)
             self.handovers.gone(job, now)
-            if event == s.ACKED and not self.place.quiet and not job.once:
-                if len(copy.holders) < copy.repl and not copy.foreign and job.created <= self._began:
+            if event == s.ACKED and not self.state.is_remote_change and not job.once:
+                if len(copy.holders) < copy.repl and not copy.origin_id and job.created <= self._began:
                     # The log may have ended while one more node was being asked to hold a copy.
-                    merge_holders(self.place, copy, self.members.everybody())
-                self.acks.begin(self.place.id_of(job), copy.holders, job.expiry, now)
+                    merge_holders(self.state, copy, self.members.member_ids())
+                self.acks.begin(self.state.id_of(job), copy.holders, job.expiry, now)
         elif event == s.TOOK or event == s.CLAIMED:
             self.requeue.delivered(job, copy, now)
             if tube.count_in(s.READY) == 0:
@@ -542,32 +542,32 @@ class Cluster(CopyKeeper):
         They would bring it back in the old queue.
         """
         self.handovers.gone(job, now)
-        self.place.send_all(copy.holders, OfJob(m.DELJOB, self.place.id_of(job), m.MOVED_AWAY))
-        copy.holders = [self.place.myself]
+        self.state.send_all(copy.holders, JobMessage(m.DELJOB, self.state.id_of(job), m.MOVED_AWAY))
+        copy.holders = [self.state.myself]
         copy.logged = False
 
-    def holds_back(self, job: Job, tube: Tube, now: i64) -> bool:
+    def delays_requeue(self, job: Job, tube: Tube, now: i64) -> bool:
         """Return whether a copy has to wait before it is queued, because its other holders are warned first."""
         copy = job.copy()
         assert copy is not None
-        return self.requeue.holds_back(job, copy, now)
+        return self.requeue.delays_requeue(job, copy, now)
 
-    def wait_ended(self, wait: ElsewhereWait) -> None:
+    def wait_ended(self, wait: PeerWait) -> None:
         """End the wait of a client for other nodes."""
         if isinstance(wait, QuestionWait):
             self.questions.wait_ended(wait)
             return
-        if isinstance(wait, ClaimWait):
-            self.founding.wait_ended(wait)
+        if isinstance(wait, ElectionWait):
+            self.elections.wait_ended(wait)
             return
         assert isinstance(wait, CopyWait)
-        self.replications.wait_ended(wait, self.place.engine.now)
-        self.handovers.wait_ended(wait, self.place.engine.now)
+        self.replications.wait_ended(wait, self.state.engine.now)
+        self.handovers.wait_ended(wait, self.state.engine.now)
 
     def tube_made(self, tube: Tube) -> None:
         """Process the creation of a tube."""
         self.federation.tube_made(tube)
-        self.founding.tube_made(tube)
+        self.elections.tube_made(tube)
         self.homes.tube_made(tube)
 
     def tube_dropped(self, tube: Tube) -> None:
@@ -579,6 +579,6 @@ class Cluster(CopyKeeper):
         """Process that a tube was paused or resumed."""
         self.condition.tube_paused(tube)
 
-    def can_be_had(self, tube: Tube) -> None:
+    def job_ready(self, tube: Tube) -> None:
         """Offer a queue that other nodes ask for and that has a ready job."""
-        self.federation.can_be_had(tube)
+        self.federation.job_ready(tube)

@@ -26,7 +26,7 @@ class Peer:
     epoch: i64  # Raised each time a standby takes over this node. A process with a lower epoch is refused.
     # The incarnation that the handshake of our link named. It changes when the node loses its jobs. Empty before the
     # first link, and while a link is dropped because a greeting named another incarnation.
-    memory: bytes
+    incarnation: bytes
     greeted: bool  # A greeting has confirmed this incarnation since the link is up. Jobs are handed over only then.
     added: i64  # When it was added to the table, or when meeting it was started again.
     # When the oldest unanswered PING was sent, or when the link was found missing. 0: nothing is unanswered.
@@ -36,7 +36,7 @@ class Peer:
     linked: bool  # Our link to it is up.
     linked_at: i64  # When our link to it was opened.
     unlinked_at: i64  # When our link was lost, or when the peer was added. Used only while `linked` is false.
-    heard: bool  # A greeting was received over its own link.
+    has_spoken: bool  # A greeting was received over its own link.
     # The operator named its address. It is sent MEET instead of PING, so that it adds this node to its table.
     invited: bool
     lost_at: i64  # Since when another node answers at its address; 0: none does.
@@ -51,7 +51,7 @@ class Peer:
         self.bus_port = bus_port
         self.flags = flags
         self.epoch = epoch
-        self.memory = b""
+        self.incarnation = b""
         self.greeted = False
         self.added = added
         self.ping_sent = 0
@@ -60,7 +60,7 @@ class Peer:
         self.linked = False
         self.linked_at = 0
         self.unlinked_at = added
-        self.heard = False
+        self.has_spoken = False
         self.invited = False
         self.lost_at = 0
         self.reports = {}

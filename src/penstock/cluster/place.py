@@ -11,9 +11,9 @@ from typing import Final
 
 from mypy_extensions import i64
 
-from penstock.cluster.chance import Chance
-from penstock.cluster.lately import Lately
-from penstock.cluster.mail import Mail
+from penstock.cluster.chance import Xorshift32
+from penstock.cluster.lately import RecentJobs
+from penstock.cluster.mail import PeerOutbox
 from penstock.cluster.members import Members
 from penstock.cluster.messages import NODE_LEAVING, Message
 from penstock.cluster.refusals import Refusals
@@ -35,22 +35,22 @@ SHORT_PERCENT: Final = 75
 _JITTER_MS: Final = 250
 
 
-class Place:
+class ClusterState:
     """The shared state. Each part of the protocol (acks, requeue, replication …) is a class that works on it."""
 
     engine: Engine
     ids: IdForms
     myself: bytes
-    mail: Mail
+    outbox: PeerOutbox
     members: Members
-    chance: Chance
+    random: Xorshift32
     deadlines: Deadlines  # Timers of the cluster, beside those of jobs.
     foreign: dict[bytes, int]  # Jobs that were made on other nodes: their 40-character ids and their numbers here.
-    lately: Lately  # Jobs that recently ended on all nodes.
-    heirs: Lately  # Jobs that were recently handed over, with their new holders.
+    recent: RecentJobs  # Jobs that recently ended on all nodes.
+    moved: RecentJobs  # Jobs that were recently handed over, with their new holders.
     homes: dict[bytes, bytes]  # The home of each tube that lives on another node: see homes.py.
     refusals: Refusals  # Nodes that recently refused copies.
-    quiet: bool  # Changes to jobs are applied on behalf of another node now, so they are not announced.
+    is_remote_change: bool  # Changes to jobs are applied on behalf of another node now, so they are not announced.
     _prefix: bytes  # Of the ids of jobs that were made on this node.
     _nodes: dict[bytes, bytes]  # Node ids, interned: one object for each id.
     _body_of: Callable[[Job], bytes]
@@ -61,7 +61,7 @@ class Place:
         ids: IdForms,
         myself: bytes,
         members: Members,
-        mail: Mail,
+        mail: PeerOutbox,
         entropy: int,
         body_of: Callable[[Job], bytes],
     ) -> None:
@@ -69,15 +69,15 @@ class Place:
         self.ids = ids
         self.myself = myself
         self.members = members
-        self.mail = mail
-        self.chance = Chance(entropy)
+        self.outbox = mail
+        self.random = Xorshift32(entropy)
         self.deadlines = Deadlines()
         self.foreign = {}
-        self.lately = Lately()
-        self.heirs = Lately()
+        self.recent = RecentJobs()
+        self.moved = RecentJobs()
         self.homes = {}
         self.refusals = Refusals()
-        self.quiet = False
+        self.is_remote_change = False
         self._prefix = b"D-" + myself[:8] + b"-"
         self._nodes = {myself: myself}
         self._body_of = body_of
@@ -91,8 +91,8 @@ class Place:
     def id_of(self, job: Job) -> bytes:
         """Return the 40-character id of a job, which is the same on every node."""
         copy = job.copy()
-        if copy is not None and copy.foreign:
-            return copy.foreign
+        if copy is not None and copy.origin_id:
+            return copy.origin_id
         return self.ids.long(job.id, job.ttl_minutes)
 
     def number_of(self, id: bytes) -> int:
@@ -136,7 +136,7 @@ class Place:
             self._nodes[id] = id
         return id
 
-    def to_name(self, holders: list[bytes]) -> list[bytes]:
+    def known_holders(self, holders: list[bytes]) -> list[bytes]:
         """Return the holders that may be named to other nodes: those that have not left the cluster.
 
         A node that never met a former member would wait for it.
@@ -146,7 +146,7 @@ class Place:
             return list(holders)
         return [node for node in holders if not members.has_left(node)]
 
-    def shown(self, node: bytes) -> str:
+    def describe(self, node: bytes) -> str:
         """Return a node's id and address for messages to users."""
         peer = self.members.peers.get(node)
         where = "" if peer is None else f" at {peer.host}:{int(peer.port)}"
@@ -156,12 +156,12 @@ class Place:
         """Send a message to these nodes, except to this node itself."""
         for node in nodes:
             if node != self.myself:
-                self.mail.send(node, message)
+                self.outbox.send(node, message)
 
     def broadcast(self, message: Message) -> None:
         """Send a message to every member that has a link."""
         for node in self.members.linked():
-            self.mail.send(node, message)
+            self.outbox.send(node, message)
 
     def targets(self, taken: list[bytes], count: i64) -> list[bytes]:
         """Return up to `count` random nodes that can be given jobs and are not in `taken`."""
@@ -184,7 +184,7 @@ class Place:
         most: i64 = len(nodes)
         if count < most:
             for at in range(count):
-                other = at + self.chance.below(most - at)
+                other = at + self.random.below(most - at)
                 nodes[at], nodes[other] = nodes[other], nodes[at]
             del nodes[count:]
         return nodes
@@ -202,7 +202,7 @@ class Place:
         peer = self.members.peers.get(node)
         return peer is not None and self.members.has_greeted(node) and not peer.flags & NODE_LEAVING
 
-    def is_short(self) -> bool:
+    def is_short_of_memory(self) -> bool:
         """Return whether there is too little memory for copies."""
         engine = self.engine
         if engine.memory_max == NEVER or engine.spills:
@@ -212,7 +212,7 @@ class Place:
     def keeps_nothing(self) -> bool:
         """Return whether this node keeps no copies of new jobs. A node without other members keeps them in any case."""
         members = self.members
-        return members.leaving or (len(members.peers) > 0 and self.is_short() and members.size() > 1)
+        return members.leaving or (len(members.peers) > 0 and self.is_short_of_memory() and members.size() > 1)
 
     def home_of(self, name: bytes) -> bytes:
         """Return the other node that a tube lives on, or may be created on; empty if none is known."""
@@ -233,7 +233,7 @@ class Place:
 
     def jitter(self) -> i64:
         """Return a random time from -250 to 250 ms, which keeps timers from firing together."""
-        return self.chance.below(2 * _JITTER_MS) - _JITTER_MS
+        return self.random.below(2 * _JITTER_MS) - _JITTER_MS
 
 
 def fingerprint(holders: list[bytes]) -> i64:

@@ -18,14 +18,14 @@ from penstock.cluster.messages import (
     EMPTY,
     LENGTHS,
     MERE_COPY,
-    SOME,
+    NEXT_JOBS,
     STAGE,
     TOLD,
+    Answer,
     JobImage,
     Question,
-    Told,
 )
-from penstock.cluster.place import Place
+from penstock.cluster.place import ClusterState
 from penstock.core import states as s
 from penstock.core import waits as w
 from penstock.core.copying import begin_wait, end_wait, is_shared
@@ -33,7 +33,7 @@ from penstock.core.errors import CommandError
 from penstock.core.job import Job
 from penstock.core.limits import SCAN_EXAMINED_MAX
 from penstock.core.tube import Tube
-from penstock.core.waits import Connection, ElsewhereWait
+from penstock.core.waits import Connection, PeerWait
 
 # Limit the jobs, and the bytes of their bodies, that a node returns.
 SHOWN_MAX: Final = 100
@@ -46,7 +46,7 @@ SCANNED_MAX: Final = 1_000
 EMPTIED_MAX: Final = 1_000
 
 
-class QuestionWait(ElsewhereWait):
+class QuestionWait(PeerWait):
     """A client that waits for answers of other nodes."""
 
     question: i64  # The number of the question.
@@ -67,7 +67,7 @@ class QuestionWait(ElsewhereWait):
         self.jobs = []
         self.where = b""
 
-    def hear(self, told: Told) -> None:
+    def add_answer(self, told: Answer) -> None:
         """Add the answer of a node."""
         self.answers += 1
         while len(self.figures) < len(told.figures):
@@ -81,9 +81,9 @@ class Questions:
     """The open questions of this node, and its answers to those of others."""
 
     _open: dict[int, QuestionWait]
-    _place: Place
+    _place: ClusterState
 
-    def __init__(self, place: Place) -> None:
+    def __init__(self, place: ClusterState) -> None:
         self._open = {}
         self._place = place
 
@@ -119,7 +119,7 @@ class Questions:
         If it cannot be reached, the wait ends without an answer.
         """
         place = self._place
-        question = Question(ASK, place.engine._number(), SOME, queue, count)
+        question = Question(ASK, place.engine._number(), NEXT_JOBS, queue, count)
         question.cursor = cursor
         question.states = states
         asked = [node] if node == place.myself or node in place.members.linked() else []
@@ -133,13 +133,13 @@ class Questions:
         wait = QuestionWait(question, connection, others, tag)
         begin_wait(place.engine, wait, timeout_ms, now)
         if len(others) < len(nodes):
-            wait.hear(self._answer(question, now))
+            wait.add_answer(self._answer(question, now))
         if not others:
             end_wait(place.engine, wait, w.SERVED)
             return wait
         self._open[wait.number] = wait
         for node in others:
-            place.mail.send(node, question)
+            place.outbox.send(node, question)
         return wait
 
     def wait_ended(self, wait: QuestionWait) -> None:
@@ -148,31 +148,31 @@ class Questions:
 
     def receive_ask(self, sender: bytes, question: Question, now: i64) -> None:
         """Process ASK: answer a question of another node."""
-        self._place.mail.send(sender, self._answer(question, now))
+        self._place.outbox.send(sender, self._answer(question, now))
 
-    def receive_told(self, sender: bytes, told: Told) -> None:
+    def receive_answer(self, sender: bytes, told: Answer) -> None:
         """Process TOLD: record an answer."""
         wait = self._open.get(told.number)
         if wait is None or sender not in wait.asked:
             return
         wait.asked.remove(sender)
-        wait.hear(told)
+        wait.add_answer(told)
         if wait.about in (CONSUMER, STAGE) and wait.figures[0]:
             wait.where = sender
         if not wait.asked or wait.where:
             end_wait(self._place.engine, wait, w.SERVED)
 
-    def _answer(self, question: Question, now: i64) -> Told:
+    def _answer(self, question: Question, now: i64) -> Answer:
         engine = self._place.engine
-        told = Told(TOLD, question.number, [], [])
+        told = Answer(TOLD, question.number, [], [])
         if question.about in (CONSUMER, STAGE):
             is_stage = question.about == STAGE
             is_there = question.queue in engine.stages.by_name if is_stage else question.queue in engine.consumers
             told.figures = [1 if is_there else 0]
             return told
         tube = engine.tubes.get(question.queue)
-        if question.about == SOME:
-            self._tell_next(tube, question, told, now)
+        if question.about == NEXT_JOBS:
+            self._answer_next(tube, question, told, now)
             return told
         if tube is None:
             return told
@@ -184,7 +184,7 @@ class Questions:
             told.jobs = self._some(tube, question, now)
         return told
 
-    def _tell_next(self, tube: Tube | None, question: Question, told: Told, now: i64) -> None:
+    def _answer_next(self, tube: Tube | None, question: Question, told: Answer, now: i64) -> None:
         place = self._place
         if tube is None and question.queue:
             told.figures = [0]
@@ -228,7 +228,7 @@ class Questions:
 def is_mere_copy(job: Job) -> bool:
     """Return whether a job is only a standby copy, for the case that the node that has it queued or delivered fails."""
     copy = job.copy()
-    return copy is not None and copy.announces and job.state == s.DELAYED and not job.once
+    return copy is not None and copy.announce_requeue and job.state == s.DELAYED and not job.once
 
 
 def _lengths(tube: Tube) -> list[int]:

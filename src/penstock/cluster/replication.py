@@ -37,10 +37,10 @@ from penstock.cluster.messages import (
     NOTHELD,
     REPLJOB,
     JobImage,
-    OfJob,
-    OfJobs,
+    JobMessage,
+    JobsMessage,
 )
-from penstock.cluster.place import Place
+from penstock.cluster.place import ClusterState
 from penstock.cluster.requeue import Requeue
 from penstock.core import states as s
 from penstock.core import waits as w
@@ -108,12 +108,12 @@ class Replications:
     by_id: dict[bytes, Replication]
     given_up: i64
     below_default: i64  # Jobs with fewer than three copies, because some members do not accept copies.
-    _place: Place
+    _place: ClusterState
     _acks: Acks
     _requeue: Requeue
     _condition: Condition
 
-    def __init__(self, place: Place, acks: Acks, requeue: Requeue, condition: Condition) -> None:
+    def __init__(self, place: ClusterState, acks: Acks, requeue: Requeue, condition: Condition) -> None:
         self.by_id = {}
         self.given_up = 0
         self.below_default = 0
@@ -143,7 +143,7 @@ class Replications:
         asked = place.copy_targets([place.myself], repl - 1, tube.name, now)
         job = put(place.engine, tube, draft, self._copy(asked, repl, False, draft, now), now)
         if job.state != s.GONE:
-            place.send_all(asked, OfJobs(REPLJOB, [image_of(place, job, now)], quiet=True))
+            place.send_all(asked, JobsMessage(REPLJOB, [image_of(place, job, now)], quiet=True))
         return job
 
     def start_elsewhere(self, tube: Tube, draft: Draft, repl: i64, now: i64) -> bytes:
@@ -159,7 +159,7 @@ class Replications:
         holders = list(asked) if external else [self._place.myself, *asked]
         copy = Copy(b"", i32(repl), holders, draft.delay_ms == 0)
         # The retry time of the nodes that are asked begins now, or when the delay is over.
-        copy.told = now + draft.delay_ms
+        copy.timers_restarted = now + draft.delay_ms
         return copy
 
     def wait_ended(self, wait: CopyWait, now: i64) -> None:
@@ -271,7 +271,7 @@ class Replications:
         except CommandError:
             # The body cannot be read any more. The producer's wait ends with too few copies.
             return
-        self._place.send_all(nodes, OfJobs(REPLJOB, [image], quiet))
+        self._place.send_all(nodes, JobsMessage(REPLJOB, [image], quiet))
 
     def _succeed_if_enough(self, started: Replication, now: i64) -> None:
         if len(started.confirmed) >= started.needed:
@@ -285,7 +285,7 @@ class Replications:
         if not started.external:
             let_in(place.engine, job, now)
             return
-        chosen = started.confirmed[place.chance.below(len(started.confirmed))] if started.confirmed else b""
+        chosen = started.confirmed[place.random.below(len(started.confirmed))] if started.confirmed else b""
         delay_ms = 0 if job.wake == NEVER else max(0, job.wake - now)
         if len(started.confirmed) < len(started.asked):
             # Other nodes were asked as well and may receive a copy soon. The holders have to know them when the job is
@@ -293,7 +293,7 @@ class Replications:
             self._ask(started, started.confirmed, True, now)
         withdraw(place.engine, job, now)
         if chosen:
-            place.mail.send(chosen, OfJob(ENQUEUE, started.id, delay_ms))
+            place.outbox.send(chosen, JobMessage(ENQUEUE, started.id, delay_ms))
 
     def _give_up(self, started: Replication, now: i64) -> None:
         """Delete a job that has too few copies.
@@ -305,7 +305,7 @@ class Replications:
         started.wait = None
         if wait is not None:
             end_wait(self._place.engine, wait, w.TIMED_OUT)
-        self._place.send_all(started.asked, OfJob(DELJOB, started.id))
+        self._place.send_all(started.asked, JobMessage(DELJOB, started.id))
         if started.job.state == s.STAGED:
             withdraw(self._place.engine, started.job, now)
 
@@ -314,7 +314,7 @@ class Replications:
     def receive_repljob(self, sender: bytes, image: JobImage, quiet: bool, now: i64) -> None:
         """Process REPLJOB: hold a copy of a job."""
         place = self._place
-        if self._acks.object_to(sender, image.id, now, image.queue) or image.retry_ms == 0:
+        if self._acks.reject_if_acked(sender, image.id, now, image.queue) or image.retry_ms == 0:
             return
         job = place.find(image.id, now)
         if job is not None:
@@ -327,21 +327,21 @@ class Replications:
                 if refusal in (NO_DISK, NO_MEMORY):
                     self._condition.refused(len(image.body), now)
                 if not quiet:
-                    place.mail.send(sender, OfJob(NOTHELD, image.id, refusal))
+                    place.outbox.send(sender, JobMessage(NOTHELD, image.id, refusal))
                 return
         if not quiet:
-            place.mail.send(sender, OfJob(GOTJOB, image.id))
+            place.outbox.send(sender, JobMessage(GOTJOB, image.id))
 
     def _hold_copy(self, image: JobImage, now: i64) -> i64:
         """Hold a copy of a job. Return _HELD, or the reason why it is not held."""
         place = self._place
         if place.members.leaving:
             return LEAVES
-        if place.is_short():
+        if place.is_short_of_memory():
             return NO_MEMORY
         tube = place.shared_tube(image.queue, now)
         if tube is not None and not tube.paused_in:
-            wake = self._requeue.stand_by(image.retry_ms, image.delay_ms + image.retry_ms, now)
+            wake = self._requeue.standby_wake(image.retry_ms, image.delay_ms + image.retry_ms, now)
             if take_in(place, image, tube, wake, True, now) is not None:
                 return _HELD
         return self._why_not_held(image, tube)

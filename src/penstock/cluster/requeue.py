@@ -29,11 +29,11 @@ from penstock.cluster.messages import (
     TIME_OVER,
     WILLQUEUE,
     WORKING,
-    OfCopy,
-    OfHolders,
-    OfJob,
+    CopyMessage,
+    HoldersMessage,
+    JobMessage,
 )
-from penstock.cluster.place import Place, fingerprint, has_others, retry_ms
+from penstock.cluster.place import ClusterState, fingerprint, has_others, retry_ms
 from penstock.core import states as s
 from penstock.core.copying import postpone, queue, set_aside
 from penstock.core.job import Copy, Job
@@ -70,10 +70,10 @@ _ASKED: Final = bytes(
 class Requeue:
     """The requeue protocol of this node."""
 
-    _place: Place
+    _place: ClusterState
     _acks: Acks
 
-    def __init__(self, place: Place, acks: Acks) -> None:
+    def __init__(self, place: ClusterState, acks: Acks) -> None:
         self._place = place
         self._acks = acks
 
@@ -85,47 +85,47 @@ class Requeue:
         The retry time restarts on all holders. The others are warned before the time is over here.
         """
         # Until the timer is set to the warning, it fires when the retry time is over.
-        copy.warned = True
+        copy.will_queue_sent = True
         if has_others(copy) and not job.once:
-            if now - copy.told > retry_ms(job) // _SLACK:
-                self._say_working(job, copy, copy.holders, now)
-                copy.told = now
+            if now - copy.timers_restarted > retry_ms(job) // _SLACK:
+                self._send_working(job, copy, copy.holders, now)
+                copy.timers_restarted = now
             if job.wake != NEVER:
                 postpone(self._place.engine, job, job.wake - warning_ms(job))
-                copy.warned = False
+                copy.will_queue_sent = False
 
     def was_given(self, job: Job, now: i64) -> None:
         """Record that the retry time on the sender of a job began now, when the job was queued here."""
         copy = job.copy()
         if copy is not None and len(copy.holders) == 2:
-            copy.told = now
+            copy.timers_restarted = now
 
     def queued(self, job: Job, copy: Copy, event: i64, now: i64) -> None:
         """Inform the other holders that a copy is ready, unless the job was never ready on any node before."""
-        copy.warned = False
-        announces = copy.announces
+        copy.will_queue_sent = False
+        announces = copy.announce_requeue
         if not announces:
-            copy.announces = True
+            copy.announce_requeue = True
             copy.logged = False
-        if self._place.quiet or not has_others(copy) or job.once:
+        if self._place.is_remote_change or not has_others(copy) or job.once:
             return
         time_over = event == s.TTR_PASSED or event == s.DELAY_PASSED
         if announces and time_over:
             if event == s.DELAY_PASSED:
                 # The job was delayed here as a standby copy, so the return was not counted yet.
                 job.returns += 1
-            self._say(QUEUED, job, copy.holders, TIME_OVER)
-            copy.told = now
+            self._send(QUEUED, job, copy.holders, TIME_OVER)
+            copy.timers_restarted = now
         elif event in _ASKED:
-            self._say(QUEUED, job, copy.holders, ASKED_FOR)
-            copy.told = now
+            self._send(QUEUED, job, copy.holders, ASKED_FOR)
+            copy.timers_restarted = now
 
     def postponed(self, job: Job, now: i64) -> None:
         """Inform the other holders that a client asked for more time for a job that another node delivered."""
         copy = job.copy()
         if copy is not None and has_others(copy):
-            copy.warned = False
-            self._say_working(job, copy, copy.holders, now)
+            copy.will_queue_sent = False
+            self._send_working(job, copy, copy.holders, now)
 
     def leave_to_others(self, job: Job, now: i64) -> bool:
         """Leave a job that cannot be delivered here to another holder.
@@ -135,52 +135,52 @@ class Requeue:
         copy = job.copy()
         if copy is None or not has_others(copy) or job.once:
             return False
-        self._stand_back(job, copy, 2 * retry_ms(job), now)
+        self._yield_to_holder(job, copy, 2 * retry_ms(job), now)
         return True
 
-    def holds_back(self, job: Job, copy: Copy, now: i64) -> bool:
+    def delays_requeue(self, job: Job, copy: Copy, now: i64) -> bool:
         """Send the warning and postpone the job, unless that is done or not needed. Return whether it was postponed."""
-        if not is_armed(job, copy):
+        if not must_warn(job, copy):
             return False
-        copy.warned = True
+        copy.will_queue_sent = True
         self._warn(job, copy, copy.holders)
         postpone(self._place.engine, job, now + warning_ms(job))
         return True
 
     def _warn(self, job: Job, copy: Copy, nodes: list[bytes]) -> None:
-        self._place.send_all(nodes, OfJob(WILLQUEUE, self._place.id_of(job), fingerprint(copy.holders)))
+        self._place.send_all(nodes, JobMessage(WILLQUEUE, self._place.id_of(job), fingerprint(copy.holders)))
 
     # Messages from other nodes
 
-    def receive_willqueue(self, sender: bytes, message: OfJob, now: i64) -> None:
+    def receive_willqueue(self, sender: bytes, message: JobMessage, now: i64) -> None:
         """Process WILLQUEUE: a holder is about to queue its copy."""
         place = self._place
         id = message.id
-        if self._acks.object_to(sender, id, now):
+        if self._acks.reject_if_acked(sender, id, now):
             return
         job = place.find(id, now)
         if job is None:
-            heir = place.heirs.heir_of(id)
+            heir = place.moved.new_holder(id)
             if place.lives_here_alone(id, now):
                 # The sender has not received the message that the job was moved.
-                place.mail.send(sender, OfJob(DELJOB, id, MOVED_AWAY))
+                place.outbox.send(sender, JobMessage(DELJOB, id, MOVED_AWAY))
             elif heir is not None:
-                place.mail.send(sender, OfHolders(HOLDERS, id, 0, [heir]))
+                place.outbox.send(sender, HoldersMessage(HOLDERS, id, 0, [heir]))
             return
         copy = self._copy_of(job, sender)
         if job.state == s.READY:
-            self._say(QUEUED, job, [sender], STILL)
-        elif keeps_it_out(job):
-            self._say_working(job, copy, [sender], now)
+            self._send(QUEUED, job, [sender], STILL)
+        elif blocks_requeue(job):
+            self._send_working(job, copy, [sender], now)
         else:
-            if message.aux != fingerprint(copy.holders):
+            if message.argument != fingerprint(copy.holders):
                 # A holder that the sender does not know of may have the job queued.
-                place.mail.send(sender, OfHolders(HOLDERS, id, 0, place.to_name(copy.holders)))
-            if job.state == s.DELAYED and copy.warned and wins(sender, place.myself, id):
+                place.outbox.send(sender, HoldersMessage(HOLDERS, id, 0, place.known_holders(copy.holders)))
+            if job.state == s.DELAYED and copy.will_queue_sent and wins(sender, place.myself, id):
                 # Both nodes are about to queue the job. Both could deliver it before the QUEUED of either arrives.
-                self._stand_back(job, copy, warning_ms(job), now)
+                self._yield_to_holder(job, copy, warning_ms(job), now)
 
-    def receive_holders(self, sender: bytes, message: OfHolders, now: i64) -> None:
+    def receive_holders(self, sender: bytes, message: HoldersMessage, now: i64) -> None:
         """Process HOLDERS: a holder names others."""
         if self._acks.receive_holders(sender, message, now):
             return
@@ -190,29 +190,29 @@ class Requeue:
         copy = self._copy_of(job, sender)
         more = [node for node in message.holders if node not in copy.holders]
         merge_holders(self._place, copy, more)
-        if copy.warned and (job.state == s.DELAYED or job.state == s.TAKEN):
+        if copy.will_queue_sent and (job.state == s.DELAYED or job.state == s.TAKEN):
             self._warn(job, copy, more)
 
-    def receive_queued(self, sender: bytes, message: OfCopy, now: i64) -> None:
+    def receive_queued(self, sender: bytes, message: CopyMessage, now: i64) -> None:
         """Process QUEUED: a holder has queued its copy."""
         place = self._place
-        if self._acks.object_to(sender, message.id, now):
+        if self._acks.reject_if_acked(sender, message.id, now):
             return
         job = place.find(message.id, now)
         if job is None or job.once or job.state == s.STAGED:
             return
         copy = self._copy_of(job, sender)
         count(job, message.nacks, message.returns)
-        if keeps_it_out(job) and message.aux != ASKED_FOR:
-            self._say_working(job, copy, [sender], now)
+        if blocks_requeue(job) and message.argument != ASKED_FOR:
+            self._send_working(job, copy, [sender], now)
         elif job.state == s.READY and not wins(sender, place.myself, message.id):
-            self._say(QUEUED, job, [sender], STILL)
+            self._send(QUEUED, job, [sender], STILL)
         else:
-            self._stand_back(job, copy, retry_ms(job), now)
+            self._yield_to_holder(job, copy, retry_ms(job), now)
 
-    def receive_working(self, sender: bytes, message: OfCopy, now: i64) -> None:
+    def receive_working(self, sender: bytes, message: CopyMessage, now: i64) -> None:
         """Process WORKING: a holder has delivered its copy, or its consumer asked for more time."""
-        if self._acks.object_to(sender, message.id, now):
+        if self._acks.reject_if_acked(sender, message.id, now):
             return
         job = self._place.find(message.id, now)
         if job is None or job.once or job.state == s.STAGED:
@@ -220,12 +220,12 @@ class Requeue:
         copy = self._copy_of(job, sender)
         count(job, message.nacks, message.returns)
         if job.state == s.TAKEN:
-            wake = now + min(message.aux, retry_ms(job)) - warning_ms(job)
+            wake = now + min(message.argument, retry_ms(job)) - warning_ms(job)
             if wake > job.wake:
-                copy.warned = False
+                copy.will_queue_sent = False
                 postpone(self._place.engine, job, wake)
-        elif not keeps_it_out(job):
-            self._stand_back(job, copy, message.aux, now)
+        elif not blocks_requeue(job):
+            self._yield_to_holder(job, copy, message.argument, now)
 
     def receive_enqueue(self, id: bytes, delay_ms: i64, now: i64) -> None:
         """Process ENQUEUE: the maker of a job keeps no copy and asks this node to queue it for the first time."""
@@ -233,7 +233,7 @@ class Requeue:
         if job is None or job.state != s.DELAYED or self._place.engine.tube_of(job).paused_in:
             return
         copy = job.copy()
-        if copy is None or not copy.announces:
+        if copy is None or not copy.announce_requeue:
             return
         if 0 < delay_ms <= DURATION_MS_MAX:
             self.delay(job, now + delay_ms, now)
@@ -244,31 +244,31 @@ class Requeue:
         """Delay a copy that this node queues first. When the delay is over, the job is not announced as returned."""
         copy = job.copy()
         if copy is not None:
-            copy.announces = False
+            copy.announce_requeue = False
             copy.logged = False
         set_aside(self._place.engine, job, until, now)
 
     def queue_quietly(self, job: Job, now: i64) -> None:
         """Queue a copy on behalf of another node, without announcing it."""
-        self._place.quiet = True
+        self._place.is_remote_change = True
         queue(self._place.engine, job, now)
-        self._place.quiet = False
+        self._place.is_remote_change = False
 
-    def stand_by(self, retry_ms: i64, after_ms: i64, now: i64) -> i64:
+    def standby_wake(self, retry_ms: i64, after_ms: i64, now: i64) -> i64:
         """Return when a holder that has not queued its copy sends WILLQUEUE."""
         after_ms = max(0, min(after_ms, DURATION_MS_MAX)) + min(retry_ms, DURATION_MS_MAX) // _SLACK
         return now + after_ms + MARGIN_MS + self._place.jitter() - half_or_warning(retry_ms)
 
-    def _stand_back(self, job: Job, copy: Copy, after_ms: i64, now: i64) -> None:
+    def _yield_to_holder(self, job: Job, copy: Copy, after_ms: i64, now: i64) -> None:
         """Leave the job to another holder for `after_ms`, plus a margin."""
-        copy.warned = False
-        if not copy.announces:
-            copy.announces = True
+        copy.will_queue_sent = False
+        if not copy.announce_requeue:
+            copy.announce_requeue = True
             copy.logged = False
-        wake = self.stand_by(retry_ms(job), after_ms, now)
+        wake = self.standby_wake(retry_ms(job), after_ms, now)
         if job.state == s.DELAYED:
             postpone(self._place.engine, job, wake)
-        elif job.state == s.READY or keeps_it_out(job):
+        elif job.state == s.READY or blocks_requeue(job):
             set_aside(self._place.engine, job, wake, now)
 
     def _copy_of(self, job: Job, sender: bytes) -> Copy:
@@ -276,32 +276,32 @@ class Requeue:
         copy = job.copy()
         if copy is None:
             copy = Copy(b"", 1, [self._place.myself], True)
-            job.rare().copy = copy
+            job.ensure_extra().copy = copy
         if sender not in copy.holders:
             merge_holders(self._place, copy, [sender])
         return copy
 
-    def _say(self, kind: i64, job: Job, nodes: list[bytes], aux: i64) -> None:
-        message = OfCopy(kind, self._place.id_of(job), aux, i64(job.nacks), i64(job.returns))
+    def _send(self, kind: i64, job: Job, nodes: list[bytes], aux: i64) -> None:
+        message = CopyMessage(kind, self._place.id_of(job), aux, i64(job.nacks), i64(job.returns))
         self._place.send_all(nodes, message)
 
-    def _say_working(self, job: Job, copy: Copy, nodes: list[bytes], now: i64) -> None:
+    def _send_working(self, job: Job, copy: Copy, nodes: list[bytes], now: i64) -> None:
         left = retry_ms(job)
         if job.state == s.TAKEN and job.wake != NEVER:
             left = max(0, job.wake - now)
-            if is_armed(job, copy):
+            if must_warn(job, copy):
                 left += warning_ms(job)
-        self._say(WORKING, job, nodes, left)
+        self._send(WORKING, job, nodes, left)
 
 
-def keeps_it_out(job: Job) -> bool:
+def blocks_requeue(job: Job) -> bool:
     """Return whether no other holder may queue the job: it is delivered here, buried or done."""
     return job.state in _OUT
 
 
-def is_armed(job: Job, copy: Copy) -> bool:
+def must_warn(job: Job, copy: Copy) -> bool:
     """Return whether the timer of a copy sends the warning first and does not queue the job."""
-    return has_others(copy) and copy.announces and not copy.warned and not job.once
+    return has_others(copy) and copy.announce_requeue and not copy.will_queue_sent and not job.once
 
 
 def warning_ms(job: Job) -> i64:

@@ -54,8 +54,8 @@ from penstock.dialects.tarantool_options import (
 from penstock.drivers import register_driver
 from penstock.embedded import Job as EmbeddedJob
 from penstock.embedded import Tube as EmbeddedTube
-from penstock.host.handed import Handed
-from penstock.host.teller import SeenChange
+from penstock.host.handed import PendingDelivery
+from penstock.host.teller import WatchedChange
 from penstock.options import PutOptions, decode_body, to_text
 
 __all__ = ["Queue", "QueueError", "Task", "Tube"]
@@ -362,7 +362,7 @@ class Tube:
             self._unsubscribe = self._over.subscribe(functools.partial(self._changed, callback, self._seen))
         return before
 
-    def _committed(self, callback: OnChange, seen: SeenChange) -> None:
+    def _committed(self, callback: OnChange, seen: WatchedChange) -> None:
         """Call the function with a change of a queue in this process."""
         change = seen.change
         call = _CALL_OF_EVENT.get(change.event)
@@ -453,7 +453,7 @@ def _give_back(job: api.Job, deliveries: int) -> None:
     """Give back a job that the caller did not receive. If that fails, the end of the session gives it back."""
     with contextlib.suppress(PenstockError):
         if isinstance(job, EmbeddedJob):
-            job._tube._host.give_back(Handed([job._core], [deliveries]))
+            job._tube._host.undeliver(PendingDelivery([job._core], [deliveries]))
             return
         try:
             job.release()
@@ -464,7 +464,7 @@ def _give_back(job: api.Job, deliveries: int) -> None:
 
 def _known(function: str, policy: TubePolicy, options: dict[str, Any], has: HasOption) -> dict[str, Any]:
     """Return the options of a call that the tube has, under the names of Penstock."""
-    known = _ignored.known(function, policy, cast("dict[object, object]", options), has)
+    known = _ignored.supported(function, policy, cast("dict[object, object]", options), has)
     given: dict[str, Any] = {_RENAMED.get(name, name): value for name, value in known.items()}
     if given.get("ttr") == 0 and not isinstance(given["ttr"], bool):
         given["ttr"] = TTR_MS_MIN / 1000

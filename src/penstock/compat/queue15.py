@@ -17,9 +17,9 @@ from penstock.core.errors import CommandError, Unsupported, WrongType
 from penstock.core.limits import NEVER
 from penstock.dialects import tarantool15
 from penstock.dialects.command import Caller
-from penstock.dialects.site import Site
+from penstock.dialects.site import CommandContext
 from penstock.embedded import Queue as EmbeddedQueue
-from penstock.host.handed import Handed
+from penstock.host.handed import PendingDelivery
 from penstock.wire.errors import BoxError
 from penstock.wire.iproto import CALL, Request
 from penstock.wire.msgpack import pack, unpack
@@ -164,7 +164,7 @@ class _InProcess:
     def __init__(self, over: EmbeddedQueue, pri_is_offset: bool) -> None:
         host = over._host
         self._over = over
-        site = Site(host.engine, host.ids, host.node.encode(), host.body_of, host.make_room_now)
+        site = CommandContext(host.engine, host.ids, host.node.encode(), host.body_of, host.make_room_now)
         self._dialect = tarantool15.Queue15(site)
         self._dialect.pri_is_offset = pri_is_offset
         self._functions = self._dialect.functions()
@@ -184,7 +184,7 @@ class _InProcess:
         except BoxError as error:
             raise Queue15Error(str(error)) from None
         except BaseException:
-            self._over._host.not_seen(Handed(caller.unsent, caller.unsent_deliveries))
+            self._over._host.undeliver_quietly(PendingDelivery(caller.unsent, caller.unsent_deliveries))
             raise
 
     def take(self, space: int, tube: str, wait_ms: int) -> list[Any]:
@@ -205,13 +205,13 @@ class _InProcess:
                 self._dialect.count(waited_on._core, "take_timeout")
             return []
         core, fetched = job._core, job._fetched
-        handed = Handed([core])
+        handed = PendingDelivery([core])
         try:
             with session.durable, session.lock, session:
                 body = self._over._host.body_of(core) if fetched is None else fetched[1]
                 return _values(self._dialect.with_body(core, space, "taken", body, core.body_kind))
         except BaseException:
-            self._over._host.not_seen(handed)
+            self._over._host.undeliver_quietly(handed)
             raise
 
 

@@ -21,16 +21,16 @@ from penstock.core.job import Job
 from penstock.core.limits import DURATION_MS_MAX, NEVER
 from penstock.core.waits import CANCELLED
 from penstock.dialects.command import Caller
-from penstock.dialects.site import Site
+from penstock.dialects.site import CommandContext
 from penstock.dialects.xqueue_calls import READING as _READING
 from penstock.dialects.xqueue_options import REQUIRED, XqueueError, options_of
-from penstock.dialects.xqueue_options import told as _told
+from penstock.dialects.xqueue_options import as_upgrade_options as _told
 from penstock.dialects.xqueue_space import Space as CoreSpace
 from penstock.dialects.xqueue_space import Steps, Waits, tuple_refused
-from penstock.dialects.xqueue_spaces import Spaces
+from penstock.dialects.xqueue_spaces import XqueueSpaces
 from penstock.embedded import Queue as EmbeddedQueue
 from penstock.embedded import sleep_through
-from penstock.host.handed import Handed
+from penstock.host.handed import PendingDelivery
 from penstock.host.host import Host
 from penstock.host.sleepers import ThreadSleeper
 from penstock.options import to_bytes
@@ -44,7 +44,7 @@ _FIRST_PAUSE_S: Final = 0.01
 _LONGEST_PAUSE_S: Final = 1.0
 
 # The spaces of each queue in this process. All its sessions share them.
-_spaces: weakref.WeakKeyDictionary[Host, Spaces] = weakref.WeakKeyDictionary()
+_spaces: weakref.WeakKeyDictionary[Host, XqueueSpaces] = weakref.WeakKeyDictionary()
 
 
 def upgrade(queue: api.Queue, space: str, options: dict[str, Any]) -> Space:
@@ -78,12 +78,12 @@ def _rows(queue: api.Queue, name: bytes) -> _InProcess | _OnServer:
     return _InProcess(queue, name) if isinstance(queue, EmbeddedQueue) else _OnServer(queue, name)
 
 
-def _spaces_of(host: Host) -> Spaces:
+def _spaces_of(host: Host) -> XqueueSpaces:
     known = _spaces.get(host)
     if known is None:
         weak = _WeakHost(host)
-        site = Site(host.engine, host.ids, host.node.encode(), weak.body_of, weak.make_room)
-        known = _spaces[host] = Spaces(site)
+        site = CommandContext(host.engine, host.ids, host.node.encode(), weak.body_of, weak.make_room)
+        known = _spaces[host] = XqueueSpaces(site)
     return known
 
 
@@ -145,7 +145,7 @@ class _InProcess:
                     outcome = outcome.finish(outcome.wait, host.now())
             return outcome
         except BaseException:
-            host.not_seen(Handed(caller.unsent, caller.unsent_deliveries))
+            host.undeliver_quietly(PendingDelivery(caller.unsent, caller.unsent_deliveries))
             raise
 
     def _find(self) -> CoreSpace:

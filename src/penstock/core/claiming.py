@@ -97,7 +97,7 @@ def ack_claims(engine: Engine, name: bytes, token: int, upto: int, now: i64) -> 
     finished = [held for held in consumer.claims.values() if held.number <= upto]
     acked = 0
     for each in finished:
-        engine._forget_claim(each)
+        engine._close_claim(each)
         each.acked = True
         each.jobs.reverse()
         consumer.acking[each.number] = each
@@ -126,7 +126,7 @@ def release_claims(engine: Engine, name: bytes, token: int, now: i64) -> int:
     _admit(engine, consumer, token)
     held = list(consumer.claims.values())
     for each in held:
-        engine._forget_claim(each)
+        engine._close_claim(each)
         engine.deadlines.set(each, now)
     if held:
         engine.outbox.consumer_changed(consumer, now)
@@ -182,10 +182,10 @@ def _new_claim(engine: Engine, consumer: Consumer, number: int, tube: Tube, coun
         raise OutOfRange(f"the next claim of this consumer is number {consumer.newest + 1}, not {number}")
     if len(consumer.claims) >= CLAIMS_OPEN_MAX:
         raise OutOfRange(f"a consumer may have {CLAIMS_OPEN_MAX} claims open; ack the finished ones first")
-    key = NO_KEY if tube.named else None
+    key = NO_KEY if tube.requires_key else None
     made = Claim(consumer, number)
     while len(made.jobs) < count and not tube.paused_out:
-        if engine.moves_left <= 0 and not engine._has_moves():
+        if engine.moves_left <= 0 and not engine._refill_moves():
             break
         job = engine._first(tube, key, now)
         if job is None or (made.jobs and engine.outbox.full()):
@@ -197,7 +197,7 @@ def _new_claim(engine: Engine, consumer: Consumer, number: int, tube: Tube, coun
         job.deliveries += 1
         job.wake = NEVER
         job.holder = HELD_BY_CLAIM
-        extra = job.rare()
+        extra = job.ensure_extra()
         extra.consumer = consumer.name
         extra.claim = number
         extra.claim_place = len(made.jobs)

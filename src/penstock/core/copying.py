@@ -19,7 +19,7 @@ from penstock.core.waits import Connection, CopyWait, Waiting
 
 def is_shared(tube: Tube) -> bool:
     """Return whether jobs of a tube may be on any node: none of its promises requires all of them on one node."""
-    return tube.by_creation and not tube.owned and tube.keys is None and tube.goes and not tube.driven
+    return tube.by_creation and not tube.session_owned and tube.keys is None and tube.deletes_on_ack and not tube.driven
 
 
 def hold(engine: Engine, tube: Tube, draft: Draft, copy: Copy, now: i64) -> Job:
@@ -48,14 +48,14 @@ def _make(engine: Engine, tube: Tube, draft: Draft, copy: Copy, now: i64) -> Job
     engine.advance(now)
     engine._check_put(tube, draft)
     job = tube.make(engine._next_id, draft, now)
-    job.rare().copy = copy
+    job.ensure_extra().copy = copy
     job.order = engine._creation(now)
     return job
 
 
 def let_in(engine: Engine, job: Job, now: i64) -> None:
     """Make a held job ready or delayed. Its delay counts from its creation."""
-    engine._let_in(job, engine.tube_of(job), now)
+    engine._publish_now(job, engine.tube_of(job), now)
     engine._settle(now)
 
 
@@ -130,7 +130,7 @@ def take_back(engine: Engine, job: Job, wake: i64, buried: bool, now: i64) -> No
 
 def bury(engine: Engine, job: Job, reason: bytes, now: i64) -> None:
     """Bury a job that waits on this node, because it is buried on another node."""
-    job.rare().reason = reason
+    job.ensure_extra().reason = reason
     engine._move(job, engine.tube_of(job), s.SWITCHED_BURIED, now)
 
 
@@ -143,7 +143,7 @@ def finish(engine: Engine, job: Job, event: i64, now: i64) -> None:
     """Remove a job that was acked or deleted on another node."""
     if event == s.ACKED:
         if job.state == s.STAGED:
-            engine._let_in(job, engine.tube_of(job), now)
+            engine._publish_now(job, engine.tube_of(job), now)
         elif job.state == s.DONE or job.state == s.ZOMBIE:
             # The job was switched to this state here. A job cannot be acked twice.
             event = s.DELETED

@@ -64,16 +64,16 @@ class TaskChange:
     number: i64  # The task's id if it is a whole number from 0 on; otherwise NO_SLOT.
     state: i64  # GONE if it was removed.
     body: bytes  # All fields as msgpack.
-    shown: bytes  # The data that users see.
-    shown_kind: int  # The kind of that body.
+    user_body: bytes  # The data that users see.
+    user_body_kind: int  # The kind of that body.
 
     def __init__(self, name: bytes, number: i64, state: i64, body: bytes, shown: bytes, shown_kind: int) -> None:
         self.name = name
         self.number = number
         self.state = state
         self.body = body
-        self.shown = shown
-        self.shown_kind = shown_kind
+        self.user_body = shown
+        self.user_body_kind = shown_kind
 
 
 class DriverCall:
@@ -266,7 +266,7 @@ class Driving(Moves):
     def _remove(self, job: Job, tube: Tube, event: i64, session: Session | None, now: i64) -> None:
         """Let the driver delete a task."""
         driver = self._driver(tube, now)
-        name = job.rare().name
+        name = job.ensure_extra().name
         call = driver.delete(name)
         if call.state_of(name) != s.GONE and call.state_of(name) != s.DONE:
             driver.undo()
@@ -276,7 +276,7 @@ class Driving(Moves):
     def _release(self, job: Job, tube: Tube, options: dict[str, object], event: i64, now: i64) -> None:
         """Let the driver release a task."""
         driver = self._driver(tube, now)
-        name = job.rare().name
+        name = job.ensure_extra().name
         call = driver.release(name, options)
         self._check_let_go(tube, driver, call, name, "release")
         self._follow(tube, driver, call, event, name, None, now)
@@ -284,13 +284,13 @@ class Driving(Moves):
     def _bury_driven(self, job: Job, tube: Tube, reason: bytes, now: i64) -> None:
         """Let the driver bury a task."""
         driver = self._driver(tube, now)
-        name = job.rare().name
+        name = job.ensure_extra().name
         call = driver.bury(name)
         if job.state != s.BURIED or call.state_of(name) >= s.GONE:
             self._check_let_go(tube, driver, call, name, "bury")
         self._follow(tube, driver, call, s.BURIED_BY, name, None, now)
         if job.state == s.BURIED:
-            job.rare().reason = reason
+            job.ensure_extra().reason = reason
         self._settle(now)
 
     def _check_let_go(self, tube: Tube, driver: TubeDriver, call: DriverCall, name: bytes, method: str) -> None:
@@ -323,7 +323,7 @@ class Driving(Moves):
             job = tube.returned.pop()
             if job.state != s.READY:
                 continue
-            name = job.rare().name
+            name = job.ensure_extra().name
             try:
                 call = driver.release(name, _NO_OPTIONS)
                 self._check_let_go(tube, driver, call, name, "release")
@@ -451,7 +451,7 @@ class Driving(Moves):
         if job.state == s.TAKEN and (state == s.READY or state == s.DELAYED) and command != s.NACKED:
             job.returns += 1
         if state == s.BURIED and job.state != s.BURIED:
-            job.rare().buries += 1
+            job.ensure_extra().buries += 1
         if state == s.DELAYED:
             # Only the driver knows when the delay ends.
             job.wake = now + i64(DURATION_MS_MAX)
@@ -459,9 +459,9 @@ class Driving(Moves):
 
 
 def _show(job: Job, change: TaskChange) -> None:
-    extra = job.rare()
-    extra.shown = change.shown
-    extra.shown_kind = u8(change.shown_kind)
+    extra = job.ensure_extra()
+    extra.user_body = change.user_body
+    extra.user_body_kind = u8(change.user_body_kind)
     job.local = change.number
 
 

@@ -2,9 +2,9 @@
 
 A command maps (state, arguments, now) to an outcome. Three rules hold for all of them:
 - Time is an argument. Each command first fires due deadlines (`advance`). One turn fires a limited number of them, but
-  a job that a command uses always has its state at `now` (`_as_of`, `_first`). Therefore no job is taken after its ttl,
-  acked after its ttr or delivered before its delay, even if the caller is late. Commands on one job are called directly
-  after `find`, with the same `now`.
+  a job that a command uses always has its state at `now` (`_refreshed`, `_first`). Therefore no job is taken after its
+  ttl, acked after its ttr or delivered before its delay, even if the caller is late. Commands on one job are called
+  directly after `find`, with the same `now`.
 - A refused command changes nothing. Refusals that clients can cause in bulk are returned as small integers (errors.py).
   All others are raised before the first change.
 - Commands change state only through the functions of `moves.py`, and end with `_settle`.
@@ -73,7 +73,7 @@ from penstock.core.policy import TubePolicy
 from penstock.core.retry import THEN_MOVE
 from penstock.core.sessions import Session
 from penstock.core.tube import Tube
-from penstock.core.waits import Connection, EndWait, Line, PutWait, Wait, Waiting
+from penstock.core.waits import Connection, EndWait, PutWait, TakeWait, Waiting, WaitLine
 
 
 class Engine(Driving):
@@ -126,7 +126,7 @@ class Engine(Driving):
         """Return the tube of this name. Raise UnknownTube if it does not exist."""
         tube = self.tubes.get(name)
         if tube is None:
-            raise UnknownTube(f"there is no tube {shown(name)}; create it first")
+            raise UnknownTube(f"there is no tube {quoted_name(name)}; create it first")
         return tube
 
     def alter(self, tube: Tube, policy: TubePolicy, now: i64) -> None:
@@ -152,12 +152,12 @@ class Engine(Driving):
         if more_bytes > 0:
             self._check_room(0, 0, more_bytes)
         self.tubes_bytes += more_bytes
-        tube.adopt(policy)
+        tube.apply_policy(policy)
         for job in tube.taken.items:
             self._arm(job, tube)
         self.outbox.tube_changed(tube, now)
         # The new limits may allow more jobs in total or per key.
-        self._note_all(tube)
+        self._wake_all_lines(tube)
         self._settle(now)
 
     def pause(self, tube: Tube, inward: bool, outward: bool, now: i64) -> None:
@@ -170,7 +170,7 @@ class Engine(Driving):
         if self.copies is not None:
             self.copies.tube_paused(tube)
         self.outbox.tube_changed(tube, now)
-        self._note_all(tube)
+        self._wake_all_lines(tube)
         self._settle(now)
 
     def truncate(self, tube: Tube, now: i64, limit: int = BATCH_JOBS_MAX) -> int:
@@ -185,7 +185,7 @@ class Engine(Driving):
         removed = 0
         for state in (s.READY, s.DELAYED, s.BURIED, s.DONE, s.ZOMBIE, s.STAGED, s.TAKEN):
             for job in tube.last_jobs(state, limit - removed):
-                if self.moves_left <= 0 and not self._has_moves():
+                if self.moves_left <= 0 and not self._refill_moves():
                     break
                 if job.holder == HELD_BY_CLAIM:
                     self._doom(job, tube, now)
@@ -201,10 +201,12 @@ class Engine(Driving):
         """Raise an error if clients wait on a tube or hold its jobs, so that it cannot be dropped."""
         self.advance(now)
         if _is_awaited(tube):
-            raise TubeAwaited(f"clients are waiting on tube {shown(tube.name)}; let their calls end, then drop it")
+            raise TubeAwaited(
+                f"clients are waiting on tube {quoted_name(tube.name)}; let their calls end, then drop it"
+            )
         if len(tube.taken):
             raise TubeTaken(
-                f"tube {shown(tube.name)} has {len(tube.taken)} taken jobs; "
+                f"tube {quoted_name(tube.name)} has {len(tube.taken)} taken jobs; "
                 "wait for their acks or release them, then drop it"
             )
 
@@ -230,7 +232,7 @@ class Engine(Driving):
     def _drop(self, tube: Tube, now: i64) -> None:
         tube.dropped = True
         if tube.dedups is not None:
-            tube.dedups.forget_all()
+            tube.dedups.clear()
         self.outbox.tube_dropped(tube, now)
         self.tubes_bytes -= tube_bytes(tube.name, tube.policy)
         if tube.driven:
@@ -272,11 +274,11 @@ class Engine(Driving):
             self._settle(now)
             return job
         job = tube.make(self._next_id, draft, now)
-        twin = self._twin(tube, draft, now)
+        twin = self._existing_job(tube, draft, now)
         if twin is not None:
             return twin
         if tube.limited and (tube.put_line.length > 0 or not tube.has_room(len(draft.body))):
-            raise Full(f"tube {shown(tube.name)} is full; wait for room, or take from it")
+            raise Full(f"tube {quoted_name(tube.name)} is full; wait for room, or take from it")
         self._admit(job, tube, draft, now)
         if self._woken:
             self._settle(now)
@@ -288,7 +290,7 @@ class Engine(Driving):
         self._check_many(tube, drafts, now, 0)
         jobs: list[Job] = []
         for draft in drafts:
-            job = self._twin(tube, draft, now)
+            job = self._existing_job(tube, draft, now)
             if job is None:
                 job = tube.make(self._next_id, draft, now)
                 self._admit(job, tube, draft, now)
@@ -312,7 +314,7 @@ class Engine(Driving):
         for draft in drafts:
             self._check_put(tube, draft)
             tube.make(self._next_id, draft, now)
-            if self._twin(tube, draft, now) is not None:
+            if self._existing_job(tube, draft, now) is not None:
                 continue
             body_bytes += len(draft.body)
             log_bytes += draft.log_bytes()
@@ -329,7 +331,7 @@ class Engine(Driving):
             raise BodyTooLarge(f"the jobs of one put may have {BATCH_BYTES_MAX} bytes in all; put fewer at a time")
         self._check_room(added, log_bytes, tubes_bytes)
         if tube.limited and added > 0 and not self._has_room_for(tube, added, body_bytes):
-            raise Full(f"tube {shown(tube.name)} has no room for all of these; wait, or put fewer")
+            raise Full(f"tube {quoted_name(tube.name)} has no room for all of these; wait, or put fewer")
 
     def wait_put(
         self, connection: Connection, tube: Tube, draft: Draft, now: i64, timeout_ms: int, tag: object = None
@@ -347,13 +349,13 @@ class Engine(Driving):
         wait.counted = draft.log_bytes()
         self.waiting_bytes += wait.counted
         tube.put_line.join(wait)
-        self._note(tube, None)
+        self._wake_line(tube, None)
         self._settle(now)
         return wait
 
     def _check_put(self, tube: Tube, draft: Draft) -> None:
         if tube.paused_in:
-            raise Paused(f"tube {shown(tube.name)} is paused for puts; try later, or resume it")
+            raise Paused(f"tube {quoted_name(tube.name)} is paused for puts; try later, or resume it")
         check_body(len(draft.body), self.body_bytes_max)
         if tube.limited and 0 < tube.policy.capacity_bytes < len(draft.body):
             raise BodyTooLarge(f"the body has {len(draft.body)} bytes, more than the capacity of the whole tube")
@@ -372,7 +374,7 @@ class Engine(Driving):
         """Deliver the next job of a tube. Return None if it has none."""
         self.advance(now)
         self._check_take(session, tube, key, ttr_ms)
-        if key is None and tube.named:
+        if key is None and tube.requires_key:
             key = NO_KEY
         job = self._take(session, tube, key, ttr_ms, now)
         if self._woken:
@@ -421,7 +423,7 @@ class Engine(Driving):
             # Skip tubes that were empty. Otherwise each job of one tube would cost a look at all empty ones.
             had: list[Tube] = []
             for tube in tubes:
-                job = self._take(session, tube, NO_KEY if key is None and tube.named else key, ttr_ms, now)
+                job = self._take(session, tube, NO_KEY if key is None and tube.requires_key else key, ttr_ms, now)
                 if job is not None:
                     jobs.append(job)
                     length += job.body_length()
@@ -442,7 +444,7 @@ class Engine(Driving):
         ttr_ms: int = UNSET,
         tag: object = None,
         count_bytes: int = NEVER,
-    ) -> Wait:
+    ) -> TakeWait:
         """Take jobs as soon as there are any. When the wait ends, it is in `outbox.ended_waits`.
 
         It is served with at most `count` jobs, and with no further job once their bodies have `count_bytes` bytes.
@@ -457,14 +459,14 @@ class Engine(Driving):
                 tube.check_key(key)
             if ttr_ms != UNSET:
                 tube.check_ttr(ttr_ms)
-        wait = Wait(self._number(), connection, count, count_bytes, ttr_ms, tag)
+        wait = TakeWait(self._number(), connection, count, count_bytes, ttr_ms, tag)
         self._begin_wait(wait, timeout_ms, now)
         for tube in tubes:
             line = _line_of(tube, key)
             line.join(wait)
-            name = None if line is tube.line else line.key
+            name = None if line is tube.take_line else line.key
             if tube.driven or tube.first_ready(name) is not None:
-                self._note(tube, name)
+                self._wake_line(tube, name)
         self._settle(now)
         return wait
 
@@ -502,14 +504,14 @@ class Engine(Driving):
     def find(self, job_id: i64, now: i64) -> Job | None:
         """Return the job with this id in its state at `now`, or None if it is gone."""
         self.advance(now)
-        return self._as_of(self.jobs.find(job_id), now)
+        return self._refreshed(self.jobs.find(job_id), now)
 
-    def look(self, job: Job, now: i64) -> None:
+    def refresh(self, job: Job, now: i64) -> None:
         """Fire all due deadlines, always including those of this job, so that it is in its state at `now`."""
         self.advance(now)
-        self._as_of(job, now)
+        self._refreshed(job, now)
 
-    def _as_of(self, job: Job | None, now: i64) -> Job | None:
+    def _refreshed(self, job: Job | None, now: i64) -> Job | None:
         """Fire the job's own deadlines, even if the limit of the turn postponed them.
 
         Return None if the job is gone.
@@ -527,12 +529,12 @@ class Engine(Driving):
         self.advance(now)
         if tube.driven:
             return tube.names.get(b"%d" % int(local))
-        return None if tube.locals is None else self._as_of(tube.locals.find(local), now)
+        return None if tube.jobs_by_number is None else self._refreshed(tube.jobs_by_number.find(local), now)
 
     def find_named(self, tube: Tube, name: bytes, now: i64) -> Job | None:
         """Return the job with this name in the tube, in its state at `now`, or None."""
         self.advance(now)
-        return self._as_of(tube.names.get(name), now)
+        return self._refreshed(tube.names.get(name), now)
 
     def scan(self, cursor: int, count: int, tube: Tube | None = None, states: int = -1) -> tuple[list[Job], int]:
         """Return about `count` jobs from a cursor on, and the next cursor.
@@ -579,7 +581,7 @@ class Engine(Driving):
         check_duration(timeout_ms, "timeout")
         wait = EndWait(self._number(), connection, job, failures, tag)
         self._begin_wait(wait, timeout_ms, now)
-        self._watchers.setdefault(job.id, []).append(wait)
+        self._end_waits.setdefault(job.id, []).append(wait)
         end = w.STILL_THERE
         if job.state == s.GONE:
             end = w.END_UNKNOWN
@@ -634,23 +636,23 @@ class Engine(Driving):
                 return refusal
         if body is not None:
             self._check_new_body(job, body)
-            if not tube.goes:
+            if not tube.deletes_on_ack:
                 self._check_growth(job, body)
         event: i64 = s.ACKED
-        if tube.goes and delay_ms != UNSET:
+        if tube.deletes_on_ack and delay_ms != UNSET:
             raise tube.lacks("zombies, so an ack has no delay")
         if key is not None or priority != PRIORITY_UNSET:
             tube.check_change(key, priority)
         if job.state == s.TAKEN:
             # Only a taken job is kept. A job that is not taken was cancelled, not done.
-            if not tube.goes:
+            if not tube.deletes_on_ack:
                 event = self._after_ack(job, tube, delay_ms, now)
             if body is not None:
                 self._replace_body(job, tube, body, body_kind)
             if event != s.ACKED and (key is not None or priority != PRIORITY_UNSET):
                 self._change(job, tube, key, priority)
         if waits:
-            self._let_in(job, tube, now)
+            self._publish_now(job, tube, now)
         self.outbox.acked_by(session, tube)
         self._move(job, tube, event, now)
         if self._woken:
@@ -714,7 +716,7 @@ class Engine(Driving):
         self._settle(now)
         return OK
 
-    def release_these(self, tube: Tube, jobs: list[Job], now: i64) -> int:
+    def release_many(self, tube: Tube, jobs: list[Job], now: i64) -> int:
         """Release those of these jobs that are taken, by any session. Return how many. Jobs of claims stay taken."""
         self.advance(now)
         released = 0
@@ -737,7 +739,7 @@ class Engine(Driving):
         tube = self.tube_of(job)
         _check_free(tube, "requeue")
         if tube.by_priority:
-            extra = job.rare()
+            extra = job.ensure_extra()
             if extra.priority_given == PRIORITY_UNSET:
                 extra.priority_given = job.priority
             job.priority = PRIORITY_BACK
@@ -761,7 +763,7 @@ class Engine(Driving):
         if tube.driven:
             self._release(job, tube, {}, s.NACKED, now)
         if reason:
-            job.rare().reason = reason
+            job.ensure_extra().reason = reason
         job.nacks += 1
         if not tube.driven:
             self._fail(job, tube, s.NACKED, now)
@@ -812,7 +814,7 @@ class Engine(Driving):
             job.expiry = NEVER if ttl_ms == NEVER else now + i64(ttl_ms)
         if job.state == s.TAKEN:
             self._change(job, tube, key, priority)
-        extra = job.rare()
+        extra = job.ensure_extra()
         extra.reason = reason
         extra.buries += 1
         self._move(job, tube, s.BURIED_BY, now)
@@ -988,7 +990,7 @@ class Engine(Driving):
         tube = self.tube_of(job)
         _check_free(tube, "restart")
         tube.check_return(delay_ms, UNSET, PRIORITY_UNSET)
-        _forget_result_ttl(job, tube, now)
+        _reset_result_ttl(job, tube, now)
         if job.state != s.DELAYED:
             # A delayed job has been counted already.
             job.returns += 1
@@ -1026,7 +1028,7 @@ class Engine(Driving):
         tube = self.tube_of(job)
         _check_free(tube, "switch")
         if state != s.DONE:
-            _forget_result_ttl(job, tube, now)
+            _reset_result_ttl(job, tube, now)
         if timed:
             job.wake = now + i64(delay_ms)
         elif state == s.DONE and tube.policy.after_ack == p.KEPT:
@@ -1054,12 +1056,12 @@ class Engine(Driving):
         if source.driven or target.driven:
             # A driver has its own index of tasks, which a move would bypass.
             raise (source if source.driven else target).lacks("moves: its driver decides which jobs it serves")
-        if job.once and target.owned:
+        if job.once and target.session_owned:
             raise target.lacks("at-most-once delivery: the jobs of a session are given back when it disconnects")
         if target.paused_in:
-            raise Paused(f"tube {shown(target.name)} is paused for puts; try later, or resume it")
+            raise Paused(f"tube {quoted_name(target.name)} is paused for puts; try later, or resume it")
         if target.limited and not self._has_room_for(target, 1, job.body_length()):
-            raise Full(f"tube {shown(target.name)} is full; wait for room, or take from it")
+            raise Full(f"tube {quoted_name(target.name)} is full; wait for room, or take from it")
         state = i64(job.state)
         if state == s.TAKEN:
             refusal = self._not_returnable(job, session)
@@ -1124,7 +1126,7 @@ class Engine(Driving):
         for connection in session.connections.values():
             assert isinstance(connection, Connection)
             for wait in list(connection.waits.values()):
-                if isinstance(wait, Wait):
+                if isinstance(wait, TakeWait):
                     self._end_wait(wait, w.TIMED_OUT)
         self._settle(now)
 
@@ -1166,7 +1168,7 @@ class Engine(Driving):
 
         It is removed when the claim ends, because an open claim must not change.
         """
-        extra = job.rare()
+        extra = job.ensure_extra()
         if not extra.doomed:
             extra.doomed = True
             tube.taken.doom(job)
@@ -1188,10 +1190,10 @@ class Engine(Driving):
             if job.extra is not None:
                 job.extra.priority_given = PRIORITY_UNSET
 
-    def _note_all(self, tube: Tube) -> None:
+    def _wake_all_lines(self, tube: Tube) -> None:
         """Note that all lines of a tube have to be served when the command ends."""
         tube.woken_keys.extend(tube.key_lines)
-        self._note(tube, None)
+        self._wake_line(tube, None)
 
 
 def _check_free(tube: Tube, command: str) -> None:
@@ -1215,23 +1217,23 @@ def _release_options(delay_ms: int, ttl_ms: int, priority: int, key: bytes | Non
 
 
 def _is_awaited(tube: Tube) -> bool:
-    return tube.line.length > 0 or len(tube.key_lines) > 0 or tube.put_line.length > 0
+    return tube.take_line.length > 0 or len(tube.key_lines) > 0 or tube.put_line.length > 0
 
 
-def _line_of(tube: Tube, key: bytes | None) -> Line:
+def _line_of(tube: Tube, key: bytes | None) -> WaitLine:
     """Return the line in which takes of this tube and key wait. Create it if necessary."""
     if key is None:
-        if not tube.named:
-            return tube.line
+        if not tube.requires_key:
+            return tube.take_line
         key = NO_KEY
     line = tube.key_lines.get(key)
     if line is None:
-        line = Line(tube.key_lines, key)
+        line = WaitLine(tube.key_lines, key)
         tube.key_lines[key] = line
     return line
 
 
-def _forget_result_ttl(job: Job, tube: Tube, now: i64) -> None:
+def _reset_result_ttl(job: Job, tube: Tube, now: i64) -> None:
     """Give a DONE job that becomes active again its tube's default ttl, because its ttl is that of its result."""
     if job.state == s.DONE and job.expiry != NEVER:
         ttl_ms = tube.policy.default_ttl_ms
@@ -1243,7 +1245,7 @@ def _check_reason(reason: bytes) -> None:
         raise OutOfRange(f"a reason must have at most {REASON_BYTES_MAX} bytes")
 
 
-def shown(name: bytes) -> str:
+def quoted_name(name: bytes) -> str:
     """Return the name of a tube for error messages: decoded, and cut to 60 bytes."""
     text = name[:60].decode("utf-8", "backslashreplace")
     return f"'{text}…'" if len(name) > 60 else f"'{text}'"

@@ -52,23 +52,23 @@ class BodyRef:
 class Copy:
     """Replication data of a job that has copies on other nodes, or that came from another node."""
 
-    foreign: bytes  # The 40-character id if the job was created on another node; empty if it was created here.
+    origin_id: bytes  # The 40-character id if the job was created on another node; empty if it was created here.
     repl: i32  # Number of copies that were requested.
     holders: list[bytes]  # Nodes that are assumed to have a copy, including this one. Equal node ids share one object.
     # The job was queued before, here or on another node, so queueing it again is announced to the other holders.
-    announces: bool
-    warned: bool  # The other holders were informed that this node will queue the job soon.
+    announce_requeue: bool
+    will_queue_sent: bool  # The other holders were informed that this node will queue the job soon.
     logged: bool  # The log has the present state of this object.
-    told: i64  # Time (ms) at which the other holders last restarted their retry timers; 0 if unknown.
+    timers_restarted: i64  # Time (ms) at which the other holders last restarted their retry timers; 0 if unknown.
 
     def __init__(self, foreign: bytes, repl: i32, holders: list[bytes], announces: bool) -> None:
-        self.foreign = foreign
+        self.origin_id = foreign
         self.repl = repl
         self.holders = holders
-        self.announces = announces
-        self.warned = False
+        self.announce_requeue = announces
+        self.will_queue_sent = False
         self.logged = False
-        self.told = 0
+        self.timers_restarted = 0
 
 
 @mypyc_attr(acyclic=True)
@@ -88,8 +88,8 @@ class Extra:
     doomed: bool  # Deleted while a claim held the job. It is removed when the claim ends.
     stage: bytes  # Name of the stage that contains the job; empty if none.
     copy: Copy | None  # Replication data; None if the job has no copies.
-    shown: bytes | None  # The body that users see, in a tube with a driver (driving.py). None in other tubes.
-    shown_kind: u8
+    user_body: bytes | None  # The body that users see, in a tube with a driver (driving.py). None in other tubes.
+    user_body_kind: u8
 
     def __init__(self) -> None:
         self.reason = b""
@@ -105,8 +105,8 @@ class Extra:
         self.doomed = False
         self.stage = b""
         self.copy = None
-        self.shown = None
-        self.shown_kind = 0
+        self.user_body = None
+        self.user_body_kind = 0
 
 
 @mypyc_attr(acyclic=True)
@@ -168,7 +168,7 @@ class Job(Timed):
         self.state = 0
         self.once = False
 
-    def rare(self) -> Extra:
+    def ensure_extra(self) -> Extra:
         """Return the rarely used fields. Create them if necessary."""
         extra = self.extra
         if extra is None:
@@ -181,15 +181,15 @@ class Job(Timed):
         extra = self.extra
         return None if extra is None else extra.copy
 
-    def shown_body(self) -> bytes | BodyRef:
+    def user_body(self) -> bytes | BodyRef:
         """Return the body that users see. In a tube with a driver, this is the data of the task."""
         extra = self.extra
-        return self.body if extra is None or extra.shown is None else extra.shown
+        return self.body if extra is None or extra.user_body is None else extra.user_body
 
-    def shown_kind(self) -> int:
+    def user_body_kind(self) -> int:
         """Return the kind of the body that users see."""
         extra = self.extra
-        return int(self.body_kind) if extra is None or extra.shown is None else int(extra.shown_kind)
+        return int(self.body_kind) if extra is None or extra.user_body is None else int(extra.user_body_kind)
 
     def body_length(self) -> int:
         """Return the length of the body in bytes, in memory or on disk."""
@@ -221,7 +221,7 @@ class Draft:
     nacks: int  # Initial number of failures, for jobs imported from another system.
     options: dict[str, object] | None  # Options for the driver of the tube, passed on unchanged.
     number: int  # Integer id in the tube, below its first_integer. UNSET: the tube assigns the next one.
-    arrives: int  # State of the new job: READY (DELAYED if there is a delay), BURIED or DONE.
+    initial_state: int  # State of the new job: READY (DELAYED if there is a delay), BURIED or DONE.
     new: bool  # If a job exists for this put already, refuse the put instead of returning that job.
     at_ms: int  # Earliest time of delivery (ms since 1970), instead of a delay; UNSET: none.
 
@@ -265,11 +265,11 @@ class Draft:
         self.nacks = nacks
         self.options = options
         self.number = number
-        self.arrives = arrives
+        self.initial_state = arrives
         self.new = new
         self.at_ms = at_ms
 
-    def like(self, body: bytes) -> Draft:
+    def with_body(self, body: bytes) -> Draft:
         """Return a draft with another body and the same options."""
         return Draft(
             body,
@@ -289,7 +289,7 @@ class Draft:
             self.nacks,
             self.options,
             self.number,
-            self.arrives,
+            self.initial_state,
             self.new,
             self.at_ms,
         )

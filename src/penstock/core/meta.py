@@ -20,7 +20,7 @@ TIMES: Final = frozenset(["created", "expires", "wakes", "next_event", "ttl", "t
 def meta(engine: Engine, job: Job, id: bytes) -> dict[str, bytes | int | None]:
     """Return all fields of a job."""
     tube = engine.tube_of(job)
-    extra = job.rare()
+    extra = job.ensure_extra()
     return {
         "id": id,
         "tube": tube.name,

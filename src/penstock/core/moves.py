@@ -10,7 +10,7 @@ arguments: `engine.py` does that first, and then calls:
 Invariant after `_settle`: no take waits while a job is ready that it could get, and no put waits while its tube has
 room for it. Only three things can break it for the moment: a job becomes ready or its key opens (`_wake`), room
 appears, or a tube is resumed or altered. Each of them adds the tube to `_woken` (`_note`), and `_settle` serves these
-tubes until the list is empty. If one turn has done enough work, the tube is put off to the next turn (`_put_off`).
+tubes until the list is empty. If one turn has done enough work, the tube is put off to the next turn (`_defer_line`).
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from penstock.core.deadlines import NOWHERE, Deadlines, Timed
 from penstock.core.errors import CommandError, JobExists, NameTaken, NoMemory, NoSpace, NumberTaken
 from penstock.core.ids import first_id, is_long
 from penstock.core.job import HELD_BY_CLAIM, NO_KEY, NO_SLOT, BodyRef, Draft, Job
-from penstock.core.keeper import CopyKeeper
+from penstock.core.keeper import ReplicationHooks
 from penstock.core.labels import LabelBytes
 from penstock.core.limits import (
     BODY_BYTES_MAX,
@@ -55,7 +55,7 @@ from penstock.core.sessions import Session
 from penstock.core.stages import DISCARDED, PUBLISHED, Stage, Stages
 from penstock.core.table import JobTable, NumberSet
 from penstock.core.tube import Tube, key_of
-from penstock.core.waits import ElsewhereWait, EndWait, PutWait, Wait, Waiting
+from penstock.core.waits import EndWait, PeerWait, PutWait, TakeWait, Waiting
 
 _MASK32: Final = 0xFFFFFFFF
 
@@ -67,7 +67,7 @@ class Moves:
     outbox: Outbox
     # Called for each transition, after the outbox, to inform subscribers.
     watch: Callable[[Job, Tube, int, int], None] | None
-    copies: CopyKeeper | None  # Keeps copies on other nodes consistent. None without a cluster.
+    copies: ReplicationHooks | None  # Keeps copies on other nodes consistent. None without a cluster.
     notes: dict[bytes, bytes]  # Values that other parts of the node store in the log, by key.
     jobs: JobTable
     deadlines: Deadlines
@@ -104,9 +104,9 @@ class Moves:
     _session_slots: list[Session | None]
     _session_slots_free: list[i32]
     _woken: list[Tube]  # Tubes whose waits may be servable now. `_settle` empties it.
-    _later: list[Tube]  # Tubes whose waits an earlier turn put off, with the keys in `_later_keys`.
-    _later_keys: list[bytes | None]
-    _watchers: dict[int, list[EndWait]]  # Waits for the end of a job, by its id.
+    _deferred: list[Tube]  # Tubes whose waits an earlier turn put off, with the keys in `_deferred_keys`.
+    _deferred_keys: list[bytes | None]
+    _end_waits: dict[int, list[EndWait]]  # Waits for the end of a job, by its id.
     _driving: bool  # Jobs change at present because their driver changed its tasks.
 
     def __init__(self, epoch: int, now: i64, outbox: Outbox, entropy: int = 1) -> None:
@@ -149,9 +149,9 @@ class Moves:
         self._session_slots = []
         self._session_slots_free = []
         self._woken = []
-        self._later = []
-        self._later_keys = []
-        self._watchers = {}
+        self._deferred = []
+        self._deferred_keys = []
+        self._end_waits = {}
         self._driving = False
 
     def tube_of(self, job: Job) -> Tube:
@@ -170,8 +170,8 @@ class Moves:
         """Fire due deadlines, up to the limit of one turn. `deadlines.next_due` is the time of the next call."""
         if now > self.now:
             self.now = now
-        if self._later:
-            self._look_again()
+        if self._deferred:
+            self._wake_deferred()
         if self.deadlines.next_due <= now:
             fired: i64 = 0
             while self.deadlines.next_due <= now and fired < FIRED_PER_TURN_MAX and not self.outbox.full():
@@ -204,14 +204,14 @@ class Moves:
     def _fire_job(self, job: Job, now: i64) -> None:
         tube = self.tube_of(job)
         state = job.state
-        if self.moves_left <= 0 and state != s.TAKEN and not self._has_moves():
+        if self.moves_left <= 0 and state != s.TAKEN and not self._refill_moves():
             # The rest of the disk is reserved for taken jobs. No job can be taken meanwhile, so this one can wait.
             self.deadlines.set(job, now + NO_ROOM_MS)
             return
         if tube.paused_in and tube.pause_holds and self._hold_back(job, tube, now):
             return
         if self.copies is not None and job.copy() is not None and job.expiry > now:
-            if (state == s.TAKEN or state == s.DELAYED) and self.copies.holds_back(job, tube, now):
+            if (state == s.TAKEN or state == s.DELAYED) and self.copies.delays_requeue(job, tube, now):
                 return
         if state == s.TAKEN and not (tube.ttl_kills and job.expiry <= now):
             job.returns += 1
@@ -254,7 +254,7 @@ class Moves:
         """Close a claim, and give back or ack its jobs, up to the limit of one turn."""
         consumer = claim.consumer
         if claim.number in consumer.claims:
-            self._forget_claim(claim)
+            self._close_claim(claim)
             self.outbox.consumer_changed(consumer, now)
         self.deadlines.clear(claim)
         released: i64 = 0
@@ -263,7 +263,9 @@ class Moves:
             tube = self.tube_of(job)
             doomed = job.extra is not None and job.extra.doomed
             if claim.acked:
-                self._move(job, tube, s.ACKED if tube.goes or doomed else self._after_ack(job, tube, UNSET, now), now)
+                self._move(
+                    job, tube, s.ACKED if tube.deletes_on_ack or doomed else self._after_ack(job, tube, UNSET, now), now
+                )
             elif doomed:
                 self._move(job, tube, s.DELETED, now)
             else:
@@ -277,7 +279,7 @@ class Moves:
             self.outbox.consumer_changed(consumer, now)
         return released + 1
 
-    def _forget_claim(self, claim: Claim) -> None:
+    def _close_claim(self, claim: Claim) -> None:
         self.deadlines.clear(claim)
         claim.consumer.claims.pop(claim.number, None)
 
@@ -291,15 +293,15 @@ class Moves:
         stage.closing = True
         self.stages.closing.append(stage)
         self.deadlines.set(self.stages, now)
-        self.stages.remember(stage, now)
+        self.stages.add_closed(stage, now)
 
     def _empty_stages(self, now: i64) -> i64:
         """Publish or remove the jobs of closed stages, up to the limit of one turn."""
         closing = self.stages.closing
         moved: i64 = 0
-        has_moves = self.moves_left > 0 or self._has_moves()
+        has_moves = self.moves_left > 0 or self._refill_moves()
         while closing and moved < FIRED_PER_TURN_MAX and has_moves and not self.outbox.full():
-            has_moves = self.moves_left > 0 or self._has_moves()
+            has_moves = self.moves_left > 0 or self._refill_moves()
             stage = closing[0]
             moved += 1
             if stage.at < len(stage.jobs):
@@ -329,9 +331,9 @@ class Moves:
             job.order = self._next_front
         else:
             job.order = self._newest_order(tube, now)
-        self._let_in(job, tube, now)
+        self._publish_now(job, tube, now)
 
-    def _let_in(self, job: Job, tube: Tube, now: i64) -> None:
+    def _publish_now(self, job: Job, tube: Tube, now: i64) -> None:
         """Make a staged job ready, or delayed if it has a delay."""
         self._move(job, tube, s.PUBLISHED if job.wake == NEVER else s.PUBLISHED_DELAYED, now)
 
@@ -353,7 +355,7 @@ class Moves:
         if tube.key_stats:
             self._count_key(job, tube, rule, came_from, state)
         if state != came_from:
-            tube.displace(job, came_from)
+            tube.remove_from(job, came_from)
             if tube.ready_bodies is not None:
                 _index_body(tube, job, came_from, state)
             if job.extra is not None and (state == s.DONE or state == s.ZOMBIE) and job.extra.unique:
@@ -362,13 +364,13 @@ class Moves:
                 self.taken_count -= 1
                 if job.once:
                     del self.delivered_once[job.id]
-                self._let_go(job, tube)
+                self._remove_holder(job, tube)
             elif came_from == s.STAGED:
                 self._leave_stage(job)
-            if self._watchers and (state == s.GONE or s.BURIED <= state <= s.ZOMBIE):
-                self._tell_end(job, came_from, event)
+            if self._end_waits and (state == s.GONE or s.BURIED <= state <= s.ZOMBIE):
+                self._end_waits_by_event(job, came_from, event)
             if state == s.GONE:
-                self._tell(job, tube, rule, now)
+                self._report(job, tube, rule, now)
                 self._leave_tube(job, tube)
                 if event != s.MOVED_OUT:
                     self.jobs.remove(job)
@@ -380,15 +382,15 @@ class Moves:
                 self._wake(tube, job)
                 if tube.has_started and not self._driving:
                     tube.returned.append(job)
-                    self._note(tube, None)
+                    self._wake_line(tube, None)
             elif state == s.TAKEN:
                 self.taken_count += 1
                 if job.once:
                     self.delivered_once[job.id] = job
         self._arm(job, tube)
-        self._tell(job, tube, rule, now)
+        self._report(job, tube, rule, now)
 
-    def _tell(self, job: Job, tube: Tube, rule: i64, now: i64) -> None:
+    def _report(self, job: Job, tube: Tube, rule: i64, now: i64) -> None:
         self.moves_left -= 1
         extra = job.extra
         if extra is not None and extra.copy is not None and self.copies is not None:
@@ -397,14 +399,14 @@ class Moves:
         if self.watch is not None:
             self.watch(job, tube, rule, now)
 
-    def _let_go(self, job: Job, tube: Tube) -> None:
+    def _remove_holder(self, job: Job, tube: Tube) -> None:
         """Remove a job from its holder. Its key may have room for another delivery, so wake the takes of the tube."""
         if job.holder >= 0:
             holder = self._session_slots[job.holder]
             assert holder is not None
             holder.let_go(job)
         elif job.holder == HELD_BY_CLAIM:
-            extra = job.rare()
+            extra = job.ensure_extra()
             extra.consumer = b""
             extra.claim = 0
             extra.claim_place = 0
@@ -413,7 +415,7 @@ class Moves:
             self._wake(tube, job)
 
     def _leave_stage(self, job: Job) -> None:
-        extra = job.rare()
+        extra = job.ensure_extra()
         # A job that waits for its copies is STAGED, too, but in no stage.
         if extra.stage:
             stage = self.stages.by_name[extra.stage]
@@ -435,8 +437,8 @@ class Moves:
         """Remove a job from all indexes of its tube."""
         if job.deadline_pos != NOWHERE:
             self.deadlines.clear(job)
-        if tube.locals is not None:
-            tube.locals.remove(job)
+        if tube.jobs_by_number is not None:
+            tube.jobs_by_number.remove(job)
         if tube.keys is not None:
             tube.keys.leave(job)
         extra = job.extra
@@ -451,7 +453,7 @@ class Moves:
         tube.body_bytes -= i64(job.body_length())
         self.resident_bytes -= resident_length(job)
         if tube.put_line.length > 0:
-            self._note(tube, None)
+            self._wake_line(tube, None)
 
     def _admit(self, job: Job, tube: Tube, draft: Draft, now: i64) -> None:
         """Add a job that was made and checked."""
@@ -459,8 +461,8 @@ class Moves:
         if self.room_bytes != NEVER:
             self.room_bytes -= draft.log_bytes() + ROW_ROOM_BYTES
         event: i64 = s.PUT if job.wake == NEVER else s.PUT_DELAYED
-        if draft.arrives != s.READY:
-            event = s.ARRIVALS[draft.arrives]
+        if draft.initial_state != s.READY:
+            event = s.ARRIVALS[draft.initial_state]
         if draft.urgent and event == s.PUT:
             event = s.PUT_URGENT
             self._next_front -= 1
@@ -469,7 +471,7 @@ class Moves:
             job.order = self._creation(now)
         self._enter_tube(job, tube, NO_KEY if draft.key is None else draft.key, now)
         if draft.dedup is not None:
-            tube.seen().add(draft.dedup, job.id, i64(job.ttl_minutes), now)
+            tube.dedup_window().add(draft.dedup, job.id, i64(job.ttl_minutes), now)
             self.outbox.put_seen(job, tube, draft.dedup)
         self.jobs.add(job)
         self._move(job, tube, event, now)
@@ -479,19 +481,19 @@ class Moves:
         self._next_id += 1
         if self.room_bytes != NEVER:
             self.room_bytes -= draft.log_bytes() + ROW_ROOM_BYTES
-        job.rare().stage = stage.name
+        job.ensure_extra().stage = stage.name
         stage.jobs.append(job)
         stage.count += 1
         self._enter_tube(job, tube, NO_KEY if draft.key is None else draft.key, now)
         self.jobs.add(job)
         self._move(job, tube, s.PUT_STAGED, now)
 
-    def _twin(self, tube: Tube, draft: Draft, now: i64) -> Job | None:
+    def _existing_job(self, tube: Tube, draft: Draft, now: i64) -> Job | None:
         """Return the job that exists already for a draft, because it is unique or was put recently.
 
         Return None if there is none.
         """
-        twin = self._alike(tube, draft, now)
+        twin = self._find_duplicate(tube, draft, now)
         if twin is not None:
             if draft.new:
                 raise JobExists()
@@ -499,11 +501,15 @@ class Moves:
         # These checks come last, because a repeated put has the name and number of the job that it put before.
         if draft.name is not None and draft.name in tube.names:
             raise NameTaken()
-        if draft.number != UNSET and tube.locals is not None and tube.locals.find(i64(draft.number)) is not None:
+        if (
+            draft.number != UNSET
+            and tube.jobs_by_number is not None
+            and tube.jobs_by_number.find(i64(draft.number)) is not None
+        ):
             raise NumberTaken()
         return None
 
-    def _alike(self, tube: Tube, draft: Draft, now: i64) -> Job | None:
+    def _find_duplicate(self, tube: Tube, draft: Draft, now: i64) -> Job | None:
         if draft.dedup is not None and tube.dedups is not None:
             job_id: i64 = tube.dedups.find(draft.dedup, now)
             if job_id >= 0:
@@ -545,12 +551,12 @@ class Moves:
 
         This is checked by commands that a client could repeat without limit.
         """
-        if self.moves_left <= 0 and not self._has_moves():
+        if self.moves_left <= 0 and not self._refill_moves():
             raise NoSpace(
                 "the disk is full, and the rest is reserved for acks; free some space, and jobs can be taken again"
             )
 
-    def _has_moves(self) -> bool:
+    def _refill_moves(self) -> bool:
         """Ask the log again for its room, because the moves granted before are used up. Return whether there is any."""
         self.count_moves()
         return self.moves_left > 0
@@ -560,13 +566,13 @@ class Moves:
         label_bytes = self.labels.total // max(1, self.jobs.count)
         self.moves_left = self.outbox.more_moves(self.moves_left, self.taken_count, label_bytes)
 
-    def takes_go_on(self) -> None:
+    def wake_all_takes(self) -> None:
         """Note all lines of waiting takes, because the log has room for moves again."""
         for tube in self.tubes.values():
-            if tube.line.length > 0:
-                self._note(tube, None)
+            if tube.take_line.length > 0:
+                self._wake_line(tube, None)
             for key in tube.key_lines:
-                self._note(tube, key)
+                self._wake_line(tube, key)
 
     def memory_used(self) -> i64:
         """Return how many bytes of memory are in use, as counted for `memory_max`."""
@@ -603,21 +609,21 @@ class Moves:
 
     def _enter_tube(self, job: Job, tube: Tube, key: bytes, now: i64) -> None:
         """Add a job to all indexes of a tube."""
-        if tube.locals is not None:
+        if tube.jobs_by_number is not None:
             if job.local == tube.next_local:
                 tube.next_local += 1
                 if tube.next_local > tube.promised:
                     tube.reserve(now)
                     self.outbox.integers_reserved(tube, tube.reserved, now)
-                tube.locals.add(job)
+                tube.jobs_by_number.add(job)
             else:
                 # Its producer chose a number below those that the tube assigns.
-                tube.locals.insert(job)
-        tube.know(job, key)
-        self.know_old_id(job, tube)
+                tube.jobs_by_number.insert(job)
+        tube.index(job, key)
+        self.index_old_id(job, tube)
         self.resident_bytes += resident_length(job)
 
-    def know_old_id(self, job: Job, tube: Tube) -> None:
+    def index_old_id(self, job: Job, tube: Tube) -> None:
         """Index a job by its id in another system, which is its name: see `penstock import disque-aof`."""
         extra = job.extra
         if extra is not None and extra.name and tube.by_creation and is_long(extra.name):
@@ -664,7 +670,7 @@ class Moves:
             job.extra.priority_given = PRIORITY_UNSET
         if not target.by_priority:
             job.priority = target.policy.default_priority
-        job.local = target.next_local if target.locals is not None else NO_SLOT
+        job.local = target.next_local if target.jobs_by_number is not None else NO_SLOT
         if job.extra is not None:
             # The name was unique only in the tube that the job left.
             job.extra.name = b""
@@ -733,7 +739,7 @@ class Moves:
 
     def _give_up(self, job: Job, tube: Tube, retry: RetryPolicy, now: i64) -> None:
         """Bury, drop or move a job that failed for the last allowed time."""
-        extra = job.rare()
+        extra = job.ensure_extra()
         if not extra.reason:
             extra.reason = b"given up after %d deliveries" % job.deliveries
         if retry.then == THEN_DROP:
@@ -754,7 +760,7 @@ class Moves:
                 extra.reason = str(damage).encode()[:REASON_BYTES_MAX]
             else:
                 self._transfer(job, tube, target, body, s.MOVED_IN_READY, now)
-                if self._watchers:
+                if self._end_waits:
                     self._end_waits_for(job, tube.slot, s.READY, w.END_DEAD_LETTERED)
                 return
         extra.buries += 1
@@ -775,7 +781,7 @@ class Moves:
         if ttl_ms != UNSET:
             job.expiry = NEVER if ttl_ms == NEVER else now + i64(ttl_ms)
         if delay_ms != 0:
-            if tube.stretches and (ttl_ms != UNSET or tube.policy.release_stretches_ttl):
+            if tube.delay_extends_ttl and (ttl_ms != UNSET or tube.policy.release_stretches_ttl):
                 job.expiry = later(job.expiry, delay_ms)
             job.wake = now + i64(delay_ms)
         if priority != PRIORITY_UNSET:
@@ -823,13 +829,13 @@ class Moves:
     def _wake(self, tube: Tube, job: Job) -> None:
         """Note that a job, or another one of its key, can be delivered. The waits are served when the command ends."""
         if tube.key_lines:
-            self._note(tube, key_of(tube, job))
-        elif tube.line.length > 0:
-            self._note(tube, None)
-        if tube.wanted and self.copies is not None:
-            self.copies.can_be_had(tube)
+            self._wake_line(tube, key_of(tube, job))
+        elif tube.take_line.length > 0:
+            self._wake_line(tube, None)
+        if tube.wanted_by_peers and self.copies is not None:
+            self.copies.job_ready(tube)
 
-    def _note(self, tube: Tube, key: bytes | None) -> None:
+    def _wake_line(self, tube: Tube, key: bytes | None) -> None:
         """Note that this tube, and the line of `key` if it is not None, has to be served when the command ends."""
         if key is not None:
             tube.woken_keys.append(key)
@@ -837,20 +843,20 @@ class Moves:
             tube.woken = True
             self._woken.append(tube)
 
-    def _put_off(self, tube: Tube, key: bytes | None) -> None:
+    def _defer_line(self, tube: Tube, key: bytes | None) -> None:
         """Leave this line to the next turn, because this turn has done enough work."""
-        self._later.append(tube)
-        self._later_keys.append(key)
+        self._deferred.append(tube)
+        self._deferred_keys.append(key)
 
-    def _look_again(self) -> None:
+    def _wake_deferred(self) -> None:
         """Note the lines that an earlier turn put off."""
-        later = self._later
-        keys = self._later_keys
-        self._later = []
-        self._later_keys = []
+        later = self._deferred
+        keys = self._deferred_keys
+        self._deferred = []
+        self._deferred_keys = []
         for i in range(len(later)):
             if not later[i].dropped:
-                self._note(later[i], keys[i])
+                self._wake_line(later[i], keys[i])
 
     def _settle(self, now: i64) -> None:
         """Serve the waits of all woken tubes, until no wait can be served."""
@@ -880,12 +886,12 @@ class Moves:
             if not tube.has_room(len(draft.body)):
                 return
             if self.outbox.full():
-                self._put_off(tube, None)
+                self._defer_line(tube, None)
                 return
             self._uncount(wait)
             try:
                 self._check_room(1, draft.log_bytes())
-                twin = self._twin(tube, draft, now)
+                twin = self._existing_job(tube, draft, now)
                 job = tube.make(self._next_id, draft, now) if twin is None else twin
             except CommandError as refusal:
                 # The put was valid when it started to wait, but is not any more.
@@ -900,8 +906,8 @@ class Moves:
     def _serve_any(self, tube: Tube, now: i64) -> None:
         """Serve the line of takes that accept any job."""
         while True:
-            head = tube.line.head
-            if head is None or not self._hand_to(head.wait, tube, None, now):
+            head = tube.take_line.head
+            if head is None or not self._serve_take(head.wait, tube, None, now):
                 return
 
     def _serve_key(self, tube: Tube, name: bytes, now: i64, before: i64 = NEVER) -> bool:
@@ -910,20 +916,20 @@ class Moves:
         served = False
         while line is not None:
             head = line.head
-            if head is None or head.wait.number >= before or not self._hand_to(head.wait, tube, name, now):
+            if head is None or head.wait.number >= before or not self._serve_take(head.wait, tube, name, now):
                 break
             served = True
         return served
 
-    def _hand_to(self, wait: Waiting, tube: Tube, key: bytes | None, now: i64) -> bool:
+    def _serve_take(self, wait: Waiting, tube: Tube, key: bytes | None, now: i64) -> bool:
         """Serve one waiting take with up to as many jobs as it wants. Return False if there was none for it."""
-        assert isinstance(wait, Wait)
+        assert isinstance(wait, TakeWait)
         session = wait.connection.session
         while wait.wants_more():
             if key is None and tube.key_lines:
                 self._serve_earlier(tube, wait, now)
             if self.outbox.full():
-                self._put_off(tube, key)
+                self._defer_line(tube, key)
                 break
             try:
                 job = self._take(session, tube, key, wait.ttr_ms, now)
@@ -954,7 +960,7 @@ class Moves:
                 return
 
     def _take(self, session: Session, tube: Tube, key: bytes | None, ttr_ms: int, now: i64) -> Job | None:
-        if tube.paused_out or (self.moves_left <= 0 and not self._has_moves()):
+        if tube.paused_out or (self.moves_left <= 0 and not self._refill_moves()):
             return None
         if tube.driven:
             return self._take_driven(session, tube, now)
@@ -972,7 +978,7 @@ class Moves:
                 return job
             if expired == FIRED_PER_TURN_MAX:
                 # The next turns remove the rest.
-                self._put_off(tube, key)
+                self._defer_line(tube, key)
                 return None
             self._move(job, tube, s.EXPIRED, now)
             expired += 1
@@ -983,7 +989,7 @@ class Moves:
         if ttr_ms != UNSET and not job.once:
             ttr = ttr_ms
         job.wake = NEVER if ttr == NEVER else now + ttr
-        if tube.owned and not job.once:
+        if tube.session_owned and not job.once:
             session.hold(job)
         self._move(job, tube, s.TOOK, now)
 
@@ -1030,7 +1036,7 @@ class Moves:
         job.body_kind = u8(body_kind)
         self.outbox.body_changed()
         if tube.put_line.length > 0:
-            self._note(tube, None)
+            self._wake_line(tube, None)
 
     # Implemented in driving.py
 
@@ -1048,7 +1054,7 @@ class Moves:
 
     # Waits for the end of a job
 
-    def _tell_end(self, job: Job, came_from: i64, event: i64) -> None:
+    def _end_waits_by_event(self, job: Job, came_from: i64, event: i64) -> None:
         """End the waits for a job that ended or was buried. A move to another tube is not an end."""
         if event == s.MOVED_OUT:
             return
@@ -1064,7 +1070,7 @@ class Moves:
             self._end_waits_for(job, job.tube, came_from, w.END_DELETED)
 
     def _end_waits_for(self, job: Job, tube: i32, came_from: i64, end: i64) -> None:
-        waits = self._watchers.get(job.id)
+        waits = self._end_waits.get(job.id)
         if waits is None:
             return
         failed = end == w.END_BURIED or end == w.END_DEAD_LETTERED
@@ -1083,15 +1089,15 @@ class Moves:
             # A smaller put behind it may fit.
             tube = self._tube_slots[wait.tube]
             if tube is not None and tube.put_line.length > 0:
-                self._note(tube, None)
+                self._wake_line(tube, None)
         self.deadlines.clear(wait)
         del wait.connection.waits[wait.number]
         if isinstance(wait, EndWait):
-            waits = self._watchers[wait.job.id]
+            waits = self._end_waits[wait.job.id]
             waits.remove(wait)
             if not waits:
-                del self._watchers[wait.job.id]
-        elif isinstance(wait, ElsewhereWait) and self.copies is not None:
+                del self._end_waits[wait.job.id]
+        elif isinstance(wait, PeerWait) and self.copies is not None:
             self.copies.wait_ended(wait)
         if outcome != w.CANCELLED:
             self.outbox.ended_waits.append(wait)
@@ -1134,7 +1140,7 @@ def _index_body(tube: Tube, job: Job, came_from: i64, state: i64) -> None:
 
 def _no_longer_unique(tube: Tube, job: Job) -> None:
     """Release the unique value of a job that ended or left its tube."""
-    extra = job.rare()
+    extra = job.ensure_extra()
     del tube.uniques[extra.unique]
     tube.labels.total -= len(extra.unique)
     extra.unique = b""

@@ -30,13 +30,13 @@ def restore_tube(engine: Engine, number: i64, name: bytes, policy: TubePolicy, c
     return tube
 
 
-def know_jobs(engine: Engine, tube: Tube, jobs: list[Job], keys: dict[int, bytes]) -> None:
+def index_jobs(engine: Engine, tube: Tube, jobs: list[Job], keys: dict[int, bytes]) -> None:
     """Add jobs to the indexes of a tube, in ascending order of their ids. `place_jobs` follows."""
     keyed = tube.keys is not None
     for job in jobs:
         job.tube = tube.slot
-        tube.know(job, keys.get(job.id, NO_KEY) if keyed else NO_KEY)
-        engine.know_old_id(job, tube)
+        tube.index(job, keys.get(job.id, NO_KEY) if keyed else NO_KEY)
+        engine.index_old_id(job, tube)
         engine.resident_bytes += resident_length(job)
         if job.state == s.TAKEN:
             engine.taken_count += 1
@@ -59,9 +59,9 @@ def place_jobs(engine: Engine, tube: Tube, jobs: list[Job]) -> None:
 
 def number_jobs(tube: Tube, jobs: list[Job]) -> None:
     """Index the jobs of a tube by integer id, if it has such ids."""
-    if tube.locals is not None:
+    if tube.jobs_by_number is not None:
         for job in sorted(jobs, key=_local):
-            tube.locals.add(job)
+            tube.jobs_by_number.add(job)
 
 
 def by_tube(table: JobTable, late: dict[int, Job], tubes: int) -> list[list[Job]]:
@@ -106,7 +106,7 @@ def _index(tube: Tube, job: Job) -> None:
 
 def restore_dedup(tube: Tube, dedup: bytes, job_id: i64, ttl_minutes: i64, when: i64) -> None:
     """Add a put to the dedup window of a tube."""
-    dedups = tube.seen()
+    dedups = tube.dedup_window()
     if dedups.find(dedup, when) < 0:
         dedups.add(dedup, job_id, ttl_minutes, when)
 
@@ -137,10 +137,10 @@ def restore_claims(engine: Engine, consumer: Consumer, jobs: list[Job], now: i64
     """
     engine.add_consumer(consumer)
     for job in jobs:
-        number = job.rare().claim
+        number = job.ensure_extra().claim
         job.holder = HELD_BY_CLAIM
         tube = engine.tube_of(job)
-        if job.rare().doomed:
+        if job.ensure_extra().doomed:
             tube.taken.doom(job)
         engine._arm(job, tube)
         claim = consumer.claims.get(number)
@@ -155,7 +155,7 @@ def end_claims(engine: Engine, consumer: Consumer, still_open: list[int], acked:
     """Continue the end of claims that were closed or acked, but still had jobs when the log stopped."""
     for claim in list(consumer.claims.values()):
         if claim.number not in still_open:
-            engine._forget_claim(claim)
+            engine._close_claim(claim)
             engine.deadlines.set(claim, now)
             if claim.number in acked:
                 claim.acked = True
@@ -171,7 +171,7 @@ def restore_stages(engine: Engine, stages: list[Stage], jobs: list[Job]) -> None
     for stage in stages:
         known[stage.name] = stage
     for job in jobs:
-        name = job.rare().stage
+        name = job.ensure_extra().stage
         if name not in known:
             # The row of the stage is lost. Keep the stage open, so that a client can publish or discard it, or it
             # expires.
@@ -188,7 +188,7 @@ def restore_stages(engine: Engine, stages: list[Stage], jobs: list[Job]) -> None
             stage.closing = stage.count > 0
             if stage.closing:
                 engine.stages.closing.append(stage)
-            engine.stages.remember(stage, engine.now)
+            engine.stages.add_closed(stage, engine.now)
     if engine.stages.closing:
         engine.deadlines.set(engine.stages, engine.now)
 
@@ -208,7 +208,7 @@ def bury_doubtful(engine: Engine, job: Job, now: i64) -> None:
         engine._move(job, tube, s.KICKED, now)
     # Count a delivery, so that the job cannot be kicked by mistake.
     job.deliveries += 1
-    extra = job.rare()
+    extra = job.ensure_extra()
     extra.reason = b"may have been delivered by then: the log may lack its newest rows"
     extra.buries += 1
     engine._move(job, tube, s.BURIED_BY, now)

@@ -65,14 +65,14 @@ class Stages(Timed):
 
     by_name: dict[bytes, Stage]  # In the order in which they were created or closed.
     closing: list[Stage]  # Closed stages that still have jobs, in the order in which they are emptied.
-    _over: list[Stage]  # Closed stages whose names are kept, in the order of closing, from the index `_start` on.
+    _closed: list[Stage]  # Closed stages whose names are kept, in the order of closing, from the index `_start` on.
     _start: i64
 
     def __init__(self) -> None:
         super().__init__()
         self.by_name = {}
         self.closing = []
-        self._over = []
+        self._closed = []
         self._start = 0
 
     def find(self, name: bytes, now: i64) -> Stage | None:
@@ -82,12 +82,12 @@ class Stages(Timed):
             return None
         return stage
 
-    def remember(self, stage: Stage, now: i64) -> None:
+    def add_closed(self, stage: Stage, now: i64) -> None:
         """Record that a stage was closed. Remove the oldest names if they are too old or too many."""
         # Move it to the end of the dict.
         self.by_name.pop(stage.name, None)
         self.by_name[stage.name] = stage
-        over = self._over
+        over = self._closed
         over.append(stage)
         while self._start < len(over):
             oldest = over[self._start]
@@ -97,7 +97,7 @@ class Stages(Timed):
             if self.by_name.get(oldest.name) is oldest:
                 del self.by_name[oldest.name]
         if self._start > 64 and self._start * 2 > len(over):
-            self._over = over[self._start :]
+            self._closed = over[self._start :]
             self._start = 0
 
     def names(self) -> list[bytes]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from mypy_extensions import i64
 
-from penstock.core.engine import Engine, shown
+from penstock.core.engine import Engine, quoted_name
 from penstock.core.errors import OutOfRange, StageOver, UnknownStage, Unsupported
 from penstock.core.job import ARRIVES_READY, Draft, Job
 from penstock.core.limits import STAGE_EXPIRE_MS, STAGES_PER_COMMAND_MAX, UNSET, check_finite, check_name
@@ -24,11 +24,11 @@ def check_stage(engine: Engine, name: bytes, drafts: list[Draft], expire_ms: int
             raise Unsupported("a staged job cannot have a unique value or dedup id, because it may never be published")
         if draft.at_ms != UNSET:
             raise Unsupported("a staged job cannot have a time (at): its delay starts when its stage is published")
-        if draft.arrives != ARRIVES_READY:
+        if draft.initial_state != ARRIVES_READY:
             raise Unsupported("a staged job cannot have a state: it becomes ready or delayed when it is published")
     stage = engine.stages.find(name, now)
     if stage is not None and stage.phase != OPEN:
-        raise StageOver(f"stage {shown(name)} was {STAGE_WORDS[stage.phase]}; choose another name")
+        raise StageOver(f"stage {quoted_name(name)} was {STAGE_WORDS[stage.phase]}; choose another name")
 
 
 def stage_jobs(engine: Engine, name: bytes, tube: Tube, drafts: list[Draft], expire_ms: int, now: i64) -> list[Job]:
@@ -72,17 +72,17 @@ def publish(engine: Engine, names: list[bytes], now: i64, mark: bytes | None = N
         before = engine.stages.find(mark, now)
         if before is not None:
             if before.phase != PUBLISHED:
-                raise StageOver(f"{shown(mark)} is a stage, not a mark; choose another name")
+                raise StageOver(f"{quoted_name(mark)} is a stage, not a mark; choose another name")
             _close(engine, found, DISCARDED, now)
             return before.published
     total = 0
     for stage in found:
         if stage.phase == DISCARDED:
-            raise UnknownStage(f"stage {shown(stage.name)} was discarded, or expired; nothing was published")
+            raise UnknownStage(f"stage {quoted_name(stage.name)} was discarded, or expired; nothing was published")
         total += stage.count if stage.phase == OPEN else stage.published
     if len(found) < len(set(names)):
         missing = next(name for name in names if engine.stages.find(name, now) is None)
-        raise UnknownStage(f"there is no stage {shown(missing)}; nothing was published")
+        raise UnknownStage(f"there is no stage {quoted_name(missing)}; nothing was published")
     if mark is not None:
         # A mark is stored as a stage without jobs, in the same row of the log as the others.
         marking = Stage(mark, STAGE_EXPIRE_MS)
@@ -101,7 +101,7 @@ def discard(engine: Engine, names: list[bytes], now: i64) -> int:
     for stage in found:
         if stage.phase == PUBLISHED:
             raise StageOver(
-                f"stage {shown(stage.name)} was published, and its jobs are in their tubes; nothing was discarded"
+                f"stage {quoted_name(stage.name)} was published, and its jobs are in their tubes; nothing was discarded"
             )
         total += stage.count if stage.phase == OPEN else 0
     _close(engine, found, DISCARDED, now)

@@ -36,7 +36,7 @@ from penstock.core.policy import TubePolicy
 from penstock.core.retry import RetryPolicy, parse_retry
 from penstock.core.table import JobTable
 from penstock.core.unique import BodyIndex, DedupWindow
-from penstock.core.waits import Line
+from penstock.core.waits import WaitLine
 
 # Disque's default RETRY: a tenth of the ttl, 1 s to 5 min.
 _RETRY_MS_MAX: Final = 300_000
@@ -64,22 +64,22 @@ class Tube:
     slot: i32  # Index by which jobs refer to their tube. Reused after a drop.
     created: i64
     used: i64  # Time (ms) of the last change of one of its jobs.
-    announced: i64  # Newest log segment that contains the definition of the tube.
+    defined_in_segment: i64  # Newest log segment that contains the definition of the tube.
     policy: TubePolicy
     dropped: bool  # The tube was dropped. Code that still refers to it has to look it up again.
     paused_in: bool  # Puts are refused.
     paused_out: bool  # Takes find nothing.
-    wanted: bool  # Other nodes requested jobs of this tube.
+    wanted_by_peers: bool  # Other nodes requested jobs of this tube.
 
     # The policy, compiled for the hot path.
     by_priority: bool
     by_creation: bool
-    owned: bool  # Only the session that took a job may finish it.
+    session_owned: bool  # Only the session that took a job may finish it.
     bury_owned: bool  # Only the session that took a job may bury it.
     ttl_kills: bool  # The ttl also ends while a job is taken.
-    stretches: bool  # A delay extends the ttl.
-    named: bool  # A take without a key gets the jobs that were put without one.
-    goes: bool  # Acked jobs are removed, not kept.
+    delay_extends_ttl: bool  # A delay extends the ttl.
+    requires_key: bool  # A take without a key gets the jobs that were put without one.
+    deletes_on_ack: bool  # Acked jobs are removed, not kept.
     limited: bool  # It has a capacity.
     driven: bool  # A driver decides which job is next: see driving.py.
     temporary: bool  # The tube and its jobs are not logged.
@@ -96,7 +96,7 @@ class Tube:
     zombies: JobBag
     staged: JobBag
 
-    locals: JobTable | None  # Jobs by integer id.
+    jobs_by_number: JobTable | None  # Jobs by integer id.
     next_local: i64
     promised: i64  # Integers below this may be assigned, because their reservation is durable in the log.
     reserved: i64  # Integers below this are reserved in the log: one block more, unless none was assigned since start.
@@ -118,9 +118,9 @@ class Tube:
     key_stats: dict[bytes, KeyStats]  # Counters of the keys that are counted separately.
     arriving: bool  # The next transition counts as an arrival of its key, because the job came from another key.
 
-    line: Line  # Takes that wait for any job.
-    key_lines: dict[bytes, Line]  # Takes that wait for one key.
-    put_line: Line  # Puts that wait for room.
+    take_line: WaitLine  # Takes that wait for any job.
+    key_lines: dict[bytes, WaitLine]  # Takes that wait for one key.
+    put_line: WaitLine  # Puts that wait for room.
     woken: bool  # The tube is in the engine's list of tubes whose lines are served when the command ends.
     woken_keys: list[bytes]  # Keys whose lines are served then.
 
@@ -133,11 +133,11 @@ class Tube:
         self.slot = slot
         self.created = now
         self.used = now
-        self.announced = -1
+        self.defined_in_segment = -1
         self.dropped = False
         self.paused_in = False
         self.paused_out = False
-        self.wanted = False
+        self.wanted_by_peers = False
         self.ready = JobHeap()
         self.keys = None
         self.taken = TakenBag()
@@ -147,7 +147,7 @@ class Tube:
         self.done = JobBag()
         self.zombies = JobBag()
         self.staged = JobBag()
-        self.locals = JobTable(local=True) if policy.ids == p.ID_INTEGER else None
+        self.jobs_by_number = JobTable(local=True) if policy.ids == p.ID_INTEGER else None
         self.next_local = policy.first_integer
         self.promised = self.next_local
         self.reserved = self.next_local
@@ -166,24 +166,24 @@ class Tube:
         self.counts_before = [0] * s.RULES_COUNT
         self.key_stats = {}
         self.arriving = False
-        self.line = Line(None, NO_KEY)
+        self.take_line = WaitLine(None, NO_KEY)
         self.key_lines = {}
-        self.put_line = Line(None, NO_KEY)
+        self.put_line = WaitLine(None, NO_KEY)
         self.woken = False
         self.woken_keys = []
-        self.adopt(policy)
+        self.apply_policy(policy)
 
-    def adopt(self, policy: TubePolicy) -> None:
+    def apply_policy(self, policy: TubePolicy) -> None:
         """Set the policy and compile its fields. A new policy must order, key and name jobs like the present one."""
         self.policy = policy
         self.by_priority = policy.order == p.BY_PRIORITY
         self.by_creation = policy.order == p.BY_CREATION
-        self.owned = policy.owner == p.SESSION
+        self.session_owned = policy.owner == p.SESSION
         self.bury_owned = policy.bury_by == p.SESSION
         self.ttl_kills = policy.ttl_while_taken == p.KILLS
-        self.stretches = policy.delay_stretches_ttl
-        self.named = policy.keys == p.KEYS_NAMED
-        self.goes = policy.after_ack == p.GOES
+        self.delay_extends_ttl = policy.delay_stretches_ttl
+        self.requires_key = policy.keys == p.KEYS_NAMED
+        self.deletes_on_ack = policy.after_ack == p.GOES
         self.limited = policy.capacity > 0 or policy.capacity_bytes > 0
         self.driven = policy.driven
         self.temporary = policy.temporary
@@ -320,7 +320,7 @@ class Tube:
             return keys.first()
         return keys.first_of(key)
 
-    def know(self, job: Job, key: bytes) -> None:
+    def index(self, job: Job, key: bytes) -> None:
         """Add a job to the tube's indexes. Its container depends on its state: see `place`."""
         if self.keys is not None:
             self.keys.join(job, key)
@@ -334,7 +334,7 @@ class Tube:
                 self.labels.total += len(extra.unique)
         self.body_bytes += i64(job.body_length())
 
-    def seen(self) -> DedupWindow:
+    def dedup_window(self) -> DedupWindow:
         """Return the window of recent puts. Create it if necessary."""
         dedups = self.dedups
         if dedups is None:
@@ -367,7 +367,7 @@ class Tube:
         else:
             self.staged.push(job)
 
-    def displace(self, job: Job, state: i64) -> None:
+    def remove_from(self, job: Job, state: i64) -> None:
         """Remove a job from the container of `state`, its previous state."""
         keys = self.keys
         if state == s.READY:
@@ -429,13 +429,13 @@ class Tube:
             if not policy.has_delay:
                 raise self.lacks("delay")
             check_finite(delay_ms, "delay")
-            if not self.stretches and delay_ms >= ttl_ms:
+            if not self.delay_extends_ttl and delay_ms >= ttl_ms:
                 raise OutOfRange("the delay is not shorter than the ttl, so the job would never be delivered")
         if draft.options is not None:
             raise self.lacks("driver, so a put has no options for one")
         if draft.key is not None:
             self.check_key(draft.key)
-        if draft.once and self.owned:
+        if draft.once and self.session_owned:
             raise self.lacks("at-most-once delivery: the jobs of a session are given back when it disconnects")
         if draft.body_kind < BODY_BYTES or draft.body_kind > BODY_MSGPACK:
             raise OutOfRange(f"the kind of a body must be {BODY_BYTES} to {BODY_MSGPACK}")
@@ -448,45 +448,47 @@ class Tube:
         job.ttl_minutes = i32(ttl_class(ttl_ms, draft.once))
         if ttl_ms != NEVER:
             job.expiry = now + i64(ttl_ms)
-            if self.stretches:
+            if self.delay_extends_ttl:
                 job.expiry += i64(delay_ms)
         if delay_ms != 0:
             job.wake = now + i64(delay_ms)
         elif draft.urgent:
-            job.rare().priority_given = priority
+            job.ensure_extra().priority_given = priority
             job.priority = PRIORITY_FRONT
         if draft.retry is not None:
-            job.rare().retry = draft.retry
+            job.ensure_extra().retry = draft.retry
         if draft.name is not None:
-            job.rare().name = self.check_label(draft.name, "a job's name")
+            job.ensure_extra().name = self.check_label(draft.name, "a job's name")
         if draft.unique is not None:
-            job.rare().unique = self.check_label(draft.unique, "a unique value")
+            job.ensure_extra().unique = self.check_label(draft.unique, "a unique value")
         if draft.same_body and not policy.unique_bodies:
             raise self.lacks("index of bodies (unique_bodies)")
         if draft.dedup is not None:
             self.check_label(draft.dedup, "a dedup id")
-        if draft.arrives != s.READY:
+        if draft.initial_state != s.READY:
             self._check_state(draft)
         if draft.number != UNSET:
             job.local = self._check_number(draft.number)
-        elif self.locals is not None:
+        elif self.jobs_by_number is not None:
             job.local = self.next_local
         return job
 
     def _check_state(self, draft: Draft) -> None:
         """Raise an error if a job of this tube cannot be put in the state that the draft requests."""
-        if draft.arrives != s.BURIED and draft.arrives != s.DONE:
+        if draft.initial_state != s.BURIED and draft.initial_state != s.DONE:
             raise OutOfRange("a job can be put as ready, buried or done")
-        if draft.arrives == s.BURIED and not self.policy.has_bury:
+        if draft.initial_state == s.BURIED and not self.policy.has_bury:
             raise self.lacks("buried jobs")
-        if draft.arrives == s.DONE and self.policy.after_ack != p.KEPT:
+        if draft.initial_state == s.DONE and self.policy.after_ack != p.KEPT:
             raise self.lacks("jobs that are kept when they are done (keep)")
         if draft.delay_ms != 0 or draft.urgent:
-            raise Unsupported(f"a job that is put as {s.STATE_NAMES[draft.arrives]} cannot have a delay or be urgent")
+            raise Unsupported(
+                f"a job that is put as {s.STATE_NAMES[draft.initial_state]} cannot have a delay or be urgent"
+            )
 
     def _check_number(self, number: int) -> i64:
         """Check an integer id that the producer chose. It must be below those that the tube assigns."""
-        if self.locals is None:
+        if self.jobs_by_number is None:
             raise self.lacks("numbers")
         end = min(self.policy.first_integer, self.next_local)
         if number < 0 or number >= end:

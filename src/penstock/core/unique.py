@@ -42,10 +42,10 @@ class BodyIndex:
                 self._one[body] = job
                 return
             del self._one[body]
-            one.rare().unique_pos = 0
+            one.ensure_extra().unique_pos = 0
             more = [one]
             self._more[body] = more
-        job.rare().unique_pos = len(more)
+        job.ensure_extra().unique_pos = len(more)
         more.append(job)
 
     def remove(self, body: bytes, job: Job) -> None:
@@ -57,9 +57,9 @@ class BodyIndex:
             return
         last = more.pop()
         if last is not job:
-            pos = job.rare().unique_pos
+            pos = job.ensure_extra().unique_pos
             more[pos] = last
-            last.rare().unique_pos = pos
+            last.ensure_extra().unique_pos = pos
         if not more:
             del self._more[body]
 
@@ -91,7 +91,7 @@ class DedupWindow:
 
     def find(self, dedup: bytes, now: i64) -> int:
         """Return the id of the job that was put with this dedup id, or -1."""
-        self.forget(now)
+        self.expire(now)
         seen = self._jobs.get(dedup)
         return -1 if seen is None else seen[0]
 
@@ -106,7 +106,7 @@ class DedupWindow:
         self._times.append(now)
         self._labels.total += DEDUP_MEMORY_BYTES + len(dedup)
         if len(self._ring) - self._start > self.count_max:
-            self.forget(now)
+            self.expire(now)
 
     def entries(self) -> list[tuple[bytes, int, int]]:
         """Return all puts in the window, oldest first: dedup id, job id, time."""
@@ -124,12 +124,12 @@ class DedupWindow:
         ring = self._ring
         return self._cut + end, [(ring[i], *self._jobs[ring[i]], self._times[i]) for i in range(first, end)]
 
-    def forget_all(self) -> None:
+    def clear(self) -> None:
         """Remove all puts, because the tube is dropped."""
         self.count_max = 0
-        self.forget(0)
+        self.expire(0)
 
-    def forget(self, now: i64, most: i64 = NEVER) -> None:
+    def expire(self, now: i64, most: i64 = NEVER) -> None:
         """Remove puts that are too old or too many, at most `most`.
 
         Each is removed once, so the cost per put is O(1).

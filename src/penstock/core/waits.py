@@ -70,7 +70,7 @@ class Waiting(Timed):
         self.since = 0
 
 
-class Wait(Waiting):
+class TakeWait(Waiting):
     """A take that waits for jobs."""
 
     want: i64  # Maximal number of jobs.
@@ -151,11 +151,11 @@ class EndWait(Waiting):
             self.reason = extra.reason
 
 
-class ElsewhereWait(Waiting):
+class PeerWait(Waiting):
     """A client that waits for other nodes."""
 
 
-class CopyWait(ElsewhereWait):
+class CopyWait(PeerWait):
     """A put that waits until other nodes have copies of its job."""
 
     job: Job
@@ -171,28 +171,28 @@ class Link:
     """The place of one wait in one line, an entry of a doubly linked list."""
 
     wait: Waiting
-    line: Line
+    line: WaitLine
     before: Link | None
     after: Link | None
 
-    def __init__(self, wait: Waiting, line: Line) -> None:
+    def __init__(self, wait: Waiting, line: WaitLine) -> None:
         self.wait = wait
         self.line = line
         self.before = None
         self.after = None
 
 
-class Line:
+class WaitLine:
     """A line of waits in order of arrival: for any job of a tube, for one of its keys, or for room in it."""
 
     head: Link | None
     tail: Link | None
     length: i64
     # The dict that contains this line by its key, from which it is removed when empty. None for other lines.
-    lines: dict[bytes, Line] | None
+    lines: dict[bytes, WaitLine] | None
     key: bytes
 
-    def __init__(self, lines: dict[bytes, Line] | None, key: bytes) -> None:
+    def __init__(self, lines: dict[bytes, WaitLine] | None, key: bytes) -> None:
         self.head = None
         self.tail = None
         self.length = 0

@@ -10,10 +10,10 @@ from __future__ import annotations
 from mypy_extensions import i64
 
 from penstock.core.errors import ProtocolError, WrongType
-from penstock.dialects.calls import Calls, answer_in_turn
+from penstock.dialects.calls import CallDispatcher, reply_to_resp_call
 from penstock.dialects.command import Caller
-from penstock.dialects.site import Site
-from penstock.dialects.words import shown
+from penstock.dialects.site import CommandContext
+from penstock.dialects.words import excerpt
 from penstock.wire import iproto
 from penstock.wire.errors import BoxError, Refused
 from penstock.wire.iproto import Request
@@ -23,11 +23,11 @@ from penstock.wire.msgpack import TOO_DEEP, VALUE_DEPTH_MAX, VALUES_MAX, values_
 class CallCommand:
     """The CALL command."""
 
-    _site: Site
-    _calls: Calls
+    _context: CommandContext
+    _calls: CallDispatcher
 
-    def __init__(self, site: Site, calls: Calls) -> None:
-        self._site = site
+    def __init__(self, site: CommandContext, calls: CallDispatcher) -> None:
+        self._context = site
         self._calls = calls
 
     def call(self, caller: Caller, args: list[bytes], now: i64) -> None:
@@ -41,18 +41,18 @@ class CallCommand:
             count = values_in(each, left)
             left -= count
             if count == TOO_DEEP:
-                what = f"argument {at + 1} of {shown(args[1])} is nested more than {VALUE_DEPTH_MAX} deep"
+                what = f"argument {at + 1} of {excerpt(args[1])} is nested more than {VALUE_DEPTH_MAX} deep"
                 raise WrongType(f"{what}; flatten it, or put it as text")
             if count < 0:
-                raise WrongType(f"argument {at + 1} of {shown(args[1])} is not valid msgpack")
+                raise WrongType(f"argument {at + 1} of {excerpt(args[1])} is not valid msgpack")
         before = len(caller.unsent)
         try:
             results = self._calls.call(caller, request, now)
         except ProtocolError as refusal:
-            raise WrongType(f"an argument of {shown(args[1])} cannot be used: {refusal}") from None
+            raise WrongType(f"an argument of {excerpt(args[1])} cannot be used: {refusal}") from None
         except BoxError as refusal:
             if refusal.number == iproto.ER_ACCESS_DENIED:
                 raise Refused(b"NOPERM " + str(refusal).encode("utf-8", "backslashreplace")) from None
             raise
         if results is not None:
-            answer_in_turn(caller, results, [self._site.id_of(job) for job in caller.unsent[before:]])
+            reply_to_resp_call(caller, results, [self._context.id_of(job) for job in caller.unsent[before:]])

@@ -25,19 +25,19 @@ from penstock.dialects.command import (
     ANSWERS_BYTES_MAX,
     INTERNAL_ERROR,
     REDACTED,
-    Answer,
     Caller,
-    Desk,
-    Long,
-    check_again,
+    Dispatcher,
+    SlicedCommand,
+    WaitReply,
+    check_question_answered,
     check_tube,
     refusal_line,
 )
 from penstock.dialects.inbox import ALL_RUN, MORE_LEFT, PART_LEFT, STOPPED
-from penstock.dialects.site import Site
+from penstock.dialects.site import CommandContext
 from penstock.wire import iproto
-from penstock.wire.errors import AskFirst, BoxError, Elsewhere, NoProcedure, Refused
-from penstock.wire.iproto import Answers, IprotoParser, Request
+from penstock.wire.errors import BoxError, Elsewhere, NeedsAnswer, NoProcedure, Refused
+from penstock.wire.iproto import IprotoParser, IprotoReply, Request
 from penstock.wire.msgpack import DEPTH_MAX, Reader, pack, unpack, write_array
 
 # The maximum of function names in the cache of routes.
@@ -82,7 +82,7 @@ class Method:
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
-class Family:
+class FunctionFamily:
     """Functions whose names have the same first words."""
 
     def method(self, owner: bytes, name: bytes) -> Method | None:
@@ -94,7 +94,7 @@ class Family:
         return None
 
 
-class Functions(Family):
+class Functions(FunctionFamily):
     """A family that is a plain table."""
 
     _functions: dict[bytes, Method]
@@ -131,10 +131,10 @@ class Pending:
         self.sync = call.sync
         self.is_16 = call.code == iproto.CALL_16
 
-    def begin(self, site: Site, wait: Waiting) -> None:
+    def begin(self, site: CommandContext, wait: Waiting) -> None:
         """Register the wait. A RESP client waits as for any command; an IPROTO client can send more calls."""
-        if not isinstance(self.caller.reply, Answers):
-            self.caller.waits(wait, _AnswerInTurn(site))
+        if not isinstance(self.caller.reply, IprotoReply):
+            self.caller.wait_for(wait, _RespCallReply(site))
 
     def result(self, wait: Waiting, now: i64) -> bytes:
         """Return the results of the call after its wait has ended."""
@@ -142,7 +142,7 @@ class Pending:
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
-class LongCall(Long):
+class SlicedCall(SlicedCommand):
     """A call that runs in slices."""
 
     sync: i64
@@ -152,14 +152,14 @@ class LongCall(Long):
         self.sync = call.sync
         self.is_16 = call.code == iproto.CALL_16
 
-    def slice(self, caller: Caller, now: i64) -> bytes | None:
+    def run_slice(self, caller: Caller, now: i64) -> bytes | None:
         """Run a slice. Return the results if it was the last one, otherwise None."""
         raise NotImplementedError
 
     def step(self, caller: Caller, now: i64) -> bool:
         """Run a slice. Return whether it was the last one, which writes the reply."""
         try:
-            results = self.slice(caller, now)
+            results = self.run_slice(caller, now)
         except PenstockError as refusal:
             refuse(caller, self.sync, refusal)
             return True
@@ -169,34 +169,34 @@ class LongCall(Long):
         return True
 
 
-def run_long(site: Site, caller: Caller, long: LongCall, now: i64) -> bytes | None:
+def run_sliced(site: CommandContext, caller: Caller, long: SlicedCall, now: i64) -> bytes | None:
     """Run a call in slices: the first one now, the others in later turns. Return None if the reply follows later."""
-    results = long.slice(caller, now)
+    results = long.run_slice(caller, now)
     while results is None:
-        if site.start_long is not None:
-            site.start_long(caller, long)
+        if site.continue_sliced is not None:
+            site.continue_sliced(caller, long)
             return None
-        results = long.slice(caller, now)
+        results = long.run_slice(caller, now)
     return results
 
 
-def answers_of(caller: Caller) -> Answers:
+def answers_of(caller: Caller) -> IprotoReply:
     """Return the reply buffer of an IPROTO client."""
     answers = caller.reply
-    assert isinstance(answers, Answers)
+    assert isinstance(answers, IprotoReply)
     return answers
 
 
 def answer(caller: Caller, sync: i64, is_16: bool, results: bytes) -> None:
     """Answer a call with its results."""
     reply = caller.reply
-    if isinstance(reply, Answers):
+    if isinstance(reply, IprotoReply):
         reply.data(sync, _wrapped(results) if is_16 else results)
     else:
-        answer_in_turn(caller, results, [])
+        reply_to_resp_call(caller, results, [])
 
 
-def answer_in_turn(caller: Caller, results: bytes, handed: list[bytes]) -> None:
+def reply_to_resp_call(caller: Caller, results: bytes, handed: list[bytes]) -> None:
     """Answer a CALL over RESP with its results and the ids of the jobs that were delivered in them.
 
     The rows of a space do not contain these ids, and the client needs them to know which jobs it holds.
@@ -207,13 +207,13 @@ def answer_in_turn(caller: Caller, results: bytes, handed: list[bytes]) -> None:
     reply.bulks(handed)
 
 
-class _AnswerInTurn(Answer):
+class _RespCallReply(WaitReply):
     """Writes the reply of a CALL over RESP that waited."""
 
-    _site: Site
+    _context: CommandContext
 
-    def __init__(self, site: Site) -> None:
-        self._site = site
+    def __init__(self, site: CommandContext) -> None:
+        self._context = site
 
     def write(self, caller: Caller, wait: Waiting, now: i64) -> None:
         """Write the results after the wait has ended."""
@@ -221,12 +221,12 @@ class _AnswerInTurn(Answer):
         assert isinstance(pending, Pending)
         before = len(caller.unsent)
         results = pending.result(wait, now)
-        answer_in_turn(caller, results, [self._site.id_of(job) for job in caller.unsent[before:]])
+        reply_to_resp_call(caller, results, [self._context.id_of(job) for job in caller.unsent[before:]])
 
 
 def denied(caller: Caller, name: bytes) -> BoxError:
     """Return the refusal of a function that the caller may not call."""
-    who = "this user" if caller.known else "user 'guest'; log in first"
+    who = "this user" if caller.is_authenticated else "user 'guest'; log in first"
     shown = name[:200].decode("utf-8", "backslashreplace")
     return BoxError(iproto.ER_ACCESS_DENIED, f"Execute access to function '{shown}' is denied for {who}")
 
@@ -253,7 +253,7 @@ def _wrapped(results: bytes) -> bytes:
 def refuse(caller: Caller, sync: i64, refusal: PenstockError) -> None:
     """Answer a call with an error."""
     reply = caller.reply
-    if not isinstance(reply, Answers):
+    if not isinstance(reply, IprotoReply):
         reply.error(refusal_line(refusal))
         return
     number = iproto.ER_PROC_LUA
@@ -270,7 +270,7 @@ def refuse(caller: Caller, sync: i64, refusal: PenstockError) -> None:
     reply.refusal(sync, number, text.encode("utf-8", "backslashreplace"))
 
 
-class _Again(Pending):
+class _RerunCall(Pending):
     """A call that is run again after other nodes have answered the question that it depends on."""
 
     request: Request
@@ -280,34 +280,34 @@ class _Again(Pending):
         self.request = request
 
 
-class Calls:
+class CallDispatcher:
     """Runs the requests of IPROTO clients."""
 
-    desk: Desk  # The dispatcher of RESP commands, which counts calls as well.
-    families: dict[bytes, Family]  # By the first word of the names of their functions.
-    tubes: Family  # The methods of a tube.
-    spaces: Family
+    dispatcher: Dispatcher  # The dispatcher of RESP commands, which counts calls as well.
+    families: dict[bytes, FunctionFamily]  # By the first word of the names of their functions.
+    tubes: FunctionFamily  # The methods of a tube.
+    spaces: FunctionFamily
     select: Select  # Runs a SELECT request.
     log_in: LogIn
-    on_elsewhere: PassOn | None  # Forwards a call to another node. None: such a call is refused.
+    forward: PassOn | None  # Forwards a call to another node. None: such a call is refused.
     _routes: dict[bytes, Route]
 
     def __init__(
         self,
-        desk: Desk,
-        families: dict[bytes, Family],
-        tubes: Family,
-        spaces: Family,
+        desk: Dispatcher,
+        families: dict[bytes, FunctionFamily],
+        tubes: FunctionFamily,
+        spaces: FunctionFamily,
         select: Select,
         log_in: LogIn,
     ) -> None:
-        self.desk = desk
+        self.dispatcher = desk
         self.families = families
         self.tubes = tubes
         self.spaces = spaces
         self.select = select
         self.log_in = log_in
-        self.on_elsewhere = None
+        self.forward = None
         self._routes = {}
 
     def run_all(self, caller: Caller, requests: list[Request], start: i64, waits_max: i64, now: i64) -> i64:
@@ -315,15 +315,19 @@ class Calls:
         at = start
         count: i64 = len(requests)
         waits = caller.connection.waits
-        began: i64 = self.desk.clock_ns()
-        while at < count and not caller.busy and len(waits) + caller.abroad < waits_max:
+        began: i64 = self.dispatcher.clock_ns()
+        while at < count and not caller.busy and len(waits) + caller.remote_count < waits_max:
             request = requests[at]
             at += 1
-            self.desk.executed += 1
+            self.dispatcher.executed += 1
             self._answer(caller, request, now)
-            ended: i64 = self.desk.clock_ns()
-            if self.desk.slow_ns >= 0 and ended - began >= self.desk.slow_ns and self.desk.on_slow is not None:
-                self.desk.on_slow(caller, _shown(request), ended - began)
+            ended: i64 = self.dispatcher.clock_ns()
+            if (
+                self.dispatcher.slow_ns >= 0
+                and ended - began >= self.dispatcher.slow_ns
+                and self.dispatcher.on_slow is not None
+            ):
+                self.dispatcher.on_slow(caller, _redacted_words(request), ended - began)
             began = ended
             if caller.closing or caller.reply.length > ANSWERS_BYTES_MAX:
                 break
@@ -339,10 +343,10 @@ class Calls:
             else:
                 self._run(caller, request, now)
         except PenstockError as refusal:
-            if isinstance(refusal, AskFirst) and self.desk.ask_others is not None:
-                self.desk.ask_others(caller, refusal, _Again(caller, request), now)
-            elif isinstance(refusal, Elsewhere) and self.on_elsewhere is not None:
-                self._pass_on(caller, request, refusal)
+            if isinstance(refusal, NeedsAnswer) and self.dispatcher.ask_others is not None:
+                self.dispatcher.ask_others(caller, refusal, _RerunCall(caller, request), now)
+            elif isinstance(refusal, Elsewhere) and self.forward is not None:
+                self._forward(caller, request, refusal)
             else:
                 refuse(caller, request.sync, refusal)
         except Exception as defect:
@@ -352,20 +356,20 @@ class Calls:
         """Close the caller after an internal error. Other clients are not affected."""
         caller.closing = True
         answers_of(caller).refusal(sync, iproto.ER_PROC_LUA, INTERNAL_ERROR)
-        self.desk.report(defect)
+        self.dispatcher.report(defect)
 
-    def _pass_on(self, caller: Caller, request: Request, where: Elsewhere) -> None:
-        assert self.on_elsewhere is not None
+    def _forward(self, caller: Caller, request: Request, where: Elsewhere) -> None:
+        assert self.forward is not None
         try:
-            self.on_elsewhere(caller, request, where)
+            self.forward(caller, request, where)
         except PenstockError as refusal:
             refuse(caller, request.sync, refusal)
 
     def _call(self, caller: Caller, call: Request, now: i64) -> bytes | None:
         name = call.name
         caller.last_command = name if len(name) <= _SHOWN_BYTES_MAX else name[:_SHOWN_BYTES_MAX]
-        if self.desk.watched and self.desk.on_show is not None:
-            self.desk.on_show(caller, [name, *call.args])
+        if self.dispatcher.is_monitored and self.dispatcher.on_command is not None:
+            self.dispatcher.on_command(caller, [name, *call.args])
         return self.call(caller, call, now)
 
     def call(self, caller: Caller, call: Request, now: i64) -> bytes | None:
@@ -375,14 +379,14 @@ class Calls:
         if route is None:
             route = self._find(name)
         method = route.method
-        if not caller.known or method.group & caller.groups == 0:
+        if not caller.is_authenticated or method.group & caller.groups == 0:
             raise denied(caller, name)
         if not caller.any_tube and route.owner:
             check_tube(caller, route.owner)
         try:
             return method.function(caller, call, route.owner, now)
         except NoMemory:
-            while self.desk.evict is not None and self.desk.evict():
+            while self.dispatcher.evict is not None and self.dispatcher.evict():
                 try:
                     return method.function(caller, call, route.owner, now)
                 except NoMemory:
@@ -394,7 +398,7 @@ class Calls:
         code = request.code
         if code == iproto.CALL_16 or code == iproto.EVAL:
             if code == iproto.EVAL:
-                _understand(request)
+                _eval_as_call(request)
             results = self._call(caller, request, now)
             if results is not None:
                 answer(caller, request.sync, code == iproto.CALL_16, results)
@@ -402,8 +406,8 @@ class Calls:
             answers_of(caller).done(request.sync)
         elif code == iproto.SELECT:
             caller.last_command = b"select"
-            if self.desk.watched and self.desk.on_show is not None:
-                self.desk.on_show(caller, _shown(request))
+            if self.dispatcher.is_monitored and self.dispatcher.on_command is not None:
+                self.dispatcher.on_command(caller, _redacted_words(request))
             results = self.select(caller, request, now)
             if results is not None:
                 answers_of(caller).data(request.sync, results)
@@ -414,7 +418,7 @@ class Calls:
         elif code == iproto.BROKEN:
             raise BoxError(iproto.ER_INVALID_MSGPACK, request.name.decode())
         elif code == iproto.OVERSIZED:
-            raise self.desk.oversized()
+            raise self.dispatcher.oversized()
         else:
             raise BoxError(iproto.ER_UNKNOWN_REQUEST, f"Unknown request type {code}")
 
@@ -453,8 +457,8 @@ class Calls:
             refuse(pending.caller, pending.sync, refusal)
             return
         try:
-            if isinstance(pending, _Again):
-                check_again(wait)
+            if isinstance(pending, _RerunCall):
+                check_question_answered(wait)
                 self._answer(pending.caller, pending.request, now)
                 return
             results = pending.result(wait, now)
@@ -467,7 +471,7 @@ class Calls:
         answer(pending.caller, pending.sync, pending.is_16, results)
 
 
-def _understand(request: Request) -> None:
+def _eval_as_call(request: Request) -> None:
     """Turn an EVAL into a CALL if its text is one that clients are known to send; otherwise refuse it."""
     # A longer text cannot match and would take long to split.
     text = b" ".join(request.name.split()) if len(request.name) <= _NAME_BYTES_MAX else b""
@@ -493,7 +497,7 @@ def _understand(request: Request) -> None:
     )
 
 
-def _shown(request: Request) -> list[bytes]:
+def _redacted_words(request: Request) -> list[bytes]:
     """Return the words of a request that the slow log may show.
 
     AUTH has a scrambled password. An EVAL that was refused may contain any text.
@@ -515,12 +519,12 @@ class CallInbox:
 
     parser: IprotoParser
     ran: bool  # The last `run` found at least one complete request.
-    _calls: Calls
+    _calls: CallDispatcher
     _waits_max: i64
     _requests: list[Request]  # Parsed requests.
     _at: i64  # The index of the next request to run.
 
-    def __init__(self, parser: IprotoParser, calls: Calls, waits_max: i64) -> None:
+    def __init__(self, parser: IprotoParser, calls: CallDispatcher, waits_max: i64) -> None:
         self.parser = parser
         self.ran = False
         self._calls = calls
@@ -528,7 +532,7 @@ class CallInbox:
         self._requests = []
         self._at = 0
 
-    def run(self, desk: Desk, caller: Caller, budget: i64, now: i64) -> i64:
+    def run(self, desk: Dispatcher, caller: Caller, budget: i64, now: i64) -> i64:
         """Run up to `budget` requests of the client. Return why it stopped."""
         parser = self.parser
         self.ran = False
@@ -540,7 +544,7 @@ class CallInbox:
                 return MORE_LEFT
             if is_through:
                 # Limits rise after AUTH, so one request is parsed at a time until the client is authenticated.
-                self._requests = parser.parse(budget if caller.known else 1)
+                self._requests = parser.parse(budget if caller.is_authenticated else 1)
                 self._at = 0
                 if not self._requests:
                     if parser.has_more:

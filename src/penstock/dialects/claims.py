@@ -16,12 +16,12 @@ from penstock.core.engine import Engine
 from penstock.core.errors import ClaimGone, OutOfRange, WrongType
 from penstock.core.job import Job
 from penstock.core.limits import check_count
-from penstock.dialects.command import SLICE, Caller, Long, check_own, check_tube
+from penstock.dialects.command import SLICE, Caller, SlicedCommand, check_own, check_tube
 from penstock.dialects.disque import NOT_A_NUMBER, parse_integer
 from penstock.dialects.native import Native
 from penstock.dialects.packed import write_packed
-from penstock.dialects.pages import LOOK_SLICE, PAGE_BYTES_MAX, Pages
-from penstock.dialects.words import Words, shown
+from penstock.dialects.pages import PAGE_BYTES_MAX, SCAN_SLICE, PagedReply
+from penstock.dialects.words import Words, excerpt
 from penstock.wire.errors import Elsewhere
 from penstock.wire.reply import Reply
 
@@ -43,7 +43,7 @@ class Claims:
 
     def __init__(self, native: Native) -> None:
         self._native = native
-        self._engine = native.site.engine
+        self._engine = native.context.engine
 
     def take(self, caller: Caller, args: list[bytes], now: i64) -> None:
         """CLAIM TAKE tube consumer number [COUNT n] [LEASE d] [TOKEN t] [SHARD i n | SIZE]"""
@@ -57,7 +57,7 @@ class Claims:
         shard = _ALL
         size = False
         words = Words(args, 5)
-        while words.more():
+        while words.has_more():
             word = words.option()
             if word == b"COUNT":
                 count = check_count(words.integer(), "COUNT")
@@ -71,7 +71,7 @@ class Claims:
                 size = True
             else:
                 raise words.unknown(["COUNT", "LEASE", "TOKEN", "SHARD", "SIZE"])
-        tube = self._native.site.tube(args[2])
+        tube = self._native.context.tube(args[2])
         made = claiming.claim(self._engine, args[3], token, number, tube, min(count, CLAIM_JOBS_MAX), lease, now)
         if made is None:
             caller.reply.null_array()
@@ -86,7 +86,7 @@ class Claims:
         shard = _ALL
         packed = False
         words = Words(args, 4)
-        while words.more():
+        while words.has_more():
             word = words.option()
             if word == b"SHARD":
                 shard = _shard(words)
@@ -99,7 +99,9 @@ class Claims:
     def _read(self, caller: Caller, claim: Claim, shard: tuple[int, int], packed: bool, now: i64) -> None:
         # All jobs of a claim are in one tube.
         check_tube(caller, self._engine.tube_of(claim.jobs[0]).name)
-        self._native.site.run(caller, _Batch(self._native, claim, claim.shard(shard[0], shard[1]), packed), now)
+        self._native.context.run_sliced(
+            caller, _Batch(self._native, claim, claim.shard(shard[0], shard[1]), packed), now
+        )
 
     def ack(self, caller: Caller, args: list[bytes], now: i64) -> None:
         """CLAIM ACK consumer upto [TOKEN t]"""
@@ -107,7 +109,7 @@ class Claims:
         token, _ = _token_and_lease(Words(args, 4), False)
         self._check(caller, args[2])
         acked = claiming.ack_claims(self._engine, args[2], token, upto, now)
-        self._native.site.run(caller, _Acking(self._engine, args[2], acked), now)
+        self._native.context.run_sliced(caller, _Acking(self._engine, args[2], acked), now)
 
     def renew(self, caller: Caller, args: list[bytes], now: i64) -> None:
         """CLAIM RENEW consumer [LEASE d] [TOKEN t]"""
@@ -128,9 +130,9 @@ class Claims:
         check_own(caller, consumer, b"consumer")
         self._check_claimed(caller, consumer)
         if consumer not in self._engine.consumers:
-            node = self._native.site.who_has(caller, CONSUMER, [consumer])
+            node = self._native.context.find_node_with(caller, CONSUMER, [consumer])
             if node:
-                raise Elsewhere(node, f"consumer {shown(consumer)}")
+                raise Elsewhere(node, f"consumer {excerpt(consumer)}")
 
     def _check_claimed(self, caller: Caller, consumer: bytes) -> None:
         """Refuse a consumer with claimed jobs in a tube that the caller may not use."""
@@ -169,7 +171,7 @@ def _write_size(reply: Reply, claim: Claim) -> None:
     reply.integer(length)
 
 
-class _Batch(Pages):
+class _Batch(PagedReply):
     """Writes the jobs of a claim, or of one shard of it, as long as the claim exists."""
 
     _native: Native
@@ -186,14 +188,14 @@ class _Batch(Pages):
         self._at = 0
         self._packed = packed
 
-    def look(self, caller: Caller, now: i64) -> bool:
+    def scan(self, caller: Caller, now: i64) -> bool:
         """Write the next jobs."""
         claim = self._claim
         if claim.number not in claim.consumer.claims:
             raise ClaimGone()
         page = self.page(caller)
         jobs = self._jobs
-        end = min(self._at + LOOK_SLICE, len(jobs))
+        end = min(self._at + SCAN_SLICE, len(jobs))
         if self._packed:
             self._pack(page, end)
         else:
@@ -222,7 +224,7 @@ class _Batch(Pages):
             self.found += 1
 
 
-class _Acking(Long):
+class _Acking(SlicedCommand):
     """Waits until all jobs of the acked claims have ended, then replies."""
 
     _engine: Engine
@@ -258,14 +260,14 @@ def _shard(words: Words) -> tuple[int, int]:
 def _number(word: bytes) -> int:
     number = parse_integer(word)
     if number == NOT_A_NUMBER:
-        raise WrongType(f"{shown(word)} is not a whole number")
+        raise WrongType(f"{excerpt(word)} is not a whole number")
     return number
 
 
 def _token_and_lease(words: Words, leased: bool) -> tuple[int, int | None]:
     token = 0
     lease: int | None = None
-    while words.more():
+    while words.has_more():
         word = words.option()
         if word == b"TOKEN":
             token = words.integer()

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from mypy_extensions import i64, mypyc_attr
 
-from penstock.cluster.founding import ClaimWait
+from penstock.cluster.founding import ElectionWait
 from penstock.cluster.questions import QuestionWait
 from penstock.core.errors import BodyTooLarge, CommandError, NoHome, NoMemory, PenstockError
 from penstock.core.job import Job
@@ -20,7 +20,7 @@ from penstock.core.limits import BODY_BYTES_MAX
 from penstock.core.sessions import Session
 from penstock.core.tube_patterns import EVERY_TUBE, TubePatterns
 from penstock.core.waits import SERVED, TIMED_OUT, Connection, Waiting
-from penstock.wire.errors import AskFirst, Elsewhere, Refused, Spread
+from penstock.wire.errors import Elsewhere, NeedsAnswer, OnSeveralNodes, Refused
 from penstock.wire.reply import Reply
 from penstock.wire.resp import HTTP_REQUEST, OVERSIZED
 
@@ -58,19 +58,19 @@ class Caller:
 
     reply: Reply
     connection: Connection
-    known: bool  # The client is authenticated, or does not have to be.
+    is_authenticated: bool  # The client is authenticated, or does not have to be.
     groups: i64  # The permission groups of the commands that it may run.
     tubes: TubePatterns  # The tubes that it may use.
     any_tube: bool  # It may use all tubes. A copy of `tubes.any_tube` for the hot path.
     truncates: set[bytes]  # Tubes that it may empty without being an administrator.
     wait: Waiting | None  # The pending wait of its command. Its next command runs when the wait has ended.
     busy: bool  # A command that runs in slices is in progress. Its next command runs when the slices have ended.
-    abroad: i64  # The number of its commands that are in progress on other nodes.
+    remote_count: i64  # The number of its commands that are in progress on other nodes.
     closing: bool  # The connection is closed when all replies have been sent.
-    muted: i64  # ANSWERED, SKIP_NEXT, SKIP_THIS or SILENT.
-    entry: bytes  # The node that its client is connected to; empty if that is this node.
+    reply_mode: i64  # ANSWERED, SKIP_NEXT, SKIP_THIS or SILENT.
+    entry_node: bytes  # The node that its client is connected to; empty if that is this node.
     last_command: bytes  # The name of the command that it sent last.
-    answer: Answer | None  # Writes the reply when `wait` ends.
+    on_wait_end: WaitReply | None  # Writes the reply when `wait` ends.
     unsent: list[Job]  # Jobs that were delivered in replies that are not sent yet.
     unsent_deliveries: list[int]  # The delivery number of each job in `unsent`.
     owed: i64  # The bytes of a long reply that are still to follow.
@@ -80,44 +80,44 @@ class Caller:
     def __init__(self, connection: Connection) -> None:
         self.reply = Reply()
         self.connection = connection
-        self.known = True
+        self.is_authenticated = True
         self.groups = EVERYTHING
         self.tubes = EVERY_TUBE
         self.any_tube = True
         self.truncates = set()
         self.wait = None
         self.busy = False
-        self.abroad = 0
+        self.remote_count = 0
         self.closing = False
-        self.muted = ANSWERED
-        self.entry = b""
+        self.reply_mode = ANSWERED
+        self.entry_node = b""
         self.last_command = b""
-        self.answer = None
+        self.on_wait_end = None
         self.unsent = []
         self.unsent_deliveries = []
         self.owed = 0
         self.sending = 0
         self._sending_count = 0
 
-    def waits(self, wait: Waiting, answer: Answer) -> None:
+    def wait_for(self, wait: Waiting, answer: WaitReply) -> None:
         """Make the caller wait. If the wait has already ended, its reply is written at the end of the turn."""
         self.wait = wait
-        self.answer = answer
+        self.on_wait_end = answer
 
-    def is_held_up(self) -> bool:
+    def is_blocked(self) -> bool:
         """Return whether it waits or runs a command in slices.
 
         A method, because mypyc would narrow an attribute that was just set to None.
         """
         return self.wait is not None or self.busy
 
-    def take_answers(self) -> bytes:
-        """Return the replies to be sent. Call `were_sent` when they have been sent."""
+    def take_replies(self) -> bytes:
+        """Return the replies to be sent. Call `confirm_sent` when they have been sent."""
         self.sending = self.reply.length
         self._sending_count = len(self.unsent)
         return self.reply.take()
 
-    def were_sent(self) -> bool:
+    def confirm_sent(self) -> bool:
         """Record that the replies that were taken are sent. Return whether the connection has to be closed now."""
         self.sending = 0
         if self._sending_count > 0:
@@ -172,7 +172,7 @@ def whole_server_refusal(caller: Caller) -> bytes:
     A user with tube patterns administers only its own tubes. Nodes forward only commands about single tubes, so a
     command about the whole server that arrives through another node does not come from one of that node's clients.
     """
-    if caller.entry:
+    if caller.entry_node:
         return b"NOPERM a command about the whole server is not run for a client of another node"
     return b"" if caller.any_tube else b"NOPERM this user has no permission to use every queue"
 
@@ -189,7 +189,7 @@ def check_whole_server(caller: Caller) -> None:
 SLICE: Final = 1_000
 
 
-class Answer:
+class WaitReply:
     """Writes the reply of a command that waited."""
 
     def write(self, caller: Caller, wait: Waiting, now: i64) -> None:
@@ -198,7 +198,7 @@ class Answer:
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
-class Long:
+class SlicedCommand:
     """A command that runs in slices. Other clients are served between two slices."""
 
     def step(self, caller: Caller, now: i64) -> bool:
@@ -257,7 +257,7 @@ class Command:
         if (self.arity > 0 and words != self.arity) or (self.arity < 0 and words < -self.arity):
             return b"ERR wrong number of arguments for '" + self.name + b"' command"
         if not self.is_open:
-            if not caller.known:
+            if not caller.is_authenticated:
                 return b"NOAUTH Authentication required."
             if self.group & caller.groups == 0:
                 return b"NOPERM this user has no permission to run the '" + self.name + b"' command"
@@ -266,7 +266,7 @@ class Command:
         return b""
 
 
-class Family:
+class CommandFamily:
     """Commands with the same first word, as TUBE CREATE and TUBE DROP. Each has its own arity and permission group."""
 
     name: bytes
@@ -309,23 +309,23 @@ Show = Callable[[Any, list[bytes]], None]
 Slow = Callable[[Any, list[bytes], int], None]
 Report = Callable[[Exception], None]
 PassOn = Callable[[Any, list[bytes], Elsewhere], None]
-AskOthers = Callable[[Caller, AskFirst, object, int], Waiting]
+AskOthers = Callable[[Caller, NeedsAnswer, object, int], Waiting]
 
 
-class Desk:
+class Dispatcher:
     """Runs commands. The server registers callbacks, because calls to an interpreted subclass would be slow."""
 
     commands: dict[bytes, Command]  # By their names in lower case.
     clock_ns: Callable[[], int]  # Any monotonic clock; measures the time that commands take.
     slow_ns: i64  # Commands that take at least this long are passed to `on_slow`. Negative: none.
     body_bytes_max: i64  # The limit in the refusal of an oversized request; the parsers and the engine enforce it.
-    watched: bool  # A client runs MONITOR.
+    is_monitored: bool  # A client runs MONITOR.
     executed: i64
     internal_errors: i64
-    on_show: Show | None  # Called with each command before it runs, if `watched`.
+    on_command: Show | None  # Called with each command before it runs, if `watched`.
     on_slow: Slow | None  # Called with a slow command and its time in nanoseconds.
     on_error: Report | None  # Called with an internal error.
-    on_elsewhere: PassOn | None  # Forwards a command to another node. None: such a command is refused.
+    forward: PassOn | None  # Forwards a command to another node. None: such a command is refused.
     evict: Callable[[], bool] | None  # Frees some memory; returns whether it did.
     ask_others: AskOthers | None  # Sends a question to other nodes; takes the caller, the question, the tag, now.
     _spellings: dict[bytes, Command]  # By their names in lower case and in upper case, as most clients write them.
@@ -340,13 +340,13 @@ class Desk:
         self.clock_ns = clock_ns
         self.slow_ns = -1
         self.body_bytes_max = BODY_BYTES_MAX
-        self.watched = False
+        self.is_monitored = False
         self.executed = 0
         self.internal_errors = 0
-        self.on_show = None
+        self.on_command = None
         self.on_slow = None
         self.on_error = None
-        self.on_elsewhere = None
+        self.forward = None
         self.evict = None
         self.ask_others = None
 
@@ -366,7 +366,7 @@ class Desk:
             self._originals.pop(command.name, None)
         return command
 
-    def named(self, name: bytes) -> Command | None:
+    def find(self, name: bytes) -> Command | None:
         """Return the command that a client, or another node on behalf of its client, calls by a name."""
         return self.commands.get(name.lower()) or self._originals.get(name.lower())
 
@@ -381,7 +381,7 @@ class Desk:
             self.executed += 1
             name = args[0]
             command = self._spellings.get(name)
-            if caller.entry:
+            if caller.entry_node:
                 # The other node resolved the name by its own configuration and sent the original name.
                 command = self._originals.get(name.lower())
             elif command is None:
@@ -390,8 +390,8 @@ class Desk:
             if command is not None:
                 # The word that the client sent is not shown, because the new name of a renamed command is a secret.
                 caller.last_command = command.name
-                if self.watched and self.on_show is not None:
-                    self.on_show(caller, args)
+                if self.is_monitored and self.on_command is not None:
+                    self.on_command(caller, args)
                 self.run(caller, command, args, now)
                 ended: i64 = self.clock_ns()
                 command.calls += 1
@@ -403,8 +403,8 @@ class Desk:
                 self._refuse_unknown(caller, name)
             if caller.wait is not None or caller.busy:
                 return at
-            if caller.muted != ANSWERED:
-                self.answered(caller, before)
+            if caller.reply_mode != ANSWERED:
+                self.drop_muted_reply(caller, before)
             if caller.closing or caller.reply.length > ANSWERS_BYTES_MAX:
                 return at
         return at
@@ -427,10 +427,10 @@ class Desk:
                 # Half a reply was written, so the client would read an error as the rest of it.
                 self._failed(caller, error)
                 return
-            if isinstance(error, AskFirst) and self.ask_others is not None:
-                caller.waits(self.ask_others(caller, error, caller, now), _Again(self, command, args))
-            elif isinstance(error, Elsewhere) and self.on_elsewhere is not None:
-                self._pass_on(caller, command, args, error)
+            if isinstance(error, NeedsAnswer) and self.ask_others is not None:
+                caller.wait_for(self.ask_others(caller, error, caller, now), _RerunCommand(self, command, args))
+            elif isinstance(error, Elsewhere) and self.forward is not None:
+                self._forward(caller, command, args, error)
             else:
                 reply.error(refusal_line(error))
         except Exception as defect:
@@ -446,29 +446,29 @@ class Desk:
                 pass
         raise NoMemory()
 
-    def _pass_on(self, caller: Caller, command: Command, args: list[bytes], where: Elsewhere) -> None:
+    def _forward(self, caller: Caller, command: Command, args: list[bytes], where: Elsewhere) -> None:
         """Forward a command under its original name, because each node has its own `rename-command`."""
-        assert self.on_elsewhere is not None
-        if isinstance(where, Spread):
+        assert self.forward is not None
+        if isinstance(where, OnSeveralNodes):
             for part in where.parts.values():
                 part[0] = command.name
         args = [command.name, *args[1:]]
         try:
-            self.on_elsewhere(caller, args, where)
+            self.forward(caller, args, where)
         except PenstockError as refusal:
             caller.reply.error(refusal_line(refusal))
 
-    def answered(self, caller: Caller, before: i64) -> None:
+    def drop_muted_reply(self, caller: Caller, before: i64) -> None:
         """Drop the reply that begins at `before`, if the caller has switched replies off."""
-        if caller.muted == ANSWERED:
+        if caller.reply_mode == ANSWERED:
             return
         caller.reply.truncate(before)
-        if caller.muted == SKIP_NEXT:
-            caller.muted = SKIP_THIS
-        elif caller.muted == SKIP_THIS:
-            caller.muted = ANSWERED
+        if caller.reply_mode == SKIP_NEXT:
+            caller.reply_mode = SKIP_THIS
+        elif caller.reply_mode == SKIP_THIS:
+            caller.reply_mode = ANSWERED
 
-    def step(self, caller: Caller, long: Long, now: i64) -> bool:
+    def step(self, caller: Caller, long: SlicedCommand, now: i64) -> bool:
         """Run a slice of a long command. Return whether it was the last one."""
         before = caller.reply.length
         try:
@@ -478,15 +478,15 @@ class Desk:
             caller.reply.error(refusal_line(refusal))
         except Exception as error:
             self._failed(caller, error)
-        self.answered(caller, before)
+        self.drop_muted_reply(caller, before)
         return True
 
     def end_wait(self, caller: Caller, wait: Waiting, now: i64, refusal: bytes = b"") -> None:
         """End the wait of a caller: write the reply of its command, or `refusal` if it is not empty."""
-        answer = caller.answer
+        answer = caller.on_wait_end
         assert answer is not None
         caller.wait = None
-        caller.answer = None
+        caller.on_wait_end = None
         before = caller.reply.length
         if refusal:
             caller.reply.error(refusal)
@@ -497,8 +497,8 @@ class Desk:
                 caller.reply.error(refusal_line(reason))
             except Exception as defect:
                 self._failed(caller, defect)
-        if not caller.is_held_up():
-            self.answered(caller, before)
+        if not caller.is_blocked():
+            self.drop_muted_reply(caller, before)
 
     def _failed(self, caller: Caller, error: Exception) -> None:
         """Close the caller after an internal error. Other clients are not affected."""
@@ -535,27 +535,27 @@ class Desk:
         caller.reply.error(b"ERR unknown command '" + shown + b"'")
 
 
-class _Again(Answer):
+class _RerunCommand(WaitReply):
     """Runs a command again after other nodes have answered the question that it depends on."""
 
-    _desk: Desk
+    _dispatcher: Dispatcher
     _command: Command
     _args: list[bytes]
 
-    def __init__(self, desk: Desk, command: Command, args: list[bytes]) -> None:
-        self._desk = desk
+    def __init__(self, desk: Dispatcher, command: Command, args: list[bytes]) -> None:
+        self._dispatcher = desk
         self._command = command
         self._args = args
 
     def write(self, caller: Caller, wait: Waiting, now: i64) -> None:
         """Run the command again."""
-        check_again(wait)
-        self._desk.run(caller, self._command, self._args, now)
+        check_question_answered(wait)
+        self._dispatcher.run(caller, self._command, self._args, now)
 
 
-def check_again(wait: Waiting) -> None:
+def check_question_answered(wait: Waiting) -> None:
     """Raise the error of a command whose question to other nodes was refused or not answered."""
-    if isinstance(wait, ClaimWait) and wait.refusal is not None:
+    if isinstance(wait, ElectionWait) and wait.refusal is not None:
         raise wait.refusal
     # A node that does not answer a question in time counts as one that has nothing to report.
     if wait.outcome != SERVED and not (isinstance(wait, QuestionWait) and wait.outcome == TIMED_OUT):

@@ -31,9 +31,9 @@ from penstock.core.outcomes import OK, ONLY_ONCE
 from penstock.core.policy import DISQUE
 from penstock.core.stats import rule_counts
 from penstock.core.tube import Tube
-from penstock.core.waits import SERVED, CopyWait, Wait, Waiting
-from penstock.dialects.command import SLICE, Answer, Caller, Long, check_tube
-from penstock.dialects.site import ANSWER_BYTES_MAX, Site
+from penstock.core.waits import SERVED, CopyWait, TakeWait, Waiting
+from penstock.dialects.command import SLICE, Caller, SlicedCommand, WaitReply, check_tube
+from penstock.dialects.site import ANSWER_BYTES_MAX, CommandContext
 from penstock.wire.bodies import to_plain
 from penstock.wire.errors import NOT_AN_INTEGER, SYNTAX, Refused
 from penstock.wire.reply import Reply
@@ -74,18 +74,18 @@ _FAST_ACK: Final = 5
 class Disque:
     """Disque's commands about jobs and queues."""
 
-    site: Site
+    context: CommandContext
     _engine: Engine
-    _plain: Answer  # Answers a GETJOB that waited.
-    _counted: Answer  # Answers a GETJOB WITHCOUNTERS that waited.
-    _adding: Answer  # Answers an ADDJOB that waited for copies.
+    _plain: WaitReply  # Answers a GETJOB that waited.
+    _counted: WaitReply  # Answers a GETJOB WITHCOUNTERS that waited.
+    _adding: WaitReply  # Answers an ADDJOB that waited for copies.
 
-    def __init__(self, site: Site) -> None:
-        self.site = site
+    def __init__(self, site: CommandContext) -> None:
+        self.context = site
         self._engine = site.engine
-        self._plain = _Taking(self, False)
-        self._counted = _Taking(self, True)
-        self._adding = _Adding(site)
+        self._plain = _GetjobReply(self, False)
+        self._counted = _GetjobReply(self, True)
+        self._adding = _AddjobReply(site)
 
     # Adding
 
@@ -138,8 +138,8 @@ class Disque:
         engine = self._engine
         tube = engine.tubes.get(name)
         if tube is None:
-            self.site.seek([name])
-        cluster = self.site.cluster
+            self.context.raise_if_elsewhere([name])
+        cluster = self.context.cluster
         is_default = replicate == UNSET
         if is_default:
             replicate = 1 if cluster is None else cluster.copies_for(name, tube, now)
@@ -164,7 +164,7 @@ class Disque:
             self._check_reachable(cluster, tube, replicate, external)
         elif replicate > 1:
             raise Refused(_NOREPL)
-        elif self.site.leaving:
+        elif self.context.leaving:
             raise Refused(_NOREPL + _UNABLE + b"I'm leaving the cluster")
         if tube is not None:
             if maxlen > 0 and tube.count_in(s.READY) >= maxlen:
@@ -172,11 +172,11 @@ class Disque:
             if tube.paused_in:
                 raise Refused(b"PAUSED Queue paused in input, try later")
         if tube is None:
-            tube = self.site.new_tube(name, DISQUE, [draft], now)
+            tube = self.context.new_tube(name, DISQUE, [draft], now)
         else:
-            self.site.have_room(len(draft.body))
+            self.context.reserve_log(len(draft.body))
         if cluster is None or (replicate == 1 and not external):
-            caller.reply.simple(self.site.id_of(engine.put(tube, draft, now)))
+            caller.reply.simple(self.context.id_of(engine.put(tube, draft, now)))
             if is_default and cluster is not None and is_shared(tube):
                 cluster.added_alone()
         elif asynchronous:
@@ -186,7 +186,7 @@ class Disque:
             wait = cluster.replicate(
                 caller.connection, tube, draft, replicate, is_default, external, patience, caller, now
             )
-            caller.waits(wait, self._adding)
+            caller.wait_for(wait, self._adding)
 
     def _check_reachable(self, cluster: Cluster, tube: Tube | None, replicate: int, external: bool) -> None:
         """Refuse a job if too few nodes are reachable for its copies."""
@@ -197,7 +197,7 @@ class Disque:
         short = (replicate if external else replicate - 1) - cluster.reachable()
         if short > 0:
             if external and short == 1:
-                reason = b"I'm leaving the cluster" if self.site.leaving else b"I'm out of memory"
+                reason = b"I'm leaving the cluster" if self.context.leaving else b"I'm out of memory"
                 raise Refused(_NOREPL + _UNABLE + reason)
             raise Refused(_NOREPL)
 
@@ -246,7 +246,7 @@ class Disque:
         if len(names) == 1 and count == 1:
             tube = engine.tubes.get(names[0])
             if tube is None:
-                self.site.seek(names)
+                self.context.raise_if_elsewhere(names)
             job = None if tube is None else engine.take(caller.connection.session, tube, now)
             if job is not None:
                 self.deliver(caller, [job], counters, now)
@@ -254,24 +254,24 @@ class Disque:
         else:
             tubes = [engine.tubes[name] for name in names if name in engine.tubes]
             if len(tubes) < len(names):
-                self.site.seek(names)
-            jobs = self.site.take(caller, tubes, count, now)
+                self.context.raise_if_elsewhere(names)
+            jobs = self.context.take(caller, tubes, count, now)
             if jobs:
-                self.site.ask_for_passed(names, jobs, count, now)
+                self.context.request_skipped(names, jobs, count, now)
                 self.deliver(caller, jobs, counters, now)
                 return
-        if self.site.cluster is not None:
+        if self.context.cluster is not None:
             patience = 0 if nohang else NEVER if timeout == 0 else timeout
             for name in names:
-                self.site.cluster.wants(name, patience, now)
+                self.context.cluster.wants(name, patience, now)
         if nohang:
             caller.reply.null_array()
             return
-        if self.site.leaving:
-            raise self.site.leaves(caller)
+        if self.context.leaving:
+            raise self.context.leaving_error(caller)
         missing = [name for name in names if name not in engine.tubes]
         if missing:
-            self.site.check_new(list(dict.fromkeys(missing)), DISQUE)
+            self.context.check_new(list(dict.fromkeys(missing)), DISQUE)
         tubes = [engine.tubes.get(name) or engine.create_tube(name, DISQUE, now) for name in names]
         wait = engine.wait(
             caller.connection,
@@ -282,11 +282,11 @@ class Disque:
             tag=caller,
             count_bytes=ANSWER_BYTES_MAX,
         )
-        caller.waits(wait, self._counted if counters else self._plain)
+        caller.wait_for(wait, self._counted if counters else self._plain)
 
     def deliver(self, caller: Caller, jobs: list[Job], counters: bool, now: i64) -> None:
         """Reply with jobs that were taken."""
-        bodies = self.site.bodies(caller, jobs, now)
+        bodies = self.context.bodies(caller, jobs, now)
         reply = caller.reply
         reply.array(len(jobs))
         for i in range(len(jobs)):
@@ -295,8 +295,8 @@ class Disque:
             caller.unsent_deliveries.append(job.deliveries)
             reply.array(7 if counters else 3)
             reply.bulk(self._engine.tube_of(job).name)
-            reply.bulk(self.site.id_of(job))
-            reply.bulk(to_plain(bodies[i], job.shown_kind()))
+            reply.bulk(self.context.id_of(job))
+            reply.bulk(to_plain(bodies[i], job.user_body_kind()))
             if counters:
                 reply.bulk(b"nacks")
                 reply.integer(job.nacks)
@@ -307,42 +307,44 @@ class Disque:
 
     def ackjob(self, caller: Caller, args: list[bytes], now: i64) -> None:
         """ACKJOB id [id ...]"""
-        self._each(caller, args, now, _ACK)
+        self._apply_to_all(caller, args, now, _ACK)
 
     def fastack(self, caller: Caller, args: list[bytes], now: i64) -> None:
         """FASTACK id [id ...]: without a cluster the same as ACKJOB."""
-        self._each(caller, args, now, _FAST_ACK)
+        self._apply_to_all(caller, args, now, _FAST_ACK)
 
     def deljob(self, caller: Caller, args: list[bytes], now: i64) -> None:
         """DELJOB id [id ...]"""
-        self._each(caller, args, now, _DELETE)
+        self._apply_to_all(caller, args, now, _DELETE)
 
     def enqueue(self, caller: Caller, args: list[bytes], now: i64) -> None:
         """ENQUEUE id [id ...]"""
-        self._each(caller, args, now, _ENQUEUE)
+        self._apply_to_all(caller, args, now, _ENQUEUE)
 
     def nack(self, caller: Caller, args: list[bytes], now: i64) -> None:
         """NACK id [id ...]"""
-        self._each(caller, args, now, _NACK)
+        self._apply_to_all(caller, args, now, _NACK)
 
     def dequeue(self, caller: Caller, args: list[bytes], now: i64) -> None:
         """DEQUEUE id [id ...]"""
-        self._each(caller, args, now, _DEQUEUE)
+        self._apply_to_all(caller, args, now, _DEQUEUE)
 
-    def _each(self, caller: Caller, args: list[bytes], now: i64, what: i64) -> None:
+    def _apply_to_all(self, caller: Caller, args: list[bytes], now: i64, what: i64) -> None:
         """Apply an operation to every job that a command names. Reply with the number of jobs that it changed."""
         if len(args) == 2:
-            caller.reply.integer(1 if self.do(caller, args[1], self._sought(caller, args[1]), now, what) else 0)
+            caller.reply.integer(
+                1 if self.apply(caller, args[1], self._number_or_elsewhere(caller, args[1]), now, what) else 0
+            )
             return
         if len(args) > BATCH_JOBS_MAX + 1:
             raise Refused(b"ERR a command may name up to %d jobs" % BATCH_JOBS_MAX)
-        self.site.divide(caller, args, 1, True)
-        self.site.run(caller, _Many(self, args, what), now)
+        self.context.split_by_node(caller, args, 1, True)
+        self.context.run_sliced(caller, _Many(self, args, what), now)
 
-    def do(self, caller: Caller, id: bytes, number: int, now: i64, what: i64) -> bool:
+    def apply(self, caller: Caller, id: bytes, number: int, now: i64, what: i64) -> bool:
         """Apply an operation to one job. Return whether it succeeded."""
-        job = self.site.find(caller, number, now)
-        cluster = self.site.cluster
+        job = self.context.find(caller, number, now)
+        cluster = self.context.cluster
         session = caller.connection.session
         if cluster is not None:
             if what == _FAST_ACK:
@@ -357,7 +359,7 @@ class Disque:
         if what == _DELETE:
             return engine.delete(job, now) == OK
         if what == _DEQUEUE:
-            return job.state == s.READY and self._set_aside(caller, job, now) == OK
+            return job.state == s.READY and self._dequeue(caller, job, now) == OK
         # Active jobs can be queued: taken, delayed, or removed from the queue by DEQUEUE.
         if job.state == s.TAKEN:
             return (engine.nack(session, job, now) if what == _NACK else engine.release(session, job, now)) == OK
@@ -371,7 +373,7 @@ class Disque:
             return ONLY_ONCE
         return self._engine.switch(job, s.READY, now, 0, failed)
 
-    def _set_aside(self, caller: Caller, job: Job, now: i64) -> int:
+    def _dequeue(self, caller: Caller, job: Job, now: i64) -> int:
         """Remove a job from its queue until its retry time, or until ENQUEUE if it has none."""
         if job.once or job.ttr == NEVER:
             return self._engine.bury(caller.connection.session, job, now, b"dequeued")
@@ -379,7 +381,7 @@ class Disque:
 
     def working(self, caller: Caller, args: list[bytes], now: i64) -> None:
         """WORKING id"""
-        job = self.site.find(caller, self._sought(caller, args[1]), now)
+        job = self.context.find(caller, self._number_or_elsewhere(caller, args[1]), now)
         if job is None or job.state >= s.DONE:
             raise Refused(b"NOJOB Job not known in the context of this node.")
         if job.once:
@@ -393,8 +395,8 @@ class Disque:
             outcome = self._engine.touch(caller.connection.session, job, now)
         elif job.ttr != NEVER and job.state != s.BURIED:
             outcome = self._engine.switch(job, s.DELAYED, now, min(job.ttr, DURATION_MS_MAX))
-            if self.site.cluster is not None:
-                self.site.cluster.postponed(job, now)
+            if self.context.cluster is not None:
+                self.context.cluster.postponed(job, now)
         else:
             outcome = OK
         if outcome != OK:
@@ -406,15 +408,15 @@ class Disque:
     def show(self, caller: Caller, args: list[bytes], now: i64) -> None:
         """SHOW id"""
         id = args[1]
-        job = self.site.find(caller, self.number(id), now)
+        job = self.context.find(caller, self.number(id), now)
         if job is not None:
-            self.write_shown(caller.reply, job, now)
+            self.write_job(caller.reply, job, now)
             return
         ack = self._ack_of(caller, id)
         if ack is not None:
             self._write_acked(caller.reply, ack, now)
             return
-        self._sought(caller, id)
+        self._number_or_elsewhere(caller, id)
         caller.reply.null()
 
     def _ack_of(self, caller: Caller, id: bytes) -> Ack | None:
@@ -422,17 +424,17 @@ class Disque:
 
         The ack does not contain the queue, so it is shown only to callers that may use every queue.
         """
-        cluster = self.site.cluster
+        cluster = self.context.cluster
         ack = None if cluster is None or not caller.any_tube else cluster.acks.by_id.get(id)
         return None if ack is None or ack.is_dummy() else ack
 
-    def write_shown(self, reply: Reply, job: Job, now: i64) -> None:
+    def write_job(self, reply: Reply, job: Job, now: i64) -> None:
         """Write all fields of a job, for SHOW and JSCAN."""
         tube = self._engine.tube_of(job)
         delayed = job.state == s.DELAYED and job.deliveries == 0
         reply.array(30)
         reply.bulk(b"id")
-        reply.bulk(self.site.id_of(job))
+        reply.bulk(self.context.id_of(job))
         reply.bulk(b"queue")
         reply.bulk(tube.name)
         reply.bulk(b"state")
@@ -446,16 +448,16 @@ class Disque:
         self._write_pair(reply, b"nacks", job.nacks)
         self._write_pair(reply, b"additional-deliveries", job.returns)
         reply.bulk(b"nodes-delivered")
-        reply.bulks([self.site.node] if copy is None else copy.holders)
+        reply.bulks([self.context.node] if copy is None else copy.holders)
         reply.bulk(b"nodes-confirmed")
-        reply.bulks([] if self.site.cluster is None else self.site.cluster.confirmed(job))
+        reply.bulks([] if self.context.cluster is None else self.context.cluster.confirmed(job))
         reply.bulk(b"next-requeue-within")
         _write_within(reply, _requeue_moment(job, now), now)
         reply.bulk(b"next-awake-within")
         # Without a deadline, `due` has the value of an earlier one.
         _write_within(reply, job.due if job.deadline_pos != NOWHERE else NEVER, now)
         reply.bulk(b"body")
-        self.site.write_plain(reply, job)
+        self.context.write_plain(reply, job)
 
     def _write_acked(self, reply: Reply, ack: Ack, now: i64) -> None:
         """Write the fields of a job of which only its ack is left. Unknown fields are null or 0."""
@@ -489,7 +491,7 @@ class Disque:
         """QLEN queue"""
         check_tube(caller, args[1])
         self._engine.advance(now)
-        tube = self._found(args[1])
+        tube = self._find_tube(args[1])
         caller.reply.integer(0 if tube is None else tube.count_in(s.READY))
 
     def qstat(self, caller: Caller, args: list[bytes], now: i64) -> None:
@@ -497,7 +499,7 @@ class Disque:
         check_tube(caller, args[1])
         self._engine.advance(now)
         reply = caller.reply
-        tube = self._found(args[1])
+        tube = self._find_tube(args[1])
         if tube is None:
             reply.null_array()
             return
@@ -508,8 +510,8 @@ class Disque:
         self._write_pair(reply, b"len", tube.count_in(s.READY))
         self._write_pair(reply, b"age", (now - tube.created) // 1000)
         self._write_pair(reply, b"idle", (now - tube.used) // 1000)
-        self._write_pair(reply, b"blocked", tube.line.length)
-        cluster = self.site.cluster
+        self._write_pair(reply, b"blocked", tube.take_line.length)
+        cluster = self.context.cluster
         reply.bulk(b"import-from")
         reply.bulks([] if cluster is None else cluster.federation.sources(tube.name, now))
         self._write_pair(reply, b"import-rate", self.import_rate(tube, now))
@@ -520,13 +522,13 @@ class Disque:
 
     def import_rate(self, tube: Tube, now: i64) -> int:
         """Return how many jobs per second a queue receives from other nodes, for QSTAT and QSCAN."""
-        cluster = self.site.cluster
+        cluster = self.context.cluster
         return 0 if cluster is None else cluster.federation.rate(tube.name, now)
 
     def oldest(self, caller: Caller, name: bytes, count: int, now: i64) -> None:
         """QPEEK queue count, with a positive count. `Newest` handles a negative one."""
         self._engine.advance(now)
-        self.site.run(caller, Peeking(self, self._found(name), count, False), now)
+        self.context.run_sliced(caller, Peeking(self, self._find_tube(name), count, False), now)
 
     def write_peeked(self, reply: Reply, tube: Tube, jobs: list[Job]) -> None:
         """Write jobs for QPEEK, as many as fit into a reply."""
@@ -539,8 +541,8 @@ class Disque:
         for job in jobs[:fit]:
             reply.array(3)
             reply.bulk(tube.name)
-            reply.bulk(self.site.id_of(job))
-            self.site.write_plain(reply, job)
+            reply.bulk(self.context.id_of(job))
+            self.context.write_plain(reply, job)
 
     # Queues
 
@@ -567,29 +569,29 @@ class Disque:
             everywhere = everywhere or word == b"bcast"
         engine = self._engine
         engine.advance(now)
-        tube = self._found(args[1])
+        tube = self._find_tube(args[1])
         if changes:
             if tube is None and (inward or outward):
-                self.site.check_new([args[1]], DISQUE)
+                self.context.check_new([args[1]], DISQUE)
                 tube = engine.create_tube(args[1], DISQUE, now)
             if tube is not None:
                 engine.pause(tube, inward, outward, now)
-        if everywhere and self.site.cluster is not None:
+        if everywhere and self.context.cluster is not None:
             if not changes and tube is not None:
                 inward, outward = tube.paused_in, tube.paused_out
-            self.site.cluster.pause_all(args[1], inward, outward)
+            self.context.cluster.pause_all(args[1], inward, outward)
         caller.reply.simple(b"none" if tube is None else _pause_word(tube))
 
-    def _found(self, name: bytes) -> Tube | None:
+    def _find_tube(self, name: bytes) -> Tube | None:
         """Return the queue of a name, or None. Raise Elsewhere if it is on another node."""
         tube = self._engine.tubes.get(name)
         if tube is None:
-            self.site.seek([name])
+            self.context.raise_if_elsewhere([name])
         return tube
 
     # Ids
 
-    def _sought(self, caller: Caller, text: bytes) -> int:
+    def _number_or_elsewhere(self, caller: Caller, text: bytes) -> int:
         """Return the number of a job. Raise Elsewhere if it may be on a node that the client's session uses.
 
         Other nodes are not tried, because commands on `disque` jobs take effect everywhere in the cluster, even if the
@@ -597,17 +599,17 @@ class Disque:
         """
         number = self.number(text)
         if number == NOT_AN_ID:
-            self.site.seek_job(caller, text, True)
+            self.context.raise_if_job_elsewhere(caller, text, True)
         return number
 
     def number(self, text: bytes) -> int:
         """Return the number of a job, or NOT_AN_ID if the id is well-formed but this node cannot have the job."""
         if not is_long(text):
             raise Refused(_BAD_ID)
-        return self.site.number_of(text)
+        return self.context.number_of(text)
 
 
-class _Taking(Answer):
+class _GetjobReply(WaitReply):
     """Answers a GETJOB that waited."""
 
     _disque: Disque
@@ -619,31 +621,31 @@ class _Taking(Answer):
 
     def write(self, caller: Caller, wait: Waiting, now: i64) -> None:
         """Reply with the jobs, or with null if the time was over."""
-        assert isinstance(wait, Wait)
+        assert isinstance(wait, TakeWait)
         if wait.jobs:
             self._disque.deliver(caller, wait.jobs, self._counters, now)
         else:
             caller.reply.null_array()
 
 
-class _Adding(Answer):
+class _AddjobReply(WaitReply):
     """Answers an ADDJOB that waited for copies."""
 
-    _site: Site
+    _context: CommandContext
 
-    def __init__(self, site: Site) -> None:
-        self._site = site
+    def __init__(self, site: CommandContext) -> None:
+        self._context = site
 
     def write(self, caller: Caller, wait: Waiting, now: i64) -> None:
         """Reply with the id of the job, or with NOREPL if too few nodes have a copy."""
         assert isinstance(wait, CopyWait)
         if wait.outcome == SERVED:
-            caller.reply.simple(self._site.id_of(wait.job))
+            caller.reply.simple(self._context.id_of(wait.job))
         else:
             caller.reply.error(wait.refusal or _NOREPL_IN_TIME)
 
 
-class _Many(Long):
+class _Many(SlicedCommand):
     """A command about many jobs. It checks all ids before it changes anything, and does both in slices."""
 
     _disque: Disque
@@ -672,13 +674,13 @@ class _Many(Long):
             for text in args[known + 1 : known + 1 + SLICE]:
                 number = disque.number(text)
                 if not caller.any_tube:
-                    disque.site.find(caller, number, now)
+                    disque.context.find(caller, number, now)
                 numbers.append(number)
             if ids > SLICE:
                 return False
         end = min(self._at + SLICE, ids)
         while self._at < end:
-            if disque.do(caller, args[self._at + 1], numbers[self._at], now, self._what):
+            if disque.apply(caller, args[self._at + 1], numbers[self._at], now, self._what):
                 self._done += 1
             self._at += 1
         if end < ids:
@@ -714,7 +716,7 @@ def _pause_word(tube: Tube) -> bytes:
     return b"out" if tube.paused_out else b"none"
 
 
-class Peeking(Long):
+class Peeking(SlicedCommand):
     """QPEEK: the first ready jobs of a queue, or the last ones."""
 
     _disque: Disque
@@ -726,7 +728,7 @@ class Peeking(Long):
         self._tube = tube
         self._listing = None
         if tube is not None:
-            self._listing = Listing(disque.site.engine, tube, s.READY, min(count, SLICE), SLICE, last)
+            self._listing = Listing(disque.context.engine, tube, s.READY, min(count, SLICE), SLICE, last)
 
     def step(self, caller: Caller, now: i64) -> bool:
         """Examine the next jobs of the queue."""

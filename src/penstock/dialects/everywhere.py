@@ -13,11 +13,11 @@ from penstock.core import states as s
 from penstock.core.errors import OutOfRange
 from penstock.core.limits import NEVER, check_count
 from penstock.core.waits import Waiting
-from penstock.dialects.command import Answer, Caller, check_tube
+from penstock.dialects.command import Caller, WaitReply, check_tube
 from penstock.dialects.disque import integer
 from penstock.dialects.jobs import read_states
-from penstock.dialects.site import ANSWER_BYTES_MAX, Site
-from penstock.dialects.words import Words, parse_cursor, shown
+from penstock.dialects.site import ANSWER_BYTES_MAX, CommandContext
+from penstock.dialects.words import Words, excerpt, parse_cursor
 from penstock.wire.bodies import to_plain
 from penstock.wire.bus import NODE_ID_BYTES
 from penstock.wire.errors import Refused
@@ -29,15 +29,15 @@ _PATIENCE_MS: Final = 1_000
 _SCAN_COUNT: Final = 100
 
 
-class Everywhere:
+class GlobalCommands:
     """The commands about a queue on all nodes."""
 
-    _site: Site
-    _lengths: Answer
-    _emptied: Answer
+    _context: CommandContext
+    _lengths: WaitReply
+    _emptied: WaitReply
 
-    def __init__(self, site: Site) -> None:
-        self._site = site
+    def __init__(self, site: CommandContext) -> None:
+        self._context = site
         self._lengths = _Figures(site, [b"ready", b"taken", b"delayed", b"buried", b"copies"])
         self._emptied = _Figures(site, [b"deleted", b"left"])
 
@@ -64,7 +64,7 @@ class Everywhere:
         count = _SCAN_COUNT
         states = 0
         words = Words(args, 3)
-        while words.more():
+        while words.has_more():
             word = words.option()
             if word == b"TUBE":
                 queue = words.value()
@@ -76,46 +76,46 @@ class Everywhere:
             else:
                 raise words.unknown(["TUBE", "STATE", "COUNT"])
         node = node or cluster.next_node(b"")
-        self._site.engine.advance(now)
+        self._context.engine.advance(now)
         wait = cluster.questions.ask_one(
             caller.connection, node, queue, count, cursor, states, _PATIENCE_MS, caller, now
         )
-        caller.waits(wait, _Scanned(cluster, node))
+        caller.wait_for(wait, _Scanned(cluster, node))
 
     def _cluster(self) -> Cluster:
-        cluster = self._site.cluster
+        cluster = self._context.cluster
         if cluster is None:
             raise Refused(b"NOCLUSTER this node is not in a cluster; use the command without GLOBAL")
         return cluster
 
-    def _ask(self, caller: Caller, queue: bytes, about: i64, count: int, answer: Answer, now: i64) -> None:
+    def _ask(self, caller: Caller, queue: bytes, about: i64, count: int, answer: WaitReply, now: i64) -> None:
         check_tube(caller, queue)
         cluster = self._cluster()
-        caller.waits(cluster.ask(caller.connection, about, queue, count, _PATIENCE_MS, caller, now), answer)
+        caller.wait_for(cluster.ask(caller.connection, about, queue, count, _PATIENCE_MS, caller, now), answer)
 
 
-class _Figures(Answer):
+class _Figures(WaitReply):
     """Sums the figures of all nodes and counts the nodes that answered."""
 
-    _site: Site
+    _context: CommandContext
     _names: list[bytes]
 
-    def __init__(self, site: Site, names: list[bytes]) -> None:
-        self._site = site
+    def __init__(self, site: CommandContext, names: list[bytes]) -> None:
+        self._context = site
         self._names = names
 
     def write(self, caller: Caller, wait: Waiting, now: i64) -> None:
         """Write the sums of all answers that arrived in time."""
-        assert isinstance(wait, QuestionWait) and self._site.cluster is not None
+        assert isinstance(wait, QuestionWait) and self._context.cluster is not None
         reply = caller.reply
         reply.map(len(self._names) + 2)
         for at in range(len(self._names)):
             _pair(reply, self._names[at], wait.figures[at] if at < len(wait.figures) else 0)
         _pair(reply, b"nodes", wait.answers)
-        _pair(reply, b"missing", max(0, self._site.cluster.members.size() - wait.answers))
+        _pair(reply, b"missing", max(0, self._context.cluster.members.size() - wait.answers))
 
 
-class _Peeked(Answer):
+class _Peeked(WaitReply):
     """Merges the first jobs of all nodes."""
 
     _count: int
@@ -141,7 +141,7 @@ class _Peeked(Answer):
             reply.bulk(to_plain(image.body, image.body_kind))
 
 
-class _Scanned(Answer):
+class _Scanned(WaitReply):
     """Writes some jobs of one node and the cursor, which continues at that node or at the next one."""
 
     _cluster: Cluster
@@ -208,7 +208,7 @@ def _parse_cursor(word: bytes) -> tuple[bytes, int]:
         return b"", 0
     node, colon, cursor = word.partition(b":")
     if not colon or len(node) != NODE_ID_BYTES:
-        raise OutOfRange(f"a cursor must be 0 or a value that an earlier scan returned, not {shown(word)}")
+        raise OutOfRange(f"a cursor must be 0 or a value that an earlier scan returned, not {excerpt(word)}")
     return node, parse_cursor(cursor)
 
 

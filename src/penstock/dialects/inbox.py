@@ -6,7 +6,7 @@ from typing import Final
 
 from mypy_extensions import i64
 
-from penstock.dialects.command import ANSWERS_BYTES_MAX, Caller, Desk
+from penstock.dialects.command import ANSWERS_BYTES_MAX, Caller, Dispatcher
 from penstock.wire.resp import RespParser
 
 # Reasons why `Inbox.run` returned.
@@ -32,7 +32,7 @@ class Inbox:
         self._commands = []
         self._at = 0
 
-    def run(self, desk: Desk, caller: Caller, budget: i64, now: i64) -> i64:
+    def run(self, desk: Dispatcher, caller: Caller, budget: i64, now: i64) -> i64:
         """Run up to `budget` commands of the client. Return why it stopped."""
         parser = self.parser
         self.ran = False
@@ -44,7 +44,7 @@ class Inbox:
                 return MORE_LEFT
             if is_through:
                 # Limits rise after AUTH, so one command is parsed at a time until the client is authenticated.
-                self._commands = parser.parse(budget if caller.known else 1)
+                self._commands = parser.parse(budget if caller.is_authenticated else 1)
                 self._at = 0
                 if not self._commands:
                     if parser.has_more:

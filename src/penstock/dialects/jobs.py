@@ -16,11 +16,11 @@ from penstock.core.limits import BATCH_JOBS_MAX, NEVER, UNSET, check_count
 from penstock.core.listing import Listing
 from penstock.core.tube import Tube
 from penstock.core.waits import END_NAMES, END_UNKNOWN, EndWait, Waiting
-from penstock.dialects.command import SLICE, Answer, Caller, check_tube
-from penstock.dialects.native import Many, Native, read_delay, read_reason
+from penstock.dialects.command import SLICE, Caller, WaitReply, check_tube
+from penstock.dialects.native import AckOrDeleteMany, Native, read_delay, read_reason
 from penstock.dialects.packed import write_packed
-from penstock.dialects.pages import LOOK_SLICE, PAGE_BYTES_MAX, Pages
-from penstock.dialects.words import Words, body_kind, check_kind, duration, parse_cursor, shown
+from penstock.dialects.pages import PAGE_BYTES_MAX, SCAN_SLICE, PagedReply
+from penstock.dialects.words import Words, body_kind, check_kind, duration, excerpt, parse_cursor
 from penstock.wire.reply import Reply
 
 _COUNT: Final = 100
@@ -37,21 +37,21 @@ class Jobs:
 
     _native: Native
     _engine: Engine
-    _ending: Answer
-    _outcome: Answer
+    _ending: WaitReply
+    _outcome: WaitReply
 
     def __init__(self, native: Native) -> None:
         self._native = native
-        self._engine = native.site.engine
-        self._ending = _Ending()
-        self._outcome = _Outcome()
+        self._engine = native.context.engine
+        self._ending = _WaitReply()
+        self._outcome = _OutcomeReply()
 
     # Commands of the session that holds the job
 
     def touch(self, caller: Caller, args: list[bytes], now: i64) -> None:
         """JOB TOUCH id [d]"""
         words = Words(args, 3)
-        more = duration(words.value(), "the time to add") if words.more() else UNSET
+        more = duration(words.value(), "the time to add") if words.has_more() else UNSET
         words.end()
         job = self._native.job(caller, args[2], now)
         self._native.finish(caller, self._engine.touch(caller.connection.session, job, now, more))
@@ -67,7 +67,7 @@ class Jobs:
         words = Words(args, 4)
         kind = BODY_BYTES
         ttl = UNSET
-        while words.more():
+        while words.has_more():
             word = words.option()
             if word == b"AS":
                 kind = body_kind(words.value())
@@ -77,7 +77,7 @@ class Jobs:
                 raise words.unknown(["AS", "TTL"])
         check_kind(args[3], kind)
         job = self._native.job(caller, args[2], now)
-        self._native.site.have_room(len(args[3]))
+        self._native.context.reserve_log(len(args[3]))
         self._native.finish(caller, self._engine.done(caller.connection.session, job, args[3], kind, now, ttl))
 
     def move(self, caller: Caller, args: list[bytes], now: i64) -> None:
@@ -85,7 +85,7 @@ class Jobs:
         delay = read_delay(Words(args, 4))
         job = self._native.job(caller, args[2], now)
         check_tube(caller, args[3])
-        if args[3] not in self._engine.tubes and self._native.site.is_elsewhere(args[3]):
+        if args[3] not in self._engine.tubes and self._native.context.is_elsewhere(args[3]):
             raise CrossHome("the tube is on another node; put a new job there and ack this one instead of moving it")
         target = self._engine.tube(args[3])
         self._native.finish(caller, self._engine.move(caller.connection.session, job, target, now, delay))
@@ -95,8 +95,8 @@ class Jobs:
     def delete(self, caller: Caller, args: list[bytes], now: i64) -> None:
         """JOB DELETE id [id ...]"""
         if len(args) > 3:
-            self._native.site.divide(caller, args, 2)
-        self._native.each(caller, Many(self._native, args[2:], True), now)
+            self._native.context.split_by_node(caller, args, 2)
+        self._native.each(caller, AckOrDeleteMany(self._native, args[2:], True), now)
 
     def snatch(self, caller: Caller, args: list[bytes], now: i64) -> None:
         """JOB SNATCH id [DELAY d]"""
@@ -123,7 +123,7 @@ class Jobs:
     def named(self, caller: Caller, args: list[bytes], now: i64) -> None:
         """JOB NAMED tube name"""
         check_tube(caller, args[2])
-        job = self._engine.find_named(self._native.site.tube(args[2]), args[3], now)
+        job = self._engine.find_named(self._native.context.tube(args[2]), args[3], now)
         if job is None:
             raise UnknownJob()
         self._write(caller.reply, job)
@@ -131,7 +131,7 @@ class Jobs:
     def meta(self, caller: Caller, args: list[bytes], now: i64) -> None:
         """JOB META id"""
         job = self._native.job(caller, args[2], now)
-        told = meta.meta(self._engine, job, self._native.site.id_of(job))
+        told = meta.meta(self._engine, job, self._native.context.id_of(job))
         reply = caller.reply
         reply.map(len(told))
         for name, value in told.items():
@@ -149,7 +149,7 @@ class Jobs:
         timeout = NEVER
         home: Tube | None = None
         ending = self._ending
-        while words.more():
+        while words.has_more():
             word = words.option()
             if word == b"TIMEOUT":
                 timeout = words.duration()
@@ -171,14 +171,14 @@ class Jobs:
                 caller.reply.integer(0)
             return
         wait = self._engine.wait_end(caller.connection, job, now, timeout, caller, True, home)
-        caller.waits(wait, ending)
+        caller.wait_for(wait, ending)
 
     def list_jobs(self, caller: Caller, args: list[bytes], now: i64) -> None:
         """JOB LIST tube state [COUNT n]"""
         state = _state(args[3])
         words = Words(args, 4)
         count = _LIST_COUNT
-        while words.more():
+        while words.has_more():
             if words.option() != b"COUNT":
                 raise words.unknown(["COUNT"])
             count = words.integer()
@@ -186,35 +186,37 @@ class Jobs:
             raise OutOfRange(f"COUNT must be 0 to {BATCH_JOBS_MAX}")
         check_tube(caller, args[2])
         self._engine.advance(now)
-        self._native.site.run(caller, _First(self._native, self._native.site.tube(args[2]), state, count), now)
+        self._native.context.run_sliced(
+            caller, _First(self._native, self._native.context.tube(args[2]), state, count), now
+        )
 
     def held(self, caller: Caller, args: list[bytes], now: i64) -> None:
         """JOB HELD [ENDWAITS]"""
         words = Words(args, 2)
         session = caller.connection.session
         ends_waits = False
-        while words.more():
+        while words.has_more():
             if words.option() != b"ENDWAITS":
                 raise words.unknown(["ENDWAITS"])
             ends_waits = True
-        self._native.site.ask_all(caller, args)
+        self._native.context.spread_to_used_nodes(caller, args)
         if ends_waits:
             self._engine.end_takes(session, now)
         self._engine.advance(now)
-        self._native.site.run(caller, _Held(self._native, list(session.held)), now)
+        self._native.context.run_sliced(caller, _Held(self._native, list(session.held)), now)
 
     def scan(self, caller: Caller, args: list[bytes], now: i64) -> None:
         """JOB SCAN cursor [TUBE t] [STATE s ...] [COUNT n] [IDS | PACKED] [NOBODIES]"""
         scan = _Scan(self._native, parse_cursor(args[2]))
         words = Words(args, 3)
-        while words.more():
+        while words.has_more():
             word = words.option()
             if word == b"COUNT":
                 scan.count = min(check_count(words.integer(), "COUNT"), SLICE)
             elif word == b"TUBE":
                 name = words.value()
                 check_tube(caller, name)
-                scan.tube = self._native.site.tube(name)
+                scan.tube = self._native.context.tube(name)
             elif word == b"STATE":
                 scan.states |= read_states(words)
             elif word == b"IDS":
@@ -226,13 +228,13 @@ class Jobs:
             else:
                 raise words.unknown(["TUBE", "STATE", "COUNT", "IDS", "PACKED", "NOBODIES"])
         self._engine.advance(now)
-        self._native.site.run(caller, scan, now)
+        self._native.context.run_sliced(caller, scan, now)
 
     def _write(self, reply: Reply, job: Job) -> None:
-        write_shown(self._native, reply, job)
+        write_job_and_state(self._native, reply, job)
 
 
-def write_shown(native: Native, reply: Reply, job: Job, body: bytes | None = None) -> None:
+def write_job_and_state(native: Native, reply: Reply, job: Job, body: bytes | None = None) -> None:
     """Write a job that is inspected: the fields of a take, and its state."""
     reply.map(11)
     native.write_job(reply, job, body)
@@ -243,7 +245,7 @@ def write_shown(native: Native, reply: Reply, job: Job, body: bytes | None = Non
 def read_states(words: Words) -> int:
     """Return one or more states as bits."""
     states = 1 << _state(words.value())
-    while words.more() and words.args[words.at].lower() in _STATES:
+    while words.has_more() and words.args[words.at].lower() in _STATES:
         states |= 1 << _state(words.value())
     return states
 
@@ -251,7 +253,7 @@ def read_states(words: Words) -> int:
 def _state(word: bytes) -> int:
     state = _STATES.get(word.lower())
     if state is None:
-        raise OutOfRange(f"a state is one of {', '.join(s.STATE_NAMES[1:])}, not {shown(word)}")
+        raise OutOfRange(f"a state is one of {', '.join(s.STATE_NAMES[1:])}, not {excerpt(word)}")
     return state
 
 
@@ -264,7 +266,7 @@ def write_end(reply: Reply, end: int, reason: bytes) -> None:
     reply.bulk(reason)
 
 
-class _Outcome(Answer):
+class _OutcomeReply(WaitReply):
     """Answers a JOB WAIT with OUTCOME."""
 
     def write(self, caller: Caller, wait: Waiting, now: i64) -> None:
@@ -275,7 +277,7 @@ class _Outcome(Answer):
         write_end(caller.reply, int(wait.end), b"" if hidden else wait.reason)
 
 
-class _Ending(Answer):
+class _WaitReply(WaitReply):
     """Answers a JOB WAIT."""
 
     def write(self, caller: Caller, wait: Waiting, now: i64) -> None:
@@ -284,7 +286,7 @@ class _Ending(Answer):
         caller.reply.integer(1 if wait.processed else 0)
 
 
-class _Scan(Pages):
+class _Scan(PagedReply):
     """JOB SCAN: one slice and the next cursor."""
 
     tube: Tube | None
@@ -313,10 +315,10 @@ class _Scan(Pages):
         reply.bulk(b"%d" % self._cursor)
         reply.array(self.found)
 
-    def look(self, caller: Caller, now: i64) -> bool:
+    def scan(self, caller: Caller, now: i64) -> bool:
         """Examine the next jobs."""
         native = self._native
-        engine = native.site.engine
+        engine = native.context.engine
         page = self.page(caller)
         jobs, self._cursor = engine.scan(self._cursor, self.count, self.tube, self.states or -1)
         if self.packed:
@@ -326,13 +328,13 @@ class _Scan(Pages):
             name = engine.tube_of(job).name
             if not caller.any_tube and not caller.may_use(name):
                 continue
-            if not self.fits(page, LONG_ID_BYTES if self.ids else _told_bytes(job, name), False):
+            if not self.fits(page, LONG_ID_BYTES if self.ids else _estimated_bytes(job, name), False):
                 self._cursor = job.id
                 break
             if self.ids:
-                page.bulk(native.site.id_of(job))
+                page.bulk(native.context.id_of(job))
             else:
-                write_shown(native, page, job, None if self.bodies else b"")
+                write_job_and_state(native, page, job, None if self.bodies else b"")
             self.found += 1
         self.add(page)
         return True
@@ -342,10 +344,10 @@ class _Scan(Pages):
         some: list[Job] = []
         length: i64 = 0
         for job in jobs:
-            name = self._native.site.engine.tube_of(job).name
+            name = self._native.context.engine.tube_of(job).name
             if not caller.any_tube and not caller.may_use(name):
                 continue
-            length += _told_bytes(job, name)
+            length += _estimated_bytes(job, name)
             if some and length > PAGE_BYTES_MAX:
                 self._cursor = job.id
                 break
@@ -356,7 +358,7 @@ class _Scan(Pages):
         self.add(page)
 
 
-class _Held(Pages):
+class _Held(PagedReply):
     """JOB HELD: the ids of the jobs that a session held when the command began."""
 
     _native: Native
@@ -369,20 +371,20 @@ class _Held(Pages):
         self._jobs = jobs
         self._at = 0
 
-    def look(self, caller: Caller, now: i64) -> bool:
+    def scan(self, caller: Caller, now: i64) -> bool:
         """Write the next ids."""
         page = self.page(caller)
         for job in self._jobs[self._at : self._at + SLICE]:
             # Another user may have taken the job in this session, before this caller joined it or logged in.
             if self._native.may_still_use(caller, job):
-                page.bulk(self._native.site.id_of(job))
+                page.bulk(self._native.context.id_of(job))
                 self.found += 1
         self.add(page)
         self._at += SLICE
         return self._at >= len(self._jobs)
 
 
-class _First(Pages):
+class _First(PagedReply):
     """JOB LIST: the first jobs of a state in the order in which they would be served.
 
     The jobs are found and written in slices. Jobs that changed their state in the meantime are left out.
@@ -401,33 +403,33 @@ class _First(Pages):
         self._native = native
         self._tube = tube
         self._state = state
-        self._listing = Listing(native.site.engine, tube, state, count, SLICE)
+        self._listing = Listing(native.context.engine, tube, state, count, SLICE)
         self._is_looking = True
         self._first = []
         self._at = 0
 
-    def look(self, caller: Caller, now: i64) -> bool:
+    def scan(self, caller: Caller, now: i64) -> bool:
         """Examine the next jobs, or write some of those that were found."""
         if self._is_looking:
-            if not self._listing.step(LOOK_SLICE):
+            if not self._listing.step(SCAN_SLICE):
                 return False
             self._is_looking = False
             self._first = self._listing.jobs()
         if self._tube.dropped:
             return True
         page = self.page(caller)
-        for job in self._first[self._at : self._at + LOOK_SLICE]:
+        for job in self._first[self._at : self._at + SCAN_SLICE]:
             if job.state != self._state or job.tube != self._tube.slot:
                 continue
-            if not self.fits(page, _told_bytes(job, self._tube.name), True):
+            if not self.fits(page, _estimated_bytes(job, self._tube.name), True):
                 self.add(page)
                 page = self.page(caller)
-            write_shown(self._native, page, job)
+            write_job_and_state(self._native, page, job)
             self.found += 1
         self.add(page)
-        self._at += LOOK_SLICE
+        self._at += SCAN_SLICE
         return self._at >= len(self._first)
 
 
-def _told_bytes(job: Job, tube: bytes) -> int:
+def _estimated_bytes(job: Job, tube: bytes) -> int:
     return _TOLD_BYTES + len(tube) + job.body_length()

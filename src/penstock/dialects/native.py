@@ -26,10 +26,10 @@ from penstock.core.outcomes import OK
 from penstock.core.policy import DEFAULT, TubePolicy
 from penstock.core.retry import THEN_MOVE, RetryPolicy, parse_retry
 from penstock.core.tube import Tube, key_of
-from penstock.core.waits import PutWait, Wait, Waiting
-from penstock.dialects.command import SLICE, Answer, Caller, Long, check_join, check_tube
+from penstock.core.waits import PutWait, TakeWait, Waiting
+from penstock.dialects.command import SLICE, Caller, SlicedCommand, WaitReply, check_join, check_tube
 from penstock.dialects.disque import NOT_A_NUMBER, parse_integer
-from penstock.dialects.site import ANSWER_BYTES_MAX, Site
+from penstock.dialects.site import ANSWER_BYTES_MAX, CommandContext
 from penstock.dialects.words import KIND_WORDS, PUT_OPTIONS, Words, check_kind, read_driver_options, read_put
 from penstock.wire.reply import Reply
 
@@ -55,16 +55,16 @@ _NOT_ONCE: Final = b"$4\r\nonce\r\n:0\r\n$7\r\ncreated\r\n"
 class Native:
     """The commands about jobs."""
 
-    site: Site
+    context: CommandContext
     _engine: Engine
-    _taking: Answer
-    _putting: Answer
+    _taking: WaitReply
+    _putting: WaitReply
 
-    def __init__(self, site: Site) -> None:
-        self.site = site
+    def __init__(self, site: CommandContext) -> None:
+        self.context = site
         self._engine = site.engine
-        self._taking = _Taking(self)
-        self._putting = _Putting(self)
+        self._taking = _TakeReply(self)
+        self._putting = _PutReply(self)
 
     # Putting
 
@@ -75,7 +75,7 @@ class Native:
         existing = False
         if len(args) > 3:
             words = Words(args, 3)
-            while words.more():
+            while words.has_more():
                 word = words.option()
                 if word == b"TIMEOUT":
                     timeout = words.duration()
@@ -87,35 +87,35 @@ class Native:
         self._check_put(caller, args[1])
         if draft.retry is not None:
             check_target(caller, draft.retry)
-        tube = self.site.tube(args[1]) if existing else self._engine.tubes.get(args[1])
+        tube = self.context.tube(args[1]) if existing else self._engine.tubes.get(args[1])
         if tube is None:
-            tube = self.site.new_tube(args[1], DEFAULT, [draft], now)
+            tube = self.context.new_tube(args[1], DEFAULT, [draft], now)
         else:
-            self.site.have_room(len(draft.body))
+            self.context.reserve_log(len(draft.body))
         try:
             job = self._engine.put(tube, draft, now)
         except Full:
             if timeout == 0:
                 raise
             wait = self._engine.wait_put(caller.connection, tube, draft, now, timeout, caller)
-            caller.waits(wait, self._putting)
+            caller.wait_for(wait, self._putting)
             return
-        caller.reply.bulk(self.site.id_of(job))
+        caller.reply.bulk(self.context.id_of(job))
 
     def mput(self, caller: Caller, args: list[bytes], now: i64) -> None:
         """MPUT tube [EXISTING] [option value ...] JOB body [option value ...] [JOB body ...]"""
         existing = args[2].upper() == b"EXISTING"
         drafts = read_drafts(Words(args, 3 if existing else 2))
         self.check_puts(caller, args[1], drafts)
-        tube = self.site.tube(args[1]) if existing else self._engine.tubes.get(args[1])
+        tube = self.context.tube(args[1]) if existing else self._engine.tubes.get(args[1])
         if tube is None:
-            tube = self.site.new_tube(args[1], DEFAULT, drafts, now)
+            tube = self.context.new_tube(args[1], DEFAULT, drafts, now)
         else:
-            self.site.have_room_for(drafts)
+            self.context.reserve_log_for(drafts)
         jobs = self._engine.put_many(tube, drafts, now)
         caller.reply.array(len(jobs))
         for job in jobs:
-            caller.reply.bulk(self.site.id_of(job))
+            caller.reply.bulk(self.context.id_of(job))
 
     def check_puts(self, caller: Caller, name: bytes, drafts: list[Draft]) -> None:
         """Refuse puts if the caller may not use their tube, or the target tube of one of their retry policies."""
@@ -127,15 +127,15 @@ class Native:
 
     def _check_put(self, caller: Caller, name: bytes) -> None:
         check_tube(caller, name)
-        if self.site.leaving:
-            raise self.site.leaves(caller)
+        if self.context.leaving:
+            raise self.context.leaving_error(caller)
 
-    def was_put(self, caller: Caller, wait: PutWait) -> None:
+    def finish_put(self, caller: Caller, wait: PutWait) -> None:
         """Answer a PUT that waited for room."""
         job = wait.job
         if job is None:
             raise wait.refusal or Full("the tube stayed full until the timeout; take jobs from it, or wait longer")
-        caller.reply.bulk(self.site.id_of(job))
+        caller.reply.bulk(self.context.id_of(job))
 
     # Taking
 
@@ -149,7 +149,7 @@ class Native:
         if len(args) == 2:
             job = engine.take(session, tube, now)
             if job is None:
-                self._send_for([tube], 0, now)
+                self._request_jobs([tube], 0, now)
             self.deliver(caller, [] if job is None else [job], now)
             return
         tubes = [tube]
@@ -158,7 +158,7 @@ class Native:
         key: bytes | None = None
         ttr = UNSET
         words = Words(args, 2)
-        while words.more():
+        while words.has_more():
             word = words.option()
             if word == b"COUNT":
                 count = check_count(words.integer(), "COUNT")
@@ -173,18 +173,18 @@ class Native:
             else:
                 raise words.unknown(_TAKE_WORDS)
         count = min(count, SLICE)
-        jobs = self.site.take(caller, tubes, count, now, key, ttr)
+        jobs = self.context.take(caller, tubes, count, now, key, ttr)
         if not jobs:
-            self._send_for(tubes, timeout, now)
+            self._request_jobs(tubes, timeout, now)
         elif len(tubes) > 1:
-            self.site.ask_for_passed([each.name for each in tubes], jobs, count, now)
+            self.context.request_skipped([each.name for each in tubes], jobs, count, now)
         if jobs or timeout == 0:
             self.deliver(caller, jobs, now)
             return
-        if self.site.leaving:
-            raise self.site.leaves(caller)
+        if self.context.leaving:
+            raise self.context.leaving_error(caller)
         wait = engine.wait(caller.connection, tubes, now, timeout, count, key, ttr, caller, ANSWER_BYTES_MAX)
-        caller.waits(wait, self._taking)
+        caller.wait_for(wait, self._taking)
 
     def _first(self, caller: Caller, args: list[bytes]) -> Tube:
         """Return the first tube of a take, which is not here. Raise Elsewhere if all tubes are on another node."""
@@ -193,14 +193,14 @@ class Native:
             at += 2
         for name in args[at + 1 :]:
             check_tube(caller, name)
-        self.site.seek([args[1], *args[at + 1 :]])
+        self.context.raise_if_elsewhere([args[1], *args[at + 1 :]])
         return self._engine.tube(args[1])
 
-    def _send_for(self, tubes: list[Tube], patience_ms: i64, now: i64) -> None:
+    def _request_jobs(self, tubes: list[Tube], patience_ms: i64, now: i64) -> None:
         """Ask other nodes for jobs of the tubes that have none here."""
-        if self.site.cluster is not None:
+        if self.context.cluster is not None:
             for tube in tubes:
-                self.site.cluster.wants(tube.name, patience_ms, now)
+                self.context.cluster.wants(tube.name, patience_ms, now)
 
     def _tubes(self, caller: Caller, first: Tube, words: Words) -> list[Tube]:
         """Return all tubes of a take from several tubes."""
@@ -210,7 +210,7 @@ class Native:
         for name in words.args[words.at :]:
             check_tube(caller, name)
             if name not in self._engine.tubes:
-                self.site.seek([first.name, name])
+                self.context.raise_if_elsewhere([first.name, name])
             tubes.append(self._engine.tube(name))
         words.at = len(words.args)
         if len(tubes) > WAIT_TUBES_MAX:
@@ -219,7 +219,7 @@ class Native:
 
     def deliver(self, caller: Caller, jobs: list[Job], now: i64) -> None:
         """Reply with jobs that were taken."""
-        bodies = self.site.bodies(caller, jobs, now)
+        bodies = self.context.bodies(caller, jobs, now)
         reply = caller.reply
         reply.array(len(jobs))
         for i in range(len(jobs)):
@@ -233,15 +233,15 @@ class Native:
         """Write ten fields of a job. If `body` is None, it is read from memory or disk."""
         tube = self._engine.tube_of(job)
         reply.raw(_ID)
-        reply.bulk(self.site.id_of(job))
+        reply.bulk(self.context.id_of(job))
         reply.raw(_TUBE)
         reply.bulk(tube.name)
         reply.raw(_BODY)
         if body is None:
-            self.site.write_body(reply, job)
+            self.context.write_body(reply, job)
         else:
             reply.bulk(body)
-        reply.raw(_AS[job.shown_kind()])
+        reply.raw(_AS[job.user_body_kind()])
         if job.local >= 0:
             reply.integer(job.local)
         else:
@@ -263,32 +263,32 @@ class Native:
     def ack(self, caller: Caller, args: list[bytes], now: i64) -> None:
         """ACK id [id ...]"""
         if len(args) == 2:
-            # A fast path for the form that most clients send. `Many` does the same.
+            # A fast path for the form that most clients send. `AckOrDeleteMany` does the same.
             job = self.find(caller, args[1], now)
             if job is not None:
                 self.count_one(caller, self._engine.ack(caller.connection.session, job, now))
-            elif self.let_know(caller, args[1], now):
+            elif self.announce_done(caller, args[1], now):
                 caller.reply.integer(0)
             else:
                 raise UnknownJob()
         else:
-            self.site.divide(caller, args, 1)
-            self.each(caller, Many(self, args[1:], False), now)
+            self.context.split_by_node(caller, args, 1)
+            self.each(caller, AckOrDeleteMany(self, args[1:], False), now)
 
-    def let_know(self, caller: Caller, id: bytes, now: i64) -> bool:
+    def announce_done(self, caller: Caller, id: bytes, now: i64) -> bool:
         """Tell other nodes that a job which is not here is done. Return whether another node may have made it."""
-        cluster = self.site.cluster
+        cluster = self.context.cluster
         if cluster is None or not is_long(id):
             return False
         cluster.acknowledge_unknown(id, caller.tubes, now)
         return cluster.may_be_elsewhere(id)
 
-    def each(self, caller: Caller, many: Many, now: i64) -> None:
+    def each(self, caller: Caller, many: AckOrDeleteMany, now: i64) -> None:
         """Ack or delete every job that a command names. For a single job, a failure is an error instead of a count."""
         if len(many.ids) == 1:
             self.count_one(caller, many.do(caller, self.job(caller, many.ids[0], now), now))
         else:
-            self.site.run(caller, many, now)
+            self.context.run_sliced(caller, many, now)
 
     def count_one(self, caller: Caller, outcome: int) -> None:
         """Answer a command that names one job and could name many."""
@@ -298,7 +298,7 @@ class Native:
 
     def release(self, caller: Caller, args: list[bytes], now: i64) -> None:
         """RELEASE id [DELAY d] [TTL d] [PRIORITY n] [KEY k] [OPTIONS json]"""
-        back = _Return(args, 2, _RELEASE_WORDS)
+        back = _ReturnOptions(args, 2, _RELEASE_WORDS)
         job = self.job(caller, args[1], now)
         session = caller.connection.session
         if back.options is not None:
@@ -319,7 +319,7 @@ class Native:
 
     def dig(self, caller: Caller, args: list[bytes], now: i64) -> None:
         """DIG id [DELAY d] [TTL d] [PRIORITY n]"""
-        back = _Return(args, 2, _DIG_WORDS)
+        back = _ReturnOptions(args, 2, _DIG_WORDS)
         job = self.job(caller, args[1], now)
         self.finish(caller, self._engine.dig(job, now, back.delay, back.ttl, back.priority))
 
@@ -327,10 +327,10 @@ class Native:
         """KICK tube [count] [DELAY d] [TTL d]"""
         counted = len(args) > 2 and parse_integer(args[2]) != NOT_A_NUMBER
         count = check_count(parse_integer(args[2]) if counted else 1, "the number of jobs to kick")
-        back = _Return(args, 3 if counted else 2, _KICK_WORDS)
+        back = _ReturnOptions(args, 3 if counted else 2, _KICK_WORDS)
         check_tube(caller, args[1])
-        tube = self.site.tube(args[1])
-        self.site.run(caller, _Kicking(self, tube, count, back.delay, back.ttl), now)
+        tube = self.context.tube(args[1])
+        self.context.run_sliced(caller, _Kicking(self, tube, count, back.delay, back.ttl), now)
 
     def finish(self, caller: Caller, outcome: int) -> None:
         """Answer a command about one job."""
@@ -345,7 +345,7 @@ class Native:
         words = Words(args, 1)
         token = b""
         grace = UNSET
-        while words.more():
+        while words.has_more():
             word = words.option()
             if word == b"GRACE":
                 grace = words.duration()
@@ -356,8 +356,8 @@ class Native:
         connection = caller.connection
         check_join(caller, self._engine.sessions.get(token))
         self._engine.identify(connection, token or connection.session.token, now, grace)
-        if self.site.on_identified is not None:
-            self.site.on_identified(caller)
+        if self.context.on_identified is not None:
+            self.context.on_identified(caller)
         session = connection.session
         reply = caller.reply
         reply.map(4)
@@ -388,9 +388,9 @@ class Native:
 
     def refuse_elsewhere(self, text: bytes) -> None:
         """Refuse the id of a job that another node may have made, and name that node."""
-        if self.site.may_be_elsewhere(text):
-            assert self.site.cluster is not None
-            raise UnknownJob(f"this node does not have the job; {self.site.cluster.whom_to_ask(text)}")
+        if self.context.may_be_elsewhere(text):
+            assert self.context.cluster is not None
+            raise UnknownJob(f"this node does not have the job; {self.context.cluster.whom_to_ask(text)}")
 
     def number(self, caller: Caller, text: bytes, now: i64) -> int:
         """Return the number of a job, even of one that no longer exists, unless the id is tube#number."""
@@ -399,16 +399,16 @@ class Native:
 
     def _parsed(self, text: bytes) -> int:
         if len(text) == LONG_ID_BYTES:
-            return self.site.number_of(text)
-        return self.site.ids.parse_hex(text) if len(text) == HEX_ID_BYTES else NOT_AN_ID
+            return self.context.number_of(text)
+        return self.context.ids.parse_hex(text) if len(text) == HEX_ID_BYTES else NOT_AN_ID
 
     def find(self, caller: Caller, text: bytes, now: i64) -> Job | None:
         """Return the job of an id, or None if it does not exist. Refuse text that cannot be an id of this node."""
         number = self._parsed(text)
         if number != NOT_AN_ID:
-            return self.site.find(caller, number, now)
-        self.site.seek_job(caller, text)
-        if self.site.may_be_elsewhere(text):
+            return self.context.find(caller, number, now)
+        self.context.raise_if_job_elsewhere(caller, text)
+        if self.context.may_be_elsewhere(text):
             return None
         name, mark, digits = text.rpartition(b"#")
         tube = self._engine.tubes.get(name)
@@ -438,7 +438,7 @@ def read_drafts(words: Words) -> list[Draft]:
     """Return the jobs of a batch: options for all of them, then for each the word JOB, a body and its own options."""
     common = Draft(b"")
     word = b""
-    while words.more():
+    while words.has_more():
         word = words.option()
         if word == b"JOB":
             break
@@ -450,10 +450,10 @@ def read_drafts(words: Words) -> list[Draft]:
     while True:
         if len(drafts) == BATCH_JOBS_MAX:
             raise OutOfRange(f"a command may put up to {BATCH_JOBS_MAX} jobs")
-        draft = common.like(words.value())
+        draft = common.with_body(words.value())
         drafts.append(draft)
         word = b""
-        while words.more():
+        while words.has_more():
             word = words.option()
             if word == b"JOB":
                 break
@@ -464,7 +464,7 @@ def read_drafts(words: Words) -> list[Draft]:
             return drafts
 
 
-class _Return:
+class _ReturnOptions:
     """The options of a command that returns a job to its queue."""
 
     delay: int
@@ -480,7 +480,7 @@ class _Return:
         self.key = None
         self.options = None
         words = Words(args, at)
-        while words.more():
+        while words.has_more():
             word = words.option()
             if word.decode("ascii", "replace") not in allowed:
                 raise words.unknown(allowed)
@@ -499,7 +499,7 @@ class _Return:
 def read_delay(words: Words) -> int:
     """Return the value of DELAY, or 0."""
     delay = 0
-    while words.more():
+    while words.has_more():
         if words.option() != b"DELAY":
             raise words.unknown(["DELAY"])
         delay = words.duration()
@@ -509,7 +509,7 @@ def read_delay(words: Words) -> int:
 def read_reason(words: Words) -> bytes:
     """Return the value of REASON, or empty bytes."""
     reason = b""
-    while words.more():
+    while words.has_more():
         if words.option() != b"REASON":
             raise words.unknown(["REASON"])
         reason = words.value()
@@ -524,7 +524,7 @@ def _token(word: bytes) -> bytes:
         raise WrongType("a session's token is 32 hexadecimal digits") from None
 
 
-class _Taking(Answer):
+class _TakeReply(WaitReply):
     """Answers a TAKE that waited."""
 
     _native: Native
@@ -534,11 +534,11 @@ class _Taking(Answer):
 
     def write(self, caller: Caller, wait: Waiting, now: i64) -> None:
         """Reply with the jobs that it got."""
-        assert isinstance(wait, Wait)
+        assert isinstance(wait, TakeWait)
         self._native.deliver(caller, wait.jobs, now)
 
 
-class _Putting(Answer):
+class _PutReply(WaitReply):
     """Answers a PUT that waited for room."""
 
     _native: Native
@@ -549,10 +549,10 @@ class _Putting(Answer):
     def write(self, caller: Caller, wait: Waiting, now: i64) -> None:
         """Reply with the id of the job, or with the error."""
         assert isinstance(wait, PutWait)
-        self._native.was_put(caller, wait)
+        self._native.finish_put(caller, wait)
 
 
-class Many(Long):
+class AckOrDeleteMany(SlicedCommand):
     """Acks or deletes many jobs and counts them. All ids are checked before any job is changed, both in slices."""
 
     ids: list[bytes]
@@ -574,7 +574,7 @@ class Many(Long):
 
     def do(self, caller: Caller, job: Job, now: i64) -> int:
         """Ack or delete one job. Return the outcome."""
-        site = self._native.site
+        site = self._native.context
         if self._deletes:
             return site.delete(job, now)
         return site.engine.ack(caller.connection.session, job, now)
@@ -594,18 +594,18 @@ class Many(Long):
             job = jobs[self._at]
             self._at += 1
             if job is not None:
-                native.site.engine.look(job, now)
+                native.context.engine.refresh(job, now)
                 if native.may_still_use(caller, job) and self.do(caller, job, now) == OK:
                     self._done += 1
             elif not self._deletes:
-                native.let_know(caller, self.ids[self._at - 1], now)
+                native.announce_done(caller, self.ids[self._at - 1], now)
         if end < count:
             return False
         caller.reply.integer(self._done)
         return True
 
 
-class _Kicking(Long):
+class _Kicking(SlicedCommand):
     """KICK: digs up a number of jobs, a slice at a time."""
 
     _native: Native
@@ -628,7 +628,7 @@ class _Kicking(Long):
         some = min(self._left, SLICE)
         kicked = 0
         if not self._tube.dropped:
-            kicked = self._native.site.engine.kick(self._tube, some, now, self._delay, self._ttl)
+            kicked = self._native.context.engine.kick(self._tube, some, now, self._delay, self._ttl)
         self._done += kicked
         self._left -= kicked
         if kicked == some and self._left > 0:

@@ -26,7 +26,7 @@ PACKED_BULKS: Final = 16
 
 def write_packed(native: Native, reply: Reply, jobs: list[Job], with_bodies: bool) -> None:
     """Write jobs as columns. Without `with_bodies`, all bodies are marked as missing."""
-    site = native.site
+    site = native.context
     ids, states, kinds, once = BytesWriter(), BytesWriter(), BytesWriter(), BytesWriter()
     numbers, created, deliveries, nacks = BytesWriter(), BytesWriter(), BytesWriter(), BytesWriter()
     tubes, bodies, keys = VarColumn(), VarColumn(), VarColumn()
@@ -34,7 +34,7 @@ def write_packed(native: Native, reply: Reply, jobs: list[Job], with_bodies: boo
         tube = site.engine.tube_of(job)
         ids.write(site.id_of(job))
         states.append(u8(job.state))
-        kinds.append(u8(job.shown_kind()))
+        kinds.append(u8(job.user_body_kind()))
         once.append(1 if job.once else 0)
         write_i64_le(numbers, job.local)
         write_i64_le(created, job.created)
@@ -43,7 +43,7 @@ def write_packed(native: Native, reply: Reply, jobs: list[Job], with_bodies: boo
         tubes.add_all(tube.name)
         tubes.end_row()
         if with_bodies:
-            body = site.readable(job)
+            body = site.body_or_none(job)
             if body is not None:
                 bodies.add_all(body)
         bodies.end_row()

@@ -10,7 +10,7 @@ from typing import Final
 
 from mypy_extensions import i64, mypyc_attr
 
-from penstock.dialects.command import ANSWERED, Caller, Long
+from penstock.dialects.command import ANSWERED, Caller, SlicedCommand
 from penstock.wire.errors import Refused
 from penstock.wire.reply import Reply
 
@@ -18,7 +18,7 @@ from penstock.wire.reply import Reply
 PAGE_BYTES_MAX: Final = 1024 * 1024
 
 # A slice examines this many jobs or tubes, and answers about this many bytes: a fraction of a millisecond of work.
-LOOK_SLICE: Final = 250
+SCAN_SLICE: Final = 250
 _SLICE_BYTES: Final = 64 * 1024
 
 # A longer reply is refused. The client can use a cursor or a count.
@@ -26,7 +26,7 @@ SCAN_BYTES_MAX: Final = 64 * 1024 * 1024
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
-class Pages(Long):
+class PagedReply(SlicedCommand):
     """A command that collects its reply in pages."""
 
     found: int
@@ -42,7 +42,7 @@ class Pages(Long):
         self._is_answering = False
         self._answered = 0
 
-    def look(self, caller: Caller, now: i64) -> bool:
+    def scan(self, caller: Caller, now: i64) -> bool:
         """Examine the next slice. Return whether it was the last one."""
         raise NotImplementedError
 
@@ -55,11 +55,11 @@ class Pages(Long):
         if not self._is_answering:
             # The pages are in memory, and many clients may ask at once, so they count as unsent reply bytes.
             caller.owed = 0
-            is_last = self.look(caller, now)
+            is_last = self.scan(caller, now)
             if not is_last:
                 caller.owed = self._bytes
                 return False
-            if caller.muted != ANSWERED:
+            if caller.reply_mode != ANSWERED:
                 # The caller has switched replies off, and bytes that were sent could not be taken back.
                 return True
             self._is_answering = True

@@ -1,8 +1,9 @@
 """QSCAN, JSCAN and QPEEK from the newest job, in slices, so that other clients do not have to wait.
 
 A scan with a cursor is one slice. It ends when its page is full and returns the next cursor. A scan of everything
-(BUSYLOOP, or QPEEK from the newest job) is a `Long` command, which also replies in slices. BUSYLOOP examines only jobs
-that existed when it began. Otherwise it might never end, because more jobs can arrive per turn than a slice examines.
+(BUSYLOOP, or QPEEK from the newest job) is a `SlicedCommand`, which also replies in slices. BUSYLOOP examines only
+jobs that existed when it began. Otherwise it might never end, because more jobs can arrive per turn than a slice
+examines.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from penstock.core.ids import LONG_ID_BYTES
 from penstock.core.tube import Tube
 from penstock.dialects.command import SLICE, Caller
 from penstock.dialects.disque import Disque, Peeking, integer, parse_integer
-from penstock.dialects.pages import LOOK_SLICE, Pages
+from penstock.dialects.pages import SCAN_SLICE, PagedReply
 from penstock.wire.errors import SYNTAX, Refused
 from penstock.wire.reply import Reply
 
@@ -110,7 +111,7 @@ def parse_query(args: list[bytes], jobs: bool) -> Query:
     return query
 
 
-class _Found(Pages):
+class _CursorScan(PagedReply):
     """A scan and the results so far."""
 
     query: Query
@@ -137,7 +138,7 @@ class _Found(Pages):
         return self.cursor == 0 or not self.query.busyloop
 
 
-class QueueScan(_Found):
+class QueueScan(_CursorScan):
     """The QSCAN command."""
 
     _engine: Engine
@@ -148,11 +149,11 @@ class QueueScan(_Found):
         self._engine = engine
         self._disque = disque
 
-    def look(self, caller: Caller, now: i64) -> bool:
+    def scan(self, caller: Caller, now: i64) -> bool:
         """Examine the next queues."""
         query = self.query
         page = self.page(caller)
-        tubes, self.cursor = self._engine.scan_tubes(self.cursor, LOOK_SLICE if query.busyloop else query.count)
+        tubes, self.cursor = self._engine.scan_tubes(self.cursor, SCAN_SLICE if query.busyloop else query.count)
         for tube in tubes:
             if tube.number >= self._end:
                 self.cursor = 0
@@ -169,7 +170,7 @@ class QueueScan(_Found):
         return self.is_through()
 
 
-class JobScan(_Found):
+class JobScan(_CursorScan):
     """The JSCAN command."""
 
     _engine: Engine
@@ -180,7 +181,7 @@ class JobScan(_Found):
         self._engine = engine
         self._disque = disque
 
-    def look(self, caller: Caller, now: i64) -> bool:
+    def scan(self, caller: Caller, now: i64) -> bool:
         """Examine the next jobs."""
         query = self.query
         tube: Tube | None = None
@@ -191,7 +192,7 @@ class JobScan(_Found):
                 return True
         page = self.page(caller)
         jobs, self.cursor = self._engine.scan(
-            self.cursor, LOOK_SLICE if query.busyloop else query.count, tube, query.states
+            self.cursor, SCAN_SLICE if query.busyloop else query.count, tube, query.states
         )
         for job in jobs:
             if job.id >= self._end:
@@ -209,9 +210,9 @@ class JobScan(_Found):
                 self.cursor = job.id
                 break
             if query.whole:
-                self._disque.write_shown(page, job, now)
+                self._disque.write_job(page, job, now)
             else:
-                page.simple(self._disque.site.id_of(job))
+                page.simple(self._disque.context.id_of(job))
             self.found += 1
         self.add(page)
         return self.is_through()

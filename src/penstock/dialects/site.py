@@ -12,7 +12,7 @@ from mypy_extensions import i64
 
 from penstock.cluster.node import Cluster
 from penstock.cluster.questions import QuestionWait
-from penstock.core.engine import Engine, shown
+from penstock.core.engine import Engine, quoted_name
 from penstock.core.errors import CommandError, CrossHome, Exhausted
 from penstock.core.ids import HEX_ID_BYTES, LONG_ID_BYTES, NOT_AN_ID, IdForms, is_long
 from penstock.core.job import Draft, Job
@@ -21,10 +21,10 @@ from penstock.core.moves import puts_bytes, tube_bytes
 from penstock.core.policy import TubePolicy
 from penstock.core.tube import Tube
 from penstock.core.waits import Waiting
-from penstock.dialects.command import Caller, Long, check_tube
+from penstock.dialects.command import Caller, SlicedCommand, check_tube
 from penstock.dialects.tarantool_options import IgnoredOptions
 from penstock.wire.bodies import to_plain
-from penstock.wire.errors import AskFirst, Elsewhere, Refused, Sought, Spread, Unclaimed
+from penstock.wire.errors import Elsewhere, NeedsAnswer, NeedsHome, NeedsLookup, OnSeveralNodes, Refused
 from penstock.wire.reply import Reply
 
 # The maximum of body bytes in a reply, for any COUNT. A reply always has at least one job.
@@ -39,10 +39,10 @@ _SOUGHT_MAX: Final = 4_096
 _LEAVING: Final = b"LEAVING This node is leaving the cluster, please connect to a different one"
 
 # Its first argument is a caller, as the server's own subclass of `Caller`.
-StartLong = Callable[[Any, Long], None]
+StartLong = Callable[[Any, SlicedCommand], None]
 
 
-class Site:
+class CommandContext:
     """The state and the services of a node that commands use."""
 
     engine: Engine
@@ -52,10 +52,12 @@ class Site:
     leaving: bool  # The node is leaving its cluster and accepts no new jobs.
     in_replicaset: bool  # `queue.cfg{in_replicaset = true}`: queue.create_tube makes no temporary tubes.
     ignored: IgnoredOptions  # Logs the options of Tarantool's queue that are ignored.
-    start_long: StartLong | None  # Continues a command in slices. None: commands run in one piece.
-    uses: Callable[[Any], list[bytes]] | None  # Returns the other nodes on which the caller's session uses tubes.
+    continue_sliced: StartLong | None  # Continues a command in slices. None: commands run in one piece.
+    nodes_used_by: (
+        Callable[[Any], list[bytes]] | None
+    )  # Returns the other nodes on which the caller's session uses tubes.
     on_identified: Callable[[Any], None] | None  # Called when a caller changed its session or its grace time.
-    _sought: dict[int, dict[bytes, QuestionWait]]  # Questions of a command by name, by the number of its connection.
+    _questions: dict[int, dict[bytes, QuestionWait]]  # Questions of a command by name, by the number of its connection.
     _body_of: Callable[[Job], bytes]
     _make_room: Callable[[int], None]
 
@@ -75,29 +77,29 @@ class Site:
         self.leaving = False
         self.in_replicaset = False
         self.ignored = IgnoredOptions()
-        self.start_long = None
-        self.uses = None
+        self.continue_sliced = None
+        self.nodes_used_by = None
         self.on_identified = None
-        self._sought = {}
+        self._questions = {}
         self._make_room = make_room
         self._body_of = body_of
 
-    def leaves(self, caller: Caller) -> Refused:
+    def leaving_error(self, caller: Caller) -> Refused:
         """Return the refusal of a command that a leaving node does not run. Forwarded clients get another text."""
-        if not caller.entry:
+        if not caller.entry_node:
             return Refused(_LEAVING)
         return Refused(b"NOHOME the tube lives on node " + self.node + b", which is leaving the cluster")
 
     def id_of(self, job: Job) -> bytes:
         """Return the id of a job in 40 characters."""
         if job.extra is not None and self.cluster is not None:
-            return self.cluster.place.id_of(job)
+            return self.cluster.state.id_of(job)
         return self.ids.long(job.id, job.ttl_minutes)
 
     def number_of(self, id: bytes) -> int:
         """Return the number of a job by its id in 40 characters, or NOT_AN_ID if this node cannot have such a job."""
         cluster = self.cluster
-        number = self.ids.parse_long(id) if cluster is None else cluster.place.number_of(id)
+        number = self.ids.parse_long(id) if cluster is None else cluster.state.number_of(id)
         if number != NOT_AN_ID or not self.engine.old_ids:
             return number
         # Ids of nodes of this cluster are not looked up. Only jobs imported from another system keep foreign ids.
@@ -125,21 +127,21 @@ class Site:
         """Return the tube of a name. Raise Elsewhere if it is on another node, and UnknownTube if it does not exist."""
         tube = self.engine.tubes.get(name)
         if tube is None:
-            self.seek([name])
+            self.raise_if_elsewhere([name])
             tube = self.engine.tube(name)
         return tube
 
-    def seek(self, names: list[bytes]) -> None:
+    def raise_if_elsewhere(self, names: list[bytes]) -> None:
         """Raise Elsewhere if these tubes are on another node, and CrossHome if they are on different nodes."""
-        if self.cluster is None or not self.cluster.homes.of:
+        if self.cluster is None or not self.cluster.homes.by_tube:
             return
         homes = [self._home_of(name) for name in names]
         for at in range(1, len(names)):
             if homes[at] != homes[0]:
-                text = f"tubes {shown(names[0])} and {shown(names[at])} are not on one node"
+                text = f"tubes {quoted_name(names[0])} and {quoted_name(names[at])} are not on one node"
                 raise CrossHome(text + "; name only tubes of one node in a command")
         if homes[0]:
-            raise Elsewhere(homes[0], f"tube {shown(names[0])}", self.cluster.homes.is_promised(names[0]))
+            raise Elsewhere(homes[0], f"tube {quoted_name(names[0])}", self.cluster.homes.is_promised(names[0]))
 
     def _home_of(self, name: bytes) -> bytes:
         """Return the other node that a tube is on; empty if it is here or does not exist."""
@@ -150,14 +152,14 @@ class Site:
         """Return whether a tube that is not here is on another node."""
         return self.cluster is not None and self.cluster.homes.home_of(name) != b""
 
-    def seek_job(self, caller: Caller, id: bytes, used: bool = False) -> None:
+    def raise_if_job_elsewhere(self, caller: Caller, id: bytes, used: bool = False) -> None:
         """Raise Elsewhere if a job that is not here may be on another node.
 
         If `used`, only nodes count that the caller's session uses.
         """
         node = self._home_of_job(caller, id, used)
         if node:
-            raise Elsewhere(node, f"job {shown(id)}")
+            raise Elsewhere(node, f"job {quoted_name(id)}")
 
     def _home_of_job(self, caller: Caller, id: bytes, used: bool) -> bytes:
         """Return the node that a job may be on, by the node in its id or by the home of its tube; empty if unknown."""
@@ -166,18 +168,18 @@ class Site:
             return b""
         if len(id) == LONG_ID_BYTES and id[:2] == b"D-":
             node = cluster.node_of(id[2:10])
-            return node if node and (not used or node in self._used(caller)) else b""
+            return node if node and (not used or node in self._nodes_used_by(caller)) else b""
         if len(id) == HEX_ID_BYTES and id.find(b"#") < 0:
             # The id does not contain the node. Most sessions use at most one other node, so that one is tried.
-            nodes = self._used(caller)
+            nodes = self._nodes_used_by(caller)
             return nodes[0] if len(nodes) == 1 else b""
         name, mark, _ = id.rpartition(b"#")
         return self._home_of(name) if mark else b""
 
-    def _used(self, caller: Caller) -> list[bytes]:
-        return [] if self.uses is None else self.uses(caller)
+    def _nodes_used_by(self, caller: Caller) -> list[bytes]:
+        return [] if self.nodes_used_by is None else self.nodes_used_by(caller)
 
-    def divide(self, caller: Caller, args: list[bytes], at: i64, used: bool = False) -> None:
+    def split_by_node(self, caller: Caller, args: list[bytes], at: i64, used: bool = False) -> None:
         """Raise Elsewhere or Spread if jobs that a command names from word `at` on may be on other nodes."""
         cluster = self.cluster
         if cluster is None or not cluster.members.peers:
@@ -198,80 +200,80 @@ class Site:
                     # A command with one id replies with an error if it fails. A second id makes it reply with a count,
                     # which can be added to the counts of the other nodes.
                     part.append(part[at])
-            raise Spread(parts)
+            raise OnSeveralNodes(parts)
         for node in parts:
             if node != self.node:
-                raise Elsewhere(node, f"job {shown(args[at])}")
+                raise Elsewhere(node, f"job {quoted_name(args[at])}")
 
-    def ask_all(self, caller: Caller, args: list[bytes]) -> None:
+    def spread_to_used_nodes(self, caller: Caller, args: list[bytes]) -> None:
         """Raise Spread if a command is about everything a session has, and the session uses other nodes."""
-        nodes = self._used(caller)
+        nodes = self._nodes_used_by(caller)
         if nodes:
-            raise Spread({node: list(args) for node in [self.node, *nodes]})
+            raise OnSeveralNodes({node: list(args) for node in [self.node, *nodes]})
 
-    def who_has(self, caller: Caller, about: i64, names: list[bytes]) -> bytes:
+    def find_node_with(self, caller: Caller, about: i64, names: list[bytes]) -> bytes:
         """Return the other node that has one of these names, or empty. Raise Sought if the nodes have to be asked."""
         if self.cluster is None or self.cluster.members.size() == 1:
             return b""
-        asked = self._sought.pop(int(caller.connection.number), {})
+        asked = self._questions.pop(int(caller.connection.number), {})
         for name in names:
             wait = asked.get(name)
             if wait is None:
-                self._sought[int(caller.connection.number)] = asked
-                raise Sought(int(about), name)
+                self._questions[int(caller.connection.number)] = asked
+                raise NeedsLookup(int(about), name)
             if wait.where:
                 return wait.where
         return b""
 
-    def ask_others(self, caller: Caller, what: AskFirst, tag: object, now: int) -> Waiting:
+    def ask_others(self, caller: Caller, what: NeedsAnswer, tag: object, now: int) -> Waiting:
         """Send the question that has to be answered before a command can run to all other nodes."""
         assert self.cluster is not None
-        if isinstance(what, Unclaimed):
-            return self.cluster.founding.claim(caller.connection, what.tube, tag, now)
-        assert isinstance(what, Sought)
+        if isinstance(what, NeedsHome):
+            return self.cluster.elections.start_and_wait(caller.connection, what.tube, tag, now)
+        assert isinstance(what, NeedsLookup)
         wait = self.cluster.ask(caller.connection, what.about, what.name, 0, _ANSWER_MS, tag, now)
-        if len(self._sought) > _SOUGHT_MAX:
-            self._sought = {}
-        self._sought.setdefault(int(caller.connection.number), {})[what.name] = wait
+        if len(self._questions) > _SOUGHT_MAX:
+            self._questions = {}
+        self._questions.setdefault(int(caller.connection.number), {})[what.name] = wait
         return wait
 
     def _check_home(self, name: bytes, policy: TubePolicy) -> None:
-        if self.cluster is not None and not self.cluster.founding.may_make(name, policy):
-            raise Unclaimed(name)
+        if self.cluster is not None and not self.cluster.elections.may_make(name, policy):
+            raise NeedsHome(name)
 
     # Room in the log, and new tubes
 
     def check_new(self, names: list[bytes], policy: TubePolicy) -> None:
         """Refuse tubes that there is no room for, or that may not be made here. Nothing is changed."""
-        self.seek(names)
+        self.raise_if_elsewhere(names)
         needed: i64 = 0
         for name in names:
             needed += tube_bytes(name, policy)
-        self.have_room(needed)
+        self.reserve_log(needed)
         self.engine.check_new(names, policy)
         for name in names:
             self._check_home(name, policy)
 
     def new_tube(self, name: bytes, policy: TubePolicy, drafts: list[Draft], now: i64) -> Tube:
         """Make a tube for these jobs. If it cannot accept all of them, raise before anything is changed."""
-        self.seek([name])
-        self.have_room(_log_bytes(drafts) + tube_bytes(name, policy))
+        self.raise_if_elsewhere([name])
+        self.reserve_log(_log_bytes(drafts) + tube_bytes(name, policy))
         self.engine.check_first(name, policy, drafts, now)
         self._check_home(name, policy)
         return self.engine.create_tube(name, policy, now)
 
-    def have_room_for(self, drafts: list[Draft]) -> None:
+    def reserve_log_for(self, drafts: list[Draft]) -> None:
         """Try to make room in the log for jobs."""
-        self.have_room(_log_bytes(drafts))
+        self.reserve_log(_log_bytes(drafts))
 
-    def have_room(self, needed: i64) -> None:
+    def reserve_log(self, needed: i64) -> None:
         """Try to make room in the log for `needed` bytes."""
         if needed > self.engine.room_bytes:
             self._make_room(needed)
 
     def body_of(self, job: Job) -> bytes:
         """Return the body of a job in the form that users see, from memory or from disk."""
-        body = job.shown_body()
+        body = job.user_body()
         return body if isinstance(body, bytes) else self._body_of(job)
 
     def take(
@@ -281,7 +283,7 @@ class Site:
         session = caller.connection.session
         return self.engine.take_many(session, tubes, count, now, key, ttr_ms, ANSWER_BYTES_MAX)
 
-    def ask_for_passed(self, names: list[bytes], jobs: list[Job], count: int, now: i64) -> None:
+    def request_skipped(self, names: list[bytes], jobs: list[Job], count: int, now: i64) -> None:
         """Ask other nodes for jobs of the empty queues that a take skipped before it found these jobs.
 
         Otherwise a queue that is named first would get no jobs from other nodes while a later one has jobs here.
@@ -310,7 +312,7 @@ class Site:
         """
         bodies: list[bytes] = []
         for job in jobs:
-            body = job.shown_body()
+            body = job.user_body()
             if not isinstance(body, bytes):
                 return self._read_bodies(caller, jobs, now)
             bodies.append(body)
@@ -348,7 +350,7 @@ class Site:
 
     def write_body(self, reply: Reply, job: Job) -> None:
         """Write the body of a job that is inspected, or null if it cannot be read."""
-        body = self.readable(job)
+        body = self.body_or_none(job)
         if body is None:
             reply.null()
         else:
@@ -356,14 +358,14 @@ class Site:
 
     def write_plain(self, reply: Reply, job: Job) -> None:
         """Write the body of a job as plain bytes, for clients without types, or null if it cannot be read."""
-        body = self.readable(job)
+        body = self.body_or_none(job)
         if body is None:
             reply.null()
         else:
-            reply.bulk(to_plain(body, job.shown_kind()))
+            reply.bulk(to_plain(body, job.user_body_kind()))
 
-    def readable(self, job: Job) -> bytes | None:
-        body = job.shown_body()
+    def body_or_none(self, job: Job) -> bytes | None:
+        body = job.user_body()
         if isinstance(body, bytes):
             return body
         try:
@@ -371,11 +373,11 @@ class Site:
         except CommandError:
             return None
 
-    def run(self, caller: Caller, long: Long, now: i64) -> None:
+    def run_sliced(self, caller: Caller, long: SlicedCommand, now: i64) -> None:
         """Run a command in slices: the first one now, the others in later turns."""
         while not long.step(caller, now):
-            if self.start_long is not None:
-                self.start_long(caller, long)
+            if self.continue_sliced is not None:
+                self.continue_sliced(caller, long)
                 return
 
 

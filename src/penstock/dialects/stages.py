@@ -6,13 +6,13 @@ from mypy_extensions import i64
 
 from penstock.cluster.messages import STAGE
 from penstock.core import staging
-from penstock.core.engine import Engine, shown
+from penstock.core.engine import Engine, quoted_name
 from penstock.core.errors import CrossHome, StageOver
 from penstock.core.job import Draft
 from penstock.core.limits import UNSET
 from penstock.core.policy import DEFAULT
 from penstock.core.stages import Stage
-from penstock.dialects.command import Caller, Long, check_own, check_tube
+from penstock.dialects.command import Caller, SlicedCommand, check_own, check_tube
 from penstock.dialects.native import Native, read_drafts
 from penstock.dialects.words import Words
 from penstock.wire.errors import Elsewhere
@@ -26,7 +26,7 @@ class StageCommands:
 
     def __init__(self, native: Native) -> None:
         self._native = native
-        self._engine = native.site.engine
+        self._engine = native.context.engine
 
     def stage(self, caller: Caller, args: list[bytes], now: i64) -> None:
         """STAGE stage tube [EXPIRE d] [EXISTING] [AFTER n] [IDS] [option value ...] [JOB body [option value ...] ...]
@@ -38,7 +38,7 @@ class StageCommands:
         after = -1
         existing = False
         ids = False
-        while words.more():
+        while words.has_more():
             word = args[words.at].upper()
             if word == b"EXPIRE":
                 words.option()
@@ -55,7 +55,7 @@ class StageCommands:
             else:
                 break
         drafts: list[Draft] = []
-        if after < 0 or words.more():
+        if after < 0 or words.has_more():
             drafts = read_drafts(words)
         check_own(caller, args[1], b"stage")
         check_tube(caller, args[2])
@@ -64,20 +64,22 @@ class StageCommands:
             self._native.check_puts(caller, args[2], drafts)
         engine = self._engine
         if args[2] not in engine.tubes:
-            self._native.site.seek([args[2]])
-        if args[1] not in engine.stages.by_name and self._native.site.who_has(caller, STAGE, [args[1]]):
-            raise CrossHome(f"stage {shown(args[1])} has jobs on another node; use only tubes of one node in a stage")
+            self._native.context.raise_if_elsewhere([args[2]])
+        if args[1] not in engine.stages.by_name and self._native.context.find_node_with(caller, STAGE, [args[1]]):
+            raise CrossHome(
+                f"stage {quoted_name(args[1])} has jobs on another node; use only tubes of one node in a stage"
+            )
         staging.check_stage(engine, args[1], drafts, expire, now)
         if after >= 0 and self._was_staged(caller, args[1], after, len(drafts), now):
             return
         tube = engine.tube(args[2]) if existing else engine.tubes.get(args[2])
         if tube is None:
-            tube = self._native.site.new_tube(args[2], DEFAULT, drafts, now)
+            tube = self._native.context.new_tube(args[2], DEFAULT, drafts, now)
         else:
-            self._native.site.have_room_for(drafts)
+            self._native.context.reserve_log_for(drafts)
         jobs = staging.stage_jobs(engine, args[1], tube, drafts, expire, now)
         if ids:
-            caller.reply.bulks([self._native.site.id_of(job) for job in jobs])
+            caller.reply.bulks([self._native.context.id_of(job) for job in jobs])
         else:
             caller.reply.integer(engine.stages.by_name[args[1]].count)
 
@@ -92,7 +94,7 @@ class StageCommands:
         if there == after and count > 0:
             return False
         if there != after + count:
-            raise StageOver(f"stage {shown(name)} has {there} jobs, not {after}; start again with another stage")
+            raise StageOver(f"stage {quoted_name(name)} has {there} jobs, not {after}; start again with another stage")
         caller.reply.integer(there)
         return True
 
@@ -119,16 +121,18 @@ class StageCommands:
         known = self._engine.stages.by_name
         if not any(name in known for name in names):
             # All stages of a command are on one node, so only the first two names are asked for: a mark and a stage.
-            node = self._native.site.who_has(caller, STAGE, names[:2])
+            node = self._native.context.find_node_with(caller, STAGE, names[:2])
             if node:
-                raise Elsewhere(node, f"stage {shown(names[0])}")
+                raise Elsewhere(node, f"stage {quoted_name(names[0])}")
         return names
 
     def _close(self, caller: Caller, names: list[bytes], jobs: int, now: i64) -> None:
-        self._native.site.run(caller, _Closing(self._engine, staging.of_names(self._engine, names), jobs), now)
+        self._native.context.run_sliced(
+            caller, _Closing(self._engine, staging.of_names(self._engine, names), jobs), now
+        )
 
 
-class _Closing(Long):
+class _Closing(SlicedCommand):
     """Waits until all jobs have left the published or discarded stages, then replies."""
 
     _engine: Engine

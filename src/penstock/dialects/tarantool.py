@@ -27,11 +27,11 @@ from penstock.core.limits import BATCH_JOBS_MAX, NEVER, PRIORITY_UNSET, UNSET, c
 from penstock.core.outcomes import NO_JOB, OK
 from penstock.core.policy import TubePolicy
 from penstock.core.tube import Tube
-from penstock.core.waits import PutWait, Wait, Waiting
-from penstock.dialects.calls import Family, LongCall, Method, Pending, argument, denied, one, run_long
+from penstock.core.waits import PutWait, TakeWait, Waiting
+from penstock.dialects.calls import FunctionFamily, Method, Pending, SlicedCall, argument, denied, one, run_sliced
 from penstock.dialects.command import ADMIN, EVERYTHING, READ, SLICE, WRITE, Caller, check_join, check_tube
 from penstock.dialects.native import check_policy
-from penstock.dialects.site import Site
+from penstock.dialects.site import CommandContext
 from penstock.dialects.tarantool_options import has_put_option, has_release_option, has_take_option, has_tube_option
 from penstock.options import altered
 from penstock.wire.bodies import from_value, name_value, to_value, write_name
@@ -230,18 +230,18 @@ def lua_number(value: object) -> int | float | None:
 class Tasks:
     """Converts jobs to tasks, and finds jobs by the ids of tasks."""
 
-    site: Site
+    context: CommandContext
     engine: Engine
 
-    def __init__(self, site: Site) -> None:
-        self.site = site
+    def __init__(self, site: CommandContext) -> None:
+        self.context = site
         self.engine = site.engine
 
     def tube(self, call: Request, name: bytes) -> Tube:
         """Return the tube of a name. If it does not exist, its methods do not exist either."""
         tube = self.engine.tubes.get(name)
         if tube is None:
-            self.site.seek([name])
+            self.context.raise_if_elsewhere([name])
             raise NoProcedure(call.name)
         return tube
 
@@ -269,13 +269,13 @@ class Tasks:
 
     def data(self, job: Job) -> bytes:
         """Return the body of a job that is inspected, or nil if it cannot be read."""
-        body = job.shown_body()
+        body = job.user_body()
         if not isinstance(body, bytes):
             try:
-                body = self.site.body_of(job)
+                body = self.context.body_of(job)
             except CommandError:
                 return NIL
-        return to_value(body, job.shown_kind())
+        return to_value(body, job.user_body_kind())
 
     def id_text(self, job: Job) -> bytes:
         """Return the id of a job in a tube that does not number its jobs."""
@@ -284,8 +284,8 @@ class Tasks:
         # The job may have ended and left its tube.
         tube = self.engine.tube_at(i64(job.tube))
         if tube is not None and tube.policy.ids == p.ID_HEX:
-            return self.site.ids.hex(job.id)
-        return self.site.id_of(job)
+            return self.context.ids.hex(job.id)
+        return self.context.id_of(job)
 
     def find(self, tube: Tube, call: Request, now: i64) -> Job | None:
         """Return the job whose id is the first argument of a call, or None if it is not in this tube."""
@@ -304,22 +304,22 @@ class Tasks:
         if number is not None and number >= 0:
             return self.engine.find_local(tube, number, now) if number < NEVER else None
         text = value.encode("utf-8", "surrogateescape") if isinstance(value, str) else value
-        if isinstance(text, bytes) and tube.locals is None:
+        if isinstance(text, bytes) and tube.jobs_by_number is None:
             named = self.engine.find_named(tube, text, now)
             if named is not None:
                 return named
             id = NOT_AN_ID
             if len(text) == LONG_ID_BYTES:
-                id = self.site.number_of(text)
+                id = self.context.number_of(text)
             elif len(text) == HEX_ID_BYTES:
-                id = self.site.ids.parse_hex(text)
+                id = self.context.ids.parse_hex(text)
             job = None if id == NOT_AN_ID else self.engine.find(id, now)
             return job if job is not None and job.tube == tube.slot else None
         raise BoxError(
             _ER_KEY_PART_TYPE, "Supplied key type of part 1 does not match index part type: expected unsigned"
         )
 
-    def there(self, tube: Tube, call: Request, now: i64) -> Job:
+    def require(self, tube: Tube, call: Request, now: i64) -> Job:
         """Return the job of a call. Raise an error if it does not exist."""
         job = self.find(tube, call, now)
         if job is None:
@@ -332,17 +332,17 @@ def _shown_id(call: Request) -> str:
     return str(value)[:64]
 
 
-class TubeMethods(Family):
+class TubeMethods(FunctionFamily):
     """The methods of a tube: `queue.tube.NAME:method`."""
 
     tasks: Tasks
-    _site: Site
+    _context: CommandContext
     _engine: Engine
     _methods: dict[bytes, Method]
 
-    def __init__(self, site: Site) -> None:
+    def __init__(self, site: CommandContext) -> None:
         self.tasks = Tasks(site)
-        self._site = site
+        self._context = site
         self._engine = site.engine
         self._methods = {
             b"put": Method(WRITE, self.put),
@@ -384,18 +384,18 @@ class TubeMethods(Family):
         if tube.driven:
             draft.options = driver_arguments(call, 1)
         elif len(args) > 1 and args[1] != b"\x80":
-            options = self._site.ignored.known("put", tube.policy, read_options(args[1]), has_put_option)
+            options = self._context.ignored.supported("put", tube.policy, read_options(args[1]), has_put_option)
             timeout = read_put(draft, options)
-        if self._site.leaving:
-            raise self._site.leaves(caller)
-        self._site.have_room(len(draft.body))
+        if self._context.leaving:
+            raise self._context.leaving_error(caller)
+        self._context.reserve_log(len(draft.body))
         try:
             job = self._engine.put(tube, draft, now)
         except Full:
             if timeout == 0:
                 return _FULL
             pending = _Put(self.tasks, caller, call)
-            pending.begin(self._site, self._engine.wait_put(caller.connection, tube, draft, now, timeout, pending))
+            pending.begin(self._context, self._engine.wait_put(caller.connection, tube, draft, now, timeout, pending))
             return None
         return self.tasks.one(job, returned_letter(job) if tube.driven else _put_letter(draft))
 
@@ -405,7 +405,7 @@ class TubeMethods(Family):
         timeout = wait_ms(call, 0)
         key: bytes | None = None
         if len(call.args) > 1:
-            options = self._site.ignored.known("take", tube.policy, read_options(call.args[1]), has_take_option)
+            options = self._context.ignored.supported("take", tube.policy, read_options(call.args[1]), has_take_option)
             for value in options.values():
                 key = key_bytes(value)
         job = self._engine.take(caller.connection.session, tube, now, key)
@@ -413,10 +413,10 @@ class TubeMethods(Family):
             return deliver(self.tasks, caller, job, now)
         if timeout == 0:
             return NO_VALUES
-        if self._site.leaving:
-            raise self._site.leaves(caller)
+        if self._context.leaving:
+            raise self._context.leaving_error(caller)
         pending = _Take(self.tasks, caller, call)
-        pending.begin(self._site, self._engine.wait(caller.connection, [tube], now, timeout, 1, key, UNSET, pending))
+        pending.begin(self._context, self._engine.wait(caller.connection, [tube], now, timeout, 1, key, UNSET, pending))
         return None
 
     def ack(self, caller: Caller, call: Request, name: bytes, now: i64) -> bytes | None:
@@ -426,7 +426,7 @@ class TubeMethods(Family):
         if job is None:
             raise LuaError(_NOT_TAKEN)
         # A body on disk cannot be read after the job has ended.
-        results = b"" if isinstance(job.shown_body(), bytes) else self.tasks.one(job, _LETTERS[s.GONE])
+        results = b"" if isinstance(job.user_body(), bytes) else self.tasks.one(job, _LETTERS[s.GONE])
         if self._engine.ack(caller.connection.session, job, now) != OK:
             raise LuaError(_NOT_TAKEN)
         return results or self.tasks.one(job, _LETTERS[s.GONE])
@@ -440,7 +440,9 @@ class TubeMethods(Family):
         ttl = UNSET
         priority = PRIORITY_UNSET
         if len(call.args) > 1:
-            options = self._site.ignored.known("release", tube.policy, read_options(call.args[1]), has_release_option)
+            options = self._context.ignored.supported(
+                "release", tube.policy, read_options(call.args[1]), has_release_option
+            )
             for option, value in options.items():
                 if option == "delay":
                     delay = seconds_ms(value, "delay")
@@ -477,13 +479,13 @@ class TubeMethods(Family):
 
     def peek(self, caller: Caller, call: Request, name: bytes, now: i64) -> bytes | None:
         """tube:peek(id)"""
-        job = self.tasks.there(self.tasks.tube(call, name), call, now)
+        job = self.tasks.require(self.tasks.tube(call, name), call, now)
         return self.tasks.one(job, _LETTERS[job.state])
 
     def bury(self, caller: Caller, call: Request, name: bytes, now: i64) -> bytes | None:
         """tube:bury(id)"""
         tube = self.tasks.tube(call, name)
-        job = self.tasks.there(tube, call, now)
+        job = self.tasks.require(tube, call, now)
         outcome = self._engine.bury(caller.connection.session, job, now)
         if outcome == NO_JOB:
             raise LuaError(f"Task {_shown_id(call)} not found")
@@ -493,9 +495,9 @@ class TubeMethods(Family):
 
     def delete(self, caller: Caller, call: Request, name: bytes, now: i64) -> bytes | None:
         """tube:delete(id)"""
-        job = self.tasks.there(self.tasks.tube(call, name), call, now)
+        job = self.tasks.require(self.tasks.tube(call, name), call, now)
         results = self.tasks.one(job, _LETTERS[s.GONE])
-        self.tasks.site.delete(job, now)
+        self.tasks.context.delete(job, now)
         return results
 
     def kick(self, caller: Caller, call: Request, name: bytes, now: i64) -> bytes | None:
@@ -504,24 +506,24 @@ class TubeMethods(Family):
         count = kick_count(argument(call, 0))
         if count < 0:
             return one(count)
-        return run_long(self._site, caller, Kicking(call, self._engine, tube, whole_count(count)), now)
+        return run_sliced(self._context, caller, Kicking(call, self._engine, tube, whole_count(count)), now)
 
     def truncate(self, caller: Caller, call: Request, name: bytes, now: i64) -> bytes | None:
         """tube:truncate()"""
         if not caller.groups & ADMIN and name not in caller.truncates:
             raise denied(caller, call.name)
         tube = self.tasks.tube(call, name)
-        return run_long(self._site, caller, EmptyingCall(call, self._engine, tube, NO_VALUES, False), now)
+        return run_sliced(self._context, caller, EmptyingCall(call, self._engine, tube, NO_VALUES, False), now)
 
     def drop(self, caller: Caller, call: Request, name: bytes, now: i64) -> bytes | None:
         """tube:drop()"""
         tube = self.tasks.tube(call, name)
         _check_drop(self._engine, tube, now)
-        return run_long(self._site, caller, EmptyingCall(call, self._engine, tube, _TRUE, True), now)
+        return run_sliced(self._context, caller, EmptyingCall(call, self._engine, tube, _TRUE, True), now)
 
     def release_all(self, caller: Caller, call: Request, name: bytes, now: i64) -> bytes | None:
         """tube:release_all()"""
-        return run_long(self._site, caller, _Releasing(call, self._engine, self.tasks.tube(call, name)), now)
+        return run_sliced(self._context, caller, _Releasing(call, self._engine, self.tasks.tube(call, name)), now)
 
     def tasks_by_state(self, caller: Caller, call: Request, name: bytes, now: i64) -> bytes | None:
         """tube:tasks_by_state(state)"""
@@ -531,7 +533,7 @@ class TubeMethods(Family):
         if state is None:
             raise LuaError("a state is one of r, t, ~, ! and -")
         self._engine.advance(now)
-        return run_long(self._site, caller, _Listing(call, self.tasks, tube, state), now)
+        return run_sliced(self._context, caller, _Listing(call, self.tasks, tube, state), now)
 
 
 def _in_process(caller: Caller, call: Request, name: bytes, now: i64) -> bytes | None:
@@ -577,13 +579,13 @@ def _put_letter(draft: Draft) -> i64:
 
 def deliver(tasks: Tasks, caller: Caller, job: Job, now: i64) -> bytes:
     """Return the results of a take: a job that was just taken."""
-    body = job.shown_body()
+    body = job.user_body()
     if not isinstance(body, bytes):
         # Read the body before the reply is written: if it is damaged, the job is buried.
-        body = tasks.site.bodies(caller, [job], now)[0]
+        body = tasks.context.bodies(caller, [job], now)[0]
     caller.unsent.append(job)
     caller.unsent_deliveries.append(job.deliveries)
-    return tasks.with_data(job, _LETTERS[s.TAKEN], to_value(body, job.shown_kind()))
+    return tasks.with_data(job, _LETTERS[s.TAKEN], to_value(body, job.user_body_kind()))
 
 
 class _Take(Pending):
@@ -597,7 +599,7 @@ class _Take(Pending):
 
     def result(self, wait: Waiting, now: i64) -> bytes:
         """Return a task, or nothing if the time is over."""
-        assert isinstance(wait, Wait)
+        assert isinstance(wait, TakeWait)
         return deliver(self._tasks, self.caller, wait.jobs[0], now) if wait.jobs else NO_VALUES
 
 
@@ -621,7 +623,7 @@ class _Put(Pending):
 # Calls that run in slices
 
 
-class Kicking(LongCall):
+class Kicking(SlicedCall):
     """Digs up at most `count` buried tasks and returns their number."""
 
     _engine: Engine
@@ -636,7 +638,7 @@ class Kicking(LongCall):
         self._left = min(count, len(tube.buried))
         self._kicked = 0
 
-    def slice(self, caller: Caller, now: i64) -> bytes | None:
+    def run_slice(self, caller: Caller, now: i64) -> bytes | None:
         """Dig up the next tasks."""
         if self._left > 0 and not self._tube.dropped:
             wanted = min(self._left, SLICE)
@@ -648,7 +650,7 @@ class Kicking(LongCall):
         return one(self._kicked)
 
 
-class EmptyingCall(LongCall):
+class EmptyingCall(SlicedCall):
     """Removes as many tasks as the tube had at the start, then the tube itself if `drops`."""
 
     _engine: Engine
@@ -666,7 +668,7 @@ class EmptyingCall(LongCall):
         self._drops = drops
         self._emptying = Emptying(engine, tube)
 
-    def slice(self, caller: Caller, now: i64) -> bytes | None:
+    def run_slice(self, caller: Caller, now: i64) -> bytes | None:
         """Remove the next tasks."""
         tube = self._tube
         if not self._emptying.step(SLICE, now):
@@ -686,7 +688,7 @@ def _check_drop(engine: Engine, tube: Tube, now: i64) -> None:
         raise LuaError("There are taken tasks in the tube") from None
 
 
-class _Releasing(LongCall):
+class _Releasing(SlicedCall):
     """Releases all taken tasks, starting at the end of the bag, so that no task is handled twice."""
 
     _engine: Engine
@@ -699,17 +701,17 @@ class _Releasing(LongCall):
         self._tube = tube
         self._left = len(tube.taken)
 
-    def slice(self, caller: Caller, now: i64) -> bytes | None:
+    def run_slice(self, caller: Caller, now: i64) -> bytes | None:
         """Release the next tasks."""
         tube = self._tube
         end = min(self._left, len(tube.taken))
         self._left = max(end - SLICE, 0)
         if not tube.dropped:
-            self._engine.release_these(tube, tube.taken.items[self._left : end], now)
+            self._engine.release_many(tube, tube.taken.items[self._left : end], now)
         return NO_VALUES if self._left == 0 else None
 
 
-class _Listing(LongCall):
+class _Listing(SlicedCall):
     """Returns the tasks of a tube in a state, in the order of their puts, as many as fit into a reply."""
 
     _tasks: Tasks
@@ -728,7 +730,7 @@ class _Listing(LongCall):
         self._found = 0
         self._writer = BytesWriter()
 
-    def slice(self, caller: Caller, now: i64) -> bytes | None:
+    def run_slice(self, caller: Caller, now: i64) -> bytes | None:
         """Examine the next jobs of the node."""
         jobs, self._cursor = self._tasks.engine.scan(self._cursor, SLICE, self._tube, 1 << self._state)
         writer = self._writer
@@ -745,15 +747,15 @@ class _Listing(LongCall):
         return head.getvalue()
 
 
-class Queue(Family):
+class Queue(FunctionFamily):
     """The functions of the `queue` module."""
 
-    _site: Site
+    _context: CommandContext
     _engine: Engine
     _functions: dict[bytes, Method]
 
-    def __init__(self, site: Site) -> None:
-        self._site = site
+    def __init__(self, site: CommandContext) -> None:
+        self._context = site
         self._engine = site.engine
         create = Method(ADMIN, self.create_tube)
         told = Method(READ, self.statistics)
@@ -784,27 +786,27 @@ class Queue(Family):
         check_tube(caller, name)
         there = self._engine.tubes.get(name)
         if there is None:
-            self._site.seek([name])
+            self._context.raise_if_elsewhere([name])
         if there is not None and given.get("if_not_exists"):
             return one(description(there))
         if not isinstance(type_name, str):
-            raise LuaError(f"Unknown tube type {shown(type_name)}")
+            raise LuaError(f"Unknown tube type {lua_text(type_name)}")
         driven = None if type_name in _TYPES else self._driven_policy(type_name, call)
         if driven is None and type_name not in _TYPES:
-            raise LuaError(f"Unknown tube type {shown(type_name)}")
+            raise LuaError(f"Unknown tube type {lua_text(type_name)}")
         if there is not None:
             raise LuaError(f"Space '{_text(name)}' already exists")
         policy = self._policy(type_name, given) if driven is None else driven
         policy.check()
         check_policy(caller, policy)
-        self._site.check_new([name], policy)
+        self._context.check_new([name], policy)
         return one(description(self._engine.create_tube(name, policy, now)))
 
     def _policy(self, type_name: str, given: dict[object, object]) -> TubePolicy:
         """Return the policy of a new tube. Options that its type does not have are ignored."""
         preset = p.preset(type_name)
-        options = self._site.ignored.known("create_tube", preset, given, has_tube_option)
-        if options.get("temporary") and self._site.in_replicaset:
+        options = self._context.ignored.supported("create_tube", preset, given, has_tube_option)
+        if options.get("temporary") and self._context.in_replicaset:
             raise LuaError(TEMPORARY_REFUSED)
         return policy_from_options(preset, options)
 
@@ -820,24 +822,24 @@ class Queue(Family):
         """queue.tube(): the names of all tubes; queue.tube(name): whether it exists"""
         name = argument(call, 0)
         if name is None:
-            return run_long(self._site, caller, _Names(call, self._engine), now)
+            return run_sliced(self._context, caller, _Names(call, self._engine), now)
         if not isinstance(name, str):
             raise LuaError("argument #1 should be string or nil")
         raw = tube_name(name)
         check_tube(caller, raw)
-        return one(raw in self._engine.tubes or self._site.is_elsewhere(raw))
+        return one(raw in self._engine.tubes or self._context.is_elsewhere(raw))
 
     def statistics(self, caller: Caller, call: Request, _: bytes, now: i64) -> bytes | None:
         """queue.statistics([name])"""
         self._engine.advance(now)
         name = argument(call, 0)
         if name is None:
-            return run_long(self._site, caller, _Statistics(call, self._engine), now)
+            return run_sliced(self._context, caller, _Statistics(call, self._engine), now)
         raw = tube_name(name)
         check_tube(caller, raw)
         tube = self._engine.tubes.get(raw)
         if tube is None:
-            self._site.seek([raw])
+            self._context.raise_if_elsewhere([raw])
             raise LuaError(f"attempt to index a nil value: there is no tube '{_text(raw)}'")
         return one(statistics(tube))
 
@@ -860,7 +862,7 @@ class Queue(Family):
 
     def state(self, caller: Caller, call: Request, _: bytes, now: i64) -> bytes | None:
         """queue.state()"""
-        return one("ENDING" if self._site.leaving else "RUNNING")
+        return one("ENDING" if self._context.leaving else "RUNNING")
 
 
 def tube_name(value: object) -> bytes:
@@ -872,7 +874,7 @@ def tube_name(value: object) -> bytes:
     raise LuaError("the name of a tube must be a string")
 
 
-def shown(value: object) -> str:
+def lua_text(value: object) -> str:
     """Return a value for an error message, as Lua writes it."""
     return "nil" if value is None else str(value)[:64]
 
@@ -918,7 +920,7 @@ def description(tube: Tube) -> dict[str, object]:
     return {"name": name_value(tube.name), "type": policy.type, "tube_id": tube.number, "opts": options}
 
 
-class _Names(LongCall):
+class _Names(SlicedCall):
     """Returns the names of all tubes that a caller may use, in the order of their creation."""
 
     _engine: Engine
@@ -931,7 +933,7 @@ class _Names(LongCall):
         self._cursor = 0
         self._names = []
 
-    def slice(self, caller: Caller, now: i64) -> bytes | None:
+    def run_slice(self, caller: Caller, now: i64) -> bytes | None:
         """Examine the next tubes."""
         tubes, self._cursor = self._engine.scan_tubes(self._cursor, SLICE)
         for tube in tubes:
@@ -940,7 +942,7 @@ class _Names(LongCall):
         return one(self._names) if self._cursor == 0 else None
 
 
-class _Statistics(LongCall):
+class _Statistics(SlicedCall):
     """Returns the statistics of all tubes that a caller may use, by name."""
 
     _engine: Engine
@@ -955,7 +957,7 @@ class _Statistics(LongCall):
         self._found = 0
         self._writer = BytesWriter()
 
-    def slice(self, caller: Caller, now: i64) -> bytes | None:
+    def run_slice(self, caller: Caller, now: i64) -> bytes | None:
         """Examine the next tubes."""
         tubes, self._cursor = self._engine.scan_tubes(self._cursor, _TUBES_SLICE)
         for tube in tubes:

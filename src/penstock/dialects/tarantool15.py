@@ -14,7 +14,7 @@ from mypy_extensions import i64
 
 from penstock.core import states as s
 from penstock.core import stats
-from penstock.core.engine import Engine, shown
+from penstock.core.engine import Engine, quoted_name
 from penstock.core.errors import CommandError
 from penstock.core.ids import HEX_ID_BYTES, NOT_AN_ID
 from penstock.core.job import BODY_MSGPACK, Draft, Job
@@ -22,10 +22,10 @@ from penstock.core.limits import JOB_TTL, NEVER, PRIORITY_BACK, PRIORITY_FRONT, 
 from penstock.core.outcomes import NO_JOB, NOT_TAKEN, OK
 from penstock.core.policy import QUEUE15
 from penstock.core.tube import Tube
-from penstock.core.waits import Wait, Waiting
-from penstock.dialects.calls import LongCall, Method, Pending, argument, one, run_long
+from penstock.core.waits import TakeWait, Waiting
+from penstock.dialects.calls import Method, Pending, SlicedCall, argument, one, run_sliced
 from penstock.dialects.command import ADMIN, READ, WRITE, Caller, check_tube
-from penstock.dialects.site import Site
+from penstock.dialects.site import CommandContext
 from penstock.dialects.tarantool import EmptyingCall, Kicking, lua_number
 from penstock.wire.bodies import fields_count, from_fields, name_value, to_fields, write_name
 from penstock.wire.errors import LuaError
@@ -89,12 +89,12 @@ def _expired(tube: Tube) -> dict[str, int]:
     return found
 
 
-def priority_inside(pri: int) -> int:
+def to_engine_priority(pri: int) -> int:
     """Convert a priority of this API (0 to 255, higher first) to the engine's (lower first)."""
     return 255 - pri
 
 
-def priority_outside(priority: int) -> int:
+def from_engine_priority(priority: int) -> int:
     """Convert the engine's priority to 0 to 255, higher first. `urgent` and `requeue` become 255 and 0."""
     if priority == PRIORITY_FRONT:
         return 255
@@ -184,13 +184,13 @@ class Queue15:
     """The functions of the 1.5 API."""
 
     pri_is_offset: bool  # Add priorities to 127, as the original's code does. Its documentation says otherwise.
-    _site: Site
+    _context: CommandContext
     _engine: Engine
     _calls: dict[int, dict[str, int]]  # Counts of calls that change no task, by the number of the tube.
 
-    def __init__(self, site: Site) -> None:
+    def __init__(self, site: CommandContext) -> None:
         self.pri_is_offset = False
-        self._site = site
+        self._context = site
         self._engine = site.engine
         self._calls = {}
 
@@ -246,17 +246,17 @@ class Queue15:
         draft.priority = self._priority(argument(call, 5))
         draft.urgent = urgent and draft.delay_ms == 0
         draft.same_body = unique
-        if self._site.leaving:
-            raise self._site.leaves(caller)
+        if self._context.leaving:
+            raise self._context.leaving_error(caller)
         tube = self._engine.tubes.get(name)
         if tube is None:
-            tube = self._site.new_tube(name, QUEUE15, [draft], now)
+            tube = self._context.new_tube(name, QUEUE15, [draft], now)
         else:
-            self._site.have_room(len(draft.body))
+            self._context.reserve_log(len(draft.body))
         if unique and not tube.policy.unique_bodies:
             raise LuaError(
                 "Tarantool have to be configured to use queue.put_unique method: "
-                f"{shown(tube.name)} is a {tube.policy.type} tube; put_unique needs a queue15 tube"
+                f"{quoted_name(tube.name)} is a {tube.policy.type} tube; put_unique needs a queue15 tube"
             )
         job = self._engine.put(tube, draft, now)
         if job.created == now and job.state == s.TAKEN:
@@ -272,7 +272,7 @@ class Queue15:
             pri = max(0, min(255, pri + _PRI_DEFAULT))
         elif pri < 0 or pri > 255:
             raise LuaError("pri must be 0 to 255; higher values are served first")
-        return priority_inside(pri)
+        return to_engine_priority(pri)
 
     def _name(self, caller: Caller, call: Request, space: int) -> bytes:
         name = _prefix(space) + _text(argument(call, 1), "tube")
@@ -293,9 +293,9 @@ class Queue15:
         tube = self._engine.tubes.get(name)
         if tube is None:
             if timeout == 0:
-                self._site.seek([name])
+                self._context.raise_if_elsewhere([name])
                 return NO_VALUES
-            self._site.check_new([name], QUEUE15)
+            self._context.check_new([name], QUEUE15)
             tube = self._engine.create_tube(name, QUEUE15, now)
         job = self._engine.take(caller.connection.session, tube, now)
         if job is not None:
@@ -303,20 +303,22 @@ class Queue15:
         if timeout == 0:
             self.count(tube, "take_timeout")
             return NO_VALUES
-        if self._site.leaving:
-            raise self._site.leaves(caller)
+        if self._context.leaving:
+            raise self._context.leaving_error(caller)
         pending = _Take(self, tube, space, caller, call)
-        pending.begin(self._site, self._engine.wait(caller.connection, [tube], now, timeout, 1, None, UNSET, pending))
+        pending.begin(
+            self._context, self._engine.wait(caller.connection, [tube], now, timeout, 1, None, UNSET, pending)
+        )
         return None
 
     def deliver(self, caller: Caller, job: Job, space: int, now: i64) -> bytes:
         """Return the results of a take: a job that was just taken."""
-        body = job.shown_body()
+        body = job.user_body()
         if not isinstance(body, bytes):
-            body = self._site.bodies(caller, [job], now)[0]
+            body = self._context.bodies(caller, [job], now)[0]
         caller.unsent.append(job)
         caller.unsent_deliveries.append(job.deliveries)
-        return self.with_body(job, space, "taken", body, job.shown_kind())
+        return self.with_body(job, space, "taken", body, job.user_body_kind())
 
     # Finishing
 
@@ -354,7 +356,7 @@ class Queue15:
         """queue.done(space, id, ...): the new fields replace those of the task"""
         job = self._job(caller, call, now)
         body = from_fields(call.args[2:])
-        self._site.have_room(len(body.data))
+        self._context.reserve_log(len(body.data))
         self._check(self._engine.done(caller.connection.session, job, body.data, body.kind, now, JOB_TTL), "done")
         return self.task(job, _space(call), "done")
 
@@ -382,27 +384,27 @@ class Queue15:
 
     def kick(self, caller: Caller, call: Request, _: bytes, now: i64) -> bytes | None:
         """queue.kick(space, tube, count)"""
-        tube = self._found(self._name(caller, call, _space(call)))
+        tube = self._find_tube(self._name(caller, call, _space(call)))
         value = argument(call, 2)
         count = 1 if value is None else number(value, "count")
         if tube is None or count <= 0:
             return one(0)
         wanted = NEVER if count == math.inf else whole(count, "count")
-        return run_long(self._site, caller, Kicking(call, self._engine, tube, wanted), now)
+        return run_sliced(self._context, caller, Kicking(call, self._engine, tube, wanted), now)
 
     def delete(self, caller: Caller, call: Request, _: bytes, now: i64) -> bytes | None:
         """queue.delete(space, id)"""
         job = self._job(caller, call, now)
         results = self.task(job, _space(call), STATE_WORDS[job.state])
-        self._site.delete(job, now)
+        self._context.delete(job, now)
         return results
 
     def truncate(self, caller: Caller, call: Request, _: bytes, now: i64) -> bytes | None:
         """queue.truncate(space, tube)"""
-        tube = self._found(self._name(caller, call, _space(call)))
+        tube = self._find_tube(self._name(caller, call, _space(call)))
         if tube is None:
             return one(0)
-        return run_long(self._site, caller, EmptyingCall(call, self._engine, tube, b"", False), now)
+        return run_sliced(self._context, caller, EmptyingCall(call, self._engine, tube, b"", False), now)
 
     def peek(self, caller: Caller, call: Request, _: bytes, now: i64) -> bytes | None:
         """queue.peek(space, id)"""
@@ -415,15 +417,15 @@ class Queue15:
         job = self._job(caller, call, now)
         tube = self._engine.tube_of(job)
         self.count(tube, "meta")
-        extra = job.rare()
+        extra = job.ensure_extra()
         given = job.priority if extra.priority_given == PRIORITY_UNSET else extra.priority_given
         told: list[object] = [
-            self._site.ids.hex(job.id).decode(),
+            self._context.ids.hex(job.id).decode(),
             name_value(tube.name[len(_prefix(_space(call))) :]),
             STATE_WORDS[job.state],
             _seconds(job.due) if job.deadline_pos >= 0 else _seconds(job.expiry),
-            str(255 - priority_outside(job.priority)),
-            str(priority_outside(given)),
+            str(255 - from_engine_priority(job.priority)),
+            str(from_engine_priority(given)),
             self._engine.session_number(job.holder) if job.holder >= 0 else None,
             _seconds(job.created),
             None if job.expiry == NEVER else (job.expiry - job.created) / 1000,
@@ -439,11 +441,11 @@ class Queue15:
         self._engine.advance(now)
         space = -1 if argument(call, 0) is None else _space(call)
         if argument(call, 1) is None:
-            return run_long(self._site, caller, _Statistics(call, self, space), now)
-        tube = self._found(self._name(caller, call, space))
-        return one([] if tube is None else self.told(tube))
+            return run_sliced(self._context, caller, _Statistics(call, self, space), now)
+        tube = self._find_tube(self._name(caller, call, space))
+        return one([] if tube is None else self.tube_statistics(tube))
 
-    def told(self, tube: Tube) -> list[str]:
+    def tube_statistics(self, tube: Tube) -> list[str]:
         """Return the statistics of a tube."""
         space, name = _split(tube.name)
         return statistics(space, name.decode("utf-8", "backslashreplace"), tube, self._calls.get(tube.number, {}))
@@ -462,32 +464,32 @@ class Queue15:
 
     # Tasks
 
-    def _found(self, name: bytes) -> Tube | None:
+    def _find_tube(self, name: bytes) -> Tube | None:
         """Return the tube of a name, or None. Raise Elsewhere if it is on another node."""
         tube = self._engine.tubes.get(name)
         if tube is None:
-            self._site.seek([name])
+            self._context.raise_if_elsewhere([name])
         return tube
 
     def _job(self, caller: Caller, call: Request, now: i64) -> Job:
         """Return the job of a call by its id. It must be in the space of the call."""
         space = _space(call)
         text = _text(argument(call, 1), "id")
-        found = self._site.ids.parse_hex(text) if len(text) == HEX_ID_BYTES else self._site.number_of(text)
+        found = self._context.ids.parse_hex(text) if len(text) == HEX_ID_BYTES else self._context.number_of(text)
         if found == NOT_AN_ID:
-            self._site.seek_job(caller, text)
-        job = None if found == NOT_AN_ID else self._site.find(caller, found, now)
+            self._context.raise_if_job_elsewhere(caller, text)
+        job = None if found == NOT_AN_ID else self._context.find(caller, found, now)
         if job is None or not self._engine.tube_of(job).name.startswith(_prefix(space)):
             raise LuaError(_NOT_FOUND)
         return job
 
     def task(self, job: Job, space: int, status: str) -> bytes:
         """Return the results of a function that returns a task."""
-        body = job.shown_body()
-        kind = job.shown_kind()
+        body = job.user_body()
+        kind = job.user_body_kind()
         if not isinstance(body, bytes):
             try:
-                body = self._site.body_of(job)
+                body = self._context.body_of(job)
             except CommandError:
                 body, kind = NO_VALUES, BODY_MSGPACK
         return self.with_body(job, space, status, body, kind)
@@ -497,7 +499,7 @@ class Queue15:
         writer = BytesWriter()
         writer.append(0x91)
         write_array(writer, 3 + fields_count(body, kind))
-        write_text(writer, self._site.ids.hex(job.id))
+        write_text(writer, self._context.ids.hex(job.id))
         tube = self._engine.tube_at(i64(job.tube))
         write_name(writer, b"" if tube is None else tube.name[len(_prefix(space)) :])
         write_text(writer, status.encode())
@@ -524,21 +526,21 @@ class _Take(Pending):
 
     def result(self, wait: Waiting, now: i64) -> bytes:
         """Return a task, or nothing if the time is over."""
-        assert isinstance(wait, Wait)
+        assert isinstance(wait, TakeWait)
         if wait.jobs:
             return self._queue.deliver(self.caller, wait.jobs[0], self._space, now)
         self._queue.count(self._tube, "take_timeout")
         return NO_VALUES
 
 
-class _Statistics(LongCall):
+class _Statistics(SlicedCall):
     """Returns the statistics of every tube of a space, or of all spaces."""
 
     _queue: Queue15
     _engine: Engine
     _space: int  # Negative for all spaces.
     _cursor: int
-    _told: list[object]
+    _statistics: list[object]
 
     def __init__(self, call: Request, queue: Queue15, space: int) -> None:
         super().__init__(call)
@@ -546,13 +548,13 @@ class _Statistics(LongCall):
         self._engine = queue._engine
         self._space = space
         self._cursor = 0
-        self._told = []
+        self._statistics = []
 
-    def slice(self, caller: Caller, now: i64) -> bytes | None:
+    def run_slice(self, caller: Caller, now: i64) -> bytes | None:
         """Examine the next tubes."""
         tubes, self._cursor = self._engine.scan_tubes(self._cursor, _TUBES_SLICE)
         for tube in tubes:
             if self._space < 0 or _split(tube.name)[0] == self._space:
                 if caller.any_tube or caller.may_use(tube.name):
-                    self._told += self._queue.told(tube)
-        return one(self._told) if self._cursor == 0 else None
+                    self._statistics += self._queue.tube_statistics(tube)
+        return one(self._statistics) if self._cursor == 0 else None

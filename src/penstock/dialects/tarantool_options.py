@@ -87,7 +87,7 @@ class IgnoredOptions:
         self.warn = warn
         self._logged = set()
 
-    def known(
+    def supported(
         self, function: str, policy: TubePolicy, options: dict[object, object], has: HasOption
     ) -> dict[str, object]:
         """Return the options of a call that the tube supports. An option with the value nil counts as missing.

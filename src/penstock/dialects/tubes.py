@@ -19,11 +19,11 @@ from penstock.core.glob import Glob
 from penstock.core.limits import NEVER, check_count
 from penstock.core.policy import TubePolicy
 from penstock.core.tube import Tube
-from penstock.dialects.command import SLICE, Caller, Long, check_tube
+from penstock.dialects.command import SLICE, Caller, SlicedCommand, check_tube
 from penstock.dialects.native import check_policy
-from penstock.dialects.pages import LOOK_SLICE, Pages
-from penstock.dialects.site import Site
-from penstock.dialects.words import Words, parse_cursor, read_driver_options, read_json, shown
+from penstock.dialects.pages import SCAN_SLICE, PagedReply
+from penstock.dialects.site import CommandContext
+from penstock.dialects.words import Words, excerpt, parse_cursor, read_driver_options, read_json
 from penstock.options import changed_policy, new_policy, policy_from
 from penstock.wire.reply import Reply
 
@@ -74,11 +74,11 @@ _OPTION_WORDS: Final = [word.decode() for word in _OPTIONS]
 class Tubes:
     """The commands about tubes."""
 
-    site: Site
+    context: CommandContext
     _engine: Engine
 
-    def __init__(self, site: Site) -> None:
-        self.site = site
+    def __init__(self, site: CommandContext) -> None:
+        self.context = site
         self._engine = site.engine
 
     def create(self, caller: Caller, args: list[bytes], now: i64) -> None:
@@ -93,7 +93,7 @@ class Tubes:
                 raise Unsupported("OPTIONS are only for tubes with a driver, and this type has none")
             policy = self._checked(caller, new_policy(base, options)) if driven is None else driven
             if tube is None:
-                self.site.check_new([name], policy)
+                self.context.check_new([name], policy)
             tube = self._engine.create_tube(name, policy, now)
         self._write_info(caller.reply, tube)
 
@@ -107,13 +107,13 @@ class Tubes:
 
     def names(self, caller: Caller, args: list[bytes], now: i64) -> None:
         """TUBE LIST"""
-        self.site.run(caller, _Names(self._engine), now)
+        self.context.run_sliced(caller, _Names(self._engine), now)
 
     def scan(self, caller: Caller, args: list[bytes], now: i64) -> None:
         """TUBE SCAN cursor [COUNT n] [MATCH pattern]"""
         scan = _Scan(self._engine, parse_cursor(args[2]))
         words = Words(args, 3)
-        while words.more():
+        while words.has_more():
             word = words.option()
             if word == b"COUNT":
                 scan.count = min(check_count(words.integer(), "COUNT"), SLICE)
@@ -122,7 +122,7 @@ class Tubes:
             else:
                 raise words.unknown(["COUNT", "MATCH"])
         self._engine.advance(now)
-        self.site.run(caller, scan, now)
+        self.context.run_sliced(caller, scan, now)
 
     def alter(self, caller: Caller, args: list[bytes], now: i64) -> None:
         """TUBE ALTER name [TYPE type] [option value ...] [POLICY json]"""
@@ -137,23 +137,23 @@ class Tubes:
         """TUBE PAUSE name in|out|all|none"""
         ways = _WAYS.get(args[3].lower())
         if ways is None:
-            raise BadSyntax(f"TUBE PAUSE needs in, out, all or none, not {shown(args[3])}")
+            raise BadSyntax(f"TUBE PAUSE needs in, out, all or none, not {excerpt(args[3])}")
         self._engine.pause(self._tube(caller, args[2], now), ways[0], ways[1], now)
         caller.reply.ok()
 
     def release(self, caller: Caller, args: list[bytes], now: i64) -> None:
         """TUBE RELEASE name"""
-        self.site.run(caller, _Releasing(self._engine, self._tube(caller, args[2], now)), now)
+        self.context.run_sliced(caller, _Releasing(self._engine, self._tube(caller, args[2], now)), now)
 
     def truncate(self, caller: Caller, args: list[bytes], now: i64) -> None:
         """TUBE TRUNCATE name"""
-        self.site.run(caller, _Emptying(self._engine, self._tube(caller, args[2], now), False), now)
+        self.context.run_sliced(caller, _Emptying(self._engine, self._tube(caller, args[2], now), False), now)
 
     def drop(self, caller: Caller, args: list[bytes], now: i64) -> None:
         """TUBE DROP name"""
         tube = self._tube(caller, args[2], now)
         self._engine.check_drop(tube, now)
-        self.site.run(caller, _Emptying(self._engine, tube, True), now)
+        self.context.run_sliced(caller, _Emptying(self._engine, tube, True), now)
 
     def _driven_policy(self, base: str | TubePolicy | None, options: dict[str, object]) -> TubePolicy | None:
         """Return the policy of a tube whose type is a driver, or None for any other type."""
@@ -169,7 +169,7 @@ class Tubes:
         """Return the tube of a name in its present state."""
         check_tube(caller, name)
         self._engine.advance(now)
-        return self.site.tube(name)
+        return self.context.tube(name)
 
     def _write_info(self, reply: Reply, tube: Tube) -> None:
         reply.map(7)
@@ -188,7 +188,7 @@ def _read_policy(
     base: str | TubePolicy | None = None
     options: dict[str, Any] = {}
     for_driver: dict[str, object] | None = None
-    while words.more():
+    while words.has_more():
         word = words.option()
         if word == b"TYPE":
             base = words.text()
@@ -235,7 +235,7 @@ def write_stats(reply: Reply, tube: Tube, now: i64, counts: bool) -> None:
         reply.null()
     else:
         reply.integer(max(now - first.created, 0))
-    waiting = tube.line.length
+    waiting = tube.take_line.length
     for line in tube.key_lines.values():
         waiting += line.length
     _write_pair(reply, b"waiting", waiting)
@@ -292,7 +292,7 @@ def _write_policy(reply: Reply, policy: TubePolicy) -> None:
             reply.bulks([each.encode() for each in value])
 
 
-class _Names(Pages):
+class _Names(PagedReply):
     """TUBE LIST: the names of all tubes that a caller may use, in the order of their creation."""
 
     _engine: Engine
@@ -303,10 +303,10 @@ class _Names(Pages):
         self._engine = engine
         self._cursor = 0
 
-    def look(self, caller: Caller, now: i64) -> bool:
+    def scan(self, caller: Caller, now: i64) -> bool:
         """Examine the next tubes."""
         page = self.page(caller)
-        tubes, self._cursor = self._engine.scan_tubes(self._cursor, LOOK_SLICE)
+        tubes, self._cursor = self._engine.scan_tubes(self._cursor, SCAN_SLICE)
         for tube in tubes:
             if caller.any_tube or caller.may_use(tube.name):
                 if not self.fits(page, len(tube.name), True):
@@ -318,7 +318,7 @@ class _Names(Pages):
         return self._cursor == 0
 
 
-class _Scan(Pages):
+class _Scan(PagedReply):
     """TUBE SCAN: one slice and the next cursor."""
 
     count: int
@@ -348,7 +348,7 @@ class _Scan(Pages):
         reply.bulk(b"%d" % self._cursor)
         reply.array(self.found)
 
-    def look(self, caller: Caller, now: i64) -> bool:
+    def scan(self, caller: Caller, now: i64) -> bool:
         """Examine the next tubes."""
         page = self.page(caller)
         work = 0
@@ -367,7 +367,7 @@ class _Scan(Pages):
         return True
 
 
-class _Releasing(Long):
+class _Releasing(SlicedCommand):
     """TUBE RELEASE: releases all taken jobs, starting at the end of the bag, so that no job is handled twice."""
 
     _engine: Engine
@@ -387,14 +387,14 @@ class _Releasing(Long):
         end = min(self._left, len(tube.taken))
         self._left = max(end - SLICE, 0)
         if not tube.dropped:
-            self._released += self._engine.release_these(tube, tube.taken.items[self._left : end], now)
+            self._released += self._engine.release_many(tube, tube.taken.items[self._left : end], now)
         if self._left > 0:
             return False
         caller.reply.integer(self._released)
         return True
 
 
-class _Emptying(Long):
+class _Emptying(SlicedCommand):
     """TUBE TRUNCATE removes as many jobs as the tube had at the start. TUBE DROP then removes the tube as well."""
 
     _engine: Engine

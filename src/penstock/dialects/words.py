@@ -61,7 +61,7 @@ class Words:
         self.args = args
         self.at = at
 
-    def more(self) -> bool:
+    def has_more(self) -> bool:
         """Return whether there is another word."""
         return self.at < len(self.args)
 
@@ -74,7 +74,7 @@ class Words:
     def value(self) -> bytes:
         """Return the value of the option that was read last."""
         if self.at >= len(self.args):
-            raise BadSyntax(f"{shown(self.args[-1]).upper()} must be followed by a value")
+            raise BadSyntax(f"{excerpt(self.args[-1]).upper()} must be followed by a value")
         self.at += 1
         return self.args[self.at - 1]
 
@@ -89,7 +89,7 @@ class Words:
         if ms in (NO_DURATION, NEVER):
             raise OutOfRange(
                 f"{self._name()} must be a moment in seconds since 1970, like 1794808634 or 1794808634.5, "
-                f"or with a unit, like 1794808634500ms, not {shown(word)}"
+                f"or with a unit, like 1794808634500ms, not {excerpt(word)}"
             )
         return ms
 
@@ -97,7 +97,7 @@ class Words:
         """Return the value of an option that is a whole number."""
         number = parse_integer(self.value())
         if number == NOT_A_NUMBER:
-            raise WrongType(f"{self._name()} must be a whole number, not {shown(self.args[self.at - 1])}")
+            raise WrongType(f"{self._name()} must be a whole number, not {excerpt(self.args[self.at - 1])}")
         return number
 
     def number(self) -> int:
@@ -117,14 +117,14 @@ class Words:
         word = self.value().lower()
         if word == b"yes" or word == b"no":
             return word == b"yes"
-        raise WrongType(f"{self._name()} must be yes or no, not {shown(word)}")
+        raise WrongType(f"{self._name()} must be yes or no, not {excerpt(word)}")
 
     def unknown(self, allowed: list[str]) -> BadSyntax:
         """Return the error for an unknown option, with the closest of the allowed ones."""
-        word = shown(self.args[self.at - 1]).upper()
+        word = excerpt(self.args[self.at - 1]).upper()
         close = difflib.get_close_matches(word, allowed, 1, 0.6)
         hint = f"; did you mean {close[0]}?" if close else f"; its options are {', '.join(allowed)}" if allowed else ""
-        return BadSyntax(f"{shown(self.args[0]).upper()} has no option {word}{hint}")
+        return BadSyntax(f"{excerpt(self.args[0]).upper()} has no option {word}{hint}")
 
     def end(self) -> None:
         """Refuse surplus words."""
@@ -133,7 +133,7 @@ class Words:
             raise self.unknown([])
 
     def _name(self) -> str:
-        return shown(self.args[self.at - 2]).upper()
+        return excerpt(self.args[self.at - 2]).upper()
 
 
 def read_put(words: Words, draft: Draft, word: bytes) -> bool:
@@ -169,7 +169,7 @@ def read_put(words: Words, draft: Draft, word: bytes) -> bool:
     elif word == b"NUMBER":
         draft.number = words.number()
     elif word == b"STATE":
-        draft.arrives = state_of(words.text())
+        draft.initial_state = state_of(words.text())
     elif word == b"NEW":
         draft.new = True
     elif word == b"AS":
@@ -179,7 +179,7 @@ def read_put(words: Words, draft: Draft, word: bytes) -> bool:
     return True
 
 
-def shown(word: bytes) -> str:
+def excerpt(word: bytes) -> str:
     """Return a word for an error message, shortened and as printable text."""
     text = word[:_SHOWN_CHARACTERS_MAX].decode("utf-8", "backslashreplace")
     return f"{text}…" if len(word) > _SHOWN_CHARACTERS_MAX else text
@@ -191,7 +191,7 @@ def duration(word: bytes, what: str) -> int:
     if ms == NO_DURATION:
         raise OutOfRange(
             f"{what} must be a time like 30, 1.5, 250ms, 5m or 2h, up to {DURATION_MS_MAX // 1000}, or forever, "
-            f"not {shown(word)}"
+            f"not {excerpt(word)}"
         )
     return ms
 
@@ -200,7 +200,7 @@ def parse_cursor(word: bytes) -> int:
     """Return the cursor of a scan."""
     cursor = parse_integer(word)
     if cursor < 0 or cursor == NOT_A_NUMBER:
-        raise OutOfRange(f"a cursor must be 0 or a value that an earlier scan returned, not {shown(word)}")
+        raise OutOfRange(f"a cursor must be 0 or a value that an earlier scan returned, not {excerpt(word)}")
     return cursor
 
 
@@ -242,7 +242,7 @@ def body_kind(word: bytes) -> int:
     """Return the kind of a body by its word."""
     kind = _KINDS.get(word.lower())
     if kind is None:
-        raise OutOfRange(f"AS must be bytes, text, json or msgpack, not {shown(word)}")
+        raise OutOfRange(f"AS must be bytes, text, json or msgpack, not {excerpt(word)}")
     return kind
 
 

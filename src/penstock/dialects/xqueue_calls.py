@@ -7,11 +7,11 @@ from typing import Final
 from mypy_extensions import i64
 
 from penstock.core.waits import Waiting
-from penstock.dialects.calls import Family, LongCall, Method, Pending, argument, run_long
+from penstock.dialects.calls import FunctionFamily, Method, Pending, SlicedCall, argument, run_sliced
 from penstock.dialects.command import ADMIN, READ, WRITE, Caller, check_tube
-from penstock.dialects.xqueue_options import XqueueError, lua_type, told
+from penstock.dialects.xqueue_options import XqueueError, as_upgrade_options, lua_type
 from penstock.dialects.xqueue_space import METHODS, Steps, Waits
-from penstock.dialects.xqueue_spaces import Spaces
+from penstock.dialects.xqueue_spaces import XqueueSpaces
 from penstock.wire.errors import NoProcedure
 from penstock.wire.iproto import Request
 from penstock.wire.msgpack import pack, unpack
@@ -23,13 +23,13 @@ _ADMINISTRATING: Final = ("truncate",)
 _OF_EVERY_SPACE: Final = ("select", "count", "len")
 
 
-class Module(Family):
+class Module(FunctionFamily):
     """`xqueue.upgrade`."""
 
-    _spaces: Spaces
+    _spaces: XqueueSpaces
     _upgrade: Method
 
-    def __init__(self, spaces: Spaces) -> None:
+    def __init__(self, spaces: XqueueSpaces) -> None:
         self._spaces = spaces
         self._upgrade = Method(ADMIN, self.upgrade)
 
@@ -46,17 +46,17 @@ class Module(Family):
             raise XqueueError(f"space must be the name of a space, not {lua_type(space)}")
         check_tube(caller, space)
         made = self._spaces.upgrade(space, argument(call, 1), now)
-        return pack([told(made.space.options), made.changed])
+        return pack([as_upgrade_options(made.space.options), made.changed])
 
 
-class SpaceMethods(Family):
+class SpaceMethods(FunctionFamily):
     """`box.space.NAME:method`. Calls on spaces that were not made by upgrade go to another family."""
 
-    _spaces: Spaces
-    _others: Family
+    _spaces: XqueueSpaces
+    _others: FunctionFamily
     _methods: dict[bytes, Method]
 
-    def __init__(self, spaces: Spaces, others: Family) -> None:
+    def __init__(self, spaces: XqueueSpaces, others: FunctionFamily) -> None:
         self._spaces = spaces
         self._others = others
         self._methods = {}
@@ -78,7 +78,7 @@ class SpaceMethods(Family):
 class _SpaceMethod:
     """One method of all spaces."""
 
-    def __init__(self, spaces: Spaces, others: Family, name: str) -> None:
+    def __init__(self, spaces: XqueueSpaces, others: FunctionFamily, name: str) -> None:
         self._spaces = spaces
         self._others = others
         self._name = name
@@ -97,10 +97,10 @@ class _SpaceMethod:
         outcome = method(caller, [unpack(each) for each in call.args], now, pending)
         if isinstance(outcome, Waits):
             pending.waits = outcome
-            pending.begin(self._spaces.site, outcome.wait)
+            pending.begin(self._spaces.context, outcome.wait)
             return None
         if isinstance(outcome, Steps):
-            return run_long(self._spaces.site, caller, _Stepping(call, outcome), now)
+            return run_sliced(self._spaces.context, caller, _Stepping(call, outcome), now)
         return pack(outcome)
 
 
@@ -114,14 +114,14 @@ class _Waiting(Pending):
         return pack(self.waits.finish(wait, now))
 
 
-class _Stepping(LongCall):
+class _Stepping(SlicedCall):
     """A method that runs in slices."""
 
     def __init__(self, call: Request, steps: Steps) -> None:
         super().__init__(call)
         self._steps = steps
 
-    def slice(self, caller: Caller, now: i64) -> bytes | None:
+    def run_slice(self, caller: Caller, now: i64) -> bytes | None:
         """Run the next slice."""
         results = self._steps.step(now)
         return None if results is None else pack(results)

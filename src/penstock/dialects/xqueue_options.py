@@ -375,7 +375,7 @@ def _ms(value: bool | float, what: str, unsaid: int) -> int:
     return unsaid if isinstance(value, bool) else duration_ms(value, what)
 
 
-def told(options: Options) -> dict[str, Any]:
+def as_upgrade_options(options: Options) -> dict[str, Any]:
     """Return all options of a space in the form of `upgrade`, including those that were left out."""
     return {**_noted(options), "features": _features(options), "tube_stats": list(options.tube_stats)}
 

@@ -193,7 +193,7 @@ class Rows:
     def row(self, job: Job, key: list[Any], tube: bytes, body: bytes, state: int) -> Row:
         """Return the row of a job with the status of `state`."""
         options = self.options
-        row = self._with_payload(_shown(body, job.body_kind), job.body_kind)
+        row = self._with_payload(_body_value(body, job.body_kind), job.body_kind)
         for at, value in zip(options.key, key, strict=True):
             row[at] = value
         row[options.status] = STATUS_LETTERS[state]
@@ -205,7 +205,7 @@ class Rows:
             row[options.tube] = tube.decode("utf-8", "surrogateescape") if tube else None
         return row
 
-    def show(self, row: Row) -> object:
+    def as_result(self, row: Row) -> object:
         """Return a row in the form of this space's results."""
         return dict(zip(self._names, row, strict=True)) if self.options.retval == TABLE else row
 
@@ -302,8 +302,8 @@ def find_unnamed(engine: Engine, tube: Tube, ids: IdForms, key: list[Any]) -> Jo
     if isinstance(key[0], str):
         number = id_of_uuid(key[0], ids)
         job = None if number == NOT_AN_ID else engine.jobs.find(number)
-    elif isinstance(key[0], int) and 0 <= key[0] < NEVER and tube.locals is not None:
-        job = tube.locals.find(key[0])
+    elif isinstance(key[0], int) and 0 <= key[0] < NEVER and tube.jobs_by_number is not None:
+        job = tube.jobs_by_number.find(key[0])
     if job is None or job.tube != tube.slot or (job.extra is not None and job.extra.name):
         return None
     return job
@@ -386,7 +386,7 @@ def _type_of(value: object) -> str:
     return "map" if isinstance(value, dict) else "array" if isinstance(value, (list, tuple)) else "extension"
 
 
-def _shown(body: bytes, kind: int) -> Any:
+def _body_value(body: bytes, kind: int) -> Any:
     """Return the value of a body. A body that is nested too deep for a reply is returned as text."""
     try:
         if kind == BODY_MSGPACK:

@@ -19,9 +19,9 @@ from penstock.core.limits import NEVER, UNSET
 from penstock.core.outcomes import IS_TAKEN, NOT_BURIED, NOT_KEPT, NOT_OWNER, NOT_TAKEN, OK
 from penstock.core.policy import TubePolicy
 from penstock.core.tube import Tube, key_of
-from penstock.core.waits import EndWait, Wait, Waiting
+from penstock.core.waits import EndWait, TakeWait, Waiting
 from penstock.dialects.command import SLICE, Caller
-from penstock.dialects.site import Site
+from penstock.dialects.site import CommandContext
 from penstock.dialects.spaces.arguments import read_key, select_query
 from penstock.dialects.spaces.reading import Selecting, rows_in
 from penstock.dialects.spaces.upgraded_space import XqueueSpace
@@ -93,7 +93,7 @@ _HOLDERS: Final = {NO_SLOT: "anyone", HELD_BY_CLAIM: "a claim"}
 class Space:
     """One space: a tube with rows."""
 
-    site: Site
+    context: CommandContext
     tube: Tube
     options: Options
     name: str
@@ -102,15 +102,15 @@ class Space:
     _rows: Rows
     _last_time64: int
 
-    def __init__(self, site: Site, tube: Tube, options: Options) -> None:
-        self.site = site
+    def __init__(self, site: CommandContext, tube: Tube, options: Options) -> None:
+        self.context = site
         self.tube = tube
         self.name = tube.name.decode("utf-8", "backslashreplace")
         self.make_id = None
         self._last_time64 = 0
-        self.have(options)
+        self.set_options(options)
 
-    def have(self, options: Options) -> None:
+    def set_options(self, options: Options) -> None:
         """Set the options."""
         self.options = options
         self.policy = self.tube.policy
@@ -122,11 +122,11 @@ class Space:
 
     def readable(self) -> XqueueSpace:
         """Return the space for reading by its indexes."""
-        return XqueueSpace(self.site, self.tube, self._rows)
+        return XqueueSpace(self.context, self.tube, self._rows)
 
     @property
     def _engine(self) -> Engine:
-        return self.site.engine
+        return self.context.engine
 
     # Putting
 
@@ -146,7 +146,7 @@ class Space:
             draft.name = key_name(key, self.options)
             self._check_free(key)
         self._check_staying(caller)
-        self.site.have_room_for([draft])
+        self.context.reserve_log_for([draft])
         try:
             job = self._engine.put(self.tube, draft, now)
         except NameTaken:
@@ -154,7 +154,7 @@ class Space:
         task = Task(self._rows, self._key(job), job, NO_KEY if draft.key is None else draft.key, body)
         if wait_ms == UNSET:
             # A waiting client may already have the task. The result shows the state in which it was put.
-            return [task.shown(state_back(delay_ms))]
+            return [task.as_result(state_back(delay_ms))]
         return self._until_end(caller, task, wait_ms, now, tag)
 
     def _key_of_new(self, row: Row, is_tuple: bool, now: int) -> list[Any] | None:
@@ -181,7 +181,7 @@ class Space:
 
     def _check_free(self, key: list[Any]) -> None:
         """Refuse a key that belongs to a task without a name."""
-        if find_unnamed(self._engine, self.tube, self.site.ids, key) is not None:
+        if find_unnamed(self._engine, self.tube, self.context.ids, key) is not None:
             raise self._duplicate()
 
     def _duplicate(self) -> XqueueError:
@@ -216,11 +216,11 @@ class Space:
         return Waits(wait, lambda ended, when: self._taken(caller, ended, when))
 
     def _taken(self, caller: Caller, wait: Waiting, now: int) -> Results:
-        assert isinstance(wait, Wait)
+        assert isinstance(wait, TakeWait)
         return self._deliver(caller, [job for job in wait.jobs if job.state != s.GONE], now)
 
     def _deliver(self, caller: Caller, jobs: list[Job], now: int) -> Results:
-        bodies = self.site.bodies(caller, jobs, now)
+        bodies = self.context.bodies(caller, jobs, now)
         for job in jobs:
             caller.unsent.append(job)
             caller.unsent_deliveries.append(job.deliveries)
@@ -228,7 +228,7 @@ class Space:
             Task(self._rows, self._key(job), job, key_of(self.tube, job), body)
             for job, body in zip(jobs, bodies, strict=True)
         ]
-        return [task.shown(s.TAKEN) for task in tasks]
+        return [task.as_result(s.TAKEN) for task in tasks]
 
     # Methods that only the holder of a task may call
 
@@ -237,7 +237,7 @@ class Space:
         attr = attributes(args, 1, "ack", ("update", "delay"))
         delay_ms = UNSET
         if attr.get("delay") is not None:
-            self._need("zombie")
+            self._require_feature("zombie")
             delay_ms = seconds_ms(attr["delay"], "attr.delay")
         task = self._held(caller, args, now)
         new = self._changes(task, attr)
@@ -246,7 +246,7 @@ class Space:
             self._engine.ack(session, task.job, now, delay_ms, new.body, new.kind, new.priority, new.tube), caller, task
         )
         # A task that has ended is shown in its last state.
-        return [task.shown(s.TAKEN if task.job.state == s.GONE else task.job.state, new)]
+        return [task.as_result(s.TAKEN if task.job.state == s.GONE else task.job.state, new)]
 
     def release(self, caller: Caller, args: list[object], now: int, tag: object) -> Outcome:
         """release(key, {update, delay, ttl})"""
@@ -259,12 +259,12 @@ class Space:
             session, task.job, now, delay_ms, ttl_ms, new.priority, new.tube, new.body, new.kind
         )
         self._done(outcome, caller, task)
-        return [task.shown(state_back(delay_ms), new)]
+        return [task.as_result(state_back(delay_ms), new)]
 
     def bury(self, caller: Caller, args: list[object], now: int, tag: object) -> Outcome:
         """bury(key, {update, ttl})"""
         attr = attributes(args, 1, "bury", ("update", "ttl"))
-        self._need("buried")
+        self._require_feature("buried")
         ttl_ms = self._ttl(attr)
         task = self._held(caller, args, now)
         new = self._changes(task, attr)
@@ -284,13 +284,13 @@ class Space:
         more_ms = seconds_ms(increment, "attr.increment")
         task = self._find(args, now)
         if task.job.state == s.READY:
-            self._need("ttl")
+            self._require_feature("ttl")
             self._done(self._engine.prolong(task.job, now, more_ms), caller, task)
-            return [task.shown(s.READY)]
-        self._need("ttr")
+            return [task.as_result(s.READY)]
+        self._require_feature("ttr")
         self._check_held(caller, task)
         self._done(self._engine.touch(caller.connection.session, task.job, now, more_ms), caller, task)
-        return [task.shown(s.TAKEN)]
+        return [task.as_result(s.TAKEN)]
 
     # Methods that any client may call
 
@@ -343,7 +343,7 @@ class Space:
         new = self._changes(task, attr)
         outcome = self._engine.dig(task.job, now, delay_ms, ttl_ms, new.priority, new.tube, new.body, new.kind)
         self._done(outcome, caller, task)
-        return task.shown(state_back(delay_ms), new)
+        return task.as_result(state_back(delay_ms), new)
 
     def kill(self, caller: Caller, args: list[object], now: int, tag: object) -> Outcome:
         """kill(key)"""
@@ -353,28 +353,28 @@ class Space:
         task = self._task(key, job)
         was = job.state
         self._done(self._engine.delete(job, now), caller, task)
-        return [task.shown(was)]
+        return [task.as_result(was)]
 
     def snatch(self, caller: Caller, args: list[object], now: int, tag: object) -> Outcome:
         """snatch(key, {delay})"""
         delay_ms = self._delay(attributes(args, 1, "snatch", ("delay",)))
         task = self._find(args, now)
         self._done(self._engine.snatch(task.job, now, delay_ms), caller, task)
-        return [task.shown(state_back(delay_ms))]
+        return [task.as_result(state_back(delay_ms))]
 
     def restart(self, caller: Caller, args: list[object], now: int, tag: object) -> Outcome:
         """restart(key, {delay})"""
         delay_ms = self._delay(attributes(args, 1, "restart", ("delay",)))
         task = self._find(args, now)
         self._done(self._engine.restart(task.job, now, delay_ms), caller, task)
-        return [task.shown(state_back(delay_ms))]
+        return [task.as_result(state_back(delay_ms))]
 
     def switch(self, caller: Caller, args: list[object], now: int, tag: object) -> Outcome:
         """switch(key, status, {delay})"""
         attr = attributes(args, 2, "switch", ("delay",))
         state = state_of(argument(args, 1))
         if state in _FEATURE_OF:
-            self._need(_FEATURE_OF[state])
+            self._require_feature(_FEATURE_OF[state])
         delay_ms = 0 if attr.get("delay") is None else seconds_ms(attr["delay"], "attr.delay")
         if state == s.ZOMBIE and attr.get("delay") is None:
             delay_ms = max(self.tube.policy.zombie_ms, 0)
@@ -382,14 +382,14 @@ class Space:
             raise XqueueError("switch to W or Z requires attr.delay; other statuses must not have it")
         task = self._find(args, now)
         self._done(self._engine.switch(task.job, state, now, delay_ms), caller, task)
-        return [task.shown(state)]
+        return [task.as_result(state)]
 
     # Methods that read
 
     def get(self, caller: Caller, args: list[object], now: int, tag: object) -> Outcome:
         """get(key)"""
         key, job = self._lookup(args, now)
-        return [] if job is None else [self._task(key, job).shown(job.state)]
+        return [] if job is None else [self._task(key, job).as_result(job.state)]
 
     def select(self, caller: Caller, args: list[object], now: int, tag: object) -> Outcome:
         """select(key, {iterator, limit, offset}): rows in the order of the primary index"""
@@ -399,7 +399,7 @@ class Space:
         selecting = Selecting(Request(CALL, 0), space, query, True)
 
         def step(when: int) -> Results | None:
-            found = selecting.slice(caller, when)
+            found = selecting.run_slice(caller, when)
             return None if found is None else [rows_in(found)]
 
         return Steps(step)
@@ -418,9 +418,9 @@ class Space:
     def _until_end(self, caller: Caller, task: Task, timeout_ms: int, now: int, tag: object) -> Outcome:
         job = task.job
         if job.state in (s.DONE, s.ZOMBIE):
-            return [task.shown(job.state), True]
+            return [task.as_result(job.state), True]
         if timeout_ms == 0 or job.state == s.BURIED:
-            return [task.shown(job.state), False]
+            return [task.as_result(job.state), False]
         wait = self._engine.wait_end(caller.connection, job, now, timeout_ms, tag, failures=True)
         was = job.state
 
@@ -428,13 +428,13 @@ class Space:
             assert isinstance(ended, EndWait)
             if job.tube != self.tube.slot:
                 # The job moved to a tube that the caller may have no permission to use: show its last row here.
-                return [task.shown(was), ended.processed]
+                return [task.as_result(was), ended.processed]
             if job.state != s.GONE:
-                return [self._task(task.key, job).shown(job.state), ended.processed]
+                return [self._task(task.key, job).as_result(job.state), ended.processed]
             # Show the task in the state it ended from, with its last body if that is still in memory.
             if isinstance(job.body, bytes):
                 task.body = job.body
-            return [task.shown(ended.before), ended.processed]
+            return [task.as_result(ended.before), ended.processed]
 
         return Waits(wait, finish)
 
@@ -456,30 +456,30 @@ class Space:
     # Helpers of the methods
 
     def _check_staying(self, caller: Caller) -> None:
-        if self.site.leaving:
-            raise self.site.leaves(caller)
+        if self.context.leaving:
+            raise self.context.leaving_error(caller)
 
-    def _need(self, feature: str) -> None:
+    def _require_feature(self, feature: str) -> None:
         if getattr(self.options, feature) is False:
             raise XqueueError(f"Feature {feature} is not enabled")
 
     def _delay(self, attr: dict[Any, Any]) -> int:
         if attr.get("delay") is None:
             return 0
-        self._need("delayed")
+        self._require_feature("delayed")
         return seconds_ms(attr["delay"], "attr.delay")
 
     def _ttl(self, attr: dict[Any, Any]) -> int:
         if attr.get("ttl") is None:
             return UNSET
-        self._need("ttl")
+        self._require_feature("ttl")
         return duration_of(attr["ttl"], "attr.ttl")
 
     def _ttr(self, attr: dict[Any, Any]) -> int:
         """Return the ttr of a take. It is the present default of the space, not the one at the time of the put."""
         if attr.get("ttr") is None:
             return UNSET if self.options.ttr is False else self.tube.policy.default_ttr_ms
-        self._need("ttr")
+        self._require_feature("ttr")
         ttr_ms = duration_of(attr["ttr"], "attr.ttr")
         if ttr_ms == 0:
             raise XqueueError("attr.ttr must be above 0")
@@ -500,9 +500,9 @@ class Space:
         """Return the key in the first argument, in any of its forms, and the job with this key."""
         key = self._read_key(argument(args, 0))
         self._engine.advance(now)
-        job = find_job(self._engine, self.tube, self.options, self.site.ids, key)
+        job = find_job(self._engine, self.tube, self.options, self.context.ids, key)
         if job is not None:
-            self._engine.look(job, now)
+            self._engine.refresh(job, now)
         # Staged jobs are not visible yet.
         return key, None if job is None or job.state in (s.GONE, s.STAGED) else job
 
@@ -523,10 +523,10 @@ class Space:
         raise XqueueError("Wrong key/task argument. Expected table or tuple or key")
 
     def _key(self, job: Job) -> list[Any]:
-        return key_of_job(job, self.options, self.site.ids)
+        return key_of_job(job, self.options, self.context.ids)
 
     def _task(self, key: list[Any], job: Job) -> Task:
-        return Task(self._rows, key, job, key_of(self.tube, job), self.site.body_of(job))
+        return Task(self._rows, key, job, key_of(self.tube, job), self.context.body_of(job))
 
     def _changes(self, task: Task, attr: dict[Any, Any]) -> Changes:
         new = Changes()

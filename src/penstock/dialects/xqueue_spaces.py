@@ -8,7 +8,7 @@ from typing import Any
 from penstock.core.errors import Unsupported
 from penstock.core.limits import check_name
 from penstock.core.tube import Tube
-from penstock.dialects.site import Site
+from penstock.dialects.site import CommandContext
 from penstock.dialects.xqueue_options import (
     AUTO_INCREMENT,
     FUNCTION,
@@ -34,34 +34,34 @@ class Upgrade:
         self.changed = changed
 
 
-class Spaces:
+class XqueueSpaces:
     """The spaces that were used since start, by name."""
 
-    site: Site
+    context: CommandContext
     _known: dict[bytes, Space]
 
-    def __init__(self, site: Site) -> None:
-        self.site = site
+    def __init__(self, site: CommandContext) -> None:
+        self.context = site
         self._known = {}
 
     def find(self, name: bytes) -> Space | None:
         """Return the space of a name, or None if the tube is not a space."""
-        tube = self.site.engine.tubes.get(name)
+        tube = self.context.engine.tubes.get(name)
         known = self._known.get(name)
         if known is not None and known.tube is tube and tube.policy is known.policy:
             return known
         if tube is None:
-            self.site.seek([name])
+            self.context.raise_if_elsewhere([name])
         options = None if tube is None else options_of(tube.policy)
         if tube is None or options is None:
             self._known.pop(name, None)
             return None
-        return self._know(tube, options)
+        return self._remember(tube, options)
 
     def upgrade(self, name: bytes, given: object, now: int) -> Upgrade:
         """Make a space with the given options, or change the options of an existing one."""
         check_name(name, "the name of a space")
-        engine = self.site.engine
+        engine = self.context.engine
         engine.advance(now)
         there = self.find(name)
         before = None if there is None else there.options
@@ -70,22 +70,22 @@ class Spaces:
         if tube is None:
             policy = policy_of(options)
             policy.check()
-            self.site.check_new([name], policy)
+            self.context.check_new([name], policy)
             tube = engine.create_tube(name, policy, now)
         else:
             _check_switch(tube, before, options)
             engine.alter(tube, policy_of(options, tube.policy), now)
-        space = self._know(tube, options)
+        space = self._remember(tube, options)
         make_id = _function(given)
         if make_id is not None or options.id != FUNCTION:
             space.make_id = make_id
         return Upgrade(space, {} if before is None else changes(before, options))
 
-    def _know(self, tube: Tube, options: Options) -> Space:
+    def _remember(self, tube: Tube, options: Options) -> Space:
         known = self._known.get(tube.name)
         if known is None or known.tube is not tube:
-            known = self._known[tube.name] = Space(self.site, tube, options)
-        known.have(options)
+            known = self._known[tube.name] = Space(self.context, tube, options)
+        known.set_options(options)
         return known
 
 

@@ -40,6 +40,6 @@ class Task:
             row[self._rows.options.priority] = new.priority
         return row
 
-    def shown(self, state: int, new: Changes = NOTHING) -> object:
+    def as_result(self, state: int, new: Changes = NOTHING) -> object:
         """Return the row of the task in the form of the space's results."""
-        return self._rows.show(self.row(state, new))
+        return self._rows.as_result(self.row(state, new))

@@ -11,7 +11,7 @@ import contextlib
 import threading
 
 
-class Bell:
+class WakeFlag:
     """A flag that wakes one waiting thread. A successful wait clears it."""
 
     __slots__ = ("_lock",)
@@ -20,16 +20,16 @@ class Bell:
         self._lock = threading.Lock()
         self._lock.acquire()
 
-    def ring(self) -> None:
+    def set(self) -> None:
         """Set the flag: wake the waiting thread, or let the next wait return at once."""
         with contextlib.suppress(RuntimeError):
             self._lock.release()
 
-    def was_rung(self) -> bool:
+    def is_set(self) -> bool:
         """Return whether the flag is set."""
         return not self._lock.locked()
 
-    def silence(self) -> None:
+    def clear(self) -> None:
         """Clear the flag without waiting."""
         self._lock.acquire(blocking=False)
 

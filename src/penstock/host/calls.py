@@ -25,10 +25,10 @@ class Refusal:
     def __exit__(self, *_: object) -> None: ...
 
 
-class Barred(Protocol):
+class Revocable(Protocol):
     """A session whose calls can be refused from now on."""
 
-    def bar(self, refusal: Refusal) -> None:
+    def revoke(self, refusal: Refusal) -> None:
         """Refuse every later call with `refusal`."""
 
     def wait_for_watchers(self) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from penstock.core.job import Job
 
 
-class Handed:
+class PendingDelivery:
     """Jobs that a call has taken but not yet returned, with their delivery numbers."""
 
     __slots__ = ("deliveries", "jobs")

@@ -39,16 +39,16 @@ from penstock.core.sessions import Session as CoreSession
 from penstock.core.waits import Connection, Waiting
 from penstock.drivers import HostDrivers
 from penstock.host.boot import boot_id
-from penstock.host.calls import NOTHING, Barred, Context, Durable, Refusal
-from penstock.host.handed import Handed
+from penstock.host.calls import NOTHING, Context, Durable, Refusal, Revocable
+from penstock.host.handed import PendingDelivery
 from penstock.host.journal import Journal
 from penstock.host.ledger import Clock, Ledger, wall_ms
 from penstock.host.maintenance.snapshots import SNAPSHOT_BYTES
-from penstock.host.sleepers import Keeper, Sleeper
-from penstock.host.teller import SeenChange, Teller
+from penstock.host.sleepers import Sleeper, Timekeeper
+from penstock.host.teller import ChangeFeed, WatchedChange
 from penstock.journal import ballast
 from penstock.journal.disk import Disk
-from penstock.journal.identity import forsake, identity, next_opening
+from penstock.journal.identity import abandon_log, identity, next_opening
 from penstock.journal.log import ALWAYS, Log
 from penstock.journal.recovery import open_log
 from penstock.journal.retention import Retention
@@ -111,7 +111,7 @@ class Host:
         self.watched = False
         # Whether a thread's call returns only when its changes are on disk. Tasks await `until_durable` instead.
         self.syncs = False
-        self.tells = False  # Whether a call returns only after watchers have received its changes.
+        self.has_watchers = False  # Whether a call returns only after watchers have received its changes.
         self.wall = wall_ms
         self.journal: Journal | None = None
         self.disk: Disk | None = None
@@ -131,8 +131,8 @@ class Host:
         self._sleepers: dict[Sleeper, None] = {}
         # Open sessions. A session that was garbage-collected without close keeps its taken jobs, but does not keep the
         # queue open.
-        self.sessions: weakref.WeakSet[Barred] = weakref.WeakSet()
-        self._teller: Teller | None = None
+        self.sessions: weakref.WeakSet[Revocable] = weakref.WeakSet()
+        self._change_feed: ChangeFeed | None = None
 
     def _begin(self, store: Store, grace_ms: int) -> None:
         """Start empty, as a node that has a directory without a log."""
@@ -152,7 +152,7 @@ class Host:
         self.engine = Engine(epoch, clock.now(), self.outbox, secrets.randbits(32))
         self.engine.session_grace_ms = grace_ms
         self.ids = ids
-        self._go_by(clock)
+        self._set_clock(clock)
 
     def _recover(self, store: Store, grace_ms: int, memory_max: int) -> None:
         """Continue where the log of a directory ends."""
@@ -175,13 +175,13 @@ class Host:
         self.engine, self.outbox = opened.engine, opened.log.writer
         self.warnings = opened.warnings
         # Filling the engine took time, too.
-        self._go_by(Clock(max(wall_ms(), self.engine.now)))
+        self._set_clock(Clock(max(wall_ms(), self.engine.now)))
         self.node = opened.node
         self.ids = IdForms(opened.node[:8].encode(), opened.key)
         self.engine.memory_max = memory_max
-        self._use(opened.log, store.retention, store.snapshot_bytes)
+        self._attach_log(opened.log, store.retention, store.snapshot_bytes)
 
-    def _go_by(self, clock: Clock) -> None:
+    def _set_clock(self, clock: Clock) -> None:
         """Use `clock` for the engine."""
         self.now = clock.now
         self.ledger = Ledger(self.engine, clock)
@@ -196,28 +196,28 @@ class Host:
         assert self.disk is not None and self.journal is None
         log = open_log(self.disk, wall_ms, boot_id(), fsync=fsync).log
         for tube in self.engine.tubes.values():
-            tube.announced = -1
+            tube.defined_in_segment = -1
         start = 0
         while jobs := self.engine.jobs.scan(start, _SLICE_JOBS):
             for job in jobs:
                 job.position = 0
             start = jobs[-1].id + 1
         log.attach(self.engine)
-        self._tell(log.writer)
+        self._replace_outbox(log.writer)
         try:
             take_snapshot(self.disk, log, self.engine, self.now(), wall_ms())
         except BaseException:
-            self._tell(Outbox())
+            self._replace_outbox(Outbox())
             log.close(self.now(), wall_ms())
             raise
-        self._use(log, retention, SNAPSHOT_BYTES)
+        self._attach_log(log, retention, SNAPSHOT_BYTES)
 
     def stop_journal(self) -> None:
         """Keep the queue in memory only from now on. The caller holds the lock."""
         assert self.disk is not None and self.journal is not None
         self._load_bodies()
         # Mark the log as incomplete before anything else, so that it is not trusted even if a later step fails.
-        forsake(self.disk)
+        abandon_log(self.disk)
         try:
             self.journal.stop()
         except (CommandError, OSError) as error:
@@ -225,7 +225,7 @@ class Host:
             self.fail(failure)
             raise failure from error
         self.journal = self.ledger.log = None
-        self._tell(Outbox())
+        self._replace_outbox(Outbox())
         self.engine.spills = False
         self.engine.room_bytes = self.engine.moves_left = NEVER
         self.syncs = self.watched = False
@@ -244,19 +244,19 @@ class Host:
                     engine.resident_bytes += len(job.body)
             start = jobs[-1].id + 1
 
-    def _tell(self, outbox: Outbox) -> None:
+    def _replace_outbox(self, outbox: Outbox) -> None:
         """Replace the outbox of the engine. Waits that have ended are taken over."""
         outbox.ended_waits = self.outbox.ended_waits
         self.outbox = self.engine.outbox = outbox
 
-    def _use(self, log: Log, retention: Retention, snapshot_bytes: int) -> None:
+    def _attach_log(self, log: Log, retention: Retention, snapshot_bytes: int) -> None:
         """Start to log changes to `log`."""
         assert self.disk is not None
         # Create the reserve file before the first put, because it cannot be created on a full disk.
-        ballast.take_on(self.disk, log.room.segment_bytes)
+        ballast.create(self.disk, log.room.segment_bytes)
         log.prepare_again()
-        log.room.look()
-        log.tell_room()
+        log.room.refresh()
+        log.update_room()
         if self.engine.memory_max != NEVER:
             self.engine.spills = True
             log.writer.memory_left = self.engine.memory_left()
@@ -282,7 +282,7 @@ class Host:
     @property
     def durable(self) -> Context:
         """Return the context manager that surrounds the lock in a thread's call."""
-        return Durable(self) if self.syncs or self.tells else NOTHING
+        return Durable(self) if self.syncs or self.has_watchers else NOTHING
 
     def make_durable(self) -> None:
         """Return when everything done so far is on disk and watchers were called. The caller does not hold the lock."""
@@ -295,8 +295,8 @@ class Host:
                 with self.lock:
                     self.fail(error)
                 raise
-        if self.tells and self._teller is not None:
-            self._teller.wait()
+        if self.has_watchers and self._change_feed is not None:
+            self._change_feed.wait()
 
     async def until_durable(self) -> None:
         """Return when everything done so far is as durable as the fsync policy requires."""
@@ -307,8 +307,8 @@ class Host:
                 with self.lock:
                     self.fail(error)
                 raise
-        if self.tells and self._teller is not None:
-            await asyncio.get_running_loop().run_in_executor(None, self._teller.wait)
+        if self.has_watchers and self._change_feed is not None:
+            await asyncio.get_running_loop().run_in_executor(None, self._change_feed.wait)
 
     def join(self) -> Connection:
         """Open another session."""
@@ -325,7 +325,7 @@ class Host:
                     self.engine.disconnect(connection, self.now())
         finally:
             self.closed = not self.sessions
-            self.wake_everybody()
+            self.wake_all()
             if self.closed:
                 self.close()
 
@@ -340,10 +340,10 @@ class Host:
             if self.on_failure is not None:
                 self.on_failure(error)
             for session in list(self.sessions):
-                session.bar(self.failure)
-        self.wake_everybody()
+                session.revoke(self.failure)
+        self.wake_all()
 
-    def wake_everybody(self) -> None:
+    def wake_all(self) -> None:
         """Wake all sleepers after the queue was closed or has failed. The caller holds the lock."""
         for sleeper in self._sleepers:
             sleeper.wake()
@@ -357,8 +357,8 @@ class Host:
         """
         self.closed = True
         self.ledger.log = None
-        if self._teller is not None:
-            self._teller.stop()
+        if self._change_feed is not None:
+            self._change_feed.stop()
         if self.journal is not None:
             self.journal.close()
         elif self.disk is not None:
@@ -376,7 +376,7 @@ class Host:
                     warnings.append(str(error))
         return warnings
 
-    def leave_to_parent(self) -> None:
+    def abandon_after_fork(self) -> None:
         """Abandon the queue in the child of a fork: neither the queue nor its files may be used there."""
         self.closed = self.shut = True
         self.ledger.log = None
@@ -429,7 +429,7 @@ class Host:
             who = identity(self.disk)
             replace(who, node=self.node, node_epoch=0, log=who.of_log).write(self.disk)
 
-    def be_superseded(self, epoch: int) -> None:
+    def set_superseded(self, epoch: int) -> None:
         """Store that another directory is this node since `epoch`. The log is archived at the next start."""
         if self.disk is not None:
             replace(identity(self.disk), superseded=epoch).write(self.disk)
@@ -486,14 +486,14 @@ class Host:
 
     def gives_up(self, error: BaseException) -> bool:
         """Return whether `error` left a command half done. In that case, fail the host. The caller holds the lock."""
-        if not _came_in_the_middle(error):
+        if not _interrupted_engine(error):
             return False
         if self.journal is not None:
             self.journal.log.give_up(InterruptedError(errno.EINTR, "a command was interrupted half-way"))
         self.fail(Interrupted())
         return True
 
-    def how_long(self, wait: Waiting, sleeper: Sleeper) -> int | None:
+    def sleep_ms(self, wait: Waiting, sleeper: Sleeper) -> int | None:
         """Return how many ms a sleeper may sleep: -1 for until it is woken, None if its wait has ended."""
         with self.lock, self:
             self.advance()
@@ -511,7 +511,7 @@ class Host:
             self._keeper_until = self.engine.deadlines.next_due
             return -1 if self._keeper_until == NEVER else max(0, self._keeper_until - self.now())
 
-    def wake_up(self, sleeper: Sleeper) -> None:
+    def stop_sleeping(self, sleeper: Sleeper) -> None:
         """Remove a sleeper that is awake. If no sleeper is the timekeeper, wake another one, which becomes it."""
         with self.lock:
             self._sleepers.pop(sleeper, None)
@@ -539,32 +539,32 @@ class Host:
 
     def _start_keeper(self) -> None:
         """Start a timekeeper thread for tasks. Their loop may be busy, and other sleepers must not wait for it."""
-        keeper = Keeper(self)
+        keeper = Timekeeper(self)
         self._keeper = keeper
         keeper.start()
 
-    def take_back(self, wait: Waiting) -> None:
+    def cancel_wait(self, wait: Waiting) -> None:
         """Cancel an interrupted wait, and undo its deliveries, because no consumer has seen them."""
         if self.failure is not None:
             return
         with self.lock, self:
             self.engine.cancel(wait)
-        if isinstance(wait, w.Wait):
-            self.give_back(Handed(wait.jobs, wait.deliveries))
+        if isinstance(wait, w.TakeWait):
+            self.undeliver(PendingDelivery(wait.jobs, wait.deliveries))
 
-    def give_back(self, handed: Handed) -> None:
+    def undeliver(self, handed: PendingDelivery) -> None:
         """Undo deliveries that no consumer has seen."""
         with self.lock, self:
             for job, delivery in zip(handed.jobs, handed.deliveries, strict=True):
                 self.engine.undelivered(job, self.now(), delivery)
 
-    def not_seen(self, handed: Handed) -> None:
+    def undeliver_quietly(self, handed: PendingDelivery) -> None:
         """Undo the deliveries of an interrupted call. If the journal failed, they cannot be undone."""
         if handed.jobs:
             with contextlib.suppress(CommandError):
-                self.give_back(handed)
+                self.undeliver(handed)
 
-    def set_aside(self, session: CoreSession, job: Job, why: str) -> None:
+    def bury_unreadable(self, session: CoreSession, job: Job, why: str) -> None:
         """Bury a job that its consumer cannot process, if the tube supports bury. Otherwise leave it."""
         with contextlib.suppress(CommandError), self.lock, self:
             self.engine.bury(session, job, self.now(), why.encode()[:REASON_BYTES_MAX])
@@ -614,47 +614,47 @@ class Host:
 
     def subscribe(self, callback: Callable[[Change], None], tube: bytes | None) -> Callable[[], None]:
         """Call `callback` on every change of a job, in order, in another thread. Return a function that cancels it."""
-        return self._telling(callback).subscribe(callback, tube)
+        return self._feed(callback).subscribe(callback, tube)
 
-    def watch(self, callback: Callable[[SeenChange], None], tube: bytes) -> Callable[[], None]:
+    def watch(self, callback: Callable[[WatchedChange], None], tube: bytes) -> Callable[[], None]:
         """Call `callback` on every change of a job in a tube, in order. Return a function that cancels it.
 
         The change is committed before the callback runs. The call that made the change waits for the callback.
         """
-        cancel = self._telling(callback).watch(callback, tube)
-        self.tells = True
+        cancel = self._feed(callback).watch(callback, tube)
+        self.has_watchers = True
         for session in list(self.sessions):
             session.wait_for_watchers()
         return cancel
 
-    def _telling(self, callback: object) -> Teller:
+    def _feed(self, callback: object) -> ChangeFeed:
         if not callable(callback):
             raise WrongType(f"a subscriber is a function, not {type(callback).__name__}")
-        if self._teller is None:
-            self._teller = Teller(self, self.ids)
-            self.engine.watch = self._teller.moved
-        return self._teller
+        if self._change_feed is None:
+            self._change_feed = ChangeFeed(self, self.ids)
+            self.engine.watch = self._change_feed.moved
+        return self._change_feed
 
-    def body_shown(self, job: Job) -> bytes:
+    def visible_body(self, job: Job) -> bytes:
         """Return the body of a job as users see it. The caller holds the lock."""
-        body = job.shown_body()
+        body = job.user_body()
         return body if isinstance(body, bytes) else self.outbox.body_of(job)
 
-    def finish_telling(self) -> None:
+    def join_watchers(self) -> None:
         """If the queue is closed, return when watchers have received every change."""
-        if self.shut and self._teller is not None:
-            self._teller.join()
+        if self.shut and self._change_feed is not None:
+            self._change_feed.join()
 
 
 # Modules whose changes are complete or did not happen. An exception in the middle of one leaves a half-done change.
-_WHOLE: Final = ("penstock.core.", "penstock.journal.frame")
+_ATOMIC_MODULES: Final = ("penstock.core.", "penstock.journal.frame")
 
 # Errors that can occur in the middle of a change. All other errors are raised before anything is changed, by the engine
 # or by Python, for example because an argument has the wrong type or is too large.
 _SUDDEN: Final = (MemoryError, RecursionError, AssertionError, LookupError)
 
 
-def _came_in_the_middle(error: BaseException) -> bool:
+def _interrupted_engine(error: BaseException) -> bool:
     """Return whether an interrupt or a sudden error occurred while the engine was changing.
 
     Compiled code is interrupted only in the Python code that it calls, for example in subscribers.
@@ -663,7 +663,7 @@ def _came_in_the_middle(error: BaseException) -> bool:
         return False
     trace = error.__traceback__
     while trace is not None:
-        if trace.tb_frame.f_globals.get("__name__", "").startswith(_WHOLE):
+        if trace.tb_frame.f_globals.get("__name__", "").startswith(_ATOMIC_MODULES):
             return True
         trace = trace.tb_next
     return False

@@ -12,7 +12,7 @@ from penstock.core import states as s
 from penstock.core.engine import Engine
 from penstock.core.errors import CommandError, DamagedJournal, JournalFailed, UnknownJob
 from penstock.core.job import BodyRef, Job
-from penstock.host.bell import Bell
+from penstock.host.bell import WakeFlag
 from penstock.host.committer import Committer
 from penstock.host.maintenance.runner import Maintenance
 from penstock.journal import ballast
@@ -20,7 +20,7 @@ from penstock.journal.disk import Disk
 from penstock.journal.log import ALWAYS, EVERYSEC, Log
 from penstock.journal.reader import Event, Reader
 from penstock.journal.retention import Retention
-from penstock.journal.tap import Tap
+from penstock.journal.tap import LogFollower
 
 # Number of bodies to prefetch.
 _AHEAD: Final = 64
@@ -56,28 +56,30 @@ class Journal:
         self.log = log
         self._host = weakref.ref(host)
         self._reader = Reader(disk)
-        self.tap = Tap(disk, self._reader)
+        self.follower = LogFollower(disk, self._reader)
         self._committers: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, Committer] = weakref.WeakKeyDictionary()
         self._fetched = 0
         self.closed = False
         self._maintenance = Maintenance(self, retention, snapshot_bytes)
-        self._grown = Bell()
+        self._grown = WakeFlag()
         self._syncing = False
         log.on_growth = _Growth(self._maintenance, self._grown)
-        self._sync_behind_others()
+        self._start_background_sync()
 
     def set_fsync(self, fsync: str) -> None:
         """Change the fsync policy. The caller holds the lock."""
         if fsync != self.log.fsync:
-            self.log.promise(fsync, self.now(), self.wall())
-            self._sync_behind_others()
+            self.log.change_fsync(fsync, self.now(), self.wall())
+            self._start_background_sync()
 
-    def _sync_behind_others(self) -> None:
+    def _start_background_sync(self) -> None:
         if self.log.fsync != ALWAYS and not self._syncing:
             self._syncing = True
             # The thread ends when the journal is closed or garbage-collected.
-            weak = weakref.ref(self, lambda _, grown=self._grown: grown.ring())  # type: ignore[misc]
-            syncing = threading.Thread(target=_sync_behind, args=(weak, self._grown), name="penstock-sync", daemon=True)
+            weak = weakref.ref(self, lambda _, grown=self._grown: grown.set())  # type: ignore[misc]
+            syncing = threading.Thread(
+                target=_background_sync, args=(weak, self._grown), name="penstock-sync", daemon=True
+            )
             syncing.start()
 
     def events(self, start: int) -> Iterator[Event]:
@@ -128,7 +130,7 @@ class Journal:
 
     def stop(self) -> None:
         """Close the log. The caller holds the lock, or no other thread uses the queue yet."""
-        self._rest()
+        self._stop_threads()
         self._close_log()
 
     def close(self) -> None:
@@ -137,20 +139,20 @@ class Journal:
         The caller holds the lock, or no other thread uses the queue yet.
         """
         # If this is interrupted, the directory stays locked, because maintenance may still be working in it.
-        self._rest()
+        self._stop_threads()
         try:
             self._close_log()
         finally:
             self.disk.unlock()
 
-    def _rest(self) -> None:
+    def _stop_threads(self) -> None:
         """Stop the threads that work in the directory."""
         self.closed = True
-        self._grown.ring()
+        self._grown.set()
         self._maintenance.stop()
 
     def _close_log(self) -> None:
-        ballast.throw_off(self.disk)
+        ballast.release(self.disk)
         self.log.close(self.now(), self.wall())
 
     def fail(self, error: CommandError) -> None:
@@ -159,14 +161,14 @@ class Journal:
         if host is not None and not self.closed:
             host.fail(error)
 
-    def look_for_room(self) -> None:
+    def retry_after_full_disk(self) -> None:
         """Serve calls that wait for disk space, if there is space again. The caller holds the lock."""
         host = self._host()
         if host is not None and not self.closed:
             with host:
                 pass
 
-    def sync_behind(self) -> float | None:
+    def sync_in_background(self) -> float | None:
         """Sync the rows that were written. Return the seconds until the next sync, or None to wait for growth."""
         try:
             self.log.make_durable(self.log.written)
@@ -180,13 +182,13 @@ class Journal:
 class _Growth:
     """Called by a log that has grown. It has no reference to the queue, because the queue refers to the log."""
 
-    def __init__(self, maintenance: Maintenance, syncer: Bell) -> None:
+    def __init__(self, maintenance: Maintenance, syncer: WakeFlag) -> None:
         self._maintenance = maintenance
         self._syncer = syncer
 
     def __call__(self) -> None:
         self._maintenance.wake()
-        self._syncer.ring()
+        self._syncer.set()
 
 
 class _Commit:
@@ -204,7 +206,7 @@ class _Commit:
             host.commit_shared()
 
 
-def _sync_behind(weak: weakref.ref[Journal], grown: Bell) -> None:
+def _background_sync(weak: weakref.ref[Journal], grown: WakeFlag) -> None:
     """Sync in the background under the policies `everysec` (every second) and `never` (as the log grows)."""
     wait: float | None = 0.0
     while True:
@@ -213,7 +215,7 @@ def _sync_behind(weak: weakref.ref[Journal], grown: Bell) -> None:
         if journal is None or journal.closed:
             return
         try:
-            wait = journal.sync_behind()
+            wait = journal.sync_in_background()
         except JournalFailed:
             return
         del journal

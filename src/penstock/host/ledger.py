@@ -60,7 +60,7 @@ class Ledger:
                 log.commit(self.clock.now(), wall_ms())
                 self._engine.advance(self.clock.now())
             log.commit(self.clock.now(), wall_ms())
-            if log.tell_room():
+            if log.update_room():
                 self._engine.advance(self.clock.now())
                 log.commit(self.clock.now(), wall_ms())
 

@@ -24,11 +24,11 @@ class Session:
     def __init__(self, host: Host) -> None:
         self.host = host
         self.closed = False
-        self.barred = False  # Whether `lock` is a Refusal.
+        self.revoked = False  # Whether `lock` is a Refusal.
         self.lock = host.lock
         self.durable = host.durable
-        self.syncs = host.syncs or host.tells  # Whether calls wait for the disk or for watchers.
-        self.shares = False  # Whether turns may share a frame. See Host.settle.
+        self.syncs = host.syncs or host.has_watchers  # Whether calls wait for the disk or for watchers.
+        self.shares_frames = False  # Whether turns may share a frame. See Host.settle.
         with host.durable, host.lock, host:
             self.connection = host.join()
             host.sessions.add(self)
@@ -43,8 +43,8 @@ class Session:
         """
         twin = Session.__new__(Session)
         twin.host, twin.connection, twin._twins = self.host, self.connection, self._twins
-        twin.closed, twin.barred, twin.lock = self.closed, self.barred, self.lock
-        twin.durable, twin.syncs, twin.shares = NOTHING, False, True
+        twin.closed, twin.revoked, twin.lock = self.closed, self.revoked, self.lock
+        twin.durable, twin.syncs, twin.shares_frames = NOTHING, False, True
         self._twins.append(weakref.ref(twin))
         if not self.closed:
             self.host.sessions.add(twin)
@@ -53,12 +53,12 @@ class Session:
 
     def __enter__(self) -> None:
         # The session may have been closed while this thread waited for the lock.
-        if self.barred:
+        if self.revoked:
             self.refuse()
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         if error is None:
-            self.host.settle(self.shares)
+            self.host.settle(self.shares_frames)
         else:
             self.host.settle_after(error)
 
@@ -67,14 +67,14 @@ class Session:
         assert isinstance(self.lock, Refusal)
         self.lock.refuse()
 
-    def bar(self, refusal: Refusal) -> None:
+    def revoke(self, refusal: Refusal) -> None:
         """Refuse every later call on this session."""
         self.lock = refusal
-        self.barred = True
+        self.revoked = True
 
     def wait_for_watchers(self) -> None:
         """Make calls return only after watchers have received the changes that the call made."""
-        if not self.shares:
+        if not self.shares_frames:
             self.durable, self.syncs = self.host.durable, True
 
     def close(self) -> None:
@@ -87,14 +87,14 @@ class Session:
                 return
             twins = [twin for weak in self._twins if (twin := weak()) is not None]
             for twin in twins:
-                twin.bar(Refusal(Closed))
+                twin.revoke(Refusal(Closed))
                 self.host.sessions.discard(twin)
             self.host.leave(self.connection)
             for twin in twins:
                 twin.closed = True
         if self.host.failure is None:
             self.host.flush()
-        self.host.finish_telling()
+        self.host.join_watchers()
 
 
 # All sessions of this process. In the child of a fork, their calls are refused.
@@ -104,8 +104,8 @@ _sessions: weakref.WeakSet[Session] = weakref.WeakSet()
 def _refuse_in_child() -> None:
     for session in list(_sessions):
         session.closed = True
-        session.bar(Refusal(Forked))
-        session.host.leave_to_parent()
+        session.revoke(Refusal(Forked))
+        session.host.abandon_after_fork()
 
 
 os.register_at_fork(after_in_child=_refuse_in_child)

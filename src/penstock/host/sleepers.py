@@ -58,7 +58,7 @@ class ThreadSleeper:
             self._lock.release()
 
 
-class Keeper(ThreadSleeper):
+class Timekeeper(ThreadSleeper):
     """A thread that is only a timekeeper. It ends when its host is closed or garbage-collected."""
 
     __slots__ = ("_host",)

@@ -20,7 +20,7 @@ from penstock.options import to_text
 
 
 @dataclass(frozen=True, slots=True)
-class SeenChange:
+class WatchedChange:
     """A change of a job, with the job's body and name at that moment."""
 
     change: Change
@@ -35,11 +35,11 @@ class Committing(Protocol):
     def flush(self) -> None:
         """Commit everything done so far and make it as durable as the fsync policy requires."""
 
-    def body_shown(self, job: Job) -> bytes:
+    def visible_body(self, job: Job) -> bytes:
         """Return the body of a job as users see it. The caller holds the lock."""
 
 
-class Teller:
+class ChangeFeed:
     """Calls subscribers for each change, in order, in one separate thread. They may use the queue.
 
     A watcher is a subscriber that other calls wait for. It is called after a change was committed and before the call
@@ -50,12 +50,12 @@ class Teller:
         self._host = host
         self._ids = ids
         self._subscribers: dict[object, tuple[Callable[[Change], None], bytes | None]] = {}
-        self._watchers: dict[object, tuple[Callable[[SeenChange], None], bytes]] = {}
-        self._changes: queue.SimpleQueue[tuple[bytes, SeenChange] | None] = queue.SimpleQueue()
+        self._watchers: dict[object, tuple[Callable[[WatchedChange], None], bytes]] = {}
+        self._changes: queue.SimpleQueue[tuple[bytes, WatchedChange] | None] = queue.SimpleQueue()
         self._posted = 0  # Number of changes so far.
-        self._told = 0  # Number of changes for which all callbacks have returned.
+        self._delivered = 0  # Number of changes for which all callbacks have returned.
         self._progress = threading.Condition()
-        self._thread = threading.Thread(target=self._tell, name="penstock-subscribers", daemon=True)
+        self._thread = threading.Thread(target=self._run, name="penstock-subscribers", daemon=True)
         self._thread.start()
 
     def moved(self, job: Job, tube: Tube, rule: int, now: int) -> None:
@@ -74,9 +74,9 @@ class Teller:
         body: bytes | None = None
         if any(tube.name == watched for _, watched in list(self._watchers.values())):
             with contextlib.suppress(CommandError):
-                body = self._host.body_shown(job)
+                body = self._host.visible_body(job)
         self._posted += 1
-        self._changes.put((tube.name, SeenChange(change, name, body, job.shown_kind())))
+        self._changes.put((tube.name, WatchedChange(change, name, body, job.user_body_kind())))
 
     def subscribe(self, callback: Callable[[Change], None], tube: bytes | None) -> Callable[[], None]:
         """Call `callback` on every change, in one tube or in all. Return a function that cancels the subscription."""
@@ -88,7 +88,7 @@ class Teller:
 
         return cancel
 
-    def watch(self, callback: Callable[[SeenChange], None], tube: bytes) -> Callable[[], None]:
+    def watch(self, callback: Callable[[WatchedChange], None], tube: bytes) -> Callable[[], None]:
         """Call `callback` on every change in a tube, before the call that made it returns.
 
         Return a function to cancel it.
@@ -103,11 +103,11 @@ class Teller:
 
     def wait(self) -> None:
         """Return when watchers have received every change so far. The caller does not hold the lock."""
-        if self._told == self._posted or not self._watchers or threading.current_thread() is self._thread:
+        if self._delivered == self._posted or not self._watchers or threading.current_thread() is self._thread:
             return
         posted = self._posted
         with self._progress:
-            self._progress.wait_for(lambda: self._told >= posted)
+            self._progress.wait_for(lambda: self._delivered >= posted)
 
     def stop(self) -> None:
         """End the thread after it has delivered the changes so far."""
@@ -118,16 +118,16 @@ class Teller:
         if self._watchers and threading.current_thread() is not self._thread:
             self._thread.join()
 
-    def _tell(self) -> None:
+    def _run(self) -> None:
         while (item := self._changes.get()) is not None:
             try:
-                self._tell_one(*item)
+                self._notify(*item)
             finally:
                 with self._progress:
-                    self._told += 1
+                    self._delivered += 1
                     self._progress.notify_all()
 
-    def _tell_one(self, name: bytes, seen: SeenChange) -> None:
+    def _notify(self, name: bytes, seen: WatchedChange) -> None:
         for callback, tube in list(self._subscribers.values()):
             if tube is None or tube == name:
                 _call(lambda callback=callback: callback(seen.change))  # type: ignore[misc]

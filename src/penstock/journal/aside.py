@@ -8,7 +8,7 @@ from penstock.journal.disk import RealDisk
 from penstock.journal.identity import Identity, identity
 
 
-def put_aside(disk: RealDisk, fresh: Identity) -> RealDisk:
+def archive_superseded_log(disk: RealDisk, fresh: Identity) -> RealDisk:
     """Move the log to a subdirectory, which can be opened, and give this directory the identity `fresh`.
 
     The call can be interrupted at any point and is completed when it is repeated.
@@ -19,7 +19,7 @@ def put_aside(disk: RealDisk, fresh: Identity) -> RealDisk:
     for name in disk.names():
         # Files beside a segment move, too: indexes, and damaged files that a repair has renamed.
         if name.startswith(("segment-", "snapshot-")):
-            disk.hand(name, aside)
+            disk.move_to(name, aside)
     replace(who, superseded=0).write(aside)
     fresh.write(disk)
     return aside

@@ -11,20 +11,20 @@ from typing import Final
 
 from penstock.journal.disk import Disk
 
-BALLAST_BYTES: Final = 4 * 1024 * 1024
+RESERVE_FILE_BYTES: Final = 4 * 1024 * 1024
 
 # On a small disk, the file is smaller. A small segment and a snapshot of a few jobs fit in the smallest size.
-_SIZES: Final = (BALLAST_BYTES, BALLAST_BYTES // 2, BALLAST_BYTES * 5 // 16)
+_SIZES: Final = (RESERVE_FILE_BYTES, RESERVE_FILE_BYTES // 2, RESERVE_FILE_BYTES * 5 // 16)
 
 _NAME: Final = "ballast"
 
 
-def take_on(disk: Disk, beside: int) -> None:
+def create(disk: Disk, beside: int) -> None:
     """Create the reserve file, if the disk has room for it.
 
     Choose a size that leaves `beside` bytes free, if possible.
     """
-    if is_there(disk):
+    if exists(disk):
         return
     free = disk.free()
     for size in _SIZES:
@@ -34,17 +34,17 @@ def take_on(disk: Disk, beside: int) -> None:
             return
 
 
-def is_there(disk: Disk) -> bool:
+def exists(disk: Disk) -> bool:
     """Return whether the reserve file exists."""
     return _NAME in disk.names()
 
 
-def room(disk: Disk) -> int:
+def available_bytes(disk: Disk) -> int:
     """Return the bytes that are available for freeing space: the free space and the reserve file."""
-    return disk.free() + (disk.size(_NAME) if is_there(disk) else 0)
+    return disk.free() + (disk.size(_NAME) if exists(disk) else 0)
 
 
-def throw_off(disk: Disk) -> None:
+def release(disk: Disk) -> None:
     """Remove the reserve file, so that its space can be used."""
     with contextlib.suppress(FileNotFoundError):
         disk.remove(_NAME)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from penstock.core.errors import DamagedJournal
 from penstock.journal.disk import ReadableDisk
 from penstock.journal.identity import identity
-from penstock.journal.in_use import settled
+from penstock.journal.in_use import read_consistently
 from penstock.journal.reader import SegmentReport
 from penstock.journal.reading import Cut, Reading
 from penstock.journal.segment import (
@@ -24,7 +24,7 @@ from penstock.journal.snapshot import whole_at
 
 
 @dataclass
-class Checked:
+class CheckReport:
     """The result of a check."""
 
     segments: list[SegmentReport] = field(default_factory=list)
@@ -39,9 +39,9 @@ class Checked:
         return bool(self.refused or self.problems)
 
 
-def check_log(disk: ReadableDisk, boot: str, progress: Progress | None = None, node: str | None = None) -> Checked:
+def check_log(disk: ReadableDisk, boot: str, progress: Progress | None = None, node: str | None = None) -> CheckReport:
     """Read all files. Report damage that prevents an open, torn tails that an open would cut, and damaged history."""
-    return settled(
+    return read_consistently(
         disk,
         lambda: _Check(disk, node or identity(disk).of_log, boot, progress).run(),
         lambda checked: checked.damaged,
@@ -53,12 +53,12 @@ class _Check:
 
     def __init__(self, disk: ReadableDisk, node: str, boot: str, progress: Progress | None) -> None:
         self._disk = disk
-        self._checked = Checked()
+        self._checked = CheckReport()
         self._reading = Reading(disk, node, boot, progress=progress)
         self._number = 0  # Number of the previous segment, or 0.
         self._position = NOT_BEGUN  # Position of the next row, or NOT_BEGUN if it is unknown.
 
-    def run(self) -> Checked:
+    def run(self) -> CheckReport:
         """Check all files."""
         checked = self._checked
         needed = self._check_needed()

@@ -18,7 +18,7 @@ from penstock.core.limits import NEVER
 from penstock.journal import frame as f
 from penstock.journal.disk import Disk, File, ReadableDisk
 from penstock.journal.identity import identity
-from penstock.journal.in_use import settled
+from penstock.journal.in_use import read_consistently
 from penstock.journal.segment import (
     NOT_BEGUN,
     SEGMENT_HEADER_BYTES,
@@ -42,7 +42,7 @@ _EPOCHS_APART: Final = 1_000
 
 
 @dataclass(frozen=True)
-class Copied:
+class CopyReport:
     """The result of a copy."""
 
     first: int  # Oldest position of its history.
@@ -53,13 +53,13 @@ class Copied:
 
 def copy_log(
     source: ReadableDisk, target: Disk, to_position: int | None = None, progress: Progress | None = None
-) -> Copied:
+) -> CopyReport:
     """Copy a log to an empty directory, with its state at the end or after position `to_position`."""
     identity(source)
     if target.names():
         raise CommandError("the target is not empty; name a new directory")
 
-    def copy() -> Copied:
+    def copy() -> CopyReport:
         try:
             return _Copy(source, target, to_position, progress).run()
         except BaseException:
@@ -67,7 +67,7 @@ def copy_log(
                 target.remove(name)
             raise
 
-    return settled(source, copy)
+    return read_consistently(source, copy)
 
 
 class _Copy:
@@ -84,21 +84,21 @@ class _Copy:
         self._done = 0
         self._total = 0
 
-    def run(self) -> Copied:
+    def run(self) -> CopyReport:
         """Copy the files that recovery needs, and then the history before them, as far as it still exists."""
         who = identity(self._source)
         snapshot = self._newest_before_end()
         headers = all_headers(self._source)
         if snapshot is None:
-            self._see_that_all_is_there(headers)
+            self._check_complete(headers)
         first = 1 if snapshot is None else number_of(snapshot)
         history = [header for header in headers if header.segment < first]
         needed = headers[len(history) :]
         # Segments made ahead are not needed. But a snapshot needs at least one segment after it.
         while len(needed) > (snapshot is not None) and needed[-1].position == NOT_BEGUN:
-            self._see_empty(needed.pop().name)
+            self._check_empty(needed.pop().name)
         if snapshot is not None:
-            self._see_number(needed[0].segment if needed else 0, first)
+            self._check_number(needed[0].segment if needed else 0, first)
         names = [*([] if snapshot is None else [snapshot]), *(header.name for header in needed)]
         self._total = sum(map(self._source.size, [*names, *(header.name for header in history)]))
         last = self._copy_needed(names, first)
@@ -108,7 +108,7 @@ class _Copy:
         newest = max((header.epoch for header in headers), default=0)
         # Write the identity last, because a directory without it is not a queue.
         replace(who, epoch=max(who.epoch, newest) + _EPOCHS_APART).write(self._target)
-        return Copied(self._first, last - 1, self._files + 1, self._done)
+        return CopyReport(self._first, last - 1, self._files + 1, self._done)
 
     def _newest_before_end(self) -> str | None:
         """Return the newest snapshot that needs no rows after the end of the copy."""
@@ -120,7 +120,7 @@ class _Copy:
                     return name
         return None
 
-    def _see_that_all_is_there(self, headers: list[SegmentHeader]) -> None:
+    def _check_complete(self, headers: list[SegmentHeader]) -> None:
         """Check that the log is complete from its first row on, because there is no snapshot to start from."""
         oldest = next(iter(snapshot_names(self._source)), None)
         if oldest is not None and any(
@@ -140,7 +140,7 @@ class _Copy:
                 upto = self._copy_snapshot(file)
                 position = self._first = file.header.position
                 continue
-            self._see_number(file.header.segment, number)
+            self._check_number(file.header.segment, number)
             number += 1
             self._ended = self._ended or file.header.position > self._end
             if not self._ended:
@@ -153,7 +153,7 @@ class _Copy:
         """Copy the segments before `number`, newest first, because the oldest may be removed meanwhile."""
         for header in reversed(headers):
             if not repaired:
-                self._see_number(header.segment, number - 1)
+                self._check_number(header.segment, number - 1)
             begins = self._first if header.position == NOT_BEGUN else header.position
             try:
                 with FrameFile(self._source, header.name) as file:
@@ -165,12 +165,12 @@ class _Copy:
                 raise DamagedJournal(f"{header.name} ends at position {ends}, not {self._first}; nothing was copied")
             number, self._first, repaired = header.segment, begins, header.repaired
 
-    def _see_empty(self, name: str) -> None:
+    def _check_empty(self, name: str) -> None:
         """Check that a segment made ahead is empty or has just been started: its first frame must not be lost."""
         with FrameFile(self._source, name) as file:
             next(file.run().whole(last=True), None)
 
-    def _see_number(self, found: int, expected: int) -> None:
+    def _check_number(self, found: int, expected: int) -> None:
         if found != expected:
             raise DamagedJournal(f"{segment_name(expected)} is missing; nothing was copied")
 

@@ -332,7 +332,7 @@ class RealDisk(ReadOnlyDisk):
         os.rmdir(self._at(name))
         self._sync_names()
 
-    def hand(self, name: str, other: RealDisk) -> None:
+    def move_to(self, name: str, other: RealDisk) -> None:
         """Move a file to another directory of the same file system."""
         os.rename(self._at(name), other._at(name))
         # Sync the target directory first, so that the file exists at any time.

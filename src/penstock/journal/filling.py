@@ -17,7 +17,7 @@ from penstock.core.limits import UNSET
 from penstock.core.policy import TubePolicy
 from penstock.core.tube import Tube
 from penstock.journal.log import Log
-from penstock.journal.replay import Replay, TubeSoFar
+from penstock.journal.replay import Replay, ReplayedTube
 
 # Replayed changes are committed after this many bytes, so that a frame has a bounded size.
 _COMMIT_BYTES: Final = 16 * 1024 * 1024
@@ -34,7 +34,7 @@ def fill(engine: Engine, replay: Replay, report: Callable[[], None]) -> None:
     for number in sorted(replay.tube_at):
         at = replay.tube_at[number]
         told, jobs = replay.tubes[at], jobs_of[at]
-        if told is None or not told.told:
+        if told is None or not told.fields:
             if jobs:
                 raise DamagedJournal(f"{len(jobs)} jobs are in a tube that no row describes")
             continue
@@ -44,7 +44,7 @@ def fill(engine: Engine, replay: Replay, report: Callable[[], None]) -> None:
     restore.used_number(engine, max(replay.highest_number, replay.counters.get("next_number", 0) - 1))
     restore.used_orders(engine, min(replay.lowest_order, replay.counters.get("next_front", 0)), creation)
     restore.restore_notes(engine, replay.notes)
-    staged = [job for tube in engine.tubes.values() for job in tube.staged.items if job.rare().stage]
+    staged = [job for tube in engine.tubes.values() for job in tube.staged.items if job.ensure_extra().stage]
     restore.restore_stages(engine, list(replay.stages.values()), sorted(staged, key=lambda job: job.id))
     for number, dedup, job_id, ttl_minutes, when in replay.dedups:
         known = engine._tubes_by_number.get(number)
@@ -52,8 +52,10 @@ def fill(engine: Engine, replay: Replay, report: Callable[[], None]) -> None:
             restore.restore_dedup(known, dedup, job_id, ttl_minutes, when)
 
 
-def _fill_tube(engine: Engine, so_far: TubeSoFar, jobs: list[Job], replay: Replay, report: Callable[[], None]) -> Tube:
-    told = so_far.told
+def _fill_tube(
+    engine: Engine, so_far: ReplayedTube, jobs: list[Job], replay: Replay, report: Callable[[], None]
+) -> Tube:
+    told = so_far.fields
     fields = told["policy"]
     # Fields that an older version did not write are as in the preset of the tube's type.
     preset = p.PRESETS.get(fields["type"])
@@ -73,7 +75,7 @@ def _fill_tube(engine: Engine, so_far: TubeSoFar, jobs: list[Job], replay: Repla
             job.body = engine.outbox.body_of(job)
     # Index all jobs before the first is placed, because its place depends on the other jobs of its key.
     for at in range(0, len(jobs), _SLICE_JOBS):
-        restore.know_jobs(engine, tube, jobs[at : at + _SLICE_JOBS], replay.keys)
+        restore.index_jobs(engine, tube, jobs[at : at + _SLICE_JOBS], replay.keys)
         report()
     for at in range(0, len(jobs), _SLICE_JOBS):
         restore.place_jobs(engine, tube, jobs[at : at + _SLICE_JOBS])
@@ -101,7 +103,7 @@ def fill_holders(engine: Engine, replay: Replay, now: int, log: Log, wall: int) 
                 else:
                     orphans.append(job)
     for name, jobs in claimed.items():
-        jobs.sort(key=lambda job: (job.rare().claim, job.rare().claim_place))
+        jobs.sort(key=lambda job: (job.ensure_extra().claim, job.ensure_extra().claim_place))
         restore.restore_claims(engine, replay.consumers[name], jobs, now)
         restore.end_claims(engine, replay.consumers[name], replay.open_claims[name], replay.acked_claims[name], now)
     for session, jobs in held.items():
@@ -112,14 +114,14 @@ def fill_holders(engine: Engine, replay: Replay, now: int, log: Log, wall: int) 
         _commit_if_long(log, now, wall)
 
 
-def let_held_in(engine: Engine, now: int) -> None:
+def queue_held(engine: Engine, now: int) -> None:
     """Queue jobs that were waiting for copies when the log ended. Whether they had enough copies is unknown."""
-    held = [job for tube in engine.tubes.values() for job in tube.staged.items if not job.rare().stage]
+    held = [job for tube in engine.tubes.values() for job in tube.staged.items if not job.ensure_extra().stage]
     for job in sorted(held, key=lambda job: job.id):
         let_in(engine, job, now)
 
 
-def doubt(engine: Engine, now: int, log: Log, wall: int) -> None:
+def bury_doubtful(engine: Engine, now: int, log: Log, wall: int) -> None:
     """Bury at-most-once jobs, because the newest rows may be lost, and a delivery may be among them."""
     doubtful = [
         job

@@ -90,7 +90,7 @@ FIRST_WORDS: Final = HEADER_WORDS + 64 * ROW_WORDS
 BUFFER_BYTES_MAX: Final = 1024 * 1024
 
 # Event of a job's row in a snapshot: no change, only the state. The other events of jobs are numbered in states.py.
-AS_IT_IS: Final = 127
+SNAPSHOT_JOB: Final = 127
 
 # Events of rows that are not about jobs.
 TUBE_MADE: Final = 128
@@ -225,7 +225,7 @@ class RowWriter(Outbox):
 
     def moved(self, job: Job, tube: Tube, rule: i64, now: i64) -> None:
         """Add the row of a job that changed."""
-        if tube.announced != self.segment:
+        if tube.defined_in_segment != self.segment:
             self._announce(tube, TUBE_NAMED, now, None)
         if tube.temporary:
             # A temporary tube is not logged. If the job moves to a logged tube, its row must be complete. A negative
@@ -256,7 +256,7 @@ class RowWriter(Outbox):
 
     def kept(self, job: Job, tube: Tube, body: bytes, now: i64) -> None:
         """Add the present state of a job to a snapshot. Its newest row in the log is the previous row."""
-        self._job_row(job, tube, now, job.position, AS_IT_IS | (i64(job.state) << 8), body, job.copy())
+        self._job_row(job, tube, now, job.position, SNAPSHOT_JOB | (i64(job.state) << 8), body, job.copy())
 
     def _job_row(
         self,
@@ -345,11 +345,11 @@ class RowWriter(Outbox):
 
     def tube_made(self, tube: Tube, now: i64) -> None:
         """Add a row about a new tube."""
-        self._announce(tube, TUBE_MADE, now, _told_of(tube))
+        self._announce(tube, TUBE_MADE, now, _tube_fields(tube))
 
     def tube_changed(self, tube: Tube, now: i64) -> None:
         """Add a row about a changed tube."""
-        self._announce(tube, TUBE_CHANGED, now, _told_of(tube))
+        self._announce(tube, TUBE_CHANGED, now, _tube_fields(tube))
 
     def tube_dropped(self, tube: Tube, now: i64) -> None:
         """Add a row about a dropped tube."""
@@ -416,15 +416,15 @@ class RowWriter(Outbox):
 
     def kept_tube(self, tube: Tube, now: i64) -> None:
         """Add the present state of a tube, including its counters, to a snapshot."""
-        announced = tube.announced
-        told = _told_of(tube)
+        announced = tube.defined_in_segment
+        told = _tube_fields(tube)
         told["next_local"] = tube.next_local
         told["counts"] = _counts(tube.counts, tube.counts_before)
         told["key_counts"] = {
             key.hex(): _counts(stats.counts, stats.counts_before) for key, stats in tube.key_stats.items()
         }
         self._announce(tube, TUBE_MADE, now, told)
-        tube.announced = announced
+        tube.defined_in_segment = announced
 
     def kept_put(self, tube: Tube, dedup: bytes, job_id: i64, ttl_minutes: i64, when: i64) -> None:
         """Add a put whose dedup id is remembered to a snapshot."""
@@ -512,9 +512,9 @@ class RowWriter(Outbox):
         """Add the names of the tubes of the collected rows, because the rows go to `segment` and not to the old one."""
         for row in range(self.rows):
             tube = tubes.get(self._words[HEADER_WORDS + row * ROW_WORDS + 11])
-            if tube is not None and tube.announced != segment:
+            if tube is not None and tube.defined_in_segment != segment:
                 self._announce(tube, TUBE_NAMED, now, None)
-                tube.announced = segment
+                tube.defined_in_segment = segment
 
     def _write_extra(self, extra: Extra) -> None:
         if extra.reason:
@@ -546,7 +546,7 @@ class RowWriter(Outbox):
         """Add a row about a tube."""
         if tube.temporary:
             return
-        tube.announced = self.segment
+        tube.defined_in_segment = self.segment
         start = self._var_bytes
         self._var(TAG_NAME, tube.name)
         if told is not None:
@@ -595,7 +595,7 @@ class RowWriter(Outbox):
 
 def written_copy(copy: Copy) -> bytes:
     """Encode a job's copies as words: foreign id or "-", requested number of copies, flags, holders."""
-    words = [copy.foreign or b"-", b"%d" % copy.repl, b"a" if copy.announces else b"-", *copy.holders]
+    words = [copy.origin_id or b"-", b"%d" % copy.repl, b"a" if copy.announce_requeue else b"-", *copy.holders]
     return b" ".join(words)
 
 
@@ -608,7 +608,7 @@ def read_copy(text: bytes, nodes: dict[bytes, bytes]) -> Copy:
     return copy
 
 
-def _told_of(tube: Tube) -> dict[str, object]:
+def _tube_fields(tube: Tube) -> dict[str, object]:
     return {
         "policy": dataclasses.asdict(tube.policy),
         "created": tube.created,
@@ -871,7 +871,7 @@ def note_frames(
             position += 1
 
 
-def sealed_again(data: bytes, found: Frame, bodies: bool, seed: int) -> bytes:
+def reseal_frame(data: bytes, found: Frame, bodies: bool, seed: int) -> bytes:
     """Return a frame with the checksum for another place, with or without the bodies of jobs."""
     words = vec[i64]([0] * (HEADER_WORDS + found.rows * ROW_WORDS))
     var = BytesWriter()

@@ -50,7 +50,7 @@ _FIELDS: Final = {each.name for each in fields(Identity)}
 
 
 # Files that a new queue has before its identity, and files of the file system.
-_NO_STRANGERS: Final = {"lock", NODE_FILE + UNFINISHED, "lost+found"}
+_OUR_FILES: Final = {"lock", NODE_FILE + UNFINISHED, "lost+found"}
 
 
 def check_directory(path: str) -> None:
@@ -60,7 +60,7 @@ def check_directory(path: str) -> None:
     if not os.path.isdir(path):
         raise NotAQueue(f"{path} is a file, but a queue is a directory; choose a new or empty directory")
     names = sorted(os.listdir(path))
-    strangers = [name for name in names if name not in _NO_STRANGERS]
+    strangers = [name for name in names if name not in _OUR_FILES]
     if strangers and NODE_FILE not in names and not _has_log(ReadOnlyDisk(path)):
         raise NotAQueue(
             f"{path} contains no queue but other files, such as {strangers[0]}; choose a new or empty directory, "
@@ -95,7 +95,7 @@ def next_opening(disk: Disk) -> Identity:
     return opening
 
 
-def forsake(disk: Disk) -> None:
+def abandon_log(disk: Disk) -> None:
     """Record that the node continues without its log, so the log will lack the newest changes."""
     replace(identity(disk), epoch=next_epoch(disk), doubtful=True).write(disk)
 

@@ -14,7 +14,7 @@ _TRIES: Final = 10
 T = TypeVar("T")
 
 
-def settled(disk: ReadableDisk, look: Callable[[], T], is_wrong: Callable[[T], bool] = lambda _: False) -> T:
+def read_consistently(disk: ReadableDisk, look: Callable[[], T], is_wrong: Callable[[T], bool] = lambda _: False) -> T:
     """Return the result of `look`. Repeat it if it failed or `is_wrong`, and files were removed meanwhile."""
     for _ in range(_TRIES):
         before = _names(disk)

@@ -26,7 +26,7 @@ from penstock.core.errors import JournalFailed, NoSpace
 from penstock.journal.bodies import Bodies
 from penstock.journal.disk import Disk
 from penstock.journal.frame import FRAME_BYTES_MAX, RowWriter, seed_at
-from penstock.journal.room import LOOK_MS, MOVE_BYTES, PUT_BYTES, RESERVE_BYTES, Room, Tail
+from penstock.journal.room import MOVE_BYTES, PUT_BYTES, REFRESH_MS, RESERVE_BYTES, Room, Tail
 from penstock.journal.segment import LOG, NOT_BEGUN, SEGMENT_HEADER_BYTES, SegmentHeader
 
 SEGMENT_BYTES: Final = 16 * 1024 * 1024
@@ -49,7 +49,7 @@ FSYNC_CHOICES: Final = (ALWAYS, EVERYSEC, NEVER_SYNC)
 
 
 @dataclass
-class Kept:
+class RecoveryRange:
     """The part of the log that recovery needs."""
 
     segment: int = 1  # The first segment that is needed.
@@ -104,7 +104,7 @@ class Log:
         self.fsync = fsync
         self.durable = position  # Every position below this is on disk.
         self.unsynced_bytes = 0  # Bytes written since the last sync started.
-        self.kept = Kept()
+        self.recovery_range = RecoveryRange()
         self.bodies = Bodies(disk)
         # Called when a quarter of a segment was written, and when the disk is full.
         self.on_growth: Callable[[], None] = _nothing
@@ -117,7 +117,7 @@ class Log:
         self._segment_bytes = segment_bytes
         self.room = Room(disk, segment_bytes, wall)
         self.writer.room = self.room
-        self._stuck = False  # Whether takes are refused because there is no room.
+        self._takes_refused = False  # Whether takes are refused because there is no room.
         self._next_growth = 0
         self._leader: dict[str, object] = {}  # Has the ticket of the thread that is syncing, if there is one.
         self._asleep: deque[_Sleeper] = deque()  # Threads that wait for the leader.
@@ -244,7 +244,7 @@ class Log:
             tail.before = None
             before.file.close()
 
-    def tell_room(self) -> bool:
+    def update_room(self) -> bool:
         """Tell the engine how much room there is, after a commit. Return whether refused takes can continue."""
         engine, room, writer = self._engine, self.room, self.writer
         # The length of the frame that is not written yet.
@@ -257,15 +257,15 @@ class Log:
             self.prepare()
         spare = room.spare
         ahead = 0 if spare is None else spare.size
-        if engine.moves_left <= 0 or here + ahead < room.sure_min:
+        if engine.moves_left <= 0 or here + ahead < room.recount_below:
             engine.count_moves()
         engine.room_bytes = min(room.for_puts(tail, left, pending, engine.moves_left), self._unowed())
-        was_stuck, self._stuck = self._stuck, engine.moves_left <= 0
-        if self._stuck and not was_stuck:
+        was_stuck, self._takes_refused = self._takes_refused, engine.moves_left <= 0
+        if self._takes_refused and not was_stuck:
             # Maintenance then checks for room periodically. Waiting consumers cannot.
             self.on_growth()
-        elif was_stuck and not self._stuck:
-            engine.takes_go_on()
+        elif was_stuck and not self._takes_refused:
+            engine.wake_all_takes()
             return True
         return False
 
@@ -290,24 +290,24 @@ class Log:
         unowed = files + room.free - self.owed_bytes() - RESERVE_BYTES - PUT_BYTES
         if unowed < self._segment_bytes and room.wall >= room.look_not_before:
             before = room.free
-            room.look()
+            room.refresh()
             unowed += room.free - before
         return unowed
 
     def make_room(self, length: int) -> int:
         """Try to make room for `length` bytes of bodies, perhaps more than a segment. Return the available bytes."""
         engine, room = self._engine, self.room
-        self.tell_room()
+        self.update_room()
         if engine.room_bytes < length:
             # First count the taken jobs again: there may be fewer now.
             engine.count_moves()
-            self.tell_room()
+            self.update_room()
         if engine.room_bytes < length:
-            held = room.held(engine.moves_left)
+            held = room.bytes_for_taken(engine.moves_left)
             needed = length + held + self.writer.frame_bytes() + SEGMENT_HEADER_BYTES + RESERVE_BYTES + PUT_BYTES
             with room.lock:
                 self._have_spare(needed)
-            self.tell_room()
+            self.update_room()
         return engine.room_bytes
 
     def prepare(self) -> None:
@@ -336,7 +336,7 @@ class Log:
                     spare.file.fill(spare.filled, length)
                 except OSError:
                     self._drop_spare()
-                    self.room.spare_not_before = self.room.wall + LOOK_MS
+                    self.room.spare_not_before = self.room.wall + REFRESH_MS
                     return
                 spare.filled += length
 
@@ -351,7 +351,7 @@ class Log:
         self.room.wall = wall
         if small and self.room.spare is None:
             with self.room.lock:
-                self._go_on_in(self._new_segment(SMALL_SEGMENT_BYTES))
+                self._switch_to(self._new_segment(SMALL_SEGMENT_BYTES))
             return self._tail.number
         self.prepare_again()
         if self.room.spare is None:
@@ -374,7 +374,7 @@ class Log:
         self._forget_spare()
         return made
 
-    def promise(self, fsync: str, now: int, wall: int) -> None:
+    def change_fsync(self, fsync: str, now: int, wall: int) -> None:
         """Change the fsync policy and start a segment, because the header of each segment contains its policy."""
         self.commit(now, wall)
         # If earlier rows were lost, the new segment would be lost with its header, too.
@@ -388,12 +388,14 @@ class Log:
             except NoSpace:
                 self.fsync = before
                 raise
-            self._go_on_in(tail)
+            self._switch_to(tail)
 
     def has_snapshot(self, header: SegmentHeader, size: int, log_bytes: int) -> None:
         """Record a snapshot of `size` bytes, which replaces `log_bytes` of the log before its segment."""
         with self.room.lock:
-            self.kept = Kept(header.segment, header.created, size, self.kept.log_bytes - log_bytes)
+            self.recovery_range = RecoveryRange(
+                header.segment, header.created, size, self.recovery_range.log_bytes - log_bytes
+            )
 
     def header(self, number: int, kind: str = LOG) -> SegmentHeader:
         """Return the header of a file that starts here and now."""
@@ -411,7 +413,7 @@ class Log:
 
     def needed_bytes(self) -> int:
         """Return how many bytes of the log recovery has to read, beside the snapshot."""
-        return self.kept.log_bytes + self.writer.offset
+        return self.recovery_range.log_bytes + self.writer.offset
 
     @property
     def segment(self) -> int:
@@ -490,14 +492,14 @@ class Log:
         """
         # The lock keeps other threads from creating the segment after this one too early.
         with self.room.lock:
-            self._go_on_in(self._following(self._tail.number + 1, length))
+            self._switch_to(self._following(self._tail.number + 1, length))
 
-    def _go_on_in(self, tail: Tail) -> None:
+    def _switch_to(self, tail: Tail) -> None:
         before = self._tail
         before.end = self.writer.offset
         tail.before = before
         self.writer.begin_segment(tail, tail.number, SEGMENT_HEADER_BYTES)
-        self.kept.log_bytes += before.end
+        self.recovery_range.log_bytes += before.end
         self._next_growth = 0
 
     def _following(self, number: int, length: int) -> Tail:
@@ -518,7 +520,7 @@ class Log:
         while True:
             try:
                 made = self._disk.create(header.name, size, header.encode())
-                self.room.look()
+                self.room.refresh()
                 return Tail(made, header, size)
             except OSError as error:
                 if error.errno != errno.ENOSPC or size <= needed:
@@ -543,8 +545,8 @@ class Log:
             room.has_spare(Tail(self._disk.create(header.name, size, header.encode()), header, size))
         except OSError:
             # Do not ask a full disk with every commit.
-            room.spare_not_before = room.wall + LOOK_MS
-            room.look()
+            room.spare_not_before = room.wall + REFRESH_MS
+            room.refresh()
 
     def _drop_spare(self) -> None:
         spare = self.room.spare

@@ -145,7 +145,7 @@ class Mirror:
         """Return the offset of the next frame in the newest segment."""
         return 0 if self._tail is None else self._tail.end
 
-    def begin_anew(self) -> None:
+    def start_rebuild(self) -> None:
         """Start a rebuild, because the node has deleted the rows after `position`.
 
         Existing files stay until it is complete.
@@ -190,12 +190,12 @@ class Mirror:
 
     # Snapshots, and the files that they replace
 
-    def lacks(self, snapshot: str) -> bool:
+    def needs_snapshot(self, snapshot: str) -> bool:
         """Return whether a snapshot of the node is newer than those in the directory."""
         have = self._snapshots()
         return not have or have[-1] < snapshot
 
-    def take_snapshot(self, name: str, size: int, fetch: Fetch, tell: Callable[[int], None]) -> None:
+    def fetch_snapshot(self, name: str, size: int, fetch: Fetch, tell: Callable[[int], None]) -> None:
         """Fetch a snapshot of the node. The log must already contain the rows that the snapshot depends on."""
         file = self._log.begin(name)
         try:
@@ -238,7 +238,7 @@ class Mirror:
                 self._disk.remove(name)
         # Move the snapshot last: while it is in the subdirectory, the move is not complete.
         for name in [*segment_names(self._log), *whole]:
-            self._log.hand(name, self._disk)
+            self._log.move_to(name, self._disk)
         self._end_anew()
 
     def _end_anew(self) -> None:

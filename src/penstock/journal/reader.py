@@ -74,14 +74,14 @@ class Event:
 
     def as_json(self, bodies: bool) -> dict[str, Any]:
         """Return the event as a JSON object, with the body as text."""
-        told = {name: getattr(self, name) for name in TOLD_FIELDS if name != "body"}
+        told = {name: getattr(self, name) for name in EVENT_FIELDS if name != "body"}
         if bodies and self.body is not None:
             told["body"] = self.body.decode("utf-8", "backslashreplace")
         return {name: value for name, value in told.items() if value is not None}
 
 
 # Fields of an event in output, in this order.
-TOLD_FIELDS: Final = tuple(each.name for each in fields(Event) if each.name != "raw_tube")
+EVENT_FIELDS: Final = tuple(each.name for each in fields(Event) if each.name != "raw_tube")
 
 
 @dataclass(frozen=True, slots=True)

@@ -106,10 +106,10 @@ class Reading:
             elif self._follows(index, replay):
                 self._read_segment(index, replay)
             else:
-                self._lose(index)
+                self._drop_from(index)
                 break
         while self.parts and self.parts[-1].header.position == NOT_BEGUN:
-            self._lose(len(self.parts) - 1)
+            self._drop_from(len(self.parts) - 1)
         self._check(replay)
         self.report(self._total - self._done)  # The rest is empty or lost.
         if self._salvage:
@@ -209,7 +209,7 @@ class Reading:
 
     def _pass_over(self, header: SegmentHeader, replay: Replay) -> None:
         """Check a segment without a first frame: either nothing was written to it yet, or all of it is lost."""
-        if self._proves(None, [header], replay):
+        if self._proves_durable(None, [header], replay):
             with self._open(header.name) as again:
                 # If it has a frame now, the log is in use. All rows from before this reading are in earlier
                 # segments.
@@ -225,13 +225,17 @@ class Reading:
         header = later[0]
         if header.position != replay.position:
             wrong = f"{header.name} begins at position {header.position}, not {replay.position}"
-            if header.position > replay.position and self._salvage is None and not self._proves(None, later, replay):
+            if (
+                header.position > replay.position
+                and self._salvage is None
+                and not self._proves_durable(None, later, replay)
+            ):
                 self.cuts.append(Cut(wrong, ", ".join(lost.name for lost in later)))
                 return False
             self._refuse(wrong)
         return True
 
-    def _lose(self, index: int) -> None:
+    def _drop_from(self, index: int) -> None:
         """End the log before a segment."""
         self._lost = [*(part.header.name for part in self.parts[index:]), *self._lost]
         del self.parts[index:]
@@ -265,7 +269,7 @@ class Reading:
         Return a run to continue with, or None.
         """
         # In this order: an incomplete frame is complete by the time that something follows it.
-        proven = self._proves((file, run.end + 8), later, replay)
+        proven = self._proves_durable((file, run.end + 8), later, replay)
         for piece in run:
             self._apply(file, piece, part, replay)
         if run.end > part.end:
@@ -293,7 +297,7 @@ class Reading:
             replay.position = stranger.position
             frames = frames[frames.index(stranger) :]
 
-    def _proves(self, rest: tuple[FrameFile, int] | None, later: list[SegmentHeader], replay: Replay) -> bool:
+    def _proves_durable(self, rest: tuple[FrameFile, int] | None, later: list[SegmentHeader], replay: Replay) -> bool:
         """Return whether the rest of a segment or a later one proves that the missing bytes had been on disk."""
         position = replay.position
         if any(header.durable > position for header in later):

@@ -12,15 +12,15 @@ from dataclasses import dataclass, replace
 from penstock.core import restore
 from penstock.core.engine import Engine
 from penstock.core.errors import JournalFailed, NoSpace
-from penstock.core.keeper import MEMORY_NOTE
+from penstock.core.keeper import INCARNATION_NOTE
 from penstock.core.limits import NEVER
 from penstock.journal.disk import UNFINISHED, Disk
-from penstock.journal.filling import doubt, fill, fill_holders, let_held_in
+from penstock.journal.filling import bury_doubtful, fill, fill_holders, queue_held
 from penstock.journal.identity import opened_by
-from penstock.journal.log import ALWAYS, Kept, Log, suitable_segment_bytes
+from penstock.journal.log import ALWAYS, Log, RecoveryRange, suitable_segment_bytes
 from penstock.journal.reading import Reading
 from penstock.journal.replay import Replay
-from penstock.journal.salvage import make_do
+from penstock.journal.salvage import make_consistent
 from penstock.journal.segment import Progress, SegmentHeader
 
 
@@ -84,18 +84,18 @@ def open_log(
     except OSError as error:
         raise NoSpace(f"the log cannot be opened: {error}") from error
     since = reading.parts[0].header.created if reading.parts else wall
-    log.kept = Kept(reading.first_segment, since, reading.snapshot_bytes, reading.log_bytes)
+    log.recovery_range = RecoveryRange(reading.first_segment, since, reading.snapshot_bytes, reading.log_bytes)
     engine = Engine(epoch, now, log.writer, entropy)
     engine.session_grace_ms = grace_ms
     log.attach(engine)
     if salvage:
-        make_do(replay, now)
+        make_consistent(replay, now)
     fill(engine, replay, reading.report)
     fill_holders(engine, replay, now, log, wall)
-    let_held_in(engine, now)
+    queue_held(engine, now)
     if doubtful:
-        doubt(engine, now, log, wall)
-        engine.note(MEMORY_NOTE, b"", now)
+        bury_doubtful(engine, now, log, wall)
+        engine.note(INCARNATION_NOTE, b"", now)
     log.commit(now, wall)
     log.make_durable(log.written)
     if doubtful:

@@ -15,7 +15,7 @@ from penstock.core.errors import DamagedJournal, NoJournal
 from penstock.journal.check import check_log
 from penstock.journal.disk import Disk, ReadableDisk
 from penstock.journal.identity import NODE_FILE, Identity, identity, new_identity
-from penstock.journal.in_use import settled
+from penstock.journal.in_use import read_consistently
 from penstock.journal.reading import Reading
 from penstock.journal.recovery import open_log
 from penstock.journal.retention import rewrite
@@ -38,7 +38,7 @@ DAMAGED: Final = ".damaged"
 
 
 @dataclass(frozen=True)
-class Repaired:
+class RepairReport:
     """The result of a repair."""
 
     problems: list[str]  # Data that could not be read.
@@ -49,10 +49,10 @@ class Repaired:
 def examine(disk: ReadableDisk, boot: str, progress: Progress | None = None) -> list[str]:
     """Return the problems that a repair would report. Nothing is changed."""
     who, lost = _who(disk)
-    return [*lost, *settled(disk, lambda: _problems(disk, who.of_log, boot, progress), bool)]
+    return [*lost, *read_consistently(disk, lambda: _problems(disk, who.of_log, boot, progress), bool)]
 
 
-def repair(disk: Disk, wall: int, boot: str, progress: Progress | None = None) -> Repaired:
+def repair(disk: Disk, wall: int, boot: str, progress: Progress | None = None) -> RepairReport:
     """Salvage all readable data. A directory without damage is left unchanged."""
     # Check this before anything is created, because this may be the wrong directory.
     who, problems = _who(disk)
@@ -61,7 +61,7 @@ def repair(disk: Disk, wall: int, boot: str, progress: Progress | None = None) -
         lost = bool(problems)
         problems += _problems(disk, who.of_log, boot, progress)
         if not problems:
-            return Repaired([], [], 0)
+            return RepairReport([], [], 0)
         damaged = [name for name in (*segment_names(disk), *snapshot_names(disk)) if _is_damaged(disk, name)]
         kept_aside = [_set_aside(disk, name) for name in damaged]
         if lost:
@@ -74,8 +74,8 @@ def repair(disk: Disk, wall: int, boot: str, progress: Progress | None = None) -
         jobs = opened.engine.jobs.count
         opened.log.close(opened.engine.now, wall)
         # The rows before the new snapshot no longer lead to its state.
-        _mend(disk, [*damaged, segment_name(opened.log.kept.segment)])
-        return Repaired(problems, kept_aside, jobs)
+        _mend(disk, [*damaged, segment_name(opened.log.recovery_range.segment)])
+        return RepairReport(problems, kept_aside, jobs)
     finally:
         disk.unlock()
 

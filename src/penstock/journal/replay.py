@@ -27,12 +27,12 @@ _UNREAD: Final = -1
 
 
 @mypyc_attr(acyclic=True)
-class TubeSoFar:
+class ReplayedTube:
     """The state of a tube after the rows read so far."""
 
     number: i64
     name: bytes
-    told: dict[str, Any]  # Policy and other fields of the tube. Empty until a row with them was read.
+    fields: dict[str, Any]  # Policy and other fields of the tube. Empty until a row with them was read.
     counts: list[int]  # Number of times that each rule was applied.
     key_counts: dict[bytes, list[int]]  # These counters by key, for keys with separate statistics.
     next_local: i64
@@ -42,7 +42,7 @@ class TubeSoFar:
     def __init__(self, number: i64) -> None:
         self.number = number
         self.name = b""
-        self.told = {}
+        self.fields = {}
         self.counts = [0] * s.RULES_COUNT
         self.key_counts = {}
         self.next_local = 0
@@ -59,7 +59,7 @@ class Replay:
     held: dict[int, int]  # Session number by job id.
     sessions: dict[int, bytes]  # Token by session number.
     graces: dict[int, int]  # Grace time in ms by session number, for sessions that set their own.
-    tubes: list[TubeSoFar | None]  # None for dropped tubes.
+    tubes: list[ReplayedTube | None]  # None for dropped tubes.
     tube_at: dict[int, int]  # Index into `tubes` by tube number.
     # Tube number, dedup id, job id, ttl class, time. Includes dropped tubes, whose numbers are not reused.
     dedups: list[tuple[int, bytes, int, int, int]]
@@ -155,7 +155,7 @@ class Replay:
         at = found.rows_at
         for _ in range(found.rows):
             event = i64(data[at + 112])
-            if event == f.AS_IT_IS:
+            if event == f.SNAPSHOT_JOB:
                 self._load_job(data, at, found, read_i64_le(data, at + 64), file, base)
             elif event == f.PUT_SEEN:
                 fields = dict(f.var_fields(data, at, found))
@@ -185,7 +185,7 @@ class Replay:
         at = self.tube_at.get(number)
         if at is None:
             at = len(self.tubes)
-            self.tubes.append(TubeSoFar(number))
+            self.tubes.append(ReplayedTube(number))
             self.tube_at[number] = at
         return at
 
@@ -215,7 +215,7 @@ class Replay:
             return
         self._load_job(data, at, found, position, file, base)
 
-    def _count(self, tube: TubeSoFar, data: bytes, at: i64, found: f.Frame, event: i64) -> None:
+    def _count(self, tube: ReplayedTube, data: bytes, at: i64, found: f.Frame, event: i64) -> None:
         rule = s.rule_of(event, i64(data[at + 113]))
         tube.counts[rule] += 1
         local = read_i64_le(data, at + 80)
@@ -223,7 +223,7 @@ class Replay:
             tube.next_local = local + 1
 
     def _count_key(
-        self, tube: TubeSoFar, known: Job | None, data: bytes, at: i64, found: f.Frame, event: i64, position: i64
+        self, tube: ReplayedTube, known: Job | None, data: bytes, at: i64, found: f.Frame, event: i64, position: i64
     ) -> None:
         """Count a row for its key. A job that returns with another key left the old key and arrived at the new one."""
         job_id = read_i64_le(data, at)
@@ -291,9 +291,9 @@ class Replay:
                 self._load_var(job, tag, data[at : at + length], number, read_i64_le(data, row_at + 48))
             at += length
         if i64(data[row_at + 115]) & f.FLAG_DOOMED:
-            job.rare().doomed = True
+            job.ensure_extra().doomed = True
         if copy is not None and job.copy() is None:
-            job.rare().copy = copy
+            job.ensure_extra().copy = copy
 
     def _load_body(self, job: Job, data: bytes, at: i64, length: i64, file: i64, base: i64) -> None:
         if self.leave_bodies and length >= f.SPILLED_BYTES_MIN:
@@ -305,29 +305,29 @@ class Replay:
         if tag == f.TAG_KEY:
             self.keys[job.id] = value
         elif tag == f.TAG_REASON:
-            job.rare().reason = value
+            job.ensure_extra().reason = value
         elif tag == f.TAG_RETRY:
-            job.rare().retry = parse_retry(value.decode())
+            job.ensure_extra().retry = parse_retry(value.decode())
         elif tag == f.TAG_NAME:
-            job.rare().name = value
+            job.ensure_extra().name = value
         elif tag == f.TAG_UNIQUE:
-            job.rare().unique = value
+            job.ensure_extra().unique = value
         elif tag == f.TAG_DEDUP:
             self.dedups.append((number, value, job.id, int(job.ttl_minutes), when))
         elif tag == f.TAG_CONSUMER:
-            job.rare().consumer = value
+            job.ensure_extra().consumer = value
         elif tag == f.TAG_CLAIM:
             claim, place = value.split()
-            job.rare().claim = int(claim)
-            job.rare().claim_place = i32(int(place))
+            job.ensure_extra().claim = int(claim)
+            job.ensure_extra().claim_place = i32(int(place))
         elif tag == f.TAG_STAGE:
-            job.rare().stage = value
+            job.ensure_extra().stage = value
         elif tag == f.TAG_COPY:
-            job.rare().copy = f.read_copy(value, self._nodes)
+            job.ensure_extra().copy = f.read_copy(value, self._nodes)
         elif tag == f.TAG_PRIORITY_GIVEN:
-            job.rare().priority_given = int(value)
+            job.ensure_extra().priority_given = int(value)
         elif tag == f.TAG_BURIES:
-            job.rare().buries = i32(int(value))
+            job.ensure_extra().buries = i32(int(value))
 
     def _note_dedup(self, data: bytes, at: i64, found: f.Frame, number: i64) -> None:
         if read_i32_le(data, at + 124) == 0:
@@ -389,14 +389,14 @@ class Replay:
             if event != f.INTEGERS_RESERVED:
                 self._apply_tube(tube, fields, position if found.kind == f.KEPT else 0)
 
-    def _apply_tube(self, tube: TubeSoFar, fields: dict[int, bytes], upto: i64) -> None:
+    def _apply_tube(self, tube: ReplayedTube, fields: dict[int, bytes], upto: i64) -> None:
         tube.name = fields[f.TAG_NAME]
         told = json.loads(fields[f.TAG_JSON])
-        if not tube.told and "next_local" not in told:
+        if not tube.fields and "next_local" not in told:
             first: i64 = told["policy"]["first_integer"]
             if first > tube.next_local:
                 tube.next_local = first
-        tube.told = told
+        tube.fields = told
         counted = [key.encode() for key in told["policy"]["key_stats"]]
         tube.key_counts = {key: tube.key_counts.get(key, [0] * s.RULES_COUNT) for key in counted}
         if upto > 0:

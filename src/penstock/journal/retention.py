@@ -48,14 +48,14 @@ NO_HISTORY: Final = Retention(bytes_max=0)
 
 def trim(disk: Disk, log: Log, retention: Retention, wall: int) -> int:
     """Remove history that exceeds a limit, and all snapshots except the newest. Return the bytes of history removed."""
-    needed = log.kept.segment
+    needed = log.recovery_range.segment
     for name in snapshot_names(disk):
         if name < snapshot_name(needed):
             _remove(disk, log, name, -number_of(name))
     headers = list(_headers(disk, needed))
     sizes = [disk.size(header.name) for header in headers]
     total = sum(sizes)
-    ends = _ends(headers, log.kept.since)
+    ends = _ends(headers, log.recovery_range.since)
     for index, header in enumerate(headers):
         ended = ends[index]
         if total <= retention.bytes_max and (retention.age_ms == NEVER or ended + retention.age_ms > wall):
@@ -79,7 +79,7 @@ def _ends(headers: list[SegmentHeader], since: int) -> list[int]:
 
 def without_bodies(disk: Disk, log: Log) -> str | None:
     """Rewrite one segment of history without bodies. Return its name, or None if no segment has bodies."""
-    for header in _headers(disk, log.kept.segment):
+    for header in _headers(disk, log.recovery_range.segment):
         if header.bodies:
             with contextlib.suppress(FileNotFoundError):
                 # The offsets in it are about to change.
@@ -100,7 +100,7 @@ def rewrite(disk: Disk, name: str, bodies: bool, repaired: bool = False) -> None
             target.write(0, header.encode())
             offset = SEGMENT_HEADER_BYTES
             for data, frame, _ in file.frames_anywhere(SEGMENT_HEADER_BYTES):
-                sealed = f.sealed_again(data, frame, bodies, header.seed(offset))
+                sealed = f.reseal_frame(data, frame, bodies, header.seed(offset))
                 target.write(offset, sealed)
                 offset += len(sealed)
         except BaseException:

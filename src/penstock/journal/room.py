@@ -36,7 +36,7 @@ PUT_BYTES: Final = 1_024
 _LABEL_BYTES_MAX: Final = 4_096
 
 # Milliseconds between two requests for free space to a disk that is nearly full.
-LOOK_MS: Final = 500
+REFRESH_MS: Final = 500
 
 # A file is extended by at least this much. After transitions were refused, less space than this counts as none.
 _LONGER_BYTES_MIN: Final = 64 * 1024
@@ -78,19 +78,19 @@ class Room(MoveSource):
         self._longer_not_before = 0  # Time of the next attempt to extend a segment.
         self.kept = 0  # Free bytes that are reserved for a snapshot that frees space.
         self.moves = 0  # Granted transitions.
-        self.sure_min = 1 << 60  # The grant is valid while existing files have at least this many free bytes.
+        self.recount_below = 1 << 60  # The grant is valid while existing files have at least this many free bytes.
         self._used_up = False  # Whether the last grant was zero.
         self._taken = 0  # Number of taken jobs at the last grant.
         self._move_bytes = MOVE_BYTES  # Bytes per transition at the last grant.
         self._disk = disk
 
-    def look(self) -> None:
+    def refresh(self) -> None:
         """Ask the disk for its free space."""
         before, self.free = self.free, self._disk.free() - self.kept
         if self.free > before:
             # Extending a segment may succeed now.
             self._longer_not_before = 0
-        self.look_not_before = self.wall + LOOK_MS
+        self.look_not_before = self.wall + REFRESH_MS
 
     def check(self, size: int) -> None:
         """Raise OSError if creating `size` bytes would use space that is reserved for a snapshot."""
@@ -102,9 +102,9 @@ class Room(MoveSource):
         self.spare = spare
         reserve = SEGMENT_HEADER_BYTES + RESERVE_BYTES + PUT_BYTES
         self.ahead = 0 if spare is None else spare.size - spare.kept - reserve
-        self.look()
+        self.refresh()
 
-    def held(self, moves_left: int) -> int:
+    def bytes_for_taken(self, moves_left: int) -> int:
         """Return the bytes that taken jobs need at most to end, if `moves_left` granted transitions are unused."""
         return (self._taken + self.moves - moves_left) * self._move_bytes
 
@@ -113,7 +113,7 @@ class Room(MoveSource):
 
         `left` is the space left in the present segment.
         """
-        held = self.held(moves_left)
+        held = self.bytes_for_taken(moves_left)
         spare = self.spare
         if spare is None:
             return left - max(held, tail.kept)
@@ -141,7 +141,7 @@ class Room(MoveSource):
             self.moves = min(0, self.moves)
         self._used_up = self.moves <= 0
         spare = self.spare
-        self.sure_min = tail.size - offset + (0 if spare is None else spare.size) - max(0, beside // 2)
+        self.recount_below = tail.size - offset + (0 if spare is None else spare.size) - max(0, beside // 2)
         return self.moves
 
     def _sure(self, tail: Tail, offset: int, pending: int) -> int:
@@ -158,13 +158,13 @@ class Room(MoveSource):
         with self.lock:
             spare = self.spare
             file = tail if spare is None else spare
-            self.look()
+            self.refresh()
             more = min(more, self.free)
             while more >= _LONGER_BYTES_MIN:
                 if self.extend(file, file.size + more, more):
                     return
                 more //= 2
-            self._longer_not_before = self.wall + LOOK_MS
+            self._longer_not_before = self.wall + REFRESH_MS
 
     def extend(self, file: Tail, size: int, kept: int = 0) -> bool:
         """Extend a segment, if there is room, and reserve `kept` bytes of it for transitions.
@@ -175,7 +175,7 @@ class Room(MoveSource):
             self.check(size - file.size)
             file.file.extend(size)
         except OSError:
-            self.look()
+            self.refresh()
             return False
         file.size = size
         file.kept += kept

@@ -10,7 +10,7 @@ from penstock.core import restore
 from penstock.core import states as s
 from penstock.core.claims import Consumer
 from penstock.core.job import Job
-from penstock.journal.replay import Replay, TubeSoFar
+from penstock.journal.replay import Replay, ReplayedTube
 
 # Events that can have led to the state of a job.
 _ARRIVALS: Final = {
@@ -24,7 +24,7 @@ _ARRIVALS: Final = {
 }
 
 
-def make_do(replay: Replay, now: int) -> None:
+def make_consistent(replay: Replay, now: int) -> None:
     """Remove all references to missing objects. Counters start again from the existing jobs."""
     jobs_of = restore.by_tube(replay.jobs, replay.late, len(replay.tubes))
     names: set[bytes] = set()
@@ -43,12 +43,12 @@ def make_do(replay: Replay, now: int) -> None:
             replay.drop(job.id)
 
 
-def _make_tube(tube: TubeSoFar, jobs: list[Job], names: set[bytes], now: int) -> None:
+def _make_tube(tube: ReplayedTube, jobs: list[Job], names: set[bytes], now: int) -> None:
     """Give a tube a policy if only its jobs are left, and a name that no other tube has."""
-    if jobs and not tube.told:
+    if jobs and not tube.fields:
         ids = p.ID_INTEGER if all(job.local >= 0 for job in jobs) else p.ID_LONG
         policy = asdict(replace(p.FIFOTTL, ids=ids))
-        tube.told = {"policy": policy, "created": now, "paused_in": False, "paused_out": False}
+        tube.fields = {"policy": policy, "created": now, "paused_in": False, "paused_out": False}
     if not tube.name or tube.name in names:
         # The tube was dropped and created again, and the row about that is lost.
         tube.name = (tube.name[:60] + b" tube %d" % tube.number).strip()
@@ -56,7 +56,7 @@ def _make_tube(tube: TubeSoFar, jobs: list[Job], names: set[bytes], now: int) ->
     tube.reserved = max(tube.reserved, tube.next_local)
 
 
-def _count_anew(tube: TubeSoFar, jobs: list[Job]) -> None:
+def _count_anew(tube: ReplayedTube, jobs: list[Job]) -> None:
     tube.counts = [0] * s.RULES_COUNT
     tube.key_counts = {key: [0] * s.RULES_COUNT for key in tube.key_counts}
     for job in jobs:

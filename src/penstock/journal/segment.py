@@ -169,13 +169,13 @@ class FrameFile:
             self.header = read_header(name, self.file.read(0, SEGMENT_HEADER_BYTES))
             if self.header.name != name:
                 raise DamagedJournal(f"{name} has the header of {self.header.name}; it was renamed by mistake")
-            self.see_begin()
+            self.read_first_frame()
         except BaseException:
             self.file.close()
             raise
         self.size = self.file.size()
 
-    def see_begin(self) -> None:
+    def read_first_frame(self) -> None:
         """Complete the header of a segment that was created ahead from its first frame, if there is one."""
         if self.header.position != NOT_BEGUN:
             return
@@ -304,14 +304,14 @@ class Run:
         Only the last segment may end in an incomplete frame, and no complete frame may follow it.
         """
         yield from self
-        while self.overtaken() if last else self.torn():
+        while self.has_later_frame() if last else self.torn():
             end = self.end
             # A frame that was incomplete is complete now, if another one follows it.
             yield from self
             if self.end == end:
                 raise self.damage()
 
-    def overtaken(self) -> bool:
+    def has_later_frame(self) -> bool:
         """Return whether a complete frame exists after the place where none can be read."""
         return next(self._file.frames_anywhere(self.end + 8), None) is not None
 

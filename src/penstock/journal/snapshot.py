@@ -19,7 +19,7 @@ from penstock.journal.disk import Disk
 from penstock.journal.log import Log
 from penstock.journal.replay import Replay
 from penstock.journal.segment import SEGMENT_HEADER_BYTES, SNAPSHOT, FrameFile, Piece, SegmentHeader, snapshot_name
-from penstock.journal.walk import SLICE_ROWS, Walk, use_copies
+from penstock.journal.walk import SLICE_ROWS, Walk, use_snapshot_bodies
 
 # Bytes between two syncs. One sync at the end would delay the syncs of the log.
 _SYNC_BYTES: Final = 8 * 1024 * 1024
@@ -43,7 +43,7 @@ class Snapshot:
     ) -> None:
         """Start a snapshot, in a small segment if the disk is full. The caller holds the lock."""
         self.number = log.begin_snapshot(now, wall, small)
-        self._log_bytes = log.kept.log_bytes
+        self._log_bytes = log.recovery_range.log_bytes
         self._disk = disk
         self._log = log
         self._header: SegmentHeader = log.header(self.number, SNAPSHOT)
@@ -146,5 +146,5 @@ def use_snapshot(
         for data, frames, base in file.pieces(piece_bytes=_PIECE_BYTES):
             for frame in frames:
                 with locked():
-                    use_copies(engine, data, frame, number, base)
+                    use_snapshot_bodies(engine, data, frame, number, base)
                 yield

@@ -35,7 +35,7 @@ _SLICE_EVENTS: Final = 64
 
 
 @dataclass
-class Frames:
+class FramePage:
     """A page of frames."""
 
     next: int  # The position to continue from.
@@ -55,7 +55,7 @@ class KeptFile:
 
 
 @dataclass
-class Events:
+class EventPage:
     """A page of decoded events."""
 
     next: int
@@ -63,7 +63,7 @@ class Events:
     examined: int = 0
 
 
-class Tap:
+class LogFollower:
     """Reads a log for followers, in any thread."""
 
     def __init__(self, disk: ReadableDisk, reader: Reader) -> None:
@@ -101,7 +101,7 @@ class Tap:
         finally:
             file.close()
 
-    def read(self, position: int, end: int, bytes_max: int, names: bool, one_file: bool = False) -> Frames:
+    def read(self, position: int, end: int, bytes_max: int, names: bool, one_file: bool = False) -> FramePage:
         """Return the frames from the one that contains `position` up to `end`: about `bytes_max`, at least one frame.
 
         With `names`, add the names of the tubes that the segment has named so far, because rows contain tube numbers
@@ -131,16 +131,16 @@ class Tap:
                 break
         if place is not None:
             self._note(upto, place)
-        return Frames(upto, b"".join(parts), begin, called)
+        return FramePage(upto, b"".join(parts), begin, called)
 
-    def events(self, position: int, end: int, count: int, bytes_max: int, tube: bytes | None) -> Events:
+    def events(self, position: int, end: int, count: int, bytes_max: int, tube: bytes | None) -> EventPage:
         """Return events from `position` up to `end`: at most `count`, about `bytes_max` of bodies, and at least one.
 
         With a filter, there may be fewer or none before the end is reached; the caller then continues with the next
         page.
         """
         self._check(position, end)
-        page = Events(position)
+        page = EventPage(position)
         length = 0
         for event in self._reader.events(position, end):
             if len(page.found) == count or length > bytes_max or page.examined == EXAMINED_MAX:

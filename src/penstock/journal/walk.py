@@ -195,11 +195,11 @@ class Walk:
         self._go_on()
 
 
-def use_copies(engine: Engine, data: bytes, found: f.Frame, snapshot: i64, base: i64) -> None:
+def use_snapshot_bodies(engine: Engine, data: bytes, found: f.Frame, snapshot: i64, base: i64) -> None:
     """Replace references to bodies in earlier files by references to a frame of this snapshot."""
     row_at = found.rows_at
     for _ in range(found.rows):
-        if data[row_at + 112] == f.AS_IT_IS:
+        if data[row_at + 112] == f.SNAPSHOT_JOB:
             job = engine.jobs.find(read_i64_le(data, row_at))
             if job is not None:
                 body = job.body

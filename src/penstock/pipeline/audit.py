@@ -15,12 +15,12 @@ from typing import TYPE_CHECKING, Any, Final
 from penstock.client import commands
 from penstock.core import states as s
 from penstock.pipeline import bronze, nodes
-from penstock.pipeline.errors import spoken
+from penstock.pipeline.errors import as_pipeline_error
 from penstock.pipeline.lake import Lake
 from penstock.pipeline.queries import sql
-from penstock.pipeline.sizing import prepared, sized
+from penstock.pipeline.sizing import configure, sized_for
 from penstock.pipeline.source import Source
-from penstock.pipeline.stream import Told, once, quiet
+from penstock.pipeline.stream import ProgressCallback, no_progress, once
 from penstock.pipeline.tables import EVENTS, JOBS, gold_table
 from penstock.spark.node import Head, Node
 
@@ -42,7 +42,7 @@ _BY_TUBE: Final = ("keys", "strangers")
 _TUBES: Final = "node string, tube string, owned boolean, cancels boolean, key_limit int"
 
 # Number of violations of a guarantee that are listed.
-SHOWN: Final = 20
+EXAMPLES_MAX: Final = 20
 
 
 @dataclass(frozen=True)
@@ -78,16 +78,18 @@ class Verdict:
         return not any(finding.broken for finding in self.findings)
 
 
-def audit(spark: SparkSession, lake: Lake, source: Source | None = None, told: Told = quiet) -> Verdict:
+def audit(
+    spark: SparkSession, lake: Lake, source: Source | None = None, told: ProgressCallback = no_progress
+) -> Verdict:
     """Check all events of the lake. With a source, update the lake first, and compare its counts with the nodes."""
     heads = None
     if source is not None:
         heads = source.heads()
         once(spark, lake, source, told)
-    lake.must_be_there()
+    lake.require_exists()
     told("checking events", 0, lake.rows(EVENTS))
-    with spoken(), sized(prepared(spark), lake.rows(EVENTS)):
-        known = nodes.recall(lake)
+    with as_pipeline_error(), sized_for(configure(spark), lake.rows(EVENTS)):
+        known = nodes.load(lake)
         since = {node: mine["since"] for node, mine in known.items()}
         events = lake.read(spark, EVENTS).drop("body")
         # Events before a gap are left out, because the history of a job cannot be followed across a gap.
@@ -111,7 +113,7 @@ def _judge(spark: SparkSession, rows: int) -> list[Finding]:
     spark.sql(asked).createOrReplaceTempView("broken")
     counted = "SELECT *, count(*) OVER (PARTITION BY promise) AS total, row_number() OVER nth AS nth FROM broken"
     ranked = f"{counted} WINDOW nth AS (PARTITION BY promise ORDER BY node, position)"
-    shown = f"SELECT *, unix_millis(time) AS ms FROM ({ranked}) WHERE nth <= {SHOWN}"
+    shown = f"SELECT *, unix_millis(time) AS ms FROM ({ranked}) WHERE nth <= {EXAMPLES_MAX}"
     found = [row.asDict() for row in spark.sql(shown).collect()]
     tubes = spark.sql("SELECT tube, bool_or(owned IS NOT NULL) AS known, count(*) AS events FROM holds GROUP BY tube")
     scope = _Scope(rows, {row["tube"]: (row["known"], row["events"]) for row in tubes.collect()})
@@ -119,7 +121,7 @@ def _judge(spark: SparkSession, rows: int) -> list[Finding]:
     for name, promise in PROMISES.items():
         broken = sorted((row for row in found if row["promise"] == name), key=lambda row: row["nth"])
         total = broken[0]["total"] if broken else 0
-        unjudged = "; ".join(scope.left_out(name))
+        unjudged = "; ".join(scope.not_checked(name))
         findings.append(Finding(name, promise, total, list(map(_example, broken)), unjudged, scope.is_judged(name)))
     return findings
 
@@ -140,7 +142,7 @@ class _Scope:
         """Return whether there were events by which the guarantee could be checked."""
         return any(known or name not in _BY_TUBE for known, _ in self.tubes.values())
 
-    def left_out(self, name: str) -> Iterator[str]:
+    def not_checked(self, name: str) -> Iterator[str]:
         """Yield which events or tubes the guarantee was not checked for, and why."""
         older = self.rows - sum(events for _, events in self.tubes.values())
         unknown = sorted(tube for tube, (known, _) in self.tubes.items() if not known)
@@ -173,7 +175,7 @@ def _compare(lake: Lake, source: Source, heads: dict[str, Head] | None) -> Findi
     The lake may have more, because the nodes start counting again if a tube is dropped and created again.
     """
     name, promise = "counts", "All state changes that the nodes have counted are in the lake."
-    since = nodes.recall(lake)
+    since = nodes.load(lake)
     if any(since[node]["since"] > 1 for node in heads or ()):
         return Finding(name, promise, 0, [], "the lake does not have the beginning of the nodes' history", judged=False)
     live = _live_counts(source)
@@ -185,7 +187,7 @@ def _compare(lake: Lake, source: Source, heads: dict[str, Head] | None) -> Findi
         for (tube, change), count in sorted(live.items())
         if counted[tube, change] < count
     ]
-    return Finding(name, promise, len(wrong), wrong[:SHOWN])
+    return Finding(name, promise, len(wrong), wrong[:EXAMPLES_MAX])
 
 
 def _lake_counts(lake: Lake) -> Counter[tuple[str, str]]:

@@ -11,33 +11,33 @@ from typing import TYPE_CHECKING
 
 from penstock.pipeline import bronze, nodes
 from penstock.pipeline.digest import digest
-from penstock.pipeline.errors import spoken
+from penstock.pipeline.errors import as_pipeline_error
 from penstock.pipeline.lake import Lake
-from penstock.pipeline.sizing import prepared
+from penstock.pipeline.sizing import configure
 from penstock.pipeline.source import Source
-from penstock.pipeline.stream import Told, quiet
+from penstock.pipeline.stream import ProgressCallback, no_progress
 from penstock.pipeline.tables import EVENTS, GOLD, JOBS
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
-def backfill(spark: SparkSession, lake: Lake, source: Source | None, told: Told = quiet) -> int:
+def backfill(spark: SparkSession, lake: Lake, source: Source | None, told: ProgressCallback = no_progress) -> int:
     """Add missing events to bronze if there is a source. Rebuild silver and gold. Return how many events were added."""
-    with lake.writing(), spoken():
+    with lake.writing(), as_pipeline_error():
         added = 0
         if source is not None:
-            nodes.learn(lake, source, from_first=True)
+            nodes.refresh(lake, source, from_first=True)
             heads = source.heads()
             told("reading events", 0, sum(head.end - head.first for head in heads.values()))
             ends = {node: head.end for node, head in heads.items()}
-            added = bronze.fill(lake, source.batch(prepared(spark)), lambda: nodes.were_read(lake, source, ends))
-        _forget(lake)
+            added = bronze.fill(lake, source.batch(configure(spark)), lambda: nodes.record_read(lake, source, ends))
+        _reset_derived(lake)
         digest(spark, lake, lambda done, total: told("silver and gold", done, total))
     return added
 
 
-def _forget(lake: Lake) -> None:
+def _reset_derived(lake: Lake) -> None:
     """Empty silver and gold, and mark all of bronze as new to them. A killed backfill is completed by the next turn."""
     change = lake.change()
     for table in (JOBS, *GOLD):

@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from penstock.pipeline.lake import Lake
-from penstock.pipeline.sizing import prepared
+from penstock.pipeline.sizing import configure
 from penstock.pipeline.tables import EVENTS
 
 if TYPE_CHECKING:
@@ -27,24 +27,24 @@ if TYPE_CHECKING:
 WereRead = Callable[[], dict[str, int]]
 
 
-def unknown() -> dict[str, int]:
+def read_positions_unknown() -> dict[str, int]:
     """Return no positions: the logs were read at least up to the last event."""
     return {}
 
 
-def append(lake: Lake, events: DataFrame, were_read: WereRead = unknown) -> int:
+def append(lake: Lake, events: DataFrame, were_read: WereRead = read_positions_unknown) -> int:
     """Add new events to bronze in one commit. Return how many. The events of a node must arrive in order."""
     return _add(lake, from_positions(events, lake.manifest.positions), were_read)
 
 
-def fill(lake: Lake, events: DataFrame, were_read: WereRead = unknown) -> int:
+def fill(lake: Lake, events: DataFrame, were_read: WereRead = read_positions_unknown) -> int:
     """Add all events that bronze lacks in one commit, also between existing ones. Return how many."""
     known = lake.read(events.sparkSession, EVENTS).select("node", "position")
     return _add(lake, events.join(known, ["node", "position"], "left_anti"), were_read)
 
 
 def _add(lake: Lake, events: DataFrame, were_read: WereRead) -> int:
-    prepared(events.sparkSession)
+    configure(events.sparkSession)
     change, manifest = lake.change(), lake.manifest
     names = change.add(EVENTS, events.selectExpr("*", "to_date(time) AS date"))
     read = {**manifest.read, **were_read()}

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from penstock.pipeline.lake import Lake
-from penstock.pipeline.sizing import prepared
+from penstock.pipeline.sizing import configure
 from penstock.pipeline.tables import EVENTS, JOBS, Table
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ def compact(spark: SparkSession, lake: Lake, only_many: bool = False) -> tuple[i
             small = _small(lake, table, day)
             if len(small) > (MANY if only_many else 1):
                 before += len(small)
-                after += _merge(prepared(spark), lake, table, small)
+                after += _merge(configure(spark), lake, table, small)
     return before, after
 
 

@@ -17,9 +17,9 @@ from typing import TYPE_CHECKING, Any, Final
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from penstock.pipeline.lake import NO_DAY, Change, Lake, day_of
+from penstock.pipeline.lake import NO_DAY, Lake, LakeCommit, day_of
 from penstock.pipeline.queries import sql
-from penstock.pipeline.sizing import prepared, sized
+from penstock.pipeline.sizing import configure, sized_for
 from penstock.pipeline.tables import BACKLOG, DURATIONS, EVENTS, FLOWS, JOBS, LATENCY, TALLIES, VIEWS, Table
 
 if TYPE_CHECKING:
@@ -29,12 +29,12 @@ if TYPE_CHECKING:
 # as its events.
 ROWS_A_TURN: Final = 20_000_000
 
-Told = Callable[[int, int], None]
+RowsProgress = Callable[[int, int], None]
 
 
-def digest(spark: SparkSession, lake: Lake, told: Told = lambda done, total: None) -> int:
+def digest(spark: SparkSession, lake: Lake, told: RowsProgress = lambda done, total: None) -> int:
     """Add all new events of bronze to silver and gold. Return how many there were."""
-    spark = prepared(spark)
+    spark = configure(spark)
     done, total = 0, lake.rows(EVENTS, lake.manifest.fresh)
     while lake.manifest.fresh:
         told(done, total)
@@ -61,7 +61,7 @@ def _portion(lake: Lake) -> list[str]:
 
 
 def _turn(spark: SparkSession, lake: Lake, names: list[str]) -> None:
-    with sized(spark, lake.rows(EVENTS, names) + lake.rows(JOBS, lake.files(JOBS, [NO_DAY]))):
+    with sized_for(spark, lake.rows(EVENTS, names) + lake.rows(JOBS, lake.files(JOBS, [NO_DAY]))):
         _commit_turn(spark, lake, names)
 
 
@@ -87,7 +87,7 @@ def _commit_turn(spark: SparkSession, lake: Lake, names: list[str]) -> None:
         steps.unpersist()
 
 
-def _write_views(spark: SparkSession, lake: Lake, change: Change, days: list[str], sums: dict[Table, Any]) -> None:
+def _write_views(spark: SparkSession, lake: Lake, change: LakeCommit, days: list[str], sums: dict[Table, Any]) -> None:
     """Write the views of tallies: latency for the affected days, and backlog from the first of them on."""
     later = [day for day in lake.days(FLOWS) if day > days[0] and day not in days]
     before = [day for day in lake.days(BACKLOG) if day < days[0]][-1:]
@@ -97,7 +97,7 @@ def _write_views(spark: SparkSession, lake: Lake, change: Change, days: list[str
         ("backlog", pa.concat_tables([BACKLOG.arrow.empty_table(), *lake.arrow(BACKLOG, before)])),
     ):
         spark.createDataFrame(rows).createOrReplaceTempView(name)
-    with sized(spark, sums[DURATIONS].num_rows):
+    with sized_for(spark, sums[DURATIONS].num_rows):
         seen = _answers(spark, change.scratch / "views", VIEWS)
     change.replace(LATENCY, seen[LATENCY], days)
     change.replace(BACKLOG, seen[BACKLOG], [*days, *later])

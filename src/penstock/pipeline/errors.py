@@ -27,7 +27,7 @@ class LakeInUse(PipelineError):
 
 
 @contextmanager
-def spoken() -> Iterator[None]:
+def as_pipeline_error() -> Iterator[None]:
     """Turn every error of Spark in the block into a PipelineError of one sentence, without the Java stack trace."""
     from py4j.protocol import Py4JError
     from pyspark.errors import PySparkException

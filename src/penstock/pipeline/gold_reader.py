@@ -42,7 +42,7 @@ class GoldReader:
         self._tubes = tubes
         self._since = since
         self._until = until
-        self.grain = lake.must_be_there().manifest.grain
+        self.grain = lake.require_exists().manifest.grain
 
     def table(self, name: str) -> pa.Table:
         """Return a table of gold."""
@@ -68,7 +68,7 @@ class GoldReader:
     @cached_property
     def tubes(self) -> list[str]:
         """The tubes with any activity, the busiest first."""
-        counts = dict.fromkeys(pc.unique(self._happened["tube"]).to_pylist(), 0)
+        counts = dict.fromkeys(pc.unique(self._activity["tube"]).to_pylist(), 0)
         for row in self.summed("rates", ["tube"], puts="sum", takes="sum"):
             counts[row["tube"]] = row["puts"] + row["takes"]
         return sorted(counts, key=lambda tube: (-counts[tube], tube))
@@ -76,19 +76,19 @@ class GoldReader:
     @cached_property
     def span(self) -> tuple[datetime.datetime, datetime.datetime] | None:
         """The first and the last minute with any activity."""
-        ends = pc.min_max(self._happened["minute"]).as_py()
+        ends = pc.min_max(self._activity["minute"]).as_py()
         return None if ends["min"] is None else (ends["min"], ends["max"])
 
     @cached_property
-    def _happened(self) -> pa.Table:
+    def _activity(self) -> pa.Table:
         """The tubes and minutes with any activity. A tube that only receives dead letters has flows but no rates."""
         return pa.concat_tables(self.table(name).select(["tube", "minute"]) for name in ("rates", "flows"))
 
-    def must_know(self, tubes: Collection[str]) -> GoldReader:
+    def require_tubes(self, tubes: Collection[str]) -> GoldReader:
         """Refuse tubes that are not in the lake, because they are probably misspelt. Return this reader."""
         from penstock.pipeline import nodes
 
-        known = {tube for node in nodes.recall(self._lake).values() for tube in node["tubes"]}
+        known = {tube for node in nodes.load(self._lake).values() for tube in node["tubes"]}
         known |= set(GoldReader(self._lake).tubes)
         for tube in tubes:
             if tube not in known:

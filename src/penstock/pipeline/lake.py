@@ -42,10 +42,10 @@ if TYPE_CHECKING:
 VERSION: Final = 3
 
 # The oldest version that can be updated. Version 2 did not store how far the logs were read.
-OLDEST: Final = 2
+VERSION_MIN: Final = 2
 
 # Removed files are kept this long for readers with an older manifest.
-KEPT_S: Final = 15 * 60
+REMOVED_FILES_KEPT_S: Final = 15 * 60
 
 # Spark's name for the folder of rows whose partition column is null.
 NO_DAY: Final = "__HIVE_DEFAULT_PARTITION__"
@@ -88,7 +88,7 @@ class Lake:
         """The directory of Spark's checkpoint."""
         return self.state / "checkpoint"
 
-    def must_be_there(self) -> Lake:
+    def require_exists(self) -> Lake:
         """Raise NoLake if the directory has no lake. Return this lake."""
         if not self.manifest.commits:
             raise NoLake(f"{self.root} holds no lake; create one with `penstock pipeline once --lake {self.root}`")
@@ -183,9 +183,9 @@ class Lake:
         finally:
             os.close(lock)
 
-    def change(self) -> Change:
+    def change(self) -> LakeCommit:
         """Return a new commit."""
-        return Change(self)
+        return LakeCommit(self)
 
     def reload(self) -> None:
         """Read the manifest again, because Spark's callbacks commit from another thread or process."""
@@ -199,9 +199,9 @@ class Lake:
             kept = {*counted, *self.manifest.gone.get(table.path, ())}
             _remove(self.folder(table), _found(self.folder(table)) - kept)
             shown = _found(self.root / table.path)
-            self.show_files(table, counted.keys() - shown, shown - counted.keys())
+            self.update_links(table, counted.keys() - shown, shown - counted.keys())
 
-    def show_files(self, table: Table, came: Iterable[str], gone: Iterable[str]) -> None:
+    def update_links(self, table: Table, came: Iterable[str], gone: Iterable[str]) -> None:
         """Add links to the folder of a table for the files `came`, and remove the links of the files `gone`."""
         folder = self.root / table.path
         for name in came:
@@ -209,7 +209,7 @@ class Lake:
         _remove(folder, gone)
 
 
-class Change:
+class LakeCommit:
     """An open commit: files to add and files to remove. Nothing changes before `commit`."""
 
     def __init__(self, lake: Lake) -> None:
@@ -290,17 +290,17 @@ class Change:
             new.files[table.path] = {name: rows for name, rows in kept.items() if name not in gone}
             new.files[table.path] |= {name: pq.read_metadata(staged).num_rows for name, staged in came.items()}
             went = old.gone.get(table.path, {}) | dict.fromkeys(gone, now)
-            new.gone[table.path] = {name: since for name, since in went.items() if since > now - KEPT_S}
+            new.gone[table.path] = {name: since for name, since in went.items() if since > now - REMOVED_FILES_KEPT_S}
             over[table] = list(went.keys() - new.gone[table.path].keys())
-        self._settle()
+        self._install_files()
         write_json(lake.state / "manifest.json", asdict(new))
         lake.manifest = new
         for table in ALL:
-            lake.show_files(table, self._came.get(table.path, {}), self._gone.get(table.path, ()))
+            lake.update_links(table, self._came.get(table.path, {}), self._gone.get(table.path, ()))
             _remove(lake.folder(table), over[table])
         self.abandon()
 
-    def _settle(self) -> None:
+    def _install_files(self) -> None:
         """Move the new files to their places, and sync everything before the manifest lists them."""
         folders: set[Path] = set()
         for path, came in self._came.items():
@@ -374,7 +374,7 @@ def _read_manifest(path: Path) -> Manifest:
         raise BadLake(
             f"{path} is not a manifest ({error}); remove the lake and create it again with `backfill`"
         ) from None
-    if not OLDEST <= found["version"] <= VERSION:
+    if not VERSION_MIN <= found["version"] <= VERSION:
         other = "a newer" if found["version"] > VERSION else "an older"
         raise BadLake(f"{path} was written by {other} version; use that version, or create a new lake elsewhere")
     return Manifest(**found)

@@ -27,33 +27,33 @@ def check(lake: Lake, source: Source) -> None:
     events that the lake already has.
     """
     positions, newest = lake.manifest.positions, lake.manifest.newest
-    for node in source.strayed({node: (end - 1, newest[node]) for node, end in positions.items()}):
+    for node in source.diverged({node: (end - 1, newest[node]) for node, end in positions.items()}):
         raise BadLake(
             f"node {node} was restored, or has lost the end of its log: at position {positions[node] - 1} its log "
             f"differs from {lake.root}; create a new lake"
         )
 
 
-def learn(lake: Lake, source: Source, from_first: bool = False) -> None:
+def refresh(lake: Lake, source: Source, from_first: bool = False) -> None:
     """Request the facts from the nodes and store them. `from_first`: the logs will be read from the beginning."""
     check(lake, source)
-    known = recall(lake)
+    known = load(lake)
     _find_gaps(lake, source.heads(), known, from_first)
     for node, policies in source.policies().items():
         tubes = known[node]["tubes"]
         for tube, policy in policies.items():
             tubes[tube] = _weaker(tubes.get(tube), _promise(policy))
-    _remember(lake, known)
+    _store(lake, known)
 
 
-def were_read(lake: Lake, source: Source, ends: dict[str, int]) -> dict[str, int]:
+def record_read(lake: Lake, source: Source, ends: dict[str, int]) -> dict[str, int]:
     """Store the gaps of logs that were read up to `ends`. Return the first unread position of each log.
 
     History that is trimmed during the read also counts as a gap, because it may have been trimmed before it was read.
     """
-    heads, known = source.heads(), recall(lake)
+    heads, known = source.heads(), load(lake)
     if _find_gaps(lake, heads, known):
-        _remember(lake, known)
+        _store(lake, known)
     reached = read_to(lake, heads)
     return {node: max(end, reached.get(node, 0)) for node, end in ends.items()}
 
@@ -81,12 +81,12 @@ def _find_gaps(lake: Lake, heads: dict[str, Head], known: Nodes, from_first: boo
     return json.dumps(known) != before
 
 
-def _remember(lake: Lake, known: Nodes) -> None:
+def _store(lake: Lake, known: Nodes) -> None:
     lake.make()
     write_json(lake.state / "nodes.json", known)
 
 
-def recall(lake: Lake) -> Nodes:
+def load(lake: Lake) -> Nodes:
     """Return the stored facts."""
     path = lake.state / "nodes.json"
     try:

@@ -22,7 +22,7 @@ from penstock.core.errors import CommandError, NameTaken, WrongType
 from penstock.core.job import BODY_BYTES, BODY_JSON, BODY_MSGPACK, BODY_TEXT
 from penstock.core.limits import NEVER
 from penstock.options import EncodedBody
-from penstock.pipeline.errors import PipelineError, spoken
+from penstock.pipeline.errors import PipelineError, as_pipeline_error
 from penstock.pipeline.lake import Lake
 
 if TYPE_CHECKING:
@@ -45,7 +45,7 @@ _KINDS: Final = (BODY_BYTES, BODY_TEXT, BODY_JSON, BODY_MSGPACK)
 _OURS: Final = frozenset((*OPTIONS, "tube", "node", "job", "body", "value", "body_kind"))
 
 # Internal column: the index of a row among equal rows.
-_COPY: Final = "__copy"
+_COPY_COLUMN: Final = "__copy"
 
 # The newest body of each job, and its kind.
 _BODIES: Final = """
@@ -56,17 +56,17 @@ FROM (SELECT node, job, max_by(struct(body, body_kind), position) AS newest FROM
 
 
 @dataclass
-class Replayed:
+class ReplayResult:
     """The result of a replay, in jobs."""
 
     put: int = 0  # Includes earlier runs of this replay, because the reply to a repeated dedup id is the same.
-    there: int = 0  # Not put, because a job of another replay with this origin is unfinished.
+    existing: int = 0  # Not put, because a job of another replay with this origin is unfinished.
     bodiless: int = 0
     refused: Counter[str] = field(default_factory=Counter)  # By error.
 
 
 @dataclass(frozen=True)
-class Planned:
+class TubePlan:
     """The jobs that a replay would put into one tube."""
 
     tube: str
@@ -78,8 +78,8 @@ class Planned:
 def rows_of(spark: SparkSession, lake: Lake | None, query: str | None, table: str | None) -> DataFrame:
     """Return the rows of a query or of a table. Queries can use the tables of the lake: events, jobs, rates …"""
     if lake is not None:
-        lake.must_be_there().show(spark)
-    with spoken():
+        lake.require_exists().show(spark)
+    with as_pipeline_error():
         if query is not None:
             return spark.sql(query)
         assert table is not None
@@ -89,7 +89,7 @@ def rows_of(spark: SparkSession, lake: Lake | None, query: str | None, table: st
         return spark.read.parquet(table) if "/" in table else spark.table(table)
 
 
-@spoken()
+@as_pipeline_error()
 def as_jobs(rows: DataFrame, tube: str | None, lake_is_there: bool) -> DataFrame:
     """Convert rows to jobs: tube, body, kind of a body from the lake, origin, and options."""
     from pyspark.sql import functions as f
@@ -109,8 +109,8 @@ def as_jobs(rows: DataFrame, tube: str | None, lake_is_there: bool) -> DataFrame
         # Equal rows are different jobs, and each must get the same origin in the next run.
         digest = f.sha2(f.to_json(f.struct(*rows.columns)), 256)
         rows = rows.withColumn("origin", f.substring(digest, 1, 32))
-        rows = rows.withColumn(_COPY, f.expr("row_number() OVER (PARTITION BY origin ORDER BY origin)"))
-        origin = f.concat_ws(".", "origin", _COPY)
+        rows = rows.withColumn(_COPY_COLUMN, f.expr("row_number() OVER (PARTITION BY origin ORDER BY origin)"))
+        origin = f.concat_ws(".", "origin", _COPY_COLUMN)
     rows = rows.withColumn("origin", origin)
     rows = rows.withColumn("tube", f.col("tube") if tube is None else f.lit(tube))
     rows = _with_bodies(rows, told_of and lake_is_there)
@@ -127,7 +127,7 @@ def _with_bodies(rows: DataFrame, known: bool) -> DataFrame:
     if not own and not known:
         raise PipelineError(
             "the rows need a column body (or value), or the columns node and job of jobs in a --lake; "
-            f"they have {', '.join(name for name in rows.columns if name not in ('origin', _COPY))}"
+            f"they have {', '.join(name for name in rows.columns if name not in ('origin', _COPY_COLUMN))}"
         )
     if not raw:
         return _with_values(rows)
@@ -157,7 +157,7 @@ def _with_values(rows: DataFrame) -> DataFrame:
     return rows.withColumn("body_kind", f.lit(BODY_JSON))
 
 
-def plan(jobs: DataFrame) -> list[Planned]:
+def plan(jobs: DataFrame) -> list[TubePlan]:
     """Return for each tube how many jobs and bytes would be put."""
     from pyspark.sql import functions as f
 
@@ -166,15 +166,15 @@ def plan(jobs: DataFrame) -> list[Planned]:
         f.coalesce(f.sum(f.octet_length("body")), f.lit(0)).alias("body_bytes"),
         f.count_if(f.col("body").isNull()).alias("bodiless"),
     )
-    with spoken():
-        return [Planned(**row.asDict()) for row in planned.orderBy("tube").collect()]
+    with as_pipeline_error():
+        return [TubePlan(**row.asDict()) for row in planned.orderBy("tube").collect()]
 
 
 def replay(
     jobs: DataFrame, queue: Queue, run: str, rate: float | None = None, progress: Progress = lambda done: None
-) -> Replayed:
+) -> ReplayResult:
     """Put jobs, at most `rate` per second. If a replay with the name `run` was interrupted, continue it."""
-    done = Replayed()
+    done = ReplayResult()
     tubes: dict[str, Tube] = {}
     for batch in _paced(_streamed(jobs), rate):
         pipeline = queue.pipeline()
@@ -197,16 +197,16 @@ def replay(
                 _ = answer.value
                 done.put += 1
             except NameTaken:
-                done.there += 1
+                done.existing += 1
             except CommandError as error:
                 done.refused[str(error)] += 1
-        progress(done.put + done.there + done.bodiless + done.refused.total())
+        progress(done.put + done.existing + done.bodiless + done.refused.total())
     return done
 
 
 def _streamed(jobs: DataFrame) -> Iterator[Row]:
     """Yield rows one by one, so that they are not all in memory."""
-    with spoken():
+    with as_pipeline_error():
         yield from jobs.toLocalIterator(prefetchPartitions=True)
 
 

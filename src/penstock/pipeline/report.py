@@ -51,7 +51,7 @@ class Report:
 
 def report_of(gold: GoldReader) -> Report:
     """Return the report on the given gold tables."""
-    maker = _Maker(gold)
+    maker = _ReportBuilder(gold)
     sections = [
         maker.rates(),
         maker.durations("wait", "waits", "Wait times", "How long were jobs ready before they were taken?", "takes"),
@@ -66,12 +66,12 @@ def report_of(gold: GoldReader) -> Report:
     return Report("Queue report", maker.subtitle(), maker.figures(), sections)
 
 
-class _Maker:
+class _ReportBuilder:
     """Builds the sections of one report."""
 
     def __init__(self, gold: GoldReader) -> None:
         self._gold = gold
-        self._shown = gold.tubes[:TUBES_MAX]
+        self._chart_tubes = gold.tubes[:TUBES_MAX]
 
     @cached_property
     def _step_s(self) -> int:
@@ -121,9 +121,9 @@ class _Maker:
         )
         rows = self._by_tube(percentiles(totals, ["tube"]))
         panels = {"p50": "median", "p95": "95th percentile", "p99": "99th percentile"}
-        points = self._filled(percentiles(counts, ["tube", "minute"]), panels, None)
+        points = self._fill_steps(percentiles(counts, ["tube", "minute"]), panels, None)
         columns = [column("tube"), column("count", of), *(column(each, f"{each}, ms") for each in panels)]
-        figure = charts.over_time(points, panels, "ms", self._shown, self._gold.span) if rows else None
+        figure = charts.over_time(points, panels, "ms", self._chart_tubes, self._gold.span) if rows else None
         return Section(
             name,
             title,
@@ -142,7 +142,7 @@ class _Maker:
     @cached_property
     def _durations_over_time(self) -> pa.Table:
         by = ["tube", "kind", "minute", "bucket"]
-        return self._gold.reduced("durations", lambda table: group(self._stepped(table), by, count="sum"))
+        return self._gold.reduced("durations", lambda table: group(self._round_to_steps(table), by, count="sum"))
 
     def backlog(self) -> Section:
         table = self._gold.table("backlog").sort_by("minute")
@@ -150,7 +150,7 @@ class _Maker:
         most = {row["tube"]: row["ready"] for row in rows_of(group(table, ["tube"], ready="max"))}
         last = rows_of(group(table, ["tube"], **dict.fromkeys(levels, "last")))
         lines = {"ready": "ready", "taken": "taken", "buried": "buried"}
-        points = self._lasting(self._over_time("backlog", **dict.fromkeys(lines, "max")), last)
+        points = self._extend_to_end(self._over_time("backlog", **dict.fromkeys(lines, "max")), last)
         return self._section(
             "backlog",
             "Backlog",
@@ -159,7 +159,7 @@ class _Maker:
                 *(column(level, f"{level} at the end") for level in levels),
             ],
             self._by_tube(last),
-            charts.over_time(points, lines, "jobs", self._shown, self._gold.span, level=True),
+            charts.over_time(points, lines, "jobs", self._chart_tubes, self._gold.span, level=True),
             self._note(),
         )
 
@@ -239,25 +239,25 @@ class _Maker:
 
     def _over_time(self, name: str, **how: str) -> list[Row]:
         """Return the points of a chart: columns of the busiest tubes over time."""
-        return rows_of(group(self._stepped(self._gold.table(name)), ["tube", "minute"], **how))
+        return rows_of(group(self._round_to_steps(self._gold.table(name)), ["tube", "minute"], **how))
 
-    def _stepped(self, table: pa.Table) -> pa.Table:
+    def _round_to_steps(self, table: pa.Table) -> pa.Table:
         """Keep the rows of the busiest tubes, and round their minutes down to the steps of the chart."""
-        table = table.filter(pc.is_in(table["tube"], pa.array(self._shown, pa.string())))
+        table = table.filter(pc.is_in(table["tube"], pa.array(self._chart_tubes, pa.string())))
         minutes = pc.floor_temporal(table["minute"], self._step_s, "second")
         return table.set_column(table.schema.get_field_index("minute"), "minute", minutes)
 
-    def _filled(self, points: list[Row], fields: Iterable[str], nothing: int | None) -> list[Row]:
+    def _fill_steps(self, points: list[Row], fields: Iterable[str], nothing: int | None) -> list[Row]:
         """Add points with the value `nothing` for steps without rows, because gold has no rows for idle minutes."""
         there = {(row["tube"], row["minute"]): row for row in points}
         blank = dict.fromkeys(fields, nothing)
         return [
             there.get((tube, moment)) or {"tube": tube, "minute": moment, **blank}
-            for tube in self._shown
+            for tube in self._chart_tubes
             for moment in self._moments
         ]
 
-    def _lasting(self, points: list[Row], last: list[Row]) -> list[Row]:
+    def _extend_to_end(self, points: list[Row], last: list[Row]) -> list[Row]:
         """Sort points of levels by time, and repeat the last level of each tube at the end of the chart."""
         if self._gold.span is None:
             return points
@@ -275,11 +275,11 @@ class _Maker:
 
     def _counts(self, name: str, panels: dict[str, str]) -> charts.Figure:
         """Return a chart of counts over time."""
-        points = self._filled(self._over_time(name, **dict.fromkeys(panels, "sum")), panels, 0)
-        return charts.over_time(points, panels, f"jobs per {_STEPS[self._step_s]}", self._shown, self._gold.span)
+        points = self._fill_steps(self._over_time(name, **dict.fromkeys(panels, "sum")), panels, 0)
+        return charts.over_time(points, panels, f"jobs per {_STEPS[self._step_s]}", self._chart_tubes, self._gold.span)
 
     def _note(self) -> str:
-        left_out = len(self._gold.tubes) - len(self._shown)
+        left_out = len(self._gold.tubes) - len(self._chart_tubes)
         if not left_out:
             return ""
         return f"The chart leaves out {left_out:,} tubes with less activity. Use --tube to select the tubes to show."

@@ -15,7 +15,7 @@ from typing import Final
 Progress = Callable[[int, int], None]
 
 # Progress is reported after this many jobs.
-TOLD_EVERY: Final = 50_000
+PROGRESS_EVERY: Final = 50_000
 
 
 @dataclass(frozen=True)
@@ -31,7 +31,7 @@ class Arrivals:
 
 
 @dataclass(frozen=True)
-class Crew:
+class WorkerPool:
     """The workers of a simulation."""
 
     workers: int
@@ -40,7 +40,7 @@ class Crew:
     pause_ms: float = 0  # Time that a worker needs between two jobs.
 
 
-def waits(arrivals: Arrivals, crew: Crew, progress: Progress = lambda done, total: None) -> list[float]:
+def waits(arrivals: Arrivals, crew: WorkerPool, progress: Progress = lambda done, total: None) -> list[float]:
     """Return how long each job would have waited with these workers."""
     assert crew.workers > 0 and (crew.per_key is None or crew.per_key > 0)
     if crew.per_key is None or crew.per_key >= crew.workers:
@@ -48,7 +48,7 @@ def waits(arrivals: Arrivals, crew: Crew, progress: Progress = lambda done, tota
     return _waits_by_key(arrivals, crew, crew.per_key, progress)
 
 
-def _waits_in_one_line(arrivals: Arrivals, crew: Crew, progress: Progress) -> list[float]:
+def _waits_in_one_line(arrivals: Arrivals, crew: WorkerPool, progress: Progress) -> list[float]:
     # The worker that is free first gets the next job, so only the times at which workers become free are stored.
     free_at: list[float] = [crew.begin_ms] * crew.workers
     waited = []
@@ -56,12 +56,12 @@ def _waits_in_one_line(arrivals: Arrivals, crew: Crew, progress: Progress) -> li
         starts = max(came, free_at[0])
         heapreplace(free_at, starts + runs + crew.pause_ms)
         waited.append(starts - came)
-        if number % TOLD_EVERY == 0:
+        if number % PROGRESS_EVERY == 0:
             progress(number, len(arrivals))
     return waited
 
 
-class _Line:
+class _KeyQueue:
     """The waiting jobs of one key, and the number of its running jobs."""
 
     __slots__ = ("busy", "waiting")
@@ -75,8 +75,8 @@ class _Line:
 _PAUSE: Final = -1
 
 
-def _waits_by_key(arrivals: Arrivals, crew: Crew, per_key: int, progress: Progress) -> list[float]:
-    lines: dict[object, _Line] = {}
+def _waits_by_key(arrivals: Arrivals, crew: WorkerPool, per_key: int, progress: Progress) -> list[float]:
+    lines: dict[object, _KeyQueue] = {}
     # Heap of keys with a waiting job that may run, by their first waiting job. Workers need not skip busy keys.
     open_keys: list[tuple[int, object]] = []
     ends: list[tuple[float, int]] = []
@@ -87,12 +87,12 @@ def _waits_by_key(arrivals: Arrivals, crew: Crew, per_key: int, progress: Progre
     while coming < len(arrivals) or ends:
         if coming < len(arrivals) and (not ends or arrivals.at_ms[coming] < ends[0][0]):
             now, key = max(arrivals.at_ms[coming], crew.begin_ms), arrivals.keys[coming]
-            line = lines.setdefault(key, _Line())
+            line = lines.setdefault(key, _KeyQueue())
             line.waiting.append(coming)
             if len(line.waiting) == 1 and line.busy < per_key:
                 heappush(open_keys, (coming, key))
             coming += 1
-            if coming % TOLD_EVERY == 0:
+            if coming % PROGRESS_EVERY == 0:
                 progress(coming, len(arrivals))
         else:
             now = ends[0][0]
@@ -128,7 +128,7 @@ def percentile(sorted_values: Sequence[float], share: float) -> float:
     return sorted_values[max(0, -(-len(sorted_values) * round(share * 1000) // 1000) - 1)]
 
 
-def most_at_a_time(spans: Iterable[tuple[float, float]]) -> int:
+def max_concurrent(spans: Iterable[tuple[float, float]]) -> int:
     """Return the greatest number of spans (start, end) that overlap."""
     steps = sorted(step for begins, ends in spans for step in ((begins, 1), (ends, -1)))
     most = now = 0

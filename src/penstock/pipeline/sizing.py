@@ -16,7 +16,7 @@ _ROWS_A_TASK: Final = 250_000
 _ROWS_TO_COMPILE: Final = 200_000
 
 
-def prepared(spark: SparkSession) -> SparkSession:
+def configure(spark: SparkSession) -> SparkSession:
     """Configure a session for writing a lake: days in UTC, and timestamps that all Parquet readers support."""
     spark.conf.set("spark.sql.session.timeZone", "UTC")
     spark.conf.set("spark.sql.parquet.outputTimestampType", "TIMESTAMP_MICROS")
@@ -24,7 +24,7 @@ def prepared(spark: SparkSession) -> SparkSession:
 
 
 @contextmanager
-def sized(spark: SparkSession, rows: int) -> Iterator[None]:
+def sized_for(spark: SparkSession, rows: int) -> Iterator[None]:
     """Configure Spark for queries over about `rows` rows during the block.
 
     Spark's adaptive execution would find the number of tasks too, but it runs each stage as a separate job.

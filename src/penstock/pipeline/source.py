@@ -50,7 +50,7 @@ class Source:
                 found[head.node] = head
         return found
 
-    def strayed(self, known: dict[str, tuple[int, int]]) -> Iterator[str]:
+    def diverged(self, known: dict[str, tuple[int, int]]) -> Iterator[str]:
         """Yield the nodes whose log differs from `known`: by node, a position and the time of its event in ms.
 
         Positions that a node no longer keeps are not checked.

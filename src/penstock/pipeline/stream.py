@@ -18,7 +18,7 @@ from penstock.core.errors import PenstockError
 from penstock.pipeline import bronze, nodes
 from penstock.pipeline.compact import compact
 from penstock.pipeline.digest import digest
-from penstock.pipeline.errors import spoken
+from penstock.pipeline.errors import as_pipeline_error
 from penstock.pipeline.lake import Lake
 from penstock.pipeline.source import Source
 
@@ -28,16 +28,16 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 # Reports progress: name of the step, amount done, total.
-Told = Callable[[str, int, int], None]
+ProgressCallback = Callable[[str, int, int], None]
 
 # Interval at which a waiting caller checks the stream, so that it can be interrupted.
-_LOOK_S: Final = 1
+_POLL_S: Final = 1
 
 # Interval at which the policies of tubes are requested from the nodes. It takes one request per tube.
-_LEARN_S: Final = 60
+_REFRESH_S: Final = 60
 
 
-def quiet(what: str, done: int, total: int) -> None:
+def no_progress(what: str, done: int, total: int) -> None:
     """Ignore progress."""
 
 
@@ -48,10 +48,10 @@ class Intake:
     root: str
     source: Source
     digests: bool  # Whether to update silver and gold after each batch.
-    told: Told = field(default=quiet)
+    progress: ProgressCallback = field(default=no_progress)
     total: int = 0
     done: int = 0
-    learn_at: float = 0  # Monotonic time at which to request the policies of tubes again.
+    refresh_at: float = 0  # Monotonic time at which to request the policies of tubes again.
     error: Exception | None = None  # The error of a batch. Spark would report it inside a Java stack trace.
 
     def __call__(self, events: DataFrame, batch: int) -> None:
@@ -64,30 +64,30 @@ class Intake:
 
     def _take(self, events: DataFrame, batch: int) -> None:
         lake = Lake(self.root)
-        self.ask(lake)
-        self.done += bronze.append(lake, events, lambda: nodes.were_read(lake, self.source, _ends(lake, batch)))
-        self.told("reading events", self.done, self.total)
+        self.refresh_nodes(lake)
+        self.done += bronze.append(lake, events, lambda: nodes.record_read(lake, self.source, _ends(lake, batch)))
+        self.progress("reading events", self.done, self.total)
         if self.digests:
             digest(events.sparkSession, lake)
             compact(events.sparkSession, lake, only_many=True)
 
-    def ask(self, lake: Lake) -> None:
+    def refresh_nodes(self, lake: Lake) -> None:
         """Check that the nodes still match the lake before events are added. Each minute, update the policies."""
         now = time.monotonic()
-        if now >= self.learn_at:
-            nodes.learn(lake, self.source)
-            self.learn_at = now + _LEARN_S
+        if now >= self.refresh_at:
+            nodes.refresh(lake, self.source)
+            self.refresh_at = now + _REFRESH_S
         else:
             nodes.check(lake, self.source)
 
 
-def once(spark: SparkSession, lake: Lake, source: Source, told: Told = quiet) -> int:
+def once(spark: SparkSession, lake: Lake, source: Source, told: ProgressCallback = no_progress) -> int:
     """Add all events that the logs have now to the lake. Return how many were new."""
     intake = Intake(str(lake.root), source, False, told, behind(lake, source))
     told("reading events", 0, intake.total)
-    with lake.writing(), spoken():
-        nodes.learn(lake, source)
-        intake.learn_at = time.monotonic() + _LEARN_S
+    with lake.writing(), as_pipeline_error():
+        nodes.refresh(lake, source)
+        intake.refresh_at = time.monotonic() + _REFRESH_S
         _wait(_writer(spark, lake, source, intake).trigger(availableNow=True).start(), intake)
         lake.reload()
         lake.begin()
@@ -96,11 +96,11 @@ def once(spark: SparkSession, lake: Lake, source: Source, told: Told = quiet) ->
     return intake.done
 
 
-def run(spark: SparkSession, lake: Lake, source: Source, every_s: float, told: Told = quiet) -> None:
+def run(spark: SparkSession, lake: Lake, source: Source, every_s: float, told: ProgressCallback = no_progress) -> None:
     """Follow the logs until stopped. A turn starts every `every_s` seconds, or later if the last one takes longer."""
     intake = Intake(str(lake.root), source, True, told)
-    with lake.writing(), spoken():
-        nodes.learn(lake, source)
+    with lake.writing(), as_pipeline_error():
+        nodes.refresh(lake, source)
         lake.begin()
         # An earlier run may have been stopped after it added events to bronze and before it updated silver.
         digest(spark, lake, lambda done, total: told("silver and gold", done, total))
@@ -129,7 +129,7 @@ def _writer(spark: SparkSession, lake: Lake, source: Source, intake: Intake) -> 
 def _wait(query: StreamingQuery, intake: Intake) -> None:
     """Wait until a stream ends. If the caller is interrupted, stop the stream."""
     try:
-        while not query.awaitTermination(_LOOK_S):
+        while not query.awaitTermination(_POLL_S):
             pass
     except PySparkException:
         if isinstance(intake.error, OSError | PenstockError):

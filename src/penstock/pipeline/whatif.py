@@ -20,7 +20,7 @@ import pyarrow.dataset as ds
 from penstock.pipeline.errors import PipelineError
 from penstock.pipeline.gold_reader import days_between
 from penstock.pipeline.lake import NO_DAY, Lake
-from penstock.pipeline.simulation import Arrivals, Crew, Progress, most_at_a_time, percentile, waits
+from penstock.pipeline.simulation import Arrivals, Progress, WorkerPool, max_concurrent, percentile, waits
 from penstock.pipeline.tables import JOBS
 
 ASSUMPTIONS: Final = (
@@ -39,13 +39,13 @@ class History:
     tube: str
     arrivals: Arrivals
     waited_ms: list[float]
-    crew: Crew  # The real workers, inferred from the greatest number of jobs that ran at the same time.
+    pool: WorkerPool  # The real workers, inferred from the greatest number of jobs that ran at the same time.
 
     def busy_share(self, workers: int, waited: Sequence[float]) -> float:
         """Return the share of time that `workers` workers are busy if jobs wait as long as in `waited`."""
         arrivals = self.arrivals
         end = max(map(sum, zip(arrivals.at_ms, waited, arrivals.run_ms)))
-        return min(1.0, sum(arrivals.run_ms) / (workers * max(1.0, end - self.crew.begin_ms)))
+        return min(1.0, sum(arrivals.run_ms) / (workers * max(1.0, end - self.pool.begin_ms)))
 
 
 @dataclass(frozen=True)
@@ -66,7 +66,7 @@ class Outcome:
 def histories(lake: Lake, tube: str | None, since: datetime.date | None, until: datetime.date | None) -> list[History]:
     """Return the histories of all tubes in which jobs were finished in these days, or of the given tube."""
     # Kept and buried jobs are finished, but they have no end date, or a later one.
-    days = [*days_between(lake.must_be_there(), JOBS, since, None), NO_DAY]
+    days = [*days_between(lake.require_exists(), JOBS, since, None), NO_DAY]
     files = [str(lake.path(JOBS, name)) for name in lake.files(JOBS, days)]
     table = ds.dataset(files).to_table(columns=list(_COLUMNS), filter=_finished(since, until)) if files else None
     if table is None or not table.num_rows:
@@ -95,8 +95,8 @@ def _history(tube: str, table: pa.Table) -> History:
     keys = table["key"].to_pylist()
     runs = table["run_ms"].to_pylist()
     spans = [(end - run, end) for end, run in zip(_ms(table["finished_at"]), runs)]
-    crew = Crew(
-        max(1, most_at_a_time(spans)), _per_key(keys, spans), min(_ms(table["first_take_at"])), _pause_ms(table, spans)
+    crew = WorkerPool(
+        max(1, max_concurrent(spans)), _per_key(keys, spans), min(_ms(table["first_take_at"])), _pause_ms(table, spans)
     )
     return History(tube, Arrivals(_ms(table["ready_at"]), runs, keys), table["wait_ms"].to_pylist(), crew)
 
@@ -107,7 +107,7 @@ def _per_key(keys: list[Any], spans: list[tuple[int, int]]) -> int | None:
     for key, span in zip(keys, spans):
         if key is not None:
             by_key[key].append(span)
-    return max(1, *map(most_at_a_time, by_key.values())) if len(by_key) > 1 else None
+    return max(1, *map(max_concurrent, by_key.values())) if len(by_key) > 1 else None
 
 
 def _pause_ms(table: pa.Table, spans: list[tuple[int, int]]) -> float:
@@ -137,7 +137,7 @@ def estimates(
 
     Without `workers`, estimate for half and twice the real number.
     """
-    there = history.crew
+    there = history.pool
     asked = list(workers) or [max(1, there.workers // 2), there.workers, 2 * there.workers]
     limits: list[int | None] = list(per_key) or [there.per_key]
     crews = [replace(there, workers=count, per_key=limit) for limit in limits for count in asked]
@@ -147,7 +147,7 @@ def estimates(
     return found
 
 
-def _outcome(history: History, measured: bool, crew: Crew, waited: list[float]) -> Outcome:
+def _outcome(history: History, measured: bool, crew: WorkerPool, waited: list[float]) -> Outcome:
     ordered = sorted(waited)
     p50, p95, p99 = (round(percentile(ordered, share)) for share in (0.50, 0.95, 0.99))
     busy = history.busy_share(crew.workers, waited)

@@ -115,13 +115,13 @@ class Accounts:
         """Return the user with this name and password, or None. An unknown name takes the same time."""
         user = self._users.get(name)
         if user is None:
-            _NOBODY.has_password(password)
+            _UNKNOWN_USER.has_password(password)
             return None
         return user if user.has_password(password) else None
 
     def log_in_by_scramble(self, name: str, scramble: bytes, salt: bytes) -> Account | None:
         """Return the user whose password made this scramble, or None."""
-        user = self._users.get(name, _NOBODY)
+        user = self._users.get(name, _UNKNOWN_USER)
         return user if user.has_scrambled(scramble, salt) and user.chap else None
 
     def has_no_scramble(self, name: str) -> bool:
@@ -144,5 +144,5 @@ def chap_of(password: bytes) -> bytes:
     return hashlib.sha1(hashlib.sha1(password).digest()).digest()
 
 
-ANYBODY: Final = Account("default", None)
-_NOBODY: Final = Account("", hashlib.sha256(b"nobody").digest(), 0)
+ANONYMOUS: Final = Account("default", None)
+_UNKNOWN_USER: Final = Account("", hashlib.sha256(b"nobody").digest(), 0)

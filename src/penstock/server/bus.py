@@ -19,13 +19,13 @@ from penstock.cluster.messages import Message
 from penstock.cluster.node import Cluster
 from penstock.cluster.peers import Peer
 from penstock.cluster.roster import flags_text
-from penstock.core.engine import shown
+from penstock.core.engine import quoted_name
 from penstock.server.links import HANDSHAKE_S, TOO_MANY, Inbound, Link, Outbound
 from penstock.server.node import Node
 from penstock.server.post import Letters
 from penstock.server.tls import Handshakes
 from penstock.server.tunnels import Tunnels
-from penstock.wire.bus import Scribe
+from penstock.wire.bus import MessageEncoder
 
 _log = logging.getLogger("penstock")
 
@@ -46,8 +46,8 @@ _UNSENT_BYTES_MAX: Final = 64 * 1024 * 1024
 _UNSENT_BODIES_MAX: Final = 2
 
 # The second attempt to connect follows at once. The third waits this long, and later ones longer, up to the maximum.
-_AGAIN_S: Final = 0.1
-_AGAIN_S_MAX: Final = 1.0
+_RETRY_S: Final = 0.1
+_RETRY_S_MAX: Final = 1.0
 
 # A link that was open this long resets the delay.
 _LASTING_S: Final = 5.0
@@ -59,24 +59,24 @@ NEEDS_SECRET: Final = (
 )
 
 # Refused links are logged at most this often, seconds.
-_TELL_S: Final = 1.0
+_LOG_INTERVAL_S: Final = 1.0
 
 # If a node moves back to its last address within this time, two nodes have its id. This is logged at most this often.
-_TO_AND_FRO_S: Final = 10.0
+_MOVED_BACK_S: Final = 10.0
 
 
-class _Whereabouts:
+class _NodeAddresses:
     """The present and the last address of a node."""
 
     def __init__(self, place: str) -> None:
         self.place = place
         self.before = ""
         self.moved = 0.0
-        self.told = -_TO_AND_FRO_S  # When it was logged that two nodes have this id.
+        self.logged_at = -_MOVED_BACK_S  # When it was logged that two nodes have this id.
 
 
 class Bus:
-    """All links of a node. `Exchange` is the part of it that links use."""
+    """All links of a node. `LinkOwner` is the part of it that links use."""
 
     def __init__(self, node: Node, cluster: Cluster, keep: Callable[[], None]) -> None:
         """Take the cluster, and a function that saves the node table after a change."""
@@ -97,20 +97,20 @@ class Bus:
         self.tunnels: Tunnels | None = None  # The tunnels of clients that use tubes of other nodes.
         self._node = node
         self._cluster = cluster
-        self._mail = cluster.mail
-        self._keep = keep
+        self._mail = cluster.outbox
+        self._save = keep
         self._inbound: dict[bytes, Inbound] = {}
         self._unknown: dict[Inbound, None] = {}  # Incoming links before their handshake is finished, oldest first.
         self._outbound: dict[bytes, Outbound] = {}  # By the node that is expected; also links that are being opened.
         self._delays: dict[bytes, float] = {}  # The delay of the next attempt, after failed ones.
-        self._again: dict[bytes, asyncio.TimerHandle] = {}
+        self._retries: dict[bytes, asyncio.TimerHandle] = {}
         self._dials: set[asyncio.Task[None]] = set()
         self._moves = -1  # The version of the node table for which links were opened.
         self._changes = 0  # The version of the node table that was saved.
         self._disputes = 0  # The version of the tube homes whose disputes were logged.
-        self._shown: dict[bytes, str] = {}  # The last logged state of each node.
-        self._places: dict[bytes, _Whereabouts] = {}  # The addresses of each node.
-        self._told = 0.0
+        self._logged_states: dict[bytes, str] = {}  # The last logged state of each node.
+        self._places: dict[bytes, _NodeAddresses] = {}  # The addresses of each node.
+        self._refusal_logged_at = 0.0
         self._closed = False
         self.opening_max = OPENING_MAX
         self.strangers_max = STRANGERS_MAX
@@ -125,7 +125,7 @@ class Bus:
         """Close all links and open no others."""
         self._closed = True
         self._node.post.close()
-        for again in self._again.values():
+        for again in self._retries.values():
             again.cancel()
         for task in self._dials:
             task.cancel()
@@ -163,15 +163,15 @@ class Bus:
                 )
         if members.changes != self._changes:
             self._changes = members.changes
-            self._tell_changes()
-            self._keep()
+            self._log_changes()
+            self._save()
         if self._cluster.homes.changes != self._disputes:
             self._disputes = self._cluster.homes.changes
-            self._tell_disputes()
+            self._log_disputes()
 
     def send(self, letters: Letters) -> None:
         """Send messages by peer."""
-        scribe = Scribe()
+        scribe = MessageEncoder()
         unsent_max = _UNSENT_BYTES_MAX + _UNSENT_BODIES_MAX * self._node.engine.body_bytes_max
         for node, said in letters.items():
             link = self._outbound.get(node)
@@ -180,16 +180,16 @@ class Bus:
                 continue
             self.sent += len(said)
             self.packets_out += 1
-            link.post(said, scribe)
+            link.send(said, scribe)
             if link.unsent() > unsent_max:
                 link.fail("unread messages exceed the limit")
 
     def tunnelled(self, sender: bytes, message: Message) -> None:
         """Receive a message about a client of the sender, or of this node."""
         if self.tunnels is not None and self.members.is_member(sender):
-            self.tunnels.hear(sender, message)
+            self.tunnels.receive(sender, message)
 
-    def say(self, node: bytes, message: Message) -> None:
+    def send_now(self, node: bytes, message: Message) -> None:
         """Send a message at once, because it depends on no change that is not in the log."""
         kind = int(message.kind)
         self._mail.sent[kind] += 1
@@ -206,7 +206,7 @@ class Bus:
 
     # Called by links: see links.Exchange
 
-    def patience_s(self) -> float:
+    def handshake_s(self) -> float:
         """Return the seconds that a handshake may take."""
         return min(HANDSHAKE_S, self.members.timeout_ms / 2_000)
 
@@ -243,7 +243,7 @@ class Bus:
             for node in list(self._outbound):
                 self._hang_up(node)
 
-    def came(self, link: Inbound) -> bool:
+    def opened(self, link: Inbound) -> bool:
         """Count a new incoming link. Return whether there is room for it."""
         if not self._make_room():
             return False
@@ -257,20 +257,20 @@ class Bus:
         if len(self._unknown) + len(self.handshakes) >= self.opening_max and not self.handshakes.close_oldest():
             first = next(iter(self._unknown))
             del self._unknown[first]
-            first.turn_away(TOO_MANY)
+            first.refuse(TOO_MANY)
         return True
 
     def epoch_of(self, node: bytes) -> int:
         """Return the greatest known epoch of a node, which may be this one."""
         return int(self.members.epoch_of(node))
 
-    def why_past(self, node: bytes, epoch: int, known: int) -> str:
+    def why_superseded(self, node: bytes, epoch: int, known: int) -> str:
         """Return why a node with a proven id and epoch is refused, or "".
 
         `known` is the greatest epoch of this node that the other node has received.
         """
         self._node.begin_turn()
-        if self.members.introduced(node, epoch, known):
+        if self.members.accept_epoch(node, epoch, known):
             return ""
         if node == self.node and epoch > self.epoch_of(node):
             return f"this node was replaced: another process is node {node.decode()} now, in epoch {epoch}"
@@ -278,7 +278,7 @@ class Bus:
             f"node {node.decode()} was replaced: it is in epoch {self.epoch_of(node)} now, and this process in {epoch}"
         )
 
-    def is_known(self, link: Inbound) -> None:
+    def authenticated(self, link: Inbound) -> None:
         """Use an incoming link whose node has proven its identity."""
         self._unknown.pop(link, None)
         before = self._inbound.get(link.node)
@@ -290,16 +290,16 @@ class Bus:
         if len(strangers) > self.strangers_max:
             self._inbound[strangers[0]].fail("too many links of nodes that are not in the table")
         # A node that can reach us can probably be reached.
-        again = self._again.pop(link.node, None)
+        again = self._retries.pop(link.node, None)
         if again is not None:
             again.cancel()
             self._delays.pop(link.node, None)
             self._dial(link.node)
 
-    def heard(self, link: Inbound, said: list[Message]) -> None:
+    def receive(self, link: Inbound, said: list[Message]) -> None:
         """Receive messages from a peer."""
         if link.epoch < self.epoch_of(link.node):
-            link.fail(self.why_past(link.node, link.epoch, 0))
+            link.fail(self.why_superseded(link.node, link.epoch, 0))
             return
         node = self._node
         node.begin_turn()
@@ -311,30 +311,30 @@ class Bus:
 
     def incarnation(self) -> bytes:
         """Return the incarnation of this node, which changes when it loses its jobs."""
-        return self.members.memory
+        return self.members.incarnation
 
-    def is_open(self, link: Outbound, found: bytes, incarnation: bytes) -> None:
+    def link_opened(self, link: Outbound, found: bytes, incarnation: bytes) -> None:
         """Use an outgoing link to the node `found`, which has proven its identity and its incarnation."""
         self._node.begin_turn()
         now = self._node.now
-        if self._outbound.get(link.named) is not link:
+        if self._outbound.get(link.expected) is not link:
             link.close()
             return
-        if not self._cluster.link_up(link.named, found, incarnation, now):
-            del self._outbound[link.named]
+        if not self._cluster.link_up(link.expected, found, incarnation, now):
+            del self._outbound[link.expected]
             link.close()
             return
-        if link.named != found:
-            del self._outbound[link.named]
+        if link.expected != found:
+            del self._outbound[link.expected]
             self._outbound[found] = link
-            link.named = found
+            link.expected = found
         link.opened_at = self._node.loop.time()
 
     def has_room(self, link: Outbound) -> None:
         """Send waiting bytes of clients, because an outgoing link has room again."""
         if self.tunnels is not None and not self._closed:
             self._node.begin_turn()
-            self.tunnels.has_room(link.named)
+            self.tunnels.has_room(link.expected)
 
     def lost(self, link: Link) -> None:
         """Remove a link that is gone."""
@@ -350,8 +350,8 @@ class Bus:
         """Count and log a link that was closed for a malformed message or a failed handshake."""
         self.refusals += 1
         now = self._node.loop.time()
-        if now - self._told >= _TELL_S:
-            self._told = now
+        if now - self._refusal_logged_at >= _LOG_INTERVAL_S:
+            self._refusal_logged_at = now
             _log.warning("bus link closed: address=%s reason=%s", link.host or "unknown", why)
 
     # Outgoing links
@@ -363,14 +363,14 @@ class Bus:
             peer = wanted.get(node)
             if peer is None or (link.host, link.port) != (peer.host, peer.bus_port):
                 self._hang_up(node)
-        for node, again in list(self._again.items()):
+        for node, again in list(self._retries.items()):
             if node not in wanted:
                 again.cancel()
-                del self._again[node]
+                del self._retries[node]
         for node in [node for node in self._delays if node not in wanted]:
             del self._delays[node]
         for node in wanted:
-            if node not in self._outbound and node not in self._again:
+            if node not in self._outbound and node not in self._retries:
                 self._dial(node)
 
     def _hang_up(self, node: bytes) -> None:
@@ -381,17 +381,17 @@ class Bus:
             self._lost_ours(link)
 
     def _lost_ours(self, link: Outbound) -> None:
-        if self._outbound.get(link.named) is not link or self._closed:
+        if self._outbound.get(link.expected) is not link or self._closed:
             return
-        del self._outbound[link.named]
+        del self._outbound[link.expected]
         if link.seal is not None:
             self._node.begin_turn()
-            self._cluster.link_down(link.named, self._node.now)
-            self._lose_tunnels(link.named)
+            self._cluster.link_down(link.expected, self._node.now)
+            self._lose_tunnels(link.expected)
             if self._node.loop.time() - link.opened_at >= _LASTING_S:
-                self._delays.pop(link.named, None)
-        if link.named in self.members.peers:
-            self._dial_later(link.named)
+                self._delays.pop(link.expected, None)
+        if link.expected in self.members.peers:
+            self._dial_later(link.expected)
 
     def _lose_tunnels(self, node: bytes) -> None:
         """Close the tunnels to a node, because messages in either direction may be lost."""
@@ -401,12 +401,12 @@ class Bus:
 
     def _dial_later(self, node: bytes) -> None:
         delay = self._delays.get(node, 0.0)
-        self._delays[node] = min(max(_AGAIN_S, 2 * delay), _AGAIN_S_MAX, self.members.timeout_ms / 4_000)
-        self._again[node] = self._node.loop.call_later(delay, self._dial, node)
+        self._delays[node] = min(max(_RETRY_S, 2 * delay), _RETRY_S_MAX, self.members.timeout_ms / 4_000)
+        self._retries[node] = self._node.loop.call_later(delay, self._dial, node)
 
     def _dial(self, node: bytes) -> None:
         """Open a link to a node in the table."""
-        self._again.pop(node, None)
+        self._retries.pop(node, None)
         peer = self.members.peers.get(node)
         if peer is None or node in self._outbound or self._closed or self.why_not(peer.host):
             return
@@ -420,10 +420,10 @@ class Bus:
         security: dict[str, Any] = {}
         if self.tls is not None:
             name = self.tls_name or link.host
-            security = {"ssl": self.tls, "server_hostname": name, "ssl_handshake_timeout": self.patience_s()}
+            security = {"ssl": self.tls, "server_hostname": name, "ssl_handshake_timeout": self.handshake_s()}
         try:
             # wait_for is not used, because its exceptions are in a reference cycle with their task.
-            async with asyncio.timeout(self.patience_s()):
+            async with asyncio.timeout(self.handshake_s()):
                 await _dial(self._node.loop, link, security)
         except (TimeoutError, OSError) as error:
             if isinstance(error, ssl.SSLError):
@@ -433,11 +433,11 @@ class Bus:
 
     # Log lines for the operator
 
-    def _tell_changes(self) -> None:
+    def _log_changes(self) -> None:
         """Log which nodes joined, left or changed their state."""
         shown = {peer.id: flags_text(peer.flags) for peer in self.members.peers.values() if peer.is_member()}
         for node, flags in shown.items():
-            before = self._shown.get(node)
+            before = self._logged_states.get(node)
             if before is None:
                 _log.info("node joined: node=%s address=%s", node.decode(), _place(self.members.peers[node]))
             elif before != flags:
@@ -447,25 +447,25 @@ class Bus:
                     _place(self.members.peers[node]),
                     flags or "reachable",
                 )
-            self._tell_place(self.members.peers[node])
-        for node in self._shown:
+            self._log_move(self.members.peers[node])
+        for node in self._logged_states:
             if node not in shown:
                 _log.info("node left: node=%s", node.decode())
                 self._places.pop(node, None)
-        self._shown = shown
+        self._logged_states = shown
 
-    def _tell_place(self, peer: Peer) -> None:
+    def _log_move(self, peer: Peer) -> None:
         """Log the new address of a node. If it moves back and forth, log that two nodes have its id."""
         place, now = _place(peer), self._node.loop.time()
-        known = self._places.setdefault(peer.id, _Whereabouts(place))
+        known = self._places.setdefault(peer.id, _NodeAddresses(place))
         if place == known.place:
             return
-        is_back = place == known.before and now - known.moved < _TO_AND_FRO_S
+        is_back = place == known.before and now - known.moved < _MOVED_BACK_S
         known.place, known.before, known.moved = place, known.place, now
-        if now - known.told < _TO_AND_FRO_S:
+        if now - known.logged_at < _MOVED_BACK_S:
             return
         if is_back:
-            known.told = now
+            known.logged_at = now
             _log.warning(
                 "node id used twice: node=%s address=%s other_address=%s; one directory is probably a copy of the "
                 "other; stop one of the nodes for good",
@@ -476,14 +476,14 @@ class Bus:
         else:
             _log.info("node moved: node=%s address=%s", peer.id.decode(), place)
 
-    def _tell_disputes(self) -> None:
+    def _log_disputes(self) -> None:
         """Log which tubes have two homes."""
         for tube, other in self._cluster.homes.disputes.items():
             _log.warning(
                 "tube has two homes, because it was created before the nodes met: tube=%s other_home=%s "
                 "used_by_other_nodes=%s; empty one of the two and drop it",
-                shown(tube),
-                self._cluster.place.shown(other),
+                quoted_name(tube),
+                self._cluster.state.describe(other),
                 "other_home" if other < self.node else "this node",
             )
 

@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable
 from typing import Final
 
-from penstock.server.garbage import Garbage
+from penstock.server.garbage import GarbageCollection
 from penstock.server.info import SAMPLE_S, Info
 from penstock.server.server import Server
 
@@ -25,14 +25,14 @@ _REST_S: Final = 10.0
 
 def start(server: Server, info: Info) -> list[asyncio.Task[None]]:
     """Start all periodic tasks."""
-    garbage = Garbage(server)
+    garbage = GarbageCollection(server)
     chores: list[tuple[float, Callable[[], bool | None]]] = [
         (SAMPLE_S, info.sample),
         (_OFTEN_S, lambda: server.clients.sweep(time.monotonic())),
         (_OFTEN_S, server.drop_idle_queues),
         (_EVICT_S, server.evict),
         (_OFTEN_S, server.make_spaces_left),
-        (_OFTEN_S, garbage.look),
+        (_OFTEN_S, garbage.collect),
     ]
     return [server.loop.create_task(every(server, seconds, chore)) for seconds, chore in chores]
 

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Final
 
 from penstock.core.waits import EndWait, PutWait, Waiting
-from penstock.dialects.command import ADMIN, ANSWERED, REDACTED, SILENT, SKIP_NEXT, Desk, check_whole_server
+from penstock.dialects.command import ADMIN, ANSWERED, REDACTED, SILENT, SKIP_NEXT, Dispatcher, check_whole_server
 from penstock.dialects.disque import NOT_A_NUMBER, parse_integer
 from penstock.server.connection import Connection
 from penstock.server.greeting import check_client_name
@@ -69,7 +69,9 @@ class ClientCommands:
     def _line(self, connection: Connection) -> str:
         now = self._server.node.now
         flags = ("O" if connection.is_monitor else "") + ("b" if connection.is_waiting else "")
-        flags += ("c" if connection.closing else "") + ("" if connection.local_address or connection.entry else "U")
+        flags += ("c" if connection.closing else "") + (
+            "" if connection.local_address or connection.entry_node else "U"
+        )
         pending, unsent = int(connection.inbox.parser.pending()), connection.buffered()
         # A client can send any bytes as the name of a command. They must not look like other fields.
         command = printable(connection.last_command[:32]).replace(b" ", b"?").decode().lower() or "NULL"
@@ -81,7 +83,7 @@ class ClientCommands:
             f"cmd={command} user={connection.user.name} held={len(connection.connection.session.held)} "
             f"waits={_wait_word(connection.wait)} "
             f"lib-name={connection.library.decode()} lib-ver={connection.library_version.decode()}"
-            f"{' via=' + connection.entry.decode() if connection.entry else ''}\n"
+            f"{' via=' + connection.entry_node.decode() if connection.entry_node else ''}\n"
         )
 
     def _getname(self, caller: Connection, args: list[bytes]) -> None:
@@ -145,7 +147,7 @@ class ClientCommands:
         word = args[2].upper() if len(args) == 3 else b""
         if word not in (b"ON", b"OFF", b"SKIP"):
             raise Refused(SYNTAX)
-        caller.muted = {b"ON": ANSWERED, b"OFF": SILENT, b"SKIP": SKIP_NEXT}[word]
+        caller.reply_mode = {b"ON": ANSWERED, b"OFF": SILENT, b"SKIP": SKIP_NEXT}[word]
         if word == b"ON":
             caller.reply.ok()
 
@@ -153,15 +155,15 @@ class ClientCommands:
         """MONITOR"""
         caller.is_monitor = True
         self._server.clients.monitors[caller] = None
-        self._server.desk.watched = True
+        self._server.desk.is_monitored = True
         caller.reply.ok()
 
     def show(self, caller: Connection, args: list[bytes]) -> None:
         """Send a command to all monitors."""
         monitors = self._server.clients.monitors
-        self._server.desk.watched = bool(monitors)
+        self._server.desk.is_monitored = bool(monitors)
         seconds, ns = divmod(time.time_ns(), 1_000_000_000)
-        shown = told(self._server.desk, args)
+        shown = redacted(self._server.desk, args)
         words = b" ".join(b'"' + quoted(word) + b'"' for word in shown)
         line = b"%d.%06d [%s] %s" % (seconds, ns // 1000, caller.address.encode(), words)
         for connection in monitors:
@@ -204,12 +206,12 @@ def _parse_kill(args: list[bytes]) -> tuple[Callable[[Connection], bool], bool]:
     return lambda connection: all(test(connection) for test in tests), skip_me
 
 
-def told(desk: Desk, args: list[bytes]) -> list[bytes]:
+def redacted(desk: Dispatcher, args: list[bytes]) -> list[bytes]:
     """Return the words of a command, or of a function and its arguments, for other users: shortened, without secrets.
 
     Over IPROTO the first word is the name of a function, which CALL has as its second.
     """
-    command = desk.named(args[0])
+    command = desk.find(args[0])
     name = command.name if command else b""
     shown = [_cut(word) for word in args[:_WORDS_MAX]]
     if name and args[0].lower() != name:

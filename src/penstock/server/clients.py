@@ -24,7 +24,7 @@ from typing import Any, Final
 
 from penstock.core.waits import Connection as EngineConnection
 from penstock.dialects.inbox import Inbox
-from penstock.server.access import ANYBODY, Accounts
+from penstock.server.access import ANONYMOUS, Accounts
 from penstock.server.connection import UNSENT_BYTES_HIGH, Connection
 from penstock.server.node import Node
 from penstock.server.tls import Handshakes
@@ -120,8 +120,8 @@ class Clients:
         self._numbers += 1
         connection = make(self._numbers, node.engine.connect(token))
         connection.bulk_max = self.limits.bulk_max
-        connection.known = not self.accounts.any
-        connection.user = ANYBODY
+        connection.is_authenticated = not self.accounts.any
+        connection.user = ANONYMOUS
         return connection
 
     def limit_bulks(self, bulk_max: int) -> None:
@@ -131,10 +131,10 @@ class Clients:
         self.limits.bulk_max = bulk_max
         for connection in self:
             connection.bulk_max = bulk_max
-            if connection.known:
-                connection.inbox.parser.trust(bulk_max)
+            if connection.is_authenticated:
+                connection.inbox.parser.raise_limits(bulk_max)
 
-    def came(self, connection: Connection) -> None:
+    def opened(self, connection: Connection) -> None:
         """Add a new connection, or refuse it."""
         transport = connection.transport
         self.accepted += 1
@@ -145,18 +145,20 @@ class Clients:
         else:
             # As in Redis and Disque, all clients of a Unix socket have the address of the socket.
             connection.address, connection.is_local = f"{found_at}:0", True
-        transport.set_write_buffer_limits(high=UNSENT_BYTES_HIGH if connection.known else _UNKNOWN_UNSENT_BYTES)
+        transport.set_write_buffer_limits(
+            high=UNSENT_BYTES_HIGH if connection.is_authenticated else _UNKNOWN_UNSENT_BYTES
+        )
         _keep_alive(transport.get_extra_info("socket"), self.limits.keepalive_s)
         if not self._make_room(0):
             self._refused += 1
-            self._turn_away(connection, b"-ERR max number of clients reached\r\n")
-        elif not connection.known:
+            self._refuse(connection, b"-ERR max number of clients reached\r\n")
+        elif not connection.is_authenticated:
             self._unknown[connection] = time.monotonic()
         elif not self.accounts.admits(connection.user):
             # A password was set after the system accepted the connection and before the loop announced it.
-            self._turn_away(connection, _PASSWORD_SET)
+            self._refuse(connection, _PASSWORD_SET)
         elif self.limits.protected and not connection.is_local and transport.get_extra_info("sslcontext") is None:
-            self._turn_away(connection, _PROTECTED)
+            self._refuse(connection, _PROTECTED)
 
     def _make_room(self, wanted: int) -> bool:
         """Close connections until `wanted` more are within the limit. Return whether that was possible."""
@@ -181,24 +183,24 @@ class Clients:
         self.rejected += 1
         return False
 
-    def _turn_away(self, connection: Connection, why: bytes) -> None:
+    def _refuse(self, connection: Connection, why: bytes) -> None:
         self.rejected += 1
         self._closing[connection] = None
         connection.closing = True
-        connection.transport.write(connection.turned_away(why))
+        connection.transport.write(connection.refusal(why))
         connection.close()
 
-    def left(self, connection: Connection) -> None:
+    def closed(self, connection: Connection) -> None:
         """Remove a connection that is gone."""
         self._closing.pop(connection, None)
-        self._watch_no_more(connection)
+        self._unwatch(connection)
 
-    def _watch_no_more(self, connection: Connection) -> None:
+    def _unwatch(self, connection: Connection) -> None:
         those: dict[Connection, Any]
         for those in (self._unknown, self._unfinished, self._slow, self._held, self.monitors):
             those.pop(connection, None)
 
-    def is_known(self, connection: Connection) -> None:
+    def authenticated(self, connection: Connection) -> None:
         """Note that a client has authenticated."""
         self._unknown.pop(connection, None)
         connection.transport.set_write_buffer_limits(high=UNSENT_BYTES_HIGH)
@@ -224,7 +226,7 @@ class Clients:
         else:
             self._held.pop(connection, None)
 
-    def is_behind(self, connection: Connection, unread: int) -> None:
+    def note_unread(self, connection: Connection, unread: int) -> None:
         """Close a client that has more than the hard limit of bytes left in earlier replies."""
         hard = self.limits.output_hard
         if hard and unread > hard:
@@ -236,7 +238,7 @@ class Clients:
         The clients of other nodes stay. Their own node closes them.
         """
         for connection in self:
-            may_stay = connection is keep or connection.entry or not connection.known
+            may_stay = connection is keep or connection.entry_node or not connection.is_authenticated
             if not may_stay and not self.accounts.admits(connection.user):
                 self._close(connection, "password changed")
 
@@ -244,11 +246,11 @@ class Clients:
         """Close the connections that exceed a limit."""
         limits = self.limits
         self._log_limit()
-        for connection in _older(self._unknown, now - limits.auth_s):
+        for connection in _began_before(self._unknown, now - limits.auth_s):
             self._close(connection, "auth-timeout exceeded")
-        for connection in _older(self._unfinished, now - limits.progress_s):
+        for connection in _began_before(self._unfinished, now - limits.progress_s):
             self._close(connection, "progress-timeout exceeded")
-        for connection in _older(self._slow, now - limits.output_soft_s):
+        for connection in _began_before(self._slow, now - limits.output_soft_s):
             if limits.output_soft and connection.buffered() > limits.output_soft:
                 self._close(connection, "soft limit of client-output-buffer-limit exceeded")
         self._close_largest()
@@ -275,7 +277,7 @@ class Clients:
 
     def _is_silent(self, connection: Connection, since: float) -> bool:
         """Return whether a client is idle: it could have sent a command, because it waits for no reply."""
-        if connection.is_waiting or connection.is_monitor or connection.entry:
+        if connection.is_waiting or connection.is_monitor or connection.entry_node:
             # The clients of other nodes are closed by their own nodes.
             return False
         is_unrun = connection.inbox.parser.pending() > 0 and connection not in self._unfinished
@@ -304,12 +306,12 @@ class Clients:
         self._abort(connection)
 
     def _abort(self, connection: Connection) -> None:
-        self._watch_no_more(connection)
+        self._unwatch(connection)
         self._closing[connection] = None
         connection.abort()
 
 
-def _older(those: dict[Connection, float], when: float) -> list[Connection]:
+def _began_before(those: dict[Connection, float], when: float) -> list[Connection]:
     """Return the connections that began before `when`. `those` is in the order in which they began."""
     found = []
     for connection, began in those.items():

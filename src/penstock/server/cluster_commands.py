@@ -11,7 +11,7 @@ from penstock.core.copying import is_shared
 from penstock.core.errors import ProtocolError
 from penstock.dialects.command import Caller, check_whole_server
 from penstock.dialects.disque import parse_integer
-from penstock.dialects.pages import LOOK_SLICE, Pages
+from penstock.dialects.pages import SCAN_SLICE, PagedReply
 from penstock.server.connection import Connection
 from penstock.server.flushing import flush
 from penstock.server.server import Server
@@ -20,7 +20,7 @@ from penstock.wire import bus as wire
 from penstock.wire.errors import Refused
 
 # Subcommands that change nothing and show only tubes that the caller may use.
-_LOOKING: Final = frozenset([b"NODES", b"HOMES", b"MYID", b"INFO", b"COUNT-FAILURE-REPORTS"])
+_READ_ONLY: Final = frozenset([b"NODES", b"HOMES", b"MYID", b"INFO", b"COUNT-FAILURE-REPORTS"])
 
 _WRONG: Final = b"ERR Wrong CLUSTER subcommand or number of arguments"
 
@@ -34,7 +34,7 @@ class ClusterCommands:
     def cluster(self, caller: Connection, args: list[bytes], now: int) -> None:
         """CLUSTER MEET | NODES | HOMES | MYID | INFO | SAVECONFIG | FORGET | RESET | LEAVING | EPOCH | …"""
         word, count = args[1].upper(), len(args)
-        if word not in _LOOKING:
+        if word not in _READ_ONLY:
             check_whole_server(caller)
         reply = caller.reply
         if word == b"NODES" and count == 2:
@@ -42,7 +42,7 @@ class ClusterCommands:
             membership.cluster.announce_condition(now)
             reply.bulk(nodes_text(membership.members, membership.address_for(caller.local_address)).encode())
         elif word == b"HOMES" and count == 2:
-            self._server.site.run(caller, _Homes(self._server.membership.cluster), now)
+            self._server.site.run_sliced(caller, _Homes(self._server.membership.cluster), now)
         elif word == b"MYID" and count == 2:
             reply.bulk(self._server.node_id.encode())
         elif word == b"INFO" and count == 2:
@@ -83,12 +83,12 @@ class ClusterCommands:
             "cluster_stats_bytes_received": bus.bytes_in,
             "cluster_stats_writes": bus.packets_out,
             "cluster_stats_refused": bus.refusals,
-            "cluster_stats_strangers": int(members.strangers),
+            "cluster_stats_strangers": int(members.unknown_senders),
             "cluster_adds_below_default": int(membership.cluster.replications.below_default),
             "cluster_paused_queues": len(membership.cluster.condition.paused),
             "cluster_my_epoch": int(members.epoch),
-            "cluster_homes_elsewhere": len(homes.of),
-            "cluster_homes_claimed": len(membership.cluster.founding.claims),
+            "cluster_homes_elsewhere": len(homes.by_tube),
+            "cluster_homes_claimed": len(membership.cluster.elections.by_tube),
             "cluster_homes_disputed": len(homes.disputes),
             **({} if bus.tunnels is None else bus.tunnels.counts()),
         }
@@ -100,7 +100,7 @@ class ClusterCommands:
 
     def _save(self, caller: Connection) -> None:
         try:
-            self._server.membership.keep()
+            self._server.membership.save()
         except OSError as error:
             raise Refused(
                 b"ERR error saving the cluster node config: " + to_bytes(error.strerror or str(error))
@@ -168,7 +168,7 @@ def _epoch(word: bytes) -> int:
     return epoch
 
 
-class _Homes(Pages):
+class _Homes(PagedReply):
     """CLUSTER HOMES: every tube that has a home node, with that node and its epoch."""
 
     def __init__(self, cluster: Cluster) -> None:
@@ -179,17 +179,17 @@ class _Homes(Pages):
             None  # Remaining tubes of other nodes; None while local tubes are scanned.
         )
 
-    def look(self, caller: Caller, now: int) -> bool:
+    def scan(self, caller: Caller, now: int) -> bool:
         """Add the next tubes to the reply."""
         members, homes = self._cluster.members, self._cluster.homes
         found: list[tuple[bytes, bytes, int]] = []
         if self._elsewhere is None:
-            tubes, self._cursor = self._cluster.place.engine.scan_tubes(self._cursor, LOOK_SLICE)
+            tubes, self._cursor = self._cluster.state.engine.scan_tubes(self._cursor, SCAN_SLICE)
             found = [(tube.name, members.myself, int(members.epoch)) for tube in tubes if not is_shared(tube)]
             if self._cursor == 0:
                 self._elsewhere = homes.known()
         else:
-            some, self._elsewhere = self._elsewhere[:LOOK_SLICE], self._elsewhere[LOOK_SLICE:]
+            some, self._elsewhere = self._elsewhere[:SCAN_SLICE], self._elsewhere[SCAN_SLICE:]
             there = [(name, homes.home_of(name)) for name in some]
             found = [(name, node, int(members.peers[node].epoch)) for name, node in there if node]
         page = self.page(caller)

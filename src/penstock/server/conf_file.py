@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Final
 
 from penstock.server import text_file
-from penstock.server.settings import ConfigError, Setting, cited, find
+from penstock.server.settings import ConfigError, Setting, find, quoted_input
 from penstock.server.words import UnbalancedQuotes, printable, split
 
 INCLUDE: Final = "include"
@@ -71,7 +71,7 @@ class ConfFile:
             raise ConfigError(f"{place}: {INCLUDE} must be followed by the path of one file")
         path = Path(os.path.realpath(above[-1].parent / words[0]))
         if path in above:
-            raise ConfigError(f"{place}: {cited(words[0])} includes itself")
+            raise ConfigError(f"{place}: {quoted_input(words[0])} includes itself")
         if len(above) > INCLUDES_DEPTH_MAX or self._includes > INCLUDES_MAX:
             raise ConfigError(
                 f"{place}: files can include each other {INCLUDES_DEPTH_MAX} deep, and {INCLUDES_MAX} in total"

@@ -19,7 +19,7 @@ from penstock.server import flags as command_line
 from penstock.server import text_file, toml_file
 from penstock.server.conf_file import ConfFile, Rewrite
 from penstock.server.conf_file import rewritten as rewritten_conf
-from penstock.server.kinds import MASK, Collected, OutputLimit, Refused, Whole
+from penstock.server.kinds import MASK, Collected, OutputLimit, Refused, WholeNumber
 from penstock.server.settings import (
     DISQUE_ORDER,
     SETTINGS,
@@ -27,9 +27,9 @@ from penstock.server.settings import (
     ConfigError,
     Setting,
     UnknownSetting,
-    cited,
     find,
-    meant,
+    quoted_input,
+    suggestion,
 )
 from penstock.server.users import User
 from penstock.server.words import printable
@@ -191,16 +191,18 @@ class Config:
         own = ("tls_cluster_cert_file", "tls_cluster_key_file") if has_own else ("tls_cert_file", "tls_key_file")
         return *own, "tls_cluster_ca_cert_file"
 
-    def shown(self, pattern: str) -> list[tuple[str, str]]:
+    def matching(self, pattern: str) -> list[tuple[str, str]]:
         """Return the reply of CONFIG GET: the directives that match, and their values as Disque writes them."""
         if len(pattern) > PATTERN_CHARACTERS_MAX:
             return []
         glob = Glob(pattern)
         return [
-            (setting.directive, self._told(setting)) for setting in _IN_CONFIG_GET if glob.matches(setting.directive)
+            (setting.directive, self._config_get_value(setting))
+            for setting in _IN_CONFIG_GET
+            if glob.matches(setting.directive)
         ]
 
-    def _told(self, setting: Setting) -> str:
+    def _config_get_value(self, setting: Setting) -> str:
         kind = setting.kind
         return kind.masked(self.value(setting)) if setting.secret else kind.disque(self.value(setting))
 
@@ -210,15 +212,15 @@ class Config:
         """Run CONFIG SET, and return the changed setting. A setting that cannot be changed counts as unknown."""
         setting = find(directive)
         if setting is None or not setting.changeable:
-            hint = "it can only be set at the start" if setting else f"there is no such setting{meant(directive)}"
-            raise UnknownSetting(directive, f"CONFIG SET {cited(directive)}: {hint}")
+            hint = "it can only be set at the start" if setting else f"there is no such setting{suggestion(directive)}"
+            raise UnknownSetting(directive, f"CONFIG SET {quoted_input(directive)}: {hint}")
         if setting.secret and text == MASK:
             # A script that restores the reply of CONFIG GET would replace the password by the mask.
             raise BadValue(directive, text, f"CONFIG SET {directive}: {MASK} is what CONFIG GET shows, not the value")
         self.give(setting, directive, text, Origin(Source.CHANGED, "CONFIG SET"))
         return setting
 
-    def way_back(self, directive: str) -> Callable[[], None]:
+    def restorer(self, directive: str) -> Callable[[], None]:
         """Return a function that restores the present value and origin of a setting, to undo a failed change."""
         setting = find(directive)
         if setting is None:
@@ -234,7 +236,7 @@ class Config:
             value = setting.kind.take(given, self.value(setting))
         except Refused as refused:
             text = " ".join(map(str, given)) if isinstance(given, list) else str(given)
-            but = "" if setting.secret else f", not {cited(text)}"
+            but = "" if setting.secret else f", not {quoted_input(text)}"
             raise BadValue(word, text, f"{origin.place}: {word} must be {refused}{but}") from None
         self._keep(setting, value, origin)
 
@@ -286,7 +288,7 @@ class Config:
         if isinstance(value, bool):
             return "true" if value else "false"
         text = setting.kind.text(value)
-        return text if isinstance(setting.kind, Whole) else toml_file.quoted(text)
+        return text if isinstance(setting.kind, WholeNumber) else toml_file.quoted(text)
 
 
 _IN_CONFIG_GET: Final = sorted(
@@ -344,7 +346,7 @@ def _take_toml(config: Config, text: str, label: str) -> None:
 def _found(word: str, place: str, what: str) -> Setting:
     setting = find(word)
     if setting is None:
-        raise UnknownSetting(word, f"{place}: there is no {what} {cited(word)}{meant(word)}")
+        raise UnknownSetting(word, f"{place}: there is no {what} {quoted_input(word)}{suggestion(word)}")
     return setting
 
 

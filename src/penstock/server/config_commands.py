@@ -39,7 +39,7 @@ class ConfigCommands:
         caller.reply.ok()
 
     def _get(self, caller: Connection, pattern: str) -> None:
-        shown = self._server.config.shown(pattern)
+        shown = self._server.config.matching(pattern)
         caller.reply.map(len(shown))
         for name, value in shown:
             caller.reply.bulk(name.encode())
@@ -47,7 +47,7 @@ class ConfigCommands:
 
     def _set(self, caller: Connection, name: bytes, value: bytes) -> None:
         config = self._server.config
-        undo = config.way_back(to_text(name))
+        undo = config.restorer(to_text(name))
         try:
             setting = config.change(to_text(name), to_text(value))
         except UnknownSetting:

@@ -28,19 +28,19 @@ _UNREAD_BYTES_MAX_WAITING: Final = 1024 * 1024
 UNSENT_BYTES_HIGH: Final = 256 * 1024
 
 # The size of the write buffer is checked after this many bytes of replies. A check costs as much as a short reply.
-_UNLOOKED_BYTES_MAX: Final = 16 * 1024
+_UNCHECKED_BYTES_MAX: Final = 16 * 1024
 
 
-class Overseer(Protocol):
+class ConnectionObserver(Protocol):
     """An observer of all connections."""
 
-    def came(self, connection: Connection) -> None:
+    def opened(self, connection: Connection) -> None:
         """Add a new connection, or refuse it."""
 
-    def left(self, connection: Connection) -> None:
+    def closed(self, connection: Connection) -> None:
         """Remove a connection that is gone."""
 
-    def is_known(self, connection: Connection) -> None:
+    def authenticated(self, connection: Connection) -> None:
         """Note that the client has authenticated."""
 
     def is_unfinished(self, connection: Connection, unfinished: bool) -> None:
@@ -52,7 +52,7 @@ class Overseer(Protocol):
     def is_held(self, connection: Connection, held: bool) -> None:
         """Note whether reading from the connection is paused."""
 
-    def is_behind(self, connection: Connection, unread: int) -> None:
+    def note_unread(self, connection: Connection, unread: int) -> None:
         """Note that `unread` bytes of earlier replies are still in the write buffer."""
 
 
@@ -64,7 +64,9 @@ class Connection(Client):
     transport: asyncio.Transport
     user: Account
 
-    def __init__(self, node: Node, overseer: Overseer, number: int, engine_connection: EngineConnection) -> None:
+    def __init__(
+        self, node: Node, overseer: ConnectionObserver, number: int, engine_connection: EngineConnection
+    ) -> None:
         super().__init__(number, engine_connection)
         self._node = node
         self._overseer = overseer
@@ -83,7 +85,7 @@ class Connection(Client):
         self._unfinished = False  # It has sent a part of a command.
         self._held = False  # Reading is paused.
         self._closed = False  # It was sent its last reply.
-        self._unlooked: i64 = 0  # Bytes sent since the write buffer was checked.
+        self._unchecked_bytes: i64 = 0  # Bytes sent since the write buffer was checked.
 
     # Called by asyncio
 
@@ -91,7 +93,7 @@ class Connection(Client):
         """Register the connection."""
         self.transport = transport
         self._node.join(self)
-        self._overseer.came(self)
+        self._overseer.opened(self)
 
     def data_received(self, data: bytes) -> None:
         """Parse received bytes, and run them at the end of the turn."""
@@ -116,7 +118,7 @@ class Connection(Client):
         """Remove the connection."""
         self.lost = self._closed = True
         self._node.leave(self)
-        self._overseer.left(self)
+        self._overseer.closed(self)
 
     def pause_writing(self) -> None:
         """Pause the client, because it does not read its replies."""
@@ -160,7 +162,7 @@ class Connection(Client):
         if parser.error:
             self.refuse_bytes(parser.error)
             self.closing = True
-        elif self._eof and not self.abroad:
+        elif self._eof and not self.remote_count:
             self.closing = True
         self._note_unfinished(parser.is_unfinished())
         if self._held and not self.lost:
@@ -170,7 +172,7 @@ class Connection(Client):
         """Reply with the reason why nothing more of this connection is read."""
         self.reply.error(b"ERR " + why)
 
-    def turned_away(self, why: bytes) -> bytes:
+    def refusal(self, why: bytes) -> bytes:
         """Return the reply to a client that may not stay. `why` is a RESP error line."""
         return why
 
@@ -188,23 +190,23 @@ class Connection(Client):
         # If the system has closed the socket, the jobs in the reply are not delivered.
         if self._closed or (self.unsent and self.transport.is_closing()):
             return
-        were_last = self.were_sent()
+        were_last = self.confirm_sent()
         length: i64 = len(answers)
         if length > 0:
             self.transport.write(answers)
             self._node.bytes_out += length
-            self._unlooked += length
-            if self._unlooked > _UNLOOKED_BYTES_MAX:
-                self._look_whether_it_reads(length)
+            self._unchecked_bytes += length
+            if self._unchecked_bytes > _UNCHECKED_BYTES_MAX:
+                self._check_write_buffer(length)
         if were_last:
             self.close()
 
-    def _look_whether_it_reads(self, length: i64) -> None:
-        self._unlooked = 0
+    def _check_write_buffer(self, length: i64) -> None:
+        self._unchecked_bytes = 0
         # The reply just written counts as one, however long it is. Only the rest of earlier replies is checked.
         unread = self.transport.get_write_buffer_size() - length
         if unread > 0:
-            self._overseer.is_behind(self, unread)
+            self._overseer.note_unread(self, unread)
 
     def close(self) -> None:
         """Close the connection after its written replies have left. Nothing more is sent."""
@@ -216,15 +218,15 @@ class Connection(Client):
         self.closing = self._closed = True
         self.transport.abort()
 
-    def become(self, user: Account) -> None:
+    def log_in(self, user: Account) -> None:
         """Use the account of a user who has logged in."""
         self.user = user
-        self.known = True
+        self.is_authenticated = True
         self.groups = user.groups
         self.restrict(user.tubes)
         self.truncates = user.truncates
-        self.inbox.parser.trust(self.bulk_max)
-        self._overseer.is_known(self)
+        self.inbox.parser.raise_limits(self.bulk_max)
+        self._overseer.authenticated(self)
 
     def fileno(self) -> int:
         """Return the file descriptor of the socket, or -1."""

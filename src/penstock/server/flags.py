@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from penstock.server.kinds import YesNo
-from penstock.server.settings import ConfigError, Setting, UnknownSetting, cited, find, meant
+from penstock.server.settings import ConfigError, Setting, UnknownSetting, find, quoted_input, suggestion
 
 
 @dataclass(frozen=True)
@@ -32,7 +32,7 @@ def read(flags: Sequence[str] | Mapping[str, str]) -> Iterator[Flag]:
     at = 0
     while at < len(arguments):
         if not arguments[at].startswith("--"):
-            raise ConfigError(f"{cited(arguments[at])} is not a flag; write settings like --port 7711")
+            raise ConfigError(f"{quoted_input(arguments[at])} is not a flag; write settings like --port 7711")
         end = at + 1
         while end < len(arguments) and not arguments[end].startswith("--"):
             end += 1
@@ -47,7 +47,7 @@ def _flag(word: str, words: list[str]) -> Flag:
         return Flag(word, setting, words or ["yes"] * isinstance(setting.kind, YesNo))
     denied = find(word[3:]) if word.lower().startswith("no-") else None
     if denied is None or not isinstance(denied.kind, YesNo):
-        raise UnknownSetting(word, f"there is no flag {cited(f'--{word}')}{meant(word, '--')}")
+        raise UnknownSetting(word, f"there is no flag {quoted_input(f'--{word}')}{suggestion(word, '--')}")
     if words:
-        raise ConfigError(f"flag --{word}: must have no value, not {cited(words[0])}")
+        raise ConfigError(f"flag --{word}: must have no value, not {quoted_input(words[0])}")
     return Flag(word, denied, ["no"])

@@ -5,7 +5,7 @@ from __future__ import annotations
 from penstock.core import claiming
 from penstock.core.errors import TubeAwaited, TubeTaken
 from penstock.core.tube import Tube
-from penstock.dialects.command import SLICE, Caller, Long, check_whole_server
+from penstock.dialects.command import SLICE, Caller, SlicedCommand, check_whole_server
 from penstock.server.connection import Connection
 from penstock.server.server import Server
 
@@ -16,7 +16,7 @@ def flush(server: Server, caller: Connection) -> None:
     server.node.start_long(caller, _Flush(server))
 
 
-class _Flush(Long):
+class _Flush(SlicedCommand):
     """Removes every job, and every queue that is not in use."""
 
     def __init__(self, server: Server) -> None:
@@ -50,7 +50,7 @@ class _Flush(Long):
     def _end_waits(self, tube: Tube) -> None:
         """End all waits on a queue as if they had timed out."""
         waiting = []
-        for line in (tube.line, tube.put_line, *tube.key_lines.values()):
+        for line in (tube.take_line, tube.put_line, *tube.key_lines.values()):
             link = line.head
             while link is not None:
                 waiting.append(link.wait)

@@ -12,22 +12,22 @@ from __future__ import annotations
 from typing import Final
 
 from penstock.cluster import messages as m
-from penstock.cluster.messages import OfTunnel, Papers
+from penstock.cluster.messages import Credentials, TunnelMessage
 from penstock.cluster.node import Cluster
 from penstock.core.errors import NoHome, PenstockError
 from penstock.core.tube_patterns import EVERY_TUBE
 from penstock.dialects.calls import refuse
-from penstock.dialects.command import ANSWERED, Desk, refusal_line
+from penstock.dialects.command import ANSWERED, Dispatcher, refusal_line
 from penstock.server.bus import Bus
 from penstock.server.connection import Connection
-from penstock.server.guests import Guests
-from penstock.server.iproto import Door, IprotoConnection
-from penstock.server.node import Abroad, Client, Node
+from penstock.server.guests import ForwardedClients
+from penstock.server.iproto import IprotoConnection, IprotoPort
+from penstock.server.node import Client, Node, RemoteCommands
 from penstock.server.server import Server
-from penstock.server.tunnels import WINDOW_BYTES, Inflow, Lines, Outflow, Tunnels, Voice
+from penstock.server.tunnels import WINDOW_BYTES, Inflow, Outflow, PeerLinks, Tunnels, TunnelWriter
 from penstock.wire import answers, iproto
-from penstock.wire.errors import Elsewhere, Refused, Spread
-from penstock.wire.iproto import AnswerPackets, Request
+from penstock.wire.errors import Elsewhere, OnSeveralNodes, Refused
+from penstock.wire.iproto import ReplyPackets, Request
 
 # Tunnel numbers start at the time in ms times this, so none is used again after a restart: a million per second fit.
 _NUMBERS_PER_MS: Final = 1_000
@@ -42,10 +42,10 @@ class Tunnel:
         self.client = client
         self.node = node
         self.number = number
-        self.papers: Papers | None = None  # The credentials that the other end has.
-        self._voice = Voice(forwarding.lines, node, number, False)
-        self.inflow = Inflow(self._voice.say_read)
-        self._out = Outflow(self._voice.say_command, self._voice.has_to_wait)
+        self.credentials: Credentials | None = None  # The credentials that the other end has.
+        self._voice = TunnelWriter(forwarding.links, node, number, False)
+        self.inflow = Inflow(self._voice.write_read)
+        self._out = Outflow(self._voice.write_command, self._voice.has_to_wait)
 
     def send(self, command: bytes) -> None:
         """Send a command."""
@@ -55,13 +55,13 @@ class Tunnel:
         """Return whether the other end has a full window of bytes to read."""
         return self._out.waiting() > WINDOW_BYTES
 
-    def hear(self, message: OfTunnel) -> None:
+    def receive(self, message: TunnelMessage) -> None:
         """Receive a message from the other end."""
         if message.kind == m.TUNNELREAD:
-            self._out.were_read(message.aux)
+            self._out.confirmed(message.argument)
             self.was_read()
         elif message.kind == m.FORWARDED:
-            self.answered(message.data, bool(message.aux))
+            self.answered(message.data, bool(message.argument))
             if self.client.is_unread:
                 self.inflow.hold()
             self.inflow.read(len(message.data))
@@ -82,21 +82,21 @@ class Tunnel:
         """End the tunnel, and refuse the commands in progress, with the RESP error `line` if there is one."""
         raise NotImplementedError
 
-    def say_hurry(self) -> None:
+    def send_hurry(self) -> None:
         """Stop the waits of the commands in progress."""
-        self._voice.say(m.FORWARD, m.HURRY, b"")
+        self._voice.write(m.FORWARD, m.STOP_WAITING, b"")
 
-    def say_end(self) -> None:
+    def send_end(self) -> None:
         """Close the other end, because the client is gone."""
-        self._voice.say(m.TUNNELEND, 0, b"")
+        self._voice.write(m.TUNNELEND, 0, b"")
 
 
 class RespTunnel(Tunnel):
     """The tunnel of a RESP client: one command at a time, with a reader for its reply."""
 
-    reader: Reader | None = None
+    reader: ReplyReader | None = None
 
-    def ask(self, command: bytes, reader: Reader) -> None:
+    def ask(self, command: bytes, reader: ReplyReader) -> None:
         """Send a command. `reader` gets the reply."""
         self.reader = reader
         self.send(command)
@@ -121,7 +121,7 @@ class CallTunnel(Tunnel):
 
     def __init__(self, forwarding: Forwarding, client: Connection, node: bytes, number: int) -> None:
         super().__init__(forwarding, client, node, number)
-        self._packets = AnswerPackets()
+        self._packets = ReplyPackets()
         self._calls: dict[int, list[str]] = {}  # The subjects of the calls in progress, by their syncs.
         self._blocks = False  # The client is not served until the other end has read more.
         self._node = forwarding.node
@@ -129,7 +129,7 @@ class CallTunnel(Tunnel):
     def ask(self, request: Request, what: str) -> None:
         """Send a call."""
         self._calls.setdefault(request.sync, []).append(what)
-        self.client.abroad += 1
+        self.client.remote_count += 1
         self.send(iproto.encode(request))
         if self.is_full():
             self._blocks = self.client.busy = True
@@ -154,7 +154,7 @@ class CallTunnel(Tunnel):
         calls.pop()
         if not calls:
             del self._calls[sync]
-        self.client.abroad -= 1
+        self.client.remote_count -= 1
         return True
 
     def fail(self, why: str, line: bytes) -> None:
@@ -168,7 +168,7 @@ class CallTunnel(Tunnel):
         self._node.run(self.client)
 
 
-class Reader:
+class ReplyReader:
     """Passes the reply to a forwarded RESP command on to its client."""
 
     def __init__(self, forwarding: Forwarding, client: Connection, what: str) -> None:
@@ -179,14 +179,14 @@ class Reader:
 
     def read(self, data: bytes) -> None:
         """Pass a part of the reply on."""
-        if data and self._client.muted == ANSWERED:
+        if data and self._client.reply_mode == ANSWERED:
             self._began = True
             self._client.reply.raw(data)
             self._forwarding.node.answered(self._client)
 
     def end(self) -> None:
         """Finish the command, because its reply is complete."""
-        self._forwarding.is_through(self._client, self._client.reply.length)
+        self._forwarding.finish(self._client, self._client.reply.length)
 
     def fail(self, refusal: PenstockError) -> None:
         """Refuse the command, because there will be no reply."""
@@ -196,13 +196,13 @@ class Reader:
             return
         before = self._client.reply.length
         self._client.reply.error(refusal_line(refusal))
-        self._forwarding.is_through(self._client, before)
+        self._forwarding.finish(self._client, before)
 
 
-class Part(Reader):
+class PartReply(ReplyReader):
     """Collects the reply to one part of a command."""
 
-    def __init__(self, whole: Whole, what: str) -> None:
+    def __init__(self, whole: MergedReply, what: str) -> None:
         self.what = what
         self._whole = whole
         self._answer = bytearray()
@@ -220,7 +220,7 @@ class Part(Reader):
         self._whole.add(b"-" + refusal_line(refusal) + b"\r\n")
 
 
-class Whole:
+class MergedReply:
     """The reply to a command that several nodes ran in parts. Counts are added, and lists are concatenated."""
 
     def __init__(self, forwarding: Forwarding, client: Connection, parts: int) -> None:
@@ -235,11 +235,11 @@ class Whole:
         self._missing -= 1
         if self._missing == 0 and not self._client.lost:
             before = self._client.reply.length
-            self._client.reply.raw(_put_together(self._answers))
-            self._forwarding.is_through(self._client, before)
+            self._client.reply.raw(_merge(self._answers))
+            self._forwarding.finish(self._client, before)
 
 
-def _put_together(parts: list[bytes]) -> bytes:
+def _merge(parts: list[bytes]) -> bytes:
     """Merge replies: return the first error, the sum of numbers, or the items of all lists."""
     for part in parts:
         if part.startswith(b"-"):
@@ -249,12 +249,12 @@ def _put_together(parts: list[bytes]) -> bytes:
     return parts[0][:1] + b"%d\r\n" % total + b"".join(rest for _, _, rest in heads)
 
 
-class Forwarding(Abroad):
+class Forwarding(RemoteCommands):
     """The remote commands of all clients of a node, and their tunnels."""
 
-    def __init__(self, node: Node, desk: Desk, cluster: Cluster, lines: Lines) -> None:
+    def __init__(self, node: Node, desk: Dispatcher, cluster: Cluster, lines: PeerLinks) -> None:
         self.node = node
-        self.lines = lines
+        self.links = lines
         self._desk = desk
         self._cluster = cluster
         self._number = node.now * _NUMBERS_PER_MS
@@ -268,22 +268,22 @@ class Forwarding(Abroad):
 
     # Called by the dispatchers
 
-    def pass_on(self, client: Connection, args: list[bytes], where: Elsewhere) -> None:
+    def forward(self, client: Connection, args: list[bytes], where: Elsewhere) -> None:
         """Forward a RESP command to another node, or its parts to several."""
-        if not isinstance(where, Spread):
+        if not isinstance(where, OnSeveralNodes):
             tunnel = self._tunnel(client, where.node, where.what, where.is_promised)
             self._begin(client, 1)
             assert isinstance(tunnel, RespTunnel)
-            tunnel.ask(answers.encode(args), Reader(self, client, where.what))
+            tunnel.ask(answers.encode(args), ReplyReader(self, client, where.what))
             return
         tunnels = {node: self._tunnel(client, node, where.what) for node in where.parts}
         self._begin(client, len(tunnels))
-        whole = Whole(self, client, len(tunnels))
+        whole = MergedReply(self, client, len(tunnels))
         for node, tunnel in tunnels.items():
             assert isinstance(tunnel, RespTunnel)
-            tunnel.ask(answers.encode(where.parts[node]), Part(whole, where.what))
+            tunnel.ask(answers.encode(where.parts[node]), PartReply(whole, where.what))
 
-    def pass_on_call(self, client: IprotoConnection, request: Request, where: Elsewhere) -> None:
+    def forward_call(self, client: IprotoConnection, request: Request, where: Elsewhere) -> None:
         """Forward an IPROTO call to another node."""
         tunnel = self._tunnel(client, where.node, where.what, where.is_promised)
         assert isinstance(tunnel, CallTunnel)
@@ -291,20 +291,20 @@ class Forwarding(Abroad):
 
     def _begin(self, client: Connection, count: int) -> None:
         client.busy = True
-        client.abroad = count
+        client.remote_count = count
 
-    def is_through(self, client: Connection, before: int) -> None:
+    def finish(self, client: Connection, before: int) -> None:
         """Finish the command of a RESP client, whose reply starts at `before` in its buffer, and run the next one."""
-        client.abroad = 0
+        client.remote_count = 0
         client.busy = False
-        self._desk.answered(client, before)
+        self._desk.drop_muted_reply(client, before)
         self.node.run(client)
 
     def _tunnel(self, client: Connection, node: bytes, what: str, is_promised: bool = False) -> Tunnel:
         """Return the tunnel of a client to a node. The other end has the client's credentials."""
-        if client.entry:
-            raise NoHome(f"{what} has moved to {self._cluster.place.shown(node)}; try again")
-        if not self.lines.is_two_way(node):
+        if client.entry_node:
+            raise NoHome(f"{what} has moved to {self._cluster.state.describe(node)}; try again")
+        if not self.links.is_two_way(node):
             raise NoHome(f"{what} {self._never_made(node) if is_promised else f'lives on {self._why(node)}'}")
         tunnels = self._by_client.setdefault(client, {})
         tunnel = tunnels.get(node)
@@ -312,34 +312,34 @@ class Forwarding(Abroad):
             self._number += 1
             kind = CallTunnel if isinstance(client, IprotoConnection) else RespTunnel
             tunnel = tunnels[node] = self._tunnels[self._number] = kind(self, client, node, self._number)
-        self._show_papers(tunnel)
+        self._send_credentials(tunnel)
         return tunnel
 
     def _why(self, node: bytes) -> str:
-        return f"{self._cluster.place.shown(node)}, which cannot be reached"
+        return f"{self._cluster.state.describe(node)}, which cannot be reached"
 
     def _never_made(self, node: bytes) -> str:
-        there = f"may not exist: {self._cluster.place.shown(node)}, which was creating it, cannot be reached"
+        there = f"may not exist: {self._cluster.state.describe(node)}, which was creating it, cannot be reached"
         return f"{there}; wait until it is back, or remove it for good: penstock cluster forget {node.decode()}"
 
     # Credentials of a client
 
-    def _show_papers(self, tunnel: Tunnel) -> None:
+    def _send_credentials(self, tunnel: Tunnel) -> None:
         """Send the client's credentials to the other end, if they have changed."""
-        papers = self._papers(tunnel)
-        if tunnel.papers is None or not papers.is_like(tunnel.papers):
-            tunnel.papers = papers
+        papers = self._credentials(tunnel)
+        if tunnel.credentials is None or not papers.is_like(tunnel.credentials):
+            tunnel.credentials = papers
             self._note_use(papers.token, tunnel.node)
-            self.lines.say(tunnel.node, papers)
+            self.links.send(tunnel.node, papers)
 
-    def _papers(self, tunnel: Tunnel) -> Papers:
+    def _credentials(self, tunnel: Tunnel) -> Credentials:
         client = tunnel.client
         peer = self._cluster.members.peers.get(tunnel.node)
         door = m.RESP_3 if client.reply.resp3 else m.RESP_2
         if isinstance(client, IprotoConnection):
             door = m.IPROTO_15 if client.is_15 else m.IPROTO
         epoch = self._cluster.members.epoch if peer is None else peer.epoch
-        papers = Papers(m.TUNNEL, tunnel.number, epoch, door)
+        papers = Credentials(m.TUNNEL, tunnel.number, epoch, door)
         session = client.connection.session
         papers.user = client.user.name.encode()
         papers.groups = client.groups
@@ -357,33 +357,33 @@ class Forwarding(Abroad):
             self._used = {each: nodes for each, nodes in self._used.items() if each in there}
             self._used_max = 2 * len(self._used) + 1_024
 
-    def uses(self, client: Connection) -> list[bytes]:
+    def nodes_in_use(self, client: Connection) -> list[bytes]:
         """Return the other nodes that a client's session uses and that can be reached."""
-        if client.entry:
+        if client.entry_node:
             return []
         nodes = self._used.get(client.connection.session.token, {})
-        return [node for node in nodes if self.lines.is_two_way(node)]
+        return [node for node in nodes if self.links.is_two_way(node)]
 
     def identified(self, client: Connection) -> None:
         """Update all nodes that a client uses, because its session or the session's grace time has changed."""
         for tunnel in self._by_client.get(client, {}).values():
-            self._show_papers(tunnel)
-        for node in self.uses(client):
+            self._send_credentials(tunnel)
+        for node in self.nodes_in_use(client):
             self._tunnel(client, node, "")
 
     # Called by the node
 
-    def hurry(self, client: Client) -> None:
+    def stop_waiting(self, client: Client) -> None:
         """Stop the client's waits on other nodes as soon as possible."""
         for tunnel in self._by_client.get(client, {}).values():
-            tunnel.say_hurry()
+            tunnel.send_hurry()
 
     def leaves(self, client: Client) -> None:
         """End the client's tunnels, because it is gone."""
         for tunnel in self._by_client.pop(client, {}).values():
             del self._tunnels[tunnel.number]
-            self._show_papers(tunnel)
-            tunnel.say_end()
+            self._send_credentials(tunnel)
+            tunnel.send_end()
 
     def reads_again(self, client: Client) -> None:
         """Continue, because the client reads its replies again."""
@@ -392,19 +392,19 @@ class Forwarding(Abroad):
 
     # Called by the bus
 
-    def hear(self, sender: bytes, message: Papers | OfTunnel) -> None:
+    def receive(self, sender: bytes, message: Credentials | TunnelMessage) -> None:
         """Receive a message from the other end of a tunnel."""
-        assert isinstance(message, OfTunnel)
+        assert isinstance(message, TunnelMessage)
         tunnel = self._tunnels.get(message.number)
         if tunnel is None or tunnel.node != sender:
             if message.kind == m.FORWARDED:
-                self.lines.say(sender, OfTunnel(m.TUNNELEND, message.number, False, 0, b""))
+                self.links.send(sender, TunnelMessage(m.TUNNELEND, message.number, False, 0, b""))
         elif message.kind == m.TUNNELEND:
             # Messages that were sent before this arrived may have opened the tunnel there again.
-            tunnel.say_end()
-            self._end(tunnel, f"{self._cluster.place.shown(sender)}, which has closed the connection", message.data)
+            tunnel.send_end()
+            self._end(tunnel, f"{self._cluster.state.describe(sender)}, which has closed the connection", message.data)
         else:
-            tunnel.hear(message)
+            tunnel.receive(message)
 
     def has_room(self, node: bytes) -> None:
         """Send more to a node, because it has read most of its buffer."""
@@ -415,7 +415,7 @@ class Forwarding(Abroad):
         """End all tunnels to a node, because messages in either direction may be lost."""
         for tunnel in [each for each in self._tunnels.values() if each.node == node]:
             # The other end may not have noticed.
-            tunnel.say_end()
+            tunnel.send_end()
             self._end(tunnel, self._why(node), b"")
 
     def _end(self, tunnel: Tunnel, why: str, line: bytes) -> None:
@@ -425,19 +425,19 @@ class Forwarding(Abroad):
         tunnel.fail(why, line)
 
 
-class _Lines:
+class _PeerLinks:
     """The links to other nodes, and to this one, because a part of a command may run here."""
 
     def __init__(self, node: Node, bus: Bus) -> None:
         self._node = node
         self._bus = bus
 
-    def say(self, node: bytes, message: Papers | OfTunnel) -> None:
+    def send(self, node: bytes, message: Credentials | TunnelMessage) -> None:
         """Send a message to a node."""
         if node == self._bus.node:
-            self._node.loop.call_soon(self._hear, message)
+            self._node.loop.call_soon(self._receive, message)
         else:
-            self._bus.say(node, message)
+            self._bus.send_now(node, message)
 
     def is_two_way(self, node: bytes) -> bool:
         """Return whether messages can be sent to a node and received from it."""
@@ -447,23 +447,23 @@ class _Lines:
         """Return whether a node has so much to read that bytes of clients have to wait."""
         return self._bus.is_crowded(node)
 
-    def _hear(self, message: Papers | OfTunnel) -> None:
+    def _receive(self, message: Credentials | TunnelMessage) -> None:
         assert self._bus.tunnels is not None
         self._node.begin_turn()
-        self._bus.tunnels.hear(self._bus.node, message)
+        self._bus.tunnels.receive(self._bus.node, message)
 
 
-def open_tunnels(server: Server, doors: list[Door]) -> None:
+def open_tunnels(server: Server, doors: list[IprotoPort]) -> None:
     """Forward commands of clients to other nodes, and run commands that other nodes forward."""
     node, bus, cluster = server.node, server.membership.bus, server.membership.cluster
-    lines = _Lines(node, bus)
+    lines = _PeerLinks(node, bus)
     by_door = {m.IPROTO_15 if door.is_15 else m.IPROTO: door for door in doors}
-    guests = Guests(node, server.clients, lambda: int(cluster.members.epoch), by_door, lines)
+    guests = ForwardedClients(node, server.clients, lambda: int(cluster.members.epoch), by_door, lines)
     forwarding = Forwarding(node, server.desk, cluster, lines)
     bus.tunnels = Tunnels(forwarding, guests)
-    node.abroad = forwarding
-    server.desk.on_elsewhere = forwarding.pass_on
-    server.site.uses = forwarding.uses
+    node.remote_commands = forwarding
+    server.desk.forward = forwarding.forward
+    server.site.nodes_used_by = forwarding.nodes_in_use
     server.site.on_identified = forwarding.identified
     for door in doors:
-        door.calls.on_elsewhere = forwarding.pass_on_call
+        door.calls.forward = forwarding.forward_call

@@ -11,10 +11,10 @@ from typing import Final
 
 from penstock.core.limits import DURATION_MS_MAX
 from penstock.dialects.call_command import CallCommand
-from penstock.dialects.calls import Calls, Functions, LogIn, Method, argument, one
+from penstock.dialects.calls import CallDispatcher, Functions, LogIn, Method, argument, one
 from penstock.dialects.command import ADMIN, EVERYTHING, READ, Caller, check_whole_server
-from penstock.dialects.spaces.methods import Box, Spaces
-from penstock.dialects.tarantool import Queue, TubeMethods, read_options, shown
+from penstock.dialects.spaces.methods import Box, SpaceFunctions
+from penstock.dialects.tarantool import Queue, TubeMethods, lua_text, read_options
 from penstock.dialects.xqueue_calls import Module, SpaceMethods
 from penstock.server.native_table import Row
 from penstock.server.server import Server
@@ -30,7 +30,7 @@ _ER_NO_SUCH_ROLE: Final = 82
 VERSION: Final = "2.11.0"
 
 
-def functions(server: Server, is_15: bool, log_in: LogIn) -> Calls:
+def functions(server: Server, is_15: bool, log_in: LogIn) -> CallDispatcher:
     """Return all functions. With `is_15`, `queue.statistics` is that of the 1.5 API."""
     administration = Administration(server)
     tubes = TubeMethods(server.site)
@@ -44,8 +44,8 @@ def functions(server: Server, is_15: bool, log_in: LogIn) -> Calls:
             queue.add(name, method)
     box = Box({b"info": Method(READ, administration.info)})
     families = {b"queue": queue, b"queue15": Functions(queue15), b"xqueue": Module(server.spaces), b"box": box}
-    spaces = Spaces(server.site, server.spaces)
-    return Calls(server.desk, families, tubes, SpaceMethods(server.spaces, spaces), spaces.select, log_in)
+    spaces = SpaceFunctions(server.site, server.spaces)
+    return CallDispatcher(server.desk, families, tubes, SpaceMethods(server.spaces, spaces), spaces.select, log_in)
 
 
 def function_rows(server: Server) -> list[Row]:
@@ -115,16 +115,16 @@ class Administration:
     def grant(self, caller: Caller, call: Request, tube: bytes, now: int) -> bytes | None:
         """Run tube:grant(user, {call, truncate}): let a user use a tube until the server ends, and truncate it"""
         if tube not in self._server.node.engine.tubes:
-            self._server.site.seek([tube])
+            self._server.site.raise_if_elsewhere([tube])
             raise NoProcedure(call.name)
         user = argument(call, 0)
         options = read_options(call.args[1]) if len(call.args) > 1 else {}
         # As in Lua, all values but nil and false are true.
         truncate = options.get("truncate") not in (None, False)
         if not isinstance(user, str) or not self._server.accounts.grant(user, tube, truncate):
-            raise BoxError(_ER_NO_SUCH_USER, f"User '{shown(user)}' is not found")
+            raise BoxError(_ER_NO_SUCH_USER, f"User '{lua_text(user)}' is not found")
         return NO_VALUES
 
     def grant_role(self, caller: Caller, call: Request, tube: bytes, now: int) -> bytes | None:
         """Run tube:grant_role(role): refuse it, because there are no roles"""
-        raise BoxError(_ER_NO_SUCH_ROLE, f"Role '{shown(argument(call, 0))}' is not found; grant users instead")
+        raise BoxError(_ER_NO_SUCH_ROLE, f"Role '{lua_text(argument(call, 0))}' is not found; grant users instead")

@@ -29,7 +29,7 @@ from penstock.wire.errors import SYNTAX, Refused
 _NAME_BYTES_MAX: Final = 1_024
 
 # COMMAND describes at most this many commands at a time. A description is much longer than the name that asks for it.
-_TOLD_COMMANDS_MAX: Final = 1_000
+_DESCRIBED_COMMANDS_MAX: Final = 1_000
 
 # The maximum length of a password.
 _PASSWORD_BYTES_MAX: Final = 512
@@ -41,7 +41,7 @@ _WRONG_PAIR: Final = b"WRONGPASS invalid username-password pair or user is disab
 _FLAGS: Final = {"w": b"write", "r": b"readonly", "m": b"denyoom", "a": b"admin", "l": b"loading", "F": b"fast"}
 
 
-class Greeting:
+class ConnectionCommands:
     """HELLO, AUTH, PING, TIME and COMMAND."""
 
     def __init__(self, server: Server) -> None:
@@ -50,7 +50,7 @@ class Greeting:
     def hello(self, caller: Connection, args: list[bytes], now: int) -> None:
         """Run HELLO, which is Disque's, or HELLO 2|3 [AUTH user password] [SETNAME name], which is Redis's."""
         if len(args) == 1:
-            if not caller.known:
+            if not caller.is_authenticated:
                 raise Refused(b"NOAUTH Authentication required.")
             self._introduce(caller, now)
             return
@@ -72,7 +72,7 @@ class Greeting:
         if password is not None:
             self._log_in(caller, to_text(user), password, _WRONG_PAIR, greet)
             return
-        if not caller.known:
+        if not caller.is_authenticated:
             raise Refused(
                 b"NOAUTH HELLO must be called with the client already authenticated, otherwise the HELLO <proto> AUTH "
                 b"<user> <pass> option can be used to authenticate the client and select the RESP protocol version at "
@@ -158,8 +158,8 @@ class Greeting:
         listed = {name: command for name, command in commands.items() if name == command.name}
         reply = caller.reply
         word = args[1].upper() if len(args) > 1 else b""
-        if len(args) - 2 > _TOLD_COMMANDS_MAX:
-            raise Refused(b"ERR COMMAND describes up to %d commands at a time" % _TOLD_COMMANDS_MAX)
+        if len(args) - 2 > _DESCRIBED_COMMANDS_MAX:
+            raise Refused(b"ERR COMMAND describes up to %d commands at a time" % _DESCRIBED_COMMANDS_MAX)
         if len(args) == 1:
             reply.array(len(listed))
             for command in listed.values():

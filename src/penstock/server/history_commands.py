@@ -6,14 +6,14 @@ import asyncio
 from typing import Final
 
 from penstock.dialects.command import check_tube
-from penstock.dialects.pages import LOOK_SLICE, Pages
-from penstock.journal.reader import TOLD_FIELDS, Event
+from penstock.dialects.pages import SCAN_SLICE, PagedReply
+from penstock.journal.reader import EVENT_FIELDS, Event
 from penstock.server.connection import Connection
 from penstock.server.server import Server
 from penstock.wire.reply import Reply
 
 # The size of an event in the reply, without its body and its reason.
-_TOLD_BYTES: Final = 500
+_EVENT_BYTES: Final = 500
 
 
 class HistoryCommands:
@@ -34,31 +34,31 @@ class HistoryCommands:
             return [] if caller.lost else journal.history(number)
 
         reading = server.loop.run_in_executor(server.readers, read)
-        reading.add_done_callback(lambda done: self._was_read(caller, done))
+        reading.add_done_callback(lambda done: self._reply(caller, done))
 
-    def _was_read(self, caller: Connection, reading: asyncio.Future[list[Event]]) -> None:
+    def _reply(self, caller: Connection, reading: asyncio.Future[list[Event]]) -> None:
         """Start the reply, in slices."""
         if not caller.lost:
             self._server.node.begin_turn()
             self._server.node.start_long(caller, _Events(reading))
 
 
-class _Events(Pages):
+class _Events(PagedReply):
     """The reply of JOB HISTORY: a list of events, each a map of its known fields."""
 
     def __init__(self, reading: asyncio.Future[list[Event]]) -> None:
         super().__init__()
         self._reading = reading
 
-    def look(self, caller: Connection, now: int) -> bool:  # type: ignore[override]
+    def scan(self, caller: Connection, now: int) -> bool:  # type: ignore[override]
         """Write the next events."""
         # If the log could not be read, this raises the error for the reply.
         events = self._reading.result()
         page = self.page(caller)
-        for event in events[self.found : self.found + LOOK_SLICE]:
+        for event in events[self.found : self.found + SCAN_SLICE]:
             # A row of an unknown tube counts as a tube that the caller may not use.
             check_tube(caller, event.raw_tube or b"")
-            if not self.fits(page, _TOLD_BYTES + len(event.body or b"") + len(event.reason or ""), True):
+            if not self.fits(page, _EVENT_BYTES + len(event.body or b"") + len(event.reason or ""), True):
                 break
             write_event(page, event)
             self.found += 1
@@ -68,7 +68,7 @@ class _Events(Pages):
 
 def write_event(reply: Reply, event: Event) -> None:
     """Write an event as a map with the field names of the log's readers. Unknown fields are left out."""
-    told = {name: value for name in TOLD_FIELDS if (value := getattr(event, name)) is not None}
+    told = {name: value for name in EVENT_FIELDS if (value := getattr(event, name)) is not None}
     reply.map(len(told))
     for name, value in told.items():
         reply.bulk(name.encode())

@@ -143,7 +143,7 @@ class Info:
             log = journal.log
             figures |= {
                 "aof_current_size": log.needed_bytes(),
-                "aof_base_size": log.kept.snapshot_bytes,
+                "aof_base_size": log.recovery_range.snapshot_bytes,
                 "aof_pending_rewrite": 0,
                 "aof_buffer_length": 0,
                 "aof_rewrite_buffer_length": 0,

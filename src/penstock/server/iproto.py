@@ -13,18 +13,18 @@ from penstock.core.waits import Connection as EngineConnection
 from penstock.core.waits import Waiting
 from penstock.dialects.calls import CallInbox, Pending, answers_of
 from penstock.dialects.command import Caller
-from penstock.server.access import ANYBODY, Account
+from penstock.server.access import ANONYMOUS, Account
 from penstock.server.connection import Connection
 from penstock.server.functions import VERSION, functions, uuid_of
 from penstock.server.logins import Login
 from penstock.server.server import Server
 from penstock.wire import iproto
 from penstock.wire.errors import Refused
-from penstock.wire.iproto import Answers, IprotoParser, Request
+from penstock.wire.iproto import IprotoParser, IprotoReply, Request
 from penstock.wire.msgpack import Reader
 
 # As in Tarantool, this user needs no password.
-_GUEST: Final = "guest"
+_DEFAULT_USER: Final = "guest"
 
 
 class IprotoConnection(Connection):
@@ -33,7 +33,7 @@ class IprotoConnection(Connection):
     __slots__ = ("_calls", "_greeting", "is_15", "salt")
 
     def __init__(
-        self, iproto_door: Door, number: int, engine_connection: EngineConnection, greets: bool = True
+        self, iproto_door: IprotoPort, number: int, engine_connection: EngineConnection, greets: bool = True
     ) -> None:
         server = iproto_door.server
         super().__init__(server.node, server.clients, number, engine_connection)
@@ -44,7 +44,7 @@ class IprotoConnection(Connection):
         self.inbox = CallInbox(
             IprotoParser(limits.bulk_max, limits.buffer_max, known), iproto_door.calls, WAITS_PER_CONNECTION_MAX
         )
-        self.reply = Answers()
+        self.reply = IprotoReply()
         salt = iproto_door.entropy(32)
         self.salt = salt[: iproto.SALT_BYTES]
         self._greeting = iproto.greeting(VERSION, iproto_door.uuid, salt) if greets else b""
@@ -64,14 +64,14 @@ class IprotoConnection(Connection):
         """Reply with the reason why nothing more of this connection is read."""
         answers_of(self).refusal(0, iproto.ER_INVALID_MSGPACK, why)
 
-    def turned_away(self, why: bytes) -> bytes:
+    def refusal(self, why: bytes) -> bytes:
         """Return the reply to a client that may not stay: the sentence of a RESP error line."""
-        answers = Answers()
+        answers = IprotoReply()
         answers.refusal(0, iproto.ER_ACCESS_DENIED, why.partition(b" ")[2].strip())
         return answers.take()
 
 
-class Door:
+class IprotoPort:
     """An IPROTO port, and the functions that its clients can call."""
 
     def __init__(self, server: Server, is_15: bool, entropy: Callable[[int], bytes]) -> None:
@@ -95,8 +95,8 @@ class Door:
     def _log_in(self, caller: Caller, request: Request) -> None:
         """Run AUTH: log a client in."""
         assert isinstance(caller, IprotoConnection)
-        if request.name.decode("utf-8", "replace") == _GUEST and not self.server.accounts.any:
-            caller.become(ANYBODY)
+        if request.name.decode("utf-8", "replace") == _DEFAULT_USER and not self.server.accounts.any:
+            caller.log_in(ANONYMOUS)
             answers_of(caller).done(request.sync)
             return
         self.server.logins.begin(caller, _IprotoLogin(self.server, caller, request))
@@ -140,7 +140,7 @@ def _scramble(request: Request) -> bytes:
     return b""
 
 
-def doors(server: Server) -> dict[str, Door]:
+def iproto_ports(server: Server) -> dict[str, IprotoPort]:
     """Return the IPROTO ports of a server by their settings."""
-    today, old = (Door(server, is_15, secrets.token_bytes) for is_15 in (False, True))
+    today, old = (IprotoPort(server, is_15, secrets.token_bytes) for is_15 in (False, True))
     return {"iproto_port": today, "iproto15_port": old, "iproto_tls_port": today, "iproto15_tls_port": old}

@@ -15,13 +15,13 @@ from penstock.core.errors import NoJournal, OutOfRange
 from penstock.core.limits import NEVER
 from penstock.dialects.command import Caller, check_tube, check_whole_server
 from penstock.dialects.disque import parse_integer
-from penstock.dialects.words import Words, shown
+from penstock.dialects.words import Words, excerpt
 from penstock.journal.identity import identity
 from penstock.journal.segment import is_segment, is_snapshot, segment_name
-from penstock.journal.tap import Events, Frames, Tap
+from penstock.journal.tap import EventPage, FramePage, LogFollower
 from penstock.server.connection import Connection
 from penstock.server.history_commands import write_event
-from penstock.server.node import Parked
+from penstock.server.node import SuspendedCommand
 from penstock.server.server import Server
 from penstock.wire.errors import Refused
 from penstock.wire.reply import Reply
@@ -52,7 +52,7 @@ class JournalCommands:
     def __init__(self, server: Server) -> None:
         self._server = server
         self._followers: dict[_Follow, None] = {}  # Followers that wait at the head of the log.
-        self._told = False  # The event loop will wake followers soon.
+        self._wake_scheduled = False  # The event loop will wake followers soon.
         self._reads: dict[tuple[_Query, int], list[_Follow]] = {}  # Followers that wait for each running read.
 
     def head(self, caller: Connection, args: list[bytes], now: int) -> None:
@@ -65,7 +65,7 @@ class JournalCommands:
         _check_every_tube(caller)
         position, words = _position(args)
         most, names, placed, timeout_ms = _BYTES, False, False, 0
-        while words.more():
+        while words.has_more():
             word = words.option()
             if word == b"BYTES":
                 most = _within(words.integer(), "BYTES", _BYTES_MAX)
@@ -84,7 +84,7 @@ class JournalCommands:
         _check_own_client(caller)
         position, words = _position(args)
         most, tube, timeout_ms = _COUNT, None, 0
-        while words.more():
+        while words.has_more():
             word = words.option()
             if word == b"COUNT":
                 most = _within(words.integer(), "COUNT", _COUNT_MAX)
@@ -109,16 +109,16 @@ class JournalCommands:
         _check_every_tube(caller)
         name, offset, most, words = args[2].decode("ascii", "replace"), parse_integer(args[3]), _BYTES, Words(args, 4)
         if not (is_segment(name) or is_snapshot(name)):
-            raise OutOfRange(f"{shown(args[2])} is not a file of the log; JOURNAL FILES lists them")
+            raise OutOfRange(f"{excerpt(args[2])} is not a file of the log; JOURNAL FILES lists them")
         if not 0 <= offset < NEVER:
             raise OutOfRange("the offset must be 0 or more")
-        while words.more():
+        while words.has_more():
             if words.option() != b"BYTES":
                 raise words.unknown(["BYTES"])
             most = _within(words.integer(), "BYTES", _BYTES_MAX)
         self._start(caller, _Fetch(self, caller, name, offset, most), now)
 
-    def _start(self, caller: Connection, parked: _OfTheLog, now: int) -> None:
+    def _start(self, caller: Connection, parked: _JournalCommand, now: int) -> None:
         if not parked.step(caller, now):
             caller.busy = True
 
@@ -131,34 +131,34 @@ class JournalCommands:
     def follow(self, follower: _Follow) -> None:
         """Let a follower wait at the head of the log."""
         journal = self._server.host.has_journal()
-        journal.log.on_durable = self._tell
+        journal.log.on_durable = self._schedule_wake
         self._followers[follower] = None
         if follower.position < journal.log.durable:
             # The log has grown before `on_durable` was set.
-            self._tell()
+            self._schedule_wake()
 
     def unfollow(self, follower: _Follow) -> None:
         """Remove a waiting follower."""
         self._followers.pop(follower, None)
 
-    def _tell(self) -> None:
+    def _schedule_wake(self) -> None:
         """Wake the followers from the event loop, because more of the log is durable. Any thread may call this."""
-        if self._followers and not self._told:
-            self._told = True
+        if self._followers and not self._wake_scheduled:
+            self._wake_scheduled = True
             self._server.loop.call_soon_threadsafe(self._wake)
 
     def _wake(self) -> None:
         """Continue the followers that have something to read, or all of them if the journal was switched off."""
-        self._told = False
+        self._wake_scheduled = False
         journal = self._server.host.journal
         for follower in list(self._followers):
             if journal is None or follower.position < journal.log.durable:
                 self.unfollow(follower)
                 follower.go_on()
 
-    def look_up(self, work: Callable[[Tap], object], done: Callable[[asyncio.Future[object]], None]) -> None:
+    def in_thread(self, work: Callable[[LogFollower], object], done: Callable[[asyncio.Future[object]], None]) -> None:
         """Run `work` on the log in a thread, then `done` in the event loop."""
-        tap = self._server.host.has_journal().tap
+        tap = self._server.host.has_journal().follower
         future = self._server.loop.run_in_executor(self._server.readers, work, tap)
         future.add_done_callback(done)
 
@@ -168,7 +168,7 @@ class JournalCommands:
         waiting = self._reads.setdefault(key, [])
         waiting.append(follower)
         if len(waiting) == 1:
-            self.look_up(lambda tap: _look(tap, query, end), lambda done: self._fetched(key, done))
+            self.in_thread(lambda tap: _read(tap, query, end), lambda done: self._fetched(key, done))
 
     def _fetched(self, key: tuple[_Query, int], done: asyncio.Future[object]) -> None:
         error = done.exception()
@@ -177,13 +177,13 @@ class JournalCommands:
             follower.go_on()
 
 
-def _look(tap: Tap, query: _Query, end: int) -> Frames | Events:
+def _read(tap: LogFollower, query: _Query, end: int) -> FramePage | EventPage:
     if query.decoded:
         return tap.events(query.position, end, query.most, _BYTES, query.tube)
     return tap.read(query.position, end, query.most, query.names, query.placed)
 
 
-class _OfTheLog(Parked):
+class _JournalCommand(SuspendedCommand):
     """A command that waits for a thread which reads the log."""
 
     def __init__(self, commands: JournalCommands, caller: Connection) -> None:
@@ -201,13 +201,13 @@ class _OfTheLog(Parked):
         self._commands.server.node.resume(self._caller, self)
 
 
-class _Lookup(_OfTheLog):
+class _Lookup(_JournalCommand):
     """A command that reads files before it replies."""
 
     def step(self, caller: Caller, now: int) -> bool:
         """Start to read, or reply when that is done."""
         if self.found is None:
-            self._commands.look_up(self.look, self._looked_up)
+            self._commands.in_thread(self.read, self._looked_up)
             return self.park()
         if isinstance(self.found, BaseException):
             raise self.found
@@ -218,7 +218,7 @@ class _Lookup(_OfTheLog):
         self.found = done.exception() or done.result()
         self.go_on()
 
-    def look(self, tap: Tap) -> object:
+    def read(self, tap: LogFollower) -> object:
         """Read files in a thread, and return the result."""
         raise NotImplementedError
 
@@ -230,7 +230,7 @@ class _Lookup(_OfTheLog):
 class _Files(_Lookup):
     """JOURNAL FILES"""
 
-    def look(self, tap: Tap) -> object:
+    def read(self, tap: LogFollower) -> object:
         """Return the identity of the log's node, and the files of the log."""
         disk = self._commands.server.host.disk
         assert disk is not None
@@ -268,7 +268,7 @@ class _Fetch(_Lookup):
         super().__init__(commands, caller)
         self._place = (name, offset, most)
 
-    def look(self, tap: Tap) -> object:
+    def read(self, tap: LogFollower) -> object:
         """Return a piece of a file."""
         return tap.fetch(*self._place)
 
@@ -281,7 +281,7 @@ class _Fetch(_Lookup):
 class _Head(_Lookup):
     """JOURNAL HEAD"""
 
-    def look(self, tap: Tap) -> object:
+    def read(self, tap: LogFollower) -> object:
         """Return the first position that is kept."""
         return tap.first(self._commands.server.host.has_journal().log.durable)
 
@@ -299,7 +299,7 @@ class _Head(_Lookup):
             reply.integer(number)
 
 
-class _Follow(_OfTheLog):
+class _Follow(_JournalCommand):
     """JOURNAL READ and EVENTS: read from a position on, and wait for more at the head."""
 
     def __init__(self, commands: JournalCommands, caller: Connection, query: _Query, timeout_ms: int) -> None:
@@ -310,7 +310,7 @@ class _Follow(_OfTheLog):
         if not self._is_over and timeout_ms != NEVER:
             # One millisecond is added, because the loop's time is that of the start of its round, and a timeout must
             # not end early.
-            self._timer = commands.server.loop.call_later((timeout_ms + 1) / 1000, self.hurry)
+            self._timer = commands.server.loop.call_later((timeout_ms + 1) / 1000, self.stop_waiting)
 
     @property
     def position(self) -> int:
@@ -321,15 +321,15 @@ class _Follow(_OfTheLog):
         """Reply with the result, or start to read, or wait."""
         found = self.found
         if isinstance(found, BaseException):
-            self.forget()
+            self.cancel()
             raise found
-        if isinstance(found, Events) and not found.found and not self._is_over:
+        if isinstance(found, EventPage) and not found.found and not self._is_over:
             # No event matched the filter, but there may be more events.
             self._query = self._query._replace(position=found.next)
             self.found = found = None
         if found is None and not self._is_at_end():
             return self.park()
-        self.forget()
+        self.cancel()
         self._answer(caller.reply, found)
         return True
 
@@ -337,11 +337,11 @@ class _Follow(_OfTheLog):
         """Return whether there is nothing to read and no time to wait. Otherwise start to read or to wait."""
         journal = self._commands.server.host.journal
         if journal is None:
-            self.forget()
+            self.cancel()
             raise NoJournal("this server has no journal, so it has no history; start it with appendonly yes")
         log, position = journal.log, self._query.position
         if position > log.written:
-            self.forget()
+            self.cancel()
             raise OutOfRange(f"position {position} is beyond the end of the log; the next position is {log.written}")
         if position < log.durable:
             self._commands.read_for(self, self._query, log.durable)
@@ -352,7 +352,7 @@ class _Follow(_OfTheLog):
         return False
 
     def _answer(self, reply: Reply, found: object) -> None:
-        if isinstance(found, Frames):
+        if isinstance(found, FramePage):
             reply.array(2 + (2 if self._query.placed else 0) + (1 if self._query.names else 0))
             reply.integer(found.next)
             reply.bulk(found.data)
@@ -360,16 +360,16 @@ class _Follow(_OfTheLog):
                 reply.bulk(found.place[0].encode())
                 reply.integer(found.place[1])
             self._write_names(reply, found.names)
-        elif isinstance(found, Events):
+        elif isinstance(found, EventPage):
             reply.array(2)
             reply.integer(found.next)
             reply.array(len(found.found))
             for event in found.found:
                 write_event(reply, event)
         elif self._query.decoded:
-            self._answer(reply, Events(self._query.position))
+            self._answer(reply, EventPage(self._query.position))
         else:
-            self._answer(reply, Frames(self._query.position))
+            self._answer(reply, FramePage(self._query.position))
 
     def _write_names(self, reply: Reply, names: dict[int, bytes]) -> None:
         if self._query.names:
@@ -378,14 +378,14 @@ class _Follow(_OfTheLog):
                 reply.integer(number)
                 reply.bulk(name)
 
-    def hurry(self) -> None:
+    def stop_waiting(self) -> None:
         """Reply with the present result, because the timeout has passed, unless a read is running."""
         self._is_over = True
         if self in self._commands._followers:
             self._commands.unfollow(self)
             self.go_on()
 
-    def forget(self) -> None:
+    def cancel(self) -> None:
         """Stop waiting, because the command has ended or its client has left."""
         self._commands.unfollow(self)
         if self._timer is not None:
@@ -396,7 +396,7 @@ def _position(args: list[bytes]) -> tuple[int, Words]:
     """Return the position of a command, and the words after it."""
     position = parse_integer(args[2])
     if not 1 <= position < NEVER:
-        raise OutOfRange(f"{shown(args[2])} is not a position of the log; positions start at 1")
+        raise OutOfRange(f"{excerpt(args[2])} is not a position of the log; positions start at 1")
     return position, Words(args, 3)
 
 
@@ -408,7 +408,7 @@ def _within(number: int, what: str, most: int) -> int:
 
 def _check_own_client(caller: Connection) -> None:
     """Refuse a client of another node. Each node has its own journal, and no node forwards these commands."""
-    if caller.entry:
+    if caller.entry_node:
         check_whole_server(caller)
 
 

@@ -115,7 +115,7 @@ class Kind(Generic[T]):
         return True
 
 
-class Whole(Kind[int]):
+class WholeNumber(Kind[int]):
     """A whole number."""
 
     annotation = "int"

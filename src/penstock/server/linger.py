@@ -19,11 +19,11 @@ from mypy_extensions import i64
 class Linger:
     """Ends turns, and decides whether an idle loop goes to sleep."""
 
-    moment_ns: i64  # The time to stay awake; 0 never stays awake.
+    linger_ns: i64  # The time to stay awake; 0 never stays awake.
     _loop: asyncio.AbstractEventLoop
     _end_turn: Callable[[], None]
     _clock_ns: Callable[[], int]  # A monotonic clock.
-    _pays: bool  # The last pause was short.
+    _last_pause_was_short: bool  # The last pause was short.
     _awake: bool  # The loop polls instead of sleeping.
     _in_turn: bool
     _ended: i64  # The time at which the last turn ended.
@@ -35,11 +35,11 @@ class Linger:
         clock_ns: Callable[[], int] = time.perf_counter_ns,
     ) -> None:
         """Take the function that ends a turn. It may begin the next one, which then ends with the next round."""
-        self.moment_ns = 0
+        self.linger_ns = 0
         self._loop = loop
         self._end_turn = end_turn
         self._clock_ns = clock_ns
-        self._pays = False
+        self._last_pause_was_short = False
         self._awake = False
         self._in_turn = False
         self._ended = 0
@@ -50,7 +50,7 @@ class Linger:
         self._in_turn = True
         if not self._awake:
             self._awake = True
-            self._pays = self._pause_ns() < self.moment_ns
+            self._last_pause_was_short = self._pause_ns() < self.linger_ns
             self._loop.call_soon(self._on_round)
 
     def _come_round(self) -> None:
@@ -61,9 +61,9 @@ class Linger:
                 self._end_turn()
             finally:
                 self._ended = self._clock_ns()
-                self._go_on(self._in_turn or self._pays)
+                self._go_on(self._in_turn or self._last_pause_was_short)
         else:
-            self._go_on(self._pause_ns() < self.moment_ns)
+            self._go_on(self._pause_ns() < self.linger_ns)
 
     def _go_on(self, awake: bool) -> None:
         self._awake = awake

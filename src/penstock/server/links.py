@@ -27,7 +27,7 @@ CROWDED_BYTES: Final = 4 * 1024 * 1024
 TOO_MANY: Final = "too many links are being opened"
 
 
-class Exchange(Protocol):
+class LinkOwner(Protocol):
     """The interface of the bus for its links."""
 
     node: bytes
@@ -36,34 +36,34 @@ class Exchange(Protocol):
     bytes_in: int
     bytes_out: int
 
-    def patience_s(self) -> float:
+    def handshake_s(self) -> float:
         """Return the seconds that a handshake may take."""
 
     def why_not(self, host: str) -> str:
         """Return why links to or from an address are not allowed, or ""."""
 
-    def came(self, link: Inbound) -> bool:
+    def opened(self, link: Inbound) -> bool:
         """Count a new incoming link. Return whether there is room for it."""
 
     def epoch_of(self, node: bytes) -> int:
         """Return the greatest known epoch of a node, which may be this one."""
 
-    def why_past(self, node: bytes, epoch: int, known: int) -> str:
+    def why_superseded(self, node: bytes, epoch: int, known: int) -> str:
         """Return why a node with a proven id and epoch is refused, or "".
 
         `known` is the greatest epoch of this node that the other node has received.
         """
 
-    def is_known(self, link: Inbound) -> None:
+    def authenticated(self, link: Inbound) -> None:
         """Use an incoming link whose node has proven its identity."""
 
-    def heard(self, link: Inbound, said: list[Message]) -> None:
+    def receive(self, link: Inbound, said: list[Message]) -> None:
         """Receive messages from a peer."""
 
     def incarnation(self) -> bytes:
         """Return the incarnation of this node, which changes when it loses its jobs."""
 
-    def is_open(self, link: Outbound, found: bytes, incarnation: bytes) -> None:
+    def link_opened(self, link: Outbound, found: bytes, incarnation: bytes) -> None:
         """Use an outgoing link to the node `found`, which has proven its identity and its incarnation."""
 
     def has_room(self, link: Outbound) -> None:
@@ -79,8 +79,8 @@ class Exchange(Protocol):
 class Link(asyncio.Protocol):
     """The common part of both sides of a link. asyncio calls it as a Protocol."""
 
-    def __init__(self, exchange: Exchange, host: str = "", port: int = 0) -> None:
-        self.exchange = exchange
+    def __init__(self, exchange: LinkOwner, host: str = "", port: int = 0) -> None:
+        self.owner = exchange
         self.node = b""  # The proven id of the other node.
         self.epoch = 0  # The proven epoch of the other node.
         self.host = host  # The address of the other node.
@@ -89,18 +89,18 @@ class Link(asyncio.Protocol):
         self.transport: asyncio.Transport | None = None
         self._frames = wire.Frames()
         self._nonce = secrets.token_bytes(wire.NONCE_BYTES)
-        self._patience: asyncio.TimerHandle | None = None
+        self._timeout: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Start the timeout of the handshake."""
         self.transport = cast(asyncio.Transport, transport)
         self.own_host = _host(transport.get_extra_info("sockname"))
         loop = asyncio.get_running_loop()
-        self._patience = loop.call_later(self.exchange.patience_s(), self.fail, "the handshake took too long")
+        self._timeout = loop.call_later(self.owner.handshake_s(), self.fail, "the handshake took too long")
 
     def data_received(self, data: bytes) -> None:
         """Handle all complete frames."""
-        self.exchange.bytes_in += len(data)
+        self.owner.bytes_in += len(data)
         self._frames.feed(data)
         try:
             while self.transport is not None:
@@ -113,35 +113,35 @@ class Link(asyncio.Protocol):
 
     def connection_lost(self, error: Exception | None) -> None:
         """Remove the link."""
-        self.be_patient()
+        self.stop_timeout()
         self.transport = None
-        self.exchange.lost(self)
+        self.owner.lost(self)
 
     def read(self, frame: bytes) -> None:
         """Handle a frame."""
         raise NotImplementedError
 
-    def say(self, data: bytes) -> None:
+    def write(self, data: bytes) -> None:
         """Send bytes."""
         if self.transport is not None:
             self.transport.write(data)
-            self.exchange.bytes_out += len(data)
+            self.owner.bytes_out += len(data)
 
-    def be_patient(self) -> None:
+    def stop_timeout(self) -> None:
         """Stop the timeout, because the handshake is over."""
-        if self._patience is not None:
-            self._patience.cancel()
-            self._patience = None
+        if self._timeout is not None:
+            self._timeout.cancel()
+            self._timeout = None
 
     def fail(self, why: str) -> None:
         """Close the link because of the other side's behaviour."""
         if self.transport is not None:
-            self.exchange.refused(self, why)
+            self.owner.refused(self, why)
             self.close()
 
-    def part(self, why: str) -> None:
+    def close_gracefully(self, why: str) -> None:
         """Close the link after all written bytes have been sent."""
-        self.exchange.refused(self, why)
+        self.owner.refused(self, why)
         if self.transport is not None:
             self.transport.close()
             self.transport = None
@@ -156,21 +156,21 @@ class Link(asyncio.Protocol):
 class Inbound(Link):
     """A link that a peer opened, on which it sends messages."""
 
-    def __init__(self, exchange: Exchange) -> None:
+    def __init__(self, exchange: LinkOwner) -> None:
         super().__init__(exchange)
         self._claimed: wire.Hello | None = None  # The identity that the other side claims.
         self._secrets: wire.Secrets | None = None  # The keys with which it has to prove that.
-        self._seal: wire.Seal | None = None
+        self._seal: wire.PacketTags | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Check the address and the certificate of the other side."""
         super().connection_made(transport)
         self.host = _host(transport.get_extra_info("peername"))
-        why_not = self.exchange.why_not(self.host) or self._wrong_certificate(transport)
+        why_not = self.owner.why_not(self.host) or self._wrong_certificate(transport)
         if why_not:
-            self.turn_away(why_not)
-        elif not self.exchange.came(self):
-            self.turn_away(TOO_MANY)
+            self.refuse(why_not)
+        elif not self.owner.opened(self):
+            self.refuse(TOO_MANY)
 
     def _wrong_certificate(self, transport: asyncio.BaseTransport) -> str:
         """Return why the certificate of the other side is not that of a node, or "". Without TLS it is "".
@@ -178,62 +178,62 @@ class Inbound(Link):
         TLS has checked the signature. The name is checked here, as a dialler checks the name of a listener.
         """
         certificate = transport.get_extra_info("peercert")
-        wanted = self.exchange.tls_name or self.host
+        wanted = self.owner.tls_name or self.host
         if not certificate or wanted.lower() in certificate_names(certificate):
             return ""
         return f"the certificate is not for {wanted}; see tls-cluster-name"
 
-    def turn_away(self, why: str) -> None:
+    def refuse(self, why: str) -> None:
         """Send the reason of a refusal, and close the link."""
-        self.say(wire.refusal(self.exchange.node, why))
-        self.part(why)
+        self.write(wire.encode_refusal(self.owner.node, why))
+        self.close_gracefully(why)
 
     def read(self, frame: bytes) -> None:
         """Handle a frame: the first or third message of the handshake, or a packet."""
         if self._seal is not None:
-            self.exchange.heard(self, wire.messages(wire.opened(frame, self._seal)))
+            self.owner.receive(self, wire.decode_messages(wire.verified_payload(frame, self._seal)))
         elif self._claimed is None or self._secrets is None:
-            self._answer(frame)
+            self._reply(frame)
         else:
-            self._believe(self._claimed, self._secrets, wire.last_word(frame))
+            self._check_proof(self._claimed, self._secrets, wire.parse_proof(frame))
 
-    def _answer(self, frame: bytes) -> None:
-        exchange = self.exchange
+    def _reply(self, frame: bytes) -> None:
+        exchange = self.owner
         try:
-            hello = wire.hello(frame, False)
+            hello = wire.parse_hello(frame, False)
         except ProtocolError as error:
-            self.turn_away(str(error))
+            self.refuse(str(error))
             return
         epoch, known = exchange.epoch_of(exchange.node), exchange.epoch_of(hello.node)
         incarnation = exchange.incarnation()
         myself = wire.Hello(exchange.node, self._nonce, b"", epoch, known, incarnation)
         self._claimed, self._secrets = hello, wire.Secrets(exchange.secret, hello, myself)
         proof = self._secrets.listener_proof()
-        self.say(wire.answer(exchange.node, self._nonce, proof, epoch, known, incarnation))
+        self.write(wire.encode_answer(exchange.node, self._nonce, proof, epoch, known, incarnation))
 
-    def _believe(self, claimed: wire.Hello, secrets: wire.Secrets, proven: wire.Proven) -> None:
-        if not wire.same(proven.proof, secrets.dialler_proof(proven.known)):
-            self.turn_away("wrong cluster-secret: all nodes of a cluster need the same one")
+    def _check_proof(self, claimed: wire.Hello, secrets: wire.Secrets, proven: wire.DiallerProof) -> None:
+        if not wire.equal_in_constant_time(proven.proof, secrets.dialler_proof(proven.known)):
+            self.refuse("wrong cluster-secret: all nodes of a cluster need the same one")
             return
-        why_past = self.exchange.why_past(claimed.node, claimed.epoch, proven.known)
+        why_past = self.owner.why_superseded(claimed.node, claimed.epoch, proven.known)
         if why_past:
-            self.turn_away(why_past)
+            self.refuse(why_past)
             return
-        self.be_patient()
+        self.stop_timeout()
         self.node, self.epoch = claimed.node, claimed.epoch
-        self._seal = wire.Seal(secrets.link_key())
+        self._seal = wire.PacketTags(secrets.link_key())
         self._frames.bytes_max = wire.PACKET_BYTES_MAX
-        self.exchange.is_known(self)
+        self.owner.authenticated(self)
 
 
 class Outbound(Link):
     """A link that this node opens to a peer, and on which it sends messages."""
 
-    def __init__(self, exchange: Exchange, named: bytes, host: str, port: int) -> None:
+    def __init__(self, exchange: LinkOwner, named: bytes, host: str, port: int) -> None:
         super().__init__(exchange, host, port)
-        self.named = named  # The id of the expected node.
+        self.expected = named  # The id of the expected node.
         self._myself = wire.Hello(exchange.node, self._nonce, b"", 0, 0)
-        self.seal: wire.Seal | None = None  # Set when the other node has proven its identity.
+        self.seal: wire.PacketTags | None = None  # Set when the other node has proven its identity.
         self.opened_at = 0.0  # The time at which `seal` was set.
         self.is_crowded = False  # The peer has much to read, so bytes of clients wait.
 
@@ -241,35 +241,35 @@ class Outbound(Link):
         """Send the first message of the handshake."""
         super().connection_made(transport)
         cast(asyncio.Transport, transport).set_write_buffer_limits(high=CROWDED_BYTES)
-        exchange = self.exchange
+        exchange = self.owner
         self._myself = wire.Hello(exchange.node, self._nonce, b"", exchange.epoch_of(exchange.node), 0)
-        self.say(wire.opening(exchange.node, self._nonce, self._myself.epoch))
+        self.write(wire.encode_opening(exchange.node, self._nonce, self._myself.epoch))
 
     def read(self, frame: bytes) -> None:
         """Handle the second message of the handshake. No other frame is expected."""
         if self.seal is not None:
             raise ProtocolError("a peer must send messages on its own link")
-        exchange = self.exchange
-        hello = wire.hello(frame, True)
+        exchange = self.owner
+        hello = wire.parse_hello(frame, True)
         made = wire.Secrets(exchange.secret, self._myself, hello)
-        if not wire.same(hello.proof, made.listener_proof()):
+        if not wire.equal_in_constant_time(hello.proof, made.listener_proof()):
             raise ProtocolError("wrong cluster-secret: all nodes of a cluster need the same one")
         # The answer is also sent to a replaced node, which learns from it that it was replaced.
         known = exchange.epoch_of(hello.node)
-        self.say(wire.proven(made.dialler_proof(known), known))
-        why_past = exchange.why_past(hello.node, hello.epoch, hello.known)
+        self.write(wire.encode_proof(made.dialler_proof(known), known))
+        why_past = exchange.why_superseded(hello.node, hello.epoch, hello.known)
         if why_past:
-            self.part(why_past)
+            self.close_gracefully(why_past)
             return
-        self.be_patient()
+        self.stop_timeout()
         self.node, self.epoch = hello.node, hello.epoch
-        self.seal = wire.Seal(made.link_key())
-        exchange.is_open(self, hello.node, hello.incarnation)
+        self.seal = wire.PacketTags(made.link_key())
+        exchange.link_opened(self, hello.node, hello.incarnation)
 
-    def post(self, letters: list[Message], scribe: wire.Scribe) -> None:
+    def send(self, letters: list[Message], scribe: wire.MessageEncoder) -> None:
         """Send messages in one write."""
         assert self.seal is not None
-        self.say(wire.packets(letters, self.seal, scribe))
+        self.write(wire.encode_packets(letters, self.seal, scribe))
 
     def pause_writing(self) -> None:
         """Note that the peer has much to read."""
@@ -278,7 +278,7 @@ class Outbound(Link):
     def resume_writing(self) -> None:
         """Continue, because the peer has read most of it."""
         self.is_crowded = False
-        self.exchange.has_room(self)
+        self.owner.has_room(self)
 
     def unsent(self) -> int:
         """Return how many bytes are not sent yet."""

@@ -38,13 +38,13 @@ from penstock.server.descriptors import clients_that_fit
 from penstock.server.functions import VERSION, uuid_of
 from penstock.server.http import Answer, Pages
 from penstock.server.info import section
-from penstock.server.iproto import Door, IprotoConnection
+from penstock.server.iproto import IprotoConnection, IprotoPort
 from penstock.server.listening import Accept
 from penstock.server.ports import IPROTO_PORTS, Ports
 from penstock.server.server import ENVELOPE_BYTES, Server
 from penstock.server.tls import Handshakes
 from penstock.wire import iproto
-from penstock.wire.iproto import Answers, IprotoParser
+from penstock.wire.iproto import IprotoParser, IprotoReply
 from penstock.wire.reply import Reply
 from penstock.wire.resp import RespParser
 
@@ -149,7 +149,7 @@ class Loading:
             self.ports.close()
             raise
 
-    def hand_over(self, server: Server, doors: dict[str, Door], pages: Pages) -> None:
+    def hand_over(self, server: Server, doors: dict[str, IprotoPort], pages: Pages) -> None:
         """Hand all present and future connections over to the server."""
         self.ports.resp = server.clients.accept
         self.ports.iproto = {name: door.accept for name, door in doors.items()}
@@ -222,7 +222,7 @@ class _LoadingConnection(asyncio.Protocol):
         """Return the replies to the next commands, and the error if the bytes are malformed."""
         raise NotImplementedError
 
-    def hand_over(self, server: Server, doors: dict[str, Door]) -> None:
+    def hand_over(self, server: Server, doors: dict[str, IprotoPort]) -> None:
         """Become a client of the server, which continues with a command that is not complete."""
         if self._is_unread or self.transport.is_closing():
             # The client has not read its refusals. Closing is safe, because none of its commands was run.
@@ -233,7 +233,7 @@ class _LoadingConnection(asyncio.Protocol):
         client.connection_made(self.transport)
         client.data_received(b"")
 
-    def client(self, server: Server, doors: dict[str, Door]) -> Connection:
+    def client(self, server: Server, doors: dict[str, IprotoPort]) -> Connection:
         """Return the server's client that replaces this one."""
         raise NotImplementedError
 
@@ -261,7 +261,7 @@ class _RespLoading(_LoadingConnection):
             reply.error(b"ERR " + self.parser.error)
         return reply.take()
 
-    def client(self, server: Server, doors: dict[str, Door]) -> Connection:
+    def client(self, server: Server, doors: dict[str, IprotoPort]) -> Connection:
         client = cast(Connection, server.clients.accept())
         client.inbox = Inbox(self.parser)
         return client
@@ -287,14 +287,14 @@ class _IprotoLoading(_LoadingConnection):
         self.transport.write(iproto.greeting(VERSION, uuid_of(node), self._salt))
 
     def answers(self) -> bytes:
-        answers, sentence = Answers(), self._loading.progress.sentence().encode()
+        answers, sentence = IprotoReply(), self._loading.progress.sentence().encode()
         for request in self.parser.parse(_COMMANDS_AT_ONCE):
             answers.refusal(request.sync, iproto.ER_LOADING, sentence)
         if self.parser.error:
             answers.refusal(0, iproto.ER_INVALID_MSGPACK, self.parser.error)
         return answers.take()
 
-    def client(self, server: Server, doors: dict[str, Door]) -> Connection:
+    def client(self, server: Server, doors: dict[str, IprotoPort]) -> Connection:
         door = doors[self._setting]
         # The client already has its greeting, and its password is scrambled with the salt in it.
         client = cast(IprotoConnection, server.clients.accept_as(door.greeted))

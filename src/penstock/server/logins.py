@@ -19,7 +19,7 @@ from typing import Final
 from penstock.dialects.command import Caller
 from penstock.server.access import Account
 from penstock.server.connection import Connection
-from penstock.server.node import Node, Parked
+from penstock.server.node import Node, SuspendedCommand
 
 _log = logging.getLogger("penstock")
 
@@ -77,7 +77,7 @@ class Logins:
 
         A client of another node has logged in there. Its address comes from that node, so guesses cannot be counted.
         """
-        if caller.entry:
+        if caller.entry_node:
             login.refuse()
             return
         source = source_of(caller.address)
@@ -98,7 +98,7 @@ class Logins:
             self._was_wrong(caller.address)
             login.refuse()
         else:
-            caller.become(account)
+            caller.log_in(account)
             login.accept()
 
     def leave(self, source: str) -> None:
@@ -130,7 +130,7 @@ class Logins:
         self._logged_at, self._not_logged = now, 0
 
 
-class _DelayedLogin(Parked):
+class _DelayedLogin(SuspendedCommand):
     """A delayed login. Its client is busy meanwhile, so later commands run after it."""
 
     timer: asyncio.TimerHandle
@@ -146,7 +146,7 @@ class _DelayedLogin(Parked):
         self._logins.compare(caller, self._login)
         return True
 
-    def forget(self) -> None:
+    def cancel(self) -> None:
         """Free the place, because the client is gone."""
         self.timer.cancel()
         self._logins.leave(self.source)

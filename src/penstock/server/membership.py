@@ -7,7 +7,7 @@ import secrets
 import ssl
 from typing import Final
 
-from penstock.cluster.mail import Mail
+from penstock.cluster.mail import PeerOutbox
 from penstock.cluster.members import Members
 from penstock.cluster.node import Cluster
 from penstock.cluster.roster import BUS_OFFSET, Roster, file_text, read_file
@@ -25,7 +25,7 @@ _log = logging.getLogger("penstock")
 BUS_PORT_MAX: Final = 65_535
 
 # Addresses that stand for all addresses of the machine.
-_EVERYWHERE: Final = ("0.0.0.0", "::", "*")
+_ALL_ADDRESSES: Final = ("0.0.0.0", "::", "*")
 
 
 class Membership:
@@ -37,15 +37,15 @@ class Membership:
         self._node = node
         self._path = config.within_dir(config.cluster_config_file)
         self.bus_port = bus_port_of(config)  # 0: the cluster bus is off.
-        self.mail = Mail()
+        self.mail = PeerOutbox()
         roster = self._load()
-        memory = secrets.token_bytes(wire.MEMORY_BYTES)
+        memory = secrets.token_bytes(wire.INCARNATION_BYTES)
         self.members = Members(host.node.encode(), memory, secrets.randbits(32), self.mail, config.cluster_node_timeout)
         self.members.epoch = host.node_epoch()
         self.cluster = Cluster(
             host.engine, host.ids, self.members, self.mail, secrets.randbits(32), host.body_of, host.make_room_now
         )
-        self.bus = Bus(node, self.cluster, self._keep_quietly)
+        self.bus = Bus(node, self.cluster, self._save_and_log)
         self.members.leaving = host.is_leaving()
         self.members.announced = self.members.host = announced_ip(config)
         self.members.port = config.cluster_announce_port or config.port or config.tls_port
@@ -69,7 +69,7 @@ class Membership:
         config = self._config
         host, _, port = found_at.rpartition(":")
         if not found_at:
-            host = "127.0.0.1" if config.bind[0] in _EVERYWHERE else bracketed(config.bind[0])
+            host = "127.0.0.1" if config.bind[0] in _ALL_ADDRESSES else bracketed(config.bind[0])
             port = str(config.port or config.tls_port)
         return f"{bracketed(self.members.announced) or host}:{config.cluster_announce_port or port}"
 
@@ -83,13 +83,13 @@ class Membership:
 
     # The file that survives a restart
 
-    def keep(self) -> None:
+    def save(self) -> None:
         """Write the peers to disk. Raise OSError."""
         text_file.replace(self._path, file_text(self.members))
 
-    def _keep_quietly(self) -> None:
+    def _save_and_log(self) -> None:
         try:
-            self.keep()
+            self.save()
         except OSError as error:
             _log.error("peers not saved: file=%s error=%s", self._path, error.strerror)
 
@@ -114,9 +114,9 @@ class Membership:
             return Roster(myself)
         return roster
 
-    def forgot(self) -> None:
+    def new_incarnation(self) -> None:
         """Start a new incarnation, because all jobs were removed and peers must not count on this node's copies."""
-        self.cluster.set_memory(secrets.token_bytes(wire.MEMORY_BYTES), self._node.now)
+        self.cluster.set_incarnation(secrets.token_bytes(wire.INCARNATION_BYTES), self._node.now)
 
     # Commands of the operator
 
@@ -143,8 +143,8 @@ class Membership:
         if hard:
             self._host.rename()
         node = self._host.node.encode()
-        self.cluster.begin_anew(node, self._node.now)
-        self.forgot()
+        self.cluster.reset(node, self._node.now)
+        self.new_incarnation()
         self.bus.begin_anew(node)
 
 

@@ -94,7 +94,7 @@ class Metrics:
         )
         for tube in heapq.nlargest(_TUBES_MAX, tubes, key=lambda tube: tube.total()):
             name = tube.name[:200].decode("utf-8", "backslashreplace")
-            waiting.add_metric([name], int(tube.line.length))
+            waiting.add_metric([name], int(tube.take_line.length))
             for state in range(1, s.STATES_COUNT):
                 jobs.add_metric([name, s.STATE_NAMES[state]], tube.count_in(state))
             for (source, target), count in stats.transitions(tube).items():

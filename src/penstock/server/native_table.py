@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from penstock.dialects.command import ADMIN, EVERYTHING, READ, WRITE
-from penstock.dialects.everywhere import Everywhere
+from penstock.dialects.everywhere import GlobalCommands
 from penstock.server.history_commands import HistoryCommands
 from penstock.server.server import Server
 
@@ -25,7 +25,7 @@ _TUBE: Final = (
 def native_rows(server: Server) -> list[Row]:
     """Return all native commands."""
     native, tubes, jobs, history = server.native, server.tubes, server.jobs, HistoryCommands(server)
-    everywhere = Everywhere(server.site)
+    everywhere = GlobalCommands(server.site)
     return [
         # Jobs
         (

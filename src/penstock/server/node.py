@@ -20,17 +20,17 @@ from typing import Final
 
 from mypy_extensions import i64, mypyc_attr
 
-from penstock.cluster.founding import ClaimWait
+from penstock.cluster.founding import ElectionWait
 from penstock.core import waits as w
 from penstock.core.errors import JournalFailed
 from penstock.core.limits import NEVER
-from penstock.core.waits import Connection, Wait, Waiting
+from penstock.core.waits import Connection, TakeWait, Waiting
 from penstock.dialects.calls import Pending
-from penstock.dialects.command import Caller, Desk, Long
+from penstock.dialects.command import Caller, Dispatcher, SlicedCommand
 from penstock.host.host import Host
 from penstock.server.linger import Linger
 from penstock.server.post import Letters, Post
-from penstock.wire.iproto import Answers
+from penstock.wire.iproto import IprotoReply
 
 _log = logging.getLogger("penstock")
 
@@ -67,7 +67,7 @@ class Client(Caller):
     @property
     def is_waiting(self) -> bool:
         """Return whether the client waits for a reply."""
-        return bool(self.connection.waits) or self.abroad > 0
+        return bool(self.connection.waits) or self.remote_count > 0
 
     def end_wait(self, wait: Waiting, now: int, refusal: bytes = b"") -> None:
         """Reply to a command whose wait has ended, or refuse it with the RESP error `refusal`."""
@@ -87,21 +87,21 @@ class Client(Caller):
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
-class Parked(Long):
+class SuspendedCommand(SlicedCommand):
     """A long command that waits for an event outside of the engine. `Node.resume` continues it."""
 
-    def hurry(self) -> None:
+    def stop_waiting(self) -> None:
         """Stop waiting as soon as possible, because the client sends no more."""
 
-    def forget(self) -> None:
+    def cancel(self) -> None:
         """Drop the command, because its client is gone."""
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
-class Abroad:
+class RemoteCommands:
     """The commands that clients run on other nodes. This base class is for a node without peers and does nothing."""
 
-    def hurry(self, client: Client) -> None:
+    def stop_waiting(self, client: Client) -> None:
         """Stop the client's waits on other nodes as soon as possible."""
 
     def leaves(self, client: Client) -> None:
@@ -123,8 +123,8 @@ class _Outgoing:
 class Node:
     """The engine behind a server, and the turns in which it works."""
 
-    desk: Desk
-    abroad: Abroad
+    desk: Dispatcher
+    remote_commands: RemoteCommands
     bytes_in: i64  # Bytes received from clients.
     bytes_out: i64  # Bytes sent to clients.
 
@@ -138,7 +138,7 @@ class Node:
         self.failed: asyncio.Future[None] = loop.create_future()  # Fails with the reason why the node cannot go on.
         self.post = Post()
         self.linger = Linger(loop, self._end_turn)
-        self.abroad = Abroad()
+        self.remote_commands = RemoteCommands()
         self.bytes_in = 0
         self.bytes_out = 0
         self.sync_average_s = 0.0
@@ -148,20 +148,20 @@ class Node:
         self._arrived: list[Client] = []  # Clients whose bytes of this turn are not run yet.
         self._dirty: list[Client] = []  # Clients that have replies to be sent.
         self._to_run: dict[Client, None] = {}  # Clients that have more commands than fit in a turn, oldest first.
-        self._long: deque[tuple[Client, Long]] = deque()
+        self._long: deque[tuple[Client, SlicedCommand]] = deque()
         self._rested_at = 0.0  # The next slice of a long command may run from this time on, even if others are busy.
         self._rest: asyncio.TimerHandle | None = None  # Fires at `_rested_at`.
         self._others_ran = False  # Other clients ran commands since the last slice.
-        self._parked: dict[Client, Parked] = {}  # Long commands that wait for an event outside of the engine.
-        self._unread: dict[Client, Long] = {}  # Long commands that wait until their clients read.
+        self._parked: dict[Client, SuspendedCommand] = {}  # Long commands that wait for an event outside of the engine.
+        self._unread: dict[Client, SlicedCommand] = {}  # Long commands that wait until their clients read.
         self._syncing = False
         self._pause: asyncio.TimerHandle | None = None  # Set while no command may run.
         self._paused: dict[Client, None] = {}
         self._timer: asyncio.TimerHandle | None = None
         self._timer_due = NEVER
         self._lock = host.lock
-        host.on_failure = self._hear_of_failure
-        host.on_ended_waits = self._hear_of_ended_waits
+        host.on_failure = self._on_failure
+        host.on_ended_waits = self._on_ended_waits
 
     # Turns
 
@@ -176,9 +176,9 @@ class Node:
         self._lock.acquire()
         self.now = self.ledger.clock.now()
         if self._to_run:
-            self._go_on()
-        if self._long and self._may_go_on():
-            self._go_on_with_long()
+            self._run_rest()
+        if self._long and self._may_step_long():
+            self._step_long()
 
     def arrived(self, client: Client) -> None:
         """Note that a client has sent bytes. They are run after the loop has read from all ready sockets.
@@ -223,17 +223,17 @@ class Node:
             client.is_dirty = True
             self._dirty.append(client)
 
-    def start_long(self, client: Client, long: Long) -> None:
+    def start_long(self, client: Client, long: SlicedCommand) -> None:
         """Run a long command, one slice per turn."""
         client.busy = True
         self._long.append((client, long))
 
-    def park(self, client: Client, parked: Parked) -> None:
+    def park(self, client: Client, parked: SuspendedCommand) -> None:
         """Suspend a long command until `resume`. A command that is already running calls this from its `step`."""
         client.busy = True
         self._parked[client] = parked
 
-    def resume(self, client: Client, parked: Parked) -> None:
+    def resume(self, client: Client, parked: SuspendedCommand) -> None:
         """Continue a suspended command, if its client is still connected."""
         if self._parked.get(client) is parked:
             del self._parked[client]
@@ -245,7 +245,7 @@ class Node:
         long = self._unread.pop(client, None)
         if long is not None:
             self._long.append((client, long))
-        self.abroad.reads_again(client)
+        self.remote_commands.reads_again(client)
         self.run(client)
 
     def _end_turn(self) -> None:
@@ -274,7 +274,7 @@ class Node:
         if self._stopped:
             return
         # The commit itself may have ended waits.
-        if self._to_run or self.engine.outbox.ended_waits or (self._long and self._may_go_on()):
+        if self._to_run or self.engine.outbox.ended_waits or (self._long and self._may_step_long()):
             self.begin_turn()
         elif self._long and self._rest is None:
             self._rest = self.loop.call_later(self._rested_at - time.perf_counter(), self._have_rested)
@@ -294,14 +294,14 @@ class Node:
                     self.report(defect)
                     client.abort()
 
-    def _go_on(self) -> None:
+    def _run_rest(self) -> None:
         """Run the clients that had more commands than fit in the previous turn."""
         waiting, self._to_run = self._to_run, {}
         for client in waiting:
             if not client.lost:
                 self.run(client)
 
-    def _may_go_on(self) -> bool:
+    def _may_step_long(self) -> bool:
         """Return whether a long command may continue: no other client ran, or the others had their share of time."""
         return not self._others_ran or time.perf_counter() >= self._rested_at
 
@@ -309,7 +309,7 @@ class Node:
         self._rest = None
         self.begin_turn()
 
-    def _go_on_with_long(self) -> None:
+    def _step_long(self) -> None:
         """Run a slice of the next long command."""
         client, long = self._long.popleft()
         if client.lost:
@@ -337,7 +337,7 @@ class Node:
             waits = ended[:]
             ended.clear()
             for wait in waits:
-                client = _who_waits(wait)
+                client = _client_of(wait)
                 client.end_wait(wait, self.now)
                 if client.lost:
                     self._take_back(client)
@@ -389,14 +389,14 @@ class Node:
         dirty, self._dirty = self._dirty, []
         for client in dirty:
             client.is_dirty = False
-            client.send(client.take_answers())
+            client.send(client.take_replies())
 
     def _gather(self) -> _Outgoing:
         """Collect the pending messages and replies. They are sent when the log is durable up to this point."""
         dirty, self._dirty = self._dirty, []
         for client in dirty:
             client.is_dirty = False
-        return _Outgoing([(client, client.take_answers()) for client in dirty], self.post.take())
+        return _Outgoing([(client, client.take_replies()) for client in dirty], self.post.take())
 
     def _log_to_sync(self) -> Callable[[], float]:
         """Return a function that makes the present log durable and returns the seconds it took. Any thread may call it.
@@ -445,13 +445,13 @@ class Node:
         _log.error("internal error; please report it", exc_info=defect)
         self.host.gives_up(defect)
 
-    def _hear_of_failure(self, error: BaseException) -> None:
+    def _on_failure(self, error: BaseException) -> None:
         """Fail the node from any thread."""
         # The loop may already be closed.
         with contextlib.suppress(RuntimeError):
             self.loop.call_soon_threadsafe(self._fail, error)
 
-    def _hear_of_ended_waits(self) -> None:
+    def _on_ended_waits(self) -> None:
         """Start a turn that replies to waits which another thread ended."""
         with contextlib.suppress(RuntimeError):
             self.loop.call_soon_threadsafe(self.begin_turn)
@@ -484,8 +484,8 @@ class Node:
         self._unread.pop(client, None)
         parked = self._parked.pop(client, None)
         if parked is not None:
-            parked.forget()
-        self.abroad.leaves(client)
+            parked.cancel()
+        self.remote_commands.leaves(client)
         client.wait = None
         self.engine.disconnect(client.connection, self.now)
 
@@ -502,15 +502,15 @@ class Node:
             for job, delivery in zip(jobs, deliveries):
                 self.engine.undelivered(job, self.now, delivery)
 
-    def _unanswered(self, client: Client) -> list[Wait]:
+    def _unanswered(self, client: Client) -> list[TakeWait]:
         """Return the takes of a client that were served in this turn and have no reply yet."""
         waits: list[Waiting] = []
         if client.wait is not None:
             waits.append(client.wait)
-        elif isinstance(client.reply, Answers):
+        elif isinstance(client.reply, IprotoReply):
             # An IPROTO client can have many waits, and keeps no list of them.
             waits = [wait for wait in self.engine.outbox.ended_waits if wait.connection is client.connection]
-        return [wait for wait in waits if isinstance(wait, Wait)]
+        return [wait for wait in waits if isinstance(wait, TakeWait)]
 
     def end_waits(self, client: Client, refusal: bytes = b"") -> None:
         """End all waits of a client, and run the commands that it sent in the meantime."""
@@ -521,13 +521,13 @@ class Node:
         """End all waits of a client with a refusal, or as if they had timed out. Return whether there were any."""
         parked = self._parked.get(client)
         if parked is not None:
-            parked.hurry()
-        if client.abroad:
-            self.abroad.hurry(client)
+            parked.stop_waiting()
+        if client.remote_count:
+            self.remote_commands.stop_waiting(client)
         waits = list(client.connection.waits.values())
         if not refusal:
             # Whether a tube may be created is decided soon, so these commands still run.
-            waits = [wait for wait in waits if not isinstance(wait, ClaimWait)]
+            waits = [wait for wait in waits if not isinstance(wait, ElectionWait)]
         for wait in waits:
             self._cancel(wait, refusal)
         return bool(waits)
@@ -535,13 +535,13 @@ class Node:
     def end_wait(self, wait: Waiting) -> None:
         """End one wait of a client as if it had timed out, and run the commands that it sent in the meantime."""
         self._cancel(wait, b"")
-        self.run(_who_waits(wait))
+        self.run(_client_of(wait))
 
     def _cancel(self, wait: Waiting, refusal: bytes) -> None:
         if wait.outcome == w.WAITING:
             self.begin_turn()
             self.engine.cancel(wait)
-            _who_waits(wait).end_wait(wait, self.now, refusal)
+            _client_of(wait).end_wait(wait, self.now, refusal)
 
     def pause_clients(self, seconds: float) -> None:
         """Run no client's commands for this many seconds. A pause that is already running is replaced."""
@@ -556,7 +556,7 @@ class Node:
         self.begin_turn()
 
 
-def _who_waits(wait: Waiting) -> Client:
+def _client_of(wait: Waiting) -> Client:
     """Return the client of a wait. The tag is the client, or the IPROTO call that it made."""
     tag = wait.tag
     client = tag.caller if isinstance(tag, Pending) else tag

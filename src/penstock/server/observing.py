@@ -7,7 +7,7 @@ from collections import deque
 from typing import Final
 
 from penstock.dialects.disque import integer
-from penstock.server.client_commands import told
+from penstock.server.client_commands import redacted
 from penstock.server.connection import Connection
 from penstock.server.server import Server
 from penstock.wire.errors import SYNTAX, Refused
@@ -28,7 +28,7 @@ class Slowlog:
         """Record a command that took `ns`, if that is above the threshold."""
         if not 0 <= self._server.config.slowlog_log_slower_than * 1000 <= ns:
             return
-        kept = told(self._server.desk, args)
+        kept = redacted(self._server.desk, args)
         self._entries.appendleft((self._number, int(time.time()), ns // 1000, kept))
         self._number += 1
         while len(self._entries) > self._server.config.slowlog_max_len:

@@ -85,12 +85,12 @@ class Post:
     def has_mail(self) -> bool:
         """Return whether there are messages to send."""
         cluster = self._cluster
-        return cluster is not None and len(cluster.mail.letters) > 0
+        return cluster is not None and len(cluster.outbox.by_peer) > 0
 
     def take(self) -> Letters | None:
         """Take the messages to send. They are sent when the log is durable."""
         cluster = self._cluster
-        return cluster.mail.take() if cluster is not None and cluster.mail.letters else None
+        return cluster.outbox.take() if cluster is not None and cluster.outbox.by_peer else None
 
     def send(self, letters: Letters) -> None:
         """Send messages that were taken."""

@@ -18,7 +18,7 @@ class ScanCommands:
     def qscan(self, caller: Connection, args: list[bytes], now: int) -> None:
         """QSCAN [cursor] [COUNT n] [BUSYLOOP] [MINLEN n] [MAXLEN n] [IMPORTRATE n]"""
         query = parse_query(args, jobs=False)
-        self._server.site.run(caller, QueueScan(self._server.node.engine, self._server.disque, query), now)
+        self._server.site.run_sliced(caller, QueueScan(self._server.node.engine, self._server.disque, query), now)
 
     def jscan(self, caller: Connection, args: list[bytes], now: int) -> None:
         """JSCAN [cursor] [COUNT n] [BUSYLOOP] [QUEUE q] [STATE s ...] [REPLY all|id]"""
@@ -26,7 +26,7 @@ class ScanCommands:
         if query.queue is not None:
             check_tube(caller, query.queue)
             self._seek(query.queue)
-        self._server.site.run(caller, JobScan(self._server.node.engine, self._server.disque, query), now)
+        self._server.site.run_sliced(caller, JobScan(self._server.node.engine, self._server.disque, query), now)
 
     def qpeek(self, caller: Connection, args: list[bytes], now: int) -> None:
         """QPEEK queue count"""
@@ -34,11 +34,13 @@ class ScanCommands:
         check_tube(caller, args[1])
         self._seek(args[1])
         if count < 0:
-            self._server.site.run(caller, Newest(self._server.node.engine, self._server.disque, args[1], -count), now)
+            self._server.site.run_sliced(
+                caller, Newest(self._server.node.engine, self._server.disque, args[1], -count), now
+            )
         else:
             self._server.disque.oldest(caller, args[1], count, now)
 
     def _seek(self, queue: bytes) -> None:
         """Forward the command to the home of a queue that is not on this node."""
         if queue not in self._server.node.engine.tubes:
-            self._server.site.seek([queue])
+            self._server.site.raise_if_elsewhere([queue])

@@ -28,15 +28,15 @@ from penstock.server.config import Config, ConfigError
 from penstock.server.descriptors import clients_that_fit
 from penstock.server.driver_modules import CannotLoad, load_drivers
 from penstock.server.forwarding import open_tunnels
-from penstock.server.garbage import leave_alone
+from penstock.server.garbage import freeze_loaded
 from penstock.server.http import Answer, Pages
-from penstock.server.iproto import doors
+from penstock.server.iproto import iproto_ports
 from penstock.server.links import HANDSHAKE_S
 from penstock.server.loading import Loading
 from penstock.server.membership import BUS_PORT_MAX, tls_contexts
 from penstock.server.ports import Ports
 from penstock.server.server import LOG_LEVELS, Server, start_again
-from penstock.server.stepping_down import go_on_as_another
+from penstock.server.stepping_down import restart_as_new_node
 
 _log = logging.getLogger("penstock")
 
@@ -46,7 +46,7 @@ _STOPPING: Final = (signal.SIGTERM, signal.SIGINT)
 _DRAIN_S: Final = 2.0
 
 # The server then waits this long for the connections to close. TLS connections do not report their end.
-_PART_S: Final = 0.2
+_CLOSE_S: Final = 0.2
 
 # Background threads release the interpreter to the event loop after this long.
 _SWITCH_S: Final = 0.0005
@@ -66,12 +66,12 @@ def open_host(config: Config, progress: Callable[[int, int], None] | None = None
 def serve(config: Config, ready: Callable[[Server], None] | None = None) -> int:
     """Serve until the server is stopped. Return the exit code of the process."""
     _log.setLevel(LOG_LEVELS[config.loglevel])
-    _check_doors(config)
+    _check_bindings(config)
     try:
         load_drivers(config.drivers)
     except CannotLoad as error:
         raise ConfigError(f"{config.origin('drivers')}: {error}") from error
-    go_on_as_another(config)
+    restart_as_new_node(config)
     sys.setswitchinterval(_SWITCH_S)
     if (fit := clients_that_fit(config.max_clients)) < config.max_clients:
         _log.warning("client limit lowered, because the system allows too few open files: max_clients=%d", fit)
@@ -86,7 +86,7 @@ def serve(config: Config, ready: Callable[[Server], None] | None = None) -> int:
 async def _load_and_serve(config: Config, ready: Callable[[Server], None] | None) -> tuple[int, float]:
     loop = asyncio.get_running_loop()
     stopped: asyncio.Future[None] = loop.create_future()
-    _heed_signals(loop, partial(_stop_loading, stopped))
+    _handle_signals(loop, partial(_stop_loading, stopped))
     loading = Loading(config, loop)
     host = await loading.run(open_host, stopped)
     if host is None:
@@ -95,12 +95,12 @@ async def _load_and_serve(config: Config, ready: Callable[[Server], None] | None
     for warning in [*host.warnings, *host.start_drivers()]:
         _log.warning("%s", warning)
     if config.aof_enqueue_jobs_once:
-        _be_ordinary_again(config, host)
-    leave_alone()
+        _reset_enqueue_once(config, host)
+    freeze_loaded()
     return await _serve(config, host, loading, ready)
 
 
-def _be_ordinary_again(config: Config, host: Host) -> None:
+def _reset_enqueue_once(config: Config, host: Host) -> None:
     """Reset aof-enqueue-jobs-once after the journal was loaded, and stop the journal unless `journal` is set."""
     config.change("aof-enqueue-jobs-once", "no")
     if config.file is not None:
@@ -121,21 +121,21 @@ async def _serve(
     await ports.bind()  # This comes first, because the node announces the ports that are open.
     server = Server(config, host, loop)
     info = table.install(server)
-    loop.set_exception_handler(server.on_defect)
+    loop.set_exception_handler(server.on_loop_error)
     server.apply_all()
     server.make_spaces()
-    iproto_doors = doors(server)
+    iproto_doors = iproto_ports(server)
     open_tunnels(server, list(dict.fromkeys(iproto_doors.values())))
     await open_bus(server, ports)
     loading.hand_over(server, iproto_doors, pages(server) if config.http_port else {})
     await ports.accept()
     server.warnings += [*_warnings_of_secrets(config), *ports.warnings]
     server.node.begin_turn()  # This turn opens the links to other nodes.
-    _heed_signals(loop, partial(_on_signal, server))
+    _handle_signals(loop, partial(_on_signal, server))
     _log.info("server started: version=%s ports=%s dir=%s", __version__, ports, config.dir)
     for warning in server.warnings:
         _log.warning("%s", warning)
-    _tell_locked_bus(server)
+    _log_locked_bus(server)
     if not is_compiled():
         _log.warning("interpreted build: expect a tenth of the speed of a compiled one")
     if ready is not None:
@@ -187,7 +187,7 @@ async def _stop(server: Server) -> None:
         await asyncio.sleep(0.01)
     for client in server.clients:
         client.abort()
-    until = time.monotonic() + _PART_S
+    until = time.monotonic() + _CLOSE_S
     while time.monotonic() < until and len(server.clients):
         await asyncio.sleep(0.01)
     server.membership.bus.close()
@@ -203,7 +203,7 @@ def _new_loop() -> asyncio.AbstractEventLoop:
     return uvloop.new_event_loop()
 
 
-def _heed_signals(loop: asyncio.AbstractEventLoop, stop: Callable[[int], None]) -> None:
+def _handle_signals(loop: asyncio.AbstractEventLoop, stop: Callable[[int], None]) -> None:
     """Call `stop` on SIGTERM and SIGINT. The loop's own handlers are not used: uvloop reports some signals twice, and
     a second SIGINT exits at once."""
 
@@ -232,7 +232,7 @@ def _on_signal(server: Server, signum: int) -> None:
 # Ports
 
 
-def _check_doors(config: Config) -> None:
+def _check_bindings(config: Config) -> None:
     """Refuse a configuration that would serve everyone by mistake."""
     elsewhere = [address for address in config.bind if not is_loopback(address)]
     is_open = config.port or config.iproto_port or config.iproto15_port
@@ -281,7 +281,7 @@ async def open_bus(server: Server, ports: Ports) -> None:
         membership.close_bus()
 
 
-def _tell_locked_bus(server: Server) -> None:
+def _log_locked_bus(server: Server) -> None:
     """Log that other nodes are refused, and which setting to change. It is no warning if the server is meant to be
     alone."""
     membership = server.membership

@@ -17,14 +17,14 @@ from penstock.core.errors import CommandError
 from penstock.core.limits import NEVER, duration_ms
 from penstock.core.policy import DISQUE
 from penstock.core.tube import Tube
-from penstock.dialects.command import Desk
+from penstock.dialects.command import Dispatcher
 from penstock.dialects.disque import Disque
 from penstock.dialects.jobs import Jobs
 from penstock.dialects.native import Native
-from penstock.dialects.site import Site
+from penstock.dialects.site import CommandContext
 from penstock.dialects.tarantool15 import Queue15
 from penstock.dialects.tubes import Tubes
-from penstock.dialects.xqueue_spaces import Spaces
+from penstock.dialects.xqueue_spaces import XqueueSpaces
 from penstock.host.host import Host
 from penstock.journal.retention import Retention
 from penstock.server.access import DEFAULT_USER, Accounts, chap_of
@@ -37,7 +37,7 @@ from penstock.server.logins import Logins
 from penstock.server.membership import Membership
 from penstock.server.node import Node
 from penstock.server.words import to_bytes
-from penstock.wire.errors import Elsewhere, Refused, Unclaimed
+from penstock.wire.errors import Elsewhere, NeedsHome, Refused
 
 # An argument may be a little longer than a body, so that every accepted body can be sent.
 ENVELOPE_BYTES: Final = 64 * 1024
@@ -87,9 +87,9 @@ class Server:
         self.accounts = Accounts()
         self.logins = Logins(self.node)
         self.clients = Clients(self.node, self.accounts, Limits())
-        self.site = Site(host.engine, host.ids, host.node.encode(), host.body_of, host.make_room_now)
+        self.site = CommandContext(host.engine, host.ids, host.node.encode(), host.body_of, host.make_room_now)
         self.site.leaving = host.is_leaving()
-        self.site.start_long = self.node.start_long
+        self.site.continue_sliced = self.node.start_long
         self.site.ignored.warn = self._warn
         self.membership = Membership(config, host, self.node)
         self.site.cluster = self.membership.cluster
@@ -99,8 +99,8 @@ class Server:
         self.jobs = Jobs(self.native)
         self.tubes = Tubes(self.site)
         self.queue15 = Queue15(self.site)
-        self.spaces = Spaces(self.site)
-        self.desk = Desk([], time.perf_counter_ns)
+        self.spaces = XqueueSpaces(self.site)
+        self.desk = Dispatcher([], time.perf_counter_ns)
         self.desk.on_error = self.node.report
         self.desk.ask_others = self.site.ask_others
         self.desk.evict = self.evict_some
@@ -175,9 +175,9 @@ class Server:
             upgrade = self.spaces.upgrade(to_bytes(name), self.config.xqueue[name], now)
             for option, (before, after) in upgrade.changed.items():
                 self.log.info("xqueue space changed: space=%s option=%s from=%s to=%s", name, option, before, after)
-        except Unclaimed as unclaimed:
+        except NeedsHome as unclaimed:
             self._spaces_left[name] = None
-            self.membership.cluster.founding.begin(unclaimed.tube, now)
+            self.membership.cluster.elections.start(unclaimed.tube, now)
             return
         except Elsewhere as there:
             self.log.info("configured xqueue space is on another node: space=%s node=%s", name, there.node.decode())
@@ -206,7 +206,7 @@ class Server:
         elif name == "queue15_pri_mode":
             self.queue15.pri_is_offset = config.queue15_pri_mode == "offset"
         elif name == "linger":
-            self.node.linger.moment_ns = 1_000 * config.linger
+            self.node.linger.linger_ns = 1_000 * config.linger
         elif name == "fsync":
             self.host.set_fsync(config.fsync)
         elif name == "journal":
@@ -272,7 +272,7 @@ class Server:
         self.membership.set_leaving(leaving)
         if leaving:
             for connection in self.clients:
-                self.node.end_waits(connection, self.site.leaves(connection).line)
+                self.node.end_waits(connection, self.site.leaving_error(connection).line)
 
     # Housekeeping
 
@@ -287,7 +287,7 @@ class Server:
         for tube in tubes:
             if tube.dedups is not None:
                 # Only puts remove expired ids, and an unused queue gets none.
-                tube.dedups.forget(self.node.now, _FORGET_MAX)
+                tube.dedups.expire(self.node.now, _FORGET_MAX)
             if tube.used + idle_ms <= self.node.now and _is_idle(tube):
                 engine.drop_if_empty(tube, self.node.now)
 
@@ -345,7 +345,7 @@ class Server:
             self.rewriting = False
             self.last_rewrite_s = int(time.monotonic() - began)
 
-    def on_defect(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+    def on_loop_error(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
         """Count and log an unexpected exception of the event loop."""
         self.desk.internal_errors += 1
         self.log.error("internal error; please report it: %s", context["message"], exc_info=context.get("exception"))
@@ -370,7 +370,7 @@ class Server:
             client.abort()
         if self.host.journal is None:
             self.keep_memory()
-        self.host.be_superseded(epoch)
+        self.host.set_superseded(epoch)
         self.restart_s = 0.0
         self.stop()
 
@@ -393,5 +393,10 @@ def start_again() -> None:
 def _is_idle(tube: Tube) -> bool:
     """Return whether an implicitly created queue is empty, and no client waits for it."""
     return tube.policy == DISQUE and not (
-        tube.total() or tube.line.length or tube.put_line.length or tube.paused_in or tube.paused_out or tube.dedups
+        tube.total()
+        or tube.take_line.length
+        or tube.put_line.length
+        or tube.paused_in
+        or tube.paused_out
+        or tube.dedups
     )

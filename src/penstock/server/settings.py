@@ -31,14 +31,14 @@ from penstock.server.kinds import (
     Size,
     Text,
     Texts,
-    Whole,
+    WholeNumber,
     YesNo,
 )
 from penstock.server.spaces import XqueueSpaces
 from penstock.server.users import Users
 
 INT_MAX: Final = (1 << 31) - 1
-PORT: Final = Whole(0, 65_535)
+PORT: Final = WholeNumber(0, 65_535)
 # Longer than the name of any setting. CONFIG SET can receive a word of any length.
 WORD_CHARACTERS_MAX: Final = 64
 PASSWORD: Final = Text(512)  # Disque's maximum length.
@@ -109,7 +109,7 @@ GROUPS: Final[dict[str, tuple[Setting, ...]]] = {
             "Whether clients on other machines are refused while there is neither a password nor TLS.",
             changeable=True,
         ),
-        Setting("tcp_backlog", "tcp-backlog", Whole(0, INT_MAX), "511", "The length of the accept queue."),
+        Setting("tcp_backlog", "tcp-backlog", WholeNumber(0, INT_MAX), "511", "The length of the accept queue."),
         Setting(
             *("unixsocket", "unixsocket", Text(107), ""),
             "The path of a Unix socket to listen on, relative to `dir`; empty for none.",
@@ -186,7 +186,7 @@ GROUPS: Final[dict[str, tuple[Setting, ...]]] = {
     ),
     "Client limits": (
         Setting(
-            *("max_clients", "maxclients", Whole(1, 1_000_000), "10000"),
+            *("max_clients", "maxclients", WholeNumber(1, 1_000_000), "10000"),
             "The maximum number of connected clients and unfinished TLS handshakes; the system must allow 256 more "
             "open files.",
             changeable=True,
@@ -249,7 +249,7 @@ GROUPS: Final[dict[str, tuple[Setting, ...]]] = {
             changeable=True,
         ),
         Setting(
-            *("max_memory_samples", "maxmemory-samples", Whole(1, INT_MAX), "5"),
+            *("max_memory_samples", "maxmemory-samples", WholeNumber(1, INT_MAX), "5"),
             "Has no effect: eviction does not use sampling.",
             changeable=True,
         ),
@@ -295,7 +295,7 @@ GROUPS: Final[dict[str, tuple[Setting, ...]]] = {
             "Has no effect: a snapshot never delays a sync.",
         ),
         Setting(
-            *("auto_aof_rewrite_percentage", "auto-aof-rewrite-percentage", Whole(0, INT_MAX), "100"),
+            *("auto_aof_rewrite_percentage", "auto-aof-rewrite-percentage", WholeNumber(0, INT_MAX), "100"),
             "Has no effect: the journal decides when to take a snapshot.",
             changeable=True,
         ),
@@ -325,22 +325,22 @@ GROUPS: Final[dict[str, tuple[Setting, ...]]] = {
             disque_default="/var/run/disque.pid",
         ),
         Setting(
-            *("slowlog_log_slower_than", "slowlog-log-slower-than", Whole(-1), "10000"),
+            *("slowlog_log_slower_than", "slowlog-log-slower-than", WholeNumber(-1), "10000"),
             "Log commands that take at least this many microseconds in the slow log; 0 logs all, -1 none.",
             changeable=True,
         ),
         Setting(
-            *("slowlog_max_len", "slowlog-max-len", Whole(0, 1_000_000), "128"),
+            *("slowlog_max_len", "slowlog-max-len", WholeNumber(0, 1_000_000), "128"),
             "The number of commands that the slow log keeps.",
             changeable=True,
         ),
         Setting(
-            *("latency_monitor_threshold", "latency-monitor-threshold", Whole(0), "0"),
+            *("latency_monitor_threshold", "latency-monitor-threshold", WholeNumber(0), "0"),
             "Record events that take at least this many milliseconds for LATENCY; 0 records none.",
             changeable=True,
         ),
         Setting(
-            *("linger", "linger", Whole(0, 10_000), "100"),
+            *("linger", "linger", WholeNumber(0, 10_000), "100"),
             "Poll for this many microseconds after a command before sleeping, if commands usually follow that soon, "
             "because waking up takes longer than a command; 0 sleeps at once and uses less processor time.",
             changeable=True,
@@ -351,9 +351,9 @@ GROUPS: Final[dict[str, tuple[Setting, ...]]] = {
             *("syslog_facility", "syslog-facility", Choice("user", *(f"local{n}" for n in range(8))), "local0"),
             "Has no effect: syslog is not supported.",
         ),
-        Setting("databases", "databases", Whole(1, INT_MAX), "16", "Has no effect, as in Disque."),
+        Setting("databases", "databases", WholeNumber(1, INT_MAX), "16", "Has no effect, as in Disque."),
         Setting(
-            *("hz", "hz", Whole(1, 500, clamps=True), "10"),
+            *("hz", "hz", WholeNumber(1, 500, clamps=True), "10"),
             "Has no effect: timers are accurate to the millisecond.",
             changeable=True,
         ),
@@ -363,7 +363,7 @@ GROUPS: Final[dict[str, tuple[Setting, ...]]] = {
             changeable=True,
         ),
         Setting(
-            *("watchdog_period", "watchdog-period", Whole(0, INT_MAX), "0"),
+            *("watchdog_period", "watchdog-period", WholeNumber(0, INT_MAX), "0"),
             "Has no effect: there is no watchdog.",
             changeable=True,
         ),
@@ -414,7 +414,7 @@ GROUPS: Final[dict[str, tuple[Setting, ...]]] = {
             "The port that this node announces to other nodes, if it differs from the bus port; 0 announces that.",
         ),
         Setting(
-            *("cluster_node_timeout", "cluster-node-timeout", Whole(1, INT_MAX), "15000"),
+            *("cluster_node_timeout", "cluster-node-timeout", WholeNumber(1, INT_MAX), "15000"),
             "Suspect a node to have failed after it has not answered for this many milliseconds.",
             changeable=True,
         ),
@@ -455,7 +455,7 @@ def find(word: str) -> Setting | None:
     return _BY_WORD.get(_spelled(word)) if len(word) <= WORD_CHARACTERS_MAX else None
 
 
-def meant(word: str, prefix: str = "") -> str:
+def suggestion(word: str, prefix: str = "") -> str:
     """Return the end of an error sentence that suggests the closest setting, or ""."""
     if len(word) > WORD_CHARACTERS_MAX:
         return ""
@@ -463,6 +463,6 @@ def meant(word: str, prefix: str = "") -> str:
     return f"; did you mean {prefix}{close[0]}?" if close else ""
 
 
-def cited(text: str) -> str:
+def quoted_input(text: str) -> str:
     """Return an input as errors repeat it: shortened, and without characters that could garble a terminal."""
     return repr(text if len(text) <= 60 else f"{text[:60]}…")

@@ -10,7 +10,7 @@ import logging
 
 from penstock.cluster.peers import NOADDR
 from penstock.cluster.roster import Roster, first_text, read_file
-from penstock.journal.aside import put_aside
+from penstock.journal.aside import archive_superseded_log
 from penstock.journal.disk import RealDisk
 from penstock.journal.identity import NODE_FILE, identity, new_identity
 from penstock.server import text_file
@@ -19,7 +19,7 @@ from penstock.server.config import Config
 _log = logging.getLogger("penstock")
 
 
-def go_on_as_another(config: Config) -> None:
+def restart_as_new_node(config: Config) -> None:
     """If the node of the directory was replaced, archive its files and give the directory a new node id."""
     disk = RealDisk(str(config.dir))
     if NODE_FILE not in disk.names() or not identity(disk).superseded:
@@ -34,7 +34,7 @@ def go_on_as_another(config: Config) -> None:
         past = {**known.past, **lost, before.node.encode(): before.superseded}
         peers = [peer for peer in known.peers if not peer.flags & NOADDR]
         text_file.replace(path, first_text(fresh.node.encode(), peers, past))
-        aside = put_aside(disk, fresh)
+        aside = archive_superseded_log(disk, fresh)
     finally:
         disk.unlock()
     _log.warning(

@@ -8,14 +8,14 @@ from __future__ import annotations
 
 from typing import Final
 
-from penstock.dialects.command import ADMIN, DEBUG, EVERYTHING, READ, WRITE, Command, Family
+from penstock.dialects.command import ADMIN, DEBUG, EVERYTHING, READ, WRITE, Command, CommandFamily
 from penstock.server.client_commands import ClientCommands
 from penstock.server.cluster_commands import ClusterCommands
 from penstock.server.config_commands import ConfigCommands
 from penstock.server.connection import Connection
 from penstock.server.debugging import GRAMMAR, Debugging
 from penstock.server.functions import function_rows
-from penstock.server.greeting import Greeting
+from penstock.server.greeting import ConnectionCommands
 from penstock.server.info import Info
 from penstock.server.native_table import Row, native_rows
 from penstock.server.observing import Latency, Slowlog
@@ -31,14 +31,14 @@ _WHOLE_SERVER: Final = frozenset(["monitor", "slowlog", "latency", "config", "bg
 def commands_of(rows: list[Row]) -> list[Command]:
     """Return the commands of some rows. Rows with names of two words are grouped into one command per first word."""
     commands: list[Command] = []
-    families: dict[str, Family] = {}
+    families: dict[str, CommandFamily] = {}
     for name, arity, flags, group, grammar, summary, handler in rows:
         is_open = name in ("hello", "auth")
         is_whole = name in _WHOLE_SERVER
         command = Command(name, arity, flags, group, grammar, summary, handler, is_open, is_whole)  # type: ignore[arg-type]
         first, _, second = name.partition(" ")
         if second:
-            families.setdefault(first, Family(first)).add(command)
+            families.setdefault(first, CommandFamily(first)).add(command)
         else:
             commands.append(command)
     return commands + [family.as_command() for family in families.values()]
@@ -46,7 +46,7 @@ def commands_of(rows: list[Row]) -> list[Command]:
 
 def install(server: Server) -> Info:
     """Add all commands to a server. Return the handler of INFO, which takes samples periodically."""
-    greeting, clients, info = Greeting(server), ClientCommands(server), Info(server)
+    greeting, clients, info = ConnectionCommands(server), ClientCommands(server), Info(server)
     cluster, debugging, persistence = ClusterCommands(server), Debugging(server), Persistence(server)
     slowlog, latency, scans = Slowlog(server), Latency(server), ScanCommands(server)
     config, disque = ConfigCommands(server, info), server.disque
@@ -220,12 +220,12 @@ def install(server: Server) -> Info:
     ]
     for command in commands_of([*rows, *native_rows(server), *pipeline_rows(server), *function_rows(server)]):
         server.desk.add(command, command.name)
-    server.desk.on_show = clients.show
+    server.desk.on_command = clients.show
     server.node.on_sync = lambda seconds: latency.add(b"aof-fsync-always", int(seconds * 1000))
 
     def was_slow(caller: Connection, args: list[bytes], ns: int) -> None:
         slowlog.add(caller, args, ns)
-        command = server.desk.named(args[0])
+        command = server.desk.find(args[0])
         latency.add(b"fast-command" if command and "F" in command.flags else b"command", ns // 1_000_000)
 
     server.desk.on_slow = was_slow

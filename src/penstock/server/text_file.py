@@ -55,7 +55,7 @@ def replace(path: Path, text: str) -> None:
             file.write(to_bytes(text))
             file.flush()
             with contextlib.suppress(FileNotFoundError):
-                _take_after(descriptor, target.stat())
+                _copy_owner_and_mode(descriptor, target.stat())
             os.fsync(descriptor)
         os.replace(temporary, target)
     except BaseException:
@@ -64,7 +64,7 @@ def replace(path: Path, text: str) -> None:
     _sync_directory(target.parent)
 
 
-def _take_after(descriptor: int, old: os.stat_result) -> None:
+def _copy_owner_and_mode(descriptor: int, old: os.stat_result) -> None:
     with contextlib.suppress(PermissionError):  # Only root may give files away.
         os.fchown(descriptor, old.st_uid, old.st_gid)
     os.fchmod(descriptor, stat.S_IMODE(old.st_mode))

@@ -10,21 +10,21 @@ from collections.abc import Callable
 from typing import Final, Protocol
 
 from penstock.cluster import messages as m
-from penstock.cluster.messages import Message, OfTunnel, Papers
+from penstock.cluster.messages import Credentials, Message, TunnelMessage
 from penstock.wire.bus import TUNNEL_BYTES_MAX
 
 # The window: at most this many bytes are in flight in each direction. Every quarter of it is confirmed when it is read.
 WINDOW_BYTES: Final = 1024 * 1024
-_TOLD_BYTES: Final = WINDOW_BYTES // 4
+_CONFIRM_BYTES: Final = WINDOW_BYTES // 4
 
 
-class Ends(Protocol):
+class TunnelEnds(Protocol):
     """One end of all tunnels of a node, as the bus uses it."""
 
     def __len__(self) -> int:
         """Return the number of tunnels."""
 
-    def hear(self, sender: bytes, message: Papers | OfTunnel) -> None:
+    def receive(self, sender: bytes, message: Credentials | TunnelMessage) -> None:
         """Receive a message for this end."""
 
     def has_room(self, node: bytes) -> None:
@@ -37,16 +37,16 @@ class Ends(Protocol):
 class Tunnels:
     """Both ends of all tunnels of a node."""
 
-    def __init__(self, entries: Ends, homes: Ends) -> None:
+    def __init__(self, entries: TunnelEnds, homes: TunnelEnds) -> None:
         self._entries = entries
         self._homes = homes
 
-    def hear(self, sender: bytes, message: Message) -> None:
+    def receive(self, sender: bytes, message: Message) -> None:
         """Receive a message about a tunnel."""
-        if isinstance(message, Papers):
-            self._homes.hear(sender, message)
-        elif isinstance(message, OfTunnel):
-            (self._entries if message.is_back else self._homes).hear(sender, message)
+        if isinstance(message, Credentials):
+            self._homes.receive(sender, message)
+        elif isinstance(message, TunnelMessage):
+            (self._entries if message.is_reply else self._homes).receive(sender, message)
 
     def counts(self) -> dict[str, int]:
         """Return the numbers of tunnels for CLUSTER INFO."""
@@ -63,10 +63,10 @@ class Tunnels:
         self._homes.link_lost(node)
 
 
-class Lines(Protocol):
+class PeerLinks(Protocol):
     """The links to other nodes."""
 
-    def say(self, node: bytes, message: Papers | OfTunnel) -> None:
+    def send(self, node: bytes, message: Credentials | TunnelMessage) -> None:
         """Send a message to a node."""
 
     def is_two_way(self, node: bytes) -> bool:
@@ -76,34 +76,34 @@ class Lines(Protocol):
         """Return whether a node has so much to read that bytes of clients have to wait."""
 
 
-class Voice:
+class TunnelWriter:
     """Sends the messages of one end of a tunnel.
 
     It has no reference to its end. So an end is part of no cycle, and is freed at once when it is closed. This matters,
     because a server with many jobs rarely collects garbage among old objects.
     """
 
-    def __init__(self, lines: Lines, node: bytes, number: int, is_back: bool) -> None:
+    def __init__(self, lines: PeerLinks, node: bytes, number: int, is_back: bool) -> None:
         self.node = node
         self._lines = lines
         self._number = number
         self._is_back = is_back
 
-    def say(self, kind: int, aux: int, data: bytes) -> None:
+    def write(self, kind: int, aux: int, data: bytes) -> None:
         """Send a message."""
-        self._lines.say(self.node, OfTunnel(kind, self._number, self._is_back, aux, data))
+        self._lines.send(self.node, TunnelMessage(kind, self._number, self._is_back, aux, data))
 
-    def say_command(self, data: bytes, ends: bool) -> None:
+    def write_command(self, data: bytes, ends: bool) -> None:
         """Send a part of a command. `ends` marks the last one."""
-        self.say(m.FORWARD, m.COMMAND_ENDS if ends else 0, data)
+        self.write(m.FORWARD, m.COMMAND_ENDS if ends else 0, data)
 
-    def say_answer(self, data: bytes, ends: bool) -> None:
+    def write_reply(self, data: bytes, ends: bool) -> None:
         """Send a part of a reply. `ends` marks the last one."""
-        self.say(m.FORWARDED, 1 if ends else 0, data)
+        self.write(m.FORWARDED, 1 if ends else 0, data)
 
-    def say_read(self, count: int) -> None:
+    def write_read(self, count: int) -> None:
         """Confirm that `count` bytes were read."""
-        self.say(m.TUNNELREAD, count, b"")
+        self.write(m.TUNNELREAD, count, b"")
 
     def has_to_wait(self) -> bool:
         """Return whether the other node has so much to read that bytes of clients have to wait."""
@@ -129,7 +129,7 @@ class Outflow:
             self._send(b"", True)
         self.flow()
 
-    def were_read(self, count: int) -> None:
+    def confirmed(self, count: int) -> None:
         """Reduce the bytes in flight, because the other end has read `count` of them."""
         self._under_way -= count
         self.flow()
@@ -156,16 +156,16 @@ class Inflow:
     """The incoming bytes of one end of a tunnel. Read bytes are confirmed from time to time."""
 
     def __init__(self, tell: Callable[[int], None]) -> None:
-        self._tell = tell
-        self._untold = 0
+        self._confirm = tell
+        self._unconfirmed = 0
         self._held = False
 
     def read(self, count: int) -> None:
         """Count bytes that were read, and confirm them when they are a quarter of the window."""
-        self._untold += count
-        if self._untold >= _TOLD_BYTES and not self._held:
-            self._tell(self._untold)
-            self._untold = 0
+        self._unconfirmed += count
+        if self._unconfirmed >= _CONFIRM_BYTES and not self._held:
+            self._confirm(self._unconfirmed)
+            self._unconfirmed = 0
 
     def hold(self) -> None:
         """Stop confirming, because no more can be read now."""

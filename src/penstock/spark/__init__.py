@@ -14,15 +14,15 @@ if TYPE_CHECKING:
 
 __all__ = ["SourceError", "sentence_of", "session"]
 
-_HOMES = {"SourceError": "errors", "sentence_of": "errors", "session": "launch"}
+_MODULES = {"SourceError": "errors", "sentence_of": "errors", "session": "launch"}
 
 # Hidden from type checkers: with a module-level __getattr__ they would accept any name.
 if not TYPE_CHECKING:
 
     def __getattr__(name: str) -> object:
-        if name not in _HOMES:
+        if name not in _MODULES:
             raise AttributeError(f"module 'penstock.spark' has no attribute {name!r}")
-        value = globals()[name] = getattr(import_module(f"penstock.spark.{_HOMES[name]}"), name)
+        value = globals()[name] = getattr(import_module(f"penstock.spark.{_MODULES[name]}"), name)
         return value
 
     def __dir__() -> list[str]:

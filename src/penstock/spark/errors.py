@@ -18,7 +18,7 @@ from penstock.core.errors import CommandError, PenstockError
 # after the report, so no tracebacks of other errors are lost.
 _HIDE_TRACEBACK: Final = "SPARK_HIDE_TRACEBACK"
 
-_TOLD: Final = re.compile(r"penstock\.spark\.SourceError: (?:\[\w+\] )?(.*)")
+_REPORTED: Final = re.compile(r"penstock\.spark\.SourceError: (?:\[\w+\] )?(.*)")
 
 
 class SourceError(PenstockError):
@@ -28,7 +28,7 @@ class SourceError(PenstockError):
 
 
 @contextmanager
-def told() -> Iterator[None]:
+def as_source_error() -> Iterator[None]:
     """Turn every PenstockError of the block into a SourceError of one line. All methods that Spark calls use it."""
     try:
         yield
@@ -43,5 +43,5 @@ def told() -> Iterator[None]:
 
 def sentence_of(error: BaseException) -> str | None:
     """Return the sentence of the SourceError that an exception of Spark reports, or None if it has another cause."""
-    found = _TOLD.search(str(error))
+    found = _REPORTED.search(str(error))
     return None if found is None else found.group(1).strip()

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, InputPartition
 from pyspark.sql.types import StructType
 
-from penstock.spark.errors import told
+from penstock.spark.errors import as_source_error
 from penstock.spark.events_options import NAME, EventsOptions
-from penstock.spark.events_schema import chosen, ddl
-from penstock.spark.options import words
+from penstock.spark.events_schema import ddl, select_columns
+from penstock.spark.options import split_words
 
 if TYPE_CHECKING:
     from pyarrow import RecordBatch
@@ -27,20 +27,20 @@ class EventsSource(DataSource):
 
     def schema(self) -> str:
         """Return the selected columns of an event as DDL."""
-        with told():
-            return ddl(chosen(words(self.options.get("columns"))))
+        with as_source_error():
+            return ddl(select_columns(split_words(self.options.get("columns"))))
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """Return a reader of the events between two offsets."""
-        with told():
+        with as_source_error():
             return EventsReader(EventsOptions.read(self.options, streaming=False))
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         """Return a reader that streams all events from an offset on."""
         from penstock.spark.events_stream import EventsStreamReader
-        from penstock.spark.refused_stream import made
+        from penstock.spark.refused_stream import reader_or_refusal
 
-        return made(lambda: EventsStreamReader(EventsOptions.read(self.options, streaming=True)))
+        return reader_or_refusal(lambda: EventsStreamReader(EventsOptions.read(self.options, streaming=True)))
 
 
 class EventsReader(DataSourceReader):
@@ -51,13 +51,13 @@ class EventsReader(DataSourceReader):
 
     def partitions(self) -> list[InputPartition]:
         """Ask the nodes for the ends of their logs, and divide the logs into tasks."""
-        from penstock.spark.events_range import Logs
+        from penstock.spark.events_range import NodeLogs
 
-        with told():
-            logs = Logs(self._options)
+        with as_source_error():
+            logs = NodeLogs(self._options)
             try:
                 heads = logs.heads()
-                starts = logs.checked(logs.positions(self._options.start, heads), heads)
+                starts = logs.check_starts(logs.positions(self._options.start, heads), heads)
                 return logs.ranges(starts, logs.ends(heads))
             finally:
                 logs.close()
@@ -68,5 +68,5 @@ class EventsReader(DataSourceReader):
         from penstock.spark.events_range import EventsRange
 
         if isinstance(partition, EventsRange):
-            with told():
+            with as_source_error():
                 yield from batches(partition, self._options)

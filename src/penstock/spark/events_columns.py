@@ -27,7 +27,7 @@ _BATCH_ROWS: Final = 20_000
 _BATCH_BYTES: Final = 8 * 1024 * 1024
 
 # Rows of the cached node column: slightly more than most batches have.
-_REPEATED: Final = 1 << 15
+_NODE_COLUMN_ROWS: Final = 1 << 15
 
 
 def batches(range: EventsRange, options: EventsOptions) -> Iterator[pa.RecordBatch]:
@@ -36,13 +36,13 @@ def batches(range: EventsRange, options: EventsOptions) -> Iterator[pa.RecordBat
     needed = {"position", *options.columns, *(["tube"] if options.tubes else [])}
     if not options.bodies:
         needed.discard("body")
-    for gathered, names in _gathered(range):
-        batch = _of_tubes(_within(batch_of(gathered, names, needed), range), options.tubes)
+    for gathered, names in _read_rows(range):
+        batch = _filter_tubes(_slice_to_range(batch_of(gathered, names, needed), range), options.tubes)
         if batch.num_rows:
             yield spark_batch(batch, range.node, schema)
 
 
-def _gathered(range: EventsRange) -> Iterator[tuple[Gathered, dict[int, bytes]]]:
+def _read_rows(range: EventsRange) -> Iterator[tuple[Gathered, dict[int, bytes]]]:
     """Yield the rows of a range in large groups, each with the names of its tubes by their numbers."""
     with Node(range.url) as node:
         position = range.start
@@ -81,7 +81,7 @@ def spark_batch(batch: pa.RecordBatch, node: str, schema: pa.Schema) -> pa.Recor
     columns = []
     for field in schema:
         if field.name == "node":
-            column = _repeated(node)[:count] if count <= _REPEATED else pa.repeat(node, count)
+            column = _node_column(node)[:count] if count <= _NODE_COLUMN_ROWS else pa.repeat(node, count)
         elif field.name in batch.schema.names:
             column = batch.column(field.name)
         else:
@@ -91,19 +91,19 @@ def spark_batch(batch: pa.RecordBatch, node: str, schema: pa.Schema) -> pa.Recor
 
 
 @lru_cache(1)
-def _repeated(node: str) -> pa.Array:
+def _node_column(node: str) -> pa.Array:
     """Return a column with the node's id in each row. It is cached because it is the same in every batch."""
-    return pa.repeat(node, _REPEATED)
+    return pa.repeat(node, _NODE_COLUMN_ROWS)
 
 
-def _within(batch: pa.RecordBatch, range: EventsRange) -> pa.RecordBatch:
+def _slice_to_range(batch: pa.RecordBatch, range: EventsRange) -> pa.RecordBatch:
     """Drop rows outside the range. Nodes send whole frames, so the first and the last frame may have such rows."""
     positions = batch.column("position").to_numpy()
     first, end = np.searchsorted(positions, [range.start, range.end])
     return batch if end - first == len(positions) else batch.slice(first, end - first)
 
 
-def _of_tubes(batch: pa.RecordBatch, tubes: tuple[str, ...]) -> pa.RecordBatch:
+def _filter_tubes(batch: pa.RecordBatch, tubes: tuple[str, ...]) -> pa.RecordBatch:
     """Keep the rows of `tubes`, or all rows if `tubes` is empty."""
     if not tubes:
         return batch

@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from typing import Final
 
 from penstock.core.errors import OutOfRange, WrongType
-from penstock.spark.events_schema import chosen
+from penstock.spark.events_schema import select_columns
 from penstock.spark.options import Options
 
 NAME: Final = "penstock_events"
@@ -18,7 +18,7 @@ EARLIEST: Final = "earliest"
 LATEST: Final = "latest"
 
 # Where reading starts or ends: positions by node id, EARLIEST or LATEST for all nodes, or a time in ms since 1970.
-Place = dict[str, int] | str | int
+StartPoint = dict[str, int] | str | int
 
 _ROWS_MAX: Final = 2**53
 _NAMES: Final = (
@@ -35,8 +35,8 @@ class EventsOptions:
     """The parsed options."""
 
     urls: tuple[str, ...]
-    start: Place
-    end: Place
+    start: StartPoint
+    end: StartPoint
     rows_per_trigger: int | None
     fails_on_loss: bool
     tubes: tuple[str, ...]  # Empty: all tubes.
@@ -48,15 +48,17 @@ class EventsOptions:
     def read(cls, given: Mapping[str, str], streaming: bool) -> EventsOptions:
         """Parse the options of a stream or of a batch."""
         options = Options(NAME, given, _NAMES)
-        start = _place(options.text("startingOffsets"), "startingOffsets", LATEST if streaming else EARLIEST)
+        start = _parse_start_point(
+            options.text("startingOffsets"), "startingOffsets", LATEST if streaming else EARLIEST
+        )
         moment = options.text("startingTimestamp")
         if moment is not None:
             if options.text("startingOffsets") is not None:
                 raise WrongType("give startingOffsets or startingTimestamp, not both")
-            start = _moment_ms(moment)
+            start = _parse_time_ms(moment)
         elif start == LATEST and not streaming:
             raise WrongType("a batch that starts at latest is empty; use startingOffsets=earliest")
-        end = _place(options.text("endingOffsets"), "endingOffsets", LATEST)
+        end = _parse_start_point(options.text("endingOffsets"), "endingOffsets", LATEST)
         if end == EARLIEST:
             raise WrongType("endingOffsets must be latest or positions by node, not earliest")
         if streaming and options.text("endingOffsets") is not None:
@@ -71,13 +73,13 @@ class EventsOptions:
             rows_per_trigger=rows or None,
             fails_on_loss=options.flag("failOnDataLoss", True),
             tubes=options.words("tube"),
-            columns=chosen(options.words("columns")),
+            columns=select_columns(options.words("columns")),
             bodies=options.flag("includeBodies", True),
             rows_per_partition=options.integer("rowsPerPartition", _ROWS_PER_PARTITION, 1, _ROWS_MAX),
         )
 
 
-def _place(text: str | None, name: str, default: str) -> Place:
+def _parse_start_point(text: str | None, name: str, default: str) -> StartPoint:
     if text is None:
         return default
     word = text.strip()
@@ -95,7 +97,7 @@ def _place(text: str | None, name: str, default: str) -> Place:
     return found
 
 
-def _moment_ms(text: str) -> int:
+def _parse_time_ms(text: str) -> int:
     """Return a time in ms since 1970. `text` is such a number, or an ISO time, in UTC if it has no time zone."""
     word = text.strip()
     if word.isascii() and word.isdigit():

@@ -13,7 +13,7 @@ from pyspark.sql.datasource import InputPartition
 from penstock.client.commands import find_tube
 from penstock.core.errors import NotAllowed, OutOfRange, Trimmed, UnknownTube, WrongServer
 from penstock.journal.frame import Frame, integer_at
-from penstock.spark.events_options import EARLIEST, LATEST, EventsOptions, Place
+from penstock.spark.events_options import EARLIEST, LATEST, EventsOptions, StartPoint
 from penstock.spark.node import Head, Node
 
 # Offset of the event's time in a row of a frame.
@@ -34,7 +34,7 @@ class EventsRange(InputPartition):
             object.__setattr__(self, name, value)
 
 
-class Logs:
+class NodeLogs:
     """Connections to the logs of all nodes, used in the driver to plan tasks."""
 
     def __init__(self, options: EventsOptions) -> None:
@@ -53,7 +53,7 @@ class Logs:
             head = node.head()
             if head.node in self._nodes:
                 raise WrongServer(f"{self._nodes[head.node]} and {node} are the same node; name each node once")
-            _check_right(node, head)
+            _check_permission(node, head)
         except BaseException:
             node.close()
             raise
@@ -62,7 +62,7 @@ class Logs:
     def _check_tubes(self) -> None:
         """Refuse tubes that no node has, because they are more often misspelt than dropped."""
         for tube in self._options.tubes:
-            if not any(_knows(node, tube) for node in self._nodes.values()):
+            if not any(_has_tube(node, tube) for node in self._nodes.values()):
                 raise UnknownTube(
                     f"there is no tube {tube!r}; check its name. To read the history of a dropped tube, replace this "
                     f'option by .where("tube = {tube!r}")'
@@ -77,7 +77,7 @@ class Logs:
         """Return the first and the end position of each log."""
         return {name: node.head() for name, node in self._nodes.items()}
 
-    def grown(self, start: dict[str, int], wait_ms: int) -> dict[str, int]:
+    def wait_for_growth(self, start: dict[str, int], wait_ms: int) -> dict[str, int]:
         """Return the ends of the logs. If none of them is beyond `start`, wait up to `wait_ms` for one to grow."""
         ends = {name: head.end for name, head in self.heads().items()}
         for name, end in ends.items():
@@ -87,10 +87,10 @@ class Logs:
             ends[name] = self._nodes[name].head().end
         return ends
 
-    def positions(self, place: Place, heads: dict[str, Head]) -> dict[str, int]:
+    def positions(self, place: StartPoint, heads: dict[str, Head]) -> dict[str, int]:
         """Return the start position of every node. Nodes that `place` does not name start at their first position."""
         if isinstance(place, dict):
-            self.check_names(place)
+            self.check_nodes(place)
             return {name: place.get(name, head.first) for name, head in heads.items()}
         if isinstance(place, int):
             return {name: _first_since(self._nodes[name], head, place) for name, head in heads.items()}
@@ -102,13 +102,13 @@ class Logs:
         place = self._options.end
         if not isinstance(place, dict):
             return {name: head.end for name, head in heads.items()}
-        self.check_names(place)
+        self.check_nodes(place)
         for name, head in heads.items():
             if place.get(name, 0) > head.end:
                 raise OutOfRange(f"endingOffsets: the log of node {name} ends before position {place[name]}")
         return {name: place.get(name, head.end) for name, head in heads.items()}
 
-    def check_names(self, named: dict[str, int]) -> None:
+    def check_nodes(self, named: dict[str, int]) -> None:
         """Refuse nodes that no URL leads to, unless failOnDataLoss is off."""
         for name in named:
             if name not in self._nodes and self._options.fails_on_loss:
@@ -117,7 +117,7 @@ class Logs:
                     "add its URL, or continue without it with failOnDataLoss=false"
                 )
 
-    def checked(self, starts: dict[str, int], heads: dict[str, Head]) -> dict[str, int]:
+    def check_starts(self, starts: dict[str, int], heads: dict[str, Head]) -> dict[str, int]:
         """Return `starts`, moved into the range that each log has. If failOnDataLoss is on, refuse to move them."""
         found = {}
         for name, head in heads.items():
@@ -149,7 +149,7 @@ class Logs:
         return found
 
 
-def _check_right(node: Node, head: Head) -> None:
+def _check_permission(node: Node, head: Head) -> None:
     """Check in the driver that the user may read the log, so that the tasks do not fail one by one."""
     try:
         node.read(head.end, 1, False)
@@ -160,7 +160,7 @@ def _check_right(node: Node, head: Head) -> None:
         ) from None
 
 
-def _knows(node: Node, tube: str) -> bool:
+def _has_tube(node: Node, tube: str) -> bool:
     try:
         node.call(find_tube(tube.encode()))
     except UnknownTube:

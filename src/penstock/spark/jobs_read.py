@@ -14,7 +14,7 @@ from pyspark.sql.datasource import DataSourceReader, EqualTo, Filter, In, InputP
 
 from penstock.client.commands import AGAIN, Call, find_tube, page, tubes
 from penstock.core.errors import UnknownTube
-from penstock.spark.errors import told
+from penstock.spark.errors import as_source_error
 from penstock.spark.jobs_options import ReadOptions
 from penstock.spark.node import Node
 
@@ -35,7 +35,7 @@ class Scan(InputPartition):
         self.tube = tube
 
 
-class _Offered:
+class _PushFilters:
     """A `pushFilters` that works whether or not the session has filter pushdown switched on.
 
     By default it is off, and then Spark refuses a source that overrides `pushFilters`. Spark compares `__func__` with
@@ -55,12 +55,12 @@ class JobsReader(DataSourceReader):
 
     def __init__(self, options: ReadOptions) -> None:
         self._options = options
-        self._asked = options.tubes  # Tubes of the option must exist. Tubes that a filter names need not.
+        self._required_tubes = options.tubes  # Tubes of the option must exist. Tubes that a filter names need not.
 
     @property
-    def pushFilters(self) -> _Offered:
+    def pushFilters(self) -> _PushFilters:
         """Accept filters on the tube and the state, which the server applies."""
-        return _Offered(self._push)
+        return _PushFilters(self._push)
 
     def _push(self, filters: list[Filter]) -> Iterable[Filter]:
         for each in filters:
@@ -80,10 +80,10 @@ class JobsReader(DataSourceReader):
     def partitions(self) -> list[InputPartition]:
         """Return a task for each selected tube of each server, or one task per server for all tubes."""
         options = self._options
-        with told():
-            homes = _homes(options.urls, {*self._asked, *options.tubes})
+        with as_source_error():
+            homes = _servers_by_tube(options.urls, {*self._required_tubes, *options.tubes})
             with Node(options.urls[0]) as node:
-                for tube in self._asked:
+                for tube in self._required_tubes:
                     if not homes.get(tube):
                         node.call(find_tube(tube.encode()))
             if not options.states:
@@ -109,7 +109,7 @@ class JobsReader(DataSourceReader):
         words += [b"STATE", *(state.encode() for state in self._options.states)]
         if "body" not in self._options.columns:
             words.append(b"NOBODIES")
-        with told(), Node(partition.url) as node:
+        with as_source_error(), Node(partition.url) as node:
             cursor = b"0"
             while True:
                 try:
@@ -133,7 +133,7 @@ def _scan(cursor: bytes, words: list[bytes]) -> Call[tuple[bytes, list[Group]]]:
     return Call([b"JOB", b"SCAN", cursor, *words], read, AGAIN)
 
 
-def _homes(urls: tuple[str, ...], wanted: set[str]) -> dict[str, list[str]]:
+def _servers_by_tube(urls: tuple[str, ...], wanted: set[str]) -> dict[str, list[str]]:
     """Return the servers that have each wanted tube themselves, if there are several servers.
 
     In a cluster, each node forwards a scan to the tube's home, so scanning every node would return jobs repeatedly.

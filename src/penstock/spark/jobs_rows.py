@@ -16,12 +16,12 @@ from penstock.core.limits import check_body
 from penstock.spark.errors import SourceError
 from penstock.spark.jobs_options import WriteOptions
 from penstock.spark.jobs_schema import BODIES
-from penstock.spark.jobs_stage import Filled
+from penstock.spark.jobs_stage import FilledStage
 from penstock.spark.node import Node
 
 # Jobs, and approximate bytes of bodies, per command.
-_JOBS: Final = 2_000
-_BYTES: Final = 1024 * 1024
+_COMMAND_JOBS_MAX: Final = 2_000
+_COMMAND_BYTES_MAX: Final = 1024 * 1024
 
 _WORDS: Final = {
     "kind": b"AS",
@@ -38,16 +38,16 @@ _TIMES: Final = ("delay", "ttl", "ttr")
 
 # Columns that prevent duplicates by themselves. Jobs with one of these values are put without a stage, because a stage
 # cannot hold them.
-_SINGLE: Final = ("unique", "dedup")
+_DEDUP_COLUMNS: Final = ("unique", "dedup")
 
 # Errors that a row causes, as opposed to the present state of the server or the tube.
-_OF_ROWS: Final = (
+_ROW_ERRORS: Final = (
     *(e.BodyTooLarge, e.OutOfRange, e.WrongType, e.Unsupported, e.BadSyntax, e.BadName, e.BadRetry, e.NameTaken),
     e.UnknownTube,
 )
 
 
-class _Some(NamedTuple):
+class _RowGroup(NamedTuple):
     """Rows of one tube that are all staged, or all put directly."""
 
     tube: bytes
@@ -57,57 +57,57 @@ class _Some(NamedTuple):
     staged: bool  # Whether the rows are put into the stage.
 
 
-class Rows:
+class RowWriter:
     """Puts the rows of one task."""
 
     def __init__(self, node: Node, options: WriteOptions, columns: tuple[str, ...], stage: bytes) -> None:
         self._node = node
         self._options = options
         self._body = next(name for name in BODIES if name in columns)
-        self._said = [name for name in _WORDS if name in columns]
-        self._single = [name for name in _SINGLE if name in columns]
+        self._option_columns = [name for name in _WORDS if name in columns]
+        self._dedup_columns = [name for name in _DEDUP_COLUMNS if name in columns]
         self._by_tube = "tube" in columns
         self._stage = stage
         self._body_max: int = node.call(commands.max_body())
         self._refused: list[pa.RecordBatch] = []
         self._errors = 0
-        self.filled: Filled | None = None  # The stage. None until it has a job.
+        self.stage: FilledStage | None = None  # The stage. None until it has a job.
 
     @property
     def _staged(self) -> int:
-        return 0 if self.filled is None else self.filled.jobs
+        return 0 if self.stage is None else self.stage.jobs
 
     def put(self, batch: pa.RecordBatch) -> None:
         """Put all rows of a batch."""
         if not self._by_tube:
-            self._put_some(self._tube(None), batch)
+            self._put_tube(self._tube(None), batch)
             return
         # The order of rows is kept within each tube. A queue has no order between tubes.
         tubes = batch.column("tube")
         for tube in pc.unique(tubes).to_pylist():
             chosen = pc.is_null(tubes) if tube is None else pc.equal(tubes, tube)
-            self._put_some(self._tube(tube), batch.filter(chosen))
+            self._put_tube(self._tube(tube), batch.filter(chosen))
 
     def _tube(self, tube: str | None) -> bytes:
         """Return the tube of a row: its own value, else the option, else an empty name."""
         return ((tube if tube is not None else self._options.tube) or "").encode()
 
-    def _put_some(self, tube: bytes, batch: pa.RecordBatch) -> None:
+    def _put_tube(self, tube: bytes, batch: pa.RecordBatch) -> None:
         """Put rows of one tube: directly if they have a unique or dedup value, otherwise into the stage."""
-        if not self._single:
-            self._put_all(tube, batch, staged=True)
+        if not self._dedup_columns:
+            self._put_group(tube, batch, staged=True)
             return
-        is_single = reduce(pc.or_, (pc.is_valid(batch.column(name)) for name in self._single))
+        is_single = reduce(pc.or_, (pc.is_valid(batch.column(name)) for name in self._dedup_columns))
         for staged, chosen in ((False, is_single), (True, pc.invert(is_single))):
-            self._put_all(tube, batch.filter(chosen), staged)
+            self._put_group(tube, batch.filter(chosen), staged)
 
-    def _put_all(self, tube: bytes, batch: pa.RecordBatch, staged: bool) -> None:
+    def _put_group(self, tube: bytes, batch: pa.RecordBatch, staged: bool) -> None:
         bodies = [body.encode() if isinstance(body, str) else body for body in batch.column(self._body).to_pylist()]
-        rows = _Some(tube, batch, bodies, self._words(batch, bodies), staged)
+        rows = _RowGroup(tube, batch, bodies, self._words(batch, bodies), staged)
         at = 0
         while at < len(bodies):
             end, size = at, 0
-            while end < len(bodies) and end - at < _JOBS and (end == at or size < _BYTES):
+            while end < len(bodies) and end - at < _COMMAND_JOBS_MAX and (end == at or size < _COMMAND_BYTES_MAX):
                 size += len(bodies[end] or b"")
                 end += 1
             self._send(rows, at, end)
@@ -117,25 +117,25 @@ class Rows:
         """Return the command words of each job."""
         jobs = [[b"JOB", body or b""] for body in bodies]
         if self._options.kind is None and _is_text(batch.schema.field(self._body).type):
-            kinds = batch.column("kind").to_pylist() if "kind" in self._said else [None] * len(jobs)
+            kinds = batch.column("kind").to_pylist() if "kind" in self._option_columns else [None] * len(jobs)
             for job, kind in zip(jobs, kinds, strict=True):
                 if kind is None:
                     job += (b"AS", b"text")
-        for name in self._said:
+        for name in self._option_columns:
             word = _WORDS[name]
             for job, value in zip(jobs, batch.column(name).to_pylist(), strict=True):
                 if value is not None:
                     job += (word, _time(value) if name in _TIMES else _word(value))
         return jobs
 
-    def _send(self, rows: _Some, at: int, end: int) -> None:
+    def _send(self, rows: _RowGroup, at: int, end: int) -> None:
         """Put the rows from `at` to before `end`. If they are refused, halve them until the refused rows are found."""
         try:
             self._check(rows.tube, rows.bodies[at:end])
             self._node.call(self._command(rows, at, end))
             if rows.staged:
-                self.filled = Filled(self._stage, rows.tube, self._staged + end - at)
-        except _OF_ROWS as refused:
+                self.stage = FilledStage(self._stage, rows.tube, self._staged + end - at)
+        except _ROW_ERRORS as refused:
             if self._options.errors is None:
                 raise
             if end - at == 1:
@@ -154,7 +154,7 @@ class Rows:
             if len(body) > self._body_max:
                 check_body(len(body), self._body_max)
 
-    def _command(self, rows: _Some, at: int, end: int) -> Call[Any]:
+    def _command(self, rows: _RowGroup, at: int, end: int) -> Call[Any]:
         """Return the command that puts the rows from `at` to before `end`.
 
         Repeating the command adds no duplicates. Unstaged jobs have a unique or dedup value, and AFTER names the number

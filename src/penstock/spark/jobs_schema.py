@@ -28,7 +28,7 @@ BODIES: Final = ("body", "value")
 PUT_COLUMNS: Final = (*BODIES, "tube", "kind", "key", "priority", "delay", "ttl", "ttr", "name", "unique", "dedup")
 
 
-def chosen(names: Iterable[str]) -> tuple[str, ...]:
+def select_columns(names: Iterable[str]) -> tuple[str, ...]:
     """Return the columns to read: `names`, or all if it is empty. Refuse unknown and repeated names."""
     found = tuple(names) or tuple(COLUMNS)
     for name in found:

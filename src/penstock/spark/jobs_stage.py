@@ -11,7 +11,7 @@ from penstock.spark.node import Node
 
 
 @dataclass(frozen=True)
-class Filled:
+class FilledStage:
     """A stage, and the number of jobs that it must have when it is published."""
 
     name: bytes

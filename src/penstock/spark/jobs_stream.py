@@ -26,7 +26,7 @@ from penstock.client import commands
 from penstock.client.commands import AGAIN, Call
 from penstock.core.errors import ClaimGone, PenstockError
 from penstock.core.limits import CLAIMS_OPEN_MAX
-from penstock.spark.errors import SourceError, told
+from penstock.spark.errors import SourceError, as_source_error
 from penstock.spark.jobs_options import StreamOptions
 from penstock.spark.node import Node
 
@@ -39,8 +39,8 @@ _CLAIM_JOBS: Final = 4_000
 _TASK_BYTES: Final = 32 * 1024 * 1024
 
 # If the tube is empty, the driver checks it again this often and this many times before it reports no new jobs.
-_LOOK_S: Final = 0.05
-_LOOKS: Final = 10
+_POLL_S: Final = 0.05
+_POLLS_MAX: Final = 10
 
 Offset = dict[str, Any]
 T = TypeVar("T")
@@ -60,7 +60,7 @@ class JobsStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def __init__(self, options: StreamOptions) -> None:
         self._options = options
         self._new_consumer = options.consumer or f"{options.tube}/spark/{uuid.uuid4().hex}"
-        self._desk: _Desk | None = None
+        self._client: _ClaimClient | None = None
         self._left: int | None = None  # With the trigger availableNow: number of jobs that may still be claimed.
         self._lost: Offset | None = None  # An offset whose claims the server lost. The query goes on as a new consumer.
 
@@ -68,19 +68,19 @@ class JobsStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Leave out the driver's connection, which tasks do not use."""
         return {**self.__dict__, "_desk": None}
 
-    def _at(self, consumer: str) -> _Desk:
-        if self._desk is not None and self._desk.consumer != consumer:
+    def _client_for(self, consumer: str) -> _ClaimClient:
+        if self._client is not None and self._client.consumer != consumer:
             self.stop()
-            self._desk = None
-        if self._desk is None:
-            self._desk = _Desk(self._options, consumer)
-        return self._desk
+            self._client = None
+        if self._client is None:
+            self._client = _ClaimClient(self._options, consumer)
+        return self._client
 
     def initialOffset(self) -> Offset:
         """Return the offset after the last acked claim of the consumer. A generated consumer has none."""
         acked = 0
         if self._options.consumer is not None:
-            with told(), Node(self._options.url) as node:
+            with as_source_error(), Node(self._options.url) as node:
                 acked = node.call(commands.claim_info(self._options.consumer)).acked
         return {"consumer": self._new_consumer, "claim": acked}
 
@@ -91,9 +91,9 @@ class JobsStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def latestOffset(self, start: Offset, limit: ReadLimit) -> Offset:
         """Ack all claims up to `start`, because Spark has finished them. Then claim the next jobs."""
         most = limit.max_rows if isinstance(limit, ReadMaxRows) else self._options.rows_per_trigger
-        with told():
-            begin = self._finished(start)
-            desk = self._at(begin["consumer"])
+        with as_source_error():
+            begin = self._ack_finished(start)
+            desk = self._client_for(begin["consumer"])
             if self._left is None:
                 newest, _ = desk.claim(begin["claim"], most, True)
             else:
@@ -101,14 +101,14 @@ class JobsStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 self._left -= claimed
             return {**begin, "claim": newest} if newest > begin["claim"] else start
 
-    def _finished(self, start: Offset) -> Offset:
+    def _ack_finished(self, start: Offset) -> Offset:
         """Ack the claims up to `start`. Return the offset to continue from.
 
         This is `start`, unless the server does not have these claims. Then the server has crashed and lost its last
         second, or it is another server. The jobs are in their tube, so a new consumer claims them again.
         """
         if start != self._lost:
-            desk = self._at(start["consumer"])
+            desk = self._client_for(start["consumer"])
             desk.ack(start["claim"])
             if desk.newest >= start["claim"]:
                 return start
@@ -122,16 +122,16 @@ class JobsStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def prepareForTriggerAvailableNow(self) -> None:
         """Limit the query to the number of jobs that are ready now."""
-        with told(), Node(self._options.url) as node:
-            self._left = _ready(node, self._options.tube)
+        with as_source_error(), Node(self._options.url) as node:
+            self._left = _ready_count(node, self._options.tube)
 
     def partitions(self, start: Offset, end: Offset) -> list[InputPartition]:
         """Return the tasks that read the claims of a batch."""
-        with told():
+        with as_source_error():
             # If the first batch is planned again after a restart, the start has a newly generated consumer. The end has
             # the consumer that made the claims.
             same = start["consumer"] == end["consumer"]
-            desk = self._at(end["consumer"])
+            desk = self._client_for(end["consumer"])
             return list(desk.parts(start["claim"] if same else 0, end["claim"]))
 
     def read(self, partition: InputPartition) -> Iterator[RecordBatch]:
@@ -139,7 +139,7 @@ class JobsStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         from penstock.spark.jobs_columns import batch, groups_of
 
         assert isinstance(partition, ClaimPart)
-        with told(), Node(self._options.url) as node:
+        with as_source_error(), Node(self._options.url) as node:
             for number, shard, shards in partition.shards:
                 words = [b"CLAIM", b"READ", partition.consumer.encode(), b"%d" % number, b"PACKED"]
                 try:
@@ -153,16 +153,16 @@ class JobsStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def commit(self, end: Offset) -> None:
         """Ack a finished batch. Most often latestOffset has acked it before, and then this has no effect."""
-        with told():
-            self._at(end["consumer"]).ack(end["claim"])
+        with as_source_error():
+            self._client_for(end["consumer"]).ack(end["claim"])
 
     def stop(self) -> None:
         """Close the connection."""
-        if self._desk is not None:
-            self._desk.close()
+        if self._client is not None:
+            self._client.close()
 
 
-class _Desk:
+class _ClaimClient:
     """The driver's connection to the server: claims, acks and renews leases as one consumer."""
 
     def __init__(self, options: StreamOptions, consumer: str) -> None:
@@ -177,12 +177,12 @@ class _Desk:
         self.newest = info.newest  # Number of the consumer's newest claim.
         self._sizes: dict[int, tuple[int, int]] = {}  # Jobs and bytes of bodies of each open claim, by its number.
         self._lock = threading.Lock()
-        self._over = threading.Event()
+        self._closed = threading.Event()
         threading.Thread(target=self._renew, daemon=True, name="penstock-leases").start()
 
     def close(self) -> None:
         """Close the connection and stop renewing. The leases stay valid until they expire."""
-        self._over.set()
+        self._closed.set()
         self._node.close()
 
     def _call(self, call: Call[T]) -> T:
@@ -191,7 +191,7 @@ class _Desk:
 
     def _renew(self) -> None:
         """Renew the leases until the connection is closed."""
-        while not self._over.wait(self._options.lease_ms / 3000):
+        while not self._closed.wait(self._options.lease_ms / 3000):
             try:
                 self._call(commands.renew_claims(self.consumer, self._options.lease_ms / 1000, self._token))
             except PenstockError:
@@ -217,19 +217,19 @@ class _Desk:
                 jobs += size[0]
                 more += size[0] if is_new else 0
             elif is_new:
-                if newest > start or not wait or not self._awaited():
+                if newest > start or not wait or not self._wait_for_jobs():
                     break
                 wait = False
                 continue
             newest += 1
         return newest, more
 
-    def _awaited(self) -> bool:
+    def _wait_for_jobs(self) -> bool:
         """Wait up to half a second for a ready job. Return whether there is one."""
-        for _ in range(_LOOKS):
-            self._over.wait(_LOOK_S)
+        for _ in range(_POLLS_MAX):
+            self._closed.wait(_POLL_S)
             with self._lock:
-                if _ready(self._node, self._options.tube):
+                if _ready_count(self._node, self._options.tube):
                     return True
         return False
 
@@ -267,7 +267,7 @@ class _Desk:
             yield ClaimPart(self.consumer, shards)
 
 
-def _ready(node: Node, tube: str) -> int:
+def _ready_count(node: Node, tube: str) -> int:
     """Return the number of jobs that can be claimed now."""
     return node.call(Call([b"TUBE", b"STATS", tube.encode()], commands.states, AGAIN))["ready"]
 

@@ -21,9 +21,9 @@ from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowW
 from penstock.client import commands
 from penstock.client.commands import AGAIN, Call
 from penstock.core.limits import STAGES_PER_COMMAND_MAX
-from penstock.spark.errors import SourceError, told
+from penstock.spark.errors import SourceError, as_source_error
 from penstock.spark.jobs_options import WriteOptions
-from penstock.spark.jobs_stage import Filled
+from penstock.spark.jobs_stage import FilledStage
 from penstock.spark.node import Node
 
 if TYPE_CHECKING:
@@ -35,15 +35,15 @@ _BATCH: Final = "streaming.sql.batchId"
 
 
 @dataclass
-class Staged(WriterCommitMessage):
+class TaskResult(WriterCommitMessage):
     """The result of a task, which Spark passes to the driver."""
 
-    stage: Filled | None  # None: the task staged no rows.
+    stage: FilledStage | None  # None: the task staged no rows.
     mark: str  # Identifies the batch of a stream. Empty outside streams.
     refused: bytes  # Refused rows and their errors, as an Arrow stream. Empty: none.
 
 
-class _Putting:
+class _StagedWriter:
     """Base class of the writers of batches and of streams."""
 
     def __init__(self, options: WriteOptions, columns: tuple[str, ...]) -> None:
@@ -55,20 +55,20 @@ class _Putting:
         """The prefix of stage names: the tube, because a user may be limited to names that start like its tubes."""
         return f"{self._options.tube}/spark" if self._options.tube else "spark"
 
-    def write(self, iterator: Iterator[RecordBatch]) -> Staged:
+    def write(self, iterator: Iterator[RecordBatch]) -> TaskResult:
         """Put the rows of a task into a stage of its own. If this fails, discard the stage."""
-        from penstock.spark.jobs_rows import Rows
+        from penstock.spark.jobs_rows import RowWriter
 
-        with told(), Node(self._options.url) as node:
-            rows = Rows(node, self._options, self._columns, f"{self._prefix}/{uuid.uuid4().hex}".encode())
+        with as_source_error(), Node(self._options.url) as node:
+            rows = RowWriter(node, self._options, self._columns, f"{self._prefix}/{uuid.uuid4().hex}".encode())
             try:
                 for batch in iterator:
                     rows.put(batch)
             except BaseException:
-                if rows.filled is not None:
-                    rows.filled.discard(node)
+                if rows.stage is not None:
+                    rows.stage.discard(node)
                 raise
-            return Staged(rows.filled, self._mark(), rows.refused_rows())
+            return TaskResult(rows.stage, self._mark(), rows.refused_rows())
 
     def _mark(self) -> str:
         """Return the mark of the query and batch that this task belongs to, or an empty string outside streams."""
@@ -80,7 +80,7 @@ class _Putting:
         stages = [message.stage for message in messages if message.stage is not None]
         refused = [message.refused for message in messages if message.refused]
         mark = messages[0].mark if marked and messages else ""
-        with told(), self._keeping(refused, mark):
+        with as_source_error(), self._saving_refused_rows(refused, mark):
             if len(stages) > STAGES_PER_COMMAND_MAX:
                 # A publication is atomic only if it is one command.
                 most = STAGES_PER_COMMAND_MAX
@@ -96,12 +96,12 @@ class _Putting:
         """Discard the stages of the tasks that reported one. The stages of the other tasks expire."""
         stages = [message.stage for message in messages if message is not None and message.stage is not None]
         if stages:
-            with told(), Node(self._options.url) as node:
+            with as_source_error(), Node(self._options.url) as node:
                 for stage in stages:
                     stage.discard(node)
 
     @contextmanager
-    def _keeping(self, refused: list[bytes], mark: str) -> Iterator[None]:
+    def _saving_refused_rows(self, refused: list[bytes], mark: str) -> Iterator[None]:
         """Save refused rows: write them to a hidden file before the block publishes, and rename the file afterwards.
 
         If writing fails, nothing is published. For a batch of a stream, the file's name is derived from its mark, so a
@@ -132,7 +132,7 @@ class _Putting:
                 made.unlink()
 
 
-class JobsWriter(_Putting, DataSourceArrowWriter):
+class JobsWriter(_StagedWriter, DataSourceArrowWriter):
     """Writes a batch of rows as jobs."""
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
@@ -144,7 +144,7 @@ class JobsWriter(_Putting, DataSourceArrowWriter):
         self._discard(messages)
 
 
-class JobsStreamWriter(_Putting, DataSourceStreamArrowWriter):
+class JobsStreamWriter(_StagedWriter, DataSourceStreamArrowWriter):
     """Writes a stream of rows as jobs, batch by batch."""
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:

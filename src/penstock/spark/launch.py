@@ -32,7 +32,7 @@ _JAVA: Final = "-Darrow.enable_unsafe_memory_access=true -Darrow.enable_null_che
 _LOOPBACK: Final = "127.0.0.1"
 
 # Masters whose processes all run on this machine.
-_HERE: Final = re.compile(r"local(\[.*\]|-cluster\[.*\])?|spark://(127\.0\.0\.1|localhost)(:\d+)?")
+_LOCAL_MASTERS: Final = re.compile(r"local(\[.*\]|-cluster\[.*\])?|spark://(127\.0\.0\.1|localhost)(:\d+)?")
 
 _LOGGING: Final = Path(__file__).parent / "log4j2.properties"
 
@@ -50,19 +50,19 @@ def session(
         from pyspark.sql import SparkSession
     except ImportError:
         raise SourceError(not_installed("Spark", "spark")) from None
-    settings = {name: _word(value) for name, value in config.items()}
+    settings = {name: _setting_text(value) for name, value in config.items()}
     if master is not None and master.startswith("sc://"):
-        return _connected(master, settings)
+        return _connect_session(master, settings)
     master = master or "local[*]"
     prepare(master, quiet)
-    _hush()
+    _silence_query_loggers()
     builder = SparkSession.builder.master(master).appName(app)
     for name, value in {**_DEFAULTS, **_java(settings), **settings}.items():
         builder = builder.config(name, value)
     return builder.getOrCreate()
 
 
-def _connected(master: str, settings: dict[str, str]) -> SparkSession:
+def _connect_session(master: str, settings: dict[str, str]) -> SparkSession:
     """Return a session on a Spark Connect server. Our defaults are not set: they need a server that starts."""
     from pyspark.sql import SparkSession
 
@@ -83,11 +83,11 @@ def prepare(master: str, quiet: bool = False) -> None:
     # By default, workers use the first python3 of the PATH, which may not have Penstock installed.
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
-    if _HERE.fullmatch(master):
+    if _LOCAL_MASTERS.fullmatch(master):
         os.environ.setdefault("SPARK_LOCAL_IP", _LOOPBACK)
 
 
-def _hush() -> None:
+def _silence_query_loggers() -> None:
     """Stop PySpark from logging errors that it also raises. The log lines would include a Java stack trace."""
     from pyspark.logger import PySparkLogger
 
@@ -105,5 +105,5 @@ def _java(settings: dict[str, str]) -> dict[str, str]:
     }
 
 
-def _word(value: str | int | bool) -> str:
+def _setting_text(value: str | int | bool) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)

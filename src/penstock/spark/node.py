@@ -16,12 +16,12 @@ from penstock.core.errors import BadUrl
 T = TypeVar("T")
 
 # Separates two URLs. A comma that is not followed by a URL separates two addresses of one server.
-_BETWEEN: Final = re.compile(r"\s*,\s*(?=penstock://)", re.IGNORECASE)
+_URL_SEPARATOR: Final = re.compile(r"\s*,\s*(?=penstock://)", re.IGNORECASE)
 
 
-def addresses(urls: str | None, user: str | None, password: str | None) -> tuple[str, ...]:
+def parse_urls(urls: str | None, user: str | None, password: str | None) -> tuple[str, ...]:
     """Split the option `url` into the URLs of the servers. A given user or password replaces those in the URLs."""
-    found = _BETWEEN.split((urls or DEFAULT_URL).strip())
+    found = _URL_SEPARATOR.split((urls or DEFAULT_URL).strip())
     if len(set(found)) < len(found):
         raise BadUrl("one URL is named twice; name each node once")
     for url in found:

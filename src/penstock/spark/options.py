@@ -8,19 +8,19 @@ from typing import Final
 
 from penstock.core.durations import NO_DURATION, read_duration
 from penstock.core.errors import OutOfRange, WrongType
-from penstock.spark.node import addresses
+from penstock.spark.node import parse_urls
 
 # Options of every source and sink that name the server.
-WHERE: Final = ("url", "user", "password")
+SERVER_OPTIONS: Final = ("url", "user", "password")
 
 # Options that Spark adds.
-_OF_SPARK: Final = ("checkpointLocation", "queryName")
+_SPARK_OPTIONS: Final = ("checkpointLocation", "queryName")
 
 _YES: Final = ("true", "yes", "1")
 _NO: Final = ("false", "no", "0")
 
 
-def words(text: str | None) -> tuple[str, ...]:
+def split_words(text: str | None) -> tuple[str, ...]:
     """Split a comma-separated list."""
     return tuple(word.strip() for word in (text or "").split(",") if word.strip())
 
@@ -31,23 +31,23 @@ class Options:
     def __init__(self, source: str, given: Mapping[str, str], known: Iterable[str]) -> None:
         self._given = {name.lower(): value for name, value in given.items()}
         self._source = source
-        by_case = {name.lower(): name for name in (*WHERE, *known, *_OF_SPARK)}
+        by_case = {name.lower(): name for name in (*SERVER_OPTIONS, *known, *_SPARK_OPTIONS)}
         for name in self._given:
             if name not in by_case:
                 close = get_close_matches(name, by_case, 1, 0.6)
-                names = ", ".join(sorted((*WHERE, *known)))
+                names = ", ".join(sorted((*SERVER_OPTIONS, *known)))
                 hint = f"did you mean {by_case[close[0]]}?" if close else f"available options: {names}"
                 raise WrongType(f'format("{source}") has no option {name!r}; {hint}')
 
     def urls(self) -> tuple[str, ...]:
         """Return the URLs of the servers."""
-        return addresses(self._given.get("url"), self._given.get("user"), self._given.get("password"))
+        return parse_urls(self._given.get("url"), self._given.get("user"), self._given.get("password"))
 
     def text(self, name: str, default: str | None = None) -> str | None:
         """Return an option as text."""
         return self._given.get(name.lower(), default)
 
-    def needed(self, name: str, why: str) -> str:
+    def required(self, name: str, why: str) -> str:
         """Return an option that must be given. `why` is part of the error if it is missing."""
         value = self._given.get(name.lower())
         if not value:
@@ -56,7 +56,7 @@ class Options:
 
     def words(self, name: str) -> tuple[str, ...]:
         """Return a comma-separated option."""
-        return words(self._given.get(name.lower()))
+        return split_words(self._given.get(name.lower()))
 
     def integer(self, name: str, default: int, least: int, most: int) -> int:
         """Return an option that is a whole number from `least` to `most`."""

@@ -12,13 +12,13 @@ from typing import NoReturn
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import ReadLimit
 
-from penstock.spark.errors import SourceError, told
+from penstock.spark.errors import SourceError, as_source_error
 
 
-def made(make: Callable[[], DataSourceStreamReader]) -> DataSourceStreamReader:
+def reader_or_refusal(make: Callable[[], DataSourceStreamReader]) -> DataSourceStreamReader:
     """Return the reader that `make` constructs. If this fails, return a reader that raises the error when called."""
     try:
-        with told():
+        with as_source_error():
             return make()
     except SourceError as why:
         return RefusedStream(str(why))
@@ -31,7 +31,7 @@ class RefusedStream(DataSourceStreamReader):
         self._why = why
 
     def _refuse(self) -> NoReturn:
-        with told():
+        with as_source_error():
             raise SourceError(self._why)
 
     def initialOffset(self) -> dict[str, int]:

@@ -22,7 +22,7 @@ from penstock.core.sessions import Session
 from penstock.core.stages import Stage
 from penstock.core.table import JobTable
 from penstock.core.tube import Tube
-from penstock.core.waits import Connection, Line, Link, Waiting
+from penstock.core.waits import Connection, Link, Waiting, WaitLine
 
 # Fields that are not part of the engine's state: the clients of the server, and the cluster protocol.
 OMITTED: Final = frozenset(["tag", "copies"])
@@ -62,15 +62,15 @@ def describe(engine: Engine) -> Iterator[str]:
 def _waits(engine: Engine) -> dict[int, Waiting]:
     """Return all waits by number, with those that have ended and are not reported yet."""
     found = {wait.number: wait for wait in engine.outbox.ended_waits}
-    for watching in engine._watchers.values():
+    for watching in engine._end_waits.values():
         found |= {wait.number: wait for wait in watching}
     for tube in engine.tubes.values():
-        for line in (tube.line, tube.put_line, *tube.key_lines.values()):
+        for line in (tube.take_line, tube.put_line, *tube.key_lines.values()):
             found |= {wait.number: wait for wait in _standing(line)}
     return found
 
 
-def _standing(line: Line) -> Iterator[Waiting]:
+def _standing(line: WaitLine) -> Iterator[Waiting]:
     link = line.head
     while link is not None:
         yield link.wait
@@ -107,7 +107,7 @@ def _shown(value: object) -> str:
         return f"{{{', '.join(sorted(map(_shown, value)))}}}"
     if isinstance(value, dict):
         return f"{{{', '.join(sorted(f'{_shown(key)}: {_shown(value[key])}' for key in value))}}}"
-    if isinstance(value, Line):
+    if isinstance(value, WaitLine):
         return f"[{', '.join(map(_name, _standing(value)))}]"
     if isinstance(value, Outbox):
         return f"[{', '.join(map(_name, value.ended_waits))}]"

@@ -72,7 +72,7 @@ MUTANTS: Final = (
         "needed = repl if external else repl - 1",
         "needed = repl if external else max(1, repl - 2)",
     ),
-    Mutant("holders-hear-of-no-ack", "cluster.acks", "place.mail.send(node, message)", "pass"),
+    Mutant("holders-hear-of-no-ack", "cluster.acks", "place.outbox.send(node, message)", "pass"),
     Mutant("queued-is-not-heard", "cluster.node", "self.requeue.receive_queued(sender, message, now)", "pass"),
     Mutant(
         "ack-collected-while-a-holder-is-away",
@@ -90,9 +90,9 @@ MUTANTS: Final = (
     Mutant(
         "heir-forgot-and-takes-it-again",
         "cluster.handover",
-        "if message.memory != place.members.memory:",
+        "if message.receiver_incarnation != place.members.incarnation:",
         "if False:",
-        'if members.is_member(handing.heir) and members.memory_of(handing.heir) in (handing.memory, b""):',
+        "if members.is_member(handing.receiver) and members.incarnation_of(handing.receiver) in incarnations:",
         "if True:",
     ),
     Mutant(
@@ -154,7 +154,7 @@ MUTANTS: Final = (
     ),
     Mutant("ttr-stays-after-ack", "core.moves", "self.deadlines.clear(job)", "pass"),
     Mutant("heap-out-of-order", "core.order", "self._up(job, pos)", "job.pos = pos"),
-    Mutant("waiter-is-not-woken", "core.moves", "elif tube.line.length > 0:", "elif tube.line.length > 1:"),
+    Mutant("waiter-is-not-woken", "core.moves", "elif tube.take_line.length > 0:", "elif tube.take_line.length > 1:"),
     # Parsers
     Mutant("parser-reads-on-after-an-error", "wire.resp", "if self.error:", "if False:"),
     # Time

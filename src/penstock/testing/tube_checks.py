@@ -98,7 +98,7 @@ def _check_places(tube: Tube, jobs: list[Job]) -> None:
     check_heap(f"ready jobs of {tube.name!r}", tube.ready.items)
     check_heap(f"buried jobs of {tube.name!r}", tube.buried.items)
     check_bag(f"taken jobs of {tube.name!r}", tube.taken.items)
-    doomed = [job for job in in_state(jobs, s.TAKEN) if job.rare().doomed]
+    doomed = [job for job in in_state(jobs, s.TAKEN) if job.ensure_extra().doomed]
     same_jobs("E2", f"doomed jobs of {tube.name!r}", tube.taken.items[: tube.taken.doomed], doomed)
     check_bag(f"delayed jobs of {tube.name!r}", tube.delayed.items)
     check_bag(f"spent jobs of {tube.name!r}", tube.spent.items)
@@ -113,10 +113,10 @@ def _check_labels(tube: Tube, jobs: list[Job]) -> None:
     """E2: jobs are found by their integers, names, unique values and bodies, and no other entries exist."""
     if tube.driven:
         assert all(job.extra is not None and job.extra.name for job in jobs), f"E2: {tube.name!r} has jobs without ids"
-    elif tube.locals is None:
+    elif tube.jobs_by_number is None:
         assert all(job.local == NO_SLOT for job in jobs), f"E2: {tube.name!r} has integers and no table of them"
     else:
-        by_integer = check_table(tube.locals, tube.next_local, lambda job: job.local)
+        by_integer = check_table(tube.jobs_by_number, tube.next_local, lambda job: job.local)
         same_jobs("E2", f"jobs of {tube.name!r} by integer", by_integer, jobs)
         assert tube.next_local <= tube.reserved, f"E2: {tube.name!r} gave out integers that were not reserved"
     named = {job.extra.name: job for job in jobs if job.extra is not None and job.extra.name}

@@ -6,7 +6,7 @@ from penstock.core import states as s
 from penstock.core import waits as w
 from penstock.core.engine import Engine
 from penstock.core.tube import Tube
-from penstock.core.waits import Connection, CopyWait, ElsewhereWait, Line, PutWait, Wait, Waiting
+from penstock.core.waits import Connection, CopyWait, PeerWait, PutWait, TakeWait, Waiting, WaitLine
 from penstock.testing.assertions import same, shown
 
 
@@ -14,18 +14,18 @@ def check_lines(engine: Engine) -> list[Waiting]:
     """E2: check the lines of waiting commands, which are in order of arrival. Return all waits."""
     standing: list[Waiting] = []
     for tube in engine.tubes.values():
-        assert not tube.named or tube.line.length == 0, f"E2: a take of {tube.name!r} waits without a name"
-        standing += _check_line(tube, tube.line, Wait)
+        assert not tube.requires_key or tube.take_line.length == 0, f"E2: a take of {tube.name!r} waits without a name"
+        standing += _check_line(tube, tube.take_line, TakeWait)
         standing += _check_line(tube, tube.put_line, PutWait)
         for name, line in tube.key_lines.items():
             assert line.key == name and line.length > 0, f"E2: {tube.name!r} keeps an empty line for {name!r}"
-            standing += _check_line(tube, line, Wait)
+            standing += _check_line(tube, line, TakeWait)
     putting = sum(wait.draft.log_bytes() for wait in standing if isinstance(wait, PutWait))
     same("E2", "what puts that wait take of memory", engine.waiting_bytes, putting)
     waits = {wait.number: wait for wait in standing}
     for wait in waits.values():
         same("E2", f"links of wait {wait.number}", len(wait.links), standing.count(wait))
-    for job_id, watching in engine._watchers.items():
+    for job_id, watching in engine._end_waits.items():
         job = engine.jobs.find(job_id)
         assert watching and job is not None, f"E2: job {job_id} has an empty list of watchers, or is gone"
         assert job.state not in (s.DONE, s.ZOMBIE), f"E9: {shown(job)}, and a command still waits for its end"
@@ -36,13 +36,13 @@ def check_lines(engine: Engine) -> list[Waiting]:
     return list(waits.values())
 
 
-def _for_copies(engine: Engine) -> list[ElsewhereWait]:
+def _for_copies(engine: Engine) -> list[PeerWait]:
     """Return the waits for other nodes, which are in no line. A job that waits for copies is staged meanwhile."""
-    found: list[ElsewhereWait] = []
+    found: list[PeerWait] = []
     for session in engine.sessions.values():
         for connection in session.connections.values():
             assert isinstance(connection, Connection)
-            found += [wait for wait in connection.waits.values() if isinstance(wait, ElsewhereWait)]
+            found += [wait for wait in connection.waits.values() if isinstance(wait, PeerWait)]
     for wait in found:
         if not isinstance(wait, CopyWait):
             continue
@@ -54,7 +54,7 @@ def _for_copies(engine: Engine) -> list[ElsewhereWait]:
 
 def _check_wait(engine: Engine, wait: Waiting, waits: dict[int, Waiting]) -> None:
     assert wait.outcome == w.WAITING, f"E2: wait {wait.number} has ended and is still in a line"
-    assert not isinstance(wait, Wait) or not wait.jobs, f"E2: wait {wait.number} has jobs and is still in a line"
+    assert not isinstance(wait, TakeWait) or not wait.jobs, f"E2: wait {wait.number} has jobs and is still in a line"
     own = wait.connection.waits
     assert own.get(wait.number) is wait, f"E2: the connection of wait {wait.number} does not contain it"
     assert all(number in waits for number in own), "E2: a connection has a wait that is in no line"
@@ -63,7 +63,7 @@ def _check_wait(engine: Engine, wait: Waiting, waits: dict[int, Waiting]) -> Non
     assert alive, f"E8: wait {wait.number} is of a session that has ended"
 
 
-def _check_line(tube: Tube, line: Line, kind: type[Waiting]) -> list[Waiting]:
+def _check_line(tube: Tube, line: WaitLine, kind: type[Waiting]) -> list[Waiting]:
     waits: list[Waiting] = []
     before = None
     link = line.head
@@ -90,7 +90,7 @@ def check_served(engine: Engine) -> None:
         if tube.paused_out or tube.driven:
             continue
         job = tube.first_ready(None)
-        assert job is None or tube.line.length == 0, f"E9: a take waits on {tube.name!r}, which has {shown(job)}"
+        assert job is None or tube.take_line.length == 0, f"E9: a take waits on {tube.name!r}, which has {shown(job)}"
         for name in tube.key_lines:
             job = tube.first_ready(name)
             assert job is None, f"E9: a take waits on {name!r} of {tube.name!r}, which has {shown(job)}"

@@ -16,7 +16,7 @@ from librt.strings import BytesWriter
 from mypy_extensions import i64
 
 from penstock.core.errors import ProtocolError
-from penstock.wire.intake import Intake
+from penstock.wire.intake import InputBuffer
 
 # The maximum depth of nested arrays. No server's replies come near it. Without a limit, two bytes per level would be
 # enough to use up the memory.
@@ -72,7 +72,7 @@ def encode(words: list[bytes]) -> bytes:
     return writer.getvalue()
 
 
-class Refusal:
+class ErrorReply:
     """The error reply to a refused command. The line begins with the error code."""
 
     line: bytes
@@ -103,7 +103,7 @@ class _Open:
         self.items = []
 
 
-class AnswerParser(Intake):
+class ReplyParser(InputBuffer):
     """Parses the replies on one connection."""
 
     _bulk: i64  # The length of the bulk string that is next; -1 if it is not known yet.
@@ -127,7 +127,7 @@ class AnswerParser(Intake):
     def feed(self, data: bytes) -> None:
         """Add received bytes."""
         self._bytes += len(data)
-        self._came(data)
+        self._append(data)
 
     def is_idle(self) -> bool:
         """Return whether all received bytes were returned as replies, so that none is incomplete."""
@@ -144,12 +144,12 @@ class AnswerParser(Intake):
         if self._need > 0 and not self._join():
             return answers
         try:
-            while self._parse_item(answers) or (self._behind and self._join()):
+            while self._parse_item(answers) or (self._pending and self._join()):
                 pass
-            self._let_go()
+            self._free_consumed()
             if self._has_answer:
                 self._has_answer = False
-                self._bytes = len(self._buffer) - self._pos + len(self._behind)
+                self._bytes = len(self._buffer) - self._pos + len(self._pending)
         except ProtocolError as error:
             self._wrong = str(error)
             if not answers:
@@ -190,7 +190,7 @@ class AnswerParser(Intake):
         elif kind == _PLUS:
             self._add(line, answers)
         elif kind == _MINUS:
-            self._add(Refusal(line), answers)
+            self._add(ErrorReply(line), answers)
         elif kind in (_ASTERISK, _PERCENT, _TILDE, _GREATER, _BAR):
             self._begin(kind, line, answers)
         else:
@@ -212,7 +212,7 @@ class AnswerParser(Intake):
         if self._bulk_kind == _DOLLAR:
             self._add(data, answers)
         elif self._bulk_kind == _EXCLAMATION:
-            self._add(Refusal(data), answers)
+            self._add(ErrorReply(data), answers)
         else:
             # Three letters and a colon name the format of the text.
             if data[3:4] != b":":

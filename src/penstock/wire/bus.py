@@ -57,29 +57,29 @@ from penstock.cluster.messages import (
     UNCLAIM,
     WORKING,
     YOURJOBS,
+    Answer,
+    CopyMessage,
+    Credentials,
+    ElectionMessage,
+    FailMessage,
     Greeting,
+    HoldersMessage,
+    HomesMessage,
     JobImage,
+    JobMessage,
+    JobsMessage,
     Message,
-    OfClaim,
-    OfCopy,
-    OfHolders,
-    OfJob,
-    OfJobs,
-    OfNode,
-    OfQueue,
-    OfTubes,
-    OfTunnel,
-    Papers,
     Question,
+    QueueMessage,
     Receipt,
     Rumour,
-    Told,
+    TunnelMessage,
 )
 from penstock.core.errors import ProtocolError
 from penstock.core.ids import LONG_ID_BYTES
 from penstock.core.limits import BODY_BYTES_HARD_MAX, DURATION_MS_MAX, NAME_BYTES_MAX, NEVER, REASON_BYTES_MAX
 from penstock.core.tube_patterns import TubePatterns
-from penstock.wire.errors import TurnedAway
+from penstock.wire.errors import RefusedByPeer
 from penstock.wire.msgpack import Reader, pack, write_array, write_binary, write_integer, write_text
 
 NAME: Final = b"penstock-bus"
@@ -88,7 +88,7 @@ VERSION: Final = 3
 NODE_ID_BYTES: Final = 40
 NONCE_BYTES: Final = 32
 PROOF_BYTES: Final = 32
-MEMORY_BYTES: Final = 16
+INCARNATION_BYTES: Final = 16
 TOKEN_BYTES: Final = 16
 TAG_BYTES: Final = 16
 _LENGTH_BYTES: Final = 4
@@ -124,27 +124,27 @@ _NUMBER_MAX: Final = (1 << 63) - 1
 # The handshake
 
 
-def opening(node: bytes, nonce: bytes, epoch: i64) -> bytes:
+def encode_opening(node: bytes, nonce: bytes, epoch: i64) -> bytes:
     """Return the first handshake message, from the dialler."""
     return _framed(pack([NAME, VERSION, node, nonce, int(epoch)]))
 
 
-def answer(node: bytes, nonce: bytes, proof: bytes, epoch: i64, known: i64, incarnation: bytes) -> bytes:
+def encode_answer(node: bytes, nonce: bytes, proof: bytes, epoch: i64, known: i64, incarnation: bytes) -> bytes:
     """Return the second message, from the listener. `known` is the dialler's epoch as the listener knows it."""
     return _framed(pack([NAME, VERSION, node, nonce, proof, int(epoch), int(known), incarnation]))
 
 
-def refusal(node: bytes, why: str) -> bytes:
+def encode_refusal(node: bytes, why: str) -> bytes:
     """Return the second message of a listener that refuses the link, with the reason."""
     return _framed(pack([NAME, VERSION, node, b"", why.encode()[:512]]))
 
 
-def proven(proof: bytes, known: i64) -> bytes:
+def encode_proof(proof: bytes, known: i64) -> bytes:
     """Return the third message, from the dialler. `known` is the listener's epoch as the dialler knows it."""
     return _framed(pack([proof, int(known)]))
 
 
-class Proven:
+class DiallerProof:
     """The contents of the third message."""
 
     proof: bytes
@@ -155,13 +155,13 @@ class Proven:
         self.known = known
 
 
-def last_word(word: bytes) -> Proven:
+def parse_proof(word: bytes) -> DiallerProof:
     """Parse the third message."""
     reader = Reader(word)
     if reader.length_of_array() != 2:
         raise ProtocolError("the third message of the handshake must have a proof and an epoch")
     proof = _exactly(reader.string(), PROOF_BYTES, "a proof")
-    return Proven(proof, _number(reader, EPOCH_MAX))
+    return DiallerProof(proof, _number(reader, EPOCH_MAX))
 
 
 class Hello:
@@ -185,7 +185,7 @@ class Hello:
         self.incarnation = incarnation
 
 
-def hello(word: bytes, answers: bool) -> Hello:
+def parse_hello(word: bytes, answers: bool) -> Hello:
     """Parse the first message, or the second if `answers`."""
     reader = Reader(word)
     count = reader.length_of_array()
@@ -198,7 +198,7 @@ def hello(word: bytes, answers: bool) -> Hello:
     nonce = reader.string()
     proof = reader.string() if answers and count > 4 else b""
     if answers and not nonce and proof:
-        raise TurnedAway(proof.decode("utf-8", "replace"))
+        raise RefusedByPeer(proof.decode("utf-8", "replace"))
     _exactly(nonce, NONCE_BYTES, "a nonce")
     if answers:
         _exactly(proof, PROOF_BYTES, "a proof")
@@ -207,7 +207,7 @@ def hello(word: bytes, answers: bool) -> Hello:
     if not answers:
         return Hello(node, nonce, proof, epoch, 0)
     known = _number(reader, EPOCH_MAX)
-    return Hello(node, nonce, proof, epoch, known, _exactly(reader.string(), MEMORY_BYTES, "an incarnation"))
+    return Hello(node, nonce, proof, epoch, known, _exactly(reader.string(), INCARNATION_BYTES, "an incarnation"))
 
 
 class Secrets:
@@ -243,12 +243,12 @@ def _epoch_bytes(epoch: i64) -> bytes:
     return int(epoch).to_bytes(8, "big")
 
 
-def same(proof: bytes, expected: bytes) -> bool:
+def equal_in_constant_time(proof: bytes, expected: bytes) -> bool:
     """Return whether both are equal, in constant time."""
     return hmac.compare_digest(proof, expected)
 
 
-class Seal:
+class PacketTags:
     """Makes the tags of the packets of one link in their order."""
 
     _key: bytes
@@ -312,10 +312,10 @@ class Frames:
             self._at = 0
 
 
-def opened(frame: bytes, seal: Seal) -> bytes:
+def verified_payload(frame: bytes, seal: PacketTags) -> bytes:
     """Check the tag of a packet and return its contents."""
     payload = frame[TAG_BYTES:]
-    if not same(frame[:TAG_BYTES], seal.next(payload)):
+    if not equal_in_constant_time(frame[:TAG_BYTES], seal.next(payload)):
         raise ProtocolError("a packet has a wrong tag: it was changed, repeated or lost on the way")
     return payload
 
@@ -323,7 +323,7 @@ def opened(frame: bytes, seal: Seal) -> bytes:
 # Encoding messages
 
 
-class Scribe:
+class MessageEncoder:
     """Encodes the messages of one turn. A message to several peers is encoded once."""
 
     _written: dict[int, bytes]
@@ -342,7 +342,7 @@ class Scribe:
         return known
 
 
-def packets(messages: list[Message], seal: Seal, scribe: Scribe) -> bytes:
+def encode_packets(messages: list[Message], seal: PacketTags, scribe: MessageEncoder) -> bytes:
     """Return the packets with all messages to one peer."""
     out: list[bytes] = []
     written: list[bytes] = []
@@ -360,7 +360,7 @@ def packets(messages: list[Message], seal: Seal, scribe: Scribe) -> bytes:
     return b"".join(out)
 
 
-def _close_packet(out: list[bytes], written: list[bytes], seal: Seal) -> None:
+def _close_packet(out: list[bytes], written: list[bytes], seal: PacketTags) -> None:
     count = BytesWriter()
     write_array(count, len(written))
     payload = count.getvalue() + b"".join(written)
@@ -373,20 +373,20 @@ def _close_packet(out: list[bytes], written: list[bytes], seal: Seal) -> None:
 
 
 def _write(writer: BytesWriter, message: Message) -> None:
-    if isinstance(message, OfJob):
-        _write_of_job(writer, message)
-    elif isinstance(message, OfJobs):
+    if isinstance(message, JobMessage):
+        _write_job_message(writer, message)
+    elif isinstance(message, JobsMessage):
         _begin(writer, 7, message.kind)
         write_integer(writer, 1 if message.quiet else 0)
         write_integer(writer, message.number)
         write_integer(writer, message.floor)
-        write_binary(writer, message.series)
-        write_binary(writer, message.memory)
+        write_binary(writer, message.sender_incarnation)
+        write_binary(writer, message.receiver_incarnation)
         _write_jobs(writer, message.jobs)
-    elif isinstance(message, OfQueue):
+    elif isinstance(message, QueueMessage):
         _begin(writer, 4, message.kind)
         write_binary(writer, message.queue)
-        write_integer(writer, message.aux)
+        write_integer(writer, message.argument)
         write_integer(writer, message.ms)
     elif isinstance(message, Greeting):
         _write_greeting(writer, message)
@@ -398,7 +398,7 @@ def _write(writer: BytesWriter, message: Message) -> None:
         write_integer(writer, message.count)
         write_integer(writer, message.cursor)
         write_integer(writer, message.states)
-    elif isinstance(message, Told):
+    elif isinstance(message, Answer):
         _begin(writer, 4, message.kind)
         write_integer(writer, message.number)
         write_array(writer, len(message.figures))
@@ -408,27 +408,27 @@ def _write(writer: BytesWriter, message: Message) -> None:
     elif isinstance(message, Receipt):
         _begin(writer, 2, message.kind)
         write_integer(writer, message.number)
-    elif isinstance(message, OfTunnel):
+    elif isinstance(message, TunnelMessage):
         _begin(writer, 5, message.kind)
         write_integer(writer, message.number)
-        write_integer(writer, 1 if message.is_back else 0)
-        write_integer(writer, message.aux)
+        write_integer(writer, 1 if message.is_reply else 0)
+        write_integer(writer, message.argument)
         write_binary(writer, message.data)
-    elif isinstance(message, Papers):
-        _write_papers(writer, message)
-    elif isinstance(message, OfTubes):
+    elif isinstance(message, Credentials):
+        _write_credentials(writer, message)
+    elif isinstance(message, HomesMessage):
         _begin(writer, 4, message.kind)
         write_integer(writer, message.part)
         _write_names(writer, message.made)
         _write_names(writer, message.gone)
-    elif isinstance(message, OfClaim):
+    elif isinstance(message, ElectionMessage):
         _begin(writer, 5, message.kind)
         write_binary(writer, message.tube)
         write_integer(writer, message.number)
         write_integer(writer, message.verdict)
         write_binary(writer, message.node)
     else:
-        assert isinstance(message, OfNode)
+        assert isinstance(message, FailMessage)
         _begin(writer, 2, message.kind)
         write_binary(writer, message.node)
 
@@ -439,18 +439,18 @@ def _begin(writer: BytesWriter, fields: i64, kind: i64) -> None:
     write_integer(writer, kind)
 
 
-def _write_of_job(writer: BytesWriter, message: OfJob) -> None:
+def _write_job_message(writer: BytesWriter, message: JobMessage) -> None:
     restricted = not message.tubes.any_tube
-    fields = 5 if isinstance(message, OfCopy) else 4 if isinstance(message, OfHolders) or restricted else 3
+    fields = 5 if isinstance(message, CopyMessage) else 4 if isinstance(message, HoldersMessage) or restricted else 3
     _begin(writer, fields, message.kind)
     write_binary(writer, message.id)
-    write_integer(writer, message.aux)
+    write_integer(writer, message.argument)
     if restricted:
         _write_names(writer, message.tubes.texts)
-    elif isinstance(message, OfCopy):
+    elif isinstance(message, CopyMessage):
         write_integer(writer, message.nacks)
         write_integer(writer, message.returns)
-    elif isinstance(message, OfHolders):
+    elif isinstance(message, HoldersMessage):
         _write_names(writer, message.holders)
 
 
@@ -491,7 +491,7 @@ def _write_greeting(writer: BytesWriter, said: Greeting) -> None:
     write_text(writer, said.host.encode())
     for number in (said.port, said.bus_port, said.flags, said.epoch):
         write_integer(writer, number)
-    write_binary(writer, said.memory)
+    write_binary(writer, said.incarnation)
     write_array(writer, len(said.rumours))
     for rumour in said.rumours:
         write_array(writer, 6)
@@ -501,9 +501,9 @@ def _write_greeting(writer: BytesWriter, said: Greeting) -> None:
             write_integer(writer, number)
 
 
-def _write_papers(writer: BytesWriter, papers: Papers) -> None:
+def _write_credentials(writer: BytesWriter, papers: Credentials) -> None:
     _begin(writer, 11, papers.kind)
-    for number in (papers.number, papers.epoch, papers.door, papers.groups, papers.grace):
+    for number in (papers.number, papers.epoch, papers.protocol, papers.groups, papers.grace):
         write_integer(writer, number)
     for text in (papers.user, papers.token, papers.address, papers.name):
         write_binary(writer, text)
@@ -513,7 +513,7 @@ def _write_papers(writer: BytesWriter, papers: Papers) -> None:
 # Decoding messages
 
 
-def messages(payload: bytes) -> list[Message]:
+def decode_messages(payload: bytes) -> list[Message]:
     """Return the messages of a packet. Kinds that this version does not have are skipped."""
     reader = Reader(payload)
     found: list[Message] = []
@@ -542,7 +542,7 @@ def _message(reader: Reader) -> Message | None:
         _needs(count, 2)
         node = _node(reader)
         _pass(reader, count - 2)
-        return OfNode(kind, node)
+        return FailMessage(kind, node)
     if kind in (TAKENOVER, NOTTAKEN):
         _needs(count, 2)
         number = _number(reader, _NUMBER_MAX)
@@ -551,10 +551,10 @@ def _message(reader: Reader) -> Message | None:
     if kind == ASK:
         return _question(reader, kind, count)
     if kind == TOLD:
-        return _told(reader, kind, count)
+        return _answer(reader, kind, count)
     if kind == HOMES:
         _needs(count, 4)
-        homes = OfTubes(kind, _number(reader, _COUNT_MAX), [], [])
+        homes = HomesMessage(kind, _number(reader, _COUNT_MAX), [], [])
         homes.made = _queues(reader)
         homes.gone = _queues(reader)
         _pass(reader, count - 4)
@@ -562,20 +562,20 @@ def _message(reader: Reader) -> Message | None:
     if kind in (CLAIM, CLAIMED, UNCLAIM):
         return _claim(reader, kind, count)
     if kind in (FORWARD, FORWARDED, TUNNELREAD, TUNNELEND):
-        return _of_tunnel(reader, kind, count)
+        return _tunnel_message(reader, kind, count)
     if kind == TUNNEL:
-        return _papers(reader, kind, count)
+        return _credentials(reader, kind, count)
     if kind in (NEEDJOBS, PAUSE):
         _needs(count, 4)
         queue = _queue(reader)
         aux = _number(reader, _COUNT_MAX)
         ms = _duration(reader)
         _pass(reader, count - 4)
-        return OfQueue(kind, queue, aux, ms)
-    return _of_job(reader, kind, count)
+        return QueueMessage(kind, queue, aux, ms)
+    return _job_message(reader, kind, count)
 
 
-def _of_job(reader: Reader, kind: i64, count: i64) -> OfJob:
+def _job_message(reader: Reader, kind: i64, count: i64) -> JobMessage:
     _needs(count, 3)
     id = _job_id(reader)
     aux = _number(reader, _NUMBER_MAX)
@@ -584,18 +584,18 @@ def _of_job(reader: Reader, kind: i64, count: i64) -> OfJob:
         nacks = _number(reader, _COUNT_MAX)
         returns = _number(reader, _COUNT_MAX)
         _pass(reader, count - 5)
-        return OfCopy(kind, id, aux, nacks, returns)
+        return CopyMessage(kind, id, aux, nacks, returns)
     if kind in (GOTACK, HOLDERS):
         _needs(count, 4)
         holders = _nodes(reader)
         _pass(reader, count - 4)
-        return OfHolders(kind, id, aux, holders)
+        return HoldersMessage(kind, id, aux, holders)
     if kind in (SETACK, DELJOB) and count > 3:
         tubes = TubePatterns(_patterns(reader))
         _pass(reader, count - 4)
-        return OfJob(kind, id, aux, tubes)
+        return JobMessage(kind, id, aux, tubes)
     _pass(reader, count - 3)
-    return OfJob(kind, id, aux)
+    return JobMessage(kind, id, aux)
 
 
 def _greeting(reader: Reader, kind: i64, count: i64) -> Greeting:
@@ -605,7 +605,7 @@ def _greeting(reader: Reader, kind: i64, count: i64) -> Greeting:
     bus_port = _port(reader)
     flags = _number(reader, _COUNT_MAX)
     epoch = _number(reader, EPOCH_MAX)
-    memory = _exactly(reader.string(), MEMORY_BYTES, "an incarnation")
+    memory = _exactly(reader.string(), INCARNATION_BYTES, "an incarnation")
     rumours: list[Rumour] = []
     for _ in range(_limited(reader.length_of_array(), RUMOURS_MAX, "rumours")):
         fields = reader.length_of_array()
@@ -621,13 +621,13 @@ def _greeting(reader: Reader, kind: i64, count: i64) -> Greeting:
     return Greeting(kind, host, port, bus_port, flags, memory, rumours, epoch)
 
 
-def _jobs(reader: Reader, kind: i64, count: i64) -> OfJobs:
+def _jobs(reader: Reader, kind: i64, count: i64) -> JobsMessage:
     _needs(count, 7)
-    message = OfJobs(kind, [], _number(reader, 1) == 1)
+    message = JobsMessage(kind, [], _number(reader, 1) == 1)
     message.number = _number(reader, _NUMBER_MAX)
     message.floor = _number(reader, _NUMBER_MAX)
-    message.series = _memory(reader)
-    message.memory = _memory(reader)
+    message.sender_incarnation = _incarnation(reader)
+    message.receiver_incarnation = _incarnation(reader)
     message.jobs = _images(reader)
     _pass(reader, count - 7)
     return message
@@ -646,9 +646,9 @@ def _question(reader: Reader, kind: i64, count: i64) -> Question:
     return question
 
 
-def _told(reader: Reader, kind: i64, count: i64) -> Told:
+def _answer(reader: Reader, kind: i64, count: i64) -> Answer:
     _needs(count, 4)
-    told = Told(kind, _number(reader, _NUMBER_MAX), [], [])
+    told = Answer(kind, _number(reader, _NUMBER_MAX), [], [])
     for _ in range(_limited(reader.length_of_array(), FIGURES_MAX, "figures")):
         told.figures.append(_number(reader, _NUMBER_MAX))
     told.jobs = _images(reader)
@@ -656,9 +656,9 @@ def _told(reader: Reader, kind: i64, count: i64) -> Told:
     return told
 
 
-def _claim(reader: Reader, kind: i64, count: i64) -> OfClaim:
+def _claim(reader: Reader, kind: i64, count: i64) -> ElectionMessage:
     _needs(count, 5)
-    claim = OfClaim(kind, _queue(reader), 0)
+    claim = ElectionMessage(kind, _queue(reader), 0)
     claim.number = _number(reader, _NUMBER_MAX)
     claim.verdict = _number(reader, _COUNT_MAX)
     claim.node = reader.string()
@@ -668,10 +668,10 @@ def _claim(reader: Reader, kind: i64, count: i64) -> OfClaim:
     return claim
 
 
-def _of_tunnel(reader: Reader, kind: i64, count: i64) -> OfTunnel:
+def _tunnel_message(reader: Reader, kind: i64, count: i64) -> TunnelMessage:
     _needs(count, 5)
-    said = OfTunnel(kind, _number(reader, _NUMBER_MAX), _number(reader, 1) == 1, 0, b"")
-    said.aux = _number(reader, _NUMBER_MAX)
+    said = TunnelMessage(kind, _number(reader, _NUMBER_MAX), _number(reader, 1) == 1, 0, b"")
+    said.argument = _number(reader, _NUMBER_MAX)
     said.data = reader.string()
     if len(said.data) > TUNNEL_BYTES_MAX:
         raise ProtocolError(f"{len(said.data)} bytes through a tunnel; at most {TUNNEL_BYTES_MAX} are allowed")
@@ -679,11 +679,11 @@ def _of_tunnel(reader: Reader, kind: i64, count: i64) -> OfTunnel:
     return said
 
 
-def _papers(reader: Reader, kind: i64, count: i64) -> Papers:
+def _credentials(reader: Reader, kind: i64, count: i64) -> Credentials:
     _needs(count, 11)
     number = _number(reader, _NUMBER_MAX)
     epoch = _number(reader, _NUMBER_MAX)
-    papers = Papers(kind, number, epoch, _number(reader, _COUNT_MAX))
+    papers = Credentials(kind, number, epoch, _number(reader, _COUNT_MAX))
     papers.groups = _number(reader, _COUNT_MAX)
     papers.grace = _number(reader, _NUMBER_MAX)
     papers.user = reader.string()
@@ -731,10 +731,10 @@ def _nodes(reader: Reader) -> list[bytes]:
     return [_node(reader) for _ in range(_limited(reader.length_of_array(), HOLDERS_MAX, "holders"))]
 
 
-def _memory(reader: Reader) -> bytes:
+def _incarnation(reader: Reader) -> bytes:
     """Return an incarnation, or empty bytes if the message does not need one."""
     memory = reader.string()
-    return _exactly(memory, MEMORY_BYTES, "an incarnation") if memory else memory
+    return _exactly(memory, INCARNATION_BYTES, "an incarnation") if memory else memory
 
 
 def _needs(count: i64, fields: i64) -> None:

@@ -13,13 +13,13 @@ from mypy_extensions import i32, i64, u8
 class VarColumn:
     """A field of variable length: a byte per row that is 1 if it has a value, the end of each value, all values."""
 
-    _there: BytesWriter
+    _present: BytesWriter
     _ends: BytesWriter
     _bytes: BytesWriter
     _has: u8
 
     def __init__(self) -> None:
-        self._there = BytesWriter()
+        self._present = BytesWriter()
         self._ends = BytesWriter()
         write_i32_le(self._ends, 0)
         self._bytes = BytesWriter()
@@ -37,10 +37,10 @@ class VarColumn:
 
     def end_row(self) -> None:
         """Finish the current row."""
-        self._there.append(self._has)
+        self._present.append(self._has)
         self._has = 0
         write_i32_le(self._ends, i32(len(self._bytes)))
 
     def buffers(self) -> tuple[bytes, bytes, bytes]:
         """Return the three buffers."""
-        return self._there.getvalue(), self._ends.getvalue(), self._bytes.getvalue()
+        return self._present.getvalue(), self._ends.getvalue(), self._bytes.getvalue()

@@ -41,7 +41,7 @@ class NoProcedure(BoxError):
         super().__init__(33, f"Procedure '{name[:200].decode('utf-8', 'backslashreplace')}' is not defined")
 
 
-class TurnedAway(ProtocolError):
+class RefusedByPeer(ProtocolError):
     """The peer works correctly and refused the connection, with its reason."""
 
 
@@ -55,7 +55,7 @@ class Elsewhere(NoHome):
         self.is_promised = is_promised  # The tube was to be made there, and it is unknown whether it was.
 
 
-class Spread(Elsewhere):
+class OnSeveralNodes(Elsewhere):
     """The tubes or jobs of a command are on several nodes. `parts` has the words for each node, also for this one."""
 
     def __init__(self, parts: dict[bytes, list[bytes]]) -> None:
@@ -63,14 +63,14 @@ class Spread(Elsewhere):
         self.parts = parts
 
 
-class AskFirst(PenstockError):
+class NeedsAnswer(PenstockError):
     """Other nodes have to be asked before a command can run. Nothing is changed."""
 
     def __init__(self) -> None:
         super().__init__("the other nodes have to be asked first; try again")
 
 
-class Unclaimed(AskFirst):
+class NeedsHome(NeedsAnswer):
     """A tube with one home is to be made, and the other nodes have not agreed to it yet."""
 
     def __init__(self, tube: bytes) -> None:
@@ -78,7 +78,7 @@ class Unclaimed(AskFirst):
         self.tube = tube
 
 
-class Sought(AskFirst):
+class NeedsLookup(NeedsAnswer):
     """A name is unknown here, and the other nodes have not been asked about it yet."""
 
     def __init__(self, about: int, name: bytes) -> None:

@@ -17,12 +17,12 @@ from mypy_extensions import i64
 _TAKEN_BYTES_MAX: Final = 16 * 1024
 
 
-class Intake:
+class InputBuffer:
     """Received bytes that are not parsed yet."""
 
     _buffer: bytes
     _pos: i64  # The number of consumed bytes in the buffer.
-    _behind: bytearray  # Bytes received after the buffer; empty if all of the buffer is consumed.
+    _pending: bytearray  # Bytes received after the buffer; empty if all of the buffer is consumed.
     _need: i64  # The parser needs this many bytes from _pos on before it can continue; 0 for any number.
     _line_end: bytes  # The parser can also continue when this line end arrives; empty for none.
     _seen: i64  # The number of bytes in _behind that were searched for the line end.
@@ -31,35 +31,35 @@ class Intake:
         # Not by `_forget`: mypyc knows that attributes assigned here are always defined, and omits the check.
         self._buffer = b""
         self._pos = 0
-        self._behind = bytearray()
+        self._pending = bytearray()
         self._need = 0
         self._line_end = b""
         self._seen = 0
 
-    def _forget(self) -> None:
+    def _clear(self) -> None:
         """Drop all bytes. The parser reads no more."""
         self._buffer = b""
         self._pos = 0
-        self._behind = bytearray()
+        self._pending = bytearray()
         self._need = 0
         self._line_end = b""
         self._seen = 0
 
-    def _came(self, data: bytes) -> None:
+    def _append(self, data: bytes) -> None:
         """Add received bytes."""
         if self._pos == len(self._buffer):
             self._buffer = data
             self._pos = 0
         else:
-            self._behind += data
+            self._pending += data
 
-    def _let_go(self) -> None:
+    def _free_consumed(self) -> None:
         """Free consumed bytes, because a client that sent a long message may be idle for days."""
         if self._pos == len(self._buffer):
             # The waiting bytes become the buffer now. Otherwise `_came` would put newer bytes before them.
-            self._buffer = bytes(self._behind)
+            self._buffer = bytes(self._pending)
             self._pos = 0
-            self._behind = bytearray()
+            self._pending = bytearray()
             self._seen = 0
         elif self._pos > _TAKEN_BYTES_MAX:
             self._buffer = self._buffer[self._pos :]
@@ -73,13 +73,13 @@ class Intake:
 
     def _join(self) -> bool:
         """Join the two buffers if together they have the bytes that the parser needs. Return whether they have."""
-        there = len(self._buffer) - self._pos + len(self._behind)
+        there = len(self._buffer) - self._pos + len(self._pending)
         if there < self._need and not (self._line_end and self._has_line_end()):
             return False
-        if self._behind:
-            self._buffer = self._buffer[self._pos :] + self._behind
+        if self._pending:
+            self._buffer = self._buffer[self._pos :] + self._pending
             self._pos = 0
-            self._behind = bytearray()
+            self._pending = bytearray()
             self._seen = 0
         self._need = 0
         self._line_end = b""
@@ -87,7 +87,7 @@ class Intake:
 
     def _has_line_end(self) -> bool:
         """Return whether a line end has arrived after the buffer since the last call."""
-        behind = self._behind
+        behind = self._pending
         end = self._line_end
         before = self._seen
         self._seen = len(behind)

@@ -19,7 +19,7 @@ from mypy_extensions import i32, i64
 
 from penstock.core.errors import ProtocolError
 from penstock.core.limits import BODY_BYTES_HARD_MAX, NEVER
-from penstock.wire.intake import Intake
+from penstock.wire.intake import InputBuffer
 from penstock.wire.msgpack import VALUES_MAX, Reader, write_array, write_integer, write_text
 from penstock.wire.reply import Reply
 
@@ -112,7 +112,7 @@ class Request:
         self.offset = 0
 
 
-class IprotoParser(Intake):
+class IprotoParser(InputBuffer):
     """Parses the requests of one connection."""
 
     packet_max: i64
@@ -137,7 +137,7 @@ class IprotoParser(Intake):
         self._oversized = None
         self._discard = 0
 
-    def trust(self, packet_max: i64) -> None:
+    def raise_limits(self, packet_max: i64) -> None:
         """Raise the limits after authentication."""
         self.packet_max = packet_max
         self._is_known = True
@@ -146,13 +146,13 @@ class IprotoParser(Intake):
         """Add received bytes."""
         if self.error:
             return
-        self._came(data)
+        self._append(data)
         if self.pending() > self.buffer_max:
             self._fail("too many requests are waiting")
 
     def pending(self) -> i64:
         """Return the number of bytes that were not returned as requests yet."""
-        return len(self._buffer) - self._pos + len(self._behind)
+        return len(self._buffer) - self._pos + len(self._pending)
 
     def is_unfinished(self) -> bool:
         """Return whether there is an incomplete request, or one that was not returned yet."""
@@ -184,8 +184,8 @@ class IprotoParser(Intake):
                     room -= self._discard_some(requests)
                     if self._pos < len(self._buffer):
                         continue
-                if not self._behind or not self._join():
-                    self._let_go()
+                if not self._pending or not self._join():
+                    self._free_consumed()
                     break
                 reader.data = self._buffer
                 reader.end = len(self._buffer)
@@ -249,7 +249,7 @@ class IprotoParser(Intake):
         self.error = _why(why)
         self._oversized = None
         self._discard = 0
-        self._forget()
+        self._clear()
 
 
 def _request(reader: Reader) -> Request:
@@ -339,8 +339,8 @@ def encode(request: Request) -> bytes:
     return head.getvalue() + packet
 
 
-class AnswerPackets:
-    """Splits a stream of replies that another of our nodes has written (`Answers`) into packets."""
+class ReplyPackets:
+    """Splits a stream of replies that another of our nodes has written (`IprotoReply`) into packets."""
 
     _buffer: bytearray
 
@@ -368,7 +368,7 @@ def sync_of(packet: bytes) -> i64:
     return read_i64_be(packet, _SYNC_AT)
 
 
-class Answers(Reply):
+class IprotoReply(Reply):
     """The output buffer of an IPROTO client: replies in the order in which the requests finished."""
 
     def data(self, sync: i64, values: bytes) -> None:

@@ -22,7 +22,7 @@ from librt.strings import read_i16_be, read_i32_be
 from mypy_extensions import i64
 
 from penstock.core.limits import BODY_BYTES_HARD_MAX
-from penstock.wire.intake import Intake
+from penstock.wire.intake import InputBuffer
 from penstock.wire.quoting import split_words
 
 # The maximum length of an inline command and of a line with a length. Disque has the same limit.
@@ -62,7 +62,7 @@ _TLS_HANDSHAKE: Final = 0x16
 _MSGPACK_U32: Final = 0xCE
 
 
-class RespParser(Intake):
+class RespParser(InputBuffer):
     """Parses the commands of one connection."""
 
     args_max: i64
@@ -90,7 +90,7 @@ class RespParser(Intake):
         self.line_max = UNKNOWN_LINE_BYTES_MAX
         self.buffer_max = buffer_max
         if known:
-            self.trust(bulk_max)
+            self.raise_limits(bulk_max)
         self._args = []
         self._args_bytes = 0
         self._missing = 0
@@ -99,7 +99,7 @@ class RespParser(Intake):
         self._discard = 0
         self._fresh = True
 
-    def trust(self, bulk_max: i64) -> None:
+    def raise_limits(self, bulk_max: i64) -> None:
         """Raise the limits after authentication."""
         self.args_max = ARGS_COUNT_MAX
         self.bulk_max = bulk_max
@@ -109,13 +109,13 @@ class RespParser(Intake):
         """Add received bytes."""
         if self.error:
             return
-        self._came(data)
+        self._append(data)
         if self.pending() > self.buffer_max:
             self._fail(b"too big query buffer")
 
     def pending(self) -> i64:
         """Return the number of bytes that were not returned as commands yet."""
-        return len(self._buffer) - self._pos + len(self._behind) + self._args_bytes
+        return len(self._buffer) - self._pos + len(self._pending) + self._args_bytes
 
     def is_unfinished(self) -> bool:
         """Return whether there is an incomplete command, or one that was not returned yet."""
@@ -131,7 +131,7 @@ class RespParser(Intake):
         if self._need > 0 and not self._join():
             return commands
         if self._fresh and self._pos < len(self._buffer):
-            self._look_first()
+            self._detect_protocol()
         room = commands_max
         while True:
             while self._pos < len(self._buffer):
@@ -141,11 +141,11 @@ class RespParser(Intake):
                 if not self._parse_one(commands):
                     break
                 room -= 1
-            if not self._behind or not self._join():
-                self._let_go()
+            if not self._pending or not self._join():
+                self._free_consumed()
                 return commands
 
-    def _look_first(self) -> None:
+    def _detect_protocol(self) -> None:
         """Recognise clients of another protocol by their first byte, before it is parsed as a command."""
         self._fresh = False
         first = self._buffer[self._pos]
@@ -156,7 +156,7 @@ class RespParser(Intake):
 
     def _fail(self, why: bytes) -> None:
         self.error = b"Protocol error: " + why
-        self._forget()
+        self._clear()
         self._args = []
         self._args_bytes = 0
         self._missing = 0

@@ -99,26 +99,26 @@ class JobSpace(Space):
         """Return the states of a status."""
         raise NotImplementedError
 
-    def counts_up(self) -> bool:
+    def keys_are_numbers(self) -> bool:
         """Return whether the primary keys of all jobs are their numbers."""
-        return self.tube.locals is not None
+        return self.tube.jobs_by_number is not None
 
     def advance(self, now: i64) -> None:
         """Run the timers that are due."""
         self.engine.advance(now)
 
-    def is_gone(self) -> bool:
+    def is_dropped(self) -> bool:
         """Return whether the tube was dropped."""
         return self.tube.dropped
 
-    def is_there(self, item: object) -> bool:
+    def contains(self, item: object) -> bool:
         """Return whether a job is still in this tube. A staged job is not visible yet."""
         assert isinstance(item, Job)
         return item.tube == self.tube.slot and item.state != s.GONE and item.state != s.STAGED
 
     def scan(self, query: Query) -> Scan:
         """Start a scan over the jobs."""
-        if query.index is self.indexes[0] and self.counts_up():
+        if query.index is self.indexes[0] and self.keys_are_numbers():
             return _ByInteger(self.tube, query)
         states = -1
         if query.exact and self._status in query.index.parts[: len(query.values)]:
@@ -179,7 +179,7 @@ class JobSpace(Space):
     def _first_of(self, heap: JobHeap, before: Job | None, query: Query, parts: int) -> list[object] | None:
         """Return the first jobs of a heap, if the index has the same order for a key with `parts` parts."""
         wanted = query.offset + query.limit
-        if query.iterator != EQ or len(query.values) != parts or wanted > FEW_MAX or not self.counts_up():
+        if query.iterator != EQ or len(query.values) != parts or wanted > FEW_MAX or not self.keys_are_numbers():
             return None
         rest = [at for at in query.index.parts if at != self._status and at != self._key]
         served = [self._priority] if self.tube.by_priority else []
@@ -211,7 +211,7 @@ class _ByInteger(Scan):
 
     def next(self, count: int) -> list[object]:
         """Return the next jobs."""
-        table = self._tube.locals
+        table = self._tube.jobs_by_number
         if table is None or self.is_over:
             return []
         found = table.scan_back(self._next, count) if self._descending else table.scan(self._next, count)
@@ -251,7 +251,7 @@ class _AnyOrder(Scan):
 
     def next(self, count: int) -> list[object]:
         """Return the next jobs."""
-        table = self._tube.locals
+        table = self._tube.jobs_by_number
         if table is None:
             jobs, self._cursor = self._engine.scan(self._cursor, count, self._tube, int(self._states))
             self.is_over = self._cursor == 0
@@ -267,13 +267,16 @@ class TaskSpace(JobSpace):
     """A tube in the form in which tarantool/queue stores it."""
 
     _tasks: Tasks
-    _whats: list[int]  # The index in _FIELDS of each field.
+    _field_kinds: list[int]  # The index in _FIELDS of each field.
 
     def __init__(self, tasks: Tasks, tube: Tube) -> None:
         policy = tube.policy
         timed = policy.has_ttl or policy.has_ttr or policy.has_delay
         keyed = policy.keys != KEYS_NONE
-        fields = [Field("task_id", "unsigned" if tube.locals is not None else "string"), Field("status", "string")]
+        fields = [
+            Field("task_id", "unsigned" if tube.jobs_by_number is not None else "string"),
+            Field("status", "string"),
+        ]
         if timed:
             for name in ("next_event", "ttl", "ttr", "pri", "created"):
                 fields.append(Field(name, "integer" if name == "pri" else "unsigned"))
@@ -281,7 +284,7 @@ class TaskSpace(JobSpace):
             fields.append(Field("utube", "string"))
         fields.append(Field("data", "any", True))
         self._tasks = tasks
-        self._whats = [_FIELDS.index(field.name) for field in fields]
+        self._field_kinds = [_FIELDS.index(field.name) for field in fields]
         super().__init__(
             tasks.engine,
             tube,
@@ -315,7 +318,7 @@ class TaskSpace(JobSpace):
     def value(self, field: int, item: object) -> object:
         """Return a field of a job's row."""
         assert isinstance(item, Job)
-        what = self._whats[field]
+        what = self._field_kinds[field]
         if what == _TASK_ID:
             return int(item.local) if item.local >= 0 else name_value(self._tasks.id_text(item))
         if what == _STATUS:

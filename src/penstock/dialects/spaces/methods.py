@@ -14,9 +14,9 @@ from mypy_extensions import i64
 
 from penstock.core.engine import Engine
 from penstock.core.tube import Tube
-from penstock.dialects.calls import Family, Functions, LongCall, Method, argument, run_long
+from penstock.dialects.calls import FunctionFamily, Functions, Method, SlicedCall, argument, run_sliced
 from penstock.dialects.command import READ, Caller
-from penstock.dialects.site import Site
+from penstock.dialects.site import CommandContext
 from penstock.dialects.spaces import queue_spaces, schema
 from penstock.dialects.spaces.arguments import count_query, read_iterator, read_key, select_query
 from penstock.dialects.spaces.indexes import EQ, REQ, Query
@@ -25,7 +25,7 @@ from penstock.dialects.spaces.queue_spaces import ConsumersSpace, QueueSpace, Ta
 from penstock.dialects.spaces.reading import ER_UNSUPPORTED, Counting, Selecting, Space
 from penstock.dialects.spaces.schema import Readable, SchemaIndexes, SchemaSpaces
 from penstock.dialects.tarantool import Tasks, read_options
-from penstock.dialects.xqueue_spaces import Spaces as XqueueSpaces
+from penstock.dialects.xqueue_spaces import XqueueSpaces as XqueueSpaces
 from penstock.wire.bodies import is_utf8
 from penstock.wire.errors import BoxError, LuaError, NoProcedure
 from penstock.wire.iproto import ER_ACCESS_DENIED, ER_NO_SUCH_SPACE, Request
@@ -55,17 +55,17 @@ _WRITING: Final = frozenset(
 )
 
 
-class Spaces(Family):
+class SpaceFunctions(FunctionFamily):
     """The methods of spaces and their indexes."""
 
-    _site: Site
+    _context: CommandContext
     _engine: Engine
     _tasks: Tasks
     _upgraded: XqueueSpaces
     _methods: dict[bytes, Method]
 
-    def __init__(self, site: Site, upgraded: XqueueSpaces) -> None:
-        self._site = site
+    def __init__(self, site: CommandContext, upgraded: XqueueSpaces) -> None:
+        self._context = site
         self._engine = site.engine
         self._tasks = Tasks(site)
         self._upgraded = upgraded
@@ -89,12 +89,12 @@ class Spaces(Family):
     def select(self, caller: Caller, request: Request, now: i64) -> bytes | None:
         """Run a SELECT request. Return the rows, or None if they follow later."""
         number = int(request.space)
-        may_read = caller.known and READ & caller.groups != 0
+        may_read = caller.is_authenticated and READ & caller.groups != 0
         if number in schema.EMPTY or (not may_read and number in schema.SPACES | schema.INDEXES):
             # Clients read these spaces before they log in.
             return NO_VALUES
         if not may_read:
-            who = "this user" if caller.known else "user 'guest'; log in first"
+            who = "this user" if caller.is_authenticated else "user 'guest'; log in first"
             raise BoxError(ER_ACCESS_DENIED, f"Read access to space '#{number}' is denied for {who}")
         space = _CallerSpaces(self, caller).numbered(number)
         if space is None:
@@ -104,7 +104,7 @@ class Spaces(Family):
                 iterator = read_iterator(int(request.iterator), index, space.name, EQ)
                 key = [unpack(part) for part in request.args]
                 query = Query(index, iterator, key, int(request.limit), int(request.offset))
-                return run_long(self._site, caller, Selecting(request, space, query, False), now)
+                return run_sliced(self._context, caller, Selecting(request, space, query, False), now)
         raise BoxError(_ER_NO_SUCH_INDEX, f"No index #{request.index} is defined in space '{space.name}'")
 
     def run(self, caller: Caller, call: Request, name: bytes, path: _IndexMethod, now: i64) -> bytes | None:
@@ -118,7 +118,7 @@ class Spaces(Family):
             index = found[0]
         method = path.method
         key = [] if method == b"len" else read_key(argument(call, 0))
-        long: LongCall
+        long: SlicedCall
         if method in (b"count", b"len"):
             options = {} if method == b"len" else _options(call)
             long = Counting(call, space, count_query(space, index, key, options))
@@ -128,13 +128,13 @@ class Spaces(Family):
             if method == b"get":
                 index.check_exact(key)
             long = Selecting(call, space, Query(index, REQ if method == b"max" else EQ, key, 1), False)
-        return run_long(self._site, caller, long, now)
+        return run_sliced(self._context, caller, long, now)
 
     def _find(self, caller: Caller, name: bytes) -> Space:
         """Return the space of a name if the caller may use it; otherwise raise an error."""
         space = _CallerSpaces(self, caller).named(name)
         if space is None:
-            self._site.seek([name])
+            self._context.raise_if_elsewhere([name])
             shown = name[:200].decode("utf-8", "backslashreplace")
             raise BoxError(ER_NO_SUCH_SPACE, f"Space '{shown}' does not exist; only tubes are spaces here")
         return space
@@ -172,10 +172,10 @@ class Spaces(Family):
 class _CallerSpaces(Readable):
     """The spaces that a caller may read."""
 
-    _spaces: Spaces
+    _spaces: SpaceFunctions
     _caller: Caller
 
-    def __init__(self, spaces: Spaces, caller: Caller) -> None:
+    def __init__(self, spaces: SpaceFunctions, caller: Caller) -> None:
         self._spaces = spaces
         self._caller = caller
 
@@ -184,7 +184,7 @@ class _CallerSpaces(Readable):
         found: list[Space] = []
         for name in _FIXED:
             space = self._fixed(name)
-            if space is not None and (space.cuts or self._may_use(name)):
+            if space is not None and (space.truncates or self._may_use(name)):
                 found.append(space)
         return found
 
@@ -238,9 +238,9 @@ class _IndexMethod:
 
     index: bytes  # The name of the index; empty for the primary index.
     method: bytes
-    _spaces: Spaces
+    _spaces: SpaceFunctions
 
-    def __init__(self, spaces: Spaces, index: bytes, method: bytes) -> None:
+    def __init__(self, spaces: SpaceFunctions, index: bytes, method: bytes) -> None:
         self.index = index
         self.method = method
         self._spaces = spaces

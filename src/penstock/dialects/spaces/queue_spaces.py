@@ -22,7 +22,7 @@ from penstock.core.engine import Engine
 from penstock.core.job import Job
 from penstock.core.limits import NEVER
 from penstock.core.tube import Tube
-from penstock.core.waits import Line, Link, Waiting
+from penstock.core.waits import Link, Waiting, WaitLine
 from penstock.dialects.command import Caller
 from penstock.dialects.spaces.indexes import Index, Query
 from penstock.dialects.spaces.job_spaces import CENTURY_US
@@ -124,7 +124,7 @@ class QueueSpace(_AllTubesSpace):
     def __init__(self, engine: Engine, caller: Caller) -> None:
         super().__init__(QUEUE, 512, _QUEUE_FIELDS, _QUEUE_INDEXES, engine, caller)
 
-    def is_there(self, item: object) -> bool:
+    def contains(self, item: object) -> bool:
         """Return whether the client sees a tube."""
         assert isinstance(item, Tube)
         return self.may_read(item)
@@ -193,7 +193,7 @@ class TakenSpace(_AllTubesSpace):
             self._order = [0, 1, 2, 3]
             super().__init__(TAKEN, 514, _TAKEN_FIELDS, _TAKEN_INDEXES, tasks.engine, caller)
 
-    def is_there(self, item: object) -> bool:
+    def contains(self, item: object) -> bool:
         """Return whether a job is still taken and the client may see it."""
         assert isinstance(item, Job)
         if item.state != s.TAKEN:
@@ -244,7 +244,7 @@ class TakenSpace(_AllTubesSpace):
         """Return the job of an id, which may be any value."""
         if not self.may_read(tube):
             return None
-        if tube.locals is None:
+        if tube.jobs_by_number is None:
             return self._tasks.find_id(tube, id, now) if isinstance(id, (str, bytes)) else None
         if isinstance(id, bool) or not isinstance(id, (int, float)) or not 0 <= id < NEVER or id != int(id):
             return None
@@ -318,7 +318,7 @@ class ConsumersSpace(_AllTubesSpace):
     def __init__(self, engine: Engine, caller: Caller) -> None:
         super().__init__(CONSUMERS, 513, _CONSUMERS_FIELDS, _CONSUMERS_INDEXES, engine, caller)
 
-    def is_there(self, item: object) -> bool:
+    def contains(self, item: object) -> bool:
         """Return whether a consumer still waits and the client may see it."""
         assert isinstance(item, _Consumer)
         return _is_in_line(item.link) and self.may_read(item.tube)
@@ -337,10 +337,10 @@ class ConsumersSpace(_AllTubesSpace):
             return int(wait.since) * 1000 + CENTURY_US if wait.deadline_pos < 0 else int(wait.due) * 1000
         return int(wait.since) * 1000
 
-    def place(self, query: Query, item: object) -> tuple[object, ...]:
+    def sort_key(self, query: Query, item: object) -> tuple[object, ...]:
         """Return the position of a consumer in the order. A consumer that waits for several tubes has one per tube."""
         assert isinstance(item, _Consumer)
-        return (*super().place(query, item), (2, int(item.tube.number)))
+        return (*super().sort_key(query, item), (2, int(item.tube.number)))
 
     def scan(self, query: Query) -> Scan:
         """Start a scan over the consumers of all tubes, or of the tube that the query names."""
@@ -356,7 +356,7 @@ class _Consumers(Scan):
     _engine: Engine
     _tubes: list[Tube]
     _cursor: int  # The cursor of the next tubes; -1 if there are no more.
-    _lines: list[Line]  # The queues of waiting consumers of the first tube that are still to be examined.
+    _lines: list[WaitLine]  # The queues of waiting consumers of the first tube that are still to be examined.
     _is_in_tube: bool
     _last: Link | None  # The consumer that was found last in the first of these queues.
 
@@ -390,7 +390,7 @@ class _Consumers(Scan):
                 self._is_in_tube = False
             elif self._tubes:
                 tube = self._tubes[0]
-                self._lines = [tube.line, *tube.key_lines.values()]
+                self._lines = [tube.take_line, *tube.key_lines.values()]
                 self._is_in_tube = True
             elif self._cursor < 0:
                 self.is_over = True

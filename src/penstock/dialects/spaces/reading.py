@@ -22,7 +22,7 @@ from mypy_extensions import i64
 
 from penstock.core.errors import PenstockError
 from penstock.core.limits import BATCH_JOBS_MAX
-from penstock.dialects.calls import LongCall, one
+from penstock.dialects.calls import SlicedCall, one
 from penstock.dialects.command import SLICE, Caller
 from penstock.dialects.spaces.indexes import Comparable, Index, Query, comparable
 from penstock.dialects.xqueue_options import Field
@@ -65,14 +65,14 @@ class Space:
     number: int
     fields: list[Field]
     indexes: list[Index]  # The first is the primary index.
-    cuts: bool  # A select of too many rows ends early. Otherwise it is refused.
+    truncates: bool  # A select of too many rows ends early. Otherwise it is refused.
 
     def __init__(self, name: str, number: int, fields: list[Field], indexes: list[Index]) -> None:
         self.name = name
         self.number = number
         self.fields = fields
         self.indexes = indexes
-        self.cuts = False
+        self.truncates = False
         for index in indexes:
             index.order = index.parts + [at for at in indexes[0].parts if at not in index.parts]
 
@@ -80,11 +80,11 @@ class Space:
         """Run the timers that are due."""
         raise NotImplementedError
 
-    def is_gone(self) -> bool:
+    def is_dropped(self) -> bool:
         """Return whether the space was dropped."""
         return False
 
-    def is_there(self, item: object) -> bool:
+    def contains(self, item: object) -> bool:
         """Return whether an item is still in this space."""
         return True
 
@@ -108,12 +108,12 @@ class Space:
         """Return how many rows match, or -1 if that needs a scan."""
         return -1
 
-    def place(self, query: Query, item: object) -> Comparable:
+    def sort_key(self, query: Query, item: object) -> Comparable:
         """Return the position of an item in the order of a query's index."""
         return tuple([comparable(self.value(at, item)) for at in query.index.order])
 
 
-class Selecting(LongCall):
+class Selecting(SlicedCall):
     """Returns the rows that match a query."""
 
     _space: Space
@@ -152,7 +152,7 @@ class Selecting(LongCall):
         self._is_writing = False
         self._is_over = query.limit == 0
 
-    def slice(self, caller: Caller, now: i64) -> bytes | None:
+    def run_slice(self, caller: Caller, now: i64) -> bytes | None:
         """Examine the next items."""
         caller.owed = 0
         self._space.advance(now)
@@ -167,7 +167,7 @@ class Selecting(LongCall):
 
     def _step(self, count: int, now: i64) -> int:
         """Examine about `count` items or write `count` rows. Return how much of the slice was used."""
-        if self._space.is_gone():
+        if self._space.is_dropped():
             self._is_over = True
             return 0
         if self._is_writing:
@@ -187,7 +187,7 @@ class Selecting(LongCall):
         items = scan.next(count)
         if scan.ordered:
             for item in items:
-                if self._space.is_there(item) and self._query.matches(self._space.place(self._query, item)):
+                if self._space.contains(item) and self._query.matches(self._space.sort_key(self._query, item)):
                     self._add(item)
             self._is_over = self._is_over or scan.is_over
         else:
@@ -201,9 +201,9 @@ class Selecting(LongCall):
 
     def _keep(self, item: object) -> None:
         """Keep an item if it matches and belongs to the next rows."""
-        if not self._space.is_there(item):
+        if not self._space.contains(item):
             return
-        place = self._space.place(self._query, item)
+        place = self._space.sort_key(self._query, item)
         if not self._query.matches(place):
             return
         kept = self._kept
@@ -243,7 +243,7 @@ class Selecting(LongCall):
             if place == self._edge:
                 continue  # A scan may return an item twice.
             self._edge = place
-            if self._space.is_there(item) and self._query.matches(self._space.place(self._query, item)):
+            if self._space.contains(item) and self._query.matches(self._space.sort_key(self._query, item)):
                 self._add(item)
         if self._at == len(kept):
             self._is_over = self._is_over or not self._lost
@@ -263,7 +263,7 @@ class Selecting(LongCall):
             self._skip -= 1
             return
         if self._found >= ROWS_MAX or len(self._writer) >= ROWS_BYTES_MAX:
-            if not self._space.cuts:
+            if not self._space.truncates:
                 raise _too_many_rows()
             self._is_over = True
             return
@@ -281,7 +281,7 @@ class Selecting(LongCall):
         return head.getvalue()
 
 
-class Counting(LongCall):
+class Counting(SlicedCall):
     """Counts the rows that match a query."""
 
     _space: Space
@@ -296,11 +296,11 @@ class Counting(LongCall):
         self._scan = None
         self._count = 0
 
-    def slice(self, caller: Caller, now: i64) -> bytes | None:
+    def run_slice(self, caller: Caller, now: i64) -> bytes | None:
         """Examine the next items."""
         space = self._space
         space.advance(now)
-        if space.is_gone():
+        if space.is_dropped():
             return one(self._count)
         scan = self._scan
         if scan is None:
@@ -318,7 +318,7 @@ class Counting(LongCall):
     def _add(self, items: list[object]) -> None:
         space, query = self._space, self._query
         for item in items:
-            if space.is_there(item) and query.matches(space.place(query, item)):
+            if space.contains(item) and query.matches(space.sort_key(query, item)):
                 self._count += 1
 
 

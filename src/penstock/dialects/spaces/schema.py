@@ -91,7 +91,7 @@ class SchemaSpaces(Space):
 
     def __init__(self, engine: Engine, readable: Readable) -> None:
         super().__init__("_vspace", 281, _SPACE_FIELDS, _SPACE_INDEXES)
-        self.cuts = True  # A client that cannot load its schema does not connect.
+        self.truncates = True  # A client that cannot load its schema does not connect.
         self._engine = engine
         self._readable = readable
 
@@ -151,7 +151,7 @@ class SchemaIndexes(Space):
 
     def __init__(self, engine: Engine, readable: Readable) -> None:
         super().__init__("_vindex", 289, _INDEX_FIELDS, _INDEX_INDEXES)
-        self.cuts = True  # A client that cannot load its schema does not connect.
+        self.truncates = True  # A client that cannot load its schema does not connect.
         self._engine = engine
         self._readable = readable
 

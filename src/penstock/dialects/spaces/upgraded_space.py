@@ -19,7 +19,7 @@ from mypy_extensions import i64
 from penstock.core import states as s
 from penstock.core.job import BODY_JSON, BODY_MSGPACK, Job
 from penstock.core.tube import Tube, key_of
-from penstock.dialects.site import Site
+from penstock.dialects.site import CommandContext
 from penstock.dialects.spaces.indexes import Index
 from penstock.dialects.spaces.job_spaces import JobSpace
 from penstock.dialects.xqueue import STATUS_LETTERS
@@ -38,13 +38,13 @@ _NO_BODY: Final = {BODY_JSON: b"null", BODY_MSGPACK: b"\x90"}
 class XqueueSpace(JobSpace):
     """A space of xqueue."""
 
-    _site: Site
+    _context: CommandContext
     _rows: Rows
     _options: Options
 
-    def __init__(self, site: Site, tube: Tube, rows: Rows) -> None:
+    def __init__(self, site: CommandContext, tube: Tube, rows: Rows) -> None:
         options = rows.options
-        self._site = site
+        self._context = site
         self._rows = rows
         self._options = options
         fields = list(options.format)
@@ -66,26 +66,26 @@ class XqueueSpace(JobSpace):
             parts: list[Any] = self._rows.check_key([*key])
         except XqueueError:
             return None  # No task can have this key.
-        job = find_job(self.engine, self.tube, self._options, self._site.ids, parts)
+        job = find_job(self.engine, self.tube, self._options, self._context.ids, parts)
         if job is not None:
-            self.engine.look(job, now)
+            self.engine.refresh(job, now)
         return job
 
     def states_of(self, status: object) -> list[int]:
         """Return the state of a status letter."""
         return _STATES.get(status, [])
 
-    def counts_up(self) -> bool:
+    def keys_are_numbers(self) -> bool:
         """Return whether the primary keys of all tasks are the numbers of their jobs, because no task has a name."""
         made = self._options.id == AUTO_INCREMENT or self._options.key_type() not in ("string", "any", "scalar")
-        return made and self.tube.locals is not None and not self.tube.names
+        return made and self.tube.jobs_by_number is not None and not self.tube.names
 
     def value(self, field: int, item: object) -> object:
         """Return a field of a task's row, if it is one of the queue's own fields."""
         assert isinstance(item, Job)
         options = self._options
         if field in options.key:
-            return key_of_job(item, options, self._site.ids)[options.key.index(field)]
+            return key_of_job(item, options, self._context.ids)[options.key.index(field)]
         if field == options.status:
             return STATUS_LETTERS[item.state]
         if field == options.runat:
@@ -98,9 +98,9 @@ class XqueueSpace(JobSpace):
     def write(self, writer: BytesWriter, item: object) -> None:
         """Write a task's row."""
         assert isinstance(item, Job)
-        body = self._site.readable(item)
+        body = self._context.body_or_none(item)
         if body is None:
             body = _NO_BODY.get(int(item.body_kind), b"")
-        key = key_of_job(item, self._options, self._site.ids)
+        key = key_of_job(item, self._options, self._context.ids)
         row = self._rows.row(item, key, key_of(self.tube, item), body, item.state)
         write_value(writer, row, DEPTH_MAX)

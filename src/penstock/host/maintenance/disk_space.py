@@ -35,7 +35,7 @@ class DiskSpaceService:
         self._log_change(is_full)
         if queue.engine.moves_left <= 0:
             with self._pacing.locked(queue):
-                queue.look_for_room()
+                queue.retry_after_full_disk()
         return is_full
 
     def _log_change(self, is_full: bool) -> None:
@@ -49,7 +49,7 @@ class DiskSpaceService:
 
     def _lacks_room(self, queue: MaintainedQueue) -> bool:
         """Return whether the disk is full, or would stay full because there is no reserve file."""
-        return queue.log.is_full() or not ballast.is_there(queue.disk)
+        return queue.log.is_full() or not ballast.exists(queue.disk)
 
     def _make_room(self, queue: MaintainedQueue) -> bool:
         """Free space on a full disk: delete history, then shorten the log if little of it is needed.
@@ -61,7 +61,7 @@ class DiskSpaceService:
         self._segments.run_now(queue)
         if not self._lacks_room(queue):
             return True
-        if not log.is_short() and disk.free() > log.room.segment_bytes + ballast.BALLAST_BYTES:
+        if not log.is_short() and disk.free() > log.room.segment_bytes + ballast.RESERVE_FILE_BYTES:
             # There is space, but files cannot be created, perhaps because too many are open. Less history is no help.
             return not log.is_full()
         freed = trim(disk, log, NO_HISTORY, queue.wall())
@@ -77,9 +77,9 @@ class DiskSpaceService:
         """Take a snapshot in the space of the reserve file. Return the bytes that it freed."""
         room = queue.log.room
         room.kept = _shortening_bytes(queue)
-        room.look()
+        room.refresh()
         try:
-            ballast.throw_off(queue.disk)
+            ballast.release(queue.disk)
             self._snapshots.run_once(queue, small=True)
             return trim(queue.disk, queue.log, NO_HISTORY, queue.wall())
         finally:
@@ -89,7 +89,7 @@ class DiskSpaceService:
     def _is_little(self, queue: MaintainedQueue) -> bool:
         """Return whether a snapshot fits on a full disk in the space of the reserve file, and frees space there."""
         needed, log = _shortening_bytes(queue), queue.log
-        return needed + log.owed_bytes() < ballast.room(queue.disk) and 2 * needed < log.needed_bytes()
+        return needed + log.owed_bytes() < ballast.available_bytes(queue.disk) and 2 * needed < log.needed_bytes()
 
 
 def _shortening_bytes(queue: MaintainedQueue) -> int:

@@ -25,5 +25,5 @@ class MaintainedQueue(Protocol):
     def fail(self, error: CommandError) -> None:
         """Fail all pending and future calls, because the journal failed. The caller holds the lock."""
 
-    def look_for_room(self) -> None:
+    def retry_after_full_disk(self) -> None:
         """Serve calls that wait for disk space, if there is space again. The caller holds the lock."""

@@ -15,7 +15,7 @@ import weakref
 from typing import Final
 
 from penstock.core.errors import Closed, JournalFailed, NoSpace
-from penstock.host.bell import Bell
+from penstock.host.bell import WakeFlag
 from penstock.host.maintenance.disk_space import DiskSpaceService
 from penstock.host.maintenance.history import HISTORY_CHECK_S, HistoryService
 from penstock.host.maintenance.indexes import IndexService
@@ -41,9 +41,9 @@ class Maintenance:
     def __init__(self, queue: MaintainedQueue, retention: Retention, snapshot_bytes: int = SNAPSHOT_BYTES) -> None:
         """Start the thread. No other thread uses the queue yet."""
         self._stopping = threading.Event()
-        self._due = Bell()
-        self._due.ring()
-        self._queue = weakref.ref(queue, lambda _: self._due.ring())
+        self._due = WakeFlag()
+        self._due.set()
+        self._queue = weakref.ref(queue, lambda _: self._due.set())
         self._pacing = Pacing(self._queue, self._stopping)
         self._segments = SegmentService(self._due)
         self._snapshots = SnapshotService(self._segments, retention, self._pacing, snapshot_bytes)
@@ -64,12 +64,12 @@ class Maintenance:
 
     def wake(self) -> None:
         """Check for due tasks, because the log has grown."""
-        self._due.ring()
+        self._due.set()
 
     def stop(self) -> None:
         """Stop the thread and wait for its end. The caller may hold the lock."""
         self._stopping.set()
-        self._due.ring()
+        self._due.set()
         self._thread.join()
 
     def take_snapshot(self) -> None:
@@ -77,7 +77,7 @@ class Maintenance:
         with self._turned:
             self._asked += 1
             ticket = self._asked
-            self._due.ring()
+            self._due.set()
             self._turned.wait_for(lambda: self._answered >= ticket or self._ended)
             if self._answered < ticket:
                 raise Closed()
@@ -87,7 +87,7 @@ class Maintenance:
     def _run(self) -> None:
         try:
             while not self._stopping.is_set() and (queue := self._queue()) is not None and not queue.log.failed:
-                self._due.silence()
+                self._due.clear()
                 wait = self._turn(queue)
                 # Keep no reference while waiting, so that an unused queue can be garbage-collected.
                 del queue

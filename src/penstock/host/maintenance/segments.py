@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from penstock.host.bell import Bell
+from penstock.host.bell import WakeFlag
 from penstock.host.maintenance.maintained_queue import MaintainedQueue
 from penstock.journal import ballast
 
@@ -10,24 +10,24 @@ from penstock.journal import ballast
 class SegmentService:
     """Keeps a segment ready that the log can continue in. `grown` is set when the log has grown."""
 
-    def __init__(self, grown: Bell) -> None:
+    def __init__(self, grown: WakeFlag) -> None:
         self._grown = grown
 
     def run_once(self, queue: MaintainedQueue) -> None:
         """Create the reserve file and the next segment, and write the zeros of the segment, if the disk has room."""
-        ballast.take_on(queue.disk, queue.log.room.segment_bytes)
+        ballast.create(queue.disk, queue.log.room.segment_bytes)
         queue.log.prepare()
         queue.log.fill()
         # After files were created, because they use space.
-        queue.log.room.look()
+        queue.log.room.refresh()
 
     def run_now(self, queue: MaintainedQueue) -> None:
         """Create the reserve file and the next segment, even if there was no room for them a moment ago."""
-        ballast.take_on(queue.disk, queue.log.room.segment_bytes)
+        ballast.create(queue.disk, queue.log.room.segment_bytes)
         queue.log.prepare_again()
-        queue.log.room.look()
+        queue.log.room.refresh()
 
     def run_if_grown(self, queue: MaintainedQueue) -> None:
         """Create the next segment between two slices of other work, if the log has grown meanwhile."""
-        if self._grown.was_rung():
+        if self._grown.is_set():
             queue.log.prepare()

@@ -66,7 +66,7 @@ class SnapshotService:
                 snapshot.write(queue.now(), queue.wall(), last=not more)
                 self._segments.run_if_grown(queue)
                 self._pacing.pause(time.thread_time() - began, PAUSE_SNAPSHOT)
-            kept = queue.log.kept
+            kept = queue.log.recovery_range
             snapshot.finish()
         except BaseException:
             snapshot.abandon()
@@ -75,7 +75,7 @@ class SnapshotService:
             self._use(queue, snapshot.number)
         except BaseException:
             # Bodies are still read from older files, which must stay until a later snapshot succeeds.
-            queue.log.kept = kept
+            queue.log.recovery_range = kept
             raise
 
     def _use(self, queue: MaintainedQueue, number: int) -> None:
@@ -89,7 +89,7 @@ class SnapshotService:
 
     def _has_grown(self, queue: MaintainedQueue, times: int = 1) -> bool:
         """Return whether the log exceeds the snapshot threshold by a factor of `times`."""
-        return queue.log.needed_bytes() > times * max(self._snapshot_bytes, 2 * queue.log.kept.snapshot_bytes)
+        return queue.log.needed_bytes() > times * max(self._snapshot_bytes, 2 * queue.log.recovery_range.snapshot_bytes)
 
     def _is_too_old(self, queue: MaintainedQueue) -> bool:
         """Return whether the log contains rows that should be history and deleted by now."""
@@ -97,11 +97,11 @@ class SnapshotService:
         written = log.needed_bytes() - SEGMENT_HEADER_BYTES
         if self._retention.age_ms == NEVER or written == 0:
             return False
-        age_ms = queue.wall() - log.kept.since
+        age_ms = queue.wall() - log.recovery_range.since
         if age_ms < -HISTORY_CHECK_S * 1_000:
             # The clock was ahead when the log was started, or is behind now, so its age is unknown.
             return True
-        worth = written > max(_WORTH_BYTES, log.kept.snapshot_bytes) or age_ms > HISTORY_CHECK_S * 1_000
+        worth = written > max(_WORTH_BYTES, log.recovery_range.snapshot_bytes) or age_ms > HISTORY_CHECK_S * 1_000
         return worth and age_ms > self._retention.age_ms
 
 

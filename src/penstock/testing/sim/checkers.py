@@ -82,7 +82,7 @@ def _total_queue(world: World, by_id: dict[bytes, list[Delivery]]) -> Iterator[s
         if excuse:
             world.sometimes(f"a job was lost: {excuse}")
         else:
-            yield f"C1: {_told(add)} was never delivered; {_where(world, add.id)}"
+            yield f"C1: {_describe(add)} was never delivered; {_where(world, add.id)}"
 
 
 def _excuse(world: World, add: Add) -> str:
@@ -114,7 +114,7 @@ def _at_most_once(world: World, by_id: dict[bytes, list[Delivery]]) -> Iterator[
     for body, deliveries in times.items():
         if len(deliveries) > 1:
             told = ", ".join(f"by node {each.node} at {_moment(each.at)}" for each in deliveries)
-            yield f"C3: {_told(world.history.adds[body])} was delivered {len(deliveries)} times: {told}"
+            yield f"C3: {_describe(world.history.adds[body])} was delivered {len(deliveries)} times: {told}"
 
 
 def _contents(world: World, by_id: dict[bytes, list[Delivery]]) -> Iterator[str]:
@@ -126,15 +126,15 @@ def _contents(world: World, by_id: dict[bytes, list[Delivery]]) -> Iterator[str]
         if add is None:
             yield f"C6: {delivery.body!r}, which was never added, was delivered from {delivery.queue!r}"
         elif add.queue != delivery.queue:
-            yield f"C6: {_told(add)} was delivered from {delivery.queue!r}"
+            yield f"C6: {_describe(add)} was delivered from {delivery.queue!r}"
         elif add.outcome == DONE and add.id != delivery.id:
-            yield f"C6: {_told(add)} was delivered as {delivery.id!r}"
+            yield f"C6: {_describe(add)} was delivered as {delivery.id!r}"
         elif delivery.nacks > len(world.history.nacks.get(delivery.id, [])):
-            yield f"C6: {_told(add)} shows {delivery.nacks} nacks, which is more than it had"
+            yield f"C6: {_describe(add)} shows {delivery.nacks} nacks, which is more than it had"
         elif not jumps and delivery.sent < add.invoked + add.delay_ms * MS * 9 // 10:
-            yield f"C6: {_told(add)} was delivered before its delay was over"
+            yield f"C6: {_describe(add)} was delivered before its delay was over"
         elif world.options.is_calm and delivery.sent > (add.ended or NEVER) + add.ttl_ms * MS + _HEARD_AFTER:
-            yield f"E5: {_told(add)} was delivered after its ttl was over"
+            yield f"E5: {_describe(add)} was delivered after its ttl was over"
 
 
 def _ids(world: World, by_id: dict[bytes, list[Delivery]]) -> Iterator[str]:
@@ -165,7 +165,7 @@ def _spacing(world: World, by_id: dict[bytes, list[Delivery]]) -> Iterator[str]:
         for first, second in pairwise(deliveries):
             if world.options.is_calm and not _nacked_between(world, first, second):
                 if second.sent - first.sent < least:
-                    yield f"C7: {_told(add)} was delivered {_twice(first, second)}, and nothing had failed"
+                    yield f"C7: {_describe(add)} was delivered {_twice(first, second)}, and nothing had failed"
         last: dict[int, Delivery] = {}
         for second in deliveries:
             before = last.get(second.node)
@@ -174,7 +174,7 @@ def _spacing(world: World, by_id: dict[bytes, list[Delivery]]) -> Iterator[str]:
                 if _crashed_between(world, before, second) or _nacked_between(world, before, second):
                     continue
                 if not _fast_acked_between(world, before, second):
-                    yield f"C7: {_told(add)} was delivered {_twice(before, second)} by the same node"
+                    yield f"C7: {_describe(add)} was delivered {_twice(before, second)} by the same node"
 
 
 def _is_over(add: Add, delivery: Delivery) -> bool:
@@ -371,7 +371,7 @@ def check_copies(world: World, id: bytes, words: list[bytes]) -> None:
     add = world.history.adds[words[2]]
     node = world.nodes[add.node]
     if node.left_at < add.invoked and not add.is_async and node.holds(id):
-        raise Violation(f"C13: node {node.number}, which leaves, keeps {_told(add)}")
+        raise Violation(f"C13: node {node.number}, which leaves, keeps {_describe(add)}")
     if add.is_async or add.retry_ms == 0 or world.schedule.now >= add.invoked + add.ttl_ms * MS * 9 // 10:
         return
     if _may_be_over_early(world, add):
@@ -386,7 +386,7 @@ def check_copies(world: World, id: bytes, words: list[bytes]) -> None:
     held = [each.number for each in world.nodes if each.number in away or each.holds(id)]
     forgot = [fault for fault in world.history.faults if fault.forgets and fault.began >= add.invoked]
     if len(held) + len(forgot) < add.replicate:
-        raise Violation(f"C1: {_told(add)} was answered with {id!r} while only {held} held it")
+        raise Violation(f"C1: {_describe(add)} was answered with {id!r} while only {held} held it")
 
 
 def check_owners(world: World) -> None:
@@ -475,7 +475,7 @@ def _note_node(world: World, node: SimNode) -> None:
         "a handover was given up because its receiver lost its jobs": cluster.handovers.lost,
     }
     for kind, word in _TOLD_KINDS.items():
-        counts[f"{word} was sent"] = cluster.mail.sent[kind]
+        counts[f"{word} was sent"] = cluster.outbox.sent[kind]
     for what, count in counts.items():
         if count:
             world.counted[what] += count
@@ -490,7 +490,7 @@ def _where(world: World, id: bytes) -> str:
     return f"it is at {', '.join(there)}" if there else "no node has it"
 
 
-def _told(add: Add) -> str:
+def _describe(add: Add) -> str:
     how = f"REPLICATE {add.replicate} RETRY {add.retry_ms // 1_000}{' ASYNC' if add.is_async else ''}"
     short = add.body if len(add.body) < 20 else add.body[:20] + b"..."
     return f"{short!r} ({add.id.decode()}, {how}, added at node {add.node} at {_moment(add.invoked)})"

@@ -14,7 +14,7 @@ from penstock.core.limits import NEVER
 from penstock.testing.sim.history import DONE, REFUSED, UNKNOWN, Ack, Add, Delivery, History, Nack
 from penstock.testing.sim.options import Options
 from penstock.testing.sim.schedule import MS, SECOND, Schedule, spread
-from penstock.wire.answers import AnswerParser, Refusal
+from penstock.wire.answers import ErrorReply, ReplyParser
 
 # The average one-way delay between a client and its node.
 _DELAY_US = 200
@@ -77,7 +77,7 @@ class Client:
         self.home: ServingNode | None = None  # The only node that it connects to, if set.
         self.stopped = False
         self._session: Session | None = None
-        self._parser = AnswerParser()
+        self._parser = ReplyParser()
         self._asked = 0  # The number of commands that it has sent.
         self._on_answer: OnAnswer | None = None
 
@@ -107,7 +107,7 @@ class Client:
         node = self.random.choice(nodes)
         session = Session(self)
         self._session, self.node = session, node
-        self._parser = AnswerParser()
+        self._parser = ReplyParser()
         self.cluster.schedule.after(0, lambda: node.connect(session))
 
     def hang_up(self) -> None:
@@ -207,7 +207,7 @@ class Producer(Client):
         add.ended = self.cluster.schedule.now
         if isinstance(answer, bytes):
             add.outcome, add.id = DONE, answer
-        elif isinstance(answer, Refusal):
+        elif isinstance(answer, ErrorReply):
             word = answer.line.partition(b" ")[0]
             add.refusal = answer.line
             add.outcome = UNKNOWN if word in _OPEN_REFUSALS else REFUSED
@@ -241,7 +241,7 @@ class Consumer(Client):
         self.ask([*words, b"FROM", *names], (timeout_ms + 2_000) * MS, self._took)
 
     def _took(self, answer: object | None, local_ms: int, sent: int) -> None:
-        if isinstance(answer, Refusal):
+        if isinstance(answer, ErrorReply):
             self.cluster.history.errors[answer.line.partition(b" ")[0].decode()] += 1
             self.hang_up()
             self.later(spread(self.random, 300 * MS, 2 * SECOND), self._take)

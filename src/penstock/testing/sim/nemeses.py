@@ -251,7 +251,7 @@ class Nemeses:
     def _heirs(self) -> list[SimNode]:
         """Return the nodes that others are handing jobs to."""
         up = [node for node in self._world.nodes if node.up]
-        given = {handing.heir for node in up for handing in node.cluster.handovers.under_way.values()}
+        given = {handing.receiver for node in up for handing in node.cluster.handovers.under_way.values()}
         return [node for node in up if node.id in given]
 
     def pause(self) -> Undo | None:

@@ -8,8 +8,8 @@ from random import Random
 from penstock.cluster.messages import Message
 from penstock.testing.sim.options import Options
 from penstock.testing.sim.schedule import SECOND, Schedule, spread
-from penstock.wire.bus import PACKET_BYTES_MAX, Frames, Scribe, Seal, opened, packets
-from penstock.wire.bus import messages as read
+from penstock.wire.bus import PACKET_BYTES_MAX, Frames, MessageEncoder, PacketTags, encode_packets, verified_payload
+from penstock.wire.bus import decode_messages as read
 
 # A message that would take longer is lost.
 _DELAY_MAX = 2 * SECOND
@@ -97,10 +97,10 @@ class Network:
 
 def _as_they_arrive(messages: list[Message]) -> list[Message]:
     """Encode and decode messages, as on a real link."""
-    frames, seal = Frames(), Seal(_KEY)
+    frames, seal = Frames(), PacketTags(_KEY)
     frames.bytes_max = PACKET_BYTES_MAX
-    frames.feed(packets(messages, Seal(_KEY), Scribe()))
+    frames.feed(encode_packets(messages, PacketTags(_KEY), MessageEncoder()))
     arrived: list[Message] = []
     while (frame := frames.next()) is not None:
-        arrived += read(opened(frame, seal))
+        arrived += read(verified_payload(frame, seal))
     return arrived

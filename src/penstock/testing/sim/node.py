@@ -11,9 +11,9 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Protocol
 
-from penstock.cluster.mail import Mail
+from penstock.cluster.mail import PeerOutbox
 from penstock.cluster.members import Members
-from penstock.cluster.messages import MEET, Message, OfJobs
+from penstock.cluster.messages import MEET, JobsMessage, Message
 from penstock.cluster.node import Cluster
 from penstock.cluster.roster import file_text, read_file
 from penstock.core.engine import Engine
@@ -22,10 +22,10 @@ from penstock.core.ids import NOT_AN_ID, IdForms
 from penstock.core.job import Job
 from penstock.core.limits import NEVER
 from penstock.core.outbox import Outbox
-from penstock.core.waits import Connection, Wait
-from penstock.dialects.command import WRITE, Caller, Command, Desk
+from penstock.core.waits import Connection, TakeWait
+from penstock.dialects.command import WRITE, Caller, Command, Dispatcher
 from penstock.dialects.disque import Disque
-from penstock.dialects.site import Site
+from penstock.dialects.site import CommandContext
 from penstock.journal.identity import NODE_FILE, Identity, identity, next_opening
 from penstock.journal.log import ALWAYS, Log
 from penstock.journal.recovery import open_log
@@ -38,7 +38,7 @@ from penstock.testing.sim.links import End, Links
 from penstock.testing.sim.network import Network
 from penstock.testing.sim.options import EVERYSEC, NO_JOURNAL, Options
 from penstock.testing.sim.schedule import MS, SECOND, Schedule, Streams, spread
-from penstock.wire.bus import MEMORY_BYTES
+from penstock.wire.bus import INCARNATION_BYTES
 
 # A little more than the log needs at any time, because opening reads all of it.
 _SEGMENT_BYTES = RESERVE_BYTES + 256 * 1024
@@ -52,7 +52,7 @@ CLIENT_PORT = 7711
 BUS_PORT = 17711
 
 
-class Surroundings(Protocol):
+class Environment(Protocol):
     """The surroundings of a node."""
 
     schedule: Schedule
@@ -102,13 +102,13 @@ class SimCaller(Caller):
 class Output:
     """Replies and messages of one turn, which are sent when the log is durable."""
 
-    __slots__ = ("answers", "letters", "local_ms")
+    __slots__ = ("answers", "by_peer", "local_ms")
 
     def __init__(
         self, answers: list[tuple[SimCaller, bytes]], letters: dict[bytes, list[Message]], local_ms: int
     ) -> None:
         self.answers = answers
-        self.letters = letters
+        self.by_peer = letters
         self.local_ms = local_ms  # The node's clock when the output was produced.
 
 
@@ -117,10 +117,10 @@ class SimNode:
 
     engine: Engine
     cluster: Cluster
-    site: Site
+    site: CommandContext
     links: Links
 
-    def __init__(self, world: Surroundings, number: int) -> None:
+    def __init__(self, world: Environment, number: int) -> None:
         self.world = world
         self.number = number
         self.host = f"10.0.0.{number + 1}"
@@ -190,21 +190,21 @@ class SimNode:
             boot = f"boot {self.number} {self.boots}"
             opened = open_log(self.disk, lambda: wall, boot, fsync=fsync, entropy=entropy, segment_bytes=_SEGMENT_BYTES)
             self.log, self.engine = opened.log, opened.engine
-            self.log.tell_room()
+            self.log.update_room()
             node, key = opened.node, opened.key
         self.id = node.encode()
         self.engine.memory_max = self.memory_max
         self._started_ms, self._started_us = self.engine.now, self.clock.monotonic_us()
-        self.site = Site(self.engine, IdForms(self.id[:8], key), self.id, self._body_of, self._make_room)
+        self.site = CommandContext(self.engine, IdForms(self.id[:8], key), self.id, self._body_of, self._make_room)
         self.leaving = self.site.leaving = identity(self.disk).leaving
-        memory = self._random.randbytes(MEMORY_BYTES)
-        mail = Mail()
+        memory = self._random.randbytes(INCARNATION_BYTES)
+        mail = PeerOutbox()
         members = Members(self.id, memory, self._random.getrandbits(32), mail, world.options.node_timeout_ms)
         entropy = self._random.getrandbits(32)
         self.cluster = Cluster(self.engine, self.site.ids, members, mail, entropy, self._body_of, self._make_room)
         self.site.cluster = self.cluster
         self._join()
-        self.desk = Desk(_commands(Disque(self.site)), lambda: 0)
+        self.desk = Dispatcher(_commands(Disque(self.site)), lambda: 0)
         self.links = Links(
             world.schedule,
             world.network,
@@ -231,9 +231,9 @@ class SimNode:
         for session in self._callers:
             session.client.reset(session)
         for other in self.world.others(self):
-            other.hear_of_end(self, life)
+            other.peer_ended(self, life)
 
-    def hear_of_end(self, other: SimNode, life: int) -> None:
+    def peer_ended(self, other: SimNode, life: int) -> None:
         """Receive a reset from the machine of a process that ended, if the network delivers it."""
         if self.up and not self.world.network.is_cut(other.number, self.number):
             self._came_in(lambda now: self._link_down(other, life, now))
@@ -264,7 +264,7 @@ class SimNode:
     @property
     def incarnation(self) -> bytes:
         """The incarnation of the current process."""
-        return self.cluster.members.memory
+        return self.cluster.members.incarnation
 
     # The clock
 
@@ -291,9 +291,9 @@ class SimNode:
     def receive(self, sender: int, life: int, messages: list[Message]) -> None:
         """Receive messages of another node, for the current process or an earlier one."""
         if life == self.life:
-            self._came_in(lambda now: self._hear(sender, messages, now))
+            self._came_in(lambda now: self._receive(sender, messages, now))
         elif self.up:
-            self.world.nodes[sender].hear_of_end(self, life)
+            self.world.nodes[sender].peer_ended(self, life)
 
     def _is_there(self, session: Session) -> bool:
         if not self.up:
@@ -336,7 +336,7 @@ class SimNode:
         log = self.log
         if log is not None:
             log.commit(now, self.clock.wall_ms())
-            log.tell_room()
+            log.update_room()
         self._gather(now)
         self._set_timer(now)
 
@@ -383,7 +383,7 @@ class SimNode:
         caller.unsent.clear()
         caller.unsent_deliveries.clear()
         wait = caller.wait
-        if isinstance(wait, Wait):
+        if isinstance(wait, TakeWait):
             jobs, deliveries = wait.jobs, wait.deliveries
             wait.jobs, wait.deliveries = [], []
             for job, delivery in zip(jobs, deliveries, strict=True):
@@ -409,15 +409,15 @@ class SimNode:
 
     def _gather(self, now: int) -> None:
         """Collect replies and messages. They are sent when the log is durable."""
-        if not self._dirty and not self.cluster.mail.letters:
+        if not self._dirty and not self.cluster.outbox.by_peer:
             return
         for caller in self._dirty:
             for job in caller.unsent:
                 if job.once:
                     self.world.handed_out(self.site.id_of(job))
-        answers = [(caller, caller.take_answers()) for caller in self._dirty if not caller.lost]
+        answers = [(caller, caller.take_replies()) for caller in self._dirty if not caller.lost]
         self._dirty = {}
-        letters = self.cluster.mail.take()
+        letters = self.cluster.outbox.take()
         self._look_for_strays(letters)
         if not letters and not any(answer for _, answer in answers):
             return
@@ -437,7 +437,7 @@ class SimNode:
             if other is not None and other.up and self.links.life_of(node) == other.life:
                 continue
             for message in messages:
-                if isinstance(message, OfJobs) and message.number:
+                if isinstance(message, JobsMessage) and message.number:
                     for image in message.jobs:
                         self.world.gone_astray(image.id)
 
@@ -486,10 +486,10 @@ class SimNode:
                 continue
             if answer.startswith(b"+D-"):
                 self.world.added(answer[1:41], caller.asked)
-            caller.were_sent()
+            caller.confirm_sent()
             if answer:
                 caller.session.client.hears(caller.session, answer, output.local_ms)
-        for node, messages in output.letters.items():
+        for node, messages in output.by_peer.items():
             other = self.links.to(node)
             if other is not None:
                 self.world.network.send(self.number, other.number, self.links.life_of(node), messages)
@@ -519,7 +519,7 @@ class SimNode:
             members.restore(roster.peers, self.now(), roster.past)
         self._table_changes = members.changes
 
-    def _hear(self, sender: int, messages: list[Message], now: int) -> None:
+    def _receive(self, sender: int, messages: list[Message], now: int) -> None:
         # The sender's id is that of its link. A reinstalled node has its own links.
         node = self.world.id_of(sender)
         for message in messages:
@@ -560,7 +560,7 @@ class SimNode:
 
     def keeps_ack(self, id: bytes) -> bool:
         """Return whether it keeps the ack of a job, or its tombstone."""
-        return id in self.cluster.acks.by_id or self.cluster.place.lately.has(id)
+        return id in self.cluster.acks.by_id or self.cluster.state.recent.contains(id)
 
     def leftovers(self) -> list[str]:
         """Return the acks and handovers that should end soon."""
