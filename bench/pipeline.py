@@ -26,7 +26,7 @@ from penstock.pipeline.digest import digest
 from penstock.pipeline.lake import Lake
 from penstock.pipeline.tables import EVENTS, JOBS
 from penstock.spark import session
-from penstock.spark.events_schema import COLUMNS
+from penstock.spark.events.schema import COLUMNS
 
 
 def events(spark: SparkSession, start: int, count: int) -> DataFrame:

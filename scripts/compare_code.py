@@ -2,9 +2,9 @@
 
     python scripts/compare_code.py OLD [NEW] [--map FILE] [--strings] [--paths PATH ...]
 
-The multisets of all functions and of the other statements of all modules and classes must be equal. Docstrings and
-comments are left out, and so is the text of strings, unless --strings is given. Without NEW, the working tree is
-compared. --map names a file with lines `old.full.name new`. Identifiers that the map connects count as equal.
+The multisets of all functions and of the other statements of all modules and classes must be equal. Docstrings,
+comments and imports are left out, and so is the text of strings, unless --strings is given. Without NEW, the working
+tree is compared. --map names a file with lines `old.full.name new`. Identifiers that the map connects count as equal.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class Normalizer(ast.NodeTransformer):
         super().generic_visit(node)
         body = getattr(node, "body", None)
         if isinstance(body, list):
-            node.body = [each for each in body if not _is_docstring(each)] or [ast.Pass()]  # type: ignore[attr-defined]
+            node.body = [each for each in body if not _is_left_out(each)]  # type: ignore[attr-defined]
         return node
 
     def visit_Constant(self, node: ast.Constant) -> ast.AST:
@@ -66,12 +66,15 @@ class Normalizer(ast.NodeTransformer):
         return ast.JoinedStr(sorted(values, key=ast.dump))
 
 
-def _is_docstring(node: ast.AST) -> bool:
+def _is_left_out(node: ast.AST) -> bool:
+    """Return whether a statement is an import or a docstring, or only takes the place of one."""
+    if isinstance(node, ast.Import | ast.ImportFrom | ast.Pass):
+        return True
     return isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str)
 
 
 def pieces(source: str, renames: dict[str, str], keep_strings: bool) -> Counter[str]:
-    """Return the dump of every function, and of every other statement of a module or class. Imports do not count."""
+    """Return the dump of every function, and of every other statement of a module or class."""
     tree = Normalizer(renames, keep_strings).visit(ast.parse(source))
     found: Counter[str] = Counter()
     stack: list[ast.AST] = [tree]
@@ -81,7 +84,7 @@ def pieces(source: str, renames: dict[str, str], keep_strings: bool) -> Counter[
             if isinstance(child, ast.ClassDef):
                 found[f"class {child.name} {[ast.dump(base) for base in child.bases]}"] += 1
                 stack.append(child)
-            elif not isinstance(child, ast.Import | ast.ImportFrom):
+            else:
                 found[ast.dump(child)] += 1
     return found
 

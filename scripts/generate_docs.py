@@ -16,19 +16,20 @@ from typing import Any
 from typer.main import get_command
 
 import penstock
-from penstock.cli.exits import MEANINGS
+from penstock.cli.errors import MEANINGS
 from penstock.cli.main import app
 from penstock.cli.output import Output
-from penstock.cli.target import Target
+from penstock.cli.targets import Target
 from penstock.core import limits
 from penstock.core import policy as p
 from penstock.core import states as s
 from penstock.core.errors import CommandError
-from penstock.dialects import tarantool, tarantool15, xqueue
 from penstock.dialects.command import EVERYTHING, Command
 from penstock.dialects.command import GROUPS as COMMAND_CLASSES
-from penstock.server.catalogue import tables
-from penstock.server.settings import GROUPS, Setting
+from penstock.dialects.tarantool import queue15_functions, queue_functions
+from penstock.dialects.xqueue import statuses
+from penstock.server.commands.command_list import tables
+from penstock.server.config.settings import GROUPS, Setting
 from tests.security.attempts import all_attempts
 
 ROOT = Path(__file__).parent.parent
@@ -129,9 +130,9 @@ def diagram() -> str:
 def states_table() -> str:
     """List every state, its meaning, and its name in each client API."""
     words = {
-        "Tarantool queue": tarantool.STATE_LETTERS,
-        "xqueue": xqueue.STATUS_LETTERS,
-        "1.5 API": tarantool15.STATE_WORDS,
+        "Tarantool queue": queue_functions.STATE_LETTERS,
+        "xqueue": statuses.STATUS_LETTERS,
+        "1.5 API": queue15_functions.STATE_WORDS,
         "Disque": DISQUE_WORDS,
     }
     rows = [

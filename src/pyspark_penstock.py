@@ -1,5 +1,5 @@
-"""Here Spark finds `format("penstock")` by its name: see penstock/spark/jobs.py."""
+"""Here Spark finds `format("penstock")` by its name: see penstock/spark/jobs/source.py."""
 
-from penstock.spark.jobs import JobsSource as DefaultSource
+from penstock.spark.jobs.source import JobsSource as DefaultSource
 
 __all__ = ["DefaultSource"]

@@ -1,5 +1,5 @@
-"""Here Spark finds `format("penstock_events")` by its name: see penstock/spark/events.py."""
+"""Here Spark finds `format("penstock_events")` by its name: see penstock/spark/events/source.py."""
 
-from penstock.spark.events import EventsSource as DefaultSource
+from penstock.spark.events.source import EventsSource as DefaultSource
 
 __all__ = ["DefaultSource"]

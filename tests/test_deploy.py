@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from penstock.server.config import Config, load
-from penstock.server.settings import SETTINGS
+from penstock.server.config.configuration import Config, load
+from penstock.server.config.settings import SETTINGS
 from tests.server.serving import Server
 
 DEPLOY = Path(__file__).parent.parent / "deploy"

@@ -34,7 +34,7 @@ def trials(scale: Scale) -> list[Trial]:
 
 def _prepare(jobs: int, rows: int) -> Sample:
     # Imported here, so that without pyarrow only these rows fail.
-    from penstock.journal.columns import batches
+    from penstock.journal.history.columns import batches
 
     directory, _ = worked(jobs, rows)
     count = jobs * _ROWS_OF_A_JOB

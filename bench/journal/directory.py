@@ -12,7 +12,7 @@ from penstock.host.host import boot_id
 from penstock.host.ledger import wall_ms
 from penstock.journal.disk import RealDisk
 from penstock.journal.log import NEVER_SYNC
-from penstock.journal.recovery import Opened, open_log
+from penstock.journal.recovery.opening import Opened, open_log
 
 Directory = tempfile.TemporaryDirectory[str]
 

@@ -13,7 +13,7 @@ from bench.rows import Spec, Unit
 from bench.scale import Scale
 from bench.trial import Sample, Trial
 from penstock.journal.disk import ReadOnlyDisk
-from penstock.journal.reader import Reader
+from penstock.journal.history.reader import Reader
 
 _JOBS_ASKED_FOR = 100
 _EVENTS = 3  # Put, taken, acked.

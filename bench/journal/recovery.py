@@ -14,7 +14,7 @@ from bench.scale import Scale
 from bench.trial import Sample, Trial
 from penstock.host.ledger import wall_ms
 from penstock.journal.disk import RealDisk
-from penstock.journal.snapshot import take_snapshot
+from penstock.journal.maintenance.snapshot import take_snapshot
 
 _GOAL = Goal(10)
 

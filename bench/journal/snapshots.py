@@ -18,7 +18,7 @@ from bench.trial import Sample, Trial
 from penstock.embedded import Tube
 from penstock.host.maintenance.maintained_queue import MaintainedQueue
 from penstock.host.maintenance.pacing import Pacing
-from penstock.journal.snapshot import Snapshot
+from penstock.journal.maintenance.snapshot import Snapshot
 
 _SLICE_MS_MAX = 5
 

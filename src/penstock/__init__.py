@@ -92,7 +92,7 @@ if TYPE_CHECKING:
     )
     from penstock.core.policy import TubePolicy
     from penstock.drivers import register_driver
-    from penstock.journal.reader import Event
+    from penstock.journal.history.reader import Event
     from penstock.opening import open, open_async
     from penstock.options import JobOutcome, NewJob
 
@@ -190,7 +190,7 @@ _MODULES = {
     "client.queue": ["connect"],
     "core.policy": ["TubePolicy"],
     "drivers": ["register_driver"],
-    "journal.reader": ["Event"],
+    "journal.history.reader": ["Event"],
     "opening": ["open", "open_async"],
     "options": ["JobOutcome", "NewJob"],
 }

@@ -3,7 +3,7 @@
 The base install has no command line. The command then names the extra that brings it.
 
 Ctrl-C prints no traceback. Before the command runs and when it has ended, the system ends the process. While it runs,
-`penstock.cli.exits` does.
+`penstock.cli.errors` does.
 """
 
 import signal
@@ -11,7 +11,7 @@ import sys
 
 from penstock._extras import extra_of, not_installed
 
-# The exit code of a failure. It is repeated here, because penstock/cli/exits.py needs the extra.
+# The exit code of a failure. It is repeated here, because penstock/cli/errors.py needs the extra.
 _ERROR = 1
 
 

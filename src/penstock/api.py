@@ -19,7 +19,7 @@ from typing import Any, Self, Unpack
 
 from penstock.changes import Change
 from penstock.core.policy import TubePolicy
-from penstock.journal.reader import Event
+from penstock.journal.history.reader import Event
 from penstock.keywords import Interface, check_keywords
 from penstock.options import (
     PUT_KEYWORDS,

@@ -20,7 +20,7 @@ from penstock import api
 from penstock.changes import Change
 from penstock.core.errors import Unsupported
 from penstock.core.policy import TubePolicy
-from penstock.journal.reader import Event
+from penstock.journal.history.reader import Event
 from penstock.keywords import Interface, check_keywords
 from penstock.options import (
     PUT_KEYWORDS,

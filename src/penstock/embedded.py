@@ -52,16 +52,16 @@ from penstock.core.stages import Stage as CoreStage
 from penstock.core.tube import Tube as CoreTube
 from penstock.core.waits import CANCELLED, END_NAMES, EndWait, PutWait, TakeWait, Waiting
 from penstock.drivers import driver_draft
-from penstock.host.handed import PendingDelivery
+from penstock.host.change_feed import WatchedChange
 from penstock.host.host import Host, Store
+from penstock.host.pending_delivery import PendingDelivery
 from penstock.host.session import Session
 from penstock.host.sleepers import ThreadSleeper
-from penstock.host.teller import WatchedChange
 from penstock.journal.disk import RealDisk
+from penstock.journal.history.reader import Event
 from penstock.journal.identity import check_directory
 from penstock.journal.log import FSYNC_CHOICES
-from penstock.journal.reader import Event
-from penstock.journal.retention import HISTORY_BYTES, HISTORY_MS, Retention
+from penstock.journal.maintenance.retention import HISTORY_BYTES, HISTORY_MS, Retention
 from penstock.keywords import check_keywords
 from penstock.options import (
     PUT_KEYWORDS,

@@ -34,9 +34,9 @@ from penstock.embedded import (
     take_now,
     time_left,
 )
-from penstock.host.handed import PendingDelivery
 from penstock.host.host import Host
-from penstock.journal.reader import Event
+from penstock.host.pending_delivery import PendingDelivery
+from penstock.journal.history.reader import Event
 from penstock.options import (
     Body,
     Duration,

@@ -6,7 +6,7 @@ import datetime
 from pathlib import Path
 from typing import Any
 
-from penstock.cli.report import write_page
+from penstock.cli.commands.pipeline_report import write_page
 from penstock.pipeline.gold_reader import GoldReader
 from penstock.pipeline.report import report_of
 from tests.pipeline.by_hand import make_lake

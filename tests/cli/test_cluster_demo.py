@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import typer
 
-from penstock.cli import cluster_demo
+from penstock.cli.demos import cluster_demo
 from tests.ports import free_port
 
 

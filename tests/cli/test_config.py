@@ -9,7 +9,7 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from penstock.cli.main import app
-from penstock.server.settings import SETTINGS
+from penstock.server.config.settings import SETTINGS
 
 
 @pytest.fixture(autouse=True)

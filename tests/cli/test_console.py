@@ -14,8 +14,8 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner, Result
 
+from penstock.cli.console.manual import CommandHelp, Manual, offline
 from penstock.cli.main import app
-from penstock.cli.manual import CommandHelp, Manual, offline
 from tests.cli.terminal import Terminal, restarted
 from tests.ports import free_port
 from tests.server.serving import Server, wait_for

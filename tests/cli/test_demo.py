@@ -10,11 +10,11 @@ import pytest
 from rich.console import Console
 
 import penstock
-from penstock.cli import crawl, demo, demo_spark
+from penstock.cli.demos import crawl_demo, crawler, spark_demo
 
 
 def test_the_demo_finds_no_domain_with_two_workers(capsys: pytest.CaptureFixture[str]) -> None:
-    assert demo.run_in_one_process(Console(width=110), pages=400) == 0
+    assert crawl_demo.run_in_one_process(Console(width=110), pages=400) == 0
     shown = " ".join(capsys.readouterr().out.split())
     assert "no domain was visited by two workers at a time" in shown
     assert "others" in shown and "pages-utube" in shown
@@ -24,7 +24,7 @@ def test_without_spark_the_demo_runs_in_one_process(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setitem(sys.modules, "pyspark.sql", None)
-    assert demo.run(pages=200) == 0
+    assert crawl_demo.run(pages=200) == 0
     shown = " ".join(capsys.readouterr().out.split())
     assert (
         "(Spark is not installed; install it with: pip install 'penstock-queue[spark]'), so the demo runs without it."
@@ -34,7 +34,7 @@ def test_without_spark_the_demo_runs_in_one_process(
 
 
 def test_concurrent_visits_are_counted() -> None:
-    visits = crawl.Visits()
+    visits = crawler.Visits()
     visits.enter("a.example")
     visits.enter("a.example")
     visits.leave("a.example")
@@ -45,21 +45,21 @@ def test_concurrent_visits_are_counted() -> None:
 def test_two_workers_on_a_domain_are_an_error(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    honestly = crawl.crawl
+    honestly = crawler.crawl
 
-    def badly(*arguments: object) -> crawl.Visits:
+    def badly(*arguments: object) -> crawler.Visits:
         visits = honestly(*arguments)  # type: ignore[arg-type]
         visits.most["site001.example"] = 2
         return visits
 
-    monkeypatch.setattr(crawl, "crawl", badly)
-    assert demo.run_in_one_process(Console(width=110), pages=200) == 1
+    monkeypatch.setattr(crawler, "crawl", badly)
+    assert crawl_demo.run_in_one_process(Console(width=110), pages=200) == 1
     assert "This is a bug" in " ".join(capsys.readouterr().out.split())
 
 
 def test_pages_follow_zipfs_law_and_are_the_same_in_every_run() -> None:
-    pages = crawl.make_pages(5_000)
-    assert pages == crawl.make_pages(5_000)
+    pages = crawler.make_pages(5_000)
+    assert pages == crawler.make_pages(5_000)
     counts = sorted((sum(page.domain == name for page in pages) for name in {p.domain for p in pages}), reverse=True)
     assert counts[0] > 3 * counts[9]
 
@@ -73,5 +73,5 @@ def test_the_demo_starts_its_own_server_despite_other_servers_and_settings(
         for setting in ("PORT", "HTTP_PORT", "CLUSTER_PORT"):
             monkeypatch.setenv(f"PENSTOCK_{setting}", taken)
         monkeypatch.setenv("PENSTOCK_REQUIREPASS", "the other's password")
-        with demo_spark.server(tmp_path / "queue") as url, penstock.connect(url) as queue:
+        with spark_demo.server(tmp_path / "queue") as url, penstock.connect(url) as queue:
             assert queue.tubes() == []

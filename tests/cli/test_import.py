@@ -19,7 +19,7 @@ import pytest
 from typer.testing import CliRunner, Result
 
 import penstock
-from penstock.cli.disque_aof import AofJob, DamagedAof, contents, decode
+from penstock.cli.imports.disque_aof import AofJob, DamagedAof, contents, decode
 from penstock.cli.main import app
 from tests.server.serving import PATIENCE_S, Server, environment
 
@@ -482,7 +482,7 @@ def test_repeated_imports_put_jobs_of_disque_once(tmp_path: Path) -> None:
 # An import that is killed after its second batch and before the state file is written.
 KILLED = """
 import os, signal
-from penstock.cli.import_state import ImportState
+from penstock.cli.imports.import_state import ImportState
 from penstock.cli.main import main
 
 save = ImportState.save

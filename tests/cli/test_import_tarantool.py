@@ -164,7 +164,7 @@ def compare_all(instance: Tarantool, target: Path) -> int:
 # batch share commits, so after the first put of a batch others are done, too.
 KILLED = """
 import os, signal, sys
-from penstock.cli.import_state import ImportState
+from penstock.cli.imports.import_state import ImportState
 from penstock.cli.main import main
 from penstock.embedded_async import AsyncTube
 

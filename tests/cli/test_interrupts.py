@@ -43,11 +43,11 @@ def run(home: Path, module: str, *words: str) -> subprocess.CompletedProcess[str
     ("module", "words", "code"),
     [
         ("typer", ["--help"], -signal.SIGINT),
-        ("penstock.cli.top", ["--help"], -signal.SIGINT),
+        ("penstock.cli.commands.top", ["--help"], -signal.SIGINT),
         ("penstock.client.session", ["tube", "ls"], 130),
-        ("penstock.server.serve", ["serve", "--port", "{port}"], 130),
+        ("penstock.server.main", ["serve", "--port", "{port}"], 130),
         ("uvloop", ["serve", "--port", "{port}"], 130),
-        ("penstock.cli.demo", ["demo"], 130),
+        ("penstock.cli.demos.crawl_demo", ["demo"], 130),
     ],
 )
 def test_ctrl_c_during_an_import_prints_nothing(tmp_path: Path, module: str, words: list[str], code: int) -> None:
@@ -57,7 +57,7 @@ def test_ctrl_c_during_an_import_prints_nothing(tmp_path: Path, module: str, wor
 
 def test_a_command_started_with_sigint_ignored_ignores_it(tmp_path: Path) -> None:
     """A shell without job control starts background commands with SIGINT ignored."""
-    ignoring = _PROGRAM.format(module="penstock.cli.top").replace(
+    ignoring = _PROGRAM.format(module="penstock.cli.commands.top").replace(
         "sys.meta_path", "signal.signal(signal.SIGINT, signal.SIG_IGN)\nsys.meta_path", 1
     )
     done = subprocess.run(

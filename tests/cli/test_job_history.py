@@ -9,11 +9,11 @@ import pytest
 from typer.testing import CliRunner, Result
 
 import penstock
-from penstock.cli import timeline
+from penstock.cli import job_history
+from penstock.cli.formats import duration_text
 from penstock.cli.main import app
-from penstock.cli.spans import duration_text
 from penstock.core import states as s
-from penstock.journal.reader import Event
+from penstock.journal.history.reader import Event
 
 START_MS = 1_794_808_180_000
 TTR_MS = 60_000
@@ -41,7 +41,7 @@ class Life:
         return self.then("taken", after_ms, "taken", session=session, wake_ms=wake)
 
     def words(self, now_ms: int | None = None) -> list[str]:
-        return [line.words for line in timeline.describe(self.events, now_ms)]
+        return [line.words for line in job_history.describe(self.events, now_ms)]
 
 
 def test_the_history_shows_the_time_spent_in_each_state() -> None:
@@ -105,19 +105,19 @@ def test_the_history_of_an_existing_job_ends_with_its_state(life: Life, words: s
 
 def test_missing_early_history_is_reported() -> None:
     life = Life().then("put", 0, "ready").taken(0, session=1).then("acked", 1_500, "gone")
-    told = [line.words for line in timeline.describe(life.events[1:])]
+    told = [line.words for line in job_history.describe(life.events[1:])]
     assert told == ["earlier history is no longer kept", *life.words()[1:3], "acked"]
 
 
 def test_every_event_has_words() -> None:
     for name in s.EVENT_NAMES:
         event = Event(position=1, time_ms=1, event=name, tube="t", job="D-1", before="gone", after="gone")
-        assert timeline.describe([event])[-1].words
+        assert job_history.describe([event])[-1].words
 
 
 def test_lines_begin_with_the_time_of_the_event() -> None:
     life = Life().then("put", 0, "ready").taken(3_200, session=7)
-    first, gap, second = timeline.text_lines(timeline.describe(life.events))
+    first, gap, second = job_history.text_lines(job_history.describe(life.events))
     assert first[23:] == "  put into emails" and gap == " " * 25 + "waited 3.2 s" and first[:23] < second[:23]
 
 

@@ -16,10 +16,10 @@ import pytest
 from typer.testing import CliRunner, Result
 
 import penstock
-from penstock.cli import journal
+from penstock.cli.commands import journal
 from penstock.cli.main import app
 from penstock.core.errors import DamagedJournal
-from penstock.spark.events_schema import arrow_schema
+from penstock.spark.events.schema import arrow_schema
 
 
 @pytest.fixture

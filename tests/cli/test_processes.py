@@ -21,8 +21,8 @@ from pathlib import Path
 import pytest
 
 import penstock
-from penstock.cli.nodes import connect_to_node
-from penstock.cli.target import Target
+from penstock.cli.cluster_nodes import connect_to_node
+from penstock.cli.targets import Target
 from tests.ports import free_port
 
 from .transcript import run

@@ -8,7 +8,7 @@ import sys
 import pytest
 from typer.testing import CliRunner
 
-from penstock.cli.exits import ERROR, OK, USAGE
+from penstock.cli.errors import ERROR, OK, USAGE
 from penstock.cli.main import app
 from penstock.testing.sim import swarm
 from penstock.testing.sim.simulation import Report, simulate

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import penstock
-from penstock.cli.stats import add_rates
+from penstock.cli.commands.stats import add_rates
 
 
 def test_published_jobs_count_as_incoming() -> None:

@@ -16,11 +16,11 @@ from textual.pilot import Pilot
 from typer.testing import CliRunner
 
 import penstock
+from penstock.cli.commands.top import open_reader
 from penstock.cli.main import app
-from penstock.cli.target import parse_address
-from penstock.cli.top import open_reader
-from penstock.cli.top_app import Top
-from penstock.cli.watching import DirectoryBackend, QueueReader
+from penstock.cli.targets import parse_address
+from penstock.cli.top.data import DirectoryBackend, QueueReader
+from penstock.cli.top.screen import Top
 from penstock.embedded import Queue
 from tests.cli.terminal import Terminal, restarted
 from tests.server.serving import PATIENCE_S, Server, environment

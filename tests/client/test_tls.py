@@ -14,7 +14,7 @@ import pytest
 import penstock
 from penstock.client.session import LOST
 from penstock.core.errors import Closed, NoServer
-from penstock.wire.answers import encode
+from penstock.wire.resp_client import encode
 from tests.ports import free_port
 from tests.server.serving import Server, Wire, wait_for
 

@@ -10,7 +10,7 @@ from penstock.core.job import Draft
 from penstock.core.policy import FIFOTTL
 from penstock.core.tube_patterns import EVERY_TUBE, TubePatterns
 
-from .guild import Client, Node, NodeCluster
+from .cluster_nodes import Client, Node, NodeCluster
 
 
 def nothing_left(guild: NodeCluster) -> bool:

@@ -21,7 +21,7 @@ from penstock.core.limits import NEVER
 from penstock.wire.bus import MessageEncoder, PacketTags, encode_packets
 from penstock.wire.bus import decode_messages as read
 
-from .guild import Node, NodeCluster
+from .cluster_nodes import Node, NodeCluster
 
 # Within this time every node has the condition of every other one.
 SOON_MS = 1_100

@@ -10,7 +10,7 @@ from penstock.cluster.members import Members
 from penstock.cluster.peers import Peer
 from penstock.cluster.roster import file_text, first_text, nodes_text, read_file
 
-from .meeting import TIMEOUT_MS, MemberNetwork, town_of
+from .member_tables import TIMEOUT_MS, MemberNetwork, town_of
 
 A, B, C, HEIR = 0, 1, 2, 3
 

@@ -6,9 +6,9 @@ from penstock.cluster import messages as m
 from penstock.cluster.federation import WANTS_BYTES_MAX, WISHES_BYTES_MAX
 from penstock.core.job import Draft
 from penstock.core.policy import DISQUE, FIFO
-from penstock.dialects.scans import QueueScan, parse_query
+from penstock.dialects.disque_scans import QueueScan, parse_query
 
-from .guild import Node, NodeCluster
+from .cluster_nodes import Node, NodeCluster
 
 
 def acked(node: Node, taken: list) -> None:

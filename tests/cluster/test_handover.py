@@ -6,7 +6,7 @@ from penstock.cluster import messages as m
 from penstock.cluster.peers import Peer
 from penstock.core.job import BodyRef
 
-from .guild import NodeCluster
+from .cluster_nodes import NodeCluster
 
 
 def put_once(guild: NodeCluster, number: int = 0, *options: object) -> bytes:

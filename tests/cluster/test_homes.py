@@ -7,10 +7,10 @@ from hypothesis import strategies as st
 
 from penstock.cluster import messages as m
 from penstock.cluster.messages import NODE_FAILED
-from penstock.core.copying import is_shared
+from penstock.core.copy_commands import is_shared
 from penstock.core.policy import FIFOTTL
 
-from .guild import Node, NodeCluster
+from .cluster_nodes import Node, NodeCluster
 
 TIMEOUT_MS = 15_000
 

@@ -5,7 +5,7 @@ import pytest
 from penstock.cluster import messages as m
 from penstock.core.job import Draft
 
-from .guild import Node, NodeCluster
+from .cluster_nodes import Node, NodeCluster
 
 
 def leave(guild: NodeCluster, number: int) -> Node:

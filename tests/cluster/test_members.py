@@ -17,7 +17,7 @@ from penstock.cluster.messages import (
 from penstock.cluster.peers import NOADDR
 from penstock.core.limits import NEVER
 
-from .meeting import TIMEOUT_MS, MemberNetwork, town_of
+from .member_tables import TIMEOUT_MS, MemberNetwork, town_of
 
 
 def test_a_node_that_is_met_becomes_a_member_on_both_sides():

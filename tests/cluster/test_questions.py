@@ -4,7 +4,7 @@ from penstock.core.job import Draft
 from penstock.core.limits import SCAN_EXAMINED_MAX
 from penstock.core.policy import UTUBE
 
-from .guild import NodeCluster
+from .cluster_nodes import NodeCluster
 
 
 def test_global_lengths_are_sums_over_all_nodes() -> None:

@@ -6,7 +6,7 @@ import pytest
 
 from penstock.cluster import messages as m
 
-from .guild import Client, Node, NodeCluster
+from .cluster_nodes import Client, Node, NodeCluster
 
 
 def test_an_addjob_is_answered_when_enough_nodes_have_a_copy() -> None:

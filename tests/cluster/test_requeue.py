@@ -5,10 +5,10 @@ import pytest
 from penstock.cluster import messages as m
 from penstock.cluster.requeue import wins
 from penstock.core import states as s
-from penstock.core.copying import postpone
+from penstock.core.copy_commands import postpone
 from penstock.core.job import BodyRef
 
-from .guild import NodeCluster
+from .cluster_nodes import NodeCluster
 
 
 def show(guild: NodeCluster, number: int, id: bytes) -> dict[bytes, object]:

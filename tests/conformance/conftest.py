@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from .faces import FACES, PATIENCE_S, SERVERS, Interface, begin_scenario
+from .interfaces import FACES, PATIENCE_S, SERVERS, Interface, begin_scenario
 
 
 @pytest.fixture(scope="session")

@@ -11,7 +11,7 @@ import pytest
 import penstock
 from penstock import JobOutcome
 
-from .faces import Interface, another, code_of, eventually, state_of
+from .interfaces import Interface, another, code_of, eventually, state_of
 
 ACKED, TIMEOUT = JobOutcome("acked"), JobOutcome("timeout")
 STATES = ["ready", "taken", "delayed", "buried", "done", "zombie"]

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from .faces import PATIENCE_S, Interface, another, code_of, eventually, state_of
+from .interfaces import PATIENCE_S, Interface, another, code_of, eventually, state_of
 
 
 async def waiting_puts(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-from .faces import Interface, another, code_of, eventually, own, state_of
+from .interfaces import Interface, another, code_of, eventually, own, state_of
 
 # Longer than a busy machine stalls, because a lease has to be renewed before it ends.
 LEASE_S = 4

@@ -10,7 +10,7 @@ import pytest
 
 import penstock
 
-from .faces import Interface, another, code_of, eventually, state_of
+from .interfaces import Interface, another, code_of, eventually, state_of
 
 
 async def taken(queue: Any, name: str = "work", type: str | None = None, **options: Any) -> tuple[Any, Any]:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from .faces import Interface, code_of, state_of
+from .interfaces import Interface, code_of, state_of
 
 FIELDS = {
     *(

@@ -15,7 +15,7 @@ import pytest
 import penstock
 from penstock.core.policy import PRESETS, TubePolicy
 
-from .faces import code_of, eventually, own, settled, state_of
+from .interfaces import code_of, eventually, own, settled, state_of
 
 
 @pytest.mark.parametrize(

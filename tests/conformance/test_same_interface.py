@@ -14,7 +14,7 @@ from penstock.client import async_queue, queue
 from penstock.client.pipeline import Pipeline
 from penstock.keywords import Interface
 
-from .faces import settled
+from .interfaces import settled
 
 IMPLEMENTATIONS = [
     (getattr(penstock, prefix + name), getattr(module, prefix + name))

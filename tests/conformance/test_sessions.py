@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-from .faces import Interface, another, code_of, eventually, state_of
+from .interfaces import Interface, another, code_of, eventually, state_of
 
 
 async def test_a_taken_job_belongs_to_the_session_that_took_it(queue: Any) -> None:

@@ -9,7 +9,7 @@ import pytest
 
 import penstock
 
-from .faces import another, code_of, eventually, own, settled, state_of
+from .interfaces import another, code_of, eventually, own, settled, state_of
 
 
 async def bodies(tube: Any) -> list[Any]:

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from .faces import Interface, another, code_of, eventually, settled
+from .interfaces import Interface, another, code_of, eventually, settled
 
 
 async def test_every_change_is_delivered_in_order(queue: Any) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from .faces import Interface, another, code_of, eventually, state_of
+from .interfaces import Interface, another, code_of, eventually, state_of
 
 
 async def test_a_take_from_an_empty_tube_returns_none_at_once(queue: Any) -> None:

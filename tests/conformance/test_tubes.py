@@ -11,7 +11,7 @@ import pytest
 import penstock
 from penstock.core.policy import PRESETS
 
-from .faces import Interface, another, code_of, eventually, own, settled, state_of
+from .interfaces import Interface, another, code_of, eventually, own, settled, state_of
 
 NOTHING = {"ready": 0, "taken": 0, "delayed": 0, "buried": 0, "done": 0, "zombie": 0, "staged": 0}
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from .desk import EngineHarness
+from .engine_harness import EngineHarness
 
 
 @pytest.fixture

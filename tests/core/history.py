@@ -16,9 +16,9 @@ from penstock.core.job import Draft
 from penstock.core.limits import NEVER, PRIORITY_UNSET, UNSET
 from penstock.testing import digest
 
-from .history_more import STATES, JobCommands
+from .full_pair import FullPair
+from .history_job_commands import STATES, JobCommands
 from .kinds import KINDS
-from .pair_more import FullPair
 
 # No further jobs are put beyond this number, because the model examines every job at every step.
 JOBS_MAX = 40

@@ -5,7 +5,7 @@ from __future__ import annotations
 from penstock.core import limits
 from penstock.core.limits import NEVER
 
-from .model_more import ModelJobCommands
+from .model_job_commands import ModelJobCommands
 from .model_parts import ModelClaim, ModelConsumer, ModelTube, require
 
 

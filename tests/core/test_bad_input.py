@@ -17,7 +17,7 @@ from penstock.core.outcomes import OK
 from penstock.core.policy import DISQUE, FIFO, FIFOTTL, UTUBE, TubePolicy, preset
 from penstock.testing import check, digest
 
-from .desk import EngineHarness
+from .engine_harness import EngineHarness
 
 HUGE = [2**63 - 1, 2**63, 10**30]
 

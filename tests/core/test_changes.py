@@ -14,7 +14,7 @@ from penstock.core.limits import NEVER, NOTES_CHARS_MAX
 from penstock.core.policy import FIFO, FIFOTTL, UTUBE, TubePolicy
 from penstock.testing import check
 
-from .desk import EngineHarness
+from .engine_harness import EngineHarness
 
 COUNTED = dataclasses.replace(
     FIFOTTL, type="counted", keys=p.KEYS_TAGGED, key_stats=("old", "new"), after_ack=p.KEPT, bury_by=p.SESSION

@@ -6,7 +6,7 @@ from penstock.core import claiming
 from penstock.core.limits import CONSUMER_MEMORY_BYTES, NEVER
 from penstock.core.policy import FIFO
 
-from .desk import EngineHarness
+from .engine_harness import EngineHarness
 
 
 def test_a_consumer_that_never_claimed_is_not_stored(desk: EngineHarness) -> None:

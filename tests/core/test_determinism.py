@@ -14,7 +14,7 @@ from penstock.core.policy import FIFO
 from penstock.testing import describe, digest
 from penstock.testing.digest import field_names
 
-from .desk import EngineHarness
+from .engine_harness import EngineHarness
 from .history import History
 from .kinds import KINDS
 

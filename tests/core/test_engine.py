@@ -12,7 +12,7 @@ from penstock.core.limits import PRIORITY_MAX
 from penstock.core.policy import DISQUE, FIFO, FIFOTTL
 from penstock.testing import check
 
-from .desk import EngineHarness
+from .engine_harness import EngineHarness
 
 # Order
 

@@ -23,7 +23,7 @@ from penstock.core.policy import UTUBE, TubePolicy
 from penstock.core.tube import key_of
 from penstock.core.waits import Connection
 
-from .desk import EngineHarness
+from .engine_harness import EngineHarness
 
 FAIR = dataclasses.replace(UTUBE, type="fair", key_order=p.FAIR)
 KEYS = [b"a", b"b", b"c", b"d", b"e"]

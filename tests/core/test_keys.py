@@ -13,7 +13,7 @@ from penstock.core.job import Job
 from penstock.core.keys import Keys
 from penstock.core.policy import STUBE, UTUBE
 
-from .desk import EngineHarness
+from .engine_harness import EngineHarness
 
 # A script: a key, and the operation on one of its jobs.
 SCRIPTS = st.lists(

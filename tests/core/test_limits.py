@@ -29,7 +29,7 @@ from penstock.core.limits import (
 from penstock.core.policy import FIFO, FIFOTTL, UTUBE
 from penstock.testing import digest
 
-from .desk import EngineHarness
+from .engine_harness import EngineHarness
 
 DoorCall = Callable[[EngineHarness, object], object]
 

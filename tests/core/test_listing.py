@@ -11,7 +11,7 @@ from penstock.core.listing import Listing
 from penstock.core.policy import FIFOTTL, UTUBETTL, TubePolicy
 from penstock.testing.assertions import rank
 
-from .desk import EngineHarness
+from .engine_harness import EngineHarness
 
 MANY = 2 * FIRED_PER_TURN_MAX + 100
 

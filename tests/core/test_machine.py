@@ -30,11 +30,11 @@ from penstock.core.limits import (
 )
 from penstock.core.policy import TubePolicy
 
+from .full_pair import FullPair
 from .history import History
-from .history_more import STATES
+from .history_job_commands import STATES
 from .kinds import KINDS
-from .pair_more import FullPair
-from .rules_more import JobRules
+from .machine_rules import JobRules
 
 # Index of a tube, a client, or a job among the suitable ones, modulo their number.
 INDEX = st.integers(0, 7)

@@ -16,7 +16,7 @@ from penstock.core.limits import FIRED_PER_TURN_MAX, UNSET
 from penstock.core.policy import DISQUE, FIFO, FIFOTTL, QUEUE15, UTUBE, TubePolicy
 from penstock.testing import check
 
-from .desk import EngineHarness
+from .engine_harness import EngineHarness
 from .test_bad_input import refusals
 from .test_ids import changed
 from .test_limits import DOORS

@@ -5,7 +5,7 @@ from __future__ import annotations
 from penstock.core.policy import DISQUE, FIFO, UTUBE
 from penstock.testing import check
 
-from .desk import EngineHarness
+from .engine_harness import EngineHarness
 
 
 def test_a_disconnect_gives_all_jobs_back_immediately(desk: EngineHarness) -> None:

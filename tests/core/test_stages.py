@@ -17,10 +17,11 @@ from penstock.core.errors import CommandError
 from penstock.core.job import Draft
 from penstock.core.limits import FIRED_PER_TURN_MAX, STAGE_EXPIRE_MS, STAGE_REMEMBERED_MS, UNSET
 from penstock.core.tube import Tube, key_of
-from penstock.dialects import tarantool, tarantool15, xqueue
+from penstock.dialects.tarantool import queue15_functions, queue_functions
+from penstock.dialects.xqueue import statuses
 from penstock.testing.invariants import check
 
-from .desk import EngineHarness
+from .engine_harness import EngineHarness
 
 
 def stage(
@@ -275,15 +276,19 @@ def test_a_large_publication_runs_in_slices_and_keeps_its_order(desk: EngineHarn
 
 def test_statistics_of_other_dialects_do_not_count_staged_jobs(desk: EngineHarness) -> None:
     tube = desk.tube(p.FIFOTTL)
-    before = tarantool.statistics(tube), xqueue.space_stats(tube), tarantool15.statistics(0, "t", tube, {})
+    before = (
+        queue_functions.statistics(tube),
+        statuses.space_stats(tube),
+        queue15_functions.statistics(0, "t", tube, {}),
+    )
     stage(desk, b"a", tube, b"1", b"2")
     stage(desk, b"b", tube, b"3")
     discard(desk, b"b")
-    assert (tarantool.statistics(tube), xqueue.space_stats(tube)) == before[:2]
+    assert (queue_functions.statistics(tube), statuses.space_stats(tube)) == before[:2]
     publish(desk, b"a")
     desk.put(tube)
-    assert tarantool.statistics(tube)["calls"]["put"] == tarantool.statistics(tube)["tasks"]["ready"] == 3
-    assert xqueue.space_stats(tube)["transition"] == {"X-R": 3}
+    assert queue_functions.statistics(tube)["calls"]["put"] == queue_functions.statistics(tube)["tasks"]["ready"] == 3
+    assert statuses.space_stats(tube)["transition"] == {"X-R": 3}
     assert "staged-ready" in {
         f"{stats.TRANSITION_NAMES[a]}-{stats.TRANSITION_NAMES[b]}" for a, b in stats.transitions(tube)
     }

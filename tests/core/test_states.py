@@ -14,7 +14,7 @@ from penstock.core.job import Draft, Job
 from penstock.core.limits import FIRED_PER_TURN_MAX, JOB_TTL
 from penstock.core.policy import DISQUE, FIFO, FIFOTTL, TubePolicy
 
-from .desk import EngineHarness
+from .engine_harness import EngineHarness
 
 RULES = {(event, source): target for event, source, target in s.TRANSITIONS}
 EVERYTHING = TubePolicy(

@@ -9,7 +9,7 @@ from penstock.core.limits import DURATION_MS_MAX, FIRED_PER_TURN_MAX, NEVER, PRI
 from penstock.core.policy import DISQUE, FIFO, FIFOTTL, UTUBETTL, TubePolicy
 from penstock.testing import check
 
-from .desk import EngineHarness
+from .engine_harness import EngineHarness
 
 # Time
 

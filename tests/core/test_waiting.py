@@ -11,7 +11,7 @@ from penstock.core.limits import NEVER
 from penstock.core.policy import FIFO, STUBE, UTUBE
 from penstock.core.waits import SERVED
 
-from .desk import EngineHarness
+from .engine_harness import EngineHarness
 
 
 def test_waits_are_served_in_order_of_arrival_regardless_of_their_timeouts(desk: EngineHarness) -> None:

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from .shop import CommandEngine
+from .command_engine import CommandEngine
 
 
 @pytest.fixture

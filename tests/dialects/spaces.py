@@ -11,10 +11,10 @@ from penstock.core.job import Job
 from penstock.core.outbox import Outbox
 from penstock.core.waits import WAITING
 from penstock.dialects.command import Caller
-from penstock.dialects.site import CommandContext
-from penstock.dialects.xqueue_options import XqueueError
-from penstock.dialects.xqueue_space import Space, Steps, Waits
-from penstock.dialects.xqueue_spaces import XqueueSpaces
+from penstock.dialects.context import CommandContext
+from penstock.dialects.xqueue.options import XqueueError
+from penstock.dialects.xqueue.space import Space, Steps, Waits
+from penstock.dialects.xqueue.spaces import XqueueSpaces
 from penstock.testing import check
 
 NODE = b"0123456789abcdef0123456789abcdef01234567"

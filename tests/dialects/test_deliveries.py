@@ -9,15 +9,15 @@ import pytest
 from penstock.core.errors import DamagedJournal
 from penstock.core.job import BODY_TEXT, BodyRef, Draft, Job
 from penstock.core.policy import FIFO
-from penstock.dialects.calls import Method
 from penstock.dialects.command import Caller
-from penstock.dialects.site import CommandContext
-from penstock.dialects.tarantool import TubeMethods
-from penstock.dialects.tarantool15 import Queue15
+from penstock.dialects.context import CommandContext
+from penstock.dialects.tarantool.calls import Method
+from penstock.dialects.tarantool.queue15_functions import Queue15
+from penstock.dialects.tarantool.queue_functions import TubeMethods
 from penstock.wire.iproto import CALL, Request
 from penstock.wire.msgpack import pack, unpack
 
-from .shop import NODE, NOW, CommandEngine
+from .command_engine import NODE, NOW, CommandEngine
 
 
 class Disk:

@@ -8,7 +8,7 @@ from penstock.core.job import Draft
 from penstock.core.policy import DISQUE, FIFOTTL
 from penstock.core.states import BURIED
 
-from .shop import NOW, CommandEngine, decoded
+from .command_engine import NOW, CommandEngine, decoded
 
 TOO_LATE = b"-ERR The specified DELAY is greater than TTL. Job refused since would never be delivered\r\n"
 DAY = 86_400

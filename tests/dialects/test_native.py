@@ -13,7 +13,7 @@ from penstock.core.limits import JOB_MEMORY_BYTES, TUBE_MEMORY_BYTES
 from penstock.core.policy import DEFAULT, DISQUE, FIFO, FIFOTTL, STUBE, UTUBE, UTUBETTL, XQUEUE
 from penstock.dialects.command import SLICE
 
-from .shop import NOW, CommandEngine, decoded
+from .command_engine import NOW, CommandEngine, decoded
 
 NOT_THERE = "D-01234567-AAAAAAAAAAAAAAAAAAAAAAAA-0001"
 

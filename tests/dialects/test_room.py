@@ -8,9 +8,9 @@ from penstock.core.job import Draft
 from penstock.core.limits import JOB_MEMORY_BYTES, TUBE_MEMORY_BYTES
 from penstock.core.policy import DISQUE
 from penstock.core.states import READY
-from penstock.dialects.site import ANSWER_BYTES_MAX
+from penstock.dialects.context import ANSWER_BYTES_MAX
 
-from .shop import NOW, CommandEngine
+from .command_engine import NOW, CommandEngine
 
 NO_SPACE = b"-NOSPACE "
 NO_MEMORY = b"-OOM "

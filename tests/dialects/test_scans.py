@@ -6,10 +6,10 @@ import pytest
 
 from penstock.core.job import Draft
 from penstock.core.policy import DISQUE
+from penstock.dialects.disque_scans import JobScan, QueueScan, parse_query
 from penstock.dialects.pages import PAGE_BYTES_MAX, SCAN_BYTES_MAX, SCAN_SLICE
-from penstock.dialects.scans import JobScan, QueueScan, parse_query
 
-from .shop import NOW, CommandEngine
+from .command_engine import NOW, CommandEngine
 
 
 def test_a_long_scan_is_refused_before_it_is_too_long(shop: CommandEngine) -> None:

@@ -10,7 +10,8 @@ from penstock.core.engine import Engine
 from penstock.core.job import Draft
 from penstock.core.outbox import Outbox
 from penstock.core.outcomes import OK
-from penstock.dialects import tarantool, tarantool15, xqueue
+from penstock.dialects.tarantool import queue15_functions, queue_functions
+from penstock.dialects.xqueue import statuses
 
 NOW = 1_000_000
 
@@ -38,7 +39,7 @@ def test_the_stats_of_a_space_are_those_of_xqueues_own_example() -> None:
         assert (engine.release(session, job, NOW) if number < 16 else engine.ack(session, job, NOW)) == OK
 
     nothing = {"R": 0, "T": 0, "W": 0, "B": 0, "D": 0, "Z": 0}
-    assert xqueue.space_stats(space) == {
+    assert statuses.space_stats(space) == {
         "counts": nothing,
         "transition": {"X-R": 6, "R-T": 26, "T-R": 19, "T-X": 7},
         "tube": {
@@ -56,9 +57,9 @@ def test_a_move_between_tubes_counts_as_s_in_both() -> None:
     engine.put(here, Draft(b"x"), NOW)
     job = engine.take(session, here, NOW)
     assert job is not None and engine.move(session, job, there, NOW) == OK
-    assert xqueue.space_stats(here)["transition"] == {"X-R": 1, "R-T": 1, "T-S": 1}
-    assert xqueue.space_stats(there)["transition"] == {"S-R": 1}
-    assert xqueue.space_stats(there, pretty=True)["transition"] == {"S-R": 1}
+    assert statuses.space_stats(here)["transition"] == {"X-R": 1, "R-T": 1, "T-S": 1}
+    assert statuses.space_stats(there)["transition"] == {"S-R": 1}
+    assert statuses.space_stats(there, pretty=True)["transition"] == {"S-R": 1}
 
 
 def test_tarantools_statistics_count_each_event_once() -> None:
@@ -75,7 +76,7 @@ def test_tarantools_statistics_count_each_event_once() -> None:
     job = engine.take(session, tube, NOW + 10)
     assert job is not None
     engine.delete(job, NOW + 10)
-    assert tarantool.statistics(tube) == {
+    assert queue_functions.statistics(tube) == {
         "tasks": {"ready": 1, "taken": 0, "buried": 0, "delayed": 0, "total": 1, "done": 3},
         "calls": {
             "put": 4,
@@ -97,14 +98,14 @@ def test_the_statistics_of_the_15_api_are_a_flat_list_of_strings() -> None:
     engine = Engine(1, NOW, Outbox())
     tube = engine.create_tube(b"q", p.QUEUE15, NOW)
     session = engine.connect(b"t" * 16).session
-    assert tarantool15.statistics(0, "q", tube, {}) == []
+    assert queue15_functions.statistics(0, "q", tube, {}) == []
     engine.put(tube, Draft(b"a", ttl_ms=10), NOW)
     engine.put(tube, Draft(b"b", urgent=True), NOW)
     job = engine.take(session, tube, NOW)
     assert job is not None and job.body == b"b"
     engine.done(session, job, b"result", 0, NOW)
     engine.advance(NOW + 10)
-    flat = tarantool15.statistics(0, "q", tube, {"peek": 2, "meta": 0})
+    flat = queue15_functions.statistics(0, "q", tube, {"peek": 2, "meta": 0})
     assert all(isinstance(item, str) for item in flat)
     assert dict(zip(flat[::2], flat[1::2], strict=True)) == {
         "space0.q.put": "1",
@@ -124,6 +125,6 @@ def test_the_statistics_of_the_15_api_are_a_flat_list_of_strings() -> None:
 
 
 def test_a_priority_of_the_15_api_comes_back_as_it_was_set() -> None:
-    assert [tarantool15.from_engine_priority(tarantool15.to_engine_priority(pri)) for pri in range(256)] == list(
-        range(256)
-    )
+    assert [
+        queue15_functions.from_engine_priority(queue15_functions.to_engine_priority(pri)) for pri in range(256)
+    ] == list(range(256))

@@ -13,13 +13,13 @@ from penstock import AsyncQueue, Queue
 from penstock.core.job import Draft
 from penstock.core.limits import NEVER
 from penstock.core.policy import DISQUE, FIFOTTL, PRESETS, UTUBE, TubePolicy
-from penstock.dialects import tubes
 from penstock.dialects.command import SLICE
-from penstock.dialects.words import PUT_OPTIONS
+from penstock.dialects.native import tube_commands
+from penstock.dialects.native.arguments import PUT_OPTIONS
 from penstock.embedded import Job, Tube
 from penstock.options import PutOptions, TubeOptions, policy_from
 
-from .shop import NOW, CommandEngine
+from .command_engine import NOW, CommandEngine
 
 
 def test_a_tube_is_made_found_or_refused(shop: CommandEngine) -> None:
@@ -295,8 +295,8 @@ def test_every_option_of_a_put_has_its_word() -> None:
 
 
 def test_every_option_of_a_tube_has_its_word() -> None:
-    assert {name for name, _ in tubes._OPTIONS.values()} == set(TubeOptions.__annotations__)
-    assert all(word.decode() == name.upper().replace("_", "-") for word, (name, _) in tubes._OPTIONS.items())
+    assert {name for name, _ in tube_commands._OPTIONS.values()} == set(TubeOptions.__annotations__)
+    assert all(word.decode() == name.upper().replace("_", "-") for word, (name, _) in tube_commands._OPTIONS.items())
 
 
 def test_identify_has_the_same_result_embedded_and_over_resp() -> None:

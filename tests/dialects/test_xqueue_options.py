@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from penstock.core import policy as p
 from penstock.core.limits import NEVER, UNSET
-from penstock.dialects.xqueue_options import XqueueError, as_upgrade_options, options_of, policy_of, read_options
+from penstock.dialects.xqueue.options import XqueueError, as_upgrade_options, options_of, policy_of, read_options
 
 from .spaces import FIELDS, FORMAT, SpaceEngine, options, refused
 

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from penstock.core.job import BODY_BYTES, BODY_JSON, BODY_MSGPACK, BODY_TEXT, Draft
 from penstock.core.tube import key_of
-from penstock.dialects.xqueue_options import XqueueError
-from penstock.dialects.xqueue_rows import encode
+from penstock.dialects.xqueue.options import XqueueError
+from penstock.dialects.xqueue.rows import encode
 from penstock.wire.bodies import to_plain, to_python
 from penstock.wire.msgpack import Ext, pack
 

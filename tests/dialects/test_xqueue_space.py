@@ -13,8 +13,8 @@ from penstock.core import policy as p
 from penstock.core import states as s
 from penstock.core.errors import DamagedJournal, OutOfRange, PenstockError, Unsupported
 from penstock.core.job import BodyRef, Draft
-from penstock.dialects.xqueue_options import as_upgrade_options
-from penstock.dialects.xqueue_space import METHODS, Waits
+from penstock.dialects.xqueue.options import as_upgrade_options
+from penstock.dialects.xqueue.space import METHODS, Waits
 from penstock.testing import check
 from penstock.wire.msgpack import Ext, pack, unpack
 

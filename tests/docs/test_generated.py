@@ -13,15 +13,15 @@ from penstock.core.engine import Engine
 from penstock.core.ids import IdForms
 from penstock.core.outbox import Outbox
 from penstock.core.policy import PRESETS, TubePolicy
-from penstock.dialects.site import CommandContext
-from penstock.dialects.tarantool import Queue, TubeMethods
-from penstock.dialects.tarantool15 import Queue15
-from penstock.dialects.xqueue_space import METHODS
+from penstock.dialects.context import CommandContext
+from penstock.dialects.tarantool.queue15_functions import Queue15
+from penstock.dialects.tarantool.queue_functions import Queue, TubeMethods
+from penstock.dialects.xqueue.space import METHODS
 from penstock.options import PutOptions, TubeOptions
-from penstock.server import cluster_commands, debugging
-from penstock.server.catalogue import tables
-from penstock.server.descriptors import RESERVE
-from penstock.server.settings import find
+from penstock.server.commands import cluster_commands, debug_commands
+from penstock.server.commands.command_list import tables
+from penstock.server.config.settings import find
+from penstock.server.net.descriptors import RESERVE
 
 SITE = CommandContext(
     Engine(1, 0, Outbox()), IdForms(b"0" * 8, b"k" * 32), b"0" * 40, lambda job: b"", lambda length: None
@@ -93,7 +93,7 @@ def test_every_method_of_the_originals_is_compared_with_ours() -> None:
         assert not missing
 
 
-@pytest.mark.parametrize("word", [word.decode() for word in debugging.SUBCOMMANDS])
+@pytest.mark.parametrize("word", [word.decode() for word in debug_commands.SUBCOMMANDS])
 def test_every_subcommand_of_debug_is_in_the_docs(word: str) -> None:
     [row] = re.findall(r"^\| `DEBUG` .*", (REFERENCE / "protocol.md").read_text(), re.MULTILINE)
     assert re.search(rf"[`| ]{word}[` ]", row)

@@ -23,9 +23,9 @@ from penstock.core.job import Draft
 from penstock.core.limits import UNSET
 from penstock.core.tube import Tube
 from penstock.drivers import HostDrivers
-from penstock.journal.recovery import Opened, open_log
+from penstock.journal.maintenance.snapshot import take_snapshot
+from penstock.journal.recovery.opening import Opened, open_log
 from penstock.journal.segment import SEGMENT_HEADER_BYTES
-from penstock.journal.snapshot import take_snapshot
 from penstock.testing.disk import MemoryDisk, crashes, killed
 from penstock.testing.invariants import check
 from penstock.wire.msgpack import unpack

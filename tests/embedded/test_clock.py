@@ -11,7 +11,7 @@ import penstock
 from penstock.host import host as host_module
 from penstock.host.host import Host, Store
 from penstock.journal.disk import ReadableFile, RealDisk, RealFile
-from penstock.journal.recovery import open_log
+from penstock.journal.recovery.opening import open_log
 from penstock.testing.clock import SOME_MOMENT_MS
 from penstock.testing.disk import MemoryDisk
 

@@ -18,9 +18,9 @@ from penstock.core.errors import JournalFailed
 from penstock.core.job import Draft
 from penstock.embedded_async import AsyncQueue
 from penstock.host.committer import INLINE_MAX_S, Committer
-from penstock.journal.recovery import Opened, open_log
+from penstock.journal.recovery.opening import Opened, open_log
 from penstock.testing.disk import MemoryDisk, MemoryFile
-from tests.conformance.faces import PATIENCE_S, eventually
+from tests.conformance.interfaces import PATIENCE_S, eventually
 
 
 class SlowDisk(MemoryDisk):

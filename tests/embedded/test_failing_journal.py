@@ -16,7 +16,7 @@ from penstock.embedded_async import AsyncQueue
 from penstock.host.host import Host, Store
 from penstock.host.session import Session
 from penstock.testing.disk import MemoryDisk
-from tests.conformance.faces import PATIENCE_S, AsyncFace, code_of, eventually, in_thread
+from tests.conformance.interfaces import PATIENCE_S, AsyncFace, code_of, eventually, in_thread
 
 
 @pytest.fixture

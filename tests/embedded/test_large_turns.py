@@ -12,7 +12,7 @@ import penstock
 from penstock.core.limits import BATCH_BYTES_MAX, NAME_BYTES_MAX, TURN_BYTES_MAX
 from penstock.journal.disk import ReadOnlyDisk
 from penstock.journal.segment import FrameFile, segment_names
-from tests.conformance.faces import JOURNALS
+from tests.conformance.interfaces import JOURNALS
 
 from .test_threads import Running, asleep
 

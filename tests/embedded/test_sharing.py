@@ -22,8 +22,8 @@ from penstock.journal.log import Log
 from penstock.journal.room import RESERVE_BYTES
 from penstock.journal.segment import FrameFile, segment_names
 from penstock.testing.disk import MemoryDisk, MemoryFile
-from tests.conformance.faces import code_of, eventually
-from tests.journal.resting import wait_for_rest
+from tests.conformance.interfaces import code_of, eventually
+from tests.journal.maintenance_waits import wait_for_rest
 
 T = TypeVar("T")
 

@@ -15,9 +15,9 @@ import pytest
 
 import penstock
 from penstock.core.waits import WAITING
-from tests.conformance.faces import PATIENCE_S
+from tests.conformance.interfaces import PATIENCE_S
 
-from .no_time import no_time_passes
+from .stopped_clock import no_time_passes
 
 
 class Dozer:

@@ -9,9 +9,9 @@ from typing import Any
 
 import penstock
 from penstock.testing import check
-from tests.conformance.faces import PATIENCE_S, AsyncFace, code_of, eventually, in_thread
+from tests.conformance.interfaces import PATIENCE_S, AsyncFace, code_of, eventually, in_thread
 
-from .no_time import no_time_passes
+from .stopped_clock import no_time_passes
 
 FACE = AsyncFace()
 

@@ -25,9 +25,9 @@ from penstock.host.maintenance.runner import Maintenance
 from penstock.host.sleepers import ThreadSleeper
 from penstock.journal.log import Log
 from penstock.testing import check
-from tests.conformance.faces import PATIENCE_S
+from tests.conformance.interfaces import PATIENCE_S
 
-from .no_time import no_time_passes
+from .stopped_clock import no_time_passes
 
 
 class Running:

@@ -13,10 +13,10 @@ from penstock.cluster.messages import Message
 from penstock.core.errors import ProtocolError, WrongType
 from penstock.core.job import BODY_MSGPACK
 from penstock.host.host import Host
-from penstock.server import table
-from penstock.server.config import Config
-from penstock.server.connection import Connection
-from penstock.server.iproto import iproto_ports
+from penstock.server.commands import command_table
+from penstock.server.config.configuration import Config
+from penstock.server.net.iproto_connection import iproto_ports
+from penstock.server.net.resp_connection import Connection
 from penstock.server.server import Server
 from penstock.testing import check
 from penstock.wire import bus
@@ -102,7 +102,7 @@ def serve(script: bytes) -> None:
     log.disabled = True
     try:
         server = Server(Config(Path("/nonexistent")), Host(0), loop)
-        table.install(server)
+        command_table.install(server)
         server.apply_all()
         wire = Wire()
         client = server.clients.accept()
@@ -248,7 +248,7 @@ def call(script: bytes) -> None:
     log.disabled = True
     try:
         server = Server(Config(Path("/nonexistent")), Host(0), loop)
-        table.install(server)
+        command_table.install(server)
         server.apply_all()
         door = iproto_ports(server)["iproto15_port" if script[:1] == b"q" else "iproto_port"]
         wire = Wire()

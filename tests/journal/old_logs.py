@@ -14,12 +14,12 @@ from typing import Any
 
 from penstock.core.engine import Engine
 from penstock.journal.disk import RealDisk
-from penstock.journal.index import SegmentIndex
-from penstock.journal.recovery import open_log
+from penstock.journal.history.index import SegmentIndex
+from penstock.journal.maintenance.snapshot import take_snapshot
+from penstock.journal.recovery.opening import open_log
 from penstock.journal.segment import FrameFile, index_name, number_of, segment_names
-from penstock.journal.snapshot import take_snapshot
-from tests.journal.picture import picture
-from tests.journal.scripts import Script
+from tests.journal.engine_state import picture
+from tests.journal.random_commands import Script
 
 LOGS = Path(__file__).parent.parent / "data" / "log"
 WALL = 1_790_000_000_000

@@ -11,15 +11,15 @@ from penstock.core import states as s
 from penstock.core.errors import NoSpace
 from penstock.core.job import Draft
 from penstock.host.host import Host, Store
-from penstock.journal import filling
 from penstock.journal.frame import FRAME_HEADER_BYTES
 from penstock.journal.identity import abandon_log, identity
 from penstock.journal.log import ALWAYS, EVERYSEC, FSYNC_CHOICES, NEVER_SYNC
-from penstock.journal.recovery import Opened, open_log
+from penstock.journal.recovery import filling
+from penstock.journal.recovery.opening import Opened, open_log
 from penstock.journal.segment import FrameFile, all_headers, segment_names
 from penstock.testing import check
 from penstock.testing.disk import MemoryDisk, crashes, killed
-from tests.journal.shortened import SEGMENT, WALL
+from tests.journal.shortened_queue import SEGMENT, WALL
 
 
 def opened_on(disk: MemoryDisk, boot: str, fsync: str = NEVER_SYNC) -> Opened:

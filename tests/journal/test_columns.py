@@ -10,11 +10,11 @@ import pytest
 
 from penstock.core import policy
 from penstock.core.job import Draft
-from penstock.journal.columns import SCHEMA, batches
-from penstock.journal.reader import Event, Reader
-from penstock.journal.recovery import open_log
+from penstock.journal.history.columns import SCHEMA, batches
+from penstock.journal.history.reader import Event, Reader
+from penstock.journal.recovery.opening import open_log
 from penstock.testing.disk import MemoryDisk
-from tests.journal.shortened import WALL
+from tests.journal.shortened_queue import WALL
 from tests.journal.test_snapshot import Life
 
 

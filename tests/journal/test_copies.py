@@ -12,17 +12,17 @@ import pytest
 import penstock
 from penstock.core.errors import CommandError, DamagedJournal, OutOfRange
 from penstock.host.boot import boot_id
-from penstock.journal.check import check_log
-from penstock.journal.copies import copy_log
 from penstock.journal.disk import ReadOnlyDisk, RealDisk
-from penstock.journal.recovery import open_log
-from penstock.journal.repair import examine, repair
+from penstock.journal.maintenance.backup import copy_log
+from penstock.journal.maintenance.snapshot import take_snapshot
+from penstock.journal.recovery.check import check_log
+from penstock.journal.recovery.opening import open_log
+from penstock.journal.recovery.repair import examine, repair
 from penstock.journal.segment import FrameFile, segment_names
-from penstock.journal.snapshot import take_snapshot
 from penstock.testing.disk import MemoryDisk
-from tests.journal import shortened
-from tests.journal.picture import picture
-from tests.journal.scripts import Script
+from tests.journal import shortened_queue
+from tests.journal.engine_state import picture
+from tests.journal.random_commands import Script
 from tests.journal.test_snapshot import SEGMENT, WALL, Life, reopen, trim
 
 
@@ -153,7 +153,7 @@ def test_a_copy_needs_an_empty_directory_and_an_undamaged_log(tmp_path: Path) ->
 def test_a_log_that_could_not_be_opened_is_not_copied() -> None:
     """With a frame header of zeros, or without a segment, the remaining files would look complete."""
     disk = MemoryDisk()
-    queue = shortened.Life(disk, 3)
+    queue = shortened_queue.Life(disk, 3)
     queue.work(160)
     queue.log.close(queue.now, queue.now)
     names = segment_names(disk)
@@ -184,7 +184,7 @@ def check_refused(source: MemoryDisk, what: str) -> None:
 
 def test_incomplete_history_is_not_copied() -> None:
     disk = MemoryDisk()
-    life = shortened.Life(disk, 3)
+    life = shortened_queue.Life(disk, 3)
     life.work(60)
     life.take_snapshot(3)
     life.work(30)

@@ -10,12 +10,12 @@ from penstock.core import policy
 from penstock.core import states as s
 from penstock.core.errors import DamagedJournal
 from penstock.core.job import Draft
-from penstock.journal.recovery import Opened, open_log
+from penstock.journal.recovery.opening import Opened, open_log
 from penstock.journal.segment import SEGMENT_HEADER_BYTES, FrameFile
 from penstock.testing.disk import MemoryDisk, crashes
 from penstock.testing.invariants import check
-from tests.journal.picture import picture
-from tests.journal.scripts import Script
+from tests.journal.engine_state import picture
+from tests.journal.random_commands import Script
 
 WALL = 1_700_000_000_000
 SEGMENT = 64 * 1024

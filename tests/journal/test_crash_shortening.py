@@ -11,15 +11,15 @@ from penstock._build import is_compiled
 from penstock.core import policy
 from penstock.core import states as s
 from penstock.core.job import Draft
+from penstock.journal.history.reader import Event, Reader
 from penstock.journal.log import ALWAYS, NEVER_SYNC
-from penstock.journal.reader import Event, Reader
-from penstock.journal.recovery import Opened, open_log
+from penstock.journal.maintenance.snapshot import take_snapshot
+from penstock.journal.recovery.opening import Opened, open_log
 from penstock.journal.segment import segment_names, snapshot_names
-from penstock.journal.snapshot import take_snapshot
 from penstock.testing.disk import MemoryDisk, crashes
 from penstock.testing.invariants import check
-from tests.journal.picture import picture
-from tests.journal.shortened import SEGMENT, WALL, Known, Life, busy, put, reopen
+from tests.journal.engine_state import picture
+from tests.journal.shortened_queue import SEGMENT, WALL, Known, Life, busy, put, reopen
 
 # Test one in this many writes, and one in this many ways in which a write can be torn. All other effects on the disk
 # are always tested. The compiled build has time for more.

@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from penstock.core.errors import DamagedJournal
+from penstock.journal.maintenance.snapshot import take_snapshot
 from penstock.journal.segment import SEGMENT_HEADER_BYTES, segment_names, snapshot_names
-from penstock.journal.snapshot import take_snapshot
 from penstock.testing.disk import MemoryDisk
-from tests.journal.shortened import WALL, busy, put, reopen
+from tests.journal.shortened_queue import WALL, busy, put, reopen
 
 
 def small_snapshot() -> tuple[MemoryDisk, str]:

@@ -8,10 +8,10 @@ import pytest
 
 from penstock.core.errors import JournalFailed
 from penstock.journal.log import FSYNC_CHOICES
-from penstock.journal.recovery import Opened
+from penstock.journal.recovery.opening import Opened
 from penstock.journal.segment import segment_names
 from penstock.testing.disk import MemoryDisk, crashes
-from tests.journal.shortened import busy, put, reopen
+from tests.journal.shortened_queue import busy, put, reopen
 
 
 def fail(opened: Opened, disk: MemoryDisk) -> None:

@@ -20,7 +20,7 @@ from penstock.host.maintenance.runner import Maintenance
 from penstock.host.session import Session
 from penstock.testing.disk import MemoryDisk
 from penstock.testing.invariants import check
-from tests.journal.resting import wait_for, wait_for_rest
+from tests.journal.maintenance_waits import wait_for, wait_for_rest
 
 MEGABYTE = 1024 * 1024
 

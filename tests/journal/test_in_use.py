@@ -8,16 +8,16 @@ import pytest
 
 from penstock.core import policy
 from penstock.core.job import Draft
-from penstock.journal.copies import copy_log
-from penstock.journal.reader import Reader
-from penstock.journal.recovery import Opened, open_log
-from penstock.journal.repair import examine
-from penstock.journal.retention import Retention, trim
+from penstock.journal.history.reader import Reader
+from penstock.journal.maintenance.backup import copy_log
+from penstock.journal.maintenance.retention import Retention, trim
+from penstock.journal.maintenance.snapshot import take_snapshot
+from penstock.journal.recovery.opening import Opened, open_log
+from penstock.journal.recovery.repair import examine
 from penstock.journal.segment import segment_names
-from penstock.journal.snapshot import take_snapshot
 from penstock.testing.disk import MemoryDisk
-from tests.journal.meanwhile import ChangingDisk
-from tests.journal.shortened import SEGMENT, WALL, reopen
+from tests.journal.changing_disk import ChangingDisk
+from tests.journal.shortened_queue import SEGMENT, WALL, reopen
 
 
 class InUse:

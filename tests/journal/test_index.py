@@ -14,17 +14,17 @@ from penstock.core.errors import DamagedJournal
 from penstock.core.job import Draft, Job
 from penstock.core.tube import Tube
 from penstock.journal.frame import MARK_BYTES
+from penstock.journal.history.index import SegmentIndex, decode
+from penstock.journal.history.reader import Event, Reader
 from penstock.journal.identity import NODE_FILE
-from penstock.journal.index import SegmentIndex, decode
 from penstock.journal.log import Log
-from penstock.journal.reader import Event, Reader
-from penstock.journal.recovery import open_log
-from penstock.journal.retention import Retention, trim, without_bodies
+from penstock.journal.maintenance.retention import Retention, trim, without_bodies
+from penstock.journal.maintenance.snapshot import take_snapshot
+from penstock.journal.recovery.opening import open_log
 from penstock.journal.segment import SEGMENT_HEADER_BYTES, FrameFile, index_name, number_of, segment_name, segment_names
-from penstock.journal.snapshot import take_snapshot
 from penstock.testing.disk import MemoryDisk, crashes
-from tests.journal.meanwhile import ChangingDisk
-from tests.journal.shortened import WALL, reopen, write_index
+from tests.journal.changing_disk import ChangingDisk
+from tests.journal.shortened_queue import WALL, reopen, write_index
 
 # Long enough for several marks in an index.
 SEGMENT = 3 * MARK_BYTES

@@ -27,13 +27,13 @@ from penstock.host.maintenance.runner import Maintenance
 from penstock.host.session import Session
 from penstock.journal.disk import UNFINISHED, RealDisk, RealFile
 from penstock.journal.log import SEGMENT_BYTES, Log
-from penstock.journal.recovery import open_log
-from penstock.journal.retention import Retention
+from penstock.journal.maintenance.retention import Retention
+from penstock.journal.recovery.opening import open_log
 from penstock.journal.segment import segment_names, snapshot_names
 from penstock.testing.disk import MemoryDisk
 from penstock.testing.invariants import check
-from tests.journal.resting import wait_for, wait_for_rest
-from tests.journal.shortened import SEGMENT, WALL, reopen
+from tests.journal.maintenance_waits import wait_for, wait_for_rest
+from tests.journal.shortened_queue import SEGMENT, WALL, reopen
 
 MEGABYTE = 1024 * 1024
 

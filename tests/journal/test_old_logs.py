@@ -9,10 +9,10 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from penstock.journal.columns import SCHEMA, batches
 from penstock.journal.disk import ReadOnlyDisk, RealDisk
-from penstock.journal.reader import Reader
-from penstock.journal.recovery import open_log
+from penstock.journal.history.columns import SCHEMA, batches
+from penstock.journal.history.reader import Reader
+from penstock.journal.recovery.opening import open_log
 from penstock.testing.invariants import check
 from tests.journal.old_logs import LOGS, WALL, told
 

@@ -10,10 +10,10 @@ import pytest
 import penstock
 from penstock.core.errors import CommandError, DamagedJournal
 from penstock.journal.disk import ReadOnlyDisk, RealFile
-from penstock.journal.reader import Reader
+from penstock.journal.history.reader import Reader
 from penstock.journal.segment import FrameFile, segment_names
 from penstock.testing.disk import MemoryDisk
-from tests.journal.shortened import busy
+from tests.journal.shortened_queue import busy
 
 
 def test_each_event_is_returned_once_and_in_order(tmp_path: Path) -> None:

@@ -19,7 +19,7 @@ import penstock
 from penstock.core.errors import DamagedJournal, InUse, JournalFailed, NoSpace
 from penstock.journal.disk import RealDisk, RealFile
 from penstock.journal.log import SEGMENT_BYTES
-from tests.journal.resting import wait_for_rest
+from tests.journal.maintenance_waits import wait_for_rest
 
 
 def test_a_directory_is_open_in_one_process_at_a_time(tmp_path: Path) -> None:

@@ -12,12 +12,12 @@ from penstock.core import states as s
 from penstock.core.errors import DamagedJournal, NoJournal, OutOfRange
 from penstock.host.boot import boot_id
 from penstock.host.ledger import wall_ms
-from penstock.journal.check import check_log
-from penstock.journal.copies import copy_log
 from penstock.journal.disk import RealDisk
 from penstock.journal.frame import CONSUMER_CHANGED
-from penstock.journal.recovery import open_log
-from penstock.journal.repair import RepairReport, examine, repair
+from penstock.journal.maintenance.backup import copy_log
+from penstock.journal.recovery.check import check_log
+from penstock.journal.recovery.opening import open_log
+from penstock.journal.recovery.repair import RepairReport, examine, repair
 from penstock.journal.segment import FrameFile, segment_names
 from penstock.testing.disk import MemoryDisk
 from penstock.testing.invariants import check

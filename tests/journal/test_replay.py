@@ -9,11 +9,11 @@ import pytest
 from penstock.core import policy
 from penstock.core.job import Draft
 from penstock.journal.frame import RowWriter
-from penstock.journal.recovery import open_log
-from penstock.journal.snapshot import take_snapshot
-from penstock.journal.walk import SLICE_ROWS, SLICE_TUBES, Walk
+from penstock.journal.maintenance.snapshot import take_snapshot
+from penstock.journal.maintenance.walk import SLICE_ROWS, SLICE_TUBES, Walk
+from penstock.journal.recovery.opening import open_log
 from penstock.testing.disk import MemoryDisk
-from tests.journal.shortened import WALL, reopen
+from tests.journal.shortened_queue import WALL, reopen
 
 COUNTED = replace(policy.UTUBETTL, key_stats=("a", "b"))
 

@@ -18,14 +18,14 @@ from penstock.core import policy
 from penstock.core.errors import OutOfRange
 from penstock.core.job import Draft
 from penstock.core.limits import NEVER
+from penstock.journal.history.reader import Reader
 from penstock.journal.log import SEGMENT_BYTES
-from penstock.journal.reader import Reader
-from penstock.journal.recovery import open_log
-from penstock.journal.retention import Retention, trim, without_bodies
+from penstock.journal.maintenance.retention import Retention, trim, without_bodies
+from penstock.journal.maintenance.snapshot import take_snapshot
+from penstock.journal.recovery.opening import open_log
 from penstock.journal.segment import number_of, segment_names, snapshot_names
-from penstock.journal.snapshot import take_snapshot
 from penstock.testing.disk import MemoryDisk
-from tests.journal.shortened import SEGMENT, WALL, busy, put, reopen
+from tests.journal.shortened_queue import SEGMENT, WALL, busy, put, reopen
 
 HOUR = 3_600_000
 

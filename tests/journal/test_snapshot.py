@@ -10,13 +10,13 @@ import pytest
 from penstock.core import policy as p
 from penstock.core import states as s
 from penstock.core.job import Draft
-from penstock.journal.recovery import Opened, open_log
+from penstock.journal.maintenance.snapshot import Snapshot, use_snapshot
+from penstock.journal.recovery.opening import Opened, open_log
 from penstock.journal.segment import segment_names, snapshot_names
-from penstock.journal.snapshot import Snapshot, use_snapshot
 from penstock.testing.disk import MemoryDisk
 from penstock.testing.invariants import check
-from tests.journal.picture import picture
-from tests.journal.scripts import Script
+from tests.journal.engine_state import picture
+from tests.journal.random_commands import Script
 
 WALL = 1_700_000_000_000
 SEGMENT = 64 * 1024

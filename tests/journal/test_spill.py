@@ -25,14 +25,14 @@ from penstock.embedded_async import AsyncQueue
 from penstock.host.host import Host
 from penstock.journal.bodies import Bodies
 from penstock.journal.disk import RealFile
-from penstock.journal.recovery import open_log
+from penstock.journal.maintenance.snapshot import take_snapshot
+from penstock.journal.recovery.opening import open_log
 from penstock.journal.segment import segment_name, snapshot_name, snapshot_names
-from penstock.journal.snapshot import take_snapshot
 from penstock.testing import digest
 from penstock.testing.disk import MemoryDisk
 from penstock.testing.invariants import check
-from tests.journal.resting import wait_for_rest
-from tests.journal.shortened import SEGMENT, WALL
+from tests.journal.maintenance_waits import wait_for_rest
+from tests.journal.shortened_queue import SEGMENT, WALL
 
 LIMIT = 1024 * 1024
 JOBS = 2_000  # 8 MB of bodies.

@@ -14,7 +14,7 @@ from penstock.core import policy
 from penstock.core.errors import JournalFailed
 from penstock.core.job import Draft
 from penstock.journal.log import FILL_BYTES
-from penstock.journal.recovery import Opened, open_log
+from penstock.journal.recovery.opening import Opened, open_log
 from penstock.journal.segment import segment_name
 from penstock.testing.disk import MemoryDisk, MemoryFile
 

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from penstock.cli import audit as command
+from penstock.cli.commands import pipeline_audit as command
 from penstock.cli.output import Output
 from penstock.pipeline.audit import Finding, Verdict
 

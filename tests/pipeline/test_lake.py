@@ -27,7 +27,7 @@ from penstock.pipeline.source import Source
 from penstock.pipeline.stream import behind
 from penstock.pipeline.tables import gold_table
 from penstock.pipeline.whatif import histories
-from penstock.spark.events_range import time_at
+from penstock.spark.events.ranges import time_at
 from penstock.spark.node import Head, Node
 from tests.server.serving import Server, wait_for
 

@@ -16,7 +16,7 @@ from typer.testing import CliRunner, Result
 import penstock
 from penstock.cli.main import app
 from penstock.core.errors import DamagedJournal, PenstockError
-from tests.journal.resting import wait_for_rest
+from tests.journal.maintenance_waits import wait_for_rest
 from tests.security.attempts import attempt
 
 SECRET = "nobody else reads this"

@@ -18,8 +18,8 @@ import pytest
 import penstock
 from penstock.client.addresses import Addresses
 from penstock.core.errors import BadAnswer, ConnectionLost, PenstockError, ProtocolError, WrongServer
-from penstock.spark import jobs_columns
-from penstock.wire.answers import ANSWER_BYTES_MAX, ReplyParser, encode
+from penstock.spark.jobs import columns
+from penstock.wire.resp_client import ANSWER_BYTES_MAX, ReplyParser, encode
 from tests.security.attempts import attempt
 from tests.server.serving import PATIENCE_S, PENSTOCK, decoded, environment, read_reply
 
@@ -473,7 +473,7 @@ def test_packed_jobs_stay_within_their_answer() -> None:
     ends, one = b"\0\0\0\0\4\0\0\0", b"\1"
     good = [ID, ends, b"tube", one, b"\0", b"\0", b"\0" * 8, b"\0" * 8, b"\0" * 4, b"\0" * 4]
     good += [one, ends, b"body", b"\0", b"\0" * 8, b""]
-    assert jobs_columns.batch(jobs_columns.groups_of([good]), ("id", "tube", "body")).num_rows == 1
+    assert columns.batch(columns.groups_of([good]), ("id", "tube", "body")).num_rows == 1
     for at, value in (
         *((at, b"\0\0\0\0\xff\xff\xff\x7f") for at in (1, 11, 14)),
         *((at, b"\0\0\0\0\xff\xff\xff\xff") for at in (1, 11, 14)),
@@ -485,10 +485,10 @@ def test_packed_jobs_stay_within_their_answer() -> None:
         group: list[Any] = [*good]
         group[at] = value
         with pytest.raises(BadAnswer):
-            jobs_columns.groups_of([group])
+            columns.groups_of([group])
     for nonsense in ([good[:5]], [[]], [None], None, {}, [[*good, b""]]):
         with pytest.raises(BadAnswer):
-            jobs_columns.groups_of(nonsense)
+            columns.groups_of(nonsense)
 
 
 CLI_COMMANDS = (

@@ -20,8 +20,8 @@ from pathlib import Path
 
 import pytest
 
-from penstock.server.bus import STRANGERS_MAX
-from penstock.server.clients import HANDSHAKES_MAX
+from penstock.server.net.clients import HANDSHAKES_MAX
+from penstock.server.peers.bus import STRANGERS_MAX
 from penstock.wire import bus
 from tests.ports import free_port
 from tests.server.bus_peers import SECRET

@@ -14,7 +14,7 @@ from pathlib import Path
 import msgpack
 import pytest
 
-from penstock.server.logins import DELAY_S, WAITING_MAX, WRONG_MAX, source_of
+from penstock.server.net.logins import DELAY_S, WAITING_MAX, WRONG_MAX, source_of
 from tests.ports import free_port
 from tests.security.attempts import attempt
 from tests.server.hostile import Client, Refusal, Server, figures, serving, wait_until

@@ -16,9 +16,9 @@ import pytest
 from typer.testing import CliRunner
 
 import penstock
+from penstock.cli.console.raw_connection import RawConnection, address_of
 from penstock.cli.main import app
-from penstock.cli.speaker import RawConnection, address_of
-from penstock.cli.watching import DirectoryBackend, QueueReader, ServerBackend
+from penstock.cli.top.data import DirectoryBackend, QueueReader, ServerBackend
 from penstock.core.errors import BadAnswer
 from penstock.embedded import Queue
 from tests.cli.test_top import Screen, shown

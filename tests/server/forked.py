@@ -14,7 +14,9 @@ from pathlib import Path
 
 _FORKS = multiprocessing.get_context("forkserver")
 # pytest is preloaded, too, because a forked process runs the main module of this process again, which imports it.
-_FORKS.set_forkserver_preload(["pytest", "uvloop", "penstock.cli.main", "penstock.cli.serve", "penstock.server.serve"])
+_FORKS.set_forkserver_preload(
+    ["pytest", "uvloop", "penstock.cli.main", "penstock.cli.commands.serve", "penstock.server.main"]
+)
 
 
 class Forked:

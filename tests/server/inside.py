@@ -11,13 +11,13 @@ from typing import Any
 
 import uvloop
 
-from penstock.server import table
-from penstock.server.config import load
-from penstock.server.forwarding import open_tunnels
-from penstock.server.iproto import iproto_ports
-from penstock.server.listening import Accept
-from penstock.server.ports import Ports
-from penstock.server.serve import open_bus, open_host, pages
+from penstock.server.commands import command_table
+from penstock.server.config.configuration import load
+from penstock.server.main import open_bus, open_host, pages
+from penstock.server.net.iproto_connection import iproto_ports
+from penstock.server.net.listening import Accept
+from penstock.server.net.ports import Ports
+from penstock.server.peers.forwarding import open_tunnels
 from penstock.server.server import Server
 from tests.ports import free_port
 
@@ -33,7 +33,7 @@ async def server(home: Path, *words: str) -> AsyncIterator[Server]:
     config = load(None, ["--dir", str(home), *ports, *words], {}, home)
     host = open_host(config)
     server = Server(config, host, asyncio.get_running_loop())
-    table.install(server)
+    command_table.install(server)
     server.apply_all()
     iproto_doors = iproto_ports(server)
     open_tunnels(server, list(dict.fromkeys(iproto_doors.values())))

@@ -13,7 +13,7 @@ import pytest
 from penstock.core.errors import OutOfRange
 from penstock.core.tube_patterns import TubePatterns
 from penstock.dialects.command import ADMIN, DEBUG, READ, WRITE
-from penstock.server.access import Account
+from penstock.server.net.access import Account
 from penstock.wire.bus import PATTERNS_MAX
 from tests.server import inside
 from tests.server.hostile import PATIENCE_S, Client, Refusal, Server, Watch, figures, serving, wait_until, warm_up

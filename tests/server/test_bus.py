@@ -13,7 +13,7 @@ import pytest
 import uvloop
 
 from penstock.cluster.members import MEET_MS
-from penstock.server.bus import connected
+from penstock.server.peers.bus import connected
 from tests.ports import free_port
 
 from . import inside

@@ -12,7 +12,7 @@ from types import SimpleNamespace
 import pytest
 
 from penstock.server import chores
-from penstock.server.garbage import GarbageCollection
+from penstock.server.gc_schedule import GarbageCollection
 
 from . import inside
 from .serving import PATIENCE_S, Word, command

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from penstock.server import machine
-from penstock.server.config import BadValue, Config, ConfigError, OutputLimit, UnknownSetting, User, load
-from penstock.server.kinds import Collected
-from penstock.server.settings import DISQUE_ORDER, SETTINGS, Setting
+from penstock.server.config.configuration import BadValue, Config, ConfigError, OutputLimit, UnknownSetting, User, load
+from penstock.server.config.kinds import Collected
+from penstock.server.config.settings import DISQUE_ORDER, SETTINGS, Setting
 
 GIVABLE = [setting for setting in SETTINGS if not isinstance(setting.kind, Collected)]
 DIGEST = "1ec1c26b50d5d3c58d9583181af8076655fe00756bf7285940ba3670f99fcba0"

@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.server.config import Config, ConfigError, load
-from penstock.server.settings import SETTINGS
+from penstock.server.config.configuration import Config, ConfigError, load
+from penstock.server.config.settings import SETTINGS
 
 ROOT = Path(__file__).parent.parent.parent
 

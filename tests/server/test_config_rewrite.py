@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.server import text_file
-from penstock.server.config import Config, ConfigError, load
-from penstock.server.settings import SETTINGS
+from penstock.server.config import text_file
+from penstock.server.config.configuration import Config, ConfigError, load
+from penstock.server.config.settings import SETTINGS
 
 
 @pytest.fixture

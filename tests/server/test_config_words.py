@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.server.words import UnbalancedQuotes, quote, split, to_bytes, to_text
+from penstock.server.config.words import UnbalancedQuotes, quote, split, to_bytes, to_text
 
 ANY_WORD = st.binary(max_size=40).map(to_text)
 

@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 import penstock.server.server
-from penstock.server.config import load
-from penstock.server.serve import open_bus, open_host
+from penstock.server.config.configuration import load
+from penstock.server.main import open_bus, open_host
 from tests.ports import free_port
 
 from . import inside

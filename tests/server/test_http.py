@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from penstock.server.http import CONNECTIONS_MAX
+from penstock.server.net.http import CONNECTIONS_MAX
 from tests.ports import free_port
 
 from .serving import PATIENCE_S, Server

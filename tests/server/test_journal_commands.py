@@ -12,7 +12,7 @@ import pytest
 from penstock.core.states import EVENT_NAMES
 from penstock.journal import frame as f
 from penstock.journal.disk import ReadOnlyDisk
-from penstock.journal.reader import Reader
+from penstock.journal.history.reader import Reader
 from tests.ports import free_port
 
 from .serving import Refusal, Server, Wire, decoded, pairs, wait_for

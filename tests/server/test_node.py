@@ -18,8 +18,8 @@ from penstock.core.limits import NEVER
 from penstock.core.tube import Tube
 from penstock.core.waits import Waiting
 from penstock.dialects.command import WRITE, Caller, Command, Dispatcher, SlicedCommand
+from penstock.dialects.context import CommandContext
 from penstock.dialects.disque import Disque
-from penstock.dialects.site import CommandContext
 from penstock.host.host import Host, Store
 from penstock.journal.disk import File, RealDisk, RealFile
 from penstock.server.node import Client, Node

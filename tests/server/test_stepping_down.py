@@ -13,9 +13,9 @@ from penstock.cluster.roster import first_text, read_file
 from penstock.core.errors import Superseded
 from penstock.journal.disk import RealDisk
 from penstock.journal.identity import NODE_FILE, identity
-from penstock.server.config import load
-from penstock.server.serve import open_host
-from penstock.server.stepping_down import restart_as_new_node
+from penstock.server.config.configuration import load
+from penstock.server.main import open_host
+from penstock.server.peers.step_down import restart_as_new_node
 
 
 def bodies(directory: Path, tube: str) -> list[bytes]:

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from penstock.dialects.command import Caller, SlicedCommand
-from penstock.server.connection import Connection
+from penstock.server.net.resp_connection import Connection
 from penstock.server.server import Server
 
 from . import inside

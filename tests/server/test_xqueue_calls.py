@@ -13,7 +13,7 @@ import asynctnt
 import pytest
 import tarantool
 
-from penstock.server.config import ConfigError, load
+from penstock.server.config.configuration import ConfigError, load
 
 from .iproto_wire import CALL_16, IprotoWire, Refusal
 from .serving import Server, Wire, wait_for

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from penstock.pipeline import bronze
 from penstock.pipeline.lake import Lake
-from penstock.spark.events_schema import COLUMNS
+from penstock.spark.events.schema import COLUMNS
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -11,15 +11,15 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from typer.testing import CliRunner
 
+from penstock.cli.lake_options import translated_errors
 from penstock.cli.main import app
-from penstock.cli.spark_options import translated_errors
 from penstock.core.errors import CommandError, DamagedJournal, NotAllowed, OutOfRange
 from penstock.pipeline.errors import PipelineError
 from penstock.spark import SourceError, launch, sentence_of
-from penstock.spark.events_options import EventsOptions
-from penstock.spark.events_range import EventsRange, NodeLogs
+from penstock.spark.events.options import EventsOptions
+from penstock.spark.events.ranges import EventsRange, NodeLogs
 from penstock.spark.java import java_home
-from penstock.spark.jobs_options import StreamOptions, WriteOptions
+from penstock.spark.jobs.options import StreamOptions, WriteOptions
 from penstock.spark.node import Node, parse_urls
 from tests.client.proxy import Proxy
 from tests.ports import free_port
@@ -97,7 +97,7 @@ def test_a_write_or_stream_that_cannot_start_fails_with_one_sentence(
 
 
 def test_a_log_of_a_newer_version_is_refused(url: str, queue: Any, tube: str) -> None:
-    from penstock.spark.events_columns import frames_of
+    from penstock.spark.events.columns import frames_of
 
     queue.tube(tube).put(b"x")
     with Node(url) as node:
@@ -110,8 +110,8 @@ def test_a_log_of_a_newer_version_is_refused(url: str, queue: Any, tube: str) ->
 
 def test_a_batch_that_ends_after_the_end_of_the_log_is_refused(url: str) -> None:
     """The node was restored after the batch was planned, or after it was written to the checkpoint."""
-    from penstock.spark.events_columns import batches
-    from penstock.spark.events_stream import EventsStreamReader
+    from penstock.spark.events.columns import batches
+    from penstock.spark.events.stream import EventsStreamReader
 
     with Node(url) as node:
         head = node.head()

@@ -14,8 +14,8 @@ from rich.console import Console
 from typer.testing import CliRunner, Result
 
 import penstock
-from penstock.cli import crawl, demo_spark
-from penstock.cli.crawl import BROKEN_EVERY
+from penstock.cli.demos import crawler, spark_demo
+from penstock.cli.demos.crawler import BROKEN_EVERY
 from penstock.cli.main import app
 from penstock.pipeline.gold_reader import GoldReader
 from penstock.pipeline.lake import Lake
@@ -36,8 +36,8 @@ def demo(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Path:
     place = tmp_path_factory.mktemp("demo")
     with open(place / "shown", "w") as shown, pytest.MonkeyPatch.context() as patch:
         # One page in a million fails three times by chance, and would be given up in addition to the broken ones.
-        patch.setattr(crawl, "FAILING_SHARE", 0)
-        assert demo_spark.run(Console(file=shown, width=110), PAGES, place) == 0
+        patch.setattr(crawler, "FAILING_SHARE", 0)
+        assert spark_demo.run(Console(file=shown, width=110), PAGES, place) == 0
     return place
 
 
@@ -66,7 +66,7 @@ def test_the_report_of_the_demo_starts_with_its_result_and_the_audit(demo: Path)
     )
     assert re.findall("<th(?: [^>]*)?>(.*?)</th>", result) == ["domain", "pages", "visits", "fifo", "utube"]
     rows = [re.findall("<td[^>]*>(.*?)</td>", row) for row in re.findall("<tr>(.*?)</tr>", result)[1:]]
-    assert len(rows) == crawl.POPULAR + 1
+    assert len(rows) == crawler.POPULAR + 1
     assert sum(int(row[1].replace(",", "")) for row in rows) == PAGES
     # Several workers visited one domain at the same time in the fifo, and never in the utube.
     assert max(int(row[3]) for row in rows) > 1 and {row[4] for row in rows} == {"1"}

@@ -10,8 +10,8 @@ from pyspark.sql.datasource import EqualTo
 
 import penstock
 from penstock.spark import SourceError, sentence_of
-from penstock.spark.jobs_options import ReadOptions
-from penstock.spark.jobs_read import JobsReader
+from penstock.spark.jobs.options import ReadOptions
+from penstock.spark.jobs.scan import JobsReader
 from tests.server.clustering import cluster_of
 
 from .conftest import url_of

@@ -9,8 +9,8 @@ import pytest
 from pyspark.sql.streaming.datasource import ReadMaxRows
 
 from penstock.spark import SourceError
-from penstock.spark.jobs_options import StreamOptions
-from penstock.spark.jobs_stream import JobsStreamReader
+from penstock.spark.jobs.options import StreamOptions
+from penstock.spark.jobs.stream import JobsStreamReader
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -19,9 +19,9 @@ from penstock.pipeline.lake import Lake
 from penstock.pipeline.source import Source
 from penstock.pipeline.stream import once
 from penstock.pipeline.tables import EVENTS, JOBS
-from penstock.spark.events import EventsReader, EventsSource
-from penstock.spark.jobs import JobsSource
-from penstock.spark.jobs_stream import JobsStreamReader
+from penstock.spark.events.source import EventsReader, EventsSource
+from penstock.spark.jobs.source import JobsSource
+from penstock.spark.jobs.stream import JobsStreamReader
 from tests.server.serving import PENSTOCK, Server, wait_for
 
 from .conftest import SHORT_LIVED, url_of

@@ -13,9 +13,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from penstock.spark import SourceError
-from penstock.spark.jobs_options import WriteOptions
-from penstock.spark.jobs_stage import FilledStage
-from penstock.spark.jobs_write import JobsStreamWriter, JobsWriter, TaskResult
+from penstock.spark.jobs.options import WriteOptions
+from penstock.spark.jobs.stage import FilledStage
+from penstock.spark.jobs.write import JobsStreamWriter, JobsWriter, TaskResult
 
 from .test_jobs_stream import there
 

@@ -14,7 +14,7 @@ from penstock.core.policy import DISQUE, FIFO, FIFOTTL, UTUBE
 from penstock.core.tube import Tube
 from penstock.testing import check
 from penstock.testing.invariants import is_behind
-from tests.core.desk import EngineHarness
+from tests.core.engine_harness import EngineHarness
 
 KEYED = dataclasses.replace(FIFOTTL, keys=p.KEYS_LIMITED, key_stats=("a",), unique_bodies=True)
 

@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.core.errors import ProtocolError
-from penstock.wire.answers import DEPTH_MAX, LINE_BYTES_MAX, ErrorReply, Push, ReplyParser, encode
 from penstock.wire.reply import Reply
+from penstock.wire.resp_client import DEPTH_MAX, LINE_BYTES_MAX, ErrorReply, Push, ReplyParser, encode
 from tests.wire import model, streams
 from tests.wire.test_reply import Part, _parts, plain, write
 

@@ -14,10 +14,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.wire.answers import ReplyParser
 from penstock.wire.iproto import IprotoParser, Request
 from penstock.wire.iproto import encode as packet
 from penstock.wire.resp import RespParser
+from penstock.wire.resp_client import ReplyParser
 from tests.wire import model
 from tests.wire.streams import BULK_MAX, encode, streams
 

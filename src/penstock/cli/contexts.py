@@ -10,7 +10,7 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, Final
 
-from penstock.cli.exits import NOT_FOUND, USAGE, fail
+from penstock.cli.errors import NOT_FOUND, USAGE, fail
 
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}", re.ASCII)
 
@@ -27,7 +27,7 @@ def state_home() -> Path:
 
 def write_private(path: Path, value: object) -> None:
     """Write a value as JSON to a file that only the user can read. The file is replaced atomically."""
-    from penstock.server.text_file import replace
+    from penstock.server.config.text_file import replace
 
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     replace(path, json.dumps(value, indent=2) + "\n")

@@ -14,18 +14,18 @@ import typer
 
 from penstock._build import is_compiled
 from penstock._version import __version__
-from penstock.cli import (
+from penstock.cli.commands import (
+    ack,
+    backup,
     bench,
     check,
+    cli,
     cluster,
     completion,
     config,
-    console,
     context,
-    copies,
     dlq,
-    finish,
-    importing,
+    import_jobs,
     job,
     journal,
     pipeline,
@@ -38,7 +38,7 @@ from penstock.cli import (
     top,
     tube,
 )
-from penstock.cli.exits import Program
+from penstock.cli.errors import Program
 
 app = typer.Typer(name="penstock", cls=Program, no_args_is_help=True, add_completion=False)
 
@@ -49,8 +49,8 @@ SERVER = "Servers and directories"
 SHELL = "Tools"
 
 for command in (
-    *(put.put, take.take, finish.ack, finish.nack, finish.release, finish.requeue, finish.bury, finish.touch),
-    *(take.peek, take.wait, finish.delete, finish.dig),
+    *(put.put, take.take, ack.ack, ack.nack, ack.release, ack.requeue, ack.bury, ack.touch),
+    *(take.peek, take.wait, ack.delete, ack.dig),
 ):
     app.command(rich_help_panel=JOBS)(command)
 app.command(rich_help_panel=QUEUE)(tube.kick)
@@ -66,13 +66,13 @@ app.add_typer(journal.app, name="journal", rich_help_panel=WATCH)
 app.command(rich_help_panel=WATCH)(sim.sim)
 app.command(rich_help_panel=SERVER, context_settings={"ignore_unknown_options": True})(serve.serve)
 app.add_typer(config.app, name="config", rich_help_panel=SERVER)
-app.command(rich_help_panel=SERVER)(copies.backup)
-app.command(rich_help_panel=SERVER)(copies.restore)
+app.command(rich_help_panel=SERVER)(backup.backup)
+app.command(rich_help_panel=SERVER)(backup.restore)
 app.command(rich_help_panel=SERVER)(standby.standby)
-app.add_typer(importing.app, name="import", rich_help_panel=SERVER)
+app.add_typer(import_jobs.app, name="import", rich_help_panel=SERVER)
 app.add_typer(pipeline.app, name="pipeline", rich_help_panel=SERVER)
 # Everything after the command's name belongs to the command, even words that look like options.
-app.command(rich_help_panel=SHELL, context_settings={"allow_interspersed_args": False})(console.cli)
+app.command(rich_help_panel=SHELL, context_settings={"allow_interspersed_args": False})(cli.cli)
 app.add_typer(context.app, name="context", rich_help_panel=SHELL)
 app.command(rich_help_panel=SHELL)(completion.completion)
 
@@ -115,7 +115,7 @@ def penstock(
 @app.command(rich_help_panel=SHELL)
 def demo() -> None:
     """Crawl made-up pages with twelve workers, and show that no domain is visited by two workers at a time."""
-    from penstock.cli.demo import run
+    from penstock.cli.demos.crawl_demo import run
 
     raise typer.Exit(run())
 

@@ -15,8 +15,8 @@ from typing import Annotated, Any, Final
 
 import typer
 
-from penstock.cli.exits import NOT_FOUND, USAGE, exit_code_of, fail, message_of, printable, printable_json
-from penstock.cli.spans import duration_text
+from penstock.cli.errors import NOT_FOUND, USAGE, exit_code_of, fail, message_of, printable, printable_json
+from penstock.cli.formats import duration_text
 from penstock.core.errors import CommandError, Unreachable
 
 Record = dict[str, Any]

@@ -17,7 +17,7 @@ from penstock.client import greeting
 from penstock.client.connection import PROGRESS_BYTES, keep_alive
 from penstock.client.url import Target
 from penstock.core.errors import ProtocolError
-from penstock.wire.answers import Push, ReplyParser, encode
+from penstock.wire.resp_client import Push, ReplyParser, encode
 
 _CLOSE_S: Final = 2.0
 

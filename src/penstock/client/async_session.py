@@ -26,7 +26,7 @@ from penstock.client.url import address
 from penstock.core.errors import BadAnswer, Closed, CommandError, ConnectionLost, NoServer, PenstockError
 from penstock.core.limits import NEVER
 from penstock.options import Seconds
-from penstock.wire.answers import ErrorReply, encode
+from penstock.wire.resp_client import ErrorReply, encode
 
 T = TypeVar("T")
 

@@ -48,7 +48,7 @@ from penstock.core.limits import (
 )
 from penstock.core.policy import PRESETS, TubePolicy
 from penstock.core.waits import END_NAMES
-from penstock.journal.reader import EVENT_FIELDS, Event
+from penstock.journal.history.reader import EVENT_FIELDS, Event
 from penstock.keywords import check_keywords
 from penstock.options import (
     DEFAULT_TYPE,

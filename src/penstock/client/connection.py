@@ -12,7 +12,7 @@ from typing import Final
 from penstock.client import greeting
 from penstock.client.url import Target
 from penstock.core.errors import ProtocolError
-from penstock.wire.answers import Push, ReplyParser, encode
+from penstock.wire.resp_client import Push, ReplyParser, encode
 
 _RECEIVE_BYTES: Final = 1 << 16
 # Longer data is sent in pieces of this size, each with its own time limit, because the network may be slow.

@@ -23,7 +23,7 @@ from penstock.core.errors import (
     WrongServer,
     refusal_of,
 )
-from penstock.wire.answers import ErrorReply
+from penstock.wire.resp_client import ErrorReply
 
 # The errors after which a connection cannot be used any more.
 LOST: Final = (OSError, EOFError, ProtocolError)

@@ -15,7 +15,7 @@ from penstock.client.greeting import LOST, no_answer, refusal
 from penstock.client.url import Target, address
 from penstock.core.errors import BadAnswer, ConnectionLost, NoServer
 from penstock.core.limits import NEVER
-from penstock.wire.answers import ErrorReply, encode
+from penstock.wire.resp_client import ErrorReply, encode
 
 T = TypeVar("T")
 

@@ -26,7 +26,7 @@ from penstock.client.url import ConnectOptions, target
 from penstock.core.errors import CommandError, NotOwner, NotTaken, PenstockError, UnknownJob, UnknownTube, WrongType
 from penstock.core.limits import NEVER, UNSET, check_count
 from penstock.core.policy import TubePolicy
-from penstock.journal.reader import Event
+from penstock.journal.history.reader import Event
 from penstock.options import (
     Body,
     ClaimInfo,

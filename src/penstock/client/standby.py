@@ -1,8 +1,9 @@
 """A standby: a copy of the log of a node, which can replace the node when it is lost.
 
-A standby fetches the files of the node as a client and stores them in a directory of its own (`journal/mirror.py`).
-First comes the log, up to the last durable position. Then comes the newest snapshot, which replaces everything before
-it. Then the standby removes the files that the node has removed. If it is interrupted, it continues where it was.
+A standby fetches the files of the node as a client and stores them in a directory of its own
+(`journal/maintenance/mirror.py`). First comes the log, up to the last durable position. Then comes the newest snapshot,
+which replaces everything before it. Then the standby removes the files that the node has removed. If it is interrupted,
+it continues where it was.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from penstock.client.url import Target
 from penstock.core.errors import CommandError, DamagedJournal, Trimmed
 from penstock.journal.frame import sent_frames
 from penstock.journal.identity import Identity
-from penstock.journal.mirror import Commit, Mirror
+from penstock.journal.maintenance.mirror import Commit, Mirror
 from penstock.journal.segment import (
     SEGMENT_HEADER_BYTES,
     is_snapshot,

@@ -25,9 +25,9 @@ from typing import Final
 from mypy_extensions import i64
 
 from penstock.cluster.messages import DELJOB, GOTACK, MOVED_AWAY, SETACK, HoldersMessage, JobMessage
-from penstock.cluster.place import ClusterState, fingerprint
+from penstock.cluster.state import ClusterState, fingerprint
 from penstock.core import states as s
-from penstock.core.copying import finish
+from penstock.core.copy_commands import finish
 from penstock.core.deadlines import Timed
 from penstock.core.job import Job
 from penstock.core.tube_patterns import EVERY_TUBE, TubePatterns

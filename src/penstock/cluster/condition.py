@@ -16,8 +16,8 @@ from typing import Final
 from mypy_extensions import i64
 
 from penstock.cluster.messages import NODE_NO_DISK, NODE_NO_MEMORY, NODE_PAUSED
-from penstock.cluster.place import ClusterState
-from penstock.core.copying import is_shared
+from penstock.cluster.state import ClusterState
+from penstock.core.copy_commands import is_shared
 from penstock.core.errors import NoMemory, NoSpace
 from penstock.core.tube import Tube
 

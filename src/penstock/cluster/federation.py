@@ -19,10 +19,10 @@ from penstock.cluster.acks import Acks
 from penstock.cluster.handover import Handovers
 from penstock.cluster.images import image_of, merge_holders, take_in
 from penstock.cluster.messages import ENQUEUE, NEEDJOBS, YOURJOBS, JobImage, JobMessage, JobsMessage, QueueMessage
-from penstock.cluster.place import ClusterState, retry_ms
 from penstock.cluster.requeue import Requeue
+from penstock.cluster.state import ClusterState, retry_ms
 from penstock.core import states as s
-from penstock.core.copying import first_ready, is_shared, set_aside
+from penstock.core.copy_commands import first_ready, is_shared, set_aside
 from penstock.core.deadlines import Timed
 from penstock.core.errors import CommandError
 from penstock.core.job import Copy, Job

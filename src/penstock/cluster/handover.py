@@ -31,11 +31,11 @@ from penstock.cluster.messages import (
     JobsMessage,
     Receipt,
 )
-from penstock.cluster.place import ClusterState, retry_ms
 from penstock.cluster.requeue import Requeue
+from penstock.cluster.state import ClusterState, retry_ms
 from penstock.core import states as s
 from penstock.core import waits as w
-from penstock.core.copying import bury, end_wait, finish, postpone, put_for, set_aside, take_back, take_out
+from penstock.core.copy_commands import bury, end_wait, finish, postpone, put_for, set_aside, take_back, take_out
 from penstock.core.deadlines import Timed
 from penstock.core.errors import CommandError
 from penstock.core.job import Copy, Draft, Job

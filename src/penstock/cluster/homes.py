@@ -16,8 +16,8 @@ from typing import Final
 from mypy_extensions import i64
 
 from penstock.cluster.messages import HOMES, LIST_BEGINS, LIST_ENDS, LIST_WANTED, HomesMessage
-from penstock.cluster.place import ClusterState
-from penstock.core.copying import is_shared
+from penstock.cluster.state import ClusterState
+from penstock.core.copy_commands import is_shared
 from penstock.core.deadlines import Timed
 from penstock.core.limits import NEVER
 from penstock.core.tube import Tube

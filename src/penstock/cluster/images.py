@@ -5,9 +5,9 @@ from __future__ import annotations
 from mypy_extensions import i32, i64, u8
 
 from penstock.cluster.messages import JobImage
-from penstock.cluster.place import ClusterState
+from penstock.cluster.state import ClusterState
 from penstock.core import states as s
-from penstock.core.copying import admit
+from penstock.core.copy_commands import admit
 from penstock.core.errors import CommandError
 from penstock.core.ids import LONG_ID_BYTES
 from penstock.core.job import BODY_MSGPACK, Copy, Job

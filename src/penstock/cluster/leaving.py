@@ -16,9 +16,9 @@ from mypy_extensions import i64
 
 from penstock.cluster.acks import Ack, Acks
 from penstock.cluster.handover import Handovers
-from penstock.cluster.place import ClusterState
+from penstock.cluster.state import ClusterState
 from penstock.core import states as s
-from penstock.core.copying import finish, is_shared
+from penstock.core.copy_commands import finish, is_shared
 from penstock.core.deadlines import Timed
 from penstock.core.job import Job
 

@@ -24,8 +24,6 @@ from typing import Final
 
 from mypy_extensions import i64
 
-from penstock.cluster.chance import Xorshift32
-from penstock.cluster.mail import PeerOutbox
 from penstock.cluster.messages import (
     FAIL,
     MEET,
@@ -40,8 +38,10 @@ from penstock.cluster.messages import (
     Message,
     Rumour,
 )
+from penstock.cluster.peer_outbox import PeerOutbox
 from penstock.cluster.peers import HANDSHAKE, NOADDR, Peer
 from penstock.core.limits import NEVER
+from penstock.core.random import Xorshift32
 
 TIMEOUT_MS: Final = 15_000
 

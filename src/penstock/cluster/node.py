@@ -15,12 +15,11 @@ from penstock.cluster import messages as m
 from penstock.cluster.acks import Ack, Acks, is_at_least_once
 from penstock.cluster.condition import Condition
 from penstock.cluster.federation import Federation, LocalDemand, PeerDemands
-from penstock.cluster.founding import ElectionWait, HomeElection, HomeElections
 from penstock.cluster.handover import Handover, Handovers
+from penstock.cluster.home_election import ElectionWait, HomeElection, HomeElections
 from penstock.cluster.homes import HomeListTransfer, Homes
 from penstock.cluster.images import merge_holders, ttl_minutes
 from penstock.cluster.leaving import Leaving
-from penstock.cluster.mail import PeerOutbox
 from penstock.cluster.members import Members
 from penstock.cluster.messages import (
     Answer,
@@ -38,17 +37,18 @@ from penstock.cluster.messages import (
     QueueMessage,
     Receipt,
 )
-from penstock.cluster.place import ClusterState, fingerprint
+from penstock.cluster.peer_outbox import PeerOutbox
 from penstock.cluster.questions import Questions, QuestionWait
 from penstock.cluster.replication import Replication, Replications
 from penstock.cluster.requeue import Requeue
+from penstock.cluster.state import ClusterState, fingerprint
 from penstock.core import states as s
-from penstock.core.copying import is_shared, wait_copies
+from penstock.core.copy_commands import is_shared, wait_copies
+from penstock.core.copy_keeper import INCARNATION_NOTE, ReplicationHooks
 from penstock.core.deadlines import NOWHERE
 from penstock.core.engine import Engine
 from penstock.core.ids import IdForms
 from penstock.core.job import Copy, Draft, Job
-from penstock.core.keeper import INCARNATION_NOTE, ReplicationHooks
 from penstock.core.limits import FIRED_PER_TURN_MAX, NEVER
 from penstock.core.moves import puts_bytes, tube_bytes
 from penstock.core.outcomes import OK

@@ -25,10 +25,10 @@ from penstock.cluster.messages import (
     JobImage,
     Question,
 )
-from penstock.cluster.place import ClusterState
+from penstock.cluster.state import ClusterState
 from penstock.core import states as s
 from penstock.core import waits as w
-from penstock.core.copying import begin_wait, end_wait, is_shared
+from penstock.core.copy_commands import begin_wait, end_wait, is_shared
 from penstock.core.errors import CommandError
 from penstock.core.job import Job
 from penstock.core.limits import SCAN_EXAMINED_MAX

@@ -40,11 +40,11 @@ from penstock.cluster.messages import (
     JobMessage,
     JobsMessage,
 )
-from penstock.cluster.place import ClusterState
 from penstock.cluster.requeue import Requeue
+from penstock.cluster.state import ClusterState
 from penstock.core import states as s
 from penstock.core import waits as w
-from penstock.core.copying import end_wait, hold, let_in, put, withdraw
+from penstock.core.copy_commands import end_wait, hold, let_in, put, withdraw
 from penstock.core.deadlines import Timed
 from penstock.core.errors import CommandError, NoMemory, NoSpace
 from penstock.core.job import Copy, Draft, Job

@@ -33,9 +33,9 @@ from penstock.cluster.messages import (
     HoldersMessage,
     JobMessage,
 )
-from penstock.cluster.place import ClusterState, fingerprint, has_others, retry_ms
+from penstock.cluster.state import ClusterState, fingerprint, has_others, retry_ms
 from penstock.core import states as s
-from penstock.core.copying import postpone, queue, set_aside
+from penstock.core.copy_commands import postpone, queue, set_aside
 from penstock.core.job import Copy, Job
 from penstock.core.limits import DURATION_MS_MAX, NEVER
 

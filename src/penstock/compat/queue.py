@@ -42,8 +42,15 @@ from penstock.core.errors import (
 )
 from penstock.core.limits import BATCH_JOBS_MAX, DURATION_MS_MAX
 from penstock.core.policy import KEYS_NONE, PRESETS, TubePolicy
-from penstock.dialects.tarantool import CALLS, STATE_LETTERS, TEMPORARY_REFUSED, TTR_MS_MIN, lua_number, whole_count
-from penstock.dialects.tarantool_options import (
+from penstock.dialects.tarantool.queue_functions import (
+    CALLS,
+    STATE_LETTERS,
+    TEMPORARY_REFUSED,
+    TTR_MS_MIN,
+    lua_number,
+    whole_count,
+)
+from penstock.dialects.tarantool.tube_options import (
     HasOption,
     IgnoredOptions,
     has_put_option,
@@ -54,8 +61,8 @@ from penstock.dialects.tarantool_options import (
 from penstock.drivers import register_driver
 from penstock.embedded import Job as EmbeddedJob
 from penstock.embedded import Tube as EmbeddedTube
-from penstock.host.handed import PendingDelivery
-from penstock.host.teller import WatchedChange
+from penstock.host.change_feed import WatchedChange
+from penstock.host.pending_delivery import PendingDelivery
 from penstock.options import PutOptions, decode_body, to_text
 
 __all__ = ["Queue", "QueueError", "Task", "Tube"]

@@ -15,11 +15,11 @@ from penstock import api
 from penstock.client.functions import Functions
 from penstock.core.errors import CommandError, Unsupported, WrongType
 from penstock.core.limits import NEVER
-from penstock.dialects import tarantool15
 from penstock.dialects.command import Caller
-from penstock.dialects.site import CommandContext
+from penstock.dialects.context import CommandContext
+from penstock.dialects.tarantool import queue15_functions
 from penstock.embedded import Queue as EmbeddedQueue
-from penstock.host.handed import PendingDelivery
+from penstock.host.pending_delivery import PendingDelivery
 from penstock.wire.errors import BoxError
 from penstock.wire.iproto import CALL, Request
 from penstock.wire.msgpack import pack, unpack
@@ -95,7 +95,7 @@ class Queue15:
     def take(self, space: int, tube: str, timeout: float | None = None) -> Task | None:
         """Take the next task, or wait for one. Without a timeout, or with a negative one, wait without limit."""
         try:
-            wait_ms = tarantool15.wait_ms(timeout)
+            wait_ms = queue15_functions.wait_ms(timeout)
         except BoxError as error:
             raise Queue15Error(str(error)) from None
         return cast("Task | None", _first(self._functions.take(space, tube, wait_ms)))
@@ -165,7 +165,7 @@ class _InProcess:
         host = over._host
         self._over = over
         site = CommandContext(host.engine, host.ids, host.node.encode(), host.body_of, host.make_room_now)
-        self._dialect = tarantool15.Queue15(site)
+        self._dialect = queue15_functions.Queue15(site)
         self._dialect.pri_is_offset = pri_is_offset
         self._functions = self._dialect.functions()
 

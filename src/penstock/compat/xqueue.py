@@ -21,17 +21,17 @@ from penstock.core.job import Job
 from penstock.core.limits import DURATION_MS_MAX, NEVER
 from penstock.core.waits import CANCELLED
 from penstock.dialects.command import Caller
-from penstock.dialects.site import CommandContext
-from penstock.dialects.xqueue_calls import READING as _READING
-from penstock.dialects.xqueue_options import REQUIRED, XqueueError, options_of
-from penstock.dialects.xqueue_options import as_upgrade_options as _told
-from penstock.dialects.xqueue_space import Space as CoreSpace
-from penstock.dialects.xqueue_space import Steps, Waits, tuple_refused
-from penstock.dialects.xqueue_spaces import XqueueSpaces
+from penstock.dialects.context import CommandContext
+from penstock.dialects.xqueue.calls import READING as _READING
+from penstock.dialects.xqueue.options import REQUIRED, XqueueError, options_of
+from penstock.dialects.xqueue.options import as_upgrade_options as _told
+from penstock.dialects.xqueue.space import Space as CoreSpace
+from penstock.dialects.xqueue.space import Steps, Waits, tuple_refused
+from penstock.dialects.xqueue.spaces import XqueueSpaces
 from penstock.embedded import Queue as EmbeddedQueue
 from penstock.embedded import sleep_through
-from penstock.host.handed import PendingDelivery
 from penstock.host.host import Host
+from penstock.host.pending_delivery import PendingDelivery
 from penstock.host.sleepers import ThreadSleeper
 from penstock.options import to_bytes
 

@@ -24,11 +24,11 @@ from penstock.core import policy as p
 from penstock.core import states as s
 from penstock.core import waits as w
 from penstock.core.claims import Claim, Consumer
+from penstock.core.copy_keeper import ReplicationHooks
 from penstock.core.deadlines import NOWHERE, Deadlines, Timed
 from penstock.core.errors import CommandError, JobExists, NameTaken, NoMemory, NoSpace, NumberTaken
 from penstock.core.ids import first_id, is_long
 from penstock.core.job import HELD_BY_CLAIM, NO_KEY, NO_SLOT, BodyRef, Draft, Job
-from penstock.core.keeper import ReplicationHooks
 from penstock.core.labels import LabelBytes
 from penstock.core.limits import (
     BODY_BYTES_MAX,

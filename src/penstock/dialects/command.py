@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from mypy_extensions import i64, mypyc_attr
 
-from penstock.cluster.founding import ElectionWait
+from penstock.cluster.home_election import ElectionWait
 from penstock.cluster.questions import QuestionWait
 from penstock.core.errors import BodyTooLarge, CommandError, NoHome, NoMemory, PenstockError
 from penstock.core.job import Job

@@ -13,7 +13,7 @@ from mypy_extensions import i64
 from penstock.cluster.acks import Ack
 from penstock.cluster.node import Cluster
 from penstock.core import states as s
-from penstock.core.copying import is_shared
+from penstock.core.copy_commands import is_shared
 from penstock.core.deadlines import NOWHERE
 from penstock.core.engine import Engine
 from penstock.core.ids import NOT_AN_ID, is_long
@@ -33,7 +33,7 @@ from penstock.core.stats import rule_counts
 from penstock.core.tube import Tube
 from penstock.core.waits import SERVED, CopyWait, TakeWait, Waiting
 from penstock.dialects.command import SLICE, Caller, SlicedCommand, WaitReply, check_tube
-from penstock.dialects.site import ANSWER_BYTES_MAX, CommandContext
+from penstock.dialects.context import ANSWER_BYTES_MAX, CommandContext
 from penstock.wire.bodies import to_plain
 from penstock.wire.errors import NOT_AN_INTEGER, SYNTAX, Refused
 from penstock.wire.reply import Reply

@@ -40,21 +40,21 @@ from penstock.core.waits import Connection, Waiting
 from penstock.drivers import HostDrivers
 from penstock.host.boot import boot_id
 from penstock.host.calls import NOTHING, Context, Durable, Refusal, Revocable
-from penstock.host.handed import PendingDelivery
+from penstock.host.change_feed import ChangeFeed, WatchedChange
 from penstock.host.journal import Journal
 from penstock.host.ledger import Clock, Ledger, wall_ms
 from penstock.host.maintenance.snapshots import SNAPSHOT_BYTES
+from penstock.host.pending_delivery import PendingDelivery
 from penstock.host.sleepers import Sleeper, Timekeeper
-from penstock.host.teller import ChangeFeed, WatchedChange
-from penstock.journal import ballast
+from penstock.journal import reserve_file
 from penstock.journal.disk import Disk
 from penstock.journal.identity import abandon_log, identity, next_opening
 from penstock.journal.log import ALWAYS, Log
-from penstock.journal.recovery import open_log
-from penstock.journal.retention import Retention
+from penstock.journal.maintenance.retention import Retention
+from penstock.journal.maintenance.snapshot import take_snapshot
+from penstock.journal.recovery.opening import open_log
 from penstock.journal.room import RESERVE_BYTES
 from penstock.journal.segment import Progress
-from penstock.journal.snapshot import take_snapshot
 
 # Number of jobs to visit at a time when all jobs are visited.
 _SLICE_JOBS = 10_000
@@ -253,7 +253,7 @@ class Host:
         """Start to log changes to `log`."""
         assert self.disk is not None
         # Create the reserve file before the first put, because it cannot be created on a full disk.
-        ballast.create(self.disk, log.room.segment_bytes)
+        reserve_file.create(self.disk, log.room.segment_bytes)
         log.prepare_again()
         log.room.refresh()
         log.update_room()

@@ -12,15 +12,15 @@ from penstock.core import states as s
 from penstock.core.engine import Engine
 from penstock.core.errors import CommandError, DamagedJournal, JournalFailed, UnknownJob
 from penstock.core.job import BodyRef, Job
-from penstock.host.bell import WakeFlag
 from penstock.host.committer import Committer
 from penstock.host.maintenance.runner import Maintenance
-from penstock.journal import ballast
+from penstock.host.wake_flag import WakeFlag
+from penstock.journal import reserve_file
 from penstock.journal.disk import Disk
+from penstock.journal.history.follower import LogFollower
+from penstock.journal.history.reader import Event, Reader
 from penstock.journal.log import ALWAYS, EVERYSEC, Log
-from penstock.journal.reader import Event, Reader
-from penstock.journal.retention import Retention
-from penstock.journal.tap import LogFollower
+from penstock.journal.maintenance.retention import Retention
 
 # Number of bodies to prefetch.
 _AHEAD: Final = 64
@@ -152,7 +152,7 @@ class Journal:
         self._maintenance.stop()
 
     def _close_log(self) -> None:
-        ballast.release(self.disk)
+        reserve_file.release(self.disk)
         self.log.close(self.now(), self.wall())
 
     def fail(self, error: CommandError) -> None:

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Final
 from penstock.client import commands
 from penstock.core.errors import UnknownTube
 from penstock.core.policy import TubePolicy
-from penstock.spark.events_options import NAME
-from penstock.spark.events_range import time_at
+from penstock.spark.events.options import NAME
+from penstock.spark.events.ranges import time_at
 from penstock.spark.node import Head, Node
 
 if TYPE_CHECKING:

@@ -12,8 +12,8 @@ from typing import Any, Final
 
 import pyarrow as pa
 
-from penstock.spark import events_schema
 from penstock.spark.column_types import arrow_types
+from penstock.spark.events import schema
 
 
 @dataclass(frozen=True)
@@ -48,7 +48,7 @@ def _columns(text: str) -> tuple[tuple[str, str], ...]:
     return tuple((name, kind) for name, kind in pairs)
 
 
-EVENTS: Final = Table("bronze/events", (*events_schema.COLUMNS, ("date", "date")), by="date")
+EVENTS: Final = Table("bronze/events", (*schema.COLUMNS, ("date", "date")), by="date")
 
 # Unfinished jobs have no end date. They are in one folder, which each turn rewrites.
 JOBS: Final = Table(

@@ -10,8 +10,8 @@ import time
 from collections.abc import Callable
 from typing import Final
 
-from penstock.server.garbage import GarbageCollection
-from penstock.server.info import SAMPLE_S, Info
+from penstock.server.commands.info_command import SAMPLE_S, Info
+from penstock.server.gc_schedule import GarbageCollection
 from penstock.server.server import Server
 
 _OFTEN_S: Final = 1.0

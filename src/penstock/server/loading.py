@@ -26,23 +26,23 @@ from typing import Any, Final, TypeVar, cast
 
 from penstock.core.errors import Loading as LoadingError
 from penstock.core.limits import WAITS_PER_CONNECTION_MAX
-from penstock.dialects.calls import CallInbox
 from penstock.dialects.inbox import Inbox
+from penstock.dialects.tarantool.calls import CallInbox
 from penstock.host.host import Host
 from penstock.journal.disk import RealDisk
 from penstock.journal.identity import identity
-from penstock.server.clients import HANDSHAKES_MAX
-from penstock.server.config import Config
-from penstock.server.connection import Connection
-from penstock.server.descriptors import clients_that_fit
-from penstock.server.functions import VERSION, uuid_of
-from penstock.server.http import Answer, Pages
-from penstock.server.info import section
-from penstock.server.iproto import IprotoConnection, IprotoPort
-from penstock.server.listening import Accept
-from penstock.server.ports import IPROTO_PORTS, Ports
+from penstock.server.commands.function_table import VERSION, uuid_of
+from penstock.server.commands.info_command import section
+from penstock.server.config.configuration import Config
+from penstock.server.net.clients import HANDSHAKES_MAX
+from penstock.server.net.descriptors import clients_that_fit
+from penstock.server.net.http import Answer, Pages
+from penstock.server.net.iproto_connection import IprotoConnection, IprotoPort
+from penstock.server.net.listening import Accept
+from penstock.server.net.ports import IPROTO_PORTS, Ports
+from penstock.server.net.resp_connection import Connection
+from penstock.server.net.tls import Handshakes
 from penstock.server.server import ENVELOPE_BYTES, Server
-from penstock.server.tls import Handshakes
 from penstock.wire import iproto
 from penstock.wire.iproto import IprotoParser, IprotoReply
 from penstock.wire.reply import Reply

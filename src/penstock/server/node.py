@@ -20,16 +20,16 @@ from typing import Final
 
 from mypy_extensions import i64, mypyc_attr
 
-from penstock.cluster.founding import ElectionWait
+from penstock.cluster.home_election import ElectionWait
 from penstock.core import waits as w
 from penstock.core.errors import JournalFailed
 from penstock.core.limits import NEVER
 from penstock.core.waits import Connection, TakeWait, Waiting
-from penstock.dialects.calls import Pending
 from penstock.dialects.command import Caller, Dispatcher, SlicedCommand
+from penstock.dialects.tarantool.calls import Pending
 from penstock.host.host import Host
 from penstock.server.linger import Linger
-from penstock.server.post import Letters, Post
+from penstock.server.peers.post import Letters, Post
 from penstock.wire.iproto import IprotoReply
 
 _log = logging.getLogger("penstock")

@@ -18,25 +18,25 @@ from penstock.core.limits import NEVER, duration_ms
 from penstock.core.policy import DISQUE
 from penstock.core.tube import Tube
 from penstock.dialects.command import Dispatcher
+from penstock.dialects.context import CommandContext
 from penstock.dialects.disque import Disque
-from penstock.dialects.jobs import Jobs
-from penstock.dialects.native import Native
-from penstock.dialects.site import CommandContext
-from penstock.dialects.tarantool15 import Queue15
-from penstock.dialects.tubes import Tubes
-from penstock.dialects.xqueue_spaces import XqueueSpaces
+from penstock.dialects.native.delivery_commands import Native
+from penstock.dialects.native.job_commands import Jobs
+from penstock.dialects.native.tube_commands import Tubes
+from penstock.dialects.tarantool.queue15_functions import Queue15
+from penstock.dialects.xqueue.spaces import XqueueSpaces
 from penstock.host.host import Host
-from penstock.journal.retention import Retention
-from penstock.server.access import DEFAULT_USER, Accounts, chap_of
-from penstock.server.bus import OPENING_MAX, STRANGERS_MAX
-from penstock.server.clients import Clients, Limits
-from penstock.server.config import Config, ConfigError
-from penstock.server.connection import Connection
-from penstock.server.descriptors import clients_that_fit, share
-from penstock.server.logins import Logins
-from penstock.server.membership import Membership
+from penstock.journal.maintenance.retention import Retention
+from penstock.server.config.configuration import Config, ConfigError
+from penstock.server.config.words import to_bytes
+from penstock.server.net.access import DEFAULT_USER, Accounts, chap_of
+from penstock.server.net.clients import Clients, Limits
+from penstock.server.net.descriptors import clients_that_fit, share
+from penstock.server.net.logins import Logins
+from penstock.server.net.resp_connection import Connection
 from penstock.server.node import Node
-from penstock.server.words import to_bytes
+from penstock.server.peers.bus import OPENING_MAX, STRANGERS_MAX
+from penstock.server.peers.membership import Membership
 from penstock.wire.errors import Elsewhere, NeedsHome, Refused
 
 # An argument may be a little longer than a body, so that every accepted body can be sent.

@@ -103,7 +103,7 @@ MUTANTS: Final = (
     ),
     Mutant(
         "replicas-in-the-order-of-a-set",
-        "cluster.place",
+        "cluster.state",
         "most: i64 = len(nodes)",
         "nodes = list(set(nodes))\nmost: i64 = len(nodes)",
     ),
@@ -117,7 +117,7 @@ MUTANTS: Final = (
     ),
     Mutant(
         "once-again-after-restart",
-        "journal.filling",
+        "journal.recovery.filling",
         "elif job.id in replay.held:",
         "elif job.once:\n    orphans.append(job)\nelif job.id in replay.held:",
     ),

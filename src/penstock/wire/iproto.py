@@ -19,7 +19,7 @@ from mypy_extensions import i32, i64
 
 from penstock.core.errors import ProtocolError
 from penstock.core.limits import BODY_BYTES_HARD_MAX, NEVER
-from penstock.wire.intake import InputBuffer
+from penstock.wire.input_buffer import InputBuffer
 from penstock.wire.msgpack import VALUES_MAX, Reader, write_array, write_integer, write_text
 from penstock.wire.reply import Reply
 

@@ -22,7 +22,7 @@ from librt.strings import read_i16_be, read_i32_be
 from mypy_extensions import i64
 
 from penstock.core.limits import BODY_BYTES_HARD_MAX
-from penstock.wire.intake import InputBuffer
+from penstock.wire.input_buffer import InputBuffer
 from penstock.wire.quoting import split_words
 
 # The maximum length of an inline command and of a line with a length. Disque has the same limit.

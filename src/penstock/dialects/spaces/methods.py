@@ -14,9 +14,8 @@ from mypy_extensions import i64
 
 from penstock.core.engine import Engine
 from penstock.core.tube import Tube
-from penstock.dialects.calls import FunctionFamily, Functions, Method, SlicedCall, argument, run_sliced
 from penstock.dialects.command import READ, Caller
-from penstock.dialects.site import CommandContext
+from penstock.dialects.context import CommandContext
 from penstock.dialects.spaces import queue_spaces, schema
 from penstock.dialects.spaces.arguments import count_query, read_iterator, read_key, select_query
 from penstock.dialects.spaces.indexes import EQ, REQ, Query
@@ -24,8 +23,9 @@ from penstock.dialects.spaces.job_spaces import FIRST_NUMBER, LAST_NUMBER, TaskS
 from penstock.dialects.spaces.queue_spaces import ConsumersSpace, QueueSpace, TakenSpace, tube_of_number
 from penstock.dialects.spaces.reading import ER_UNSUPPORTED, Counting, Selecting, Space
 from penstock.dialects.spaces.schema import Readable, SchemaIndexes, SchemaSpaces
-from penstock.dialects.tarantool import Tasks, read_options
-from penstock.dialects.xqueue_spaces import XqueueSpaces as XqueueSpaces
+from penstock.dialects.tarantool.calls import FunctionFamily, Functions, Method, SlicedCall, argument, run_sliced
+from penstock.dialects.tarantool.queue_functions import Tasks, read_options
+from penstock.dialects.xqueue.spaces import XqueueSpaces as XqueueSpaces
 from penstock.wire.bodies import is_utf8
 from penstock.wire.errors import BoxError, LuaError, NoProcedure
 from penstock.wire.iproto import ER_ACCESS_DENIED, ER_NO_SUCH_SPACE, Request

@@ -27,8 +27,8 @@ from penstock.dialects.command import Caller
 from penstock.dialects.spaces.indexes import Index, Query
 from penstock.dialects.spaces.job_spaces import CENTURY_US
 from penstock.dialects.spaces.reading import FEW_MAX, Scan, Space
-from penstock.dialects.tarantool import Tasks, description
-from penstock.dialects.xqueue_options import Field
+from penstock.dialects.tarantool.queue_functions import Tasks, description
+from penstock.dialects.xqueue.options import Field
 from penstock.wire.bodies import name_value
 from penstock.wire.msgpack import DEPTH_MAX, write_array, write_value
 

@@ -12,9 +12,9 @@ from penstock.host.maintenance.maintained_queue import MaintainedQueue
 from penstock.host.maintenance.pacing import Pacing
 from penstock.host.maintenance.segments import SegmentService
 from penstock.host.maintenance.snapshots import SnapshotService, snapshot_size
-from penstock.journal import ballast
+from penstock.journal import reserve_file
 from penstock.journal.log import SMALL_SEGMENT_BYTES
-from penstock.journal.retention import NO_HISTORY, trim
+from penstock.journal.maintenance.retention import NO_HISTORY, trim
 from penstock.journal.segment import SEGMENT_HEADER_BYTES
 
 _log = logging.getLogger("penstock")
@@ -49,7 +49,7 @@ class DiskSpaceService:
 
     def _lacks_room(self, queue: MaintainedQueue) -> bool:
         """Return whether the disk is full, or would stay full because there is no reserve file."""
-        return queue.log.is_full() or not ballast.exists(queue.disk)
+        return queue.log.is_full() or not reserve_file.exists(queue.disk)
 
     def _make_room(self, queue: MaintainedQueue) -> bool:
         """Free space on a full disk: delete history, then shorten the log if little of it is needed.
@@ -61,7 +61,7 @@ class DiskSpaceService:
         self._segments.run_now(queue)
         if not self._lacks_room(queue):
             return True
-        if not log.is_short() and disk.free() > log.room.segment_bytes + ballast.RESERVE_FILE_BYTES:
+        if not log.is_short() and disk.free() > log.room.segment_bytes + reserve_file.RESERVE_FILE_BYTES:
             # There is space, but files cannot be created, perhaps because too many are open. Less history is no help.
             return not log.is_full()
         freed = trim(disk, log, NO_HISTORY, queue.wall())
@@ -79,7 +79,7 @@ class DiskSpaceService:
         room.kept = _shortening_bytes(queue)
         room.refresh()
         try:
-            ballast.release(queue.disk)
+            reserve_file.release(queue.disk)
             self._snapshots.run_once(queue, small=True)
             return trim(queue.disk, queue.log, NO_HISTORY, queue.wall())
         finally:
@@ -89,7 +89,7 @@ class DiskSpaceService:
     def _is_little(self, queue: MaintainedQueue) -> bool:
         """Return whether a snapshot fits on a full disk in the space of the reserve file, and frees space there."""
         needed, log = _shortening_bytes(queue), queue.log
-        return needed + log.owed_bytes() < ballast.available_bytes(queue.disk) and 2 * needed < log.needed_bytes()
+        return needed + log.owed_bytes() < reserve_file.available_bytes(queue.disk) and 2 * needed < log.needed_bytes()
 
 
 def _shortening_bytes(queue: MaintainedQueue) -> int:

@@ -6,7 +6,7 @@ from typing import Final
 
 from penstock.host.maintenance.maintained_queue import MaintainedQueue
 from penstock.host.maintenance.pacing import WORK_S, Pacing
-from penstock.journal.retention import Retention, trim, without_bodies
+from penstock.journal.maintenance.retention import Retention, trim, without_bodies
 
 # Seconds between two checks for history that is too old.
 HISTORY_CHECK_S: Final = 3_600.0

@@ -11,8 +11,8 @@ from penstock.core.errors import DamagedJournal
 from penstock.host.maintenance.maintained_queue import MaintainedQueue
 from penstock.host.maintenance.pacing import WORK_S, Pacing
 from penstock.journal.disk import Disk
-from penstock.journal.index import SegmentIndex
-from penstock.journal.index import check as check_index
+from penstock.journal.history.index import SegmentIndex
+from penstock.journal.history.index import check as check_index
 from penstock.journal.segment import FrameFile, index_name, number_of, segment_names
 
 _log = logging.getLogger("penstock")

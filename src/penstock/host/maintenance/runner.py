@@ -15,7 +15,6 @@ import weakref
 from typing import Final
 
 from penstock.core.errors import Closed, JournalFailed, NoSpace
-from penstock.host.bell import WakeFlag
 from penstock.host.maintenance.disk_space import DiskSpaceService
 from penstock.host.maintenance.history import HISTORY_CHECK_S, HistoryService
 from penstock.host.maintenance.indexes import IndexService
@@ -23,8 +22,9 @@ from penstock.host.maintenance.maintained_queue import MaintainedQueue
 from penstock.host.maintenance.pacing import Pacing, Stopped
 from penstock.host.maintenance.segments import SegmentService
 from penstock.host.maintenance.snapshots import SNAPSHOT_BYTES, SnapshotService
-from penstock.journal.retention import Retention
-from penstock.journal.snapshot import take_snapshot
+from penstock.host.wake_flag import WakeFlag
+from penstock.journal.maintenance.retention import Retention
+from penstock.journal.maintenance.snapshot import take_snapshot
 
 _log = logging.getLogger("penstock")
 

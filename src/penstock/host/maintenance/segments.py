@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from penstock.host.bell import WakeFlag
 from penstock.host.maintenance.maintained_queue import MaintainedQueue
-from penstock.journal import ballast
+from penstock.host.wake_flag import WakeFlag
+from penstock.journal import reserve_file
 
 
 class SegmentService:
@@ -15,7 +15,7 @@ class SegmentService:
 
     def run_once(self, queue: MaintainedQueue) -> None:
         """Create the reserve file and the next segment, and write the zeros of the segment, if the disk has room."""
-        ballast.create(queue.disk, queue.log.room.segment_bytes)
+        reserve_file.create(queue.disk, queue.log.room.segment_bytes)
         queue.log.prepare()
         queue.log.fill()
         # After files were created, because they use space.
@@ -23,7 +23,7 @@ class SegmentService:
 
     def run_now(self, queue: MaintainedQueue) -> None:
         """Create the reserve file and the next segment, even if there was no room for them a moment ago."""
-        ballast.create(queue.disk, queue.log.room.segment_bytes)
+        reserve_file.create(queue.disk, queue.log.room.segment_bytes)
         queue.log.prepare_again()
         queue.log.room.refresh()
 

@@ -16,9 +16,9 @@ from penstock.host.maintenance.pacing import PAUSE_SNAPSHOT, Pacing
 from penstock.host.maintenance.segments import SegmentService
 from penstock.journal.frame import ROW_BYTES
 from penstock.journal.log import SEGMENT_BYTES
-from penstock.journal.retention import Retention
+from penstock.journal.maintenance.retention import Retention
+from penstock.journal.maintenance.snapshot import Snapshot, use_snapshot
 from penstock.journal.segment import SEGMENT_HEADER_BYTES
-from penstock.journal.snapshot import Snapshot, use_snapshot
 
 # A snapshot is due when the log since the last one is longer than this and than twice that snapshot. Snapshots
 # therefore write at most half as much as the log, and recovery reads at most three times the size of the live data.

@@ -14,7 +14,7 @@ from penstock.core.limits import NEVER
 from penstock.testing.sim.history import DONE, REFUSED, UNKNOWN, Ack, Add, Delivery, History, Nack
 from penstock.testing.sim.options import Options
 from penstock.testing.sim.schedule import MS, SECOND, Schedule, spread
-from penstock.wire.answers import ErrorReply, ReplyParser
+from penstock.wire.resp_client import ErrorReply, ReplyParser
 
 # The average one-way delay between a client and its node.
 _DELAY_US = 200

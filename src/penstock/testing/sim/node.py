@@ -11,10 +11,10 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Protocol
 
-from penstock.cluster.mail import PeerOutbox
 from penstock.cluster.members import Members
 from penstock.cluster.messages import MEET, JobsMessage, Message
 from penstock.cluster.node import Cluster
+from penstock.cluster.peer_outbox import PeerOutbox
 from penstock.cluster.roster import file_text, read_file
 from penstock.core.engine import Engine
 from penstock.core.errors import JournalFailed, NoSpace
@@ -24,13 +24,13 @@ from penstock.core.limits import NEVER
 from penstock.core.outbox import Outbox
 from penstock.core.waits import Connection, TakeWait
 from penstock.dialects.command import WRITE, Caller, Command, Dispatcher
+from penstock.dialects.context import CommandContext
 from penstock.dialects.disque import Disque
-from penstock.dialects.site import CommandContext
 from penstock.journal.identity import NODE_FILE, Identity, identity, next_opening
 from penstock.journal.log import ALWAYS, Log
-from penstock.journal.recovery import open_log
+from penstock.journal.maintenance.snapshot import take_snapshot
+from penstock.journal.recovery.opening import open_log
 from penstock.journal.room import RESERVE_BYTES
-from penstock.journal.snapshot import take_snapshot
 from penstock.testing.sim.clients import Session
 from penstock.testing.sim.clocks import MachineClock
 from penstock.testing.sim.disk import SimDisk

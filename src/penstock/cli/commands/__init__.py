@@ -1,0 +1,1 @@
+"""The subcommands of `penstock`, one file each."""

@@ -1,0 +1,330 @@
+"""`penstock check`: checks for monitoring systems. A check compares metrics with thresholds and prints one line.
+
+The exit codes are those of monitoring plugins: 0 ok, 1 warning, 2 critical, 3 unknown. A threshold is a metric, a
+comparison and a value: `ready>1000`, `oldest>=5m`, `waiting<1`.
+"""
+
+from __future__ import annotations
+
+import operator
+import re
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated, Any, Final
+
+import typer
+from typer.core import TyperGroup
+
+from penstock.cli.errors import UsageError, message_of, parsing_answer, print_usage_error, printable
+from penstock.cli.formats import duration_text
+from penstock.cli.name_completion import find_tube
+from penstock.cli.option_values import TubeName, parse_duration, parse_size
+from penstock.cli.options import shared_options
+from penstock.cli.output import Output
+from penstock.cli.records import State, job_count
+from penstock.cli.targets import Target
+from penstock.core.errors import NoJournal, PenstockError
+
+
+class Result(typer.Exit):
+    """The end of a check, with its level as exit code."""
+
+
+class Checks(TyperGroup):
+    """The group of checks. An error before the measurement exits with UNKNOWN, so that it raises no alarm."""
+
+    def make_context(self, *args: Any, **options: Any) -> Any:
+        """Parse the arguments of `penstock check`."""
+        with _unknown():
+            return super().make_context(*args, **options)
+
+    def invoke(self, ctx: Any) -> Any:
+        """Run a check."""
+        with _unknown():
+            return super().invoke(ctx)
+
+
+@contextmanager
+def _unknown() -> Iterator[None]:
+    """Exit with UNKNOWN if the block fails."""
+    try:
+        yield
+    except UsageError as error:
+        print_usage_error(error)
+        raise typer.Exit(UNKNOWN) from None
+    except Result:
+        raise
+    except typer.Exit as end:
+        # OK means that the help was printed.
+        raise end if end.exit_code == OK else typer.Exit(UNKNOWN) from None
+
+
+app = typer.Typer(
+    cls=Checks,
+    help="Check a queue for monitoring. Exit codes: 0 ok, 1 warning, 2 critical, 3 unknown.",
+    no_args_is_help=True,
+)
+
+OK: Final = 0
+WARNING: Final = 1
+CRITICAL: Final = 2
+UNKNOWN: Final = 3
+LEVELS: Final = ("OK", "WARNING", "CRITICAL", "UNKNOWN")
+
+_COMPARISONS: Final[dict[str, Callable[[float, float], bool]]] = {
+    **{">": operator.gt, ">=": operator.ge, "<": operator.lt, "<=": operator.le, "=": operator.ge}
+}
+_THRESHOLD: Final = re.compile(r"([a-z_]+)(>=|<=|>|<|=)(.+)")
+
+
+class Format(StrEnum):
+    """The output formats of a check."""
+
+    TEXT = "text"
+    NAGIOS = "nagios"
+    JSON = "json"
+    PROMETHEUS = "prometheus"
+
+
+@dataclass(frozen=True)
+class Metric:
+    """A measured number, or None if there is nothing to measure."""
+
+    name: str
+    value: float | None
+    unit: str = ""  # "s" for seconds, "B" for bytes, "" for a count.
+
+    def figure(self) -> str:
+        """Return the number as text for programs."""
+        return f"{self.value:.6f}" if self.unit == "s" else f"{self.value:.0f}"
+
+    def read(self, text: str) -> float:
+        """Parse the value of a threshold on this metric."""
+        if self.unit == "s":
+            return parse_duration(text)
+        if self.unit == "B":
+            return parse_size(text)
+        if not re.fullmatch(r"[0-9]{1,15}(\.[0-9]+)?", text):
+            raise typer.BadParameter(f"{text!r} is not a number")
+        return float(text)
+
+
+@dataclass(frozen=True)
+class Threshold:
+    """A limit of a metric, and the level to report when the metric passes it."""
+
+    level: int
+    metric: Metric
+    comparison: str
+    limit: float
+    text: str
+
+    def is_passed(self) -> bool:
+        """Return whether the metric has passed the limit."""
+        return self.metric.value is not None and _COMPARISONS[self.comparison](self.metric.value, self.limit)
+
+
+@dataclass(frozen=True)
+class Thresholds:
+    """The thresholds and the output format of a check."""
+
+    warn: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--warn", metavar="THRESHOLD", help="Exit with 1 if this is true, for example 'ready>1000'. Repeatable."
+        ),
+    ] = None
+    crit: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--crit", metavar="THRESHOLD", help="Exit with 2 if this is true, for example 'oldest>5m'. Repeatable."
+        ),
+    ] = None
+    format: Annotated[Format, typer.Option("--format", "-f", help="Output format.")] = Format.TEXT
+
+    def parse(self, metrics: list[Metric]) -> list[Threshold]:
+        """Parse the thresholds on these metrics. An unknown metric is an error."""
+        known = {metric.name: metric for metric in metrics}
+        return [
+            _threshold(text, level, known)
+            for level, texts in ((CRITICAL, self.crit), (WARNING, self.warn))
+            for text in texts or []
+        ]
+
+
+def _threshold(text: str, level: int, known: dict[str, Metric]) -> Threshold:
+    found = _THRESHOLD.fullmatch(text)
+    if found is None:
+        raise typer.BadParameter(f"{text!r} is not a threshold; write a metric, > or <, and a value: 'ready>1000'")
+    if found[1] not in known:
+        raise typer.BadParameter(f"this check has no metric {found[1]!r}; its metrics are {', '.join(known)}")
+    metric = known[found[1]]
+    return Threshold(level, metric, found[2], metric.read(found[3]), text)
+
+
+def report(what: str, subject: str, metrics: list[Metric], thresholds: Thresholds, problem: str = "") -> None:
+    """Print the metrics and exit with the resulting level. A problem is always critical."""
+    asked = thresholds.parse(metrics)
+    passed = [threshold for threshold in asked if threshold.is_passed()]
+    level = CRITICAL if problem else max((threshold.level for threshold in passed), default=OK)
+    words = [problem] if problem else [f"{each.metric.name} is {_shown(each.metric)} ({each.text})" for each in passed]
+    if not words:
+        words = [", ".join(f"{each.name} {_shown(each)}" for each in metrics)]
+    print_report(what, subject, level, printable("; ".join(words)), metrics, thresholds.format, asked)
+    raise Result(level)
+
+
+def print_report(
+    what: str, subject: str, level: int, words: str, metrics: list[Metric], format: Format, asked: list[Threshold]
+) -> None:
+    """Print the result in a format."""
+    known = [metric for metric in metrics if metric.value is not None]
+    if format is Format.JSON:
+        told = {"check": what, "subject": subject, "status": LEVELS[level].lower(), "code": level, "message": words}
+        Output(json=True).json_line({**told, "metrics": {metric.name: metric.value for metric in metrics}})
+        return
+    subject = printable(subject)
+    if format is Format.PROMETHEUS:
+        labels = f'{{subject="{_escaped(subject)}"}}'
+        typer.echo(f"penstock_check_{what}_status{labels} {level}")
+        for metric in known:
+            suffix = {"s": "_seconds", "B": "_bytes"}.get(metric.unit, "")
+            typer.echo(f"penstock_check_{what}_{metric.name}{suffix}{labels} {metric.figure()}")
+    elif format is Format.NAGIOS:
+        limits = {(each.level, each.metric.name): f"{each.limit:g}" for each in asked}
+        figures = [
+            f"{each.name}={each.figure()}{each.unit};{limits.get((WARNING, each.name), '')};"
+            f"{limits.get((CRITICAL, each.name), '')}"
+            for each in known
+        ]
+        typer.echo(f"PENSTOCK {LEVELS[level]} - {what} {subject}: {words} | {' '.join(figures)}".rstrip(" |"))
+    else:
+        typer.echo(f"{LEVELS[level]}: {what} {subject}: {words}")
+
+
+def _shown(metric: Metric) -> str:
+    if metric.value is None:
+        return "-"
+    if metric.unit == "s":
+        return duration_text(round(metric.value * 1000))
+    return f"{metric.value:,.0f}{' bytes' if metric.unit == 'B' else ''}"
+
+
+def _escaped(text: str) -> str:
+    return text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
+
+
+def report_unknown(what: str, subject: str, error: Exception, format: Format, level: int = UNKNOWN) -> None:
+    """Report that the check could not measure anything, and exit."""
+    print_report(what, subject, level, printable(" ".join(message_of(error).split())), [], format, [])
+    raise Result(level)
+
+
+@app.command()
+@shared_options
+def connection(*, thresholds: Thresholds, target: Target) -> None:
+    """Check that the queue answers, and how quickly. The result is critical if it does not.
+
+    Metrics: connect and answer (durations).
+    """
+    subject = target.address().without_password()
+    thresholds.parse(
+        [Metric("connect", None, "s"), Metric("answer", None, "s")]
+    )  # Report a misspelt metric before measuring.
+    try:
+        start = time.monotonic()
+        with target.open() as queue:
+            connected = time.monotonic()
+            queue.tubes()
+            answered = time.monotonic()
+    except (PenstockError, OSError) as error:
+        report_unknown("connection", subject, error, thresholds.format, CRITICAL)
+    metrics = [Metric("connect", connected - start, "s"), Metric("answer", answered - connected, "s")]
+    report("connection", subject, metrics, thresholds)
+
+
+@app.command()
+@shared_options
+def tube(name: TubeName, *, thresholds: Thresholds, target: Target) -> None:
+    """Check a tube: the jobs in each state, the age of the next ready job, the number of waiting consumers.
+
+    Metrics: ready, taken, delayed, buried, done, zombie, staged, jobs, waiting, oldest (a duration).
+    """
+    try:
+        with target.open() as queue:
+            info = find_tube(queue, name).info()
+    except (PenstockError, OSError) as error:
+        report_unknown("tube", name, error, thresholds.format)
+    metrics = [
+        *(Metric(state.value, info[state]) for state in State),
+        Metric("jobs", job_count(info)),
+        Metric("waiting", info["waiting"]),
+        Metric("oldest", info["oldest"], "s"),
+    ]
+    report("tube", name, metrics, thresholds)
+
+
+@app.command()
+@shared_options
+def journal(
+    quick: Annotated[bool, typer.Option("--quick", help="Do not read the log, only measure its files.")] = False,
+    *,
+    thresholds: Thresholds,
+    target: Target,
+) -> None:
+    """Check the log of a directory, which may be in use, or of a server. The result is critical if it is damaged.
+
+    Metrics of a directory: size (of the log), free (space on its disk), segments, age (time since the last write).
+    Metrics of a server: size, behind (rows that are not on disk yet), sync (duration of the last sync).
+    """
+    place = target.address()
+    subject = place.without_password()
+    try:
+        metrics, problem = _server_journal(target) if place.directory is None else _journal(place.directory, quick)
+    except (PenstockError, OSError) as error:
+        report_unknown("journal", subject, error, thresholds.format)
+    report("journal", subject, metrics, thresholds, problem)
+
+
+def _server_journal(target: Target) -> tuple[list[Metric], str]:
+    from penstock.cli.targets import execute
+
+    with parsing_answer():
+        lines = execute(target, "INFO", "persistence").decode().splitlines()
+        told = dict(line.split(":", 1) for line in lines if ":" in line)
+        if told["aof_enabled"] != "1":
+            raise NoJournal("the server keeps no journal")
+        problem = "" if told["aof_last_write_status"] == "ok" else "the server cannot write its log"
+        return [
+            Metric("size", int(told["aof_current_size"]), "B"),
+            Metric("behind", int(told["journal_written"]) - int(told["journal_durable"])),
+            Metric("sync", float(told["journal_sync_ms"]) / 1000, "s"),
+        ], problem
+
+
+def _journal(directory: Path, quick: bool) -> tuple[list[Metric], str]:
+    import shutil
+
+    from penstock.host.boot import boot_id
+    from penstock.journal.disk import ReadOnlyDisk
+    from penstock.journal.identity import identity
+    from penstock.journal.recovery.check import check_log
+
+    disk = ReadOnlyDisk(str(directory))
+    identity(disk)
+    files = [path.stat() for path in directory.iterdir() if path.is_file()]
+    segments = len(list(directory.glob("segment-*.log")))
+    problem = ""
+    if not quick:
+        checked = check_log(disk, boot_id(), lambda done, total: None)
+        problem = checked.refused or (checked.problems[0] if checked.problems else "")
+    return [
+        Metric("size", sum(file.st_blocks * 512 for file in files), "B"),
+        Metric("free", shutil.disk_usage(directory).free, "B"),
+        Metric("segments", segments),
+        Metric("age", max(0.0, time.time() - max(file.st_mtime for file in files)), "s"),
+    ], problem

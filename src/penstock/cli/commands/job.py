@@ -1,0 +1,238 @@
+"""`penstock job`: show, find and change single jobs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from penstock.cli.commands.ack import delete, for_each_job
+from penstock.cli.commands.take import Bodies, print_bodies, refuse_json_bodies
+from penstock.cli.conditions import Condition, condition
+from penstock.cli.errors import NOT_FOUND, fail, printable
+from penstock.cli.name_completion import complete_tubes, find_tube
+from penstock.cli.option_values import BodyKind, Delay, JobId, JobIds, TubeName, duration_option, read_body
+from penstock.cli.options import shared_options
+from penstock.cli.output import Output, Record, body_text, naming_directory, seconds_text
+from penstock.cli.records import JOB_COLUMNS, State, job_record, job_records
+from penstock.cli.targets import Target
+
+if TYPE_CHECKING:
+    from penstock.api import Job, Queue
+    from penstock.journal.history.reader import Event
+
+app = typer.Typer(help="Show, find and change single jobs.", no_args_is_help=True)
+app.command("rm")(delete)
+
+
+@app.command()
+@shared_options
+def show(id: JobId, body: Bodies = False, *, target: Target, out: Output) -> None:
+    """Show all fields of a job."""
+    refuse_json_bodies(body, out)
+    with target.open() as queue:
+        _show(queue.job(id), body, out)
+
+
+@app.command()
+@shared_options
+def named(
+    tube: TubeName,
+    name: Annotated[str, typer.Argument(metavar="NAME", help="Name that the job was put with (--name).")],
+    body: Bodies = False,
+    *,
+    target: Target,
+    out: Output,
+) -> None:
+    """Show the job that was put with this name."""
+    refuse_json_bodies(body, out)
+    with target.open() as queue:
+        _show(find_tube(queue, tube).named(name), body, out)
+
+
+def _show(job: Job, body: bool, out: Output) -> None:
+    if body:
+        print_bodies([job])
+        return
+    record = job_record(job)
+    out.record(record if out.json else _as_text_record(record))
+
+
+def _as_text_record(record: Record) -> Record:
+    """Return a job's record with times as text, and with the body at its end."""
+    import datetime
+
+    told = {name: value for name, value in record.items() if name not in ("body", "body_base64")}
+    for name in ("created", "expires", "wakes", "next_event"):
+        if told[name] is not None:
+            moment = datetime.datetime.fromtimestamp(told[name])
+            told[name] = moment.isoformat(" ", "milliseconds")
+    for name in ("age", "ttl", "ttr"):
+        told[name] = seconds_text(told[name])
+    return {**told, "body": body_text(record)}
+
+
+@app.command()
+@shared_options
+def history(id: JobId, *, target: Target, out: Output) -> None:
+    """Show the history of a job, also after it has ended, as far as history is kept."""
+    from penstock.cli import job_history
+    from penstock.host.ledger import wall_ms
+
+    place = target.address()
+    if place.directory is not None:
+        events = _events_in(str(place.directory), id)
+    else:
+        with target.open() as queue:
+            events = queue.history(id)
+    if not events:
+        fail(f"{place.without_password()}: the job is unknown, or its history is no longer kept", NOT_FOUND)
+    lines = job_history.describe(events, wall_ms())
+    if out.json:
+        for line in lines:
+            if line.event is not None:
+                out.json_line({**line.event.as_json(bodies=True), "words": line.words})
+        return
+    typer.echo(printable(f"Job {events[0].job}"))
+    for row in job_history.text_lines(lines):
+        typer.echo(row)
+
+
+def _events_in(directory: str, id: str) -> list[Event]:
+    """Read the history of a job from the log. This does not disturb a process that has the queue open."""
+    from penstock.journal.disk import ReadOnlyDisk
+    from penstock.journal.history.reader import Reader
+
+    with naming_directory(directory):
+        reader = Reader(ReadOnlyDisk(directory))
+        tube, mark, digits = id.rpartition("#")
+        if mark and digits.isdecimal():
+            # The log has no index of these ids, so it is read from its beginning.
+            number = int(digits)
+            id = next((each.job for each in reader.events() if (each.tube, each.number) == (tube, number)), None) or id
+        return reader.history(reader.number_of(id))
+
+
+# ---- Finding ---------------------------------------------------------------------------------------------------------
+
+
+Where = Annotated[
+    str | None,
+    typer.Option(
+        "--where", "-w", metavar="CONDITION", help="Only jobs that match, like: body.user == 42 and deliveries > 3"
+    ),
+]
+
+
+@app.command()
+@shared_options
+def find(
+    tube: Annotated[
+        str | None, typer.Option("--tube", "-t", help="Only jobs of this tube.", autocompletion=complete_tubes)
+    ] = None,
+    states: Annotated[
+        list[State] | None, typer.Option("--state", "-s", help="Only jobs in this state. Repeatable.")
+    ] = None,
+    where: Where = None,
+    older: Annotated[
+        float | None, duration_option("--older", help="Only jobs that were put at least this long ago.")
+    ] = None,
+    limit: Annotated[
+        int, typer.Option("--limit", "-n", min=0, help="Stop after this many jobs. 0 means no limit.")
+    ] = 100,
+    *,
+    target: Target,
+    out: Output,
+) -> None:
+    """Find jobs by tube, state, age or a condition. They are listed in the order of their creation."""
+    wanted = condition(where)
+    with target.open() as queue:
+        found = matching(queue, tube, states or [], lambda record: wanted(record) and record["age"] >= (older or 0))
+        out.table((record for record, _ in _first(found, limit)), JOB_COLUMNS, "No job was found.")
+
+
+def matching(queue: Queue, tube: str | None, states: list[State], wanted: Condition) -> Iterator[tuple[Record, Job]]:
+    """Yield the jobs that match a condition, with their records, page by page."""
+    place = None if tube is None else find_tube(queue, tube)
+    cursor = 0
+    while True:
+        jobs, cursor = queue.scan(cursor, tube=place, states=[state.value for state in states])
+        yield from ((record, job) for record, job in job_records(queue, jobs) if wanted(record))
+        if cursor == 0:
+            return
+
+
+def _first(found: Iterator[Any], limit: int) -> Iterator[Any]:
+    for number, item in enumerate(found, 1):
+        yield item
+        if number == limit:
+            return
+
+
+# ---- Changes that do not need a take ---------------------------------------------------------------------------------
+
+
+@app.command()
+@shared_options
+def snatch(ids: JobIds, delay: Delay = 0.0, *, target: Target, out: Output) -> None:
+    """Take jobs away from their consumers. They return to their place in the tube, or after a delay."""
+    for_each_job(ids, "snatched", target, out, lambda job: job.snatch(delay))
+
+
+@app.command()
+@shared_options
+def restart(ids: JobIds, delay: Delay = 0.0, *, target: Target, out: Output) -> None:
+    """Make jobs ready again that are delayed, or that were acked and kept."""
+    for_each_job(ids, "restarted", target, out, lambda job: job.restart(delay))
+
+
+@app.command()
+@shared_options
+def switch(
+    id: JobId,
+    state: Annotated[State, typer.Argument(metavar="STATE", help="New state; delayed and zombie need --delay.")],
+    delay: Delay = 0.0,
+    *,
+    target: Target,
+    out: Output,
+) -> None:
+    """Change the state of a job that is not taken."""
+    for_each_job([id], f"made {state.value}:", target, out, lambda job: job.switch(state.value, delay))
+
+
+@app.command()
+@shared_options
+def move(
+    ids: JobIds,
+    to: Annotated[
+        str, typer.Option("--to", metavar="TUBE", help="Tube to move the jobs to.", autocompletion=complete_tubes)
+    ],
+    delay: Delay = 0.0,
+    *,
+    target: Target,
+    out: Output,
+) -> None:
+    """Move jobs to the end of another tube. They keep their ids, bodies and ttl."""
+    from penstock.cli import shared_session
+    from penstock.cli.commands.ack import for_each_job_in
+
+    with shared_session.open_session(target) as queue:
+        place = find_tube(queue, to)
+        for_each_job_in(queue, ids, f"moved to {to}:", out, lambda job: job.move(place, delay))
+
+
+@app.command()
+@shared_options
+def done(
+    id: JobId,
+    result: Annotated[str, typer.Argument(metavar="RESULT", help="Result: text, @FILE, or - for standard input.")],
+    kind: Annotated[BodyKind | None, typer.Option("--as", help="Type of the result.")] = None,
+    ttl: Annotated[float | None, duration_option("--ttl", help="Keep the result this long.", default="1d")] = None,
+    *,
+    target: Target,
+    out: Output,
+) -> None:
+    """Finish a job and keep its result for a day, or for --ttl. The result replaces the body."""
+    value = read_body(result, kind)
+    for_each_job([id], "done", target, out, lambda job: job.done(value, ttl=... if ttl is None else ttl))

@@ -1,0 +1,90 @@
+"""`penstock pipeline replay`: put the rows of a query or a saved table as new jobs."""
+
+from __future__ import annotations
+
+import hashlib
+from typing import Annotated, Any
+
+import typer
+
+import penstock
+from penstock.cli.commands.pipeline_run import Master
+from penstock.cli.errors import REFUSED, USAGE, fail, print_error
+from penstock.cli.option_values import rate_option
+from penstock.cli.options import shared_options
+from penstock.cli.output import Column, Output, column, jobs_text
+from penstock.cli.progress import count_bar
+from penstock.cli.targets import Target
+
+_COLUMNS = (column("tube"), column("jobs"), Column("bytes", lambda record: record["body_bytes"]), column("bodiless"))
+
+
+@shared_options
+def replay(
+    query: Annotated[
+        str | None,
+        typer.Argument(metavar="[SQL]", help="Query on the tables of the lake: events, jobs and so on."),
+    ] = None,
+    table: Annotated[
+        str | None,
+        typer.Option("--table", metavar="TABLE", help="Use a saved table instead of a query: its name or path."),
+    ] = None,
+    lake: Annotated[str | None, typer.Option("--lake", metavar="DIR", help="Directory of the lake.")] = None,
+    tube: Annotated[str | None, typer.Option("--tube", help="Tube for the new jobs. [the original tube]")] = None,
+    to: Annotated[
+        str | None,
+        typer.Option("--to", metavar="URL", help="Server for the new jobs. [same default as other commands]"),
+    ] = None,
+    rate: Annotated[float | None, rate_option("Put at most this many jobs per second.")] = None,
+    name: Annotated[
+        str | None, typer.Option("--name", help="Name of the replay. It puts each row only once. [a hash of the query]")
+    ] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only count the jobs per tube.")] = False,
+    master: Master = "local[*]",
+    *,
+    out: Output,
+) -> None:
+    """Put the rows of a query or a table as new jobs.
+
+    A row names a job of the lake with the columns node and job, or has a column body (or value). The columns key,
+    priority, delay, ttl and ttr are options of the new job. Each new job gets a name that identifies its origin.
+    """
+    if (query is None) == (table is None):
+        fail("use either a query or --table", USAGE)
+    if query is not None and lake is None:
+        fail("a query needs a lake; name it with --lake DIR", USAGE)
+    from penstock.pipeline import replay as work
+    from penstock.pipeline.lake import Lake
+    from penstock.spark import session
+
+    spark = session(master, quiet=True)
+    rows = work.rows_of(spark, Lake(lake) if lake else None, query, table)
+    jobs = work.as_jobs(rows, tube, lake is not None)
+    if dry_run:
+        planned = work.plan(jobs)
+        out.table([vars(each) for each in planned], _COLUMNS, "There is nothing to replay.")
+        return
+    run = name or hashlib.sha256(f"{query} {table} {tube}".encode()).hexdigest()[:16]
+    place = Target(url=to).address()
+    if place.directory is not None:
+        fail(
+            f"jobs are replayed to a server; start one with `penstock serve --dir {place.directory}`",
+            USAGE,
+        )
+    with penstock.connect(place.url) as queue, count_bar("replaying") as progress:
+        done = work.replay(jobs, queue, run, rate, lambda count: progress(count, None))
+    _print_summary(done, out)
+
+
+def _print_summary(done: Any, out: Output) -> None:
+    words = f"{jobs_text(done.put)} put, in this run or in an earlier run of the same name"
+    if done.there:
+        words += f"; {done.there:,} of another replay still exist"
+    if done.bodiless:
+        words += f"; {done.bodiless:,} have no body in the lake"
+    refused = done.refused.total()
+    out.report_done(words, put=done.put, there=done.there, bodiless=done.bodiless, refused=refused)
+    for why, count in done.refused.most_common(5):
+        print_error(f"{count:,} refused: {why}")
+    if refused:
+        raise typer.Exit(REFUSED)

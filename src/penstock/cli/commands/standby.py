@@ -1,0 +1,131 @@
+"""`penstock standby`: copy the journal of a node continuously, to replace the node when it is lost."""
+
+from __future__ import annotations
+
+import sys
+import time
+from typing import TYPE_CHECKING, Annotated, Final
+
+import typer
+
+from penstock.cli.errors import USAGE, fail, print_error
+from penstock.cli.formats import duration_text
+from penstock.cli.options import shared_options
+from penstock.cli.output import Output, naming_directory
+from penstock.cli.targets import parse_address, silence_client_log
+from penstock.core.errors import Unreachable
+
+if TYPE_CHECKING:
+    from penstock.client.standby import Lag, Standby
+    from penstock.client.url import Target
+    from penstock.journal.maintenance.mirror import Mirror
+
+# Maximum time to wait for new rows at the end of the log.
+_WAIT_MS: Final = 1_000
+
+# Seconds between two progress lines. A line is printed only if the position has changed.
+_PRINT_INTERVAL_S: Final = 10.0
+
+
+@shared_options
+def standby(
+    *,
+    of: Annotated[str, typer.Option("--of", metavar="URL", help="Node to follow: a server with a journal.")],
+    directory: Annotated[
+        str,
+        typer.Option(
+            "--dir", "-d", metavar="DIR", help="Directory of the standby: new, empty, or from an earlier run."
+        ),
+    ],
+    once: Annotated[bool, typer.Option("--once", help="Copy the current state, and exit.")] = False,
+    out: Output,
+) -> None:
+    """Copy the journal of a node into a directory continuously, until you stop it.
+
+    When the node is lost, `penstock cluster rehome` makes the directory that node, with the same jobs and ids. The
+    standby and the node can be stopped and started at any time; the standby continues where it stopped. The user in
+    the URL must be allowed to administer the node and to use every queue.
+    """
+    from penstock.client.url import target
+    from penstock.journal.disk import RealDisk
+    from penstock.journal.maintenance.mirror import Mirror
+
+    place = parse_address(of)
+    if place.directory is not None:
+        fail("--of must name a server; use `penstock backup` to copy a directory", USAGE)
+    silence_client_log()
+    where = target(place.url, name="standby", retry_for=0)
+    with naming_directory(directory):
+        mirror = Mirror(RealDisk(directory))
+        try:
+            if once:
+                _once(where, mirror, directory, out)
+            else:
+                _follow(where, mirror, directory, out)
+        finally:
+            mirror.close()
+
+
+def _once(where: Target, mirror: Mirror, directory: str, out: Output) -> None:
+    standby = _connected(where, mirror)
+    try:
+        _catch_up(standby)
+        _print_lag(standby.lag, directory, out)
+    finally:
+        standby.close()
+
+
+def _follow(where: Target, mirror: Mirror, directory: str, out: Output) -> None:
+    from penstock.client.backoff import Backoff
+
+    search: Backoff | None = None
+    while True:
+        try:
+            standby = _connected(where, mirror)
+            try:
+                _catch_up(standby)
+                search = None
+                _print_lag(standby.lag, directory, out)
+                _follow_log(standby, directory, out)
+            finally:
+                standby.close()
+        except Unreachable as error:
+            if search is None:
+                print_error(f"{error}; retrying until it answers")
+                search = Backoff(None)
+            time.sleep(search.pause() or 0.0)
+
+
+def _follow_log(standby: Standby, directory: str, out: Output) -> None:
+    """Copy new rows as the log grows."""
+    shown, at = standby.lag.position, time.monotonic()
+    while True:
+        standby.go_on(_WAIT_MS)
+        lag = standby.lag
+        if lag.position != shown and time.monotonic() - at >= _PRINT_INTERVAL_S:
+            shown, at = lag.position, time.monotonic()
+            _print_lag(lag, directory, out)
+
+
+def _connected(where: Target, mirror: Mirror) -> Standby:
+    from penstock.client.standby import Standby
+
+    return Standby(where, mirror)
+
+
+def _catch_up(standby: Standby) -> None:
+    from penstock.cli.progress import bytes_bar
+
+    with bytes_bar("fetching the snapshot") as progress:
+        standby.tell = progress
+        standby.catch_up()
+
+
+def _print_lag(lag: Lag, directory: str, out: Output) -> None:
+    """Print the position and the lag."""
+    words = f"{directory} has everything up to position {lag.position:,}"
+    if lag.rows:
+        behind = duration_text(round(lag.seconds * 1000))
+        words += f"; lag: {lag.rows:,} events, {lag.bytes:,} bytes, {behind}"
+    out.report_done(words, position=lag.position, rows=lag.rows, bytes=lag.bytes, seconds=round(lag.seconds, 3))
+    sys.stdout.flush()

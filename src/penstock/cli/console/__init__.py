@@ -1,0 +1,1 @@
+"""`penstock cli`: an interactive console for raw commands."""

@@ -1,0 +1,176 @@
+"""The full demo: Spark puts pages, workers crawl them, the pipeline processes the history and writes a report.
+
+The demo starts its own server on a free port. The queue, the lake and the report are in a new directory.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+import webbrowser
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from rich.console import Console
+
+from penstock.cli.commands.pipeline_report import write_page
+from penstock.cli.demos import crawler
+from penstock.cli.demos.crawler import Page, Visits, conclusion, domain_results
+from penstock.cli.targets import connect
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from penstock.pipeline.audit import Verdict
+    from penstock.pipeline.sections import Section
+
+# The demo is too short for the optimizing compiler to pay off.
+_SHORT: Final = {"spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"}
+
+
+class SparkUnavailable(Exception):
+    """Spark is not available. The message gives the reason."""
+
+
+def start_spark() -> SparkSession:
+    """Start Spark with settings for a short run."""
+    from penstock.spark import SourceError, session
+
+    try:
+        return session("local[2]", quiet=True, **_SHORT)
+    except SourceError as error:
+        raise SparkUnavailable(str(error)) from None
+    except Exception as error:
+        # Java is installed but does not start. Spark has printed the reason on standard error.
+        raise SparkUnavailable(f"Spark did not start: {' '.join(str(error).split())[:200]}") from None
+
+
+def run(console: Console, pages: int = crawler.PAGES, directory: Path | None = None) -> int:
+    """Run the full demo. Return 0 if the demo and the audit found no violation."""
+    began = time.monotonic()
+    with step(console, "Starting Spark", "Spark has started"):
+        spark = start_spark()
+    place = directory or Path(tempfile.mkdtemp(prefix="penstock-demo-"))
+    work_list = crawler.make_pages(pages)
+    with server(place / "queue") as url, connect(url) as queue:
+        fifo, utube = crawler.tubes(queue)
+        with step(console, "Spark puts the pages", f"Spark has put {2 * pages:,} pages"):
+            enqueue(spark, url, work_list, fifo.name, utube.name)
+        console.print()
+        through_fifo = crawler.crawl(queue, fifo, pages, console)
+        through_utube = crawler.crawl(queue, utube, pages, console)
+        with step(console, "The pipeline processes the history", "The pipeline has processed and audited the history"):
+            verdict = process_history(spark, url, place / "lake")
+    with step(console, "Writing the report", "The report is written"):
+        result = result_section(work_list, through_fifo, through_utube)
+        report = write_report(place / "lake", place / "report.html", result, verdict)
+    console.print()
+    kept = crawler.conclude(work_list, through_fifo, through_utube, console)
+    broken = [finding.promise for finding in verdict.findings if finding.broken]
+    console.print(f"Audit of {verdict.events:,} events: {' '.join(broken) or 'every guarantee was kept.'}")
+    seconds = time.monotonic() - began
+    console.print(f"\nThe demo took {seconds:.0f} seconds. Report: {report}", soft_wrap=True, markup=False)
+    if console.is_terminal and (os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY")):
+        webbrowser.open(report.as_uri())
+    return 0 if kept and verdict.kept else 1
+
+
+@contextmanager
+def step(console: Console, doing: str, done: str) -> Iterator[None]:
+    """Show a status line during the block, and its duration afterwards."""
+    began = time.monotonic()
+    with console.status(f"{doing} …"):
+        yield
+    console.print(f"{done}: {time.monotonic() - began:.1f} s")
+
+
+@contextmanager
+def server(directory: Path) -> Iterator[str]:
+    """Run a server for the demo on a free port, and yield its URL."""
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    words = ["--port", str(port), "--iproto-port", "0", "--bind", "127.0.0.1", "--dir", str(directory)]
+    command = [sys.executable, "-m", "penstock", "serve", *words]
+    # Settings in the environment may be meant for another server.
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("PENSTOCK_")}
+    with subprocess.Popen(
+        command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+    ) as process:
+        assert process.stdout is not None
+        said = ""
+        for said in process.stdout:
+            if " server started: " in said:
+                break
+        else:
+            raise ConnectionError(f"the server did not start: {said.strip()}")
+        try:
+            yield f"penstock://127.0.0.1:{port}"
+        finally:
+            process.terminate()
+            process.wait()
+
+
+def enqueue(spark: SparkSession, url: str, pages: list[Page], fifo: str, utube: str) -> None:
+    """Put every page into both tubes, in one atomic write."""
+    from pyspark.sql import functions as f
+
+    rows = spark.createDataFrame([dataclasses.asdict(page) for page in pages], "domain STRING, path BIGINT")
+    body = f.to_json(f.struct("domain", "path")).alias("body")
+    jobs = rows.select(f.lit(fifo).alias("tube"), f.lit(None).cast("string").alias("key"), body).union(
+        rows.select(f.lit(utube), f.col("domain"), body)
+    )
+    jobs.write.format("penstock").option("url", url).option("kind", "json").mode("append").save()
+
+
+def process_history(spark: SparkSession, url: str, directory: Path) -> Verdict:
+    """Load the history into a lake and audit it. The lake counts per second, because the demo is short."""
+    from penstock.pipeline.audit import audit
+    from penstock.pipeline.lake import Lake
+    from penstock.pipeline.source import Source
+
+    lake = Lake(directory)
+    with lake.writing():
+        lake.count_by("second")
+    return audit(spark, lake, Source((url,)))
+
+
+def result_section(pages: list[Page], fifo: Visits, utube: Visits) -> Section:
+    """Return the result of the demo as a section of the report: workers per domain, fifo next to utube."""
+    from penstock.pipeline import charts
+    from penstock.pipeline.sections import Section, column
+
+    rows = [dataclasses.asdict(row) for row in domain_results(pages, fifo, utube)]
+    return Section(
+        "result",
+        "The demo's result",
+        "How many workers were on one domain at a time, at most?",
+        [column(name) for name in ("domain", "pages", "visits", "fifo", "utube")],
+        rows,
+        "No page was crawled.",
+        charts.bars(rows, "domain", {"fifo": "fifo", "utube": "utube"}, "workers on one domain at a time, at most"),
+        conclusion(fifo, utube),
+    )
+
+
+def write_report(lake: Path, path: Path, result: Section, verdict: Verdict) -> Path:
+    """Write the report. The result of the demo and the verdict of the audit come first."""
+    from penstock.pipeline.audit_section import audit_section, kept_figure
+    from penstock.pipeline.gold_reader import GoldReader
+    from penstock.pipeline.lake import Lake
+    from penstock.pipeline.report import report_of
+
+    report = report_of(GoldReader(Lake(lake)))
+    report = dataclasses.replace(
+        report,
+        title="The demo: a crawler",
+        figures=[*report.figures, kept_figure(verdict)],
+        sections=[result, audit_section(verdict), *report.sections],
+    )
+    return write_page(report, path, f"The lake is {lake}.")

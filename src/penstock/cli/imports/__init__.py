@@ -1,0 +1,1 @@
+"""`penstock import`: reading jobs of other systems and of JSON lines."""

@@ -1,0 +1,1 @@
+"""`penstock top`: the screen and its data."""

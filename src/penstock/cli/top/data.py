@@ -1,0 +1,300 @@
+"""The data of `penstock top`: reads one view of a queue at a time, through the common interface of all queues.
+
+A read may take long, or fail because the server is lost. The next read then opens a new connection.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections import Counter, deque
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, Protocol
+
+from penstock.cli.commands.stats import NO_TUBES_HINT, add_rates
+from penstock.cli.errors import parsing_answer
+from penstock.cli.formats import duration_text
+from penstock.cli.output import Column, Record, as_text, body_text
+from penstock.cli.records import TUBE_COLUMNS, body_fields
+from penstock.core.errors import CommandError, PenstockError, UnknownJob, UnknownTube
+from penstock.core.limits import BATCH_JOBS_MAX
+
+if TYPE_CHECKING:
+    from penstock.api import Job, Queue
+    from penstock.changes import Change
+    from penstock.cli.console.raw_connection import RawConnection
+
+VIEWS: Final = ("tubes", "jobs", "consumers", "journal", "server")
+
+# JOBS_SHOWN jobs of each state are listed. TAKEN_LOOKED_AT taken jobs are read to find their consumers.
+JOBS_SHOWN: Final = 50
+TAKEN_READ_MAX: Final = 200
+CHANGES_KEPT: Final = 500
+
+_RATES: Final = (
+    Column("in/s", lambda row: row.get("in_rate")),
+    Column("out/s", lambda row: row.get("out_rate")),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class ViewData:
+    """The content of a view: rows of text by their keys, and a summary line."""
+
+    headings: tuple[str, ...]
+    rows: Mapping[str, tuple[str, ...]]
+    empty: str  # Text to show if there are no rows.
+    summary: str = ""
+
+
+class Backend(Protocol):
+    """The part of the data that depends on the kind of the queue: a server or a directory."""
+
+    def consumers(self, queue: Queue) -> ViewData: ...
+    def figures(self) -> list[tuple[str, str]]: ...
+    def close(self) -> None: ...
+
+
+class QueueReader:
+    """Reads one queue and runs commands on it. Its methods may be called from any thread."""
+
+    def __init__(
+        self, open_queue: Callable[[], Queue], side: Backend, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._open = open_queue
+        self._side = side
+        self._clock = clock
+        self._opening = threading.Lock()
+        self._queue: Queue | None = None
+        self._changes: deque[tuple[int, Change]] = deque(maxlen=CHANGES_KEPT)
+        self._changes_count = 0
+        self._no_changes = ""  # The reason why changes are not available, or "".
+        self._counts: dict[str, tuple[int, int]] = {}
+        self._counted = 0.0
+
+    def read_view(self, view: str, tube: str) -> ViewData:
+        """Read one view. Raise PenstockError or OSError if the queue does not answer."""
+        try:
+            return {
+                "tubes": self._tubes,
+                "jobs": lambda: self._jobs(tube),
+                "consumers": self._consumers,
+                "journal": self._journal,
+                "server": self._server,
+            }[view]()
+        except (PenstockError, OSError):
+            self.close()
+            raise
+
+    def close(self) -> None:
+        """Close the queue. The next read opens it again."""
+        self._side.close()
+        queue, self._queue = self._queue, None
+        if queue is not None:
+            with suppress(PenstockError, OSError):
+                queue.close()
+
+    def _open_queue(self) -> Queue:
+        with self._opening:
+            if self._queue is None:
+                queue = self._open()
+                try:
+                    queue.subscribe(self._record_change)
+                    self._no_changes = ""
+                except CommandError as error:
+                    self._no_changes = str(error)
+                self._queue = queue
+            return self._queue
+
+    def _record_change(self, change: Change) -> None:
+        self._changes_count += 1
+        self._changes.append((self._changes_count, change))
+
+    # ---- Views -------------------------------------------------------------------------------------------------------
+
+    def _tubes(self) -> ViewData:
+        queue = self._open_queue()
+        rows = queue.overview()
+        now = self._clock()
+        self._counts = add_rates(queue, rows, self._counts, now - self._counted)
+        self._counted = now
+        columns = (*TUBE_COLUMNS, *_RATES)
+        cells = {row["name"]: tuple(as_text(each.cell(row)) for each in columns) for row in rows}
+        return ViewData(tuple(each.heading for each in columns), cells, NO_TUBES_HINT, _summary(rows))
+
+    def _jobs(self, tube: str) -> ViewData:
+        if not tube:
+            return ViewData((), {}, "Select a tube in the first tab.")
+        try:
+            return self._jobs_of(tube)
+        except UnknownTube:
+            return ViewData((), {}, f"The tube {tube} no longer exists.")
+
+    def _jobs_of(self, tube: str) -> ViewData:
+        place = self._open_queue().find_tube(tube)
+        rows = {}
+        counts = place.stats()
+        for state in counts:
+            for job in place.jobs(state, JOBS_SHOWN) if counts[state] else []:  # type: ignore[arg-type]
+                rows[job.id] = _job_row(job, state)
+        told = ", ".join(f"{count:,} {state}" for state, count in counts.items() if count)
+        headings = ("id", "state", "tries", "failed", "body")
+        return ViewData(headings, rows, f"Tube {tube} is empty.", f"{tube}: {told or 'no jobs'}")
+
+    def _journal(self) -> ViewData:
+        self._open_queue()
+        rows = {str(number): _change_row(change) for number, change in reversed(self._changes)}
+        return ViewData(
+            ("time", "tube", "what happened", "became", "job"),
+            rows,
+            self._no_changes or "No changes since the start.",
+            f"{self._changes_count:,} changes since the start",
+        )
+
+    def _consumers(self) -> ViewData:
+        queue = self._open_queue()
+        try:
+            return self._side.consumers(queue)
+        except CommandError as error:
+            return ViewData((), {}, str(error))
+
+    def _server(self) -> ViewData:
+        try:
+            rows = {name: (name, value) for name, value in self._side.figures()}
+        except CommandError as error:
+            # The user may not be allowed to see it.
+            return ViewData((), {}, str(error))
+        return ViewData(("figure", "value"), rows, "The server reports no figures.")
+
+    # ---- Commands ----------------------------------------------------------------------------------------------------
+
+    def count(self, tube: str, state: str | None = None) -> int:
+        """Return the number of jobs of a tube, in one state or in all."""
+        counts = self._open_queue().find_tube(tube).stats()
+        return counts[state] if state is not None else sum(counts.values())
+
+    def kick(self, tube: str, number: int) -> int:
+        """Kick up to `number` buried jobs of a tube. Return how many were kicked."""
+        place, kicked = self._open_queue().find_tube(tube), 0
+        while kicked < number and (some := place.kick(min(number - kicked, BATCH_JOBS_MAX))):
+            kicked += some
+        return kicked
+
+    def delete(self, id: str) -> int:
+        """Delete a job. Return 1, or 0 if it does not exist."""
+        try:
+            self._open_queue().job(id).delete()
+        except UnknownJob:
+            return 0
+        return 1
+
+    def truncate(self, tube: str) -> int:
+        """Delete every job of a tube. Return their number."""
+        return self._open_queue().find_tube(tube).truncate()
+
+
+def _summary(rows: list[Record]) -> str:
+    told = ", ".join(
+        f"{sum(row[state] for row in rows):,} {state}" for state in ("ready", "taken", "delayed", "buried")
+    )
+    return f"{len(rows):,} tube{'' if len(rows) == 1 else 's'}: {told}"
+
+
+def _job_row(job: Job, state: str) -> tuple[str, ...]:
+    return job.id, state, str(job.deliveries), str(job.nacks), body_text(body_fields(job.body))[:200]
+
+
+def _change_row(change: Change) -> tuple[str, ...]:
+    moment = time.strftime("%H:%M:%S", time.localtime(change.time)) + f".{int(change.time * 1_000) % 1_000:03d}"
+    return moment, change.tube, change.event, "" if change.before == change.after else change.after, change.id
+
+
+# ---- Directory and server --------------------------------------------------------------------------------------------
+
+
+class DirectoryBackend:
+    """A queue that is open in this process."""
+
+    def __init__(self, directory: Path | None) -> None:
+        self._directory = directory  # None for a queue in memory.
+
+    def consumers(self, queue: Queue) -> ViewData:
+        """Return the sessions that hold jobs, found from the first taken jobs of each tube."""
+        held: Counter[tuple[int, str]] = Counter()
+        next_due: dict[tuple[int, str], float | None] = {}
+        looked_at = 0
+        for name in [name for name, counts in queue.stats().items() if counts["taken"]]:
+            for job in queue.find_tube(name).jobs("taken", TAKEN_READ_MAX - looked_at):
+                looked_at += 1
+                with suppress(UnknownJob):
+                    meta = job.meta()
+                    who = meta["holder"] or 0, name
+                    held[who] += 1
+                    due = meta["wakes"] and meta["wakes"] - meta["now"]
+                    next_due[who] = min(filter(None, (due, next_due.get(who))), default=None)
+        rows = {
+            f"{session} {tube}": (str(session or "a claim"), tube, f"{count:,}", _left(next_due[session, tube]))
+            for (session, tube), count in held.most_common()
+        }
+        return ViewData(("session", "tube", "jobs held", "first ttr ends in"), rows, "No session holds a job.")
+
+    def figures(self) -> list[tuple[str, str]]:
+        if self._directory is None:
+            return [("kept in", "memory")]
+        files = [entry.stat().st_size for entry in os.scandir(self._directory) if entry.is_file()]
+        return [
+            ("kept in", str(self._directory)),
+            ("files", f"{len(files):,}"),
+            ("bytes", f"{sum(files):,}"),
+        ]
+
+    def close(self) -> None:
+        """Do nothing."""
+
+
+class ServerBackend:
+    """A server, queried over a separate connection."""
+
+    def __init__(self, speaker: RawConnection) -> None:
+        self._speaker = speaker
+
+    def consumers(self, queue: Queue) -> ViewData:
+        """Return all connections."""
+        with parsing_answer():
+            lines = self._text(b"CLIENT", b"LIST").splitlines()
+            rows = dict(_consumer(dict(word.partition("=")[::2] for word in line.split(" "))) for line in lines)
+        headings = ("number", "address", "name", "user", "age", "idle", "jobs held", "waits for", "last command")
+        return ViewData(headings, rows, "There are no connections.")
+
+    def figures(self) -> list[tuple[str, str]]:
+        lines = self._text(b"INFO").splitlines()
+        return [(name, value) for name, colon, value in (line.partition(":") for line in lines) if colon]
+
+    def close(self) -> None:
+        self._speaker.close()
+
+    def _text(self, *words: bytes) -> str:
+        if self._speaker.is_closed_by_server():
+            self._speaker.close()
+        answer = self._speaker.call(list(words))
+        text = answer.text.decode("utf-8", "backslashreplace")
+        if answer.is_error:
+            raise CommandError(text)
+        return text
+
+
+def _consumer(told: dict[str, str]) -> tuple[str, tuple[str, ...]]:
+    """Return the id and the row of a connection in CLIENT LIST."""
+    return told["id"], (
+        *(told["id"], told["addr"], told["name"] or told["lib-name"], told["user"]),
+        *(duration_text(int(told["age"]) * 1_000), duration_text(int(told["idle"]) * 1_000)),
+        *(told.get("held", ""), told.get("waits", "").strip("-"), told["cmd"]),
+    )
+
+
+def _left(seconds: Any) -> str:
+    return "never" if seconds is None else duration_text(max(0, round(seconds * 1_000)))

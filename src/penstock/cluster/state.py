@@ -1,0 +1,254 @@
+"""The state that all parts of the cluster protocol share.
+
+It contains this node's id, its engine, the table of peers, outgoing messages and timers.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Callable
+from typing import Final
+
+from mypy_extensions import i64
+
+from penstock.cluster.members import Members
+from penstock.cluster.messages import NODE_LEAVING, Message
+from penstock.cluster.peer_outbox import PeerOutbox
+from penstock.cluster.recent import RecentJobs
+from penstock.cluster.refusals import Refusals
+from penstock.core.copy_commands import is_shared
+from penstock.core.deadlines import Deadlines
+from penstock.core.engine import Engine
+from penstock.core.errors import CommandError
+from penstock.core.ids import NOT_AN_ID, IdForms
+from penstock.core.job import Copy, Job
+from penstock.core.limits import DURATION_MS_MAX, NEVER
+from penstock.core.policy import DISQUE
+from penstock.core.random import Xorshift32
+from penstock.core.tube import Tube
+
+# A node that uses more than this percentage of its memory accepts no more copies. If bodies spill to disk, there is no
+# limit.
+SHORT_PERCENT: Final = 75
+
+# Timers that one message sets on several nodes must not all fire at once.
+_JITTER_MS: Final = 250
+
+
+class ClusterState:
+    """The shared state. Each part of the protocol (acks, requeue, replication …) is a class that works on it."""
+
+    engine: Engine
+    ids: IdForms
+    myself: bytes
+    outbox: PeerOutbox
+    members: Members
+    random: Xorshift32
+    deadlines: Deadlines  # Timers of the cluster, beside those of jobs.
+    foreign: dict[bytes, int]  # Jobs that were made on other nodes: their 40-character ids and their numbers here.
+    recent: RecentJobs  # Jobs that recently ended on all nodes.
+    moved: RecentJobs  # Jobs that were recently handed over, with their new holders.
+    homes: dict[bytes, bytes]  # The home of each tube that lives on another node: see homes.py.
+    refusals: Refusals  # Nodes that recently refused copies.
+    is_remote_change: bool  # Changes to jobs are applied on behalf of another node now, so they are not announced.
+    _prefix: bytes  # Of the ids of jobs that were made on this node.
+    _nodes: dict[bytes, bytes]  # Node ids, interned: one object for each id.
+    _body_of: Callable[[Job], bytes]
+
+    def __init__(
+        self,
+        engine: Engine,
+        ids: IdForms,
+        myself: bytes,
+        members: Members,
+        mail: PeerOutbox,
+        entropy: int,
+        body_of: Callable[[Job], bytes],
+    ) -> None:
+        self.engine = engine
+        self.ids = ids
+        self.myself = myself
+        self.members = members
+        self.outbox = mail
+        self.random = Xorshift32(entropy)
+        self.deadlines = Deadlines()
+        self.foreign = {}
+        self.recent = RecentJobs()
+        self.moved = RecentJobs()
+        self.homes = {}
+        self.refusals = Refusals()
+        self.is_remote_change = False
+        self._prefix = b"D-" + myself[:8] + b"-"
+        self._nodes = {myself: myself}
+        self._body_of = body_of
+
+    def rename(self, myself: bytes) -> None:
+        """Change the id of this node. `ids` must already belong to the new id."""
+        self.myself = myself
+        self._prefix = b"D-" + myself[:8] + b"-"
+        self._nodes = {myself: myself}
+
+    def id_of(self, job: Job) -> bytes:
+        """Return the 40-character id of a job, which is the same on every node."""
+        copy = job.copy()
+        if copy is not None and copy.origin_id:
+            return copy.origin_id
+        return self.ids.long(job.id, job.ttl_minutes)
+
+    def number_of(self, id: bytes) -> int:
+        """Return the number of a job on this node, or NOT_AN_ID."""
+        number = self.foreign.get(id)
+        if number is not None:
+            return number
+        return self.ids.parse_long(id) if id[:11] == self._prefix else NOT_AN_ID
+
+    def find(self, id: bytes, now: i64) -> Job | None:
+        """Return the job of an id if this node has it in a shared tube.
+
+        Jobs of tubes that live here are not part of the protocol.
+        """
+        job = self._find(id, now)
+        return job if job is not None and is_shared(self.engine.tube_of(job)) else None
+
+    def lives_here_alone(self, id: bytes, now: i64) -> bool:
+        """Return whether this node has the job in a tube that lives here only.
+
+        There must be no copies of such a job.
+        """
+        job = self._find(id, now)
+        return job is not None and not is_shared(self.engine.tube_of(job))
+
+    def _find(self, id: bytes, now: i64) -> Job | None:
+        number = self.number_of(id)
+        return None if number == NOT_AN_ID else self.engine.find(number, now)
+
+    def body_of(self, job: Job) -> bytes:
+        """Return the body of a job, from memory or from disk."""
+        body = job.body
+        return body if isinstance(body, bytes) else self._body_of(job)
+
+    def node(self, id: bytes) -> bytes:
+        """Return the interned object for a node id. Ids of nodes that are not members are returned as they are."""
+        known = self._nodes.get(id)
+        if known is not None:
+            return known
+        if self.members.is_member(id):
+            self._nodes[id] = id
+        return id
+
+    def known_holders(self, holders: list[bytes]) -> list[bytes]:
+        """Return the holders that may be named to other nodes: those that have not left the cluster.
+
+        A node that never met a former member would wait for it.
+        """
+        members = self.members
+        if not members.past:
+            return list(holders)
+        return [node for node in holders if not members.has_left(node)]
+
+    def describe(self, node: bytes) -> str:
+        """Return a node's id and address for messages to users."""
+        peer = self.members.peers.get(node)
+        where = "" if peer is None else f" at {peer.host}:{int(peer.port)}"
+        return f"node {node.decode()}{where}"
+
+    def send_all(self, nodes: list[bytes], message: Message) -> None:
+        """Send a message to these nodes, except to this node itself."""
+        for node in nodes:
+            if node != self.myself:
+                self.outbox.send(node, message)
+
+    def broadcast(self, message: Message) -> None:
+        """Send a message to every member that has a link."""
+        for node in self.members.linked():
+            self.outbox.send(node, message)
+
+    def targets(self, taken: list[bytes], count: i64) -> list[bytes]:
+        """Return up to `count` random nodes that can be given jobs and are not in `taken`."""
+        return [self.node(node) for node in self._some(self._untaken(taken), count)]
+
+    def copy_targets(self, taken: list[bytes], count: i64, queue: bytes, now: i64) -> list[bytes]:
+        """Return up to `count` random nodes for copies of jobs of `queue`. Nodes that refused such copies come last."""
+        found = self._untaken(taken)
+        refusing = [node for node in found if self.refusals.refuses(node, queue, now)]
+        chosen = self._some([node for node in found if node not in refusing], count)
+        chosen += self._some(refusing, count - len(chosen))
+        return [self.node(node) for node in chosen]
+
+    def _untaken(self, taken: list[bytes]) -> list[bytes]:
+        members = self.members
+        return [node for node in members.reachable() if node not in taken and members.has_greeted(node)]
+
+    def _some(self, nodes: list[bytes], count: i64) -> list[bytes]:
+        """Return `count` of these nodes at random, or all if there are fewer."""
+        most: i64 = len(nodes)
+        if count < most:
+            for at in range(count):
+                other = at + self.random.below(most - at)
+                nodes[at], nodes[other] = nodes[other], nodes[at]
+            del nodes[count:]
+        return nodes
+
+    def accepting(self, queue: bytes, now: i64) -> list[bytes]:
+        """Return the other nodes that are expected to hold a copy of a job of `queue` if they are asked."""
+        answering = self.members.answering(now)
+        return [node for node in answering if not self.refusals.refuses(node, queue, now)]
+
+    def can_take(self, node: bytes) -> bool:
+        """Return whether a node that asks for jobs can be given some.
+
+        Its link must be confirmed, and it must not be leaving.
+        """
+        peer = self.members.peers.get(node)
+        return peer is not None and self.members.has_greeted(node) and not peer.flags & NODE_LEAVING
+
+    def is_short_of_memory(self) -> bool:
+        """Return whether there is too little memory for copies."""
+        engine = self.engine
+        if engine.memory_max == NEVER or engine.spills:
+            return False
+        return engine.memory_used() > engine.memory_max // 100 * SHORT_PERCENT
+
+    def keeps_nothing(self) -> bool:
+        """Return whether this node keeps no copies of new jobs. A node without other members keeps them in any case."""
+        members = self.members
+        return members.leaving or (len(members.peers) > 0 and self.is_short_of_memory() and members.size() > 1)
+
+    def home_of(self, name: bytes) -> bytes:
+        """Return the other node that a tube lives on, or may be created on; empty if none is known."""
+        node = self.homes.get(name)
+        return node if node is not None and node in self.members.peers else b""
+
+    def shared_tube(self, name: bytes, now: i64) -> Tube | None:
+        """Return the shared queue `name`; create it if needed. Return None if jobs of other nodes cannot be in it."""
+        tube = self.engine.tubes.get(name)
+        if tube is None:
+            if self.home_of(name):
+                return None
+            try:
+                tube = self.engine.create_tube(name, DISQUE, now)
+            except CommandError:
+                return None
+        return tube if is_shared(tube) else None
+
+    def jitter(self) -> i64:
+        """Return a random time from -250 to 250 ms, which keeps timers from firing together."""
+        return self.random.below(2 * _JITTER_MS) - _JITTER_MS
+
+
+def fingerprint(holders: list[bytes]) -> i64:
+    """Return a number that identifies a set of holders, independent of their order. 0 means no holders."""
+    mixed = 0
+    for node in holders:
+        mixed ^= zlib.crc32(node)
+    return len(holders) << 32 | mixed
+
+
+def retry_ms(job: Job) -> i64:
+    """Return how long after its delivery a job is queued again."""
+    return job.ttr if job.ttr < DURATION_MS_MAX else DURATION_MS_MAX
+
+
+def has_others(copy: Copy) -> bool:
+    """Return whether other nodes have copies."""
+    return len(copy.holders) > 1

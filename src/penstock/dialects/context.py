@@ -1,0 +1,388 @@
+"""The context of commands: the engine, job ids, bodies that are on disk, room in the log, and other nodes.
+
+All dialects share one context. The behaviour that they have in common is implemented here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final
+
+from mypy_extensions import i64
+
+from penstock.cluster.node import Cluster
+from penstock.cluster.questions import QuestionWait
+from penstock.core.engine import Engine, quoted_name
+from penstock.core.errors import CommandError, CrossHome, Exhausted
+from penstock.core.ids import HEX_ID_BYTES, LONG_ID_BYTES, NOT_AN_ID, IdForms, is_long
+from penstock.core.job import Draft, Job
+from penstock.core.limits import REASON_BYTES_MAX, UNSET
+from penstock.core.moves import puts_bytes, tube_bytes
+from penstock.core.policy import TubePolicy
+from penstock.core.tube import Tube
+from penstock.core.waits import Waiting
+from penstock.dialects.command import Caller, SlicedCommand, check_tube
+from penstock.dialects.tarantool.tube_options import IgnoredOptions
+from penstock.wire.bodies import to_plain
+from penstock.wire.errors import Elsewhere, NeedsAnswer, NeedsHome, NeedsLookup, OnSeveralNodes, Refused
+from penstock.wire.reply import Reply
+
+# The maximum of body bytes in a reply, for any COUNT. A reply always has at least one job.
+ANSWER_BYTES_MAX: Final = 16 * 1024 * 1024
+
+# Other nodes have this long to answer a question, ms.
+_ANSWER_MS: Final = 1_000
+
+# All recorded questions are dropped when there are more than this many. Those of disconnected clients would stay.
+_SOUGHT_MAX: Final = 4_096
+
+_LEAVING: Final = b"LEAVING This node is leaving the cluster, please connect to a different one"
+
+# Its first argument is a caller, as the server's own subclass of `Caller`.
+StartLong = Callable[[Any, SlicedCommand], None]
+
+
+class CommandContext:
+    """The state and the services of a node that commands use."""
+
+    engine: Engine
+    ids: IdForms
+    node: bytes  # 40 hex digits.
+    cluster: Cluster | None  # None if the cluster is off.
+    leaving: bool  # The node is leaving its cluster and accepts no new jobs.
+    in_replicaset: bool  # `queue.cfg{in_replicaset = true}`: queue.create_tube makes no temporary tubes.
+    ignored: IgnoredOptions  # Logs the options of Tarantool's queue that are ignored.
+    continue_sliced: StartLong | None  # Continues a command in slices. None: commands run in one piece.
+    nodes_used_by: (
+        Callable[[Any], list[bytes]] | None
+    )  # Returns the other nodes on which the caller's session uses tubes.
+    on_identified: Callable[[Any], None] | None  # Called when a caller changed its session or its grace time.
+    _questions: dict[int, dict[bytes, QuestionWait]]  # Questions of a command by name, by the number of its connection.
+    _body_of: Callable[[Job], bytes]
+    _make_room: Callable[[int], None]
+
+    def __init__(
+        self,
+        engine: Engine,
+        ids: IdForms,
+        node: bytes,
+        body_of: Callable[[Job], bytes],
+        make_room: Callable[[int], None],
+    ) -> None:
+        """Take a function that reads a body from disk, and one that tries to make room in the log."""
+        self.engine = engine
+        self.ids = ids
+        self.node = node
+        self.cluster = None
+        self.leaving = False
+        self.in_replicaset = False
+        self.ignored = IgnoredOptions()
+        self.continue_sliced = None
+        self.nodes_used_by = None
+        self.on_identified = None
+        self._questions = {}
+        self._make_room = make_room
+        self._body_of = body_of
+
+    def leaving_error(self, caller: Caller) -> Refused:
+        """Return the refusal of a command that a leaving node does not run. Forwarded clients get another text."""
+        if not caller.entry_node:
+            return Refused(_LEAVING)
+        return Refused(b"NOHOME the tube lives on node " + self.node + b", which is leaving the cluster")
+
+    def id_of(self, job: Job) -> bytes:
+        """Return the id of a job in 40 characters."""
+        if job.extra is not None and self.cluster is not None:
+            return self.cluster.state.id_of(job)
+        return self.ids.long(job.id, job.ttl_minutes)
+
+    def number_of(self, id: bytes) -> int:
+        """Return the number of a job by its id in 40 characters, or NOT_AN_ID if this node cannot have such a job."""
+        cluster = self.cluster
+        number = self.ids.parse_long(id) if cluster is None else cluster.state.number_of(id)
+        if number != NOT_AN_ID or not self.engine.old_ids:
+            return number
+        # Ids of nodes of this cluster are not looked up. Only jobs imported from another system keep foreign ids.
+        if cluster is not None and cluster.node_of(id[2:10]):
+            return NOT_AN_ID
+        job = self.engine.old_ids.get(id)
+        return NOT_AN_ID if job is None else job.id
+
+    def may_be_elsewhere(self, id: bytes) -> bool:
+        """Return whether another node of the cluster may have given this id to a job."""
+        return self.cluster is not None and is_long(id) and self.cluster.may_be_elsewhere(id)
+
+    def find(self, caller: Caller, number: int, now: i64) -> Job | None:
+        """Return the job of a number, or None. Refuse a job in a tube that the caller may not use."""
+        if number == NOT_AN_ID:
+            return None
+        job = self.engine.find(number, now)
+        if job is not None and not caller.any_tube:
+            check_tube(caller, self.engine.tube_of(job).name)
+        return job
+
+    # Tubes and jobs of other nodes
+
+    def tube(self, name: bytes) -> Tube:
+        """Return the tube of a name. Raise Elsewhere if it is on another node, and UnknownTube if it does not exist."""
+        tube = self.engine.tubes.get(name)
+        if tube is None:
+            self.raise_if_elsewhere([name])
+            tube = self.engine.tube(name)
+        return tube
+
+    def raise_if_elsewhere(self, names: list[bytes]) -> None:
+        """Raise Elsewhere if these tubes are on another node, and CrossHome if they are on different nodes."""
+        if self.cluster is None or not self.cluster.homes.by_tube:
+            return
+        homes = [self._home_of(name) for name in names]
+        for at in range(1, len(names)):
+            if homes[at] != homes[0]:
+                text = f"tubes {quoted_name(names[0])} and {quoted_name(names[at])} are not on one node"
+                raise CrossHome(text + "; name only tubes of one node in a command")
+        if homes[0]:
+            raise Elsewhere(homes[0], f"tube {quoted_name(names[0])}", self.cluster.homes.is_promised(names[0]))
+
+    def _home_of(self, name: bytes) -> bytes:
+        """Return the other node that a tube is on; empty if it is here or does not exist."""
+        assert self.cluster is not None
+        return b"" if name in self.engine.tubes else self.cluster.homes.home_of(name)
+
+    def is_elsewhere(self, name: bytes) -> bool:
+        """Return whether a tube that is not here is on another node."""
+        return self.cluster is not None and self.cluster.homes.home_of(name) != b""
+
+    def raise_if_job_elsewhere(self, caller: Caller, id: bytes, used: bool = False) -> None:
+        """Raise Elsewhere if a job that is not here may be on another node.
+
+        If `used`, only nodes count that the caller's session uses.
+        """
+        node = self._home_of_job(caller, id, used)
+        if node:
+            raise Elsewhere(node, f"job {quoted_name(id)}")
+
+    def _home_of_job(self, caller: Caller, id: bytes, used: bool) -> bytes:
+        """Return the node that a job may be on, by the node in its id or by the home of its tube; empty if unknown."""
+        cluster = self.cluster
+        if cluster is None or not cluster.members.peers:
+            return b""
+        if len(id) == LONG_ID_BYTES and id[:2] == b"D-":
+            node = cluster.node_of(id[2:10])
+            return node if node and (not used or node in self._nodes_used_by(caller)) else b""
+        if len(id) == HEX_ID_BYTES and id.find(b"#") < 0:
+            # The id does not contain the node. Most sessions use at most one other node, so that one is tried.
+            nodes = self._nodes_used_by(caller)
+            return nodes[0] if len(nodes) == 1 else b""
+        name, mark, _ = id.rpartition(b"#")
+        return self._home_of(name) if mark else b""
+
+    def _nodes_used_by(self, caller: Caller) -> list[bytes]:
+        return [] if self.nodes_used_by is None else self.nodes_used_by(caller)
+
+    def split_by_node(self, caller: Caller, args: list[bytes], at: i64, used: bool = False) -> None:
+        """Raise Elsewhere or Spread if jobs that a command names from word `at` on may be on other nodes."""
+        cluster = self.cluster
+        if cluster is None or not cluster.members.peers:
+            return
+        parts: dict[bytes, list[bytes]] = {}
+        for id in args[at:]:
+            node = b""
+            if id[2:10] != self.node[:8] and self.number_of(id) == NOT_AN_ID:
+                node = self._home_of_job(caller, id, used)
+            node = node or self.node
+            part = parts.get(node)
+            if part is None:
+                part = parts[node] = args[:at]
+            part.append(id)
+        if len(parts) > 1:
+            for part in parts.values():
+                if len(part) == at + 1 and not used:
+                    # A command with one id replies with an error if it fails. A second id makes it reply with a count,
+                    # which can be added to the counts of the other nodes.
+                    part.append(part[at])
+            raise OnSeveralNodes(parts)
+        for node in parts:
+            if node != self.node:
+                raise Elsewhere(node, f"job {quoted_name(args[at])}")
+
+    def spread_to_used_nodes(self, caller: Caller, args: list[bytes]) -> None:
+        """Raise Spread if a command is about everything a session has, and the session uses other nodes."""
+        nodes = self._nodes_used_by(caller)
+        if nodes:
+            raise OnSeveralNodes({node: list(args) for node in [self.node, *nodes]})
+
+    def find_node_with(self, caller: Caller, about: i64, names: list[bytes]) -> bytes:
+        """Return the other node that has one of these names, or empty. Raise Sought if the nodes have to be asked."""
+        if self.cluster is None or self.cluster.members.size() == 1:
+            return b""
+        asked = self._questions.pop(int(caller.connection.number), {})
+        for name in names:
+            wait = asked.get(name)
+            if wait is None:
+                self._questions[int(caller.connection.number)] = asked
+                raise NeedsLookup(int(about), name)
+            if wait.where:
+                return wait.where
+        return b""
+
+    def ask_others(self, caller: Caller, what: NeedsAnswer, tag: object, now: int) -> Waiting:
+        """Send the question that has to be answered before a command can run to all other nodes."""
+        assert self.cluster is not None
+        if isinstance(what, NeedsHome):
+            return self.cluster.elections.start_and_wait(caller.connection, what.tube, tag, now)
+        assert isinstance(what, NeedsLookup)
+        wait = self.cluster.ask(caller.connection, what.about, what.name, 0, _ANSWER_MS, tag, now)
+        if len(self._questions) > _SOUGHT_MAX:
+            self._questions = {}
+        self._questions.setdefault(int(caller.connection.number), {})[what.name] = wait
+        return wait
+
+    def _check_home(self, name: bytes, policy: TubePolicy) -> None:
+        if self.cluster is not None and not self.cluster.elections.may_make(name, policy):
+            raise NeedsHome(name)
+
+    # Room in the log, and new tubes
+
+    def check_new(self, names: list[bytes], policy: TubePolicy) -> None:
+        """Refuse tubes that there is no room for, or that may not be made here. Nothing is changed."""
+        self.raise_if_elsewhere(names)
+        needed: i64 = 0
+        for name in names:
+            needed += tube_bytes(name, policy)
+        self.reserve_log(needed)
+        self.engine.check_new(names, policy)
+        for name in names:
+            self._check_home(name, policy)
+
+    def new_tube(self, name: bytes, policy: TubePolicy, drafts: list[Draft], now: i64) -> Tube:
+        """Make a tube for these jobs. If it cannot accept all of them, raise before anything is changed."""
+        self.raise_if_elsewhere([name])
+        self.reserve_log(_log_bytes(drafts) + tube_bytes(name, policy))
+        self.engine.check_first(name, policy, drafts, now)
+        self._check_home(name, policy)
+        return self.engine.create_tube(name, policy, now)
+
+    def reserve_log_for(self, drafts: list[Draft]) -> None:
+        """Try to make room in the log for jobs."""
+        self.reserve_log(_log_bytes(drafts))
+
+    def reserve_log(self, needed: i64) -> None:
+        """Try to make room in the log for `needed` bytes."""
+        if needed > self.engine.room_bytes:
+            self._make_room(needed)
+
+    def body_of(self, job: Job) -> bytes:
+        """Return the body of a job in the form that users see, from memory or from disk."""
+        body = job.user_body()
+        return body if isinstance(body, bytes) else self._body_of(job)
+
+    def take(
+        self, caller: Caller, tubes: list[Tube], count: int, now: i64, key: bytes | None = None, ttr_ms: int = UNSET
+    ) -> list[Job]:
+        """Take up to `count` jobs, one of each tube in turn, but not more than fit into one reply."""
+        session = caller.connection.session
+        return self.engine.take_many(session, tubes, count, now, key, ttr_ms, ANSWER_BYTES_MAX)
+
+    def request_skipped(self, names: list[bytes], jobs: list[Job], count: int, now: i64) -> None:
+        """Ask other nodes for jobs of the empty queues that a take skipped before it found these jobs.
+
+        Otherwise a queue that is named first would get no jobs from other nodes while a later one has jobs here.
+        """
+        cluster = self.cluster
+        if cluster is None or not cluster.members.peers:
+            return
+        served = {self.engine.tube_of(job).name for job in jobs}
+        last = self.engine.tube_of(jobs[len(jobs) - 1]).name
+        for name in names:
+            if name == last and len(jobs) == count:
+                # The take did not reach the queues after this one.
+                return
+            if name not in served:
+                cluster.wants(name, 0, now)
+
+    def delete(self, job: Job, now: i64) -> int:
+        """Delete a job, and its copies on other nodes."""
+        return self.engine.delete(job, now) if self.cluster is None else self.cluster.delete(job, now)
+
+    def bodies(self, caller: Caller, jobs: list[Job], now: i64) -> list[bytes]:
+        """Return the bodies of jobs that a caller has just taken. All are read before the reply begins.
+
+        A body on disk may be damaged. Its job is removed from `jobs`: it is buried, or left to a node that has a copy,
+        or returned to its tube if the tube has no bury.
+        """
+        bodies: list[bytes] = []
+        for job in jobs:
+            body = job.user_body()
+            if not isinstance(body, bytes):
+                return self._read_bodies(caller, jobs, now)
+            bodies.append(body)
+        return bodies
+
+    def _read_bodies(self, caller: Caller, jobs: list[Job], now: i64) -> list[bytes]:
+        bodies: list[bytes] = []
+        damage: CommandError | None = None
+        lost: set[int] = set()
+        for job in jobs:
+            try:
+                bodies.append(self.body_of(job))
+            except Exhausted:
+                # The job is not damaged. A later take may be able to read it.
+                for taken in jobs:
+                    if taken.id not in lost:
+                        self.engine.undelivered(taken, now)
+                raise
+            except CommandError as error:
+                damage = error
+                lost.add(job.id)
+                if self.cluster is not None and self.cluster.leave_to_others(job, now):
+                    continue
+                if self.engine.tube_of(job).policy.has_bury:
+                    # If it were returned to the tube, every take would fail on it again.
+                    self.engine.bury(caller.connection.session, job, now, str(error).encode()[:REASON_BYTES_MAX])
+                else:
+                    self.engine.undelivered(job, now)
+        if damage is not None:
+            # Compared by id, because a job that was returned may already be delivered to a waiting client.
+            jobs[:] = [job for job in jobs if job.id not in lost]
+            if not jobs:
+                raise damage
+        return bodies
+
+    def write_body(self, reply: Reply, job: Job) -> None:
+        """Write the body of a job that is inspected, or null if it cannot be read."""
+        body = self.body_or_none(job)
+        if body is None:
+            reply.null()
+        else:
+            reply.bulk(body)
+
+    def write_plain(self, reply: Reply, job: Job) -> None:
+        """Write the body of a job as plain bytes, for clients without types, or null if it cannot be read."""
+        body = self.body_or_none(job)
+        if body is None:
+            reply.null()
+        else:
+            reply.bulk(to_plain(body, job.user_body_kind()))
+
+    def body_or_none(self, job: Job) -> bytes | None:
+        body = job.user_body()
+        if isinstance(body, bytes):
+            return body
+        try:
+            return self._body_of(job)
+        except CommandError:
+            return None
+
+    def run_sliced(self, caller: Caller, long: SlicedCommand, now: i64) -> None:
+        """Run a command in slices: the first one now, the others in later turns."""
+        while not long.step(caller, now):
+            if self.continue_sliced is not None:
+                self.continue_sliced(caller, long)
+                return
+
+
+def _log_bytes(drafts: list[Draft]) -> i64:
+    length: i64 = 0
+    for draft in drafts:
+        length += draft.log_bytes()
+    return puts_bytes(len(drafts), length)

@@ -1,0 +1,1 @@
+"""Penstock's own commands over RESP: jobs, tubes, claims and stages."""

@@ -1,0 +1,278 @@
+"""The CLAIM commands: numbered batches of jobs that can be read again. core/claims.py explains claims.
+
+A claim is made in one turn, so a turn limits its number of jobs. It is read and acked in slices.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from mypy_extensions import i64
+
+from penstock.cluster.messages import CONSUMER
+from penstock.core import claiming
+from penstock.core.claims import Claim
+from penstock.core.engine import Engine
+from penstock.core.errors import ClaimGone, OutOfRange, WrongType
+from penstock.core.job import Job
+from penstock.core.limits import check_count
+from penstock.dialects.command import SLICE, Caller, SlicedCommand, check_own, check_tube
+from penstock.dialects.disque import NOT_A_NUMBER, parse_integer
+from penstock.dialects.native.arguments import Words, excerpt
+from penstock.dialects.native.delivery_commands import Native
+from penstock.dialects.native.packed_jobs import write_packed
+from penstock.dialects.pages import PAGE_BYTES_MAX, SCAN_SLICE, PagedReply
+from penstock.wire.errors import Elsewhere
+from penstock.wire.reply import Reply
+
+# The default and the maximum number of jobs in a claim. The maximum is what can be claimed in one turn.
+_COUNT: Final = 100
+CLAIM_JOBS_MAX: Final = 4 * SLICE
+
+_LEASE_MS: Final = 60_000
+
+# The estimated bytes of a job in a reply, without its body.
+JOB_BYTES: Final = 400
+
+
+class Claims:
+    """The commands of consumers that read in batches."""
+
+    _native: Native
+    _engine: Engine
+
+    def __init__(self, native: Native) -> None:
+        self._native = native
+        self._engine = native.context.engine
+
+    def take(self, caller: Caller, args: list[bytes], now: i64) -> None:
+        """CLAIM TAKE tube consumer number [COUNT n] [LEASE d] [TOKEN t] [SHARD i n | SIZE]"""
+        check_tube(caller, args[2])
+        check_own(caller, args[3], b"consumer")
+        self._check_claimed(caller, args[3])
+        number = _number(args[4])
+        count = _COUNT
+        lease = _LEASE_MS
+        token = 0
+        shard = _ALL
+        size = False
+        words = Words(args, 5)
+        while words.has_more():
+            word = words.option()
+            if word == b"COUNT":
+                count = check_count(words.integer(), "COUNT")
+            elif word == b"LEASE":
+                lease = words.duration()
+            elif word == b"TOKEN":
+                token = words.integer()
+            elif word == b"SHARD":
+                shard = _shard(words)
+            elif word == b"SIZE":
+                size = True
+            else:
+                raise words.unknown(["COUNT", "LEASE", "TOKEN", "SHARD", "SIZE"])
+        tube = self._native.context.tube(args[2])
+        made = claiming.claim(self._engine, args[3], token, number, tube, min(count, CLAIM_JOBS_MAX), lease, now)
+        if made is None:
+            caller.reply.null_array()
+        elif size:
+            _write_size(caller.reply, made)
+        else:
+            self._read(caller, made, shard, False, now)
+
+    def read(self, caller: Caller, args: list[bytes], now: i64) -> None:
+        """CLAIM READ consumer number [SHARD i n] [PACKED]"""
+        self._check(caller, args[2])
+        shard = _ALL
+        packed = False
+        words = Words(args, 4)
+        while words.has_more():
+            word = words.option()
+            if word == b"SHARD":
+                shard = _shard(words)
+            elif word == b"PACKED":
+                packed = True
+            else:
+                raise words.unknown(["SHARD", "PACKED"])
+        self._read(caller, claiming.read_claim(self._engine, args[2], _number(args[3]), now), shard, packed, now)
+
+    def _read(self, caller: Caller, claim: Claim, shard: tuple[int, int], packed: bool, now: i64) -> None:
+        # All jobs of a claim are in one tube.
+        check_tube(caller, self._engine.tube_of(claim.jobs[0]).name)
+        self._native.context.run_sliced(
+            caller, _Batch(self._native, claim, claim.shard(shard[0], shard[1]), packed), now
+        )
+
+    def ack(self, caller: Caller, args: list[bytes], now: i64) -> None:
+        """CLAIM ACK consumer upto [TOKEN t]"""
+        upto = _number(args[3])
+        token, _ = _token_and_lease(Words(args, 4), False)
+        self._check(caller, args[2])
+        acked = claiming.ack_claims(self._engine, args[2], token, upto, now)
+        self._native.context.run_sliced(caller, _Acking(self._engine, args[2], acked), now)
+
+    def renew(self, caller: Caller, args: list[bytes], now: i64) -> None:
+        """CLAIM RENEW consumer [LEASE d] [TOKEN t]"""
+        token, lease = _token_and_lease(Words(args, 3), True)
+        self._check(caller, args[2])
+        if lease is None:
+            lease = claiming.last_lease(self._engine, args[2])
+        caller.reply.integer(claiming.renew_claims(self._engine, args[2], token, lease, now))
+
+    def release(self, caller: Caller, args: list[bytes], now: i64) -> None:
+        """CLAIM RELEASE consumer [TOKEN t]"""
+        token, _ = _token_and_lease(Words(args, 3), False)
+        self._check(caller, args[2])
+        caller.reply.integer(claiming.release_claims(self._engine, args[2], token, now))
+
+    def _check(self, caller: Caller, consumer: bytes) -> None:
+        """Refuse a consumer that the caller may not use. Raise Elsewhere if the consumer is on another node."""
+        check_own(caller, consumer, b"consumer")
+        self._check_claimed(caller, consumer)
+        if consumer not in self._engine.consumers:
+            node = self._native.context.find_node_with(caller, CONSUMER, [consumer])
+            if node:
+                raise Elsewhere(node, f"consumer {excerpt(consumer)}")
+
+    def _check_claimed(self, caller: Caller, consumer: bytes) -> None:
+        """Refuse a consumer with claimed jobs in a tube that the caller may not use."""
+        known = None if caller.any_tube else self._engine.consumers.get(consumer)
+        if known is not None:
+            for claim in known.claims.values():
+                check_tube(caller, self._engine.tube_of(claim.jobs[0]).name)
+
+    def info(self, caller: Caller, args: list[bytes], now: i64) -> None:
+        """CLAIM INFO consumer"""
+        self._engine.advance(now)
+        self._check(caller, args[2])
+        consumer = self._engine.consumers.get(args[2])
+        reply = caller.reply
+        reply.map(4)
+        reply.bulk(b"acked")
+        reply.integer(0 if consumer is None else consumer.acked)
+        reply.bulk(b"newest")
+        reply.integer(0 if consumer is None else consumer.newest)
+        reply.bulk(b"token")
+        reply.integer(0 if consumer is None else consumer.token)
+        reply.bulk(b"open")
+        numbers: list[int] = [] if consumer is None else list(consumer.claims)
+        reply.array(len(numbers))
+        for number in numbers:
+            reply.integer(number)
+
+
+def _write_size(reply: Reply, claim: Claim) -> None:
+    """Write the number of jobs in a claim and the bytes of their bodies, for a client that distributes the reading."""
+    length: i64 = 0
+    for job in claim.jobs:
+        length += job.body_length()
+    reply.array(2)
+    reply.integer(len(claim.jobs))
+    reply.integer(length)
+
+
+class _Batch(PagedReply):
+    """Writes the jobs of a claim, or of one shard of it, as long as the claim exists."""
+
+    _native: Native
+    _claim: Claim
+    _jobs: list[Job]
+    _at: i64  # The index of the next job.
+    _packed: bool
+
+    def __init__(self, native: Native, claim: Claim, jobs: list[Job], packed: bool) -> None:
+        super().__init__()
+        self._native = native
+        self._claim = claim
+        self._jobs = jobs
+        self._at = 0
+        self._packed = packed
+
+    def scan(self, caller: Caller, now: i64) -> bool:
+        """Write the next jobs."""
+        claim = self._claim
+        if claim.number not in claim.consumer.claims:
+            raise ClaimGone()
+        page = self.page(caller)
+        jobs = self._jobs
+        end = min(self._at + SCAN_SLICE, len(jobs))
+        if self._packed:
+            self._pack(page, end)
+        else:
+            while self._at < end and self.fits(page, JOB_BYTES + jobs[self._at].body_length(), True):
+                page.map(10)
+                self._native.write_job(page, jobs[self._at], None)
+                self._at += 1
+                self.found += 1
+        self.add(page)
+        return self._at == len(jobs)
+
+    def _pack(self, page: Reply, end: i64) -> None:
+        """Write jobs as columns. `found` then counts groups of jobs."""
+        some: list[Job] = []
+        length: i64 = 0
+        while self._at < end:
+            length += JOB_BYTES + self._jobs[self._at].body_length()
+            if some and length > PAGE_BYTES_MAX:
+                break
+            some.append(self._jobs[self._at])
+            self._at += 1
+        # The page is empty, so this only refuses a reply that is too long.
+        self.fits(page, length, True)
+        if some:
+            write_packed(self._native, page, some, True)
+            self.found += 1
+
+
+class _Acking(SlicedCommand):
+    """Waits until all jobs of the acked claims have ended, then replies."""
+
+    _engine: Engine
+    _consumer: bytes
+    _acked: int
+
+    def __init__(self, engine: Engine, consumer: bytes, acked: int) -> None:
+        self._engine = engine
+        self._consumer = consumer
+        self._acked = acked
+
+    def step(self, caller: Caller, now: i64) -> bool:
+        """End the jobs of one turn."""
+        if claiming.is_acking(self._engine, self._consumer):
+            self._engine.advance(now)
+            return False
+        caller.reply.integer(self._acked)
+        return True
+
+
+# The whole claim: shard 0 of 1.
+_ALL: Final = (0, 1)
+
+
+def _shard(words: Words) -> tuple[int, int]:
+    index = words.integer()
+    count = _number(words.value())
+    if not 0 <= index < count:
+        raise OutOfRange(f"SHARD {index} {count}: the index must be at least 0 and less than the number of shards")
+    return index, count
+
+
+def _number(word: bytes) -> int:
+    number = parse_integer(word)
+    if number == NOT_A_NUMBER:
+        raise WrongType(f"{excerpt(word)} is not a whole number")
+    return number
+
+
+def _token_and_lease(words: Words, leased: bool) -> tuple[int, int | None]:
+    token = 0
+    lease: int | None = None
+    while words.has_more():
+        word = words.option()
+        if word == b"TOKEN":
+            token = words.integer()
+        elif leased and word == b"LEASE":
+            lease = words.duration()
+        else:
+            raise words.unknown(["LEASE", "TOKEN"] if leased else ["TOKEN"])
+    return token, lease

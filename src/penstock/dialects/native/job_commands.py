@@ -1,0 +1,435 @@
+"""The JOB commands: commands about one job, and commands that list jobs."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from mypy_extensions import i64
+
+from penstock.core import meta
+from penstock.core import states as s
+from penstock.core.engine import Engine
+from penstock.core.errors import CrossHome, OutOfRange, UnknownJob
+from penstock.core.ids import LONG_ID_BYTES
+from penstock.core.job import BODY_BYTES, Job
+from penstock.core.limits import BATCH_JOBS_MAX, NEVER, UNSET, check_count
+from penstock.core.listing import Listing
+from penstock.core.tube import Tube
+from penstock.core.waits import END_NAMES, END_UNKNOWN, EndWait, Waiting
+from penstock.dialects.command import SLICE, Caller, WaitReply, check_tube
+from penstock.dialects.native.arguments import Words, body_kind, check_kind, duration, excerpt, parse_cursor
+from penstock.dialects.native.delivery_commands import AckOrDeleteMany, Native, read_delay, read_reason
+from penstock.dialects.native.packed_jobs import write_packed
+from penstock.dialects.pages import PAGE_BYTES_MAX, SCAN_SLICE, PagedReply
+from penstock.wire.reply import Reply
+
+_COUNT: Final = 100
+_LIST_COUNT: Final = 1_000
+
+# The estimated bytes of a job in a reply, without its body, its tube and its key.
+_TOLD_BYTES: Final = 300
+
+_STATES: Final[dict[bytes, int]] = {name.encode(): state for state, name in enumerate(s.STATE_NAMES) if state != s.GONE}
+
+
+class Jobs:
+    """The commands that begin with JOB."""
+
+    _native: Native
+    _engine: Engine
+    _ending: WaitReply
+    _outcome: WaitReply
+
+    def __init__(self, native: Native) -> None:
+        self._native = native
+        self._engine = native.context.engine
+        self._ending = _WaitReply()
+        self._outcome = _OutcomeReply()
+
+    # Commands of the session that holds the job
+
+    def touch(self, caller: Caller, args: list[bytes], now: i64) -> None:
+        """JOB TOUCH id [d]"""
+        words = Words(args, 3)
+        more = duration(words.value(), "the time to add") if words.has_more() else UNSET
+        words.end()
+        job = self._native.job(caller, args[2], now)
+        self._native.finish(caller, self._engine.touch(caller.connection.session, job, now, more))
+
+    def nack(self, caller: Caller, args: list[bytes], now: i64) -> None:
+        """JOB NACK id [REASON text]"""
+        reason = read_reason(Words(args, 3))
+        job = self._native.job(caller, args[2], now)
+        self._native.finish(caller, self._engine.nack(caller.connection.session, job, now, reason))
+
+    def done(self, caller: Caller, args: list[bytes], now: i64) -> None:
+        """JOB DONE id result [AS bytes|text|json|msgpack] [TTL d]"""
+        words = Words(args, 4)
+        kind = BODY_BYTES
+        ttl = UNSET
+        while words.has_more():
+            word = words.option()
+            if word == b"AS":
+                kind = body_kind(words.value())
+            elif word == b"TTL":
+                ttl = words.duration()
+            else:
+                raise words.unknown(["AS", "TTL"])
+        check_kind(args[3], kind)
+        job = self._native.job(caller, args[2], now)
+        self._native.context.reserve_log(len(args[3]))
+        self._native.finish(caller, self._engine.done(caller.connection.session, job, args[3], kind, now, ttl))
+
+    def move(self, caller: Caller, args: list[bytes], now: i64) -> None:
+        """JOB MOVE id tube [DELAY d]"""
+        delay = read_delay(Words(args, 4))
+        job = self._native.job(caller, args[2], now)
+        check_tube(caller, args[3])
+        if args[3] not in self._engine.tubes and self._native.context.is_elsewhere(args[3]):
+            raise CrossHome("the tube is on another node; put a new job there and ack this one instead of moving it")
+        target = self._engine.tube(args[3])
+        self._native.finish(caller, self._engine.move(caller.connection.session, job, target, now, delay))
+
+    # Commands of any client
+
+    def delete(self, caller: Caller, args: list[bytes], now: i64) -> None:
+        """JOB DELETE id [id ...]"""
+        if len(args) > 3:
+            self._native.context.split_by_node(caller, args, 2)
+        self._native.each(caller, AckOrDeleteMany(self._native, args[2:], True), now)
+
+    def snatch(self, caller: Caller, args: list[bytes], now: i64) -> None:
+        """JOB SNATCH id [DELAY d]"""
+        delay = read_delay(Words(args, 3))
+        self._native.finish(caller, self._engine.snatch(self._native.job(caller, args[2], now), now, delay))
+
+    def restart(self, caller: Caller, args: list[bytes], now: i64) -> None:
+        """JOB RESTART id [DELAY d]"""
+        delay = read_delay(Words(args, 3))
+        self._native.finish(caller, self._engine.restart(self._native.job(caller, args[2], now), now, delay))
+
+    def switch(self, caller: Caller, args: list[bytes], now: i64) -> None:
+        """JOB SWITCH id state [DELAY d]"""
+        state = _state(args[3])
+        delay = read_delay(Words(args, 4))
+        self._native.finish(caller, self._engine.switch(self._native.job(caller, args[2], now), state, now, delay))
+
+    # Inspecting
+
+    def peek(self, caller: Caller, args: list[bytes], now: i64) -> None:
+        """JOB PEEK id"""
+        self._write(caller.reply, self._native.job(caller, args[2], now))
+
+    def named(self, caller: Caller, args: list[bytes], now: i64) -> None:
+        """JOB NAMED tube name"""
+        check_tube(caller, args[2])
+        job = self._engine.find_named(self._native.context.tube(args[2]), args[3], now)
+        if job is None:
+            raise UnknownJob()
+        self._write(caller.reply, job)
+
+    def meta(self, caller: Caller, args: list[bytes], now: i64) -> None:
+        """JOB META id"""
+        job = self._native.job(caller, args[2], now)
+        told = meta.meta(self._engine, job, self._native.context.id_of(job))
+        reply = caller.reply
+        reply.map(len(told))
+        for name, value in told.items():
+            reply.bulk(name.encode())
+            if value is None:
+                reply.null()
+            elif isinstance(value, bytes):
+                reply.bulk(value)
+            else:
+                reply.integer(value)
+
+    def wait(self, caller: Caller, args: list[bytes], now: i64) -> None:
+        """JOB WAIT id [TIMEOUT d] [TUBE t] [OUTCOME]"""
+        words = Words(args, 3)
+        timeout = NEVER
+        home: Tube | None = None
+        ending = self._ending
+        while words.has_more():
+            word = words.option()
+            if word == b"TIMEOUT":
+                timeout = words.duration()
+            elif word == b"TUBE":
+                name = words.value()
+                check_tube(caller, name)
+                home = self._engine.tubes.get(name)
+            elif word == b"OUTCOME":
+                ending = self._outcome
+            else:
+                raise words.unknown(["TIMEOUT", "TUBE", "OUTCOME"])
+        job = self._native.find(caller, args[2], now)
+        if job is None:
+            self._native.refuse_elsewhere(args[2])
+            # The job ended earlier, and its outcome is no longer known.
+            if ending is self._outcome:
+                write_end(caller.reply, END_UNKNOWN, b"")
+            else:
+                caller.reply.integer(0)
+            return
+        wait = self._engine.wait_end(caller.connection, job, now, timeout, caller, True, home)
+        caller.wait_for(wait, ending)
+
+    def list_jobs(self, caller: Caller, args: list[bytes], now: i64) -> None:
+        """JOB LIST tube state [COUNT n]"""
+        state = _state(args[3])
+        words = Words(args, 4)
+        count = _LIST_COUNT
+        while words.has_more():
+            if words.option() != b"COUNT":
+                raise words.unknown(["COUNT"])
+            count = words.integer()
+        if count < 0 or count > BATCH_JOBS_MAX:
+            raise OutOfRange(f"COUNT must be 0 to {BATCH_JOBS_MAX}")
+        check_tube(caller, args[2])
+        self._engine.advance(now)
+        self._native.context.run_sliced(
+            caller, _First(self._native, self._native.context.tube(args[2]), state, count), now
+        )
+
+    def held(self, caller: Caller, args: list[bytes], now: i64) -> None:
+        """JOB HELD [ENDWAITS]"""
+        words = Words(args, 2)
+        session = caller.connection.session
+        ends_waits = False
+        while words.has_more():
+            if words.option() != b"ENDWAITS":
+                raise words.unknown(["ENDWAITS"])
+            ends_waits = True
+        self._native.context.spread_to_used_nodes(caller, args)
+        if ends_waits:
+            self._engine.end_takes(session, now)
+        self._engine.advance(now)
+        self._native.context.run_sliced(caller, _Held(self._native, list(session.held)), now)
+
+    def scan(self, caller: Caller, args: list[bytes], now: i64) -> None:
+        """JOB SCAN cursor [TUBE t] [STATE s ...] [COUNT n] [IDS | PACKED] [NOBODIES]"""
+        scan = _Scan(self._native, parse_cursor(args[2]))
+        words = Words(args, 3)
+        while words.has_more():
+            word = words.option()
+            if word == b"COUNT":
+                scan.count = min(check_count(words.integer(), "COUNT"), SLICE)
+            elif word == b"TUBE":
+                name = words.value()
+                check_tube(caller, name)
+                scan.tube = self._native.context.tube(name)
+            elif word == b"STATE":
+                scan.states |= read_states(words)
+            elif word == b"IDS":
+                scan.ids = True
+            elif word == b"NOBODIES":
+                scan.bodies = False
+            elif word == b"PACKED":
+                scan.packed = True
+            else:
+                raise words.unknown(["TUBE", "STATE", "COUNT", "IDS", "PACKED", "NOBODIES"])
+        self._engine.advance(now)
+        self._native.context.run_sliced(caller, scan, now)
+
+    def _write(self, reply: Reply, job: Job) -> None:
+        write_job_and_state(self._native, reply, job)
+
+
+def write_job_and_state(native: Native, reply: Reply, job: Job, body: bytes | None = None) -> None:
+    """Write a job that is inspected: the fields of a take, and its state."""
+    reply.map(11)
+    native.write_job(reply, job, body)
+    reply.bulk(b"state")
+    reply.bulk(s.STATE_NAMES[job.state].encode())
+
+
+def read_states(words: Words) -> int:
+    """Return one or more states as bits."""
+    states = 1 << _state(words.value())
+    while words.has_more() and words.args[words.at].lower() in _STATES:
+        states |= 1 << _state(words.value())
+    return states
+
+
+def _state(word: bytes) -> int:
+    state = _STATES.get(word.lower())
+    if state is None:
+        raise OutOfRange(f"a state is one of {', '.join(s.STATE_NAMES[1:])}, not {excerpt(word)}")
+    return state
+
+
+def write_end(reply: Reply, end: int, reason: bytes) -> None:
+    """Write the outcome of a job and its reason."""
+    reply.map(2)
+    reply.bulk(b"outcome")
+    reply.bulk(END_NAMES[end].encode())
+    reply.bulk(b"reason")
+    reply.bulk(reason)
+
+
+class _OutcomeReply(WaitReply):
+    """Answers a JOB WAIT with OUTCOME."""
+
+    def write(self, caller: Caller, wait: Waiting, now: i64) -> None:
+        """Write the outcome of the job and its reason."""
+        assert isinstance(wait, EndWait)
+        # The job may have moved to a tube that the caller may not use, so the reason is hidden.
+        hidden = wait.moved and not caller.any_tube
+        write_end(caller.reply, int(wait.end), b"" if hidden else wait.reason)
+
+
+class _WaitReply(WaitReply):
+    """Answers a JOB WAIT."""
+
+    def write(self, caller: Caller, wait: Waiting, now: i64) -> None:
+        """Write 1 if the job was acked, otherwise 0."""
+        assert isinstance(wait, EndWait)
+        caller.reply.integer(1 if wait.processed else 0)
+
+
+class _Scan(PagedReply):
+    """JOB SCAN: one slice and the next cursor."""
+
+    tube: Tube | None
+    states: int  # A bit for each wanted state; 0 for all states.
+    count: int
+    ids: bool  # Reply only with ids.
+    bodies: bool  # Reply with bodies; otherwise they are empty.
+    packed: bool  # Reply with columns.
+    _native: Native
+    _cursor: int
+
+    def __init__(self, native: Native, cursor: int) -> None:
+        super().__init__()
+        self._native = native
+        self._cursor = cursor
+        self.tube = None
+        self.states = 0
+        self.count = _COUNT
+        self.ids = False
+        self.bodies = True
+        self.packed = False
+
+    def write_head(self, reply: Reply) -> None:
+        """Write the next cursor and the number of jobs found."""
+        reply.array(2)
+        reply.bulk(b"%d" % self._cursor)
+        reply.array(self.found)
+
+    def scan(self, caller: Caller, now: i64) -> bool:
+        """Examine the next jobs."""
+        native = self._native
+        engine = native.context.engine
+        page = self.page(caller)
+        jobs, self._cursor = engine.scan(self._cursor, self.count, self.tube, self.states or -1)
+        if self.packed:
+            self._pack(caller, page, jobs)
+            return True
+        for job in jobs:
+            name = engine.tube_of(job).name
+            if not caller.any_tube and not caller.may_use(name):
+                continue
+            if not self.fits(page, LONG_ID_BYTES if self.ids else _estimated_bytes(job, name), False):
+                self._cursor = job.id
+                break
+            if self.ids:
+                page.bulk(native.context.id_of(job))
+            else:
+                write_job_and_state(native, page, job, None if self.bodies else b"")
+            self.found += 1
+        self.add(page)
+        return True
+
+    def _pack(self, caller: Caller, page: Reply, jobs: list[Job]) -> None:
+        """Write jobs as one group of columns. `found` then counts the group: 1, or 0 without jobs."""
+        some: list[Job] = []
+        length: i64 = 0
+        for job in jobs:
+            name = self._native.context.engine.tube_of(job).name
+            if not caller.any_tube and not caller.may_use(name):
+                continue
+            length += _estimated_bytes(job, name)
+            if some and length > PAGE_BYTES_MAX:
+                self._cursor = job.id
+                break
+            some.append(job)
+        if some:
+            write_packed(self._native, page, some, self.bodies)
+            self.found = 1
+        self.add(page)
+
+
+class _Held(PagedReply):
+    """JOB HELD: the ids of the jobs that a session held when the command began."""
+
+    _native: Native
+    _jobs: list[Job]
+    _at: int
+
+    def __init__(self, native: Native, jobs: list[Job]) -> None:
+        super().__init__()
+        self._native = native
+        self._jobs = jobs
+        self._at = 0
+
+    def scan(self, caller: Caller, now: i64) -> bool:
+        """Write the next ids."""
+        page = self.page(caller)
+        for job in self._jobs[self._at : self._at + SLICE]:
+            # Another user may have taken the job in this session, before this caller joined it or logged in.
+            if self._native.may_still_use(caller, job):
+                page.bulk(self._native.context.id_of(job))
+                self.found += 1
+        self.add(page)
+        self._at += SLICE
+        return self._at >= len(self._jobs)
+
+
+class _First(PagedReply):
+    """JOB LIST: the first jobs of a state in the order in which they would be served.
+
+    The jobs are found and written in slices. Jobs that changed their state in the meantime are left out.
+    """
+
+    _native: Native
+    _tube: Tube
+    _state: int
+    _listing: Listing
+    _is_looking: bool
+    _first: list[Job]
+    _at: int
+
+    def __init__(self, native: Native, tube: Tube, state: int, count: int) -> None:
+        super().__init__()
+        self._native = native
+        self._tube = tube
+        self._state = state
+        self._listing = Listing(native.context.engine, tube, state, count, SLICE)
+        self._is_looking = True
+        self._first = []
+        self._at = 0
+
+    def scan(self, caller: Caller, now: i64) -> bool:
+        """Examine the next jobs, or write some of those that were found."""
+        if self._is_looking:
+            if not self._listing.step(SCAN_SLICE):
+                return False
+            self._is_looking = False
+            self._first = self._listing.jobs()
+        if self._tube.dropped:
+            return True
+        page = self.page(caller)
+        for job in self._first[self._at : self._at + SCAN_SLICE]:
+            if job.state != self._state or job.tube != self._tube.slot:
+                continue
+            if not self.fits(page, _estimated_bytes(job, self._tube.name), True):
+                self.add(page)
+                page = self.page(caller)
+            write_job_and_state(self._native, page, job)
+            self.found += 1
+        self.add(page)
+        self._at += SCAN_SLICE
+        return self._at >= len(self._first)
+
+
+def _estimated_bytes(job: Job, tube: bytes) -> int:
+    return _TOLD_BYTES + len(tube) + job.body_length()

@@ -1,0 +1,67 @@
+"""Jobs as columns, for clients that read thousands of jobs: one bulk per field for all jobs, instead of a map per job.
+
+    ids │ tube: ends, bytes │ states │ kinds │ once │ numbers │ created │ deliveries │ nacks
+        │ body: present, ends, bytes │ key: present, ends, bytes
+
+An id has 40 bytes. State, kind, once and present are one byte each. Number (-1: none) and created (ms) are i64,
+deliveries and nacks i32, all little-endian. Ends are i32; there is one more than there are jobs, and the first is 0.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from librt.strings import BytesWriter, write_i32_le, write_i64_le
+from mypy_extensions import i32, u8
+
+from penstock.core.job import NO_KEY, Job
+from penstock.core.tube import key_of
+from penstock.dialects.native.delivery_commands import Native
+from penstock.wire.columns import VarColumn
+from penstock.wire.reply import Reply
+
+# The number of bulks in the array.
+PACKED_BULKS: Final = 16
+
+
+def write_packed(native: Native, reply: Reply, jobs: list[Job], with_bodies: bool) -> None:
+    """Write jobs as columns. Without `with_bodies`, all bodies are marked as missing."""
+    site = native.context
+    ids, states, kinds, once = BytesWriter(), BytesWriter(), BytesWriter(), BytesWriter()
+    numbers, created, deliveries, nacks = BytesWriter(), BytesWriter(), BytesWriter(), BytesWriter()
+    tubes, bodies, keys = VarColumn(), VarColumn(), VarColumn()
+    for job in jobs:
+        tube = site.engine.tube_of(job)
+        ids.write(site.id_of(job))
+        states.append(u8(job.state))
+        kinds.append(u8(job.user_body_kind()))
+        once.append(1 if job.once else 0)
+        write_i64_le(numbers, job.local)
+        write_i64_le(created, job.created)
+        write_i32_le(deliveries, i32(job.deliveries))
+        write_i32_le(nacks, i32(job.nacks))
+        tubes.add_all(tube.name)
+        tubes.end_row()
+        if with_bodies:
+            body = site.body_or_none(job)
+            if body is not None:
+                bodies.add_all(body)
+        bodies.end_row()
+        if tube.keys is not None and (key := key_of(tube, job)) != NO_KEY:
+            keys.add_all(key)
+        keys.end_row()
+    reply.array(PACKED_BULKS)
+    reply.bulk(ids.getvalue())
+    _write_var(reply, tubes, False)
+    for fixed in (states, kinds, once, numbers, created, deliveries, nacks):
+        reply.bulk(fixed.getvalue())
+    _write_var(reply, bodies, True)
+    _write_var(reply, keys, True)
+
+
+def _write_var(reply: Reply, column: VarColumn, missing: bool) -> None:
+    there, ends, data = column.buffers()
+    if missing:
+        reply.bulk(there)
+    reply.bulk(ends)
+    reply.bulk(data)

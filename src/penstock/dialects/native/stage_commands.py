@@ -1,0 +1,153 @@
+"""STAGE, PUBLISH and DISCARD: puts that become visible together. core/stages.py explains stages."""
+
+from __future__ import annotations
+
+from mypy_extensions import i64
+
+from penstock.cluster.messages import STAGE
+from penstock.core import staging
+from penstock.core.engine import Engine, quoted_name
+from penstock.core.errors import CrossHome, StageOver
+from penstock.core.job import Draft
+from penstock.core.limits import UNSET
+from penstock.core.policy import DEFAULT
+from penstock.core.stages import Stage
+from penstock.dialects.command import Caller, SlicedCommand, check_own, check_tube
+from penstock.dialects.native.arguments import Words
+from penstock.dialects.native.delivery_commands import Native, read_drafts
+from penstock.wire.errors import Elsewhere
+
+
+class StageCommands:
+    """The commands of producers that put in stages."""
+
+    _native: Native
+    _engine: Engine
+
+    def __init__(self, native: Native) -> None:
+        self._native = native
+        self._engine = native.context.engine
+
+    def stage(self, caller: Caller, args: list[bytes], now: i64) -> None:
+        """STAGE stage tube [EXPIRE d] [EXISTING] [AFTER n] [IDS] [option value ...] [JOB body [option value ...] ...]
+
+        Without jobs it only checks that the stage has `n` jobs.
+        """
+        words = Words(args, 3)
+        expire = UNSET
+        after = -1
+        existing = False
+        ids = False
+        while words.has_more():
+            word = args[words.at].upper()
+            if word == b"EXPIRE":
+                words.option()
+                expire = words.duration()
+            elif word == b"AFTER":
+                words.option()
+                after = words.integer()
+            elif word == b"EXISTING":
+                existing = True
+                words.option()
+            elif word == b"IDS":
+                ids = True
+                words.option()
+            else:
+                break
+        drafts: list[Draft] = []
+        if after < 0 or words.has_more():
+            drafts = read_drafts(words)
+        check_own(caller, args[1], b"stage")
+        check_tube(caller, args[2])
+        if drafts:
+            # A node that leaves the cluster accepts no more jobs, but the stage can still be checked.
+            self._native.check_puts(caller, args[2], drafts)
+        engine = self._engine
+        if args[2] not in engine.tubes:
+            self._native.context.raise_if_elsewhere([args[2]])
+        if args[1] not in engine.stages.by_name and self._native.context.find_node_with(caller, STAGE, [args[1]]):
+            raise CrossHome(
+                f"stage {quoted_name(args[1])} has jobs on another node; use only tubes of one node in a stage"
+            )
+        staging.check_stage(engine, args[1], drafts, expire, now)
+        if after >= 0 and self._was_staged(caller, args[1], after, len(drafts), now):
+            return
+        tube = engine.tube(args[2]) if existing else engine.tubes.get(args[2])
+        if tube is None:
+            tube = self._native.context.new_tube(args[2], DEFAULT, drafts, now)
+        else:
+            self._native.context.reserve_log_for(drafts)
+        jobs = staging.stage_jobs(engine, args[1], tube, drafts, expire, now)
+        if ids:
+            caller.reply.bulks([self._native.context.id_of(job) for job in jobs])
+        else:
+            caller.reply.integer(engine.stages.by_name[args[1]].count)
+
+    def _was_staged(self, caller: Caller, name: bytes, after: int, count: int, now: i64) -> bool:
+        """Return whether the stage already has these jobs, judged by their number, and reply if it has.
+
+        A client whose reply was lost sends the command again. If jobs of the stage were deleted or lost in a crash, the
+        number does not match, and the client has to start again with another stage.
+        """
+        stage = self._engine.stages.find(name, now)
+        there = 0 if stage is None else int(stage.count)
+        if there == after and count > 0:
+            return False
+        if there != after + count:
+            raise StageOver(f"stage {quoted_name(name)} has {there} jobs, not {after}; start again with another stage")
+        caller.reply.integer(there)
+        return True
+
+    def publish(self, caller: Caller, args: list[bytes], now: i64) -> None:
+        """PUBLISH stage [stage ...]"""
+        names = self._names(caller, args)
+        self._close(caller, names, staging.publish(self._engine, names, now), now)
+
+    def publish_once(self, caller: Caller, args: list[bytes], now: i64) -> None:
+        """PUBLISHONCE mark stage [stage ...]"""
+        names = self._names(caller, args)
+        self._close(caller, names[1:], staging.publish(self._engine, names[1:], now, names[0]), now)
+
+    def discard(self, caller: Caller, args: list[bytes], now: i64) -> None:
+        """DISCARD stage [stage ...]"""
+        names = self._names(caller, args)
+        self._close(caller, names, staging.discard(self._engine, names, now), now)
+
+    def _names(self, caller: Caller, args: list[bytes]) -> list[bytes]:
+        """Return the names of the stages. Raise Elsewhere if they are on another node."""
+        names = args[1:]
+        for name in names:
+            check_own(caller, name, b"stage")
+        known = self._engine.stages.by_name
+        if not any(name in known for name in names):
+            # All stages of a command are on one node, so only the first two names are asked for: a mark and a stage.
+            node = self._native.context.find_node_with(caller, STAGE, names[:2])
+            if node:
+                raise Elsewhere(node, f"stage {quoted_name(names[0])}")
+        return names
+
+    def _close(self, caller: Caller, names: list[bytes], jobs: int, now: i64) -> None:
+        self._native.context.run_sliced(
+            caller, _Closing(self._engine, staging.of_names(self._engine, names), jobs), now
+        )
+
+
+class _Closing(SlicedCommand):
+    """Waits until all jobs have left the published or discarded stages, then replies."""
+
+    _engine: Engine
+    _left: list[Stage]
+    _jobs: int
+
+    def __init__(self, engine: Engine, left: list[Stage], jobs: int) -> None:
+        self._engine = engine
+        self._left = left
+        self._jobs = jobs
+
+    def step(self, caller: Caller, now: i64) -> bool:
+        """Publish or remove the jobs of one turn."""
+        if staging.are_closing(self._left):
+            self._engine.advance(now)
+            return False
+        caller.reply.integer(self._jobs)
+        return True

@@ -1,0 +1,421 @@
+"""The TUBE commands: TUBE CREATE, INFO, STATS, LIST and others.
+
+The options of a tube are those of Python: a word becomes the option of its name in `options.py`.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any, Final
+
+from mypy_extensions import i64
+
+from penstock.core import states as s
+from penstock.core import stats
+from penstock.core.emptying import Emptying
+from penstock.core.engine import Engine
+from penstock.core.errors import BadSyntax, OutOfRange, Unsupported
+from penstock.core.glob import Glob
+from penstock.core.limits import NEVER, check_count
+from penstock.core.policy import TubePolicy
+from penstock.core.tube import Tube
+from penstock.dialects.command import SLICE, Caller, SlicedCommand, check_tube
+from penstock.dialects.context import CommandContext
+from penstock.dialects.native.arguments import Words, excerpt, parse_cursor, read_driver_options, read_json
+from penstock.dialects.native.delivery_commands import check_policy
+from penstock.dialects.pages import SCAN_SLICE, PagedReply
+from penstock.options import changed_policy, new_policy, policy_from
+from penstock.wire.reply import Reply
+
+# The type of an option's value.
+_TIME: Final = 0
+_NUMBER: Final = 1
+_TEXT: Final = 2
+_YES_NO: Final = 3
+
+_OPTIONS: Final[dict[bytes, tuple[str, int]]] = {
+    b"TTL": ("ttl", _TIME),
+    b"TTR": ("ttr", _TIME),
+    b"PRIORITY": ("priority", _NUMBER),
+    b"TTL-WHILE-TAKEN": ("ttl_while_taken", _TEXT),
+    b"KEY-LIMIT": ("key_limit", _NUMBER),
+    b"FAIR": ("fair", _YES_NO),
+    b"CAPACITY": ("capacity", _NUMBER),
+    b"CAPACITY-BYTES": ("capacity_bytes", _NUMBER),
+    b"RETRY": ("retry", _TEXT),
+    b"MAX-DELIVERIES": ("max_deliveries", _NUMBER),
+    b"DEAD-LETTER": ("dead_letter", _TEXT),
+    b"KEEP": ("keep", _YES_NO),
+    b"ZOMBIE": ("zombie", _TIME),
+    b"DEDUP-WINDOW": ("dedup_window", _TIME),
+    b"DEDUP-COUNT": ("dedup_count", _NUMBER),
+    b"TEMPORARY": ("temporary", _YES_NO),
+}
+_WAYS: Final[dict[bytes, tuple[bool, bool]]] = {
+    b"none": (False, False),
+    b"in": (True, False),
+    b"out": (False, True),
+    b"all": (True, True),
+}
+
+_COUNT: Final = 100
+
+# The estimated bytes of a tube's statistics in a reply, without its name.
+_TOLD_BYTES: Final = 400
+
+# Matching costs the length of the pattern times the length of the name. After this much work a scan stops and returns
+# its cursor.
+_PATTERN_BYTES_MAX: Final = 256
+_MATCH_WORK_MAX: Final = 1_000_000
+
+_OPTION_WORDS: Final = [word.decode() for word in _OPTIONS]
+
+
+class Tubes:
+    """The commands about tubes."""
+
+    context: CommandContext
+    _engine: Engine
+
+    def __init__(self, site: CommandContext) -> None:
+        self.context = site
+        self._engine = site.engine
+
+    def create(self, caller: Caller, args: list[bytes], now: i64) -> None:
+        """TUBE CREATE name [TYPE type] [option value ...] [OPTIONS json] [POLICY json]"""
+        name = args[2]
+        check_tube(caller, name)
+        base, options, for_driver = _read_policy(Words(args, 3))
+        tube = self._engine.tubes.get(name)
+        if tube is None or base is not None or options or for_driver is not None:
+            driven = self._driven_policy(base, {**options, **(for_driver or {})})
+            if driven is None and for_driver is not None:
+                raise Unsupported("OPTIONS are only for tubes with a driver, and this type has none")
+            policy = self._checked(caller, new_policy(base, options)) if driven is None else driven
+            if tube is None:
+                self.context.check_new([name], policy)
+            tube = self._engine.create_tube(name, policy, now)
+        self._write_info(caller.reply, tube)
+
+    def info(self, caller: Caller, args: list[bytes], now: i64) -> None:
+        """TUBE INFO name"""
+        self._write_info(caller.reply, self._tube(caller, args[2], now))
+
+    def stats(self, caller: Caller, args: list[bytes], now: i64) -> None:
+        """TUBE STATS name"""
+        write_stats(caller.reply, self._tube(caller, args[2], now), now, True)
+
+    def names(self, caller: Caller, args: list[bytes], now: i64) -> None:
+        """TUBE LIST"""
+        self.context.run_sliced(caller, _Names(self._engine), now)
+
+    def scan(self, caller: Caller, args: list[bytes], now: i64) -> None:
+        """TUBE SCAN cursor [COUNT n] [MATCH pattern]"""
+        scan = _Scan(self._engine, parse_cursor(args[2]))
+        words = Words(args, 3)
+        while words.has_more():
+            word = words.option()
+            if word == b"COUNT":
+                scan.count = min(check_count(words.integer(), "COUNT"), SLICE)
+            elif word == b"MATCH":
+                scan.match(words.value())
+            else:
+                raise words.unknown(["COUNT", "MATCH"])
+        self._engine.advance(now)
+        self.context.run_sliced(caller, scan, now)
+
+    def alter(self, caller: Caller, args: list[bytes], now: i64) -> None:
+        """TUBE ALTER name [TYPE type] [option value ...] [POLICY json]"""
+        tube = self._tube(caller, args[2], now)
+        base, options, for_driver = _read_policy(Words(args, 3))
+        if for_driver is not None:
+            raise Unsupported("OPTIONS are read by the driver when a tube is created, and cannot be altered")
+        self._engine.alter(tube, self._checked(caller, changed_policy(args[2], tube.policy, base, options)), now)
+        self._write_info(caller.reply, tube)
+
+    def pause(self, caller: Caller, args: list[bytes], now: i64) -> None:
+        """TUBE PAUSE name in|out|all|none"""
+        ways = _WAYS.get(args[3].lower())
+        if ways is None:
+            raise BadSyntax(f"TUBE PAUSE needs in, out, all or none, not {excerpt(args[3])}")
+        self._engine.pause(self._tube(caller, args[2], now), ways[0], ways[1], now)
+        caller.reply.ok()
+
+    def release(self, caller: Caller, args: list[bytes], now: i64) -> None:
+        """TUBE RELEASE name"""
+        self.context.run_sliced(caller, _Releasing(self._engine, self._tube(caller, args[2], now)), now)
+
+    def truncate(self, caller: Caller, args: list[bytes], now: i64) -> None:
+        """TUBE TRUNCATE name"""
+        self.context.run_sliced(caller, _Emptying(self._engine, self._tube(caller, args[2], now), False), now)
+
+    def drop(self, caller: Caller, args: list[bytes], now: i64) -> None:
+        """TUBE DROP name"""
+        tube = self._tube(caller, args[2], now)
+        self._engine.check_drop(tube, now)
+        self.context.run_sliced(caller, _Emptying(self._engine, tube, True), now)
+
+    def _driven_policy(self, base: str | TubePolicy | None, options: dict[str, object]) -> TubePolicy | None:
+        """Return the policy of a tube whose type is a driver, or None for any other type."""
+        return self._engine.drivers.policy(base, options) if isinstance(base, str) else None
+
+    def _checked(self, caller: Caller, policy: TubePolicy) -> TubePolicy:
+        """Check that the caller may give a tube this policy, and return it."""
+        policy.check()
+        check_policy(caller, policy)
+        return policy
+
+    def _tube(self, caller: Caller, name: bytes, now: i64) -> Tube:
+        """Return the tube of a name in its present state."""
+        check_tube(caller, name)
+        self._engine.advance(now)
+        return self.context.tube(name)
+
+    def _write_info(self, reply: Reply, tube: Tube) -> None:
+        reply.map(7)
+        _write_head(reply, tube)
+        reply.bulk(b"policy")
+        _write_policy(reply, tube.policy)
+        _write_pauses(reply, tube)
+        _write_pair(reply, b"jobs", tube.total())
+        _write_pair(reply, b"body-bytes", tube.body_bytes)
+
+
+def _read_policy(
+    words: Words,
+) -> tuple[str | TubePolicy | None, dict[str, Any], dict[str, object] | None]:
+    """Read the type or the policy of a tube, its options, and the options of its driver."""
+    base: str | TubePolicy | None = None
+    options: dict[str, Any] = {}
+    for_driver: dict[str, object] | None = None
+    while words.has_more():
+        word = words.option()
+        if word == b"TYPE":
+            base = words.text()
+        elif word == b"POLICY":
+            base = policy_from(read_json(words.value(), "a policy"))
+            if base.driven:
+                raise Unsupported("POLICY cannot set a driver; name the driver with TYPE")
+        elif word == b"OPTIONS":
+            for_driver = read_driver_options(words.value())
+        elif not _read_option(words, word, options):
+            raise words.unknown([*_OPTION_WORDS, "TYPE", "OPTIONS", "POLICY"])
+    return base, options, for_driver
+
+
+def _read_option(words: Words, word: bytes, options: dict[str, Any]) -> bool:
+    """Read the value of a tube option. Return whether the option exists."""
+    found = _OPTIONS.get(word)
+    if found is None:
+        return False
+    name, kind = found
+    if kind == _TIME:
+        ms = words.duration()
+        # Whole seconds stay integers, because a fraction of a very long time is not exact.
+        options[name] = None if ms == NEVER else ms / 1000 if ms % 1000 else ms // 1000
+    elif kind == _NUMBER:
+        options[name] = words.integer()
+    elif kind == _TEXT:
+        options[name] = words.text()
+    else:
+        options[name] = words.boolean()
+    return True
+
+
+def write_stats(reply: Reply, tube: Tube, now: i64, counts: bool) -> None:
+    """Write the statistics of a tube, with the counts of events and transitions if `counts`."""
+    reply.map(16 if counts else 14)
+    _write_head(reply, tube)
+    states = stats.states(tube)
+    for state in range(1, s.STATES_COUNT):
+        _write_pair(reply, s.STATE_NAMES[state].encode(), states[state])
+    reply.bulk(b"oldest-ms")
+    first = tube.first_ready(None)
+    if first is None:
+        reply.null()
+    else:
+        reply.integer(max(now - first.created, 0))
+    waiting = tube.take_line.length
+    for line in tube.key_lines.values():
+        waiting += line.length
+    _write_pair(reply, b"waiting", waiting)
+    _write_pair(reply, b"keys", 0 if tube.keys is None else len(tube.keys))
+    _write_pauses(reply, tube)
+    if counts:
+        _write_counts(reply, tube)
+
+
+def _write_counts(reply: Reply, tube: Tube) -> None:
+    happened = [(name, count) for name, count in zip(s.EVENT_NAMES, stats.events(tube, True), strict=True) if count]
+    reply.bulk(b"events")
+    reply.map(len(happened))
+    for name, count in happened:
+        _write_pair(reply, name.encode(), count)
+    names = stats.TRANSITION_NAMES
+    went = stats.transitions(tube, True)
+    reply.bulk(b"transitions")
+    reply.map(len(went))
+    for (source, target), count in went.items():
+        _write_pair(reply, f"{names[source]}-{names[target]}".encode(), count)
+
+
+def _write_head(reply: Reply, tube: Tube) -> None:
+    reply.bulk(b"name")
+    reply.bulk(tube.name)
+    reply.bulk(b"type")
+    reply.bulk(tube.policy.type.encode())
+
+
+def _write_pauses(reply: Reply, tube: Tube) -> None:
+    _write_pair(reply, b"paused-in", 1 if tube.paused_in else 0)
+    _write_pair(reply, b"paused-out", 1 if tube.paused_out else 0)
+
+
+def _write_pair(reply: Reply, name: bytes, value: int) -> None:
+    reply.bulk(name)
+    reply.integer(value)
+
+
+def _write_policy(reply: Reply, policy: TubePolicy) -> None:
+    """Write every field under its own name. NEVER becomes null, and an unset number -1."""
+    fields = dataclasses.asdict(policy)
+    reply.map(len(fields))
+    for name, value in fields.items():
+        reply.bulk(name.encode())
+        if value == NEVER:
+            reply.null()
+        elif isinstance(value, int):
+            reply.integer(int(value))
+        elif isinstance(value, str):
+            reply.bulk(value.encode())
+        else:
+            reply.bulks([each.encode() for each in value])
+
+
+class _Names(PagedReply):
+    """TUBE LIST: the names of all tubes that a caller may use, in the order of their creation."""
+
+    _engine: Engine
+    _cursor: int
+
+    def __init__(self, engine: Engine) -> None:
+        super().__init__()
+        self._engine = engine
+        self._cursor = 0
+
+    def scan(self, caller: Caller, now: i64) -> bool:
+        """Examine the next tubes."""
+        page = self.page(caller)
+        tubes, self._cursor = self._engine.scan_tubes(self._cursor, SCAN_SLICE)
+        for tube in tubes:
+            if caller.any_tube or caller.may_use(tube.name):
+                if not self.fits(page, len(tube.name), True):
+                    self.add(page)
+                    page = self.page(caller)
+                page.bulk(tube.name)
+                self.found += 1
+        self.add(page)
+        return self._cursor == 0
+
+
+class _Scan(PagedReply):
+    """TUBE SCAN: one slice and the next cursor."""
+
+    count: int
+    _engine: Engine
+    _cursor: int
+    _pattern: Glob | None
+    _pattern_length: int
+
+    def __init__(self, engine: Engine, cursor: int) -> None:
+        super().__init__()
+        self.count = _COUNT
+        self._engine = engine
+        self._cursor = cursor
+        self._pattern = None
+        self._pattern_length = 0
+
+    def match(self, pattern: bytes) -> None:
+        """Find only tubes whose names match this pattern. A name is bytes, and each byte is one character."""
+        if len(pattern) > _PATTERN_BYTES_MAX:
+            raise OutOfRange(f"a pattern must have at most {_PATTERN_BYTES_MAX} bytes")
+        self._pattern = Glob(pattern.decode("latin-1"))
+        self._pattern_length = len(pattern)
+
+    def write_head(self, reply: Reply) -> None:
+        """Write the next cursor and the number of tubes found."""
+        reply.array(2)
+        reply.bulk(b"%d" % self._cursor)
+        reply.array(self.found)
+
+    def scan(self, caller: Caller, now: i64) -> bool:
+        """Examine the next tubes."""
+        page = self.page(caller)
+        work = 0
+        tubes, self._cursor = self._engine.scan_tubes(self._cursor, self.count)
+        for tube in tubes:
+            if not caller.any_tube and not caller.may_use(tube.name):
+                continue
+            if work > _MATCH_WORK_MAX or not self.fits(page, _TOLD_BYTES + len(tube.name), False):
+                self._cursor = tube.number
+                break
+            work += len(tube.name) * self._pattern_length
+            if self._pattern is None or self._pattern.matches(tube.name.decode("latin-1")):
+                write_stats(page, tube, now, False)
+                self.found += 1
+        self.add(page)
+        return True
+
+
+class _Releasing(SlicedCommand):
+    """TUBE RELEASE: releases all taken jobs, starting at the end of the bag, so that no job is handled twice."""
+
+    _engine: Engine
+    _tube: Tube
+    _left: int
+    _released: int
+
+    def __init__(self, engine: Engine, tube: Tube) -> None:
+        self._engine = engine
+        self._tube = tube
+        self._left = len(tube.taken)
+        self._released = 0
+
+    def step(self, caller: Caller, now: i64) -> bool:
+        """Release the next jobs."""
+        tube = self._tube
+        end = min(self._left, len(tube.taken))
+        self._left = max(end - SLICE, 0)
+        if not tube.dropped:
+            self._released += self._engine.release_many(tube, tube.taken.items[self._left : end], now)
+        if self._left > 0:
+            return False
+        caller.reply.integer(self._released)
+        return True
+
+
+class _Emptying(SlicedCommand):
+    """TUBE TRUNCATE removes as many jobs as the tube had at the start. TUBE DROP then removes the tube as well."""
+
+    _engine: Engine
+    _tube: Tube
+    _drops: bool
+    _emptying: Emptying
+
+    def __init__(self, engine: Engine, tube: Tube, drops: bool) -> None:
+        self._engine = engine
+        self._tube = tube
+        self._drops = drops
+        self._emptying = Emptying(engine, tube)
+
+    def step(self, caller: Caller, now: i64) -> bool:
+        """Remove the next jobs."""
+        if not self._emptying.step(SLICE, now):
+            return False
+        if not self._drops:
+            caller.reply.integer(self._emptying.removed)
+            return True
+        if not self._tube.dropped:
+            self._engine.drop(self._tube, now)
+        caller.reply.ok()
+        return True

@@ -1,0 +1,576 @@
+"""Functions that Tarantool clients call by name: the tables of functions and the dispatcher of the calls.
+
+    queue.tube.NAME:put        a method of a tube               box.space.NAME:len     a method of a space
+    queue.create_tube          a function of a module           box.space.NAME.index.I:min
+
+A function is a row in the table of its family. It returns its results as a msgpack array, or None if the reply follows
+later. A `Pending` call is answered when its wait ends. The calls of one client run concurrently, so a client can have
+many pending calls, and each has its own sync number.
+
+RESP clients call the same functions with CALL (`call_command.py`), one at a time.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import Any, Final
+
+from librt.strings import BytesWriter
+from mypy_extensions import i64, mypyc_attr
+
+from penstock.core.errors import NoMemory, PenstockError, ProtocolError
+from penstock.core.waits import Waiting
+from penstock.dialects.command import (
+    ANSWERS_BYTES_MAX,
+    INTERNAL_ERROR,
+    REDACTED,
+    Caller,
+    Dispatcher,
+    SlicedCommand,
+    WaitReply,
+    check_question_answered,
+    check_tube,
+    refusal_line,
+)
+from penstock.dialects.context import CommandContext
+from penstock.dialects.inbox import ALL_RUN, MORE_LEFT, PART_LEFT, STOPPED
+from penstock.wire import iproto
+from penstock.wire.errors import BoxError, Elsewhere, NeedsAnswer, NoProcedure, Refused
+from penstock.wire.iproto import IprotoParser, IprotoReply, Request
+from penstock.wire.msgpack import DEPTH_MAX, Reader, pack, unpack, write_array
+
+# The maximum of function names in the cache of routes.
+_ROUTES_MAX: Final = 4_096
+
+# Prefixes of the methods of a tube. Some clients use `box.queue`, the place of the queue in old versions.
+_TUBES: Final = (b"queue.tube.", b"box.queue.tube.")
+
+# The maximum length of a function name. A tube name may have 65,535 bytes.
+_NAME_BYTES_MAX: Final = 66_000
+
+# This many bytes of the name of a client's last call are kept, for CLIENT LIST.
+_SHOWN_BYTES_MAX: Final = 64
+
+# The reply to ID: version 3 of the protocol and none of its optional features.
+_IDENTITY: Final = b"\x82\x54\x03\x55\x90"
+
+# Lua texts that clients send to EVAL. A text that only calls a function with its arguments, or without any, is run as
+# that call. go-tarantool has texts of its own that create a tube and check whether it exists.
+_PASSING_ON: Final = re.compile(rb"(?:return )?([\w.]+(?::\w+)?) ?\( ?(\.\.\.)? ?\) ?;?")
+_CREATING: Final = re.compile(
+    rb"local (\w+), (\w+), (\w+) = \.\.\. ?; ?(?:return )?(queue\.(?:schema\.)?create_tube) ?\(\1, \2, \3\) ?;?"
+)
+_ASKING: Final = re.compile(rb"local (\w+) = \.\.\. ?; ?return queue\.tube\[\1\] ~= (?:nil|null) ?;?")
+
+Function = Callable[[Caller, Request, bytes, int], bytes | None]
+Select = Callable[[Caller, Request, int], bytes | None]
+LogIn = Callable[[Caller, Request], None]
+PassOn = Callable[[Any, Request, Elsewhere], None]
+
+
+@mypyc_attr(allow_interpreted_subclasses=True)
+class Method:
+    """A function of a family, and the permission group that may call it."""
+
+    group: i64
+    function: Function
+
+    def __init__(self, group: int, function: Function) -> None:
+        self.group = group
+        self.function = function
+
+
+@mypyc_attr(allow_interpreted_subclasses=True)
+class FunctionFamily:
+    """Functions whose names have the same first words."""
+
+    def method(self, owner: bytes, name: bytes) -> Method | None:
+        """Return the function of this name of an owner (a tube or a space), or of the family if `owner` is empty."""
+        return None
+
+    def index_method(self, index: bytes, name: bytes) -> Method | None:
+        """Return the function of this name of an index, if the owners are spaces."""
+        return None
+
+
+class Functions(FunctionFamily):
+    """A family that is a plain table."""
+
+    _functions: dict[bytes, Method]
+
+    def __init__(self, functions: dict[bytes, Method]) -> None:
+        self._functions = functions
+
+    def method(self, owner: bytes, name: bytes) -> Method | None:
+        """Return the function of a name, or None."""
+        return self._functions.get(name)
+
+
+class Route:
+    """A resolved function name: the method and the tube or space that owns it."""
+
+    method: Method
+    owner: bytes
+
+    def __init__(self, method: Method, owner: bytes) -> None:
+        self.method = method
+        self.owner = owner
+
+
+@mypyc_attr(allow_interpreted_subclasses=True)
+class Pending:
+    """A call that waits. It is the tag of its wait."""
+
+    caller: Caller
+    sync: i64
+    is_16: bool
+
+    def __init__(self, caller: Caller, call: Request) -> None:
+        self.caller = caller
+        self.sync = call.sync
+        self.is_16 = call.code == iproto.CALL_16
+
+    def begin(self, site: CommandContext, wait: Waiting) -> None:
+        """Register the wait. A RESP client waits as for any command; an IPROTO client can send more calls."""
+        if not isinstance(self.caller.reply, IprotoReply):
+            self.caller.wait_for(wait, _RespCallReply(site))
+
+    def result(self, wait: Waiting, now: i64) -> bytes:
+        """Return the results of the call after its wait has ended."""
+        raise NotImplementedError
+
+
+@mypyc_attr(allow_interpreted_subclasses=True)
+class SlicedCall(SlicedCommand):
+    """A call that runs in slices."""
+
+    sync: i64
+    is_16: bool
+
+    def __init__(self, call: Request) -> None:
+        self.sync = call.sync
+        self.is_16 = call.code == iproto.CALL_16
+
+    def run_slice(self, caller: Caller, now: i64) -> bytes | None:
+        """Run a slice. Return the results if it was the last one, otherwise None."""
+        raise NotImplementedError
+
+    def step(self, caller: Caller, now: i64) -> bool:
+        """Run a slice. Return whether it was the last one, which writes the reply."""
+        try:
+            results = self.run_slice(caller, now)
+        except PenstockError as refusal:
+            refuse(caller, self.sync, refusal)
+            return True
+        if results is None:
+            return False
+        answer(caller, self.sync, self.is_16, results)
+        return True
+
+
+def run_sliced(site: CommandContext, caller: Caller, long: SlicedCall, now: i64) -> bytes | None:
+    """Run a call in slices: the first one now, the others in later turns. Return None if the reply follows later."""
+    results = long.run_slice(caller, now)
+    while results is None:
+        if site.continue_sliced is not None:
+            site.continue_sliced(caller, long)
+            return None
+        results = long.run_slice(caller, now)
+    return results
+
+
+def answers_of(caller: Caller) -> IprotoReply:
+    """Return the reply buffer of an IPROTO client."""
+    answers = caller.reply
+    assert isinstance(answers, IprotoReply)
+    return answers
+
+
+def answer(caller: Caller, sync: i64, is_16: bool, results: bytes) -> None:
+    """Answer a call with its results."""
+    reply = caller.reply
+    if isinstance(reply, IprotoReply):
+        reply.data(sync, _wrapped(results) if is_16 else results)
+    else:
+        reply_to_resp_call(caller, results, [])
+
+
+def reply_to_resp_call(caller: Caller, results: bytes, handed: list[bytes]) -> None:
+    """Answer a CALL over RESP with its results and the ids of the jobs that were delivered in them.
+
+    The rows of a space do not contain these ids, and the client needs them to know which jobs it holds.
+    """
+    reply = caller.reply
+    reply.array(2)
+    reply.bulk(results)
+    reply.bulks(handed)
+
+
+class _RespCallReply(WaitReply):
+    """Writes the reply of a CALL over RESP that waited."""
+
+    _context: CommandContext
+
+    def __init__(self, site: CommandContext) -> None:
+        self._context = site
+
+    def write(self, caller: Caller, wait: Waiting, now: i64) -> None:
+        """Write the results after the wait has ended."""
+        pending = wait.tag
+        assert isinstance(pending, Pending)
+        before = len(caller.unsent)
+        results = pending.result(wait, now)
+        reply_to_resp_call(caller, results, [self._context.id_of(job) for job in caller.unsent[before:]])
+
+
+def denied(caller: Caller, name: bytes) -> BoxError:
+    """Return the refusal of a function that the caller may not call."""
+    who = "this user" if caller.is_authenticated else "user 'guest'; log in first"
+    shown = name[:200].decode("utf-8", "backslashreplace")
+    return BoxError(iproto.ER_ACCESS_DENIED, f"Execute access to function '{shown}' is denied for {who}")
+
+
+def _wrapped(results: bytes) -> bytes:
+    """Return the results in the form of CALL_16, in which each result is a tuple: wrap those that are not."""
+    reader = Reader(results)
+    # The limit of values is for requests. Our results may have more, because a JSON body can become many values.
+    reader.left = len(results)
+    writer = BytesWriter()
+    count = reader.length_of_array()
+    write_array(writer, count)
+    for _ in range(count):
+        start = reader.at
+        reader.skip(2 * DEPTH_MAX)
+        raw = results[start : reader.at]
+        first: i64 = raw[0]
+        if first & 0xF0 != 0x90 and first != 0xDC and first != 0xDD:
+            writer.append(0x91)
+        writer.write(raw)
+    return writer.getvalue()
+
+
+def refuse(caller: Caller, sync: i64, refusal: PenstockError) -> None:
+    """Answer a call with an error."""
+    reply = caller.reply
+    if not isinstance(reply, IprotoReply):
+        reply.error(refusal_line(refusal))
+        return
+    number = iproto.ER_PROC_LUA
+    text = str(refusal)
+    if isinstance(refusal, BoxError):
+        number = refusal.number
+    elif isinstance(refusal, Refused):
+        # A RESP error line: the code, then the sentence.
+        code, _, text = text.partition(" ")
+        if code == "NOPERM":
+            number = iproto.ER_ACCESS_DENIED
+    elif isinstance(refusal, ProtocolError):
+        number = iproto.ER_INVALID_MSGPACK
+    reply.refusal(sync, number, text.encode("utf-8", "backslashreplace"))
+
+
+class _RerunCall(Pending):
+    """A call that is run again after other nodes have answered the question that it depends on."""
+
+    request: Request
+
+    def __init__(self, caller: Caller, request: Request) -> None:
+        super().__init__(caller, request)
+        self.request = request
+
+
+class CallDispatcher:
+    """Runs the requests of IPROTO clients."""
+
+    dispatcher: Dispatcher  # The dispatcher of RESP commands, which counts calls as well.
+    families: dict[bytes, FunctionFamily]  # By the first word of the names of their functions.
+    tubes: FunctionFamily  # The methods of a tube.
+    spaces: FunctionFamily
+    select: Select  # Runs a SELECT request.
+    log_in: LogIn
+    forward: PassOn | None  # Forwards a call to another node. None: such a call is refused.
+    _routes: dict[bytes, Route]
+
+    def __init__(
+        self,
+        desk: Dispatcher,
+        families: dict[bytes, FunctionFamily],
+        tubes: FunctionFamily,
+        spaces: FunctionFamily,
+        select: Select,
+        log_in: LogIn,
+    ) -> None:
+        self.dispatcher = desk
+        self.families = families
+        self.tubes = tubes
+        self.spaces = spaces
+        self.select = select
+        self.log_in = log_in
+        self.forward = None
+        self._routes = {}
+
+    def run_all(self, caller: Caller, requests: list[Request], start: i64, waits_max: i64, now: i64) -> i64:
+        """Run the caller's requests from `start` on until it has to wait. Return the index of the next one."""
+        at = start
+        count: i64 = len(requests)
+        waits = caller.connection.waits
+        began: i64 = self.dispatcher.clock_ns()
+        while at < count and not caller.busy and len(waits) + caller.remote_count < waits_max:
+            request = requests[at]
+            at += 1
+            self.dispatcher.executed += 1
+            self._answer(caller, request, now)
+            ended: i64 = self.dispatcher.clock_ns()
+            if (
+                self.dispatcher.slow_ns >= 0
+                and ended - began >= self.dispatcher.slow_ns
+                and self.dispatcher.on_slow is not None
+            ):
+                self.dispatcher.on_slow(caller, _redacted_words(request), ended - began)
+            began = ended
+            if caller.closing or caller.reply.length > ANSWERS_BYTES_MAX:
+                break
+        return at
+
+    def _answer(self, caller: Caller, request: Request, now: i64) -> None:
+        """Run a request. It is answered or waits."""
+        try:
+            if request.code == iproto.CALL:
+                results = self._call(caller, request, now)
+                if results is not None:
+                    answers_of(caller).data(request.sync, results)
+            else:
+                self._run(caller, request, now)
+        except PenstockError as refusal:
+            if isinstance(refusal, NeedsAnswer) and self.dispatcher.ask_others is not None:
+                self.dispatcher.ask_others(caller, refusal, _RerunCall(caller, request), now)
+            elif isinstance(refusal, Elsewhere) and self.forward is not None:
+                self._forward(caller, request, refusal)
+            else:
+                refuse(caller, request.sync, refusal)
+        except Exception as defect:
+            self._failed(caller, request.sync, defect)
+
+    def _failed(self, caller: Caller, sync: i64, defect: Exception) -> None:
+        """Close the caller after an internal error. Other clients are not affected."""
+        caller.closing = True
+        answers_of(caller).refusal(sync, iproto.ER_PROC_LUA, INTERNAL_ERROR)
+        self.dispatcher.report(defect)
+
+    def _forward(self, caller: Caller, request: Request, where: Elsewhere) -> None:
+        assert self.forward is not None
+        try:
+            self.forward(caller, request, where)
+        except PenstockError as refusal:
+            refuse(caller, request.sync, refusal)
+
+    def _call(self, caller: Caller, call: Request, now: i64) -> bytes | None:
+        name = call.name
+        caller.last_command = name if len(name) <= _SHOWN_BYTES_MAX else name[:_SHOWN_BYTES_MAX]
+        if self.dispatcher.is_monitored and self.dispatcher.on_command is not None:
+            self.dispatcher.on_command(caller, [name, *call.args])
+        return self.call(caller, call, now)
+
+    def call(self, caller: Caller, call: Request, now: i64) -> bytes | None:
+        """Check the permissions and call a function. Return its results, or None if they follow later."""
+        name = call.name
+        route = self._routes.get(name)
+        if route is None:
+            route = self._find(name)
+        method = route.method
+        if not caller.is_authenticated or method.group & caller.groups == 0:
+            raise denied(caller, name)
+        if not caller.any_tube and route.owner:
+            check_tube(caller, route.owner)
+        try:
+            return method.function(caller, call, route.owner, now)
+        except NoMemory:
+            while self.dispatcher.evict is not None and self.dispatcher.evict():
+                try:
+                    return method.function(caller, call, route.owner, now)
+                except NoMemory:
+                    pass
+            raise
+
+    def _run(self, caller: Caller, request: Request, now: i64) -> None:
+        """Run any request except CALL."""
+        code = request.code
+        if code == iproto.CALL_16 or code == iproto.EVAL:
+            if code == iproto.EVAL:
+                _eval_as_call(request)
+            results = self._call(caller, request, now)
+            if results is not None:
+                answer(caller, request.sync, code == iproto.CALL_16, results)
+        elif code == iproto.PING:
+            answers_of(caller).done(request.sync)
+        elif code == iproto.SELECT:
+            caller.last_command = b"select"
+            if self.dispatcher.is_monitored and self.dispatcher.on_command is not None:
+                self.dispatcher.on_command(caller, _redacted_words(request))
+            results = self.select(caller, request, now)
+            if results is not None:
+                answers_of(caller).data(request.sync, results)
+        elif code == iproto.ID:
+            answers_of(caller).body(request.sync, _IDENTITY)
+        elif code == iproto.AUTH:
+            self.log_in(caller, request)
+        elif code == iproto.BROKEN:
+            raise BoxError(iproto.ER_INVALID_MSGPACK, request.name.decode())
+        elif code == iproto.OVERSIZED:
+            raise self.dispatcher.oversized()
+        else:
+            raise BoxError(iproto.ER_UNKNOWN_REQUEST, f"Unknown request type {code}")
+
+    def _find(self, name: bytes) -> Route:
+        """Resolve a function name. The last colon separates the method from its tube, space or index."""
+        if len(name) > _NAME_BYTES_MAX:
+            raise NoProcedure(name)
+        owner, colon, last = name.rpartition(b":")
+        method: Method | None = None
+        if not colon:
+            family, _, last = name.partition(b".")
+            found = self.families.get(family)
+            method = None if found is None else found.method(b"", last)
+        elif owner.startswith(_TUBES):
+            owner = owner[owner.index(b".tube.") + 6 :]
+            method = self.tubes.method(owner, last)
+        elif owner.startswith(b"box.space."):
+            owner = owner[10:]
+            space, dot, index = owner.rpartition(b".index.")
+            method = self.spaces.index_method(index, last) if dot else None
+            if method is not None:
+                owner = space
+            else:
+                method = self.spaces.method(owner, last)
+        if method is None:
+            raise NoProcedure(name)
+        route = Route(method, owner)
+        if len(self._routes) >= _ROUTES_MAX:
+            self._routes.clear()
+        self._routes[name] = route
+        return route
+
+    def end_wait(self, pending: Pending, wait: Waiting, now: i64, refusal: PenstockError | None = None) -> None:
+        """End the wait of a call: answer it with its results or with `refusal`."""
+        if refusal is not None:
+            refuse(pending.caller, pending.sync, refusal)
+            return
+        try:
+            if isinstance(pending, _RerunCall):
+                check_question_answered(wait)
+                self._answer(pending.caller, pending.request, now)
+                return
+            results = pending.result(wait, now)
+        except PenstockError as reason:
+            refuse(pending.caller, pending.sync, reason)
+            return
+        except Exception as defect:
+            self._failed(pending.caller, pending.sync, defect)
+            return
+        answer(pending.caller, pending.sync, pending.is_16, results)
+
+
+def _eval_as_call(request: Request) -> None:
+    """Turn an EVAL into a CALL if its text is one that clients are known to send; otherwise refuse it."""
+    # A longer text cannot match and would take long to split.
+    text = b" ".join(request.name.split()) if len(request.name) <= _NAME_BYTES_MAX else b""
+    passing_on = _PASSING_ON.fullmatch(text)
+    if passing_on is not None:
+        request.code = iproto.CALL
+        request.name = passing_on.group(1)
+        if passing_on.group(2) is None:
+            request.args = []
+        return
+    creating = _CREATING.fullmatch(text)
+    if creating is not None:
+        request.code = iproto.CALL
+        request.name = creating.group(4)
+        return
+    if _ASKING.fullmatch(text) is not None:
+        request.code = iproto.CALL
+        request.name = b"queue.tube"
+        return
+    raise BoxError(
+        iproto.ER_ACCESS_DENIED,
+        "Lua is not evaluated here, except calls like `return queue.create_tube(...)`; use CALL",
+    )
+
+
+def _redacted_words(request: Request) -> list[bytes]:
+    """Return the words of a request that the slow log may show.
+
+    AUTH has a scrambled password. An EVAL that was refused may contain any text.
+    """
+    if request.code == iproto.AUTH:
+        return [b"auth", REDACTED]
+    if request.code == iproto.EVAL:
+        return [b"eval", REDACTED]
+    if request.code == iproto.SELECT:
+        return [b"select", b"%d" % int(request.space), *request.args]
+    return [request.name, *request.args]
+
+
+_NONE: Final[list[Request]] = []
+
+
+class CallInbox:
+    """The inbox of an IPROTO client: bytes that are not parsed yet and requests that are not run yet."""
+
+    parser: IprotoParser
+    ran: bool  # The last `run` found at least one complete request.
+    _calls: CallDispatcher
+    _waits_max: i64
+    _requests: list[Request]  # Parsed requests.
+    _at: i64  # The index of the next request to run.
+
+    def __init__(self, parser: IprotoParser, calls: CallDispatcher, waits_max: i64) -> None:
+        self.parser = parser
+        self.ran = False
+        self._calls = calls
+        self._waits_max = waits_max
+        self._requests = []
+        self._at = 0
+
+    def run(self, desk: Dispatcher, caller: Caller, budget: i64, now: i64) -> i64:
+        """Run up to `budget` requests of the client. Return why it stopped."""
+        parser = self.parser
+        self.ran = False
+        while not caller.busy and not caller.closing:
+            is_through = self._at == len(self._requests)
+            if is_through and self.ran and not parser.is_unfinished() and not parser.error:
+                return ALL_RUN
+            if budget <= 0 or caller.reply.length + caller.sending > ANSWERS_BYTES_MAX:
+                return MORE_LEFT
+            if is_through:
+                # Limits rise after AUTH, so one request is parsed at a time until the client is authenticated.
+                self._requests = parser.parse(budget if caller.is_authenticated else 1)
+                self._at = 0
+                if not self._requests:
+                    if parser.has_more:
+                        return MORE_LEFT
+                    return PART_LEFT if parser.is_unfinished() or parser.error else ALL_RUN
+                self.ran = True
+            before = self._at
+            self._at = self._calls.run_all(caller, self._requests, before, self._waits_max, now)
+            if self._at == before:
+                return STOPPED
+            budget -= self._at - before
+            if self._at == len(self._requests):
+                # Free their contents now, because a client that sent a long request may be idle for days.
+                self._requests = _NONE
+                self._at = 0
+        return STOPPED
+
+
+# Results
+
+
+def one(value: object) -> bytes:
+    """Return the results of a function that returns one value."""
+    return b"\x91" + pack(value)
+
+
+def argument(call: Request, at: i64) -> object:
+    """Return an argument of a call, or None if it is missing."""
+    return unpack(call.args[at]) if at < len(call.args) else None

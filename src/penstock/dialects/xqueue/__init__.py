@@ -1,0 +1,1 @@
+"""The functions of xqueue: spaces whose rows are jobs."""

@@ -1,0 +1,127 @@
+"""xqueue over CALL: `xqueue.upgrade(space, options)`, and `box.space.NAME:method` for the spaces that it made."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from mypy_extensions import i64
+
+from penstock.core.waits import Waiting
+from penstock.dialects.command import ADMIN, READ, WRITE, Caller, check_tube
+from penstock.dialects.tarantool.calls import FunctionFamily, Method, Pending, SlicedCall, argument, run_sliced
+from penstock.dialects.xqueue.options import XqueueError, as_upgrade_options, lua_type
+from penstock.dialects.xqueue.space import METHODS, Steps, Waits
+from penstock.dialects.xqueue.spaces import XqueueSpaces
+from penstock.wire.errors import NoProcedure
+from penstock.wire.iproto import Request
+from penstock.wire.msgpack import pack, unpack
+
+# Methods that change nothing.
+READING: Final = ("get", "select", "count", "len", "wait", "stats", "queue_stats")
+_ADMINISTRATING: Final = ("truncate",)
+# Methods that work in the same way for all spaces.
+_OF_EVERY_SPACE: Final = ("select", "count", "len")
+
+
+class Module(FunctionFamily):
+    """`xqueue.upgrade`."""
+
+    _spaces: XqueueSpaces
+    _upgrade: Method
+
+    def __init__(self, spaces: XqueueSpaces) -> None:
+        self._spaces = spaces
+        self._upgrade = Method(ADMIN, self.upgrade)
+
+    def method(self, owner: bytes, name: bytes) -> Method | None:
+        """Return the function of a name."""
+        return self._upgrade if name == b"upgrade" else None
+
+    def upgrade(self, caller: Caller, call: Request, _: bytes, now: int) -> bytes | None:
+        """upgrade(space, {format, fields, features, primary_key, tube_stats}): the options, and the changed ones"""
+        space = argument(call, 0)
+        if isinstance(space, str):
+            space = space.encode("utf-8", "surrogateescape")
+        if not isinstance(space, bytes):
+            raise XqueueError(f"space must be the name of a space, not {lua_type(space)}")
+        check_tube(caller, space)
+        made = self._spaces.upgrade(space, argument(call, 1), now)
+        return pack([as_upgrade_options(made.space.options), made.changed])
+
+
+class SpaceMethods(FunctionFamily):
+    """`box.space.NAME:method`. Calls on spaces that were not made by upgrade go to another family."""
+
+    _spaces: XqueueSpaces
+    _others: FunctionFamily
+    _methods: dict[bytes, Method]
+
+    def __init__(self, spaces: XqueueSpaces, others: FunctionFamily) -> None:
+        self._spaces = spaces
+        self._others = others
+        self._methods = {}
+        for name in METHODS:
+            if name in _OF_EVERY_SPACE:
+                continue
+            group = READ if name in READING else ADMIN if name in _ADMINISTRATING else WRITE
+            self._methods[name.encode()] = Method(group, _SpaceMethod(spaces, others, name).call)
+
+    def method(self, owner: bytes, name: bytes) -> Method | None:
+        """Return the method of a name."""
+        return self._methods.get(name) or self._others.method(owner, name)
+
+    def index_method(self, index: bytes, name: bytes) -> Method | None:
+        """Return the method of an index."""
+        return self._others.index_method(index, name)
+
+
+class _SpaceMethod:
+    """One method of all spaces."""
+
+    def __init__(self, spaces: XqueueSpaces, others: FunctionFamily, name: str) -> None:
+        self._spaces = spaces
+        self._others = others
+        self._name = name
+
+    def call(self, caller: Caller, call: Request, owner: bytes, now: int) -> bytes | None:
+        """Call the method on a space. If the space was not made by upgrade, pass the call to the other family."""
+        space = self._spaces.find(owner)
+        if space is None:
+            other = self._others.method(owner, self._name.encode())
+            if other is None:
+                raise NoProcedure(call.name)
+            return other.function(caller, call, owner, now)
+        pending = _Waiting(caller, call)
+        method = space.method(self._name)
+        assert method is not None
+        outcome = method(caller, [unpack(each) for each in call.args], now, pending)
+        if isinstance(outcome, Waits):
+            pending.waits = outcome
+            pending.begin(self._spaces.context, outcome.wait)
+            return None
+        if isinstance(outcome, Steps):
+            return run_sliced(self._spaces.context, caller, _Stepping(call, outcome), now)
+        return pack(outcome)
+
+
+class _Waiting(Pending):
+    """A method that waits."""
+
+    waits: Waits
+
+    def result(self, wait: Waiting, now: i64) -> bytes:
+        """Return the results after the wait has ended."""
+        return pack(self.waits.finish(wait, now))
+
+
+class _Stepping(SlicedCall):
+    """A method that runs in slices."""
+
+    def __init__(self, call: Request, steps: Steps) -> None:
+        super().__init__(call)
+        self._steps = steps
+
+    def run_slice(self, caller: Caller, now: i64) -> bytes | None:
+        """Run the next slice."""
+        results = self._steps.step(now)
+        return None if results is None else pack(results)

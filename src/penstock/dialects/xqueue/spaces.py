@@ -1,0 +1,117 @@
+"""The xqueue spaces of a node: `upgrade` makes them, and after a restart they are restored from their tubes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from penstock.core.errors import Unsupported
+from penstock.core.limits import check_name
+from penstock.core.tube import Tube
+from penstock.dialects.context import CommandContext
+from penstock.dialects.xqueue.options import (
+    AUTO_INCREMENT,
+    FUNCTION,
+    Options,
+    XqueueError,
+    as_map,
+    changes,
+    options_of,
+    policy_of,
+    read_options,
+)
+from penstock.dialects.xqueue.space import Space
+
+
+class Upgrade:
+    """The result of an upgrade: the space, and the options that changed, with their values before and after."""
+
+    space: Space
+    changed: dict[str, list[Any]]  # Empty for a new space.
+
+    def __init__(self, space: Space, changed: dict[str, list[Any]]) -> None:
+        self.space = space
+        self.changed = changed
+
+
+class XqueueSpaces:
+    """The spaces that were used since start, by name."""
+
+    context: CommandContext
+    _known: dict[bytes, Space]
+
+    def __init__(self, site: CommandContext) -> None:
+        self.context = site
+        self._known = {}
+
+    def find(self, name: bytes) -> Space | None:
+        """Return the space of a name, or None if the tube is not a space."""
+        tube = self.context.engine.tubes.get(name)
+        known = self._known.get(name)
+        if known is not None and known.tube is tube and tube.policy is known.policy:
+            return known
+        if tube is None:
+            self.context.raise_if_elsewhere([name])
+        options = None if tube is None else options_of(tube.policy)
+        if tube is None or options is None:
+            self._known.pop(name, None)
+            return None
+        return self._remember(tube, options)
+
+    def upgrade(self, name: bytes, given: object, now: int) -> Upgrade:
+        """Make a space with the given options, or change the options of an existing one."""
+        check_name(name, "the name of a space")
+        engine = self.context.engine
+        engine.advance(now)
+        there = self.find(name)
+        before = None if there is None else there.options
+        options = read_options(given, before)
+        tube = engine.tubes.get(name)
+        if tube is None:
+            policy = policy_of(options)
+            policy.check()
+            self.context.check_new([name], policy)
+            tube = engine.create_tube(name, policy, now)
+        else:
+            _check_switch(tube, before, options)
+            engine.alter(tube, policy_of(options, tube.policy), now)
+        space = self._remember(tube, options)
+        make_id = _function(given)
+        if make_id is not None or options.id != FUNCTION:
+            space.make_id = make_id
+        return Upgrade(space, {} if before is None else changes(before, options))
+
+    def _remember(self, tube: Tube, options: Options) -> Space:
+        known = self._known.get(tube.name)
+        if known is None or known.tube is not tube:
+            known = self._known[tube.name] = Space(self.context, tube, options)
+        known.set_options(options)
+        return known
+
+
+def _check_switch(tube: Tube, before: Options | None, options: Options) -> None:
+    """Refuse changes that a tube with tasks does not allow."""
+    name = tube.name.decode("utf-8", "backslashreplace")
+    if before is None:
+        policy, wanted = tube.policy, policy_of(options)
+        if (policy.type, policy.order, policy.keys) != (wanted.type, wanted.order, wanted.keys) or tube.total():
+            raise Unsupported(f"'{name}' is a {policy.type} tube with jobs or options of its own; choose another name")
+        return
+    if not options.same_rows(before):
+        raise XqueueError(
+            f"format, fields and primary_key of space '{name}' are fixed; make another space and move the tasks"
+        )
+    if options.id != before.id and AUTO_INCREMENT in (options.id, before.id):
+        # Numbers that auto_increment makes must not collide with existing keys.
+        untyped = options.key_type() in ("any", "scalar") and tube.total() > 0
+        if untyped or (options.id == AUTO_INCREMENT and tube.names):
+            raise XqueueError(
+                f"features.id of space '{name}' cannot be switched from {before.id} to {options.id} while it has tasks "
+                "with such keys"
+            )
+
+
+def _function(given: object) -> Callable[[], Any] | None:
+    """Return the function that makes ids, or None if the options have none."""
+    made: Any = as_map(as_map(given, "options").get("features"), "opts.features").get("id")
+    return made if callable(made) else None

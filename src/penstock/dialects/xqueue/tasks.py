@@ -1,0 +1,45 @@
+"""A task during a method call: the state in which it was found, and its changes."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from penstock.core.job import Job
+from penstock.core.limits import PRIORITY_UNSET
+from penstock.dialects.xqueue.rows import Row, Rows
+
+
+class Changes:
+    """The changes of an `update`."""
+
+    body: bytes | None = None
+    kind: int = 0
+    priority: int = PRIORITY_UNSET
+    tube: bytes | None = None
+
+
+NOTHING: Final = Changes()
+
+
+class Task:
+    """A task as a method found it. It can be shown even after the job has ended."""
+
+    def __init__(self, rows: Rows, key: list[Any], job: Job, tube: bytes, body: bytes) -> None:
+        self._rows = rows
+        self.key = key
+        self.job = job
+        self.tube = tube
+        self.body = body
+
+    def row(self, state: int, new: Changes = NOTHING) -> Row:
+        """Return the row of the task with this status and these changes."""
+        tube = self.tube if new.tube is None else new.tube
+        body = self.body if new.body is None else new.body
+        row = self._rows.row(self.job, self.key, tube, body, state)
+        if new.priority != PRIORITY_UNSET:
+            row[self._rows.options.priority] = new.priority
+        return row
+
+    def as_result(self, state: int, new: Changes = NOTHING) -> object:
+        """Return the row of the task in the form of the space's results."""
+        return self._rows.as_result(self.row(state, new))

@@ -1,0 +1,1 @@
+"""Reading the log as history: by position, by job, and as columns."""

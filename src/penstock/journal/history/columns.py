@@ -1,0 +1,150 @@
+"""The log as Arrow columns, one row for each event of a job. Needs pyarrow and numpy."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+
+from penstock.core import states as s
+from penstock.core.limits import NEVER
+from penstock.journal.disk import ReadableDisk
+from penstock.journal.frame import FLAG_ONCE, ROW_BYTES
+from penstock.journal.history.gather import Gathered
+from penstock.journal.segment import FrameFile, begun_names
+
+# Bytes of the log in one batch. Larger batches are not faster, and this size fits in any memory.
+BATCH_BYTES: Final = 4 * 1024 * 1024
+
+# The layout of a row, as in frame.py.
+_ROW: Final = np.dtype(
+    {
+        "names": (
+            *("job", "order", "wake", "expiry", "ttr", "priority", "time", "created", "before_position", "session"),
+            *("number", "tube", "deliveries", "nacks", "returns", "ttl_minutes", "event", "before", "after", "flags"),
+            *("body_kind", "origin"),
+        ),
+        "formats": ["<i8"] * 12 + ["<u4"] * 4 + ["u1"] * 5 + ["<u2"],
+        "offsets": [0, 8, 16, 24, 32, 40, 48, 56, 64, 72, 80, 88, 96, 100, 104, 108, 112, 113, 114, 115, 116, 118],
+        "itemsize": ROW_BYTES,
+    }
+)
+
+_EVENTS: Final = pa.array([name if name else f"event {n}" for n, name in enumerate(s.EVENT_NAMES)])
+_STATES: Final = pa.array(s.STATE_NAMES)
+_NAME: Final = pa.dictionary(pa.int8(), pa.string())
+_MOMENT: Final = pa.timestamp("ms", tz="UTC")
+
+SCHEMA: Final = pa.schema(
+    [
+        ("position", pa.int64()),
+        ("time", _MOMENT),
+        ("event", _NAME),
+        ("tube", pa.dictionary(pa.int32(), pa.string())),
+        ("job", pa.int64()),
+        ("before", _NAME),
+        ("after", _NAME),
+        ("session", pa.int64()),
+        ("number", pa.int64()),
+        ("priority", pa.int64()),
+        ("order", pa.int64()),
+        ("created", _MOMENT),
+        ("wake", _MOMENT),
+        ("expiry", _MOMENT),
+        ("ttr_ms", pa.int64()),
+        ("deliveries", pa.uint32()),
+        ("nacks", pa.uint32()),
+        ("returns", pa.uint32()),
+        ("ttl_minutes", pa.uint32()),
+        ("once", pa.bool_()),
+        ("body_kind", pa.uint8()),
+        ("origin", pa.uint16()),
+        ("before_position", pa.int64()),
+        ("body", pa.binary()),
+        ("key", pa.binary()),
+        ("reason", pa.string()),
+    ]
+)
+
+
+def batches(disk: ReadableDisk, batch_bytes: int = BATCH_BYTES) -> Iterator[pa.RecordBatch]:
+    """Yield every event of every job in a directory, in order."""
+    names = begun_names(disk)
+    for name in names:
+        with FrameFile(disk, name) as file:
+            yield from segment_batches(file, name == names[-1], batch_bytes)
+
+
+def segment_batches(file: FrameFile, last: bool, batch_bytes: int = BATCH_BYTES) -> Iterator[pa.RecordBatch]:
+    """Yield the events of one segment. A segment can be read alone, because it contains the names of its tubes."""
+    names: dict[int, bytes] = {}
+    for piece in file.whole_pieces(last, batch_bytes):
+        gathered = Gathered()
+        gathered.add(piece.data, piece.frames)
+        names |= gathered.names
+        if gathered.count:
+            yield batch_of(gathered, names)
+
+
+def batch_of(gathered: Gathered, names: dict[int, bytes], only: Collection[str] = SCHEMA.names) -> pa.RecordBatch:
+    """Return gathered rows as columns, or only the columns `only`. `names` has the names of all tubes of these rows."""
+    rows = np.frombuffer(gathered.rows(), dtype=_ROW)
+    # Only requested columns are built.
+    made: dict[str, Callable[[], pa.Array]] = {
+        "position": lambda: pa.array(np.frombuffer(gathered.positions(), dtype="<i8")),
+        "event": lambda: pa.DictionaryArray.from_arrays(_column(rows, "event", np.int8), _EVENTS),
+        "tube": lambda: _tubes(_column(rows, "tube"), names),
+        "before": lambda: pa.DictionaryArray.from_arrays(_column(rows, "before", np.int8), _STATES),
+        "after": lambda: pa.DictionaryArray.from_arrays(_column(rows, "after", np.int8), _STATES),
+        "session": lambda: _with_nulls(_column(rows, "session"), 0),
+        "number": lambda: _with_nulls(_column(rows, "number"), -1),
+        "time": lambda: _moment(_column(rows, "time"), None),
+        "created": lambda: _moment(_column(rows, "created"), None),
+        "wake": lambda: _moment(_column(rows, "wake"), NEVER),
+        "expiry": lambda: _moment(_column(rows, "expiry"), NEVER),
+        "ttr_ms": lambda: _with_nulls(_column(rows, "ttr"), NEVER),
+        "once": lambda: pa.array((_column(rows, "flags") & FLAG_ONCE) != 0),
+        "body": lambda: var_column(gathered.bodies(), gathered.count, pa.binary()),
+        "key": lambda: var_column(gathered.keys(), gathered.count, pa.binary()),
+        "reason": lambda: text_column(var_column(gathered.reasons(), gathered.count, pa.binary())),
+    }
+    fields = [field for field in SCHEMA if field.name in only]
+    columns = [made[name]() if (name := field.name) in made else pa.array(_column(rows, name)) for field in fields]
+    return pa.RecordBatch.from_arrays(columns, schema=pa.schema(fields))
+
+
+def _column(rows: Any, name: str, kind: Any = None) -> Any:
+    return np.ascontiguousarray(rows[name], dtype=kind)
+
+
+def _with_nulls(values: Any, none: int) -> pa.Array:
+    return pa.array(values, mask=values == none)
+
+
+def _moment(values: Any, never: int | None) -> pa.Array:
+    return pa.array(values, type=_MOMENT, mask=None if never is None else values == never)
+
+
+def _tubes(numbers: Any, names: dict[int, bytes]) -> pa.Array:
+    """Return tube names as a dictionary array."""
+    distinct, index = np.unique(numbers, return_inverse=True)
+    texts = [names.get(int(n), b"tube %d" % n).decode("utf-8", "backslashreplace") for n in distinct]
+    return pa.DictionaryArray.from_arrays(pa.array(index.astype(np.int32)), pa.array(texts, type=pa.string()))
+
+
+def text_column(values: pa.Array) -> pa.Array:
+    """Decode bytes as text. Invalid UTF-8 is escaped, as everywhere else: `\\xff` for a byte."""
+    try:
+        return values.cast(pa.string())
+    except pa.ArrowInvalid:
+        texts = [None if value is None else value.decode("utf-8", "backslashreplace") for value in values.to_pylist()]
+        return pa.array(texts, type=pa.string())
+
+
+def var_column(buffers: tuple[bytes, bytes, bytes], count: int, kind: pa.DataType) -> pa.Array:
+    """Return a column of variable length from the buffers of `wire/columns.py`."""
+    there, ends, data = buffers
+    valid = np.packbits(np.frombuffer(there, dtype=np.uint8), bitorder="little").tobytes()
+    return pa.Array.from_buffers(kind, count, [pa.py_buffer(valid), pa.py_buffer(ends), pa.py_buffer(data)])

@@ -1,0 +1,224 @@
+"""Follows a log from elsewhere: returns durable frames by position, unchanged, and whole files for a standby.
+
+A frame is found without reading its segment from the start. A follower that continues where it ended uses an offset
+that was noted then; all others use the index of the segment. Files are opened for each read, so a follower does not
+prevent history from being removed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import time
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Final
+
+from penstock.core.errors import DamagedJournal, Trimmed
+from penstock.journal import frame as f
+from penstock.journal.disk import ReadableDisk
+from penstock.journal.history.reader import Event, Reader
+from penstock.journal.segment import NOT_BEGUN, FrameFile, Piece, all_headers, snapshot_names
+
+# Number of noted offsets.
+_PLACES_MAX: Final = 1_024
+
+# Bytes of a file to process before other threads get their turn: a millisecond of work if the frames are short.
+_PIECE_BYTES: Final = 512 * 1024
+
+# Number of events to examine for one page, so that a filter that matches nothing comes to an end.
+EXAMINED_MAX: Final = 10_000
+
+# Number of events to decode before other threads get their turn.
+_SLICE_EVENTS: Final = 64
+
+
+@dataclass
+class FramePage:
+    """A page of frames."""
+
+    next: int  # The position to continue from.
+    data: bytes = b""
+    place: tuple[str, int] = ("", 0)  # File and offset of the first frame.
+    # Names of tubes that the segment has named before these frames.
+    names: dict[int, bytes] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class KeptFile:
+    """A file of the log, with the facts that a standby needs."""
+
+    name: str
+    bytes: int  # Its size so far.
+    bodies: bool  # Whether it has bodies.
+
+
+@dataclass
+class EventPage:
+    """A page of decoded events."""
+
+    next: int
+    found: list[Event] = field(default_factory=list)
+    examined: int = 0
+
+
+class LogFollower:
+    """Reads a log for followers, in any thread."""
+
+    def __init__(self, disk: ReadableDisk, reader: Reader) -> None:
+        self._disk = disk
+        self._reader = reader
+        self._lock = threading.Lock()
+        self._places: dict[int, tuple[str, int]] = {}  # File and offset by the position of the frame that starts there.
+
+    def first(self, end: int) -> int:
+        """Return the oldest position that is kept, or `end` if none is."""
+        first = self._reader.first()
+        return end if first is None else first
+
+    def files(self) -> list[KeptFile]:
+        """Return the present files of the log: snapshots, and the segments that have frames."""
+        found = []
+        for name in snapshot_names(self._disk):
+            # A file that was removed meanwhile is no longer kept.
+            with contextlib.suppress(FileNotFoundError):
+                found.append(KeptFile(name, self._disk.size(name), True))
+        for header in all_headers(self._disk):
+            if header.position != NOT_BEGUN:
+                with contextlib.suppress(FileNotFoundError):
+                    found.append(KeptFile(header.name, self._disk.size(header.name), header.bodies))
+        return found
+
+    def fetch(self, name: str, offset: int, length: int) -> bytes:
+        """Return bytes of a file."""
+        try:
+            file = self._disk.open_to_read(name)
+        except FileNotFoundError:
+            raise Trimmed(f"{name} is not kept any more") from None
+        try:
+            return file.read(offset, length)
+        finally:
+            file.close()
+
+    def read(self, position: int, end: int, bytes_max: int, names: bool, one_file: bool = False) -> FramePage:
+        """Return the frames from the one that contains `position` up to `end`: about `bytes_max`, at least one frame.
+
+        With `names`, add the names of the tubes that the segment has named so far, because rows contain tube numbers
+        only. With `one_file`, all frames are of one file.
+        """
+        parts: list[bytes] = []
+        called: dict[int, bytes] = {}
+        length, upto = 0, position
+        begin: tuple[str, int] = ("", 0)
+        place: tuple[str, int] | None = None  # Where the next frame will begin, if it is in the same file.
+        for name, piece in self._pieces(position, end):
+            if not parts:
+                begin = (name, piece.base + piece.frames[0].at)
+                if names:
+                    called = self._reader.names_in(name)
+            elif one_file and name != begin[0]:
+                break
+            frames = _fitting(piece.frames, bytes_max - length, not parts)
+            if frames:
+                # The frames are consecutive, so one slice copies all of them. A frame may contain a single row.
+                first, last = frames[0], frames[-1]
+                parts.append(piece.data[first.at : last.at + last.length])
+                length += len(parts[-1])
+                upto = last.position + last.rows
+                place = (name, piece.base + last.at + last.length)
+            if len(frames) < len(piece.frames):
+                break
+        if place is not None:
+            self._note(upto, place)
+        return FramePage(upto, b"".join(parts), begin, called)
+
+    def events(self, position: int, end: int, count: int, bytes_max: int, tube: bytes | None) -> EventPage:
+        """Return events from `position` up to `end`: at most `count`, about `bytes_max` of bodies, and at least one.
+
+        With a filter, there may be fewer or none before the end is reached; the caller then continues with the next
+        page.
+        """
+        self._check(position, end)
+        page = EventPage(position)
+        length = 0
+        for event in self._reader.events(position, end):
+            if len(page.found) == count or length > bytes_max or page.examined == EXAMINED_MAX:
+                return page
+            page.examined += 1
+            if page.examined % _SLICE_EVENTS == 0:
+                time.sleep(0)
+            if tube is None or event.raw_tube == tube:
+                page.found.append(event)
+                length += len(event.body or b"")
+            page.next = event.position + 1
+        page.next = max(page.next, end)
+        return page
+
+    def _check(self, position: int, end: int) -> None:
+        first = self.first(end) if position < end else 0
+        if position < first:
+            raise Trimmed(f"position {position} is not kept any more; the first that is kept is {first}")
+
+    def _note(self, position: int, place: tuple[str, int]) -> None:
+        with self._lock:
+            # Insert it again, so that offsets that are used stay.
+            self._places.pop(position, None)
+            self._places[position] = place
+            if len(self._places) > _PLACES_MAX:
+                del self._places[next(iter(self._places))]
+
+    def _pieces(self, position: int, end: int) -> Iterator[tuple[str, Piece]]:
+        """Yield the frames from the one that contains `position` on, many at a time, with their file."""
+        place = self._places.get(position)
+        at = position
+        if place is not None:
+            for piece in self._pieces_at(place[0], place[1], position, end):
+                if piece.frames[0].position != at and at == position:
+                    # The file was rewritten since, and the offset is no longer valid.
+                    break
+                yield place[0], piece
+                at = piece.frames[-1].position + piece.frames[-1].rows
+        while at < end:
+            self._check(at, end)
+            before = at
+            for name, offset in self._reader.places_from(at):
+                for piece in self._pieces_at(name, offset, at, end):
+                    yield name, piece
+                    at = piece.frames[-1].position + piece.frames[-1].rows
+            if at == before:
+                # A durable row is not there: it was removed a moment ago, or it is damaged.
+                self._check(at, end)
+                raise DamagedJournal(f"position {at} of the log cannot be read; run `penstock journal check`")
+
+    def _pieces_at(self, name: str, offset: int, position: int, end: int) -> Iterator[Piece]:
+        """Yield the frames of one file from `offset` on that contain `position` or follow it. No piece is empty."""
+        try:
+            file = FrameFile(self._disk, name)
+        except FileNotFoundError:
+            return
+        with file:
+            for piece in file.run(offset, _PIECE_BYTES):
+                frames = piece.frames
+                first = bisect_right(frames, position, key=_end)
+                behind = bisect_left(frames, end, key=_position)
+                if first < behind:
+                    yield piece if behind - first == len(frames) else piece._replace(frames=frames[first:behind])
+                if behind < len(frames):
+                    return
+                time.sleep(0)
+
+
+def _position(frame: f.Frame) -> int:
+    return frame.position
+
+
+def _end(frame: f.Frame) -> int:
+    return frame.position + frame.rows
+
+
+def _fitting(frames: list[f.Frame], bytes_max: int, one: bool) -> list[f.Frame]:
+    """Return the first frames with at most `bytes_max` bytes together; with `one`, at least one."""
+    start = frames[0].at
+    count = bisect_right(frames, start + bytes_max, key=lambda frame: int(frame.at + frame.length))
+    return frames[: max(count, 1 if one else 0)]

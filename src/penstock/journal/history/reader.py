@@ -1,0 +1,332 @@
+"""Reads the history of a log by position, without opening the queue.
+
+Reading takes no lock and changes nothing, so the queue may be open elsewhere. A reader never returns an incomplete
+frame: it ends before a torn tail, and at the durable position if it is given one.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import threading
+from bisect import bisect_right
+from collections.abc import Iterator
+from dataclasses import dataclass, field, fields
+from typing import Any, Final
+
+from penstock.core import states as s
+from penstock.core.errors import BadId, DamagedJournal
+from penstock.core.ids import NOT_AN_ID, IdForms
+from penstock.core.limits import NEVER
+from penstock.journal import frame as f
+from penstock.journal.disk import ReadableDisk
+from penstock.journal.history.index import SegmentIndex, decode
+from penstock.journal.identity import identity
+from penstock.journal.segment import (
+    NOT_BEGUN,
+    PIECE_BYTES,
+    SEGMENT_HEADER_BYTES,
+    Found,
+    FrameFile,
+    begun_names,
+    index_name,
+    segment_names,
+)
+
+_OTHER_NAMES = {
+    f.TUBE_MADE: "tube made",
+    f.TUBE_CHANGED: "tube changed",
+    f.TUBE_DROPPED: "tube dropped",
+    f.INTEGERS_RESERVED: "integers reserved",
+    f.SESSION_MADE: "session made",
+    f.CONSUMER_CHANGED: "consumer changed",
+    f.STOPPED: "stopped",
+    f.TUBE_NAMED: "tube named",
+    f.STAGES_CHANGED: "stages changed",
+    f.NOTED: "noted",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Event:
+    """A change of a job, or (without a job) an event of a tube, a session or the log itself."""
+
+    position: int
+    time_ms: int
+    event: str
+    tube: str | None = None
+    # Name of the tube as bytes. `tube` is for display: two names may look the same if one of them is not UTF-8.
+    raw_tube: bytes | None = field(default=None, compare=False, repr=False)
+    job: str | None = None  # Its 40-character id.
+    before: str | None = None
+    after: str | None = None
+    session: int | None = None
+    number: int | None = None  # Number of the job within its tube.
+    priority: int = 0
+    deliveries: int = 0
+    nacks: int = 0
+    returns: int = 0
+    wake_ms: int | None = None
+    expiry_ms: int | None = None
+    key: str | None = None
+    reason: str | None = None
+    body: bytes | None = None  # Set in the event of a put, and where the body changed.
+
+    def as_json(self, bodies: bool) -> dict[str, Any]:
+        """Return the event as a JSON object, with the body as text."""
+        told = {name: getattr(self, name) for name in EVENT_FIELDS if name != "body"}
+        if bodies and self.body is not None:
+            told["body"] = self.body.decode("utf-8", "backslashreplace")
+        return {name: value for name, value in told.items() if value is not None}
+
+
+# Fields of an event in output, in this order.
+EVENT_FIELDS: Final = tuple(each.name for each in fields(Event) if each.name != "raw_tube")
+
+
+@dataclass(frozen=True, slots=True)
+class SegmentReport:
+    """The size of one segment."""
+
+    name: str
+    frames: int
+    rows: int
+    used_bytes: int
+
+
+class _Segment:
+    """One segment and its index."""
+
+    def __init__(self, disk: ReadableDisk, name: str) -> None:
+        self.name = name
+        self.size = disk.size(name)
+        self._disk = disk
+        self._lock = threading.Lock()
+        self._whole = False  # Whether the index covers the whole segment, which is full.
+        self._index = SegmentIndex()
+        with FrameFile(disk, name) as file:
+            self.header = file.header
+
+    def frames(
+        self, start: int = SEGMENT_HEADER_BYTES, whole: bool = False, piece_bytes: int = PIECE_BYTES
+    ) -> Iterator[Found]:
+        """Yield the frames from offset `start` on.
+
+        An incomplete last frame is skipped, or an error if the segment must be `whole`.
+        """
+        with FrameFile(self._disk, self.name) as file:
+            run = file.run(start, piece_bytes)
+            for data, frames, base in run:
+                for frame in frames:
+                    yield Found(data, frame, base)
+            if whole and run.torn():
+                raise run.damage()
+
+    def index(self) -> SegmentIndex:
+        """Return the index of the part that is written so far."""
+        with self._lock:
+            if not self._whole and not self._load_index():
+                self._extend_index()
+            return self._index
+
+    def _extend_index(self) -> None:
+        # An incomplete frame is skipped.
+        with FrameFile(self._disk, self.name) as file:
+            for piece in file.run(self._index.end, f.MARK_BYTES):
+                self._index.add(piece)
+
+    def _load_index(self) -> bool:
+        name = index_name(self.header.segment)
+        with contextlib.suppress(DamagedJournal, FileNotFoundError):
+            self._index = decode(name, self._disk.read(name))
+            self._whole = True
+        return self._whole
+
+
+class Reader:
+    """The events of one directory. Any thread may use a reader, and it stays valid while the log grows."""
+
+    def __init__(self, disk: ReadableDisk) -> None:
+        self._disk = disk
+        self._known: dict[str, _Segment] = {}
+        who = identity(disk)
+        self._ids = IdForms(who.node[:8].encode(), who.key)
+
+    def events(self, start: int = 1, end: int = NEVER) -> Iterator[Event]:
+        """Yield all kept events from position `start` up to `end`, in order."""
+        segments = self._segments()
+        at = max(0, _first_behind(segments, start) - 1)
+        for index, segment in enumerate(segments[at:], at):
+            names: dict[int, bytes] = {}
+            offset = SEGMENT_HEADER_BYTES
+            if start > segment.header.position:
+                with contextlib.suppress(FileNotFoundError):
+                    known = segment.index()
+                    names, offset = dict(known.names), known.offset_of(start)
+            # A segment that was removed meanwhile is no longer kept.
+            with contextlib.suppress(FileNotFoundError):
+                for found in segment.frames(offset, whole=index + 1 < len(segments)):
+                    if found.frame.position >= end:
+                        return
+                    yield from self._events_in(found, names, start, end)
+
+    def number_of(self, id: str) -> int:
+        """Return the number of a job of this directory from its id in either form."""
+        number = self._ids.parse(id.encode("utf-8", "replace"))
+        if number == NOT_AN_ID:
+            raise BadId()
+        return number
+
+    def history(self, job: int, newest: int | None = None, end: int = NEVER) -> list[Event]:
+        """Return all kept events of the job with number `job`. `newest` is the position of its last event, if known."""
+        segments = self._segments()
+        position = newest if newest is not None else self._newest(segments, job)
+        found: list[Event] = []
+        while position:
+            at = _first_behind(segments, position) - 1
+            row = None
+            with contextlib.suppress(FileNotFoundError):
+                row = self._row_at(segments[at], position) if at >= 0 else None
+            if row is None:
+                # Earlier rows are no longer kept.
+                break
+            event, before = row
+            if position < end:
+                found.append(event)
+            position = before
+        return found[::-1]
+
+    def segments(self) -> Iterator[SegmentReport]:
+        """Yield the size of each segment, after reading it completely."""
+        for name in begun_names(self._disk):
+            # A segment that was removed meanwhile is no longer kept.
+            with contextlib.suppress(FileNotFoundError), FrameFile(self._disk, name) as file:
+                yield _report(file)
+
+    def first(self) -> int | None:
+        """Return the first position that is kept, or None."""
+        segments = self._segments()
+        return segments[0].header.position if segments else None
+
+    def places_from(self, position: int) -> Iterator[tuple[str, int]]:
+        """Yield the files that contain a position and the rows after it, each with the offset to start from."""
+        segments = self._segments()
+        for segment in segments[max(0, _first_behind(segments, position) - 1) :]:
+            offset = SEGMENT_HEADER_BYTES
+            if position > segment.header.position:
+                # A segment that was removed meanwhile is no longer kept.
+                with contextlib.suppress(FileNotFoundError):
+                    offset = segment.index().offset_of(position)
+            yield segment.name, offset
+
+    def names_in(self, name: str) -> dict[int, bytes]:
+        """Return the names of the tubes in a segment, by number."""
+        segment = self._known.get(name)
+        with contextlib.suppress(FileNotFoundError):
+            return dict((segment or _Segment(self._disk, name)).index().names)
+        return {}
+
+    def positions(self) -> tuple[int, int]:
+        """Return the first position that is kept, and a position near the end."""
+        segments = self._segments()
+        if not segments:
+            return 1, 1
+        return segments[0].header.position, segments[-1].index().last
+
+    def _segments(self) -> list[_Segment]:
+        """Return all segments that have frames, oldest first."""
+        found: list[_Segment] = []
+        # Newest first: if a segment has frames, the earlier ones have frames, too, and are complete.
+        for name in reversed(segment_names(self._disk)):
+            with contextlib.suppress(FileNotFoundError):
+                segment = self._known.get(name)
+                # If the size differs, the segment was rewritten, and its index is no longer valid.
+                if segment is None or segment.size != self._disk.size(name):
+                    segment = _Segment(self._disk, name)
+                if segment.header.position != NOT_BEGUN:
+                    found.append(segment)
+        self._known = {segment.name: segment for segment in found}
+        return found[::-1]
+
+    def _newest(self, segments: list[_Segment], job: int) -> int | None:
+        """Return the position of the newest row of a job, or None."""
+        for segment in reversed(segments):
+            with contextlib.suppress(FileNotFoundError):
+                position = segment.index().newest(job)
+                if position is not None:
+                    return position
+        return None
+
+    def _row_at(self, segment: _Segment, position: int) -> tuple[Event, int] | None:
+        """Return the event at a position, and the position of the same job's previous event."""
+        index = segment.index()
+        # The row is at most one mark distance away, so read no more than that.
+        for data, frame, _ in segment.frames(index.offset_of(position), piece_bytes=f.MARK_BYTES):
+            if frame.position > position:
+                return None
+            if position < frame.position + frame.rows:
+                at = frame.rows_at + (position - frame.position) * frame.row_bytes
+                return self._event(data, at, frame, position, index.names), f.integer_at(data, at + 64)
+        return None
+
+    def _events_in(self, found: Found, names: dict[int, bytes], start: int, end: int) -> Iterator[Event]:
+        data, frame, _ = found
+        f.note_frames(data, [frame], 0, {}, names, [])
+        for position in range(max(start, frame.position), min(frame.position + frame.rows, end)):
+            at = frame.rows_at + (position - frame.position) * frame.row_bytes
+            yield self._event(data, at, frame, position, names)
+
+    def _event(self, data: bytes, at: int, found: f.Frame, position: int, names: dict[int, bytes]) -> Event:
+        event = data[at + 112]
+        time_ms = f.integer_at(data, at + 48)
+        extras = dict(f.var_fields(data, at, found))
+        if event >= f.TUBE_MADE:
+            named = extras.get(f.TAG_NAME) if event <= f.INTEGERS_RESERVED or event == f.TUBE_NAMED else None
+            tube = None if named is None else _text(named)
+            word = _OTHER_NAMES.get(event, f"event {event}")
+            return Event(position=position, time_ms=time_ms, event=word, tube=tube, raw_tube=named)
+        row = f.Row(data, at)
+        named = names.get(row.tube)
+        return Event(
+            position=position,
+            time_ms=time_ms,
+            event=s.EVENT_NAMES[event],
+            tube=_text(b"tube %d" % row.tube if named is None else named),
+            raw_tube=named,
+            job=self._ids.long(row.job, row.ttl_minutes).decode(),
+            before=s.STATE_NAMES[row.before],
+            after=s.STATE_NAMES[row.after],
+            session=row.session or None,
+            number=row.local if row.local >= 0 else None,
+            priority=row.priority,
+            deliveries=row.deliveries,
+            nacks=row.nacks,
+            returns=row.returns,
+            wake_ms=None if row.wake == NEVER else row.wake,
+            expiry_ms=None if row.expiry == NEVER else row.expiry,
+            key=_text(extras[f.TAG_KEY]) if extras.get(f.TAG_KEY) else None,
+            reason=_text(extras[f.TAG_REASON]) if f.TAG_REASON in extras else None,
+            body=extras.get(f.TAG_BODY),
+        )
+
+
+def _report(file: FrameFile) -> SegmentReport:
+    frames, rows, run = 0, 0, file.run()
+    for piece in run:
+        frames += len(piece.frames)
+        rows += sum(frame.rows for frame in piece.frames)
+    return SegmentReport(file.name, frames, rows, run.end)
+
+
+def to_json_line(event: Event, bodies: bool) -> str:
+    """Return an event as a line of JSON."""
+    return json.dumps(event.as_json(bodies), ensure_ascii=False)
+
+
+def _first_behind(segments: list[_Segment], position: int) -> int:
+    """Return the index of the first segment that starts after a position."""
+    return bisect_right(segments, position, key=lambda segment: segment.header.position)
+
+
+def _text(raw: bytes) -> str:
+    return raw.decode("utf-8", "backslashreplace")

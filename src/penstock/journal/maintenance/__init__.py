@@ -1,0 +1,1 @@
+"""Snapshots, retention, backups and copies of a log."""

@@ -1,0 +1,1 @@
+"""Reading a directory back into an engine, and checking and repairing directories."""

@@ -1,0 +1,96 @@
+"""Makes the replay of a damaged log consistent, where rows are lost."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, replace
+from typing import Final
+
+from penstock.core import policy as p
+from penstock.core import restore
+from penstock.core import states as s
+from penstock.core.claims import Consumer
+from penstock.core.job import Job
+from penstock.journal.recovery.replay import Replay, ReplayedTube
+
+# Events that can have led to the state of a job.
+_ARRIVALS: Final = {
+    s.READY: [s.MOVED_IN_READY],
+    s.DELAYED: [s.MOVED_IN_DELAYED],
+    s.BURIED: [s.MOVED_IN_BURIED],
+    s.DONE: [s.MOVED_IN_DONE],
+    s.TAKEN: [s.MOVED_IN_READY, s.TOOK],
+    s.ZOMBIE: [s.MOVED_IN_READY, s.SWITCHED_ZOMBIE],
+    s.STAGED: [s.PUT_STAGED],
+}
+
+
+def make_consistent(replay: Replay, now: int) -> None:
+    """Remove all references to missing objects. Counters start again from the existing jobs."""
+    jobs_of = restore.by_tube(replay.jobs, replay.late, len(replay.tubes))
+    names: set[bytes] = set()
+    for number in sorted(replay.tube_at, reverse=True):
+        at = replay.tube_at[number]
+        tube, jobs = replay.tubes[at], jobs_of[at]
+        assert tube is not None
+        _make_tube(tube, jobs, names, now)
+        _count_anew(tube, jobs)
+        _end_labels(jobs)
+        _end_claims(replay, jobs)
+        jobs_of[at] = []
+    for jobs in jobs_of:
+        # Their tubes were dropped, and the rows about the jobs' ends are lost.
+        for job in jobs:
+            replay.drop(job.id)
+
+
+def _make_tube(tube: ReplayedTube, jobs: list[Job], names: set[bytes], now: int) -> None:
+    """Give a tube a policy if only its jobs are left, and a name that no other tube has."""
+    if jobs and not tube.fields:
+        ids = p.ID_INTEGER if all(job.local >= 0 for job in jobs) else p.ID_LONG
+        policy = asdict(replace(p.FIFOTTL, ids=ids))
+        tube.fields = {"policy": policy, "created": now, "paused_in": False, "paused_out": False}
+    if not tube.name or tube.name in names:
+        # The tube was dropped and created again, and the row about that is lost.
+        tube.name = (tube.name[:60] + b" tube %d" % tube.number).strip()
+    names.add(tube.name)
+    tube.reserved = max(tube.reserved, tube.next_local)
+
+
+def _count_anew(tube: ReplayedTube, jobs: list[Job]) -> None:
+    tube.counts = [0] * s.RULES_COUNT
+    tube.key_counts = {key: [0] * s.RULES_COUNT for key in tube.key_counts}
+    for job in jobs:
+        state = s.GONE
+        for event in _ARRIVALS[job.state]:
+            rule = s.rule_of(event, state)
+            tube.counts[rule] += 1
+            state = s.TARGET_OF[rule]
+
+
+def _end_labels(jobs: list[Job]) -> None:
+    """Leave a name or unique value to the newest of several jobs, because the end rows of the others are lost."""
+    names: set[bytes] = set()
+    uniques: set[bytes] = set()
+    for job in reversed(jobs):
+        extra = job.extra
+        if extra is not None:
+            if extra.name in names:
+                extra.name = b""
+            if extra.unique in uniques:
+                extra.unique = b""
+            names.add(extra.name)
+            uniques.add(extra.unique)
+
+
+def _end_claims(replay: Replay, jobs: list[Job]) -> None:
+    """Create the missing consumers of claims.
+
+    Claims that no row shows as open end, and their jobs return to their tubes.
+    """
+    for job in jobs:
+        if job.extra is not None and job.extra.consumer:
+            name = job.extra.consumer
+            consumer = replay.consumers.setdefault(name, Consumer(name, 0))
+            consumer.newest = max(consumer.newest, job.extra.claim)
+            replay.open_claims.setdefault(name, [])
+            replay.acked_claims.setdefault(name, [])

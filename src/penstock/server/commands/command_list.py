@@ -1,0 +1,30 @@
+"""The list of all commands without a running server, for the documentation and a prompt's help."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+from penstock.dialects.command import Command
+from penstock.host.host import Host
+from penstock.server.commands.command_table import install
+from penstock.server.commands.function_table import function_rows
+from penstock.server.commands.native_table import native_rows
+from penstock.server.commands.pipeline_table import pipeline_rows
+from penstock.server.config.configuration import load
+from penstock.server.server import Server
+
+
+def tables() -> tuple[list[Command], list[Command]]:
+    """Return the commands over RESP: those of Disque and the server, and our own. Families are expanded to members."""
+    loop = asyncio.new_event_loop()
+    try:
+        server = Server(load(None, [], {}, Path()), Host(0), loop)
+        install(server)
+        rows = [*native_rows(server), *pipeline_rows(server), *function_rows(server)]
+        native = {name.partition(" ")[0].encode() for name, *_ in rows}
+    finally:
+        loop.close()
+    known = server.desk.commands
+    own = [member for name in known if name in native for member in known[name].members or [known[name]]]
+    return [command for name, command in known.items() if name not in native], own

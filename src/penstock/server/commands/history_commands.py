@@ -1,0 +1,78 @@
+"""JOB HISTORY: the events of a job, read from the log in a thread."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Final
+
+from penstock.dialects.command import check_tube
+from penstock.dialects.pages import SCAN_SLICE, PagedReply
+from penstock.journal.history.reader import EVENT_FIELDS, Event
+from penstock.server.net.resp_connection import Connection
+from penstock.server.server import Server
+from penstock.wire.reply import Reply
+
+# The size of an event in the reply, without its body and its reason.
+_EVENT_BYTES: Final = 500
+
+
+class HistoryCommands:
+    """The commands that read the log."""
+
+    def __init__(self, server: Server) -> None:
+        self._server = server
+
+    def history(self, caller: Connection, args: list[bytes], now: int) -> None:
+        """JOB HISTORY id"""
+        server = self._server
+        number = server.native.number(caller, args[2], now)
+        journal = server.host.has_journal()
+        caller.busy = True
+
+        def read() -> list[Event]:
+            # The thread may start late. It does not read for a client that has left.
+            return [] if caller.lost else journal.history(number)
+
+        reading = server.loop.run_in_executor(server.readers, read)
+        reading.add_done_callback(lambda done: self._reply(caller, done))
+
+    def _reply(self, caller: Connection, reading: asyncio.Future[list[Event]]) -> None:
+        """Start the reply, in slices."""
+        if not caller.lost:
+            self._server.node.begin_turn()
+            self._server.node.start_long(caller, _Events(reading))
+
+
+class _Events(PagedReply):
+    """The reply of JOB HISTORY: a list of events, each a map of its known fields."""
+
+    def __init__(self, reading: asyncio.Future[list[Event]]) -> None:
+        super().__init__()
+        self._reading = reading
+
+    def scan(self, caller: Connection, now: int) -> bool:  # type: ignore[override]
+        """Write the next events."""
+        # If the log could not be read, this raises the error for the reply.
+        events = self._reading.result()
+        page = self.page(caller)
+        for event in events[self.found : self.found + SCAN_SLICE]:
+            # A row of an unknown tube counts as a tube that the caller may not use.
+            check_tube(caller, event.raw_tube or b"")
+            if not self.fits(page, _EVENT_BYTES + len(event.body or b"") + len(event.reason or ""), True):
+                break
+            write_event(page, event)
+            self.found += 1
+        self.add(page)
+        return self.found == len(events)
+
+
+def write_event(reply: Reply, event: Event) -> None:
+    """Write an event as a map with the field names of the log's readers. Unknown fields are left out."""
+    told = {name: value for name in EVENT_FIELDS if (value := getattr(event, name)) is not None}
+    reply.map(len(told))
+    for name, value in told.items():
+        reply.bulk(name.encode())
+        if isinstance(value, int):
+            reply.integer(value)
+        else:
+            reply.bulk(value if isinstance(value, bytes) else value.encode("utf-8", "backslashreplace"))

@@ -1,0 +1,46 @@
+"""QSCAN, JSCAN and QPEEK."""
+
+from __future__ import annotations
+
+from penstock.dialects.command import check_tube
+from penstock.dialects.disque import integer
+from penstock.dialects.disque_scans import JobScan, Newest, QueueScan, parse_query
+from penstock.server.net.resp_connection import Connection
+from penstock.server.server import Server
+
+
+class ScanCommands:
+    """The commands that can visit all jobs or queues."""
+
+    def __init__(self, server: Server) -> None:
+        self._server = server
+
+    def qscan(self, caller: Connection, args: list[bytes], now: int) -> None:
+        """QSCAN [cursor] [COUNT n] [BUSYLOOP] [MINLEN n] [MAXLEN n] [IMPORTRATE n]"""
+        query = parse_query(args, jobs=False)
+        self._server.site.run_sliced(caller, QueueScan(self._server.node.engine, self._server.disque, query), now)
+
+    def jscan(self, caller: Connection, args: list[bytes], now: int) -> None:
+        """JSCAN [cursor] [COUNT n] [BUSYLOOP] [QUEUE q] [STATE s ...] [REPLY all|id]"""
+        query = parse_query(args, jobs=True)
+        if query.queue is not None:
+            check_tube(caller, query.queue)
+            self._seek(query.queue)
+        self._server.site.run_sliced(caller, JobScan(self._server.node.engine, self._server.disque, query), now)
+
+    def qpeek(self, caller: Connection, args: list[bytes], now: int) -> None:
+        """QPEEK queue count"""
+        count = integer(args[2])
+        check_tube(caller, args[1])
+        self._seek(args[1])
+        if count < 0:
+            self._server.site.run_sliced(
+                caller, Newest(self._server.node.engine, self._server.disque, args[1], -count), now
+            )
+        else:
+            self._server.disque.oldest(caller, args[1], count, now)
+
+    def _seek(self, queue: bytes) -> None:
+        """Forward the command to the home of a queue that is not on this node."""
+        if queue not in self._server.node.engine.tubes:
+            self._server.site.raise_if_elsewhere([queue])

@@ -1,0 +1,1 @@
+"""The configuration of a server: settings, their values, files, flags and users."""

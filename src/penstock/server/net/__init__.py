@@ -1,0 +1,1 @@
+"""The connections of clients: listeners, RESP and IPROTO connections, access control, limits, HTTP."""

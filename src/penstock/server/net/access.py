@@ -1,0 +1,148 @@
+"""Users: their passwords, and which commands and tubes each of them may use."""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import re
+from collections.abc import Iterable
+from typing import Final
+
+from penstock.core.errors import OutOfRange
+from penstock.core.tube_patterns import EVERY_TUBE, TubePatterns
+from penstock.dialects.command import EVERYTHING, GROUPS
+from penstock.server.config.words import to_bytes
+from penstock.wire.bus import PATTERNS_MAX
+
+# As in Redis, AUTH with a password alone logs in as this user.
+DEFAULT_USER: Final = "default"
+
+
+class Account:
+    """A user with a password, who may run some groups of commands on some tubes."""
+
+    def __init__(
+        self,
+        name: str,
+        secret: bytes | None,
+        groups: int = EVERYTHING,
+        tubes: TubePatterns = EVERY_TUBE,
+        chap: bytes = b"",
+    ) -> None:
+        """Take the SHA-256 of the password, or None if any password is right. `chap` checks logins over IPROTO."""
+        self.name = name
+        self.groups = groups
+        self.chap = chap  # The SHA-1 of the SHA-1 of the password; empty if only the SHA-256 is configured.
+        self._secret = secret
+        self.tubes = tubes
+        self.truncates: set[bytes] = set()  # Tubes that the user was granted to truncate.
+
+    def has_password(self, password: bytes) -> bool:
+        """Return whether the password is right. This takes the same time in both cases."""
+        return self._secret is None or hmac.compare_digest(hashlib.sha256(password).digest(), self._secret)
+
+    def has_scrambled(self, scramble: bytes, salt: bytes) -> bool:
+        """Return whether a chap-sha1 scramble was made from the password and `salt`."""
+        # The client has sent sha1(password) xor sha1(salt + chap).
+        mask = hashlib.sha1(salt + self.chap).digest()
+        once = bytes(a ^ b for a, b in zip(scramble, mask, strict=False))
+        is_right = hmac.compare_digest(hashlib.sha1(once).digest(), self.chap)
+        return is_right and len(scramble) == len(mask)
+
+    def grant(self, tube: bytes, truncate: bool = False) -> None:
+        """Let the user use another tube, and truncate it if `truncate` is set."""
+        if len(self.tubes.texts) >= PATTERNS_MAX and not self.tubes.match(tube):
+            raise OutOfRange(
+                f"user {self.name!r} already has the maximum of {PATTERNS_MAX} tube patterns; "
+                "configure fewer patterns that match more"
+            )
+        if truncate:
+            if len(self.truncates) >= PATTERNS_MAX and tube not in self.truncates:
+                raise OutOfRange(
+                    f"user {self.name!r} may already truncate the maximum of {PATTERNS_MAX} tubes; "
+                    "make the user an administrator of its tubes instead"
+                )
+            self.truncates.add(tube)
+        if self.tubes.match(tube):
+            return
+        pattern = re.sub(r"([\\*?\[\]])", r"\\\1", tube.decode("latin-1"))
+        self.tubes.add(pattern.encode("latin-1"))
+
+
+class Accounts:
+    """All users."""
+
+    def __init__(self) -> None:
+        self._users: dict[str, Account] = {}
+
+    def set_password(self, password: str) -> None:
+        """Give the default user a password, or remove the user if the password is empty.
+
+        Another password makes another account. Clients that have the old account are not admitted any more.
+        """
+        if not password:
+            self._users.pop(DEFAULT_USER, None)
+            return
+        before = self._users.get(DEFAULT_USER)
+        if before is None or not before.has_password(to_bytes(password)):
+            secret = hashlib.sha256(to_bytes(password)).digest()
+            self._users[DEFAULT_USER] = Account(DEFAULT_USER, secret, chap=chap_of(to_bytes(password)))
+
+    def add(
+        self, name: str, secret: bytes | None, groups: Iterable[str], tubes: Iterable[bytes], chap: bytes = b""
+    ) -> None:
+        """Add a user."""
+        mask = 0
+        for group in groups:
+            mask |= GROUPS[group]
+        self._users[name] = Account(name, secret, mask, TubePatterns(list(tubes)), chap)
+
+    @property
+    def has_default_password(self) -> bool:
+        """Return whether AUTH with a password alone is possible."""
+        return DEFAULT_USER in self._users
+
+    @property
+    def any(self) -> bool:
+        """Return whether clients have to authenticate."""
+        return bool(self._users)
+
+    def admits(self, account: Account) -> bool:
+        """Return whether a client that has this account may stay: it is one of the users, or there are no users."""
+        return not self._users or self._users.get(account.name) is account
+
+    def log_in(self, name: str, password: bytes) -> Account | None:
+        """Return the user with this name and password, or None. An unknown name takes the same time."""
+        user = self._users.get(name)
+        if user is None:
+            _UNKNOWN_USER.has_password(password)
+            return None
+        return user if user.has_password(password) else None
+
+    def log_in_by_scramble(self, name: str, scramble: bytes, salt: bytes) -> Account | None:
+        """Return the user whose password made this scramble, or None."""
+        user = self._users.get(name, _UNKNOWN_USER)
+        return user if user.has_scrambled(scramble, salt) and user.chap else None
+
+    def has_no_scramble(self, name: str) -> bool:
+        """Return whether only the SHA-256 of a user's password is configured, so it cannot log in over IPROTO."""
+        return name in self._users and not self._users[name].chap
+
+    def grant(self, name: str, tube: bytes, truncate: bool) -> bool:
+        """Let a user use another tube until the server ends, and truncate it if `truncate` is set.
+
+        Return whether there is such a user.
+        """
+        user = self._users.get(name)
+        if user is not None:
+            user.grant(tube, truncate)
+        return user is not None
+
+
+def chap_of(password: bytes) -> bytes:
+    """Return the digest that scrambles of a password are checked with."""
+    return hashlib.sha1(hashlib.sha1(password).digest()).digest()
+
+
+ANONYMOUS: Final = Account("default", None)
+_UNKNOWN_USER: Final = Account("", hashlib.sha256(b"nobody").digest(), 0)

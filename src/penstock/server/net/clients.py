@@ -1,0 +1,349 @@
+"""All client connections of a node: which are accepted, and which are closed.
+
+Connections and unfinished TLS handshakes together never exceed `max-clients`. When the limit is reached, a new
+connection takes the place of the oldest unfinished handshake, or of the oldest connection that has not authenticated:
+the larger of the two groups gives way, so a flood on one port displaces itself. A new connection is refused if all
+others have authenticated.
+
+A connection is closed if a request is not complete in time, if its replies are not read, if it does not authenticate,
+or if it is idle for too long. The candidates of each kind are kept in the order in which they began, so a check costs
+nothing while no client misbehaves.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import ipaddress
+import logging
+import secrets
+import socket
+import time
+from collections.abc import Callable, Iterator
+from typing import Any, Final
+
+from penstock.core.waits import Connection as EngineConnection
+from penstock.dialects.inbox import Inbox
+from penstock.server.net.access import ANONYMOUS, Accounts
+from penstock.server.net.resp_connection import UNSENT_BYTES_HIGH, Connection
+from penstock.server.net.tls import Handshakes
+from penstock.server.node import Node
+from penstock.wire.resp import RespParser
+
+_log = logging.getLogger("penstock")
+
+_TCP_ESTABLISHED: Final = 1
+
+# Linux accepts no longer idle time than this before the first keepalive probe.
+_KEEPALIVE_S_MAX: Final = 32_767
+
+# An unauthenticated client that has more unread reply bytes than this is not served until it reads.
+_UNKNOWN_UNSENT_BYTES: Final = 16 * 1024
+
+# How many TLS handshakes of clients may be unfinished. A handshake takes two round trips, so with 100 ms each a
+# thousand clients can connect in a second. An unfinished one costs 50 KB with uvloop, and 300 KB with asyncio.
+HANDSHAKES_MAX: Final = 256
+
+# The reply if the server had a password, or protected-mode no, when it started, and has neither now.
+_PROTECTED: Final = (
+    b"-DENIED this server has no password, so it serves only clients on its own machine; "
+    b"set one from there with CONFIG SET requirepass, or set protected-mode no to serve everyone\r\n"
+)
+
+
+_PASSWORD_SET: Final = b"-NOAUTH a password was just set; connect again\r\n"
+
+
+class Limits:
+    """Limits of clients. A change also applies to connected clients where possible."""
+
+    def __init__(self) -> None:
+        self.clients = 10_000
+        self.bulk_max = 64 * 1024 * 1024  # Bytes of one argument.
+        self.buffer_max = 1024 * 1024 * 1024  # Bytes of commands that are not run yet.
+        self.output_hard = 64 * 1024 * 1024  # Bytes of unread replies; 0 for no limit.
+        self.output_soft = 16 * 1024 * 1024  # Bytes of unread replies, for at most `output_soft_s`; 0 for no limit.
+        self.output_soft_s = 30.0
+        self.progress_s = 30.0  # Time from the first byte of a command to its last.
+        self.auth_s = 10.0  # Time from the connection to the password.
+        self.idle_s = 0.0  # Time without a command; 0 for no limit. Waiting clients are not idle.
+        self.keepalive_s = 300.0  # Idle time before TCP keepalive probes; 0 sends none.
+        self.buffers_max = 0  # Bytes of all buffers of clients; 0 for no limit.
+        self.protected = True  # Remote clients need a password or TLS.
+
+
+class Clients:
+    """All client connections of a node."""
+
+    def __init__(self, node: Node, accounts: Accounts, limits: Limits) -> None:
+        self.limits = limits
+        self.accounts = accounts
+        self.accepted = 0
+        self.rejected = 0
+        self.monitors: dict[Connection, None] = {}
+        self._node = node
+        self._numbers = 0
+        self._unknown: dict[Connection, float] = {}
+        self._unfinished: dict[Connection, float] = {}
+        self._slow: dict[Connection, float] = {}
+        self._held: dict[Connection, None] = {}
+        self._closing: dict[Connection, None] = {}  # Connections closed here whose transports have not reported it yet.
+        self.handshakes = Handshakes(self._make_room_for_handshake)
+        # Counted since the last log line: connections closed to make room for others, and refused ones.
+        self._displaced = 0
+        self._refused = 0
+
+    def __iter__(self) -> Iterator[Connection]:
+        return iter([client for client in self._node.clients.values() if isinstance(client, Connection)])
+
+    def __len__(self) -> int:
+        return len(self._node.clients)
+
+    def accept(self) -> asyncio.BaseProtocol:
+        """Return the asyncio protocol of the next connection over RESP."""
+        return self.accept_as(self.resp)
+
+    def resp(self, number: int, engine_connection: EngineConnection) -> Connection:
+        connection = Connection(self._node, self, number, engine_connection)
+        connection.inbox = Inbox(RespParser(self.limits.bulk_max, self.limits.buffer_max, not self.accounts.any))
+        return connection
+
+    def accept_as(self, make: Callable[[int, EngineConnection], Connection]) -> asyncio.BaseProtocol:
+        """Return the asyncio protocol of the next connection, built by `make`."""
+        # Sixteen bytes of text, because Tarantool clients receive them as a string.
+        return self.connection(make, secrets.token_urlsafe(12).encode())  # type: ignore[return-value]
+
+    def connection(self, make: Callable[[int, EngineConnection], Connection], token: bytes) -> Connection:
+        """Return a new connection built by `make`, with a session of this token."""
+        node = self._node
+        node.begin_turn()
+        self._numbers += 1
+        connection = make(self._numbers, node.engine.connect(token))
+        connection.bulk_max = self.limits.bulk_max
+        connection.is_authenticated = not self.accounts.any
+        connection.user = ANONYMOUS
+        return connection
+
+    def limit_bulks(self, bulk_max: int) -> None:
+        """Set the maximum bytes of an argument, also for connected clients."""
+        if bulk_max == self.limits.bulk_max:
+            return
+        self.limits.bulk_max = bulk_max
+        for connection in self:
+            connection.bulk_max = bulk_max
+            if connection.is_authenticated:
+                connection.inbox.parser.raise_limits(bulk_max)
+
+    def opened(self, connection: Connection) -> None:
+        """Add a new connection, or refuse it."""
+        transport = connection.transport
+        self.accepted += 1
+        found_at = transport.get_extra_info("sockname")
+        if isinstance(found_at, tuple):
+            connection.address, connection.is_local = _address(transport.get_extra_info("peername"))
+            connection.local_address, _ = _address(found_at)
+        else:
+            # As in Redis and Disque, all clients of a Unix socket have the address of the socket.
+            connection.address, connection.is_local = f"{found_at}:0", True
+        transport.set_write_buffer_limits(
+            high=UNSENT_BYTES_HIGH if connection.is_authenticated else _UNKNOWN_UNSENT_BYTES
+        )
+        _keep_alive(transport.get_extra_info("socket"), self.limits.keepalive_s)
+        if not self._make_room(0):
+            self._refused += 1
+            self._refuse(connection, b"-ERR max number of clients reached\r\n")
+        elif not connection.is_authenticated:
+            self._unknown[connection] = time.monotonic()
+        elif not self.accounts.admits(connection.user):
+            # A password was set after the system accepted the connection and before the loop announced it.
+            self._refuse(connection, _PASSWORD_SET)
+        elif self.limits.protected and not connection.is_local and transport.get_extra_info("sslcontext") is None:
+            self._refuse(connection, _PROTECTED)
+
+    def _make_room(self, wanted: int) -> bool:
+        """Close connections until `wanted` more are within the limit. Return whether that was possible."""
+        while len(self) - len(self._closing) + len(self.handshakes) + wanted > self.limits.clients:
+            if len(self._unknown) > len(self.handshakes):
+                self._abort(next(iter(self._unknown)))
+            elif not self.handshakes.close_oldest():
+                return False
+            self._displaced += 1
+            self.rejected += 1
+        return True
+
+    def _make_room_for_handshake(self) -> bool:
+        if len(self.handshakes) >= HANDSHAKES_MAX:
+            self.handshakes.close_oldest()
+            self._displaced += 1
+            self.rejected += 1
+        if self._make_room(1):
+            return True
+        # A reason cannot be sent before the handshake is finished.
+        self._refused += 1
+        self.rejected += 1
+        return False
+
+    def _refuse(self, connection: Connection, why: bytes) -> None:
+        self.rejected += 1
+        self._closing[connection] = None
+        connection.closing = True
+        connection.transport.write(connection.refusal(why))
+        connection.close()
+
+    def closed(self, connection: Connection) -> None:
+        """Remove a connection that is gone."""
+        self._closing.pop(connection, None)
+        self._unwatch(connection)
+
+    def _unwatch(self, connection: Connection) -> None:
+        those: dict[Connection, Any]
+        for those in (self._unknown, self._unfinished, self._slow, self._held, self.monitors):
+            those.pop(connection, None)
+
+    def authenticated(self, connection: Connection) -> None:
+        """Note that a client has authenticated."""
+        self._unknown.pop(connection, None)
+        connection.transport.set_write_buffer_limits(high=UNSENT_BYTES_HIGH)
+
+    def is_unfinished(self, connection: Connection, unfinished: bool) -> None:
+        """Note that a client has sent a part of a command, or the rest of it."""
+        if unfinished:
+            self._unfinished[connection] = time.monotonic()
+        else:
+            self._unfinished.pop(connection, None)
+
+    def is_slow(self, connection: Connection, slow: bool) -> None:
+        """Note whether a client reads its replies slower than they are written."""
+        if slow:
+            self._slow.setdefault(connection, time.monotonic())
+        else:
+            self._slow.pop(connection, None)
+
+    def is_held(self, connection: Connection, held: bool) -> None:
+        """Note whether reading from a client is paused."""
+        if held:
+            self._held[connection] = None
+        else:
+            self._held.pop(connection, None)
+
+    def note_unread(self, connection: Connection, unread: int) -> None:
+        """Close a client that has more than the hard limit of bytes left in earlier replies."""
+        hard = self.limits.output_hard
+        if hard and unread > hard:
+            self._close(connection, "hard limit of client-output-buffer-limit exceeded")
+
+    def close_outdated(self, keep: Connection | None) -> None:
+        """Close the clients that are not admitted any more after a change of passwords, except `keep`.
+
+        The clients of other nodes stay. Their own node closes them.
+        """
+        for connection in self:
+            may_stay = connection is keep or connection.entry_node or not connection.is_authenticated
+            if not may_stay and not self.accounts.admits(connection.user):
+                self._close(connection, "password changed")
+
+    def sweep(self, now: float) -> None:
+        """Close the connections that exceed a limit."""
+        limits = self.limits
+        self._log_limit()
+        for connection in _began_before(self._unknown, now - limits.auth_s):
+            self._close(connection, "auth-timeout exceeded")
+        for connection in _began_before(self._unfinished, now - limits.progress_s):
+            self._close(connection, "progress-timeout exceeded")
+        for connection in _began_before(self._slow, now - limits.output_soft_s):
+            if limits.output_soft and connection.buffered() > limits.output_soft:
+                self._close(connection, "soft limit of client-output-buffer-limit exceeded")
+        self._close_largest()
+        for connection in list(self._held):
+            # The end of a connection that is not read goes unnoticed otherwise.
+            if connection.is_waiting and _has_left(connection.transport.get_extra_info("socket")):
+                connection.has_left()
+        if limits.idle_s:
+            since = self._node.host.now() - int(limits.idle_s * 1000)
+            for connection in self:
+                if connection.active < since and self._is_silent(connection, now - limits.idle_s):
+                    self._close(connection, "timeout exceeded")
+
+    def _log_limit(self) -> None:
+        """Log how many connections were closed or refused since the last line, which is at least a second ago."""
+        if self._displaced or self._refused:
+            _log.warning(
+                "connection limit reached: max_clients=%d closed_unauthenticated=%d refused=%d",
+                self.limits.clients,
+                self._displaced,
+                self._refused,
+            )
+            self._displaced = self._refused = 0
+
+    def _is_silent(self, connection: Connection, since: float) -> bool:
+        """Return whether a client is idle: it could have sent a command, because it waits for no reply."""
+        if connection.is_waiting or connection.is_monitor or connection.entry_node:
+            # The clients of other nodes are closed by their own nodes.
+            return False
+        is_unrun = connection.inbox.parser.pending() > 0 and connection not in self._unfinished
+        if connection.busy or is_unrun:
+            # A client that has not read since then holds up its reply itself.
+            unread_since = self._slow.get(connection)
+            return unread_since is not None and unread_since < since
+        return True
+
+    def _close_largest(self) -> None:
+        """Close the clients with the largest buffers while all buffers together exceed the limit."""
+        sizes = {
+            each: int(each.inbox.parser.pending()) + each.buffered()
+            for each in {**self._unfinished, **self._slow, **self._held, **{each: None for each in self if each.owed}}
+        }
+        total = sum(sizes.values())
+        if self.limits.buffers_max and total > self.limits.buffers_max:
+            for connection, size in sorted(sizes.items(), key=lambda item: -item[1]):
+                self._close(connection, "buffers of all clients exceed a quarter of maxmemory")
+                total -= size
+                if total <= self.limits.buffers_max:
+                    break
+
+    def _close(self, connection: Connection, why: str) -> None:
+        _log.info("client closed: address=%s reason=%s", connection.address, why)
+        self._abort(connection)
+
+    def _abort(self, connection: Connection) -> None:
+        self._unwatch(connection)
+        self._closing[connection] = None
+        connection.abort()
+
+
+def _began_before(those: dict[Connection, float], when: float) -> list[Connection]:
+    """Return the connections that began before `when`. `those` is in the order in which they began."""
+    found = []
+    for connection, began in those.items():
+        if began > when:
+            break
+        found.append(connection)
+    return found
+
+
+def _has_left(sock: socket.socket | None) -> bool:
+    """Return whether the peer has closed a TCP socket. The system knows this before all bytes are read."""
+    if sock is None or sock.family == socket.AF_UNIX or not hasattr(socket, "TCP_INFO"):
+        return False
+    return sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 1)[0] != _TCP_ESTABLISHED
+
+
+def _keep_alive(sock: socket.socket | None, seconds: float) -> None:
+    """Let the system check whether a silent client is still connected."""
+    if sock is None or sock.family == socket.AF_UNIX or not seconds:
+        return
+    # A client whose socket does not support this is served all the same.
+    with contextlib.suppress(OSError):
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        if hasattr(socket, "TCP_KEEPIDLE"):
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, min(max(1, int(seconds)), _KEEPALIVE_S_MAX))
+
+
+def _address(name: object) -> tuple[str, bool]:
+    """Return an address as text, and whether it is a loopback address."""
+    if isinstance(name, tuple):
+        host, port = name[0], name[1]
+        shown = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+        return shown, ipaddress.ip_address(host.split("%")[0]).is_loopback
+    # The client is already gone.
+    return "unknown:0", False

@@ -1,0 +1,155 @@
+"""The node's HTTP port, for health checks and metrics: /livez, /readyz and /metrics. One request per connection.
+
+It answers GET and HEAD without a body, and refuses everything else. It checks `Host` (`http_host.py`), because a web
+page could otherwise read the metrics through the browser of a user who can reach this port.
+
+The number of connections is limited. A new connection takes the place of the oldest one that has not sent its request,
+or else of the oldest one that does not read its reply. So silent connections never keep a health check out.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from typing import Final, cast
+
+from penstock.server.net.http_host import BadHost, is_allowed, named_host
+
+_REQUEST_BYTES_MAX: Final = 16 * 1024
+_HEADERS_MAX: Final = 100
+_REQUEST_S: Final = 10.0
+
+# The maximum number of connections. Each uses a descriptor of the server's reserve.
+CONNECTIONS_MAX: Final = 32
+
+TEXT: Final = "text/plain; charset=utf-8"
+_REASONS: Final = {
+    200: "OK",
+    400: "Bad Request",
+    404: "Not Found",
+    405: "Method Not Allowed",
+    421: "Misdirected Request",
+    431: "Request Header Fields Too Large",
+    503: "Service Unavailable",
+}
+
+
+class Answer:
+    """The response to a request."""
+
+    def __init__(self, status: int, text: str, content_type: str = TEXT) -> None:
+        self.status = status
+        self.text = text
+        self.content_type = content_type
+
+    def encode(self, with_body: bool) -> bytes:
+        """Return the bytes of the response."""
+        body = self.text.encode("utf-8", "replace")
+        head = (
+            f"HTTP/1.1 {self.status} {_REASONS[self.status]}\r\n"
+            f"Content-Type: {self.content_type}\r\nContent-Length: {len(body)}\r\n"
+            "Cache-Control: no-store\r\nX-Content-Type-Options: nosniff\r\nConnection: close\r\n\r\n"
+        )
+        return head.encode() + (body if with_body else b"")
+
+
+Pages = dict[str, Callable[[], Answer]]
+
+
+class HttpPort:
+    """All connections to the HTTP port."""
+
+    def __init__(self, pages: Pages, allowed_hosts: Callable[[], Sequence[str]], connections_max: int) -> None:
+        """Take the pages by their paths, and a function that returns the setting `http-hosts`."""
+        self.pages = pages
+        self.allowed_hosts = allowed_hosts
+        self._connections_max = connections_max
+        self._asking: dict[HttpConnection, None] = {}  # Their requests are not complete; the oldest is first.
+        self._answered: dict[HttpConnection, None] = {}  # Not all of their response is sent.
+
+    def accept(self) -> HttpConnection:
+        """Return the protocol of the next connection."""
+        return HttpConnection(self)
+
+    def opened(self, connection: HttpConnection) -> None:
+        """Add a connection. It may take the place of another."""
+        if len(self._asking) + len(self._answered) >= self._connections_max:
+            oldest = next(iter(self._asking or self._answered))
+            self.closed(oldest)
+            oldest.abort()
+        self._asking[connection] = None
+
+    def answering(self, connection: HttpConnection) -> None:
+        """Note that the response of a connection is being sent."""
+        if connection in self._asking:
+            del self._asking[connection]
+            self._answered[connection] = None
+
+    def closed(self, connection: HttpConnection) -> None:
+        """Remove a connection."""
+        self._asking.pop(connection, None)
+        self._answered.pop(connection, None)
+
+
+class HttpConnection(asyncio.Protocol):
+    """One request."""
+
+    def __init__(self, port: HttpPort) -> None:
+        self._port = port
+        self._received = b""
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        # uvloop's transports are not subclasses of asyncio.Transport.
+        self._transport = cast(asyncio.Transport, transport)
+        self._timeout = asyncio.get_running_loop().call_later(_REQUEST_S, self._transport.abort)
+        self._port.opened(self)
+
+    def connection_lost(self, error: Exception | None) -> None:
+        self._timeout.cancel()
+        self._port.closed(self)
+
+    def abort(self) -> None:
+        """Close the connection at once."""
+        self._transport.abort()
+
+    def data_received(self, data: bytes) -> None:
+        if self._transport.is_closing():
+            return
+        self._received += data
+        end = self._received.find(b"\r\n\r\n")
+        if end >= 0 and end <= _REQUEST_BYTES_MAX:
+            self._answer(self._received[:end])
+        elif len(self._received) > _REQUEST_BYTES_MAX:
+            self._send(Answer(431, "the request is too long\n"))
+        elif not self._received[:1].isalpha():
+            self._send(Answer(400, "this port speaks HTTP\n"))
+
+    def _answer(self, request: bytes) -> None:
+        line, *headers = request.split(b"\r\n")
+        words = line.split(b" ")
+        if len(words) != 3 or not words[2].startswith(b"HTTP/1.") or not words[1].startswith(b"/"):
+            self._send(Answer(400, "this port speaks HTTP/1.1\n"))
+        elif len(headers) > _HEADERS_MAX:
+            self._send(Answer(431, "the request has too many headers\n"))
+        elif words[0] not in (b"GET", b"HEAD"):
+            self._send(Answer(405, "this port answers GET and HEAD\n"))
+        else:
+            path = words[1].partition(b"?")[0].decode("ascii", "replace")
+            self._send(self._answer_to(path, headers), words[0] == b"GET")
+
+    def _answer_to(self, path: str, headers: list[bytes]) -> Answer:
+        try:
+            host = named_host(headers)
+        except BadHost as error:
+            return Answer(400, f"{error}\n")
+        if not is_allowed(host, self._port.allowed_hosts()):
+            return Answer(421, "this server does not answer to the name in Host; add the name to http-hosts\n")
+        page = self._port.pages.get(path)
+        if page is None:
+            return Answer(404, f"not found; available paths: {', '.join(self._port.pages)}\n")
+        return page()
+
+    def _send(self, answer: Answer, with_body: bool = True) -> None:
+        self._port.answering(self)
+        self._transport.write(answer.encode(with_body))
+        self._transport.close()

@@ -1,0 +1,146 @@
+"""Clients over IPROTO: their greeting and their login. There are two kinds of ports, for the two APIs of the queue."""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+from collections.abc import Callable
+from typing import Final
+
+from penstock.core.errors import ProtocolError
+from penstock.core.limits import WAITS_PER_CONNECTION_MAX
+from penstock.core.waits import Connection as EngineConnection
+from penstock.core.waits import Waiting
+from penstock.dialects.command import Caller
+from penstock.dialects.tarantool.calls import CallInbox, Pending, answers_of
+from penstock.server.commands.function_table import VERSION, functions, uuid_of
+from penstock.server.net.access import ANONYMOUS, Account
+from penstock.server.net.logins import Login
+from penstock.server.net.resp_connection import Connection
+from penstock.server.server import Server
+from penstock.wire import iproto
+from penstock.wire.errors import Refused
+from penstock.wire.iproto import IprotoParser, IprotoReply, Request
+from penstock.wire.msgpack import Reader
+
+# As in Tarantool, this user needs no password.
+_DEFAULT_USER: Final = "guest"
+
+
+class IprotoConnection(Connection):
+    """A client connection over IPROTO."""
+
+    __slots__ = ("_calls", "_greeting", "is_15", "salt")
+
+    def __init__(
+        self, iproto_door: IprotoPort, number: int, engine_connection: EngineConnection, greets: bool = True
+    ) -> None:
+        server = iproto_door.server
+        super().__init__(server.node, server.clients, number, engine_connection)
+        limits = server.clients.limits
+        self._calls = iproto_door.calls
+        self.is_15 = iproto_door.is_15
+        known = not server.accounts.any
+        self.inbox = CallInbox(
+            IprotoParser(limits.bulk_max, limits.buffer_max, known), iproto_door.calls, WAITS_PER_CONNECTION_MAX
+        )
+        self.reply = IprotoReply()
+        salt = iproto_door.entropy(32)
+        self.salt = salt[: iproto.SALT_BYTES]
+        self._greeting = iproto.greeting(VERSION, iproto_door.uuid, salt) if greets else b""
+
+    def connection_made(self, transport: asyncio.Transport) -> None:
+        """Send the greeting, and register the connection."""
+        transport.write(self._greeting)
+        super().connection_made(transport)
+
+    def end_wait(self, wait: Waiting, now: int, refusal: bytes = b"") -> None:
+        """Reply to a call whose wait has ended, or refuse it."""
+        pending = wait.tag
+        assert isinstance(pending, Pending)
+        self._calls.end_wait(pending, wait, now, Refused(refusal) if refusal else None)
+
+    def refuse_bytes(self, why: bytes) -> None:
+        """Reply with the reason why nothing more of this connection is read."""
+        answers_of(self).refusal(0, iproto.ER_INVALID_MSGPACK, why)
+
+    def refusal(self, why: bytes) -> bytes:
+        """Return the reply to a client that may not stay: the sentence of a RESP error line."""
+        answers = IprotoReply()
+        answers.refusal(0, iproto.ER_ACCESS_DENIED, why.partition(b" ")[2].strip())
+        return answers.take()
+
+
+class IprotoPort:
+    """An IPROTO port, and the functions that its clients can call."""
+
+    def __init__(self, server: Server, is_15: bool, entropy: Callable[[int], bytes]) -> None:
+        self.server = server
+        self.is_15 = is_15
+        self.entropy = entropy
+        self.uuid = uuid_of(server.node_id)
+        self.calls = functions(server, is_15, self._log_in)
+
+    def accept(self) -> asyncio.BaseProtocol:
+        """Return the asyncio protocol of the next connection."""
+        return self.server.clients.accept_as(self._connection)
+
+    def greeted(self, number: int, engine_connection: EngineConnection) -> IprotoConnection:
+        """Return the connection of a client that was greeted by another node, or while the journal loaded."""
+        return IprotoConnection(self, number, engine_connection, False)
+
+    def _connection(self, number: int, engine_connection: EngineConnection) -> IprotoConnection:
+        return IprotoConnection(self, number, engine_connection)
+
+    def _log_in(self, caller: Caller, request: Request) -> None:
+        """Run AUTH: log a client in."""
+        assert isinstance(caller, IprotoConnection)
+        if request.name.decode("utf-8", "replace") == _DEFAULT_USER and not self.server.accounts.any:
+            caller.log_in(ANONYMOUS)
+            answers_of(caller).done(request.sync)
+            return
+        self.server.logins.begin(caller, _IprotoLogin(self.server, caller, request))
+
+
+class _IprotoLogin(Login):
+    """A login by AUTH of IPROTO."""
+
+    def __init__(self, server: Server, caller: IprotoConnection, request: Request) -> None:
+        self._accounts = server.accounts
+        self._answers = answers_of(caller)
+        self._name = request.name.decode("utf-8", "replace")
+        self._scramble = _scramble(request)
+        self._salt = caller.salt
+        self._sync = request.sync
+
+    def account(self) -> Account | None:
+        return self._accounts.log_in_by_scramble(self._name, self._scramble, self._salt)
+
+    def accept(self) -> None:
+        self._answers.done(self._sync)
+
+    def refuse(self) -> None:
+        text = "User not found or supplied credentials are invalid"
+        if self._accounts.has_no_scramble(self._name):
+            name = self._name[:64]
+            text = f"User '{name}' cannot log in over IPROTO: the server has only the SHA-256 of its password"
+        self._answers.refusal(self._sync, iproto.ER_PASSWORD, text.encode())
+
+    def refuse_as_busy(self, sentence: str) -> None:
+        self._answers.refusal(self._sync, iproto.ER_PASSWORD, sentence.encode())
+
+
+def _scramble(request: Request) -> bytes:
+    """Return the proof that a client has the password: [method, 20 bytes], as text or binary. Empty if missing."""
+    try:
+        if len(request.args) == 2 and Reader(request.args[0]).string() == b"chap-sha1":
+            return Reader(request.args[1]).string()
+    except ProtocolError:
+        pass
+    return b""
+
+
+def iproto_ports(server: Server) -> dict[str, IprotoPort]:
+    """Return the IPROTO ports of a server by their settings."""
+    today, old = (IprotoPort(server, is_15, secrets.token_bytes) for is_15 in (False, True))
+    return {"iproto_port": today, "iproto15_port": old, "iproto_tls_port": today, "iproto15_tls_port": old}

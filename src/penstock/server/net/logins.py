@@ -1,0 +1,173 @@
+"""Logins: when a password is compared, and which refusals are logged.
+
+An address that sends many wrong passwords is delayed. Each later login from it, right or wrong, waits a second before
+the password is compared, so the time of the reply tells a guesser nothing. The number of logins that wait is
+limited per address, so more connections do not mean more guesses. Both protocols use the same delay and the same limit.
+
+`access.py` has the users and compares the passwords.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ipaddress
+import logging
+import time
+from collections import deque
+from typing import Final
+
+from penstock.dialects.command import Caller
+from penstock.server.net.access import Account
+from penstock.server.net.resp_connection import Connection
+from penstock.server.node import Node, SuspendedCommand
+
+_log = logging.getLogger("penstock")
+
+# After this many wrong passwords within the window, all logins from the address are delayed.
+WRONG_MAX: Final = 10
+_WRONG_WINDOW_S: Final = 60.0
+DELAY_S: Final = 1.0
+
+# This many logins of an address wait at a time. So an address has this many guesses per second.
+WAITING_MAX: Final = 16
+_TOO_MANY: Final = "too many logins from this address are waiting; try again in a second"
+
+# Limits the table of addresses to a few megabytes. The address with the oldest last wrong password is dropped.
+_ADDRESSES_MAX: Final = 10_000
+
+# Wrong passwords are logged at most this often.
+_LOG_INTERVAL_S: Final = 1.0
+
+# A customer of an internet provider usually has a whole IPv6 network of this size.
+_IPV6_PREFIX_BITS: Final = 64
+
+
+class Login:
+    """One login of a client. Each protocol has its own subclass."""
+
+    def account(self) -> Account | None:
+        """Return the account whose password was given, or None if the password is wrong."""
+        raise NotImplementedError
+
+    def accept(self) -> None:
+        """Reply to a client that is now logged in."""
+        raise NotImplementedError
+
+    def refuse(self) -> None:
+        """Reply to a client whose password is wrong."""
+        raise NotImplementedError
+
+    def refuse_as_busy(self, sentence: str) -> None:
+        """Reply to a client whose password is not compared now."""
+        raise NotImplementedError
+
+
+class Logins:
+    """The logins of all clients of a server."""
+
+    def __init__(self, node: Node) -> None:
+        self._node = node
+        self._wrong: dict[str, deque[float]] = {}  # The times of the last WRONG_MAX wrong passwords, by source.
+        self._waiting: dict[str, int] = {}  # The number of delayed logins, by source. No entry has the value 0.
+        self._logged_at = -_LOG_INTERVAL_S
+        self._not_logged = 0
+
+    def begin(self, caller: Connection, login: Login) -> None:
+        """Compare the password of a login and reply, now or after the delay.
+
+        A client of another node has logged in there. Its address comes from that node, so guesses cannot be counted.
+        """
+        if caller.entry_node:
+            login.refuse()
+            return
+        source = source_of(caller.address)
+        if not self._is_delayed(source):
+            self.compare(caller, login)
+        elif self._waiting.get(source, 0) >= WAITING_MAX:
+            login.refuse_as_busy(_TOO_MANY)
+        else:
+            self._waiting[source] = self._waiting.get(source, 0) + 1
+            delayed = _DelayedLogin(self, login, source)
+            delayed.timer = self._node.loop.call_later(DELAY_S, self._wake, caller, delayed)
+            self._node.park(caller, delayed)
+
+    def compare(self, caller: Connection, login: Login) -> None:
+        """Compare the password of a login and reply."""
+        account = login.account()
+        if account is None:
+            self._was_wrong(caller.address)
+            login.refuse()
+        else:
+            caller.log_in(account)
+            login.accept()
+
+    def leave(self, source: str) -> None:
+        """Free the place of a delayed login."""
+        waiting = self._waiting.pop(source) - 1
+        if waiting:
+            self._waiting[source] = waiting
+
+    def _wake(self, caller: Connection, delayed: _DelayedLogin) -> None:
+        self.leave(delayed.source)
+        self._node.resume(caller, delayed)
+
+    def _is_delayed(self, source: str) -> bool:
+        times = self._wrong.get(source)
+        return times is not None and len(times) == WRONG_MAX and times[0] > time.monotonic() - _WRONG_WINDOW_S
+
+    def _was_wrong(self, address: str) -> None:
+        now, source = time.monotonic(), source_of(address)
+        # Removed and added again, because the oldest entry is the first.
+        times = self._wrong.pop(source, None) or deque(maxlen=WRONG_MAX)
+        times.append(now)
+        self._wrong[source] = times
+        if len(self._wrong) > _ADDRESSES_MAX:
+            del self._wrong[next(iter(self._wrong))]
+        if now - self._logged_at < _LOG_INTERVAL_S:
+            self._not_logged += 1
+            return
+        _log.warning("wrong password: address=%s not_logged=%d", _host_of(address), self._not_logged)
+        self._logged_at, self._not_logged = now, 0
+
+
+class _DelayedLogin(SuspendedCommand):
+    """A delayed login. Its client is busy meanwhile, so later commands run after it."""
+
+    timer: asyncio.TimerHandle
+
+    def __init__(self, logins: Logins, login: Login, source: str) -> None:
+        self.source = source
+        self._logins = logins
+        self._login = login
+
+    def step(self, caller: Caller, now: int) -> bool:
+        """Compare the password, because the delay is over."""
+        assert isinstance(caller, Connection)
+        self._logins.compare(caller, self._login)
+        return True
+
+    def cancel(self) -> None:
+        """Free the place, because the client is gone."""
+        self.timer.cancel()
+        self._logins.leave(self.source)
+
+
+def source_of(address: str) -> str:
+    """Return the key by which wrong passwords are counted: an IPv4 address, an IPv6 network, or a Unix socket's path.
+
+    An IPv4 client of an IPv6 socket counts by its IPv4 address.
+    """
+    host = _host_of(address)
+    try:
+        found = ipaddress.ip_address(host.strip("[]").partition("%")[0])
+    except ValueError:
+        return host
+    if isinstance(found, ipaddress.IPv4Address):
+        return str(found)
+    if found.ipv4_mapped is not None:
+        return str(found.ipv4_mapped)
+    return str(ipaddress.ip_network((found, _IPV6_PREFIX_BITS), strict=False))
+
+
+def _host_of(address: str) -> str:
+    return address.rpartition(":")[0]

@@ -1,0 +1,1 @@
+"""The connections to other nodes of the cluster: the bus, membership, and forwarded commands."""

@@ -1,0 +1,469 @@
+"""Forwarding: commands that run on the home of their tube, and the replies to them.
+
+    client ── RESP or IPROTO ── this node ── tunnel ── the home of the tube
+
+A client has a tunnel to each home that it uses, as long as both links to that node are up. A RESP client has one
+command in progress and waits for it. An IPROTO client can have many, identified by their syncs. A command is never sent
+twice: if the link is lost before the reply arrives, the client gets an error that the outcome is unknown.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from penstock.cluster import messages as m
+from penstock.cluster.messages import Credentials, TunnelMessage
+from penstock.cluster.node import Cluster
+from penstock.core.errors import NoHome, PenstockError
+from penstock.core.tube_patterns import EVERY_TUBE
+from penstock.dialects.command import ANSWERED, Dispatcher, refusal_line
+from penstock.dialects.tarantool.calls import refuse
+from penstock.server.net.iproto_connection import IprotoConnection, IprotoPort
+from penstock.server.net.resp_connection import Connection
+from penstock.server.node import Client, Node, RemoteCommands
+from penstock.server.peers.bus import Bus
+from penstock.server.peers.forwarded_clients import ForwardedClients
+from penstock.server.peers.tunnels import WINDOW_BYTES, Inflow, Outflow, PeerLinks, Tunnels, TunnelWriter
+from penstock.server.server import Server
+from penstock.wire import iproto, resp_client
+from penstock.wire.errors import Elsewhere, OnSeveralNodes, Refused
+from penstock.wire.iproto import ReplyPackets, Request
+
+# Tunnel numbers start at the time in ms times this, so none is used again after a restart: a million per second fit.
+_NUMBERS_PER_MS: Final = 1_000
+
+_UNKNOWN: Final = "; the command may have been executed"
+
+
+class Tunnel:
+    """This end of a tunnel: the commands of one client on one other node."""
+
+    def __init__(self, forwarding: Forwarding, client: Connection, node: bytes, number: int) -> None:
+        self.client = client
+        self.node = node
+        self.number = number
+        self.credentials: Credentials | None = None  # The credentials that the other end has.
+        self._voice = TunnelWriter(forwarding.links, node, number, False)
+        self.inflow = Inflow(self._voice.write_read)
+        self._out = Outflow(self._voice.write_command, self._voice.has_to_wait)
+
+    def send(self, command: bytes) -> None:
+        """Send a command."""
+        self._out.write(command, True)
+
+    def is_full(self) -> bool:
+        """Return whether the other end has a full window of bytes to read."""
+        return self._out.waiting() > WINDOW_BYTES
+
+    def receive(self, message: TunnelMessage) -> None:
+        """Receive a message from the other end."""
+        if message.kind == m.TUNNELREAD:
+            self._out.confirmed(message.argument)
+            self.was_read()
+        elif message.kind == m.FORWARDED:
+            self.answered(message.data, bool(message.argument))
+            if self.client.is_unread:
+                self.inflow.hold()
+            self.inflow.read(len(message.data))
+
+    def flow(self) -> None:
+        """Send more of the waiting bytes, because there is room."""
+        self._out.flow()
+        self.was_read()
+
+    def was_read(self) -> None:
+        """Continue, because the other end has read bytes."""
+
+    def answered(self, data: bytes, ends: bool) -> None:
+        """Receive a part of a reply. `ends` marks the last one."""
+        raise NotImplementedError
+
+    def fail(self, why: str, line: bytes) -> None:
+        """End the tunnel, and refuse the commands in progress, with the RESP error `line` if there is one."""
+        raise NotImplementedError
+
+    def send_hurry(self) -> None:
+        """Stop the waits of the commands in progress."""
+        self._voice.write(m.FORWARD, m.STOP_WAITING, b"")
+
+    def send_end(self) -> None:
+        """Close the other end, because the client is gone."""
+        self._voice.write(m.TUNNELEND, 0, b"")
+
+
+class RespTunnel(Tunnel):
+    """The tunnel of a RESP client: one command at a time, with a reader for its reply."""
+
+    reader: ReplyReader | None = None
+
+    def ask(self, command: bytes, reader: ReplyReader) -> None:
+        """Send a command. `reader` gets the reply."""
+        self.reader = reader
+        self.send(command)
+
+    def answered(self, data: bytes, ends: bool) -> None:
+        """Receive a part of the reply. `ends` marks the last one."""
+        if self.reader is not None:
+            self.reader.read(data)
+            if ends:
+                reader, self.reader = self.reader, None
+                reader.end()
+
+    def fail(self, why: str, line: bytes) -> None:
+        """End the tunnel, and refuse the command in progress."""
+        reader, self.reader = self.reader, None
+        if reader is not None:
+            reader.fail(Refused(line) if line else NoHome(f"{reader.what} lives on {why}{_UNKNOWN}"))
+
+
+class CallTunnel(Tunnel):
+    """The tunnel of an IPROTO client: many calls at a time."""
+
+    def __init__(self, forwarding: Forwarding, client: Connection, node: bytes, number: int) -> None:
+        super().__init__(forwarding, client, node, number)
+        self._packets = ReplyPackets()
+        self._calls: dict[int, list[str]] = {}  # The subjects of the calls in progress, by their syncs.
+        self._blocks = False  # The client is not served until the other end has read more.
+        self._node = forwarding.node
+
+    def ask(self, request: Request, what: str) -> None:
+        """Send a call."""
+        self._calls.setdefault(request.sync, []).append(what)
+        self.client.remote_count += 1
+        self.send(iproto.encode(request))
+        if self.is_full():
+            self._blocks = self.client.busy = True
+
+    def was_read(self) -> None:
+        """Serve the client again, if it had to wait until the other end has read."""
+        if self._blocks and not self.is_full():
+            self._blocks = self.client.busy = False
+            self._node.run(self.client)
+
+    def answered(self, data: bytes, ends: bool) -> None:
+        """Receive bytes of replies, and send the complete ones to the client."""
+        for packet in self._packets.feed(data):
+            if self._is_over(int(iproto.sync_of(packet))):
+                self.client.reply.raw(packet)
+        self._node.run(self.client)
+
+    def _is_over(self, sync: int) -> bool:
+        calls = self._calls.get(sync)
+        if not calls:
+            return False
+        calls.pop()
+        if not calls:
+            del self._calls[sync]
+        self.client.remote_count -= 1
+        return True
+
+    def fail(self, why: str, line: bytes) -> None:
+        """End the tunnel, and refuse all calls in progress."""
+        if self._blocks:
+            self.client.busy = False
+        for sync, calls in list(self._calls.items()):
+            for what in list(calls):
+                self._is_over(sync)
+                refuse(self.client, sync, Refused(line) if line else NoHome(f"{what} lives on {why}{_UNKNOWN}"))
+        self._node.run(self.client)
+
+
+class ReplyReader:
+    """Passes the reply to a forwarded RESP command on to its client."""
+
+    def __init__(self, forwarding: Forwarding, client: Connection, what: str) -> None:
+        self.what = what
+        self._forwarding = forwarding
+        self._client = client
+        self._began = False
+
+    def read(self, data: bytes) -> None:
+        """Pass a part of the reply on."""
+        if data and self._client.reply_mode == ANSWERED:
+            self._began = True
+            self._client.reply.raw(data)
+            self._forwarding.node.answered(self._client)
+
+    def end(self) -> None:
+        """Finish the command, because its reply is complete."""
+        self._forwarding.finish(self._client, self._client.reply.length)
+
+    def fail(self, refusal: PenstockError) -> None:
+        """Refuse the command, because there will be no reply."""
+        if self._began:
+            # The client would read an error as the rest of the reply.
+            self._client.abort()
+            return
+        before = self._client.reply.length
+        self._client.reply.error(refusal_line(refusal))
+        self._forwarding.finish(self._client, before)
+
+
+class PartReply(ReplyReader):
+    """Collects the reply to one part of a command."""
+
+    def __init__(self, whole: MergedReply, what: str) -> None:
+        self.what = what
+        self._whole = whole
+        self._answer = bytearray()
+
+    def read(self, data: bytes) -> None:
+        """Collect a part of the reply."""
+        self._answer += data
+
+    def end(self) -> None:
+        """Add the complete reply to the merged one."""
+        self._whole.add(bytes(self._answer))
+
+    def fail(self, refusal: PenstockError) -> None:
+        """Add an error to the merged reply."""
+        self._whole.add(b"-" + refusal_line(refusal) + b"\r\n")
+
+
+class MergedReply:
+    """The reply to a command that several nodes ran in parts. Counts are added, and lists are concatenated."""
+
+    def __init__(self, forwarding: Forwarding, client: Connection, parts: int) -> None:
+        self._forwarding = forwarding
+        self._client = client
+        self._missing = parts
+        self._answers: list[bytes] = []
+
+    def add(self, answer: bytes) -> None:
+        """Add the reply of one part. After the last one, reply to the client."""
+        self._answers.append(answer)
+        self._missing -= 1
+        if self._missing == 0 and not self._client.lost:
+            before = self._client.reply.length
+            self._client.reply.raw(_merge(self._answers))
+            self._forwarding.finish(self._client, before)
+
+
+def _merge(parts: list[bytes]) -> bytes:
+    """Merge replies: return the first error, the sum of numbers, or the items of all lists."""
+    for part in parts:
+        if part.startswith(b"-"):
+            return part
+    heads = [part.partition(b"\r\n") for part in parts]
+    total = sum(int(head[1:]) for head, _, _ in heads)
+    return parts[0][:1] + b"%d\r\n" % total + b"".join(rest for _, _, rest in heads)
+
+
+class Forwarding(RemoteCommands):
+    """The remote commands of all clients of a node, and their tunnels."""
+
+    def __init__(self, node: Node, desk: Dispatcher, cluster: Cluster, lines: PeerLinks) -> None:
+        self.node = node
+        self.links = lines
+        self._desk = desk
+        self._cluster = cluster
+        self._number = node.now * _NUMBERS_PER_MS
+        self._tunnels: dict[int, Tunnel] = {}
+        self._by_client: dict[Client, dict[bytes, Tunnel]] = {}
+        self._used: dict[bytes, dict[bytes, None]] = {}  # The nodes that each session uses, by its token.
+        self._used_max = 1_024  # Above this number of entries, those of ended sessions are removed.
+
+    def __len__(self) -> int:
+        return len(self._tunnels)
+
+    # Called by the dispatchers
+
+    def forward(self, client: Connection, args: list[bytes], where: Elsewhere) -> None:
+        """Forward a RESP command to another node, or its parts to several."""
+        if not isinstance(where, OnSeveralNodes):
+            tunnel = self._tunnel(client, where.node, where.what, where.is_promised)
+            self._begin(client, 1)
+            assert isinstance(tunnel, RespTunnel)
+            tunnel.ask(resp_client.encode(args), ReplyReader(self, client, where.what))
+            return
+        tunnels = {node: self._tunnel(client, node, where.what) for node in where.parts}
+        self._begin(client, len(tunnels))
+        whole = MergedReply(self, client, len(tunnels))
+        for node, tunnel in tunnels.items():
+            assert isinstance(tunnel, RespTunnel)
+            tunnel.ask(resp_client.encode(where.parts[node]), PartReply(whole, where.what))
+
+    def forward_call(self, client: IprotoConnection, request: Request, where: Elsewhere) -> None:
+        """Forward an IPROTO call to another node."""
+        tunnel = self._tunnel(client, where.node, where.what, where.is_promised)
+        assert isinstance(tunnel, CallTunnel)
+        tunnel.ask(request, where.what)
+
+    def _begin(self, client: Connection, count: int) -> None:
+        client.busy = True
+        client.remote_count = count
+
+    def finish(self, client: Connection, before: int) -> None:
+        """Finish the command of a RESP client, whose reply starts at `before` in its buffer, and run the next one."""
+        client.remote_count = 0
+        client.busy = False
+        self._desk.drop_muted_reply(client, before)
+        self.node.run(client)
+
+    def _tunnel(self, client: Connection, node: bytes, what: str, is_promised: bool = False) -> Tunnel:
+        """Return the tunnel of a client to a node. The other end has the client's credentials."""
+        if client.entry_node:
+            raise NoHome(f"{what} has moved to {self._cluster.state.describe(node)}; try again")
+        if not self.links.is_two_way(node):
+            raise NoHome(f"{what} {self._never_made(node) if is_promised else f'lives on {self._why(node)}'}")
+        tunnels = self._by_client.setdefault(client, {})
+        tunnel = tunnels.get(node)
+        if tunnel is None:
+            self._number += 1
+            kind = CallTunnel if isinstance(client, IprotoConnection) else RespTunnel
+            tunnel = tunnels[node] = self._tunnels[self._number] = kind(self, client, node, self._number)
+        self._send_credentials(tunnel)
+        return tunnel
+
+    def _why(self, node: bytes) -> str:
+        return f"{self._cluster.state.describe(node)}, which cannot be reached"
+
+    def _never_made(self, node: bytes) -> str:
+        there = f"may not exist: {self._cluster.state.describe(node)}, which was creating it, cannot be reached"
+        return f"{there}; wait until it is back, or remove it for good: penstock cluster forget {node.decode()}"
+
+    # Credentials of a client
+
+    def _send_credentials(self, tunnel: Tunnel) -> None:
+        """Send the client's credentials to the other end, if they have changed."""
+        papers = self._credentials(tunnel)
+        if tunnel.credentials is None or not papers.is_like(tunnel.credentials):
+            tunnel.credentials = papers
+            self._note_use(papers.token, tunnel.node)
+            self.links.send(tunnel.node, papers)
+
+    def _credentials(self, tunnel: Tunnel) -> Credentials:
+        client = tunnel.client
+        peer = self._cluster.members.peers.get(tunnel.node)
+        door = m.RESP_3 if client.reply.resp3 else m.RESP_2
+        if isinstance(client, IprotoConnection):
+            door = m.IPROTO_15 if client.is_15 else m.IPROTO
+        epoch = self._cluster.members.epoch if peer is None else peer.epoch
+        papers = Credentials(m.TUNNEL, tunnel.number, epoch, door)
+        session = client.connection.session
+        papers.user = client.user.name.encode()
+        papers.groups = client.groups
+        papers.tubes = list(EVERY_TUBE.texts if client.any_tube else client.tubes.texts)
+        papers.token = session.token
+        papers.grace = session.grace_ms + 1 if session.grace_ms >= 0 else 0
+        papers.address = client.address.encode()
+        papers.name = client.name
+        return papers
+
+    def _note_use(self, token: bytes, node: bytes) -> None:
+        self._used.setdefault(token, {})[node] = None
+        if len(self._used) > self._used_max:
+            there = self.node.engine.sessions
+            self._used = {each: nodes for each, nodes in self._used.items() if each in there}
+            self._used_max = 2 * len(self._used) + 1_024
+
+    def nodes_in_use(self, client: Connection) -> list[bytes]:
+        """Return the other nodes that a client's session uses and that can be reached."""
+        if client.entry_node:
+            return []
+        nodes = self._used.get(client.connection.session.token, {})
+        return [node for node in nodes if self.links.is_two_way(node)]
+
+    def identified(self, client: Connection) -> None:
+        """Update all nodes that a client uses, because its session or the session's grace time has changed."""
+        for tunnel in self._by_client.get(client, {}).values():
+            self._send_credentials(tunnel)
+        for node in self.nodes_in_use(client):
+            self._tunnel(client, node, "")
+
+    # Called by the node
+
+    def stop_waiting(self, client: Client) -> None:
+        """Stop the client's waits on other nodes as soon as possible."""
+        for tunnel in self._by_client.get(client, {}).values():
+            tunnel.send_hurry()
+
+    def leaves(self, client: Client) -> None:
+        """End the client's tunnels, because it is gone."""
+        for tunnel in self._by_client.pop(client, {}).values():
+            del self._tunnels[tunnel.number]
+            self._send_credentials(tunnel)
+            tunnel.send_end()
+
+    def reads_again(self, client: Client) -> None:
+        """Continue, because the client reads its replies again."""
+        for tunnel in self._by_client.get(client, {}).values():
+            tunnel.inflow.go_on()
+
+    # Called by the bus
+
+    def receive(self, sender: bytes, message: Credentials | TunnelMessage) -> None:
+        """Receive a message from the other end of a tunnel."""
+        assert isinstance(message, TunnelMessage)
+        tunnel = self._tunnels.get(message.number)
+        if tunnel is None or tunnel.node != sender:
+            if message.kind == m.FORWARDED:
+                self.links.send(sender, TunnelMessage(m.TUNNELEND, message.number, False, 0, b""))
+        elif message.kind == m.TUNNELEND:
+            # Messages that were sent before this arrived may have opened the tunnel there again.
+            tunnel.send_end()
+            self._end(tunnel, f"{self._cluster.state.describe(sender)}, which has closed the connection", message.data)
+        else:
+            tunnel.receive(message)
+
+    def has_room(self, node: bytes) -> None:
+        """Send more to a node, because it has read most of its buffer."""
+        for tunnel in [each for each in self._tunnels.values() if each.node == node]:
+            tunnel.flow()
+
+    def link_lost(self, node: bytes) -> None:
+        """End all tunnels to a node, because messages in either direction may be lost."""
+        for tunnel in [each for each in self._tunnels.values() if each.node == node]:
+            # The other end may not have noticed.
+            tunnel.send_end()
+            self._end(tunnel, self._why(node), b"")
+
+    def _end(self, tunnel: Tunnel, why: str, line: bytes) -> None:
+        del self._tunnels[tunnel.number]
+        del self._by_client[tunnel.client][tunnel.node]
+        self.node.begin_turn()
+        tunnel.fail(why, line)
+
+
+class _PeerLinks:
+    """The links to other nodes, and to this one, because a part of a command may run here."""
+
+    def __init__(self, node: Node, bus: Bus) -> None:
+        self._node = node
+        self._bus = bus
+
+    def send(self, node: bytes, message: Credentials | TunnelMessage) -> None:
+        """Send a message to a node."""
+        if node == self._bus.node:
+            self._node.loop.call_soon(self._receive, message)
+        else:
+            self._bus.send_now(node, message)
+
+    def is_two_way(self, node: bytes) -> bool:
+        """Return whether messages can be sent to a node and received from it."""
+        return node == self._bus.node or self._bus.is_two_way(node)
+
+    def is_crowded(self, node: bytes) -> bool:
+        """Return whether a node has so much to read that bytes of clients have to wait."""
+        return self._bus.is_crowded(node)
+
+    def _receive(self, message: Credentials | TunnelMessage) -> None:
+        assert self._bus.tunnels is not None
+        self._node.begin_turn()
+        self._bus.tunnels.receive(self._bus.node, message)
+
+
+def open_tunnels(server: Server, doors: list[IprotoPort]) -> None:
+    """Forward commands of clients to other nodes, and run commands that other nodes forward."""
+    node, bus, cluster = server.node, server.membership.bus, server.membership.cluster
+    lines = _PeerLinks(node, bus)
+    by_door = {m.IPROTO_15 if door.is_15 else m.IPROTO: door for door in doors}
+    guests = ForwardedClients(node, server.clients, lambda: int(cluster.members.epoch), by_door, lines)
+    forwarding = Forwarding(node, server.desk, cluster, lines)
+    bus.tunnels = Tunnels(forwarding, guests)
+    node.remote_commands = forwarding
+    server.desk.forward = forwarding.forward
+    server.site.nodes_used_by = forwarding.nodes_in_use
+    server.site.on_identified = forwarding.identified
+    for door in doors:
+        door.calls.forward = forwarding.forward_call

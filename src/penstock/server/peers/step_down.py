@@ -1,0 +1,60 @@
+"""Stepping down: a node that was replaced archives its jobs and restarts as a new node with the same peers.
+
+A running node learns from a peer that it was replaced. It records that and restarts. The rest happens at the next
+start, before any client is served. So no client is served by both nodes, wherever this is interrupted.
+"""
+
+from __future__ import annotations
+
+import logging
+
+from penstock.cluster.peers import NOADDR
+from penstock.cluster.roster import Roster, first_text, read_file
+from penstock.journal.disk import RealDisk
+from penstock.journal.identity import NODE_FILE, identity, new_identity
+from penstock.journal.maintenance.archive import archive_superseded_log
+from penstock.server.config import text_file
+from penstock.server.config.configuration import Config
+
+_log = logging.getLogger("penstock")
+
+
+def restart_as_new_node(config: Config) -> None:
+    """If the node of the directory was replaced, archive its files and give the directory a new node id."""
+    disk = RealDisk(str(config.dir))
+    if NODE_FILE not in disk.names() or not identity(disk).superseded:
+        return
+    disk.lock()
+    try:
+        before, fresh = identity(disk), new_identity()
+        path = config.within_dir(config.cluster_config_file)
+        known = _known(config)
+        # Peers must not accept the old node in its old epoch, nor any node that was replaced before it.
+        lost = {peer.id: peer.epoch for peer in known.peers if peer.flags & NOADDR and peer.epoch}
+        past = {**known.past, **lost, before.node.encode(): before.superseded}
+        peers = [peer for peer in known.peers if not peer.flags & NOADDR]
+        text_file.replace(path, first_text(fresh.node.encode(), peers, past))
+        aside = archive_superseded_log(disk, fresh)
+    finally:
+        disk.unlock()
+    _log.warning(
+        "node replaced: node=%s epoch=%d archive=%s; the archive may have jobs that the other node lacks; "
+        "read it with `penstock journal export %s`. This node restarts without jobs: new_node=%s",
+        before.node,
+        before.superseded,
+        aside.path,
+        aside.path,
+        fresh.node,
+    )
+
+
+def _known(config: Config) -> Roster:
+    """Return the peers of the node and their addresses."""
+    path = config.within_dir(config.cluster_config_file)
+    if not path.exists():
+        return Roster(b"")
+    try:
+        return read_file(text_file.read(path, str(path)))
+    except ValueError as error:
+        _log.warning("peers not loaded: file=%s error=%s; meet them again with CLUSTER MEET", path, error)
+        return Roster(b"")

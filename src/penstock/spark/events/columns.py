@@ -1,0 +1,112 @@
+"""Converts the frames of a log to the columns of `events_schema.py`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import lru_cache
+from typing import Final
+
+import numpy as np
+import pyarrow as pa
+
+from penstock.core.errors import DamagedJournal, OutOfRange
+from penstock.journal.frame import DamagedFrame, Frame, sent_frames
+from penstock.journal.history.columns import batch_of
+from penstock.journal.history.gather import Gathered
+from penstock.spark.events.options import EventsOptions
+from penstock.spark.events.ranges import EventsRange
+from penstock.spark.events.schema import arrow_schema
+from penstock.spark.node import Node
+
+# Bytes of a log per request. The bytes are copied about ten times between the node's file and here. With half this
+# size, the cost per reply dominates; with twice this size, the data no longer fits into the processor's cache.
+_READ_BYTES: Final = 2 * 1024 * 1024
+
+# A batch has at least this many rows or bytes, because a batch itself costs as much as some thousand rows.
+_BATCH_ROWS: Final = 20_000
+_BATCH_BYTES: Final = 8 * 1024 * 1024
+
+# Rows of the cached node column: slightly more than most batches have.
+_NODE_COLUMN_ROWS: Final = 1 << 15
+
+
+def batches(range: EventsRange, options: EventsOptions) -> Iterator[pa.RecordBatch]:
+    """Yield the events of a range in large batches."""
+    schema = arrow_schema(options.columns)
+    needed = {"position", *options.columns, *(["tube"] if options.tubes else [])}
+    if not options.bodies:
+        needed.discard("body")
+    for gathered, names in _read_rows(range):
+        batch = _filter_tubes(_slice_to_range(batch_of(gathered, names, needed), range), options.tubes)
+        if batch.num_rows:
+            yield spark_batch(batch, range.node, schema)
+
+
+def _read_rows(range: EventsRange) -> Iterator[tuple[Gathered, dict[int, bytes]]]:
+    """Yield the rows of a range in large groups, each with the names of its tubes by their numbers."""
+    with Node(range.url) as node:
+        position = range.start
+        names: dict[int, bytes] = {}
+        gathered, size = Gathered(), 0
+        while position < range.end:
+            piece = node.read(position, _READ_BYTES, position == range.start)
+            gathered.add(piece.frames, frames_of(piece.frames, range.node))
+            if piece.next <= position:
+                raise OutOfRange(
+                    f"the log of node {range.node} ends before position {range.end}: it was restored, or lost its end "
+                    f"in a crash; the next one is {piece.next}"
+                )
+            names |= piece.names | gathered.names
+            size += len(piece.frames)
+            position = piece.next
+            if gathered.count >= _BATCH_ROWS or size >= _BATCH_BYTES or position >= range.end:
+                if gathered.count:
+                    yield gathered, names
+                gathered, size = Gathered(), 0
+
+
+def frames_of(data: bytes, node: str) -> list[Frame]:
+    """Return the frames in `data`. Raise DamagedJournal if this version cannot read them."""
+    try:
+        return sent_frames(data)
+    except DamagedFrame as why:
+        raise DamagedJournal(
+            f"the log of node {node} cannot be read here ({why}); a newer server needs a newer penstock"
+        ) from None
+
+
+def spark_batch(batch: pa.RecordBatch, node: str, schema: pa.Schema) -> pa.RecordBatch:
+    """Convert a batch of `journal/history/columns.py` to the schema that Spark expects. Missing columns are null."""
+    count = batch.num_rows
+    columns = []
+    for field in schema:
+        if field.name == "node":
+            column = _node_column(node)[:count] if count <= _NODE_COLUMN_ROWS else pa.repeat(node, count)
+        elif field.name in batch.schema.names:
+            column = batch.column(field.name)
+        else:
+            column = pa.nulls(count, field.type)
+        columns.append(column if column.type == field.type else column.cast(field.type))
+    return pa.RecordBatch.from_arrays(columns, schema=schema)
+
+
+@lru_cache(1)
+def _node_column(node: str) -> pa.Array:
+    """Return a column with the node's id in each row. It is cached because it is the same in every batch."""
+    return pa.repeat(node, _NODE_COLUMN_ROWS)
+
+
+def _slice_to_range(batch: pa.RecordBatch, range: EventsRange) -> pa.RecordBatch:
+    """Drop rows outside the range. Nodes send whole frames, so the first and the last frame may have such rows."""
+    positions = batch.column("position").to_numpy()
+    first, end = np.searchsorted(positions, [range.start, range.end])
+    return batch if end - first == len(positions) else batch.slice(first, end - first)
+
+
+def _filter_tubes(batch: pa.RecordBatch, tubes: tuple[str, ...]) -> pa.RecordBatch:
+    """Keep the rows of `tubes`, or all rows if `tubes` is empty."""
+    if not tubes:
+        return batch
+    column = batch.column("tube")
+    wanted = np.array([name in tubes for name in column.dictionary.to_pylist()])[column.indices.to_numpy()]
+    return batch if wanted.all() else batch.filter(pa.array(wanted))

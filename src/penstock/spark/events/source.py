@@ -1,0 +1,72 @@
+"""`format("penstock_events")`: the events in the logs of all nodes, as a batch or a stream."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, InputPartition
+from pyspark.sql.types import StructType
+
+from penstock.spark.errors import as_source_error
+from penstock.spark.events.options import NAME, EventsOptions
+from penstock.spark.events.schema import ddl, select_columns
+from penstock.spark.options import split_words
+
+if TYPE_CHECKING:
+    from pyarrow import RecordBatch
+
+
+class EventsSource(DataSource):
+    """Spark's entry point for reading events."""
+
+    @classmethod
+    def name(cls) -> str:
+        """Return the name for `format(…)`."""
+        return NAME
+
+    def schema(self) -> str:
+        """Return the selected columns of an event as DDL."""
+        with as_source_error():
+            return ddl(select_columns(split_words(self.options.get("columns"))))
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        """Return a reader of the events between two offsets."""
+        with as_source_error():
+            return EventsReader(EventsOptions.read(self.options, streaming=False))
+
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:
+        """Return a reader that streams all events from an offset on."""
+        from penstock.spark.events.stream import EventsStreamReader
+        from penstock.spark.refused_stream import reader_or_refusal
+
+        return reader_or_refusal(lambda: EventsStreamReader(EventsOptions.read(self.options, streaming=True)))
+
+
+class EventsReader(DataSourceReader):
+    """Reads a batch of events."""
+
+    def __init__(self, options: EventsOptions) -> None:
+        self._options = options
+
+    def partitions(self) -> list[InputPartition]:
+        """Ask the nodes for the ends of their logs, and divide the logs into tasks."""
+        from penstock.spark.events.ranges import NodeLogs
+
+        with as_source_error():
+            logs = NodeLogs(self._options)
+            try:
+                heads = logs.heads()
+                starts = logs.check_starts(logs.positions(self._options.start, heads), heads)
+                return logs.ranges(starts, logs.ends(heads))
+            finally:
+                logs.close()
+
+    def read(self, partition: InputPartition) -> Iterator[RecordBatch]:
+        """Yield the events of one range. Spark passes another partition if there are no ranges."""
+        from penstock.spark.events.columns import batches
+        from penstock.spark.events.ranges import EventsRange
+
+        if isinstance(partition, EventsRange):
+            with as_source_error():
+                yield from batches(partition, self._options)

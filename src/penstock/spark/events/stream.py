@@ -1,0 +1,109 @@
+"""The events as a stream. Its offset is the next position of each node: {"1f0e…": 4711}.
+
+Spark stores the offsets in the query's checkpoint, so a batch that is read again has exactly the same events. The
+reader in the driver keeps its connections open; each task opens its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any, Final
+
+from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
+from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
+
+from penstock.spark.errors import as_source_error
+from penstock.spark.events.options import EventsOptions
+from penstock.spark.events.ranges import EventsRange, NodeLogs
+
+if TYPE_CHECKING:
+    from pyarrow import RecordBatch
+
+# How long the driver waits at the end of the logs before it reports to Spark that there are no new events.
+_WAIT_MS: Final = 1_000
+
+Offset = dict[str, int]
+
+
+class EventsStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """Reads a stream of events."""
+
+    def __init__(self, options: EventsOptions) -> None:
+        self._options = options
+        self._logs: NodeLogs | None = None
+        self._target: Offset | None = None  # With the trigger availableNow: the offset at which the query ends.
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Leave out the connections, which stay in the driver."""
+        return {**self.__dict__, "_logs": None}
+
+    def _get_logs(self) -> NodeLogs:
+        if self._logs is None:
+            self._logs = NodeLogs(self._options)
+        return self._logs
+
+    def initialOffset(self) -> Offset:
+        """Return the offset at which a query without a checkpoint starts."""
+        with as_source_error():
+            logs = self._get_logs()
+            heads = logs.heads()
+            return logs.check_starts(logs.positions(self._options.start, heads), heads)
+
+    def getDefaultReadLimit(self) -> ReadLimit:
+        """Return how many rows a batch may have."""
+        rows = self._options.rows_per_trigger
+        return ReadAllAvailable() if rows is None else ReadMaxRows(rows)
+
+    def latestOffset(self, start: Offset, limit: ReadLimit) -> Offset:
+        """Return the offset at which the next batch ends. At the end of all logs, wait a second for one to grow."""
+        with as_source_error():
+            logs = self._get_logs()
+            ends = self._target or logs.wait_for_growth(start, _WAIT_MS)
+            logs.check_nodes(start)
+            most = limit.max_rows if isinstance(limit, ReadMaxRows) else None
+            # If failOnDataLoss is off, a node may be missing. Its position is kept in case it comes back.
+            return {**start, **_limit_ends(logs.check_starts(start, logs.heads()), ends, most)}
+
+    def reportLatestOffset(self) -> Offset:
+        """Return the ends of the logs. Spark computes the lag of the query from them."""
+        with as_source_error():
+            return {name: head.end for name, head in self._get_logs().heads().items()}
+
+    def prepareForTriggerAvailableNow(self) -> None:
+        """Make the query end at the present end of the logs."""
+        self._target = self.reportLatestOffset()
+
+    def partitions(self, start: Offset, end: Offset) -> list[InputPartition]:
+        """Return the tasks of a batch."""
+        with as_source_error():
+            logs = self._get_logs()
+            logs.check_nodes(end)
+            heads = logs.heads()
+            # The end is checked too: it may come from the checkpoint, and a log that was restored may be shorter.
+            return logs.ranges(logs.check_starts(start, heads), logs.check_starts(end, heads))
+
+    def read(self, partition: InputPartition) -> Iterator[RecordBatch]:
+        """Yield the events of one task."""
+        from penstock.spark.events.columns import batches
+
+        assert isinstance(partition, EventsRange)
+        with as_source_error():
+            yield from batches(partition, self._options)
+
+    def commit(self, end: Offset) -> None:
+        """Do nothing, because reading a log does not change it."""
+
+    def stop(self) -> None:
+        """Close the connections."""
+        if self._logs is not None:
+            self._logs.close()
+
+
+def _limit_ends(starts: Offset, ends: Offset, most: int | None) -> Offset:
+    """Lower `ends` so that about `most` rows are read in all. Each log gets a share in proportion to its lag."""
+    lags = {name: max(0, end - starts[name]) for name, end in ends.items() if name in starts}
+    total = sum(lags.values())
+    if most is None or total <= most:
+        return {name: starts[name] + lag for name, lag in lags.items()}
+    # Shares are rounded up, so that every log advances. The batch exceeds `most` by at most one row per node.
+    return {name: starts[name] + -(-lag * most // total) for name, lag in lags.items()}

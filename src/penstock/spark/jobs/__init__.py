@@ -1,0 +1,1 @@
+"""The Spark source and sink `penstock`: the jobs of a server."""

@@ -1,0 +1,103 @@
+"""Converts the jobs of a PACKED reply (dialects/native/packed_jobs.py) to Arrow columns."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+
+from penstock.client import commands
+from penstock.core.errors import BadAnswer
+from penstock.core.ids import LONG_ID_BYTES
+from penstock.core.states import STATE_NAMES
+from penstock.journal.history.columns import text_column, var_column
+from penstock.spark.jobs.options import KINDS
+from penstock.spark.jobs.schema import arrow_schema
+
+# Bulk strings per group. dialects/native/packed_jobs.py has the table of their contents.
+PACKED_BULKS: Final = 16
+
+_STATES: Final = pa.array(STATE_NAMES)
+_KINDS: Final = pa.array(KINDS)
+
+
+# Bulks with a fixed number of bytes per job, by their index in the group.
+_FIXED: Final = {0: LONG_ID_BYTES, 3: 1, 4: 1, 5: 1, 6: 8, 7: 8, 8: 4, 9: 4, 10: 1, 13: 1}
+# Bulks with the end offsets of variable-length values. The next bulk has the values.
+_ENDS: Final = (1, 11, 14)
+_STATE: Final = 3
+_KIND: Final = 4
+
+Group = list[bytes]
+
+
+def groups_of(answer: Any) -> list[Group]:
+    """Return the groups of a reply. Raise BadAnswer if their sizes or offsets are inconsistent.
+
+    Arrow does not check offsets. With a wrong one, Spark would read memory outside the reply.
+    """
+    found: list[Group] = commands.items(answer)
+    for group in found:
+        bulks = [commands.octets(each) for each in commands.items(group)]
+        if len(bulks) != PACKED_BULKS or not _is_whole(bulks):
+            raise BadAnswer("the server sent packed jobs with inconsistent sizes or offsets")
+    return found
+
+
+def _is_whole(bulks: Group) -> bool:
+    count = len(bulks[_STATE])
+    if any(len(bulks[at]) != size * count for at, size in _FIXED.items()) or not bulks[0].isascii():
+        return False
+    if count and (max(bulks[_STATE]) >= len(STATE_NAMES) or max(bulks[_KIND]) >= len(KINDS)):
+        return False
+    return all(_are_ends(bulks[at], count, len(bulks[at + 1])) for at in _ENDS)
+
+
+def _are_ends(raw: bytes, count: int, size: int) -> bool:
+    if len(raw) != 4 * (count + 1):
+        return False
+    ends = np.frombuffer(raw, dtype="<i4")
+    return bool(ends[0] == 0 and ends[-1] == size and (np.diff(ends) >= 0).all())
+
+
+def batch(groups: list[Group], columns: tuple[str, ...]) -> pa.RecordBatch:
+    """Return the given columns of the jobs in `groups`."""
+    schema = arrow_schema(columns)
+    group = groups[0] if len(groups) == 1 else _joined(groups)
+    ids, tube_ends, tubes, states, kinds, once, numbers, created, deliveries, nacks, *var = group
+    count = len(states)
+    id_ends = np.arange(0, LONG_ID_BYTES * (count + 1), LONG_ID_BYTES, dtype="<i4").tobytes()
+    there = b"\1" * count
+    # Functions, so that only the selected columns are built.
+    made: dict[str, Any] = {
+        "id": lambda: var_column((there, id_ends, ids), count, pa.string()),
+        "tube": lambda: text_column(var_column((there, tube_ends, tubes), count, pa.binary())),
+        "state": lambda: _STATES.take(pa.array(np.frombuffer(states, dtype="u1"))),
+        "body": lambda: var_column((var[0], var[1], var[2]), count, pa.binary()),
+        "kind": lambda: _KINDS.take(pa.array(np.frombuffer(kinds, dtype="u1"))),
+        "number": lambda: _numbers(np.frombuffer(numbers, dtype="<i8")),
+        "key": lambda: var_column((var[3], var[4], var[5]), count, pa.binary()),
+        "deliveries": lambda: pa.array(np.frombuffer(deliveries, dtype="<i4")),
+        "nacks": lambda: pa.array(np.frombuffer(nacks, dtype="<i4")),
+        "once": lambda: pa.array(np.frombuffer(once, dtype="u1") != 0),
+        "created": lambda: pa.array(np.frombuffer(created, dtype="<i8") * 1000).cast(schema.field("created").type),
+    }
+    return pa.RecordBatch.from_arrays([made[field.name]() for field in schema], schema=schema)
+
+
+def _joined(groups: list[Group]) -> Group:
+    """Join groups into one. Servers send small groups, and an Arrow array costs as much as some hundred values."""
+    bulks = [b"".join(parts) for parts in zip(*groups, strict=True)]
+    for at in _ENDS:
+        ends, total = [np.zeros(1, dtype="<i4")], 0
+        for group in groups:
+            some = np.frombuffer(group[at], dtype="<i4")
+            ends.append(some[1:] + total)
+            total += int(some[-1])
+        bulks[at] = np.concatenate(ends).astype("<i4").tobytes()
+    return bulks
+
+
+def _numbers(values: Any) -> pa.Array:
+    return pa.array(values, mask=values < 0)

@@ -1,0 +1,148 @@
+"""The existing jobs as a batch: a scan that takes and changes no job.
+
+The scan reads a running queue page by page. A job that exists during the whole scan is returned once, in the state that
+it had when its page was read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Final
+
+from pyspark.sql.datasource import DataSourceReader, EqualTo, Filter, In, InputPartition
+
+from penstock.client.commands import AGAIN, Call, find_tube, page, tubes
+from penstock.core.errors import UnknownTube
+from penstock.spark.errors import as_source_error
+from penstock.spark.jobs.options import ReadOptions
+from penstock.spark.node import Node
+
+if TYPE_CHECKING:
+    from pyarrow import RecordBatch
+
+    from penstock.spark.jobs.columns import Group
+
+# Jobs per page: the maximum of JOB SCAN.
+_PAGE: Final = b"1000"
+
+
+class Scan(InputPartition):
+    """The input of one task: a tube of a server, or all of its tubes if `tube` is None."""
+
+    def __init__(self, url: str, tube: str | None) -> None:
+        self.url = url
+        self.tube = tube
+
+
+class _PushFilters:
+    """A `pushFilters` that works whether or not the session has filter pushdown switched on.
+
+    By default it is off, and then Spark refuses a source that overrides `pushFilters`. Spark compares `__func__` with
+    its own method, so it takes this object for the default one. If pushdown is on, Spark calls the object.
+    """
+
+    def __init__(self, push: Callable[[list[Filter]], Iterable[Filter]]) -> None:
+        self.__func__ = DataSourceReader.pushFilters
+        self._push = push
+
+    def __call__(self, filters: list[Filter]) -> Iterable[Filter]:
+        return self._push(filters)
+
+
+class JobsReader(DataSourceReader):
+    """Reads a batch of jobs."""
+
+    def __init__(self, options: ReadOptions) -> None:
+        self._options = options
+        self._required_tubes = options.tubes  # Tubes of the option must exist. Tubes that a filter names need not.
+
+    @property
+    def pushFilters(self) -> _PushFilters:
+        """Accept filters on the tube and the state, which the server applies."""
+        return _PushFilters(self._push)
+
+    def _push(self, filters: list[Filter]) -> Iterable[Filter]:
+        for each in filters:
+            name = each.attribute[0] if isinstance(each, (EqualTo, In)) else None
+            values = each.value if isinstance(each, In) else (each.value,) if isinstance(each, EqualTo) else ()
+            if name == "tube":
+                wanted = [value for value in values if value is not None]
+                kept = [tube for tube in self._options.tubes if tube in wanted] if self._options.tubes else wanted
+                self._options = replace(self._options, tubes=tuple(dict.fromkeys(kept)) or ("",))
+            elif name == "state":
+                self._options = replace(
+                    self._options, states=tuple(state for state in self._options.states if state in values)
+                )
+            else:
+                yield each
+
+    def partitions(self) -> list[InputPartition]:
+        """Return a task for each selected tube of each server, or one task per server for all tubes."""
+        options = self._options
+        with as_source_error():
+            homes = _servers_by_tube(options.urls, {*self._required_tubes, *options.tubes})
+            with Node(options.urls[0]) as node:
+                for tube in self._required_tubes:
+                    if not homes.get(tube):
+                        node.call(find_tube(tube.encode()))
+            if not options.states:
+                return []
+            if not options.tubes:
+                return [Scan(url, None) for url in options.urls]
+            # A tube may be on another node of the cluster only. It is then read through the first server.
+            named = [tube for tube in options.tubes if tube != ""]
+            return [Scan(url, tube) for tube in named for url in homes.get(tube) or options.urls[:1]]
+
+    def read(self, partition: InputPartition) -> Iterator[RecordBatch]:
+        """Yield the jobs of one task. Spark passes another partition if there are no tasks."""
+        from penstock.spark.jobs.columns import batch
+
+        if not isinstance(partition, Scan):
+            return
+        words = [
+            b"PACKED",
+            b"COUNT",
+            _PAGE,
+            *([b"TUBE", partition.tube.encode()] if partition.tube is not None else []),
+        ]
+        words += [b"STATE", *(state.encode() for state in self._options.states)]
+        if "body" not in self._options.columns:
+            words.append(b"NOBODIES")
+        with as_source_error(), Node(partition.url) as node:
+            cursor = b"0"
+            while True:
+                try:
+                    cursor, groups = node.call(_scan(cursor, words))
+                except UnknownTube:
+                    return  # A filter names a tube that does not exist.
+                if groups:
+                    yield batch(groups, self._options.columns)
+                if cursor == b"0":
+                    return
+
+
+def _scan(cursor: bytes, words: list[bytes]) -> Call[tuple[bytes, list[Group]]]:
+    """Return the call for one page. Its result is the next cursor and the packed jobs."""
+    from penstock.spark.jobs.columns import groups_of
+
+    def read(answer: Any) -> tuple[bytes, list[Group]]:
+        after, found = page(cursor, answer)
+        return after, groups_of(found)
+
+    return Call([b"JOB", b"SCAN", cursor, *words], read, AGAIN)
+
+
+def _servers_by_tube(urls: tuple[str, ...], wanted: set[str]) -> dict[str, list[str]]:
+    """Return the servers that have each wanted tube themselves, if there are several servers.
+
+    In a cluster, each node forwards a scan to the tube's home, so scanning every node would return jobs repeatedly.
+    """
+    found: dict[str, list[str]] = {tube: [] for tube in wanted}
+    if wanted and len(urls) > 1:
+        for url in urls:
+            with Node(url) as node:
+                theirs: list[str] = node.call(tubes())
+            for tube in wanted.intersection(theirs):
+                found[tube].append(url)
+    return found

@@ -1,0 +1,92 @@
+"""Inspecting a whole queue: an overview of its tubes, and every job, page by page."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from .interfaces import another, code_of
+
+
+async def test_a_tube_is_found_only_if_it_exists(queue: Any) -> None:
+    await queue.tube("there", "fifo")
+    assert (await queue.find_tube("there")).type == "fifo"
+    assert await code_of(queue.find_tube("not there")) == "NOTUBE"
+    assert await queue.tubes() == ["there"]
+
+
+async def test_the_overview_of_a_tube_has_its_counts(queue: Any) -> None:
+    tube = await queue.tube("glance", "utubettl")
+    await tube.put("first", key="a")
+    await tube.put("second", key="b", delay=60)
+    await tube.pause(puts=True)
+    info = await tube.info()
+    assert 0 <= info.pop("oldest") < 60
+    assert info == {
+        **{"name": "glance", "type": "utubettl", "keys": 2, "waiting": 0},
+        **{"ready": 1, "taken": 0, "delayed": 1, "buried": 0, "done": 0, "zombie": 0, "staged": 0},
+        **{"paused_in": True, "paused_out": False},
+    }
+
+
+async def test_a_tube_with_nothing_ready_has_no_oldest_job(queue: Any) -> None:
+    tube = await queue.tube("empty")
+    assert (await tube.info())["oldest"] is None
+
+
+async def test_the_overview_has_every_tube_in_the_order_they_were_made(queue: Any) -> None:
+    for number in range(1_003):
+        await queue.tube(f"tube {number}", temporary=True)
+    assert [info["name"] for info in await queue.overview()] == [f"tube {number}" for number in range(1_003)]
+
+
+async def test_a_scan_finds_every_job_page_by_page(queue: Any) -> None:
+    tube, other = await queue.tube("scanned"), await queue.tube("other")
+    bodies = [str(number) for number in range(25)]
+    await tube.put_many(bodies)
+    await other.put("elsewhere")
+    assert await everything(queue, count=7) == [*bodies, "elsewhere"]
+    assert await everything(queue, tube=tube) == bodies
+    await (await tube.take()).bury()
+    assert await everything(queue, tube=tube, states=["buried", "taken"]) == ["0"]
+
+
+async def everything(queue: Any, **options: Any) -> list[str]:
+    found, cursor = [], 0
+    while True:
+        jobs, cursor = await queue.scan(cursor, **options)
+        found += [job.body for job in jobs]
+        if cursor == 0:
+            return found
+
+
+async def test_a_scan_refuses_invalid_arguments(queue: Any) -> None:
+    assert await code_of(queue.scan(-1)) == "RANGE"
+    assert await code_of(queue.scan("0")) == "WRONGTYPE"
+    assert await code_of(queue.scan(states=["lost"])) == "RANGE"
+    assert await code_of(queue.scan(tube="name")) == "WRONGTYPE"
+    stranger = await (await another(queue)).tube("here")
+    assert await queue.scan(tube=stranger) == ([], 0)
+
+
+async def test_a_job_is_found_by_its_number_within_its_tube(queue: Any) -> None:
+    tube = await queue.tube("with#sign")
+    first, second = await tube.put("first"), await tube.put("second")
+    assert await queue.job("with#sign#1") == second and await queue.job("with#sign#0") == first
+    for wrong in ("with#sign#2", "elsewhere#0"):
+        assert await code_of(queue.job(wrong)) == "NOJOB"
+    for wrong in ("with#sign#", "with#sign#-1", "with#sign#1_0"):
+        assert await code_of(queue.job(wrong)) == "BADID"
+
+
+async def test_a_closed_session_with_a_grace_time_can_be_resumed_by_its_token(queue: Any) -> None:
+    tube = await queue.tube("held")
+    await tube.put("x")
+    other = await another(queue)
+    await other.identify(grace=60)
+    token, job = other.token, await (await other.tube("held")).take()
+    await other.close()
+    assert (await tube.stats())["taken"] == 1
+    later = await another(queue)
+    await later.identify(token)
+    await (await later.job(job.id)).ack()
+    assert (await tube.stats())["taken"] == 0
