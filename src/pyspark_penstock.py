@@ -1,4 +1,4 @@
-"""Here Spark finds `format("penstock")` by its name: see penstock/spark/jobs/source.py."""
+"""Spark imports this module for `format("penstock")`. The source is in penstock/spark/jobs/source.py."""
 
 from penstock.spark.jobs.source import JobsSource as DefaultSource
 

@@ -1,4 +1,4 @@
-"""Here Spark finds `format("penstock_events")` by its name: see penstock/spark/events/source.py."""
+"""Spark imports this module for `format("penstock_events")`. The source is in penstock/spark/events/source.py."""
 
 from penstock.spark.events.source import EventsSource as DefaultSource
 

@@ -62,7 +62,7 @@ class JobsStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._new_consumer = options.consumer or f"{options.tube}/spark/{uuid.uuid4().hex}"
         self._client: _ClaimClient | None = None
         self._left: int | None = None  # With the trigger availableNow: number of jobs that may still be claimed.
-        self._lost: Offset | None = None  # An offset whose claims the server lost. The query goes on as a new consumer.
+        self._lost: Offset | None = None  # An offset whose claims the server lost. The query continues as a new one.
 
     def __getstate__(self) -> dict[str, Any]:
         """Leave out the driver's connection, which tasks do not use."""
