@@ -1,4 +1,4 @@
-"""Converts the frames of a log to the columns of `events_schema.py`."""
+"""Converts the frames of a log to the columns of `schema.py`."""
 
 from __future__ import annotations
 
