@@ -66,11 +66,11 @@ def python_prose(source: str) -> Iterator[str]:
             yield token.string.lstrip("#: ")
 
 
-def markdown_prose(source: str) -> Iterator[str]:
-    """Yield the prose of a Markdown page, without code and generated parts."""
+def markdown_prose(source: str, keep_names: bool = False) -> Iterator[str]:
+    """Yield the prose of a Markdown page, without code and generated parts. `keep_names` keeps code within lines."""
     source = re.sub(r"<!-- generated: .*?<!-- end -->", "", source, flags=re.DOTALL)
     source = re.sub(r"^( *)(```|~~~).*?^\1\2", "", source, flags=re.DOTALL | re.MULTILINE)
-    yield re.sub(r"`[^`]*`", "", source)
+    yield source if keep_names else re.sub(r"`[^`]*`", "", source)
 
 
 def prose_of(path: Path) -> Iterator[str]:
