@@ -58,7 +58,7 @@ sim: tools setup ## simulate SEEDS=1000 clusters from SEED=1 on, with one proces
 	@$(VENV)/bin/penstock sim --seed $(or $(SEED),1) --seeds $(or $(SEEDS),1000) --workers 0
 
 homes: tools setup ## use the tubes of a cluster while its nodes are killed, with JOBS=5000 per tube
-	@env -u PYTHONPATH PENSTOCK_HOMES_JOBS=$(or $(JOBS),5000) $(PY) -m pytest tests/server/test_homes_under_fire.py $(ARGS)
+	@env -u PYTHONPATH PENSTOCK_HOMES_JOBS=$(or $(JOBS),5000) $(PY) -m pytest tests/server/peers/test_killed_homes.py $(ARGS)
 
 mutants: $(VENV)/tools ## plant each known bug in turn and check that the simulation finds it
 	@PYTHONPATH=src:. $(PY) -m tests.simulation.mutants

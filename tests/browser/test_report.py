@@ -9,7 +9,7 @@ from typing import Any
 from penstock.cli.commands.pipeline_report import write_page
 from penstock.pipeline.gold_reader import GoldReader
 from penstock.pipeline.report import report_of
-from tests.pipeline.by_hand import make_lake
+from tests.pipeline.lake_rows import make_lake
 
 DAY = datetime.datetime(2026, 11, 16, tzinfo=datetime.UTC)
 WICKED = "</script><script>window.harmed = 1</script><img src=x onerror='window.harmed = 1'>"

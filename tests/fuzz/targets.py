@@ -24,15 +24,15 @@ from penstock.wire.bodies import to_plain
 from penstock.wire.iproto import IprotoParser
 from penstock.wire.msgpack import Reader, pack, unpack
 from tests.fuzz.mutation import Target
-from tests.wire import model
-from tests.wire.streams import BULK_MAX, bytewise, encode, read
+from tests.wire import resp_model
+from tests.wire.client_input import BULK_MAX, bytewise, encode, read
 
 
 def parse(data: bytes) -> None:
     """Parse RESP. The first byte selects the sender and how the data is split; the rest is the data."""
     how, data = data[:1], data[1:]
     known = how < b"\x80"
-    meant = model.requests(data, BULK_MAX, known)
+    meant = resp_model.requests(data, BULK_MAX, known)
     assert read([data], known=known) == meant
     dice = random.Random(how)
     cuts = sorted(dice.randrange(len(data) + 1) for _ in range(dice.randrange(6)))
@@ -120,7 +120,7 @@ def serve(script: bytes) -> None:
         client.connection_lost(None)
         _turn(loop)
         assert server.desk.internal_errors == 0
-        assert len(model.answers(wire.sent)) == server.desk.executed
+        assert len(resp_model.answers(wire.sent)) == server.desk.executed
         check(server.node.engine)
     finally:
         # Restored, because other tests use the logger.
@@ -486,7 +486,7 @@ TARGETS: dict[str, Target] = {
         make_stream,
         _BYTES,
     ),
-    "desk": Target(
+    "commands": Target(
         "any commands with any words get one answer each that a client can read, and no internal error",
         serve,
         make_script,

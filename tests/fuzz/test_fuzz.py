@@ -10,7 +10,7 @@ import pytest
 from tests.conftest import in_ci
 from tests.fuzz.mutation import CORPUS, Fuzzer, Target
 from tests.fuzz.targets import TARGETS
-from tests.wire.streams import read
+from tests.wire.client_input import read
 
 SECONDS = 1.5
 PATIENCE_S = 20.0

@@ -31,7 +31,7 @@ from penstock.spark.events.ranges import time_at
 from penstock.spark.node import Head, Node
 from tests.server.serving import Server, wait_for
 
-from .by_hand import make_lake
+from .lake_rows import make_lake
 from .test_report import minutes
 
 RATES = gold_table("rates")

@@ -16,7 +16,7 @@ from penstock.pipeline.page import page
 from penstock.pipeline.report import POINTS_MAX, ROWS_MAX, TUBES_MAX, Report, report_of
 from penstock.pipeline.sections import Section
 
-from .by_hand import Rows, make_lake
+from .lake_rows import Rows, make_lake
 
 DAY = datetime.datetime(2026, 11, 16, tzinfo=datetime.UTC)
 

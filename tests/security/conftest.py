@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.security.renamed import ClosedNode, renamed_nodes
+from tests.security.renamed_commands import ClosedNode, renamed_nodes
 
 
 @pytest.fixture(scope="session")

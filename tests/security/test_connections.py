@@ -25,8 +25,8 @@ from penstock.server.peers.bus import STRANGERS_MAX
 from penstock.wire import bus
 from tests.ports import free_port
 from tests.server.bus_peers import SECRET
-from tests.server.hostile import PATIENCE_S, Client, Server, figures, serving, wait_until, warm_up
 from tests.server.iproto_wire import IprotoWire
+from tests.server.raw_clients import PATIENCE_S, Client, Server, figures, serving, wait_until, warm_up
 
 from .attempts import attempt
 

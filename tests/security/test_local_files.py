@@ -22,7 +22,7 @@ from penstock.spark import java
 from tests.ports import free_port
 from tests.security.attempts import attempt
 from tests.server.bus_peers import SECRET
-from tests.server.hostile import Server, serving, wait_until
+from tests.server.raw_clients import Server, serving, wait_until
 from tests.server.serving import PATIENCE_S, PENSTOCK, environment, refusals
 
 Needs = Callable[[object, str], None]

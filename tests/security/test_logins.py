@@ -17,9 +17,9 @@ import pytest
 from penstock.server.net.logins import DELAY_S, WAITING_MAX, WRONG_MAX, source_of
 from tests.ports import free_port
 from tests.security.attempts import attempt
-from tests.server.hostile import Client, Refusal, Server, figures, serving, wait_until
 from tests.server.iproto_wire import AUTH, EVAL, PING, IprotoWire, request, scrambled
-from tests.wire.streams import encode
+from tests.server.raw_clients import Client, Refusal, Server, figures, serving, wait_until
+from tests.wire.client_input import encode
 
 CONFIG = """
 requirepass = "everything"

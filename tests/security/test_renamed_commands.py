@@ -8,8 +8,8 @@ from collections.abc import Iterator
 import pytest
 
 from tests.security.attempts import attempt
-from tests.security.renamed import ClosedNode
-from tests.server.hostile import Client, Refusal, Server, serving
+from tests.security.renamed_commands import ClosedNode
+from tests.server.raw_clients import Client, Refusal, Server, serving
 from tests.server.serving import Refusal as WireRefusal
 
 NEW_NAME = "s3cret"

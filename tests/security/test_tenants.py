@@ -15,10 +15,10 @@ import pytest
 
 from tests.ports import free_port
 from tests.security.attempts import attempt
-from tests.security.renamed import ClosedNode
-from tests.server.hostile import Refusal, Server, serving
+from tests.security.renamed_commands import ClosedNode
 from tests.server.iproto_wire import EVAL, SELECT, IprotoWire
 from tests.server.iproto_wire import Refusal as CallRefusal
+from tests.server.raw_clients import Refusal, Server, serving
 from tests.server.serving import Refusal as WireRefusal
 from tests.server.serving import wait_for
 

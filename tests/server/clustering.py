@@ -9,8 +9,8 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from .forked import Forked
-from .proxies import Proxy
+from .bus_proxy import Proxy
+from .forked_servers import Forked
 from .serving import Server, Wire, wait_for
 
 # Much longer than a busy machine delays a node. After half of it without an answer, a link is closed and its messages

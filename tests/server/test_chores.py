@@ -14,13 +14,13 @@ import pytest
 from penstock.server import chores
 from penstock.server.gc_schedule import GarbageCollection
 
-from . import inside
+from . import in_process
 from .serving import PATIENCE_S, Word, command
 
 
 def test_a_failed_task_is_reported_and_run_again(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     async def main() -> None:
-        async with inside.server(tmp_path) as server:
+        async with in_process.server(tmp_path) as server:
             done = asyncio.Event()
             fails = [ZeroDivisionError("by what is not there"), KeyError("nor is this")]
 
@@ -37,7 +37,7 @@ def test_a_failed_task_is_reported_and_run_again(tmp_path: Path, caplog: pytest.
             told = [str(record.exc_info[1]) for record in caplog.records if record.exc_info]
             assert told == ["'nor is this'", "by what is not there"]
 
-    inside.run(main())
+    in_process.run(main())
 
 
 class Loop:
@@ -50,7 +50,7 @@ class Loop:
 @pytest.mark.parametrize("thought_s", [1.0, 0.0], ids=["short", "long"])
 def test_a_full_collection_runs_only_if_it_is_estimated_to_be_short(tmp_path: Path, thought_s: float) -> None:
     async def main() -> None:
-        async with inside.server(tmp_path) as server:
+        async with in_process.server(tmp_path) as server:
             garbage = GarbageCollection(server, thought_s)
             gc.disable()
             try:
@@ -65,12 +65,12 @@ def test_a_full_collection_runs_only_if_it_is_estimated_to_be_short(tmp_path: Pa
                 gc.enable()
             assert (gone() is None) == (thought_s > 0)
 
-    inside.run(main())
+    in_process.run(main())
 
 
 def test_a_task_with_more_to_do_runs_again_after_other_clients(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async def main() -> None:
-        async with inside.server(tmp_path) as server:
+        async with in_process.server(tmp_path) as server:
             slept: list[float] = []
 
             async def noted(seconds: float) -> None:
@@ -85,7 +85,7 @@ def test_a_task_with_more_to_do_runs_again_after_other_clients(tmp_path: Path, m
                 await chores.every(server, 60.0, more.pop)
             assert slept == [60.0, 0, 0, 60.0, 60.0]
 
-    inside.run(main())
+    in_process.run(main())
 
 
 def _raise(error: Exception) -> None:
@@ -97,8 +97,8 @@ def test_delivered_at_most_once_jobs_are_evicted_for_new_ones(tmp_path: Path) ->
 
     async def main() -> None:
         async with (
-            inside.server(tmp_path, "--no-journal", "--maxmemory", "8mb") as server,
-            inside.client(server.config.port) as (reader, writer),
+            in_process.server(tmp_path, "--no-journal", "--maxmemory", "8mb") as server,
+            in_process.client(server.config.port) as (reader, writer),
         ):
 
             async def said(*words: Word) -> bytes:
@@ -124,7 +124,7 @@ def test_delivered_at_most_once_jobs_are_evicted_for_new_ones(tmp_path: Path) ->
             assert await said("QLEN", "again") == await said("QLEN", "once") == b":1\r\n"
             assert (await said("ADDJOB", "taken", "", 0, "RETRY", 0)).startswith(b"+")
 
-    inside.run(main())
+    in_process.run(main())
 
 
 def test_no_add_is_refused_while_there_is_a_job_that_can_be_evicted(tmp_path: Path) -> None:
@@ -132,8 +132,8 @@ def test_no_add_is_refused_while_there_is_a_job_that_can_be_evicted(tmp_path: Pa
 
     async def main() -> None:
         async with (
-            inside.server(tmp_path, "--no-journal", "--maxmemory", "6mb") as server,
-            inside.client(server.config.port) as (reader, writer),
+            in_process.server(tmp_path, "--no-journal", "--maxmemory", "6mb") as server,
+            in_process.client(server.config.port) as (reader, writer),
         ):
 
             async def said(*words: Word) -> bytes:
@@ -157,22 +157,24 @@ def test_no_add_is_refused_while_there_is_a_job_that_can_be_evicted(tmp_path: Pa
             assert evicted == before == 300
             assert len(engine.tubes[b"other"].taken.items) == 6_000
 
-    inside.run(main())
+    in_process.run(main())
 
 
 def test_nothing_is_evicted_with_a_journal_or_with_noeviction(tmp_path: Path) -> None:
     async def main() -> None:
-        async with inside.server(tmp_path, "--no-journal", "--maxmemory", "1mb") as server:
+        async with in_process.server(tmp_path, "--no-journal", "--maxmemory", "1mb") as server:
             for _ in range(2):
-                assert (await inside.ask(server.config.port, "ADDJOB", "q", "x" * 500_000, 0, "RETRY", 0))[:1] == b"+"
-                assert (await inside.ask(server.config.port, "GETJOB", "FROM", "q"))[:2] == b"*1"
+                assert (await in_process.ask(server.config.port, "ADDJOB", "q", "x" * 500_000, 0, "RETRY", 0))[
+                    :1
+                ] == b"+"
+                assert (await in_process.ask(server.config.port, "GETJOB", "FROM", "q"))[:2] == b"*1"
             used = server.used_memory()
             for setting, value, other in (("maxmemory-policy", "noeviction", "acks"), ("appendonly", "yes", "no")):
-                assert await inside.ask(server.config.port, "CONFIG", "SET", setting, value) == b"+OK\r\n"
+                assert await in_process.ask(server.config.port, "CONFIG", "SET", setting, value) == b"+OK\r\n"
                 assert not server.evict()
                 assert server.used_memory() == used
-                assert await inside.ask(server.config.port, "CONFIG", "SET", setting, other) == b"+OK\r\n"
+                assert await in_process.ask(server.config.port, "CONFIG", "SET", setting, other) == b"+OK\r\n"
             assert not server.evict()
             assert server.used_memory() < used
 
-    inside.run(main())
+    in_process.run(main())

@@ -27,9 +27,9 @@ from tests.server.serving import PENSTOCK, Server, wait_for
 from .conftest import SHORT_LIVED, url_of
 from .killed_driver import IS_DEEP, STREAMS, processed, put
 from .killed_driver import JOBS as NUMBER
-from .mute import Mute
 from .test_jobs_stream import there
 from .test_pipeline import rows_of
+from .withheld_replies import Mute
 
 if TYPE_CHECKING:
     from pyarrow import RecordBatch

@@ -30,7 +30,7 @@ from penstock.pipeline.tables import EVENTS, GOLD, JOBS, Table, gold_table
 from penstock.spark.node import Node
 from tests.server.serving import Server, wait_for
 from tests.spark.conftest import url_of
-from tests.spark.made_up import HERE, THERE, History, first_turn, second_turn, take_in
+from tests.spark.synthetic_events import HERE, THERE, History, first_turn, second_turn, take_in
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

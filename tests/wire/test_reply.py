@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.wire.reply import Reply
-from tests.wire import model
+from tests.wire import resp_model
 
 Part = tuple[str, object]
 
@@ -66,7 +66,7 @@ def meant(part: Part, resp3: bool) -> object:
 
 def plain(value: object) -> object:
     """Return the model's values in comparable form."""
-    if isinstance(value, model.Wrong):
+    if isinstance(value, resp_model.Wrong):
         return ("refused", value.args[0])
     if isinstance(value, list):
         return [plain(item) for item in value]
@@ -84,7 +84,7 @@ def test_what_is_written_is_what_is_read(parts: list[Part], resp3: bool) -> None
     length = reply.length
     data = reply.take()
     assert len(data) == length
-    assert [plain(value) for value in model.answers(data)] == [meant(part, resp3) for part in parts]
+    assert [plain(value) for value in resp_model.answers(data)] == [meant(part, resp3) for part in parts]
     assert reply.length == 0
     assert reply.take() == b""
 
@@ -136,4 +136,4 @@ def test_a_bulk_of_any_size_is_read_back(size: int) -> None:
     reply = Reply()
     reply.bulk(b"\r" * size)
     reply.bulks([b"x"] * size)
-    assert model.answers(reply.take()) == [b"\r" * size, [b"x"] * size]
+    assert resp_model.answers(reply.take()) == [b"\r" * size, [b"x"] * size]

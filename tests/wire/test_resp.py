@@ -20,8 +20,8 @@ from penstock.wire.resp import (
     UNKNOWN_LINE_BYTES_MAX,
     RespParser,
 )
-from tests.wire import model
-from tests.wire.streams import BUFFER_MAX, BULK_MAX, EVERYTHING, bytewise, commands, encode, pieces, read, streams
+from tests.wire import resp_model
+from tests.wire.client_input import BUFFER_MAX, BULK_MAX, EVERYTHING, bytewise, commands, encode, pieces, read, streams
 
 TLS_HELLO = bytes.fromhex("1603010200010001fc0303") + bytes(range(40))
 IPROTO_PING = bytes.fromhex("ce00000005820040010181")
@@ -67,14 +67,14 @@ CASES: dict[str, tuple[bytes, list[list[bytes]], bytes]] = {
     "a length without digits": (b"*1\r\n$\r\n", [], BULK),
     "a length of 5,000 digits": (b"*1\r\n$" + b"1" * 5_000 + b"\r\n", [], BULK),
     "a length that wraps 32 bits": (b"*1\r\n$4294967300\r\nPING\r\n", [], BULK),
-    "an argument above the limit": (TOO_LONG, [model.OVERSIZED], b""),
+    "an argument above the limit": (TOO_LONG, [resp_model.OVERSIZED], b""),
     "commands around an argument above the limit": (
         encode([b"PING"]) + TOO_LONG + encode([b"PING"]) + TOO_LONG * 2 + b"PING\n",
-        [*PING, model.OVERSIZED, *PING, model.OVERSIZED, model.OVERSIZED, *PING],
+        [*PING, resp_model.OVERSIZED, *PING, resp_model.OVERSIZED, resp_model.OVERSIZED, *PING],
         b"",
     ),
-    "only arguments above the limit": (encode([b"x" * (BULK_MAX + 1)] * 2), [model.OVERSIZED], b""),
-    "commands in an argument above the limit": (encode([b"PING\r\n" * BULK_MAX]), [model.OVERSIZED], b""),
+    "only arguments above the limit": (encode([b"x" * (BULK_MAX + 1)] * 2), [resp_model.OVERSIZED], b""),
+    "commands in an argument above the limit": (encode([b"PING\r\n" * BULK_MAX]), [resp_model.OVERSIZED], b""),
     "an argument above the limit with a wrong end": (TOO_LONG[:-9] + b"\n\r$1\r\n0\r\n", [], CRLF),
     "a wrong length after an argument above the limit": (TOO_LONG[:-7] + b"$x\r\n", [], BULK),
     "an argument above the limit of discarding": (b"*1\r\n$536870913\r\n", [], BULK),
@@ -129,7 +129,7 @@ CASES: dict[str, tuple[bytes, list[list[bytes]], bytes]] = {
 def test_each_case_is_read_whole_byte_by_byte_and_with_trailing_bytes(
     data: bytes, found: list[list[bytes]], error: bytes
 ) -> None:
-    assert model.requests(data, BULK_MAX) == (found, error)
+    assert resp_model.requests(data, BULK_MAX) == (found, error)
     assert read([data]) == (found, error)
     assert read(bytewise(data)) == (found, error)
     for behind in (b"\xff\0*$", b"*1\r\n$4\r\nPI", b"*1"):
@@ -150,7 +150,7 @@ def test_however_the_network_cuts_it_the_commands_are_those_of_the_model(
     stream: tuple[bytes, list[bytes]], known: bool, at_once: int
 ) -> None:
     data, cut = stream
-    meant = model.requests(data, BULK_MAX, known)
+    meant = resp_model.requests(data, BULK_MAX, known)
     assert read([data], known=known) == meant
     assert read(cut, known=known) == meant
     assert read(bytewise(data), known=known) == meant
@@ -293,7 +293,7 @@ class TestLimits:
         self, way: Callable[[bytes], list[bytes]], over: int, bulk_max: int
     ) -> None:
         word = b"x" * (bulk_max + over)
-        meant = model.OVERSIZED if over > 0 else [word]
+        meant = resp_model.OVERSIZED if over > 0 else [word]
         assert read(way(encode([word])), bulk_max) == ([meant], b"")
 
     def test_the_length_of_an_argument_is_smaller_before_authentication(
@@ -330,7 +330,7 @@ def test_an_argument_that_is_discarded_may_have_512_mb(over: int) -> None:
     length = DISCARDED_BULK_BYTES_MAX + over
     piece = bytes(1 << 20)
     pieces = [b"*2\r\n$1\r\nx\r\n$%d\r\n" % length, *[piece] * (length >> 20), b"x" * (length % (1 << 20)) + b"\r\n"]
-    assert read(pieces) == (([], BULK) if over else ([model.OVERSIZED], b""))
+    assert read(pieces) == (([], BULK) if over else ([resp_model.OVERSIZED], b""))
 
 
 def test_nothing_is_kept_of_a_command_that_is_discarded() -> None:
@@ -339,7 +339,7 @@ def test_nothing_is_kept_of_a_command_that_is_discarded() -> None:
     assert parser.parse(1) == []
     assert parser.is_unfinished() and parser.pending() == 1  # A CR.
     parser.feed(b"\n")
-    assert parser.parse(1) == [model.OVERSIZED]
+    assert parser.parse(1) == [resp_model.OVERSIZED]
     assert not parser.is_unfinished()
 
 
@@ -349,7 +349,7 @@ def test_raised_limits_do_not_affect_an_argument_that_is_being_discarded() -> No
     assert parser.parse(1) == []
     parser.raise_limits(2 * BULK_MAX)
     parser.feed(TOO_LONG[-100:] + TOO_LONG)
-    assert parser.parse(3) == [model.OVERSIZED, [b"ADDJOB", b"q", b"x" * (BULK_MAX + 1), b"0"]]
+    assert parser.parse(3) == [resp_model.OVERSIZED, [b"ADDJOB", b"q", b"x" * (BULK_MAX + 1), b"0"]]
 
 
 @pytest.mark.parametrize("over", [-1, 0, 1])

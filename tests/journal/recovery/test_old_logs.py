@@ -1,0 +1,53 @@
+"""Logs of earlier versions can always be read, and lead to the same state."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from penstock.journal.disk import ReadOnlyDisk, RealDisk
+from penstock.journal.history.columns import SCHEMA, batches
+from penstock.journal.history.reader import Reader
+from penstock.journal.recovery.opening import open_log
+from penstock.testing.invariants import check
+from tests.journal.recovery.old_logs import LOGS, WALL, told
+
+VERSIONS = sorted(path.stem for path in LOGS.glob("*.json"))
+
+
+@pytest.fixture(params=VERSIONS)
+def version(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+@pytest.fixture
+def directory(version: str, tmp_path: Path) -> Path:
+    """Return a copy of an old log that may be written to."""
+    return Path(shutil.copytree(LOGS / version, tmp_path / version))
+
+
+def test_there_is_an_old_log_of_every_version() -> None:
+    assert VERSIONS == ["v1"]
+
+
+def test_an_old_log_leads_to_the_same_state_as_when_it_was_written(version: str, directory: Path) -> None:
+    opened = open_log(RealDisk(str(directory)), lambda: WALL + 300_000, "boot 3")
+    assert told(opened.engine) == json.loads((LOGS / f"{version}.json").read_text())
+    assert ["torn tail of" in warning for warning in opened.warnings] == [True]
+    check(opened.engine)
+
+
+def test_the_history_of_an_old_log_can_be_read_as_events_and_as_columns(directory: Path) -> None:
+    disk = ReadOnlyDisk(str(directory))
+    reader = Reader(disk)
+    events = [event for event in reader.events() if event.job is not None]
+    assert len(events) > 100
+    assert pa.Table.from_batches(batches(disk), SCHEMA).num_rows == len(events)
+    for event in events[::10]:
+        assert event.job is not None
+        history = reader.history(reader._ids.parse_long(event.job.encode()))
+        assert event in history
