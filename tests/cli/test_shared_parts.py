@@ -16,6 +16,8 @@ from penstock.cli.commands import put
 from penstock.cli.commands.tube import TubeFlags, Type
 from penstock.cli.contexts import Contexts
 from penstock.cli.errors import MEANINGS, exit_code_of
+from penstock.cli.imports import line_loader
+from penstock.cli.imports.json_lines import read_line
 from penstock.cli.option_values import parse_duration, parse_size
 from penstock.cli.output import Column, Output, as_text, column
 from penstock.cli.records import State
@@ -193,8 +195,13 @@ def test_no_password_is_shown(url: str, shown: str, tmp_path: Path) -> None:
 
 def test_neighbouring_lines_with_equal_options_are_one_batch() -> None:
     text = b"".join(b'{"body": %d, "priority": %d}\n' % (n, n // 4) for n in range(10))
-    jobs = put.read_lines(io.BytesIO(text), "a", put.LineMeaning.OPTIONS, 1, {"ttl": 60})
-    assert [[line.body for line in some] for some in put.batches(jobs, 3)] == [[1, 2, 3], [4, 5, 6], [7], [8, 9]]
+    jobs = line_loader.read_lines(io.BytesIO(text), "a", read_line, 1, {"ttl": 60})
+    assert [[line.body for line in some] for some in line_loader.batches(jobs, 3)] == [
+        [1, 2, 3],
+        [4, 5, 6],
+        [7],
+        [8, 9],
+    ]
 
 
 def test_a_full_tube_stops_loading_and_skip_continues_it(empty_server: str, tmp_path: Path) -> None:

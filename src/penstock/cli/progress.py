@@ -45,7 +45,8 @@ def lines_bar(what: str, total_bytes: int | None) -> Iterator[Callable[[int, int
         TextColumn("{task.description} {task.fields[lines]:,} lines"),
         *(BarColumn(), DownloadColumn(), TimeRemainingColumn()),
     )
-    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
+    console = Console(stderr=True)
+    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:
         task = progress.add_task(what, total=total_bytes, lines=0)
         yield lambda done, lines: progress.update(task, completed=done, lines=lines)
 

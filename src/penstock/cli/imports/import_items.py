@@ -11,11 +11,12 @@ import hashlib
 import os
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from typing import Any, BinaryIO, Final, Protocol
 
 from penstock.cli.imports import disque_aof
-from penstock.cli.imports.json_lines import LINE_BYTES_MAX, BadLine, read_line
+from penstock.cli.imports.json_lines import BadLine, line_label, numbered_lines, read_line, scan_lines
 from penstock.core.policy import DISQUE, TubePolicy
 from penstock.options import policy_of, to_text
 
@@ -24,7 +25,6 @@ Progress = Callable[[int, int], None]
 BAD_LINES: Final = "lines that are no jobs"
 
 _ENDS_BYTES: Final = 64 * 1024
-_LINES_PER_REPORT: Final = 4_096
 
 # Options that the default type of tube lacks, and a type that has them.
 _NEEDS: Final = {"key": "utubettl", "once": "disque"}
@@ -121,10 +121,8 @@ class JsonLinesSource:
 
     def items(self, start: int, cursor: Any, now_ms: Callable[[], int]) -> Iterator[ImportItem | SkippedItem]:
         self._file.seek(0)
-        for number in range(1, self._lines + 1):
-            raw = self._file.readline(LINE_BYTES_MAX)
-            if number > start:
-                yield self._item(raw, number)
+        for number, _, raw in islice(numbered_lines(self._file), start, self._lines):
+            yield self._item(raw, number)
 
     def new_tube(self, arrival: ImportItem) -> TubePolicy:
         name = to_text(arrival.tube) if isinstance(arrival.tube, bytes) else arrival.tube
@@ -132,17 +130,13 @@ class JsonLinesSource:
 
     def _read_all(self, progress: Progress) -> int:
         """Count the lines, and find the tubes whose jobs the default type would refuse."""
-        size, number, offset = _size(self._file), 0, 0
-        self._file.seek(0)
-        while raw := self._file.readline(LINE_BYTES_MAX):
-            number += 1
-            offset += len(raw)
+        count = 0
+        for _, _, raw in scan_lines(self._file, progress):
+            count += 1
             for word, type in _NEEDS.items():
                 if b'"%s"' % word.encode() in raw:
                     self._note_need(raw, word, type)
-            if number % _LINES_PER_REPORT == 0:
-                progress(offset, size)
-        return number
+        return count
 
     def _note_need(self, raw: bytes, option: str, type: str) -> None:
         with contextlib.suppress(BadLine):
@@ -156,10 +150,10 @@ class JsonLinesSource:
         try:
             line = read_line(raw, self._tube)
         except BadLine as error:
-            return SkippedItem(BAD_LINES, f"line {number}", str(error))
+            return SkippedItem(BAD_LINES, line_label(number), str(error))
         # The dedup options of the line itself take precedence.
         same = f"import {self.fingerprint} {number}"
-        return ImportItem(f"line {number}", line.tube, line.body, {"dedup": same, "unique": same, **line.options})
+        return ImportItem(line_label(number), line.tube, line.body, {"dedup": same, "unique": same, **line.options})
 
 
 def fingerprint(file: BinaryIO) -> str:

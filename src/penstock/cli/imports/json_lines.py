@@ -11,9 +11,11 @@ from __future__ import annotations
 import base64
 import json
 import math
+import os
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, Final
+from typing import Any, BinaryIO, Final
 
 from penstock.cli.errors import as_clause
 from penstock.cli.option_values import json_error
@@ -24,6 +26,8 @@ from penstock.options import PutOptions, draft, to_bytes
 
 # Twice the largest body that a queue can allow, which is 512 MiB.
 LINE_BYTES_MAX: Final = 1 << 30
+
+_LINES_PER_REPORT: Final = 4_096
 
 # A line cannot set `new`, because the import decides how to treat existing jobs.
 _OPTIONS: Final = frozenset(PutOptions.__annotations__) - {"new"}
@@ -41,6 +45,30 @@ class JobLine:
     tube: str
     body: Any
     options: dict[str, Any]
+
+
+def numbered_lines(file: BinaryIO) -> Iterator[tuple[int, int, bytes]]:
+    """Yield each line with its number, from 1, and the position after it, counted from the current one."""
+    number, end = 0, 0
+    while raw := file.readline(LINE_BYTES_MAX):
+        number += 1
+        end += len(raw)
+        yield number, end, raw
+
+
+def scan_lines(file: BinaryIO, progress: Callable[[int, int], None]) -> Iterator[tuple[int, int, bytes]]:
+    """Yield the lines of a whole file as `numbered_lines` does. Report the progress as (bytes read, size)."""
+    size = file.seek(0, os.SEEK_END)
+    file.seek(0)
+    for number, end, raw in numbered_lines(file):
+        yield number, end, raw
+        if number % _LINES_PER_REPORT == 0:
+            progress(end, size)
+
+
+def line_label(number: int) -> str:
+    """Return the name of a line in messages."""
+    return f"line {number:,}"
 
 
 def read_line(raw: bytes, tube: str | None) -> JobLine:
@@ -64,7 +92,7 @@ def read_line(raw: bytes, tube: str | None) -> JobLine:
     return _checked(JobLine(where, body, options))
 
 
-def read_body(raw: bytes, tube: str) -> JobLine:
+def read_body_line(raw: bytes, tube: str) -> JobLine:
     """Parse a line that is only a body."""
     return _checked(JobLine(tube, _json(raw), {}))
 

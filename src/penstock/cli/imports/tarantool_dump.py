@@ -19,13 +19,12 @@ from collections.abc import Callable, Iterator
 from typing import Any, BinaryIO, Final
 
 from penstock.cli.errors import ERROR
-from penstock.cli.imports.json_lines import LINE_BYTES_MAX
+from penstock.cli.imports.json_lines import LINE_BYTES_MAX, scan_lines
 from penstock.cli.imports.tarantool_spaces import BadSource, Row, Space, read_spaces
 from penstock.core.errors import ProtocolError, WrongType
 from penstock.wire.msgpack import Reader, pack, unpack
 
 _CATALOGUE: Final = ("_space", "_index")
-_LINES_PER_REPORT: Final = 4_096
 
 
 class TarantoolDump:
@@ -64,12 +63,8 @@ class TarantoolDump:
         return [unpack(row.raw) for row in self.rows(Space(-1, name))]
 
     def _read_all(self, progress: Callable[[int, int], None]) -> None:
-        file = self._file
-        size = file.seek(0, 2)
-        file.seek(0)
-        count, number, ended, offset = 0, 0, False, 0
-        while line := file.readline(LINE_BYTES_MAX):
-            number += 1
+        count, number, ended = 0, 0, False
+        for number, end, line in scan_lines(self._file, progress):
             if line.strip():
                 told = self._object(line, number)
                 if number == 1:
@@ -86,11 +81,8 @@ class TarantoolDump:
                         raise self._bad(f"the dump has {count:,} rows, but its last line says {told['end']!r}")
                 else:
                     self._row(told, f"line {number}")
-                    self._offsets.setdefault(told["space"], array("q")).append(offset)
+                    self._offsets.setdefault(told["space"], array("q")).append(end - len(line))
                     count += 1
-            offset += len(line)
-            if number % _LINES_PER_REPORT == 0:
-                progress(offset, size)
         if not ended:
             raise self._bad(f'the dump is incomplete: after line {number} there is no {{"end": {count}}}')
 
