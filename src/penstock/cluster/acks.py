@@ -57,7 +57,7 @@ _PATTERN_BYTES_MAX: Final = 256
 
 
 class Ack(Timed):
-    """The ack of a job. Its deadline is when SETACK is sent again."""
+    """The ack of a job, until all holders have recorded it. Its deadline is the time at which SETACK is sent again."""
 
     id: bytes
     holders: list[bytes]  # Nodes that are believed to have a copy or the ack, with this node. Empty: a dummy.
@@ -76,12 +76,12 @@ class Ack(Timed):
         self.tubes = tubes
 
     def is_dummy(self) -> bool:
-        """Return whether it is for a job that this node never had."""
+        """Return whether the ack is for a job that this node never had."""
         return not self.holders
 
 
 class Acks:
-    """The acks of a node that are not collected yet."""
+    """The acks of this node that some holders of their jobs have not confirmed yet."""
 
     by_id: dict[bytes, Ack]
     dummies: i64
@@ -97,7 +97,7 @@ class Acks:
         self._place = place
 
     def restore(self, now: i64) -> None:
-        """Continue with the acks in the log."""
+        """Load the acks from the log after a restart, and schedule their SETACK messages."""
         for key, value in self._place.engine.notes.items():
             if key.startswith(_KEY):
                 ack = self._read_note(key[len(_KEY) :], value)
@@ -107,14 +107,14 @@ class Acks:
     # Requests of clients
 
     def begin(self, id: bytes, holders: list[bytes], expiry: i64, now: i64) -> None:
-        """Start to collect the ack of a job that ended on this node."""
+        """Start to send SETACK to the holders of a job that was acked or deleted on this node."""
         if len(holders) > 1 and id not in self.by_id:
             self._try(self._keep(Ack(id, list(holders), expiry), now), now)
         else:
             self._place.recent.add(id, now)
 
     def keep_unknown(self, id: bytes, minutes: i64, tubes: TubePatterns, now: i64) -> None:
-        """Keep an ack for a job that is not on this node. `tubes` are those that the client may use."""
+        """Keep an ack (a dummy) for a job that is not on this node. `tubes` are the tubes that the client may use."""
         ack = self.by_id.get(id)
         if ack is not None:
             if ack.is_dummy() and ack.tubes is not tubes:
@@ -150,9 +150,9 @@ class Acks:
     # Messages from other nodes
 
     def reject_if_acked(self, sender: bytes, id: bytes, now: i64, queue: bytes = b"") -> bool:
-        """If the job is done, send SETACK to the sender of a message about it.
+        """If this node has recorded that a job is done, send SETACK to `sender`, which sent a message about the job.
 
-        Return whether it is done. `queue` is the job's tube, where known.
+        Return whether the job is done. `queue` is the job's tube, or empty if it is not known.
         """
         ack = self.by_id.get(id)
         if ack is not None and queue and not ack.tubes.match(queue):
@@ -223,7 +223,7 @@ class Acks:
         return ack
 
     def receive_gotack(self, sender: bytes, message: HoldersMessage, now: i64) -> None:
-        """Process GOTACK: a node has recorded the ack, or does not know the job."""
+        """Process GOTACK: the sender has recorded the ack, or does not have the job."""
         ack = self.by_id.get(message.id)
         if ack is None:
             return
@@ -236,7 +236,10 @@ class Acks:
         self._collect_if_known(ack, now)
 
     def receive_holders(self, sender: bytes, message: HoldersMessage, now: i64) -> bool:
-        """Process HOLDERS: a node names holders of a job. If the job is done, send SETACK to them and return True."""
+        """Process HOLDERS: the sender names nodes that have a copy of a job.
+
+        If this node has recorded the job's ack, send SETACK to these nodes and return True. Otherwise return False.
+        """
         ack = self.by_id.get(message.id)
         if ack is None or ack.is_dummy():
             return self.reject_if_acked(sender, message.id, now)
@@ -244,7 +247,7 @@ class Acks:
         return True
 
     def _add_holders(self, ack: Ack, sender: bytes, nodes: list[bytes]) -> None:
-        """Add holders and send SETACK to them, except to the sender."""
+        """Add `nodes` to the holders that have to record the ack, and send SETACK to them, except to the sender."""
         for node in [sender, *nodes]:
             if node and node not in ack.holders:
                 ack.holders.append(self._place.node(node))
@@ -252,9 +255,10 @@ class Acks:
                     self._place.send_all([node], JobMessage(SETACK, ack.id, fingerprint(ack.holders)))
 
     def receive_deljob(self, sender: bytes, message: JobMessage, now: i64) -> None:
-        """Process DELJOB: delete a copy and its ack.
+        """Process DELJOB: delete this node's copy of the job, and its ack.
 
-        The ack is collected, the job was given up, ended by FASTACK or deleted, or it moved.
+        The sender's reason is one of these: all holders have recorded the ack, the put failed for lack of copies, the
+        job ended by FASTACK, was deleted, or moved.
         """
         place = self._place
         id = message.id
@@ -288,7 +292,7 @@ class Acks:
         self._place.is_remote_change = False
 
     def resend_to(self, node: bytes, now: i64) -> None:
-        """Send unconfirmed acks to a node that can be reached again, spread over a second."""
+        """Send the acks that `node` has not confirmed to it again within a second, because its link is up again."""
         for ack in islice(self.by_id.values(), _AGAIN_MAX):
             if node not in ack.confirmed and (ack.is_dummy() or node in ack.holders):
                 soon = now + self._place.random.below(_PERIOD_MS)
@@ -318,9 +322,9 @@ class Acks:
         place.deadlines.set(ack, min(ack.expiry, now + period + place.jitter()))
 
     def _collect_if_known(self, ack: Ack, now: i64) -> bool:
-        """Collect an ack if all holders have recorded it, and return whether it was collected.
+        """If all holders have recorded the ack, drop it here and on all holders (DELJOB). Return whether that was done.
 
-        Former members do not count.
+        Nodes that have left the cluster are not waited for.
         """
         members = self._place.members
         unmet = False
@@ -347,7 +351,7 @@ class Acks:
         return ack
 
     def _write_note(self, ack: Ack, now: i64) -> None:
-        """Log an ack: its expiry, and its holders or the patterns of a restricted client."""
+        """Write an ack to the log: its expiry, and its holders or the tube patterns of a restricted client."""
         words = [b"%d" % ack.expiry, *ack.holders]
         if not ack.tubes.any_tube:
             words += [_PATTERN_MARK + text.hex().encode() for text in ack.tubes.texts]
@@ -377,5 +381,5 @@ class Acks:
 
 
 def is_at_least_once(id: bytes) -> bool:
-    """Return whether an id is of a job that is delivered until it is acked."""
+    """Return whether the job with this id is delivered again until it is acked. The id encodes this."""
     return id[39:40] in (b"1", b"3", b"5", b"7", b"9", b"b", b"d", b"f")

@@ -42,7 +42,10 @@ class Condition:
     _refused: i64  # When a copy was last refused.
 
     def __init__(self, place: ClusterState, make_room: Callable[[int], None]) -> None:
-        """Start from the queues of `place`. `make_room` tries to free the given number of bytes in the log."""
+        """Compute the condition from the engine of `place`.
+
+        `make_room` tries to free the given number of bytes in the log.
+        """
         self.paused = {}
         self._place = place
         self._make_room = make_room
@@ -75,17 +78,17 @@ class Condition:
         return 0
 
     def refused(self, body_bytes: i64, now: i64) -> None:
-        """Record that there was no room for a copy with a body of `body_bytes`."""
+        """Record that a copy with a body of `body_bytes` was refused for lack of space."""
         self._body_bytes = max(self._body_bytes, body_bytes)
         self._refused = now
 
     def tube_paused(self, tube: Tube) -> None:
-        """Record whether a tube is paused for incoming jobs."""
+        """Update the set of tubes that are paused for incoming jobs."""
         if tube.paused_in and is_shared(tube):
             self.paused[tube.name] = None
         else:
             self.paused.pop(tube.name, None)
 
     def tube_dropped(self, tube: Tube) -> None:
-        """Record that a tube was dropped."""
+        """Remove a dropped tube from the set of paused tubes."""
         self.paused.pop(tube.name, None)

@@ -67,7 +67,10 @@ _IDLE_MS: Final = 60_000
 
 
 class LocalDemand(Timed):
-    """The demand of local clients for jobs of a queue. Its deadline is when other nodes are asked again."""
+    """The demand of local clients for jobs of a queue.
+
+    Its deadline is the time at which other nodes are asked again.
+    """
 
     queue: bytes
     sources: dict[bytes, i64]  # Nodes that sent jobs, and when they last did.
@@ -97,11 +100,11 @@ class LocalDemand(Timed):
         self._came_before = 0
 
     def sources_ms(self) -> i64:
-        """Return the interval until the sources are asked again."""
+        """Return the present interval between requests to the sources, the nodes that recently sent jobs. It grows."""
         return min(_SOURCE_MS << min(self.sources_tries, 10), _SOURCE_MS_MAX)
 
     def all_ms(self) -> i64:
-        """Return the interval until all nodes are asked again."""
+        """Return the present interval between requests to all nodes. It grows."""
         return 0 if self.all_tries == 0 else min(_ALL_MS << min(self.all_tries - 1, 10), _ALL_MS_MAX)
 
     def came(self, source: bytes, count: i64, now: i64) -> None:
@@ -152,7 +155,7 @@ class PeerDemand:
 
 
 class PeerDemands(Timed):
-    """The demands of other nodes for one queue. Its deadline is when the last of them ends."""
+    """The demands of other nodes for one queue. Its deadline is the time at which the last of them ends."""
 
     queue: bytes
     by_node: dict[bytes, PeerDemand]
@@ -216,9 +219,9 @@ class Federation:
         self._ask(want, patience_ms, now)
 
     def _is_bare(self, queue: bytes) -> None:
-        """Count the memory of a demand whose queue does not exist here.
+        """Add a demand for a queue that does not exist on this node to the memory count.
 
-        If the limit is exceeded, drop the oldest ones.
+        If the demands for such queues use too much memory, drop the oldest of them.
         """
         self._bare[queue] = None
         self.wants_bytes += len(queue) + _NAMED_BYTES
@@ -242,7 +245,10 @@ class Federation:
             self._is_bare_no_more(want.queue)
 
     def emptied(self, queue: bytes, now: i64) -> None:
-        """Ask for more jobs at once if the last one of a queue was taken and others came from other nodes recently."""
+        """Send NEEDJOBS immediately, because the last job of a queue was taken.
+
+        Do so only if nodes sent jobs recently.
+        """
         want = self.local_demands.get(queue)
         if want is not None and want.rate(now) > 0 and not self._place.members.leaving:
             self._ask_sources(want, now)
@@ -259,9 +265,9 @@ class Federation:
             self._place.deadlines.set(want, want.used + _IDLE_MS)
 
     def _ask(self, want: LocalDemand, patience_ms: i64, now: i64) -> None:
-        """Ask the sources and all nodes if it is time.
+        """Send NEEDJOBS to the sources, and to all nodes, if their intervals have passed.
 
-        Ask all nodes also if a client waits and the last request is no longer valid.
+        If a client waits and the last request to all nodes is no longer valid, send it before the interval has passed.
         """
         if want.live_sources(now) and now - want.sources_at >= want.sources_ms():
             self._ask_sources(want, now)
@@ -295,7 +301,7 @@ class Federation:
         return [] if want is None else want.live_sources(now)
 
     def receive_yourjobs(self, sender: bytes, message: JobsMessage, now: i64) -> None:
-        """Process YOURJOBS: queue jobs that another node sent."""
+        """Process YOURJOBS: add the jobs that another node sent to their queues."""
         came: dict[bytes, i64] = {}
         handed_over = message.number > 0 and self._handovers.receive(sender, message, now)
         for image in message.jobs:
@@ -337,11 +343,11 @@ class Federation:
         tube.wanted_by_peers = tube.name in self.peer_demands
 
     def job_ready(self, tube: Tube) -> None:
-        """Offer a queue that other nodes ask for and that has a ready job."""
+        """Record that a queue which other nodes ask for has a ready job. `serve` sends it at the end of the turn."""
         self.offered[tube.name] = None
 
     def can_take(self, node: bytes) -> None:
-        """Serve the earlier requests of a node that can be given jobs from now on."""
+        """Let `serve` answer the earlier NEEDJOBS of a node, because jobs can be sent to the node from now on."""
         for queue, wishes in self.peer_demands.items():
             if node in wishes.by_node:
                 self.offered[queue] = None
@@ -386,7 +392,7 @@ class Federation:
             tube.wanted_by_peers = False
 
     def serve(self, now: i64) -> None:
-        """Send jobs that became ready to nodes that ask for them, if no client here takes them."""
+        """Send jobs that became ready to the nodes that asked for them, if no client of this node waits for them."""
         offered, self.offered = self.offered, {}
         for queue in offered:
             tube = self._place.engine.tubes.get(queue)
@@ -400,10 +406,7 @@ class Federation:
                     del wishes.by_node[node]
 
     def _give(self, tube: Tube, node: bytes, wanted: i64, waits: bool, now: i64) -> i64:
-        """Send jobs of a queue to a node: about half of those that are ready, at most `wanted`.
-
-        Return how many were sent.
-        """
+        """Send jobs of a queue to a node: about half of the ready jobs, at most `wanted`. Return how many were sent."""
         length: i64 = tube.count_in(s.READY)
         if length == 0 or tube.paused_out or tube.take_line.length > 0 or not is_shared(tube):
             return 0
@@ -435,7 +438,10 @@ class Federation:
         return given
 
     def _give_copy(self, job: Job, node: bytes, images: list[JobImage], now: i64) -> bool:
-        """Let another node queue a job. Keep a copy, which comes back if the job does not arrive."""
+        """Add a job to `images`, the jobs for `node`, and keep a copy. Return whether that was possible.
+
+        The copy is queued here again if the job does not arrive on the other node.
+        """
         place = self._place
         try:
             image = image_of(place, job, now)

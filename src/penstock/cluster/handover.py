@@ -66,7 +66,7 @@ _KEY_TOOK: Final = b"took "
 
 
 class Handover(Timed):
-    """One handover. Its deadline is when YOURJOBS is sent again."""
+    """One handover. Its deadline is the time at which YOURJOBS is sent again."""
 
     number: i64
     sender_incarnation: bytes  # Our incarnation when the number was given.
@@ -104,7 +104,7 @@ class Handover(Timed):
 
 
 class AcceptedNumbers:
-    """The numbers that were received from one incarnation of a giver."""
+    """The numbers of the handovers that this node received from one incarnation of a giver."""
 
     floor: i64  # Handovers with lower numbers are over.
     numbers: dict[int, bool]  # From `floor` on: whether the jobs were taken, or refused for good.
@@ -160,7 +160,7 @@ class Handovers:
         self._requeue = requeue
 
     def restore(self, now: i64) -> None:
-        """Continue with the handovers in the log."""
+        """Load the unfinished handovers from the log after a restart, and send them again."""
         place = self._place
         found: list[Handover] = []
         for key, value in place.engine.notes.items():
@@ -197,7 +197,7 @@ class Handovers:
     # Giving
 
     def hand_over(self, jobs: list[Job], heir: bytes, now: i64) -> int:
-        """Hand over jobs that are not delivered to `heir`. Return how many were handed over."""
+        """Hand over jobs to the node `heir`. The jobs must not be delivered now. Return how many were handed over."""
         place = self._place
         memory = place.members.incarnation_of(heir)
         if not memory:
@@ -245,7 +245,7 @@ class Handovers:
         return self._requeue.standby_wake(retry_ms(job), max(0, due - now) + retry_ms(job), now)
 
     def put(self, tube: Tube, draft: Draft, now: i64) -> Job:
-        """Add an at-most-once job that is not to stay on this node."""
+        """Add an at-most-once job on a node that keeps no jobs, and hand it over to another node."""
         place = self._place
         heirs = place.targets([place.myself], 1)
         job = put_for(place.engine, tube, draft, Copy(b"", 1, [place.myself], draft.delay_ms == 0), now)
@@ -254,7 +254,7 @@ class Handovers:
         return job
 
     def wait_for(self, job: Job, wait: CopyWait) -> None:
-        """Answer the producer when its job is taken over."""
+        """Let `wait`, the waiting put of a producer, end when another node has taken the job over."""
         self._waits[job.id] = wait
 
     def wait_ended(self, wait: CopyWait, now: i64) -> None:
@@ -263,14 +263,14 @@ class Handovers:
             self._finish([wait.job], now)
 
     def gone(self, job: Job, now: i64) -> None:
-        """Remove a job from its handover, because it was taken over, acked or expired."""
+        """Remove a job that was taken over, acked or expired from its handover, and end the wait of its producer."""
         self._leave_out(job, now)
         wait = self._waits.pop(job.id, None)
         if wait is not None:
             end_wait(self._place.engine, wait, w.SERVED)
 
     def _leave_out(self, job: Job, now: i64) -> None:
-        """Remove a job from its handover. End the handover if it was the last job."""
+        """Remove a job from its handover. End the handover if it has no more jobs."""
         handing = self.by_job.pop(job.id, None)
         if handing is not None:
             handing.jobs = [other for other in handing.jobs if other is not job]
@@ -278,7 +278,7 @@ class Handovers:
                 self._over(handing, now)
 
     def receive_takenover(self, sender: bytes, number: i64, now: i64) -> None:
-        """Process TAKENOVER: the receiver has the jobs. Delete them here."""
+        """Process TAKENOVER: the receiver has the jobs of handover `number`. Delete them here."""
         handing = self.under_way.get(number)
         if handing is not None and handing.receiver == sender:
             self.accepted += 1
@@ -289,9 +289,9 @@ class Handovers:
             self._finish(handing.jobs, now)
 
     def receive_nottaken(self, sender: bytes, number: i64, now: i64) -> None:
-        """Process NOTTAKEN: the receiver will never take the jobs.
+        """Process NOTTAKEN: the receiver will never accept the jobs of handover `number`.
 
-        Hand them to another node or put them back into their queues.
+        Hand the jobs over to another node, or return them to their queues.
         """
         handing = self.under_way.get(number)
         if handing is None or handing.receiver != sender:
@@ -402,7 +402,10 @@ class Handovers:
         place.deadlines.set(handing, now + min(_AGAIN_MS << min(handing.tries - 1, 10), _AGAIN_MS_MAX) + place.jitter())
 
     def _leave_unreadable(self, job: Job, now: i64) -> None:
-        """Remove a job whose body cannot be read any more. The receiver may have it already."""
+        """Remove a job from its handover, because its body cannot be read from disk.
+
+        The receiver may have the job already.
+        """
         if job.once:
             self.lost += 1
             self._finish([job], now)
@@ -421,7 +424,7 @@ class Handovers:
     # Taking
 
     def receive(self, sender: bytes, message: JobsMessage, now: i64) -> bool:
-        """Process YOURJOBS: take the jobs of each handover once, and answer. Return whether jobs were taken."""
+        """Process YOURJOBS: accept the jobs of each handover once, and answer. Return whether jobs were accepted."""
         place = self._place
         if message.receiver_incarnation != place.members.incarnation:
             return False
@@ -444,7 +447,10 @@ class Handovers:
         return new and accepted
 
     def _forget_series(self, giver: bytes, now: i64) -> None:
-        """Drop the numbers of earlier incarnations of `giver`, and those of former members beyond a limit."""
+        """Drop the handover numbers of earlier incarnations of `giver`.
+
+        Also drop the numbers of nodes that have left the cluster, if there are too many of them.
+        """
         is_member = self._place.members.is_member
         old = [key for key, taken in self._taken.items() if now - taken.used > _SERIES_MS]
         gone = sorted([key for key in old if not is_member(_giver_of(key))], key=self._used)
@@ -459,15 +465,15 @@ class Handovers:
         self._place.engine.note(_KEY_TOOK + key, b"", now)
 
     def reset(self, now: i64) -> None:
-        """Drop all received numbers.
+        """Drop the numbers of all received handovers.
 
-        This node has a new incarnation and takes no handovers that name the earlier one.
+        This node has a new incarnation, and therefore refuses handovers that name its earlier incarnation.
         """
         for key in list(self._taken):
             self._forget_taken(key, now)
 
     def _take_all(self, sender: bytes, images: list[JobImage], now: i64) -> bool:
-        """Take all jobs, or none. Return whether they were taken."""
+        """Add all jobs of a handover to their queues, or none. Return whether they were added."""
         place = self._place
         if place.members.leaving or place.is_short_of_memory():
             return False
@@ -491,9 +497,9 @@ class Handovers:
         return True
 
     def _gives_away(self, image: JobImage, now: i64) -> bool:
-        """Return whether this node hands its copy to another one.
+        """Return whether this node is handing over the same job itself. It must then refuse the job.
 
-        If two nodes handed a job to each other, both would delete it.
+        If two nodes handed a job over to each other, both would delete it.
         """
         job = self._place.find(image.id, now)
         return job is not None and image.retry_ms != 0 and job.id in self.by_job
@@ -520,7 +526,7 @@ class Handovers:
             place.send_all(image.holders, HoldersMessage(HOLDERS, image.id, 0, []))
 
     def import_known(self, job: Job, image: JobImage, now: i64) -> None:
-        """Queue a job that another node handed over and of which there is a copy already."""
+        """Queue a job that another node handed over if this node already has a copy of it."""
         copy = job.copy()
         if copy is not None:
             merge_holders(self._place, copy, image.holders)
@@ -536,7 +542,7 @@ class Handovers:
 
 
 def _giver_of(key: bytes) -> bytes:
-    """Return the giver's node id in a key of `_taken`."""
+    """Return the node id of the giver, which is the first word of a key of the dict `_taken`."""
     return key.partition(b" ")[0]
 
 

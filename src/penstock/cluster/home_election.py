@@ -46,7 +46,7 @@ _AGAIN_MS_MAX: Final = 500
 
 
 class ElectionWait(PeerWait):
-    """A command that waits until the home of its tube is known, here or elsewhere. It is then run again."""
+    """A command that waits until the home of its tube is elected. It is then run again, on this node or on the home."""
 
     tube: bytes
     refusal: CommandError | None  # The error to return instead of running the command again, if any.
@@ -58,7 +58,10 @@ class ElectionWait(PeerWait):
 
 
 class HomeElection(Timed):
-    """An election for a tube that this node wants to create. Its deadline is when to ask again or to give up."""
+    """An election for a tube that this node wants to create.
+
+    Its deadline is the time of the next CLAIM, or of giving up.
+    """
 
     tube: bytes
     number: i64
@@ -98,9 +101,9 @@ class HomeElections:
     # Requests of commands
 
     def may_make(self, name: bytes, policy: TubePolicy) -> bool:
-        """Return whether a tube may be created now.
+        """Return whether this node may create a tube now.
 
-        It is shared, there are no other members, or the election was won.
+        It may if the tube is shared by all nodes, if this node is the only member, or if it has won the election.
         """
         if policy is DISQUE or self._place.members.size() == 1 or is_shared(Tube(name, 0, 0, policy, 0)):
             return True
@@ -131,7 +134,7 @@ class HomeElections:
         return claim
 
     def wait_ended(self, wait: ElectionWait) -> None:
-        """Remove a wait. Withdraw the claim if it was the last one."""
+        """Remove the wait of a command. If no other command waits for the election, withdraw the claim."""
         claim = self.by_tube.get(wait.tube)
         if claim is not None and claim.waits.pop(wait.number, None) is not None:
             if not claim.waits and not claim.granted:
@@ -147,16 +150,19 @@ class HomeElections:
             self._end(claim, None)
 
     def resend_after_list(self, node: bytes) -> None:
-        """Send all claims to a node again after it was sent the list of homes.
+        """Send all claims to `node` again after it was sent the list of homes.
 
-        The list cancels its grants, and it may have lost them anyway.
+        The list cancels the claims that the node has granted, and the node may have lost them in a restart anyway.
         """
         self.link_down(node)
         for claim in self.by_tube.values():
             self._place.outbox.send(node, ElectionMessage(CLAIM, claim.tube, claim.number))
 
     def link_down(self, node: bytes) -> None:
-        """Discard the grants of a node whose link is down. New numbers make its answers in transit invalid."""
+        """Discard the grants of a node whose link is down.
+
+        The claims get new numbers, so that answers of the node that are in transit are ignored.
+        """
         for claim in self.by_tube.values():
             claim.yes.pop(node, None)
             self._number += 1
@@ -216,7 +222,7 @@ class HomeElections:
             claim.rival = message.node
 
     def fire(self, claim: HomeElection, now: i64) -> None:
-        """Ask again, or give up."""
+        """Send CLAIM again, or give the election up after a timeout."""
         if now >= claim.until:
             self._withdraw(claim, self._why_not(claim))
             return
@@ -246,7 +252,7 @@ class HomeElections:
         return not self._missing(claim) and 1 + len(yes) > members.size() // 2
 
     def _grant_if_agreed(self, claim: HomeElection, now: i64) -> None:
-        """End the waits if the election is won, so that the commands create the tube."""
+        """If the election is won, end the waits of its commands, so that the commands create the tube."""
         if not claim.granted and self._is_agreed(claim):
             claim.granted = True
             self._end(claim, None)

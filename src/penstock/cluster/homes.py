@@ -2,7 +2,7 @@
 
 A tube that guarantees something about all of its jobs together is *strict*. It lives on the node that created it. Each
 node sends the list of its strict tubes to every peer when a link comes up, and changes after that (HOMES). Receivers
-keep the lists in their logs, so the home of a tube is known after a restart even if its node is down. founding.py
+keep the lists in their logs, so the home of a tube is known after a restart even if its node is down. home_election.py
 ensures that a tube has one home only.
 
 Nodes that had never met may both have created a tube of the same name. Then both keep it, other nodes use the one with
@@ -32,7 +32,7 @@ _PROMISED: Final = b"?"
 
 
 class HomeListTransfer(Timed):
-    """The list of this node's tubes on its way to a peer. Its deadline is when the next part is sent."""
+    """A transfer of the list of this node's tubes to a peer. Its deadline is the time of the next part."""
 
     node: bytes
     cursor: int
@@ -46,7 +46,7 @@ class HomeListTransfer(Timed):
 
 
 class Homes:
-    """The directory of a node."""
+    """The directory of homes on this node."""
 
     by_tube: dict[bytes, bytes]  # Homes of the tubes that live on other nodes.
     disputes: dict[bytes, bytes]  # Tubes of this node that live on another one as well.
@@ -81,7 +81,7 @@ class Homes:
     # Queries
 
     def home_of(self, name: bytes) -> bytes:
-        """Return the other node that a tube lives on, or may be created on; empty if none is known."""
+        """Return the id of the other node that a tube lives on, or may be created on. Return b"" if none is known."""
         return self._place.home_of(name)
 
     def known(self) -> list[bytes]:
@@ -89,18 +89,18 @@ class Homes:
         return [name for name in self.by_tube if name not in self._promised and self.home_of(name)]
 
     def is_promised(self, name: bytes) -> bool:
-        """Return whether the home of a tube may be about to create it, and has not confirmed that it did."""
+        """Return whether this node has granted the creation of a tube to another node that has not confirmed it yet."""
         return name in self._promised
 
     # Events of the engine
 
     def tube_made(self, tube: Tube) -> None:
-        """Announce a tube that was created here."""
+        """Announce a tube that was created on this node to all peers."""
         if not is_shared(tube):
             self._broadcast(HomesMessage(HOMES, 0, [tube.name], []))
 
     def tube_dropped(self, tube: Tube) -> None:
-        """Announce that a tube was dropped."""
+        """Announce to all peers that a tube of this node was dropped."""
         if not is_shared(tube):
             self.disputes.pop(tube.name, None)
             self._broadcast(HomesMessage(HOMES, 0, [], [tube.name]))
@@ -108,7 +108,7 @@ class Homes:
     # Events of the server
 
     def tidy(self, now: i64) -> None:
-        """Remove the tubes of nodes that are no longer in the table."""
+        """Remove the homes on nodes that are no longer in the table of nodes."""
         for node in [node for node in self._names if node not in self._place.members.peers]:
             for name in list(self._names[node]):
                 self._remove(name, node, now)
@@ -118,7 +118,7 @@ class Homes:
     # Sending the list of homes
 
     def ask_for_all(self, node: bytes) -> None:
-        """Ask a node for its list. It may have sent the list before this node had it in its table."""
+        """Ask a node for its list of homes. It may have sent the list before it was in this node's table of nodes."""
         self._place.outbox.send(node, HomesMessage(HOMES, LIST_WANTED, [], []))
 
     def send_list(self, node: bytes, now: i64) -> None:
@@ -127,7 +127,7 @@ class Homes:
         self.send_next_part(HomeListTransfer(node), now)
 
     def cancel_list(self, node: bytes) -> None:
-        """Stop sending a list, because it is complete or the link is down."""
+        """Stop sending the list to a node, because the list is complete or the link is down."""
         telling = self._transfers.pop(node, None)
         if telling is not None:
             self._place.deadlines.clear(telling)
@@ -162,7 +162,7 @@ class Homes:
     # Messages from other nodes
 
     def receive_homes(self, sender: bytes, message: HomesMessage, now: i64) -> None:
-        """Process HOMES: a node sends its list or a change of it."""
+        """Process HOMES: the sender's list of its tubes, or a change of that list."""
         if message.part & LIST_BEGINS:
             self._listed[sender] = {}
         listed = self._listed.get(sender)
@@ -233,6 +233,6 @@ class Homes:
             listed[name] = None
 
     def take_back(self, name: bytes, node: bytes, number: i64, now: i64) -> None:
-        """Remove a promise that was given in election `number` or an earlier one."""
+        """Remove the promise to `node` if it was given in election `number` or an earlier one."""
         if self.by_tube.get(name) == node and self._promised.get(name, NEVER) <= number:
             self._remove(name, node, now)

@@ -45,9 +45,9 @@ def outline_of(place: ClusterState, job: Job, now: i64) -> JobImage:
 def take_in(
     place: ClusterState, image: JobImage, tube: Tube, wake: i64, announces: bool, now: i64, buried: bool = False
 ) -> Job | None:
-    """Add the job of an image and return it, ready or delayed until `wake`.
+    """Add the job of an image to `tube`, ready or delayed until `wake`, and return it.
 
-    Return None if the job has expired, the image is invalid, or there is no room.
+    Return None if the job has expired, the image is invalid, or there is no space.
     """
     engine = place.engine
     if image.ttl_ms <= 0 or not _is_sane(image):
@@ -94,7 +94,7 @@ def _is_sane(image: JobImage) -> bool:
 
 
 def ttl_minutes(id: bytes) -> i32:
-    """Return the ttl in minutes that the id encodes, or 0."""
+    """Return the ttl in minutes that a job id encodes, or 0 if it encodes none."""
     try:
         return i32(int(id[36:40], 16))
     except ValueError:
@@ -110,7 +110,7 @@ def merge_holders(place: ClusterState, copy: Copy, nodes: list[bytes]) -> None:
 
 
 def count(job: Job, nacks: i64, returns: i64) -> None:
-    """Raise a job's counters to those that another holder reported."""
+    """Raise a job's counters of nacks and returns to the values that another holder reported."""
     if i64(job.nacks) < nacks <= NACKS_MAX:
         job.nacks = i32(nacks)
     if i64(job.returns) < returns <= NACKS_MAX:

@@ -1,10 +1,10 @@
 """Leaving: a node that leaves hands over all its jobs until it has none.
 
-- Taken jobs are waited for. They are acked, or they return and are handed over then.
+- Taken jobs stay until they are acked, or until they return to their queue. Then they are handed over.
 - Buried jobs are handed over and stay buried.
 - At-most-once jobs that were delivered are deleted, because they cannot be delivered again.
 - Jobs that were switched to done are deleted, and their other holders are informed.
-- Acks are dropped when another node has them.
+- An ack is dropped when another node has recorded it.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _DELIVERED_MS: Final = 10_000
 
 
 class Leaving(Timed):
-    """The process of emptying a node. Its deadline is the next turn."""
+    """The process of emptying a node. Its deadline is the time at which the next jobs are handed over."""
 
     _place: ClusterState
     _acks: Acks
@@ -111,7 +111,7 @@ class Leaving(Timed):
         place.deadlines.set(self, now + (self._pause_ms if jobs else _AGAIN_MS))
 
     def _adjust_pause(self) -> None:
-        """Adapt the pause: longer while all handovers are refused."""
+        """Set the pause between handovers. Double it while all handovers are refused."""
         handovers = self._handovers
         if handovers.accepted != self._accepted:
             self._pause_ms = _PAUSE_MS
@@ -129,7 +129,7 @@ class Leaving(Timed):
             self._acks.begin(id, copy.holders, job.expiry, now)
 
     def _let_acks_go(self, now: i64) -> None:
-        """Drop acks that another node has, and dummies."""
+        """Drop the acks that another node has recorded, and the acks of jobs that this node never had."""
         known: list[Ack] = []
         for ack in islice(self._acks.by_id.values(), _SLICE_JOBS):
             if ack.is_dummy() or True in ack.confirmed.values():

@@ -142,13 +142,13 @@ class Members:
     # Queries
 
     def reachable(self) -> list[bytes]:
-        """Return the ids of the other nodes that can be given jobs."""
+        """Return the ids of the other nodes that jobs can be sent to."""
         return [peer.id for peer in self.peers.values() if peer.is_reachable()]
 
     def answering(self, now: i64) -> list[bytes]:
-        """Return the nodes that can be given jobs and can answer: links to them are up, or were lost just now.
+        """Return the nodes that jobs can be sent to and that can answer: links to them are up, or were lost just now.
 
-        A node that was killed stays reachable until the node timeout is over. Its link is gone at once.
+        A node that was killed counts as reachable until the node timeout is over, but its link is lost immediately.
         """
         return [
             peer.id
@@ -157,15 +157,18 @@ class Members:
         ]
 
     def reachable_count(self) -> int:
-        """Return how many other nodes can be given jobs. Every put calls this, and most nodes run alone."""
+        """Return how many other nodes jobs can be sent to.
+
+        Every put calls this, so it is fast for a node without peers.
+        """
         return len(self.reachable()) if self.peers else 0
 
     def linked(self) -> list[bytes]:
-        """Return the members that a link leads to. Broadcasts are sent to these."""
+        """Return the members to which this node's link is up. Broadcasts are sent to these."""
         return [peer.id for peer in self.peers.values() if peer.linked and peer.is_member()]
 
     def member_ids(self) -> list[bytes]:
-        """Return all members, reachable or not, with this node."""
+        """Return the ids of all members, reachable or not, including this node."""
         return [self.myself, *[peer.id for peer in self.peers.values() if peer.is_member()]]
 
     def is_linked(self, node: bytes) -> bool:
@@ -174,7 +177,7 @@ class Members:
         return peer is not None and peer.linked
 
     def has_greeted(self, node: bytes) -> bool:
-        """Return whether our link to a node is up and a greeting has confirmed the incarnation at its other end."""
+        """Return whether our link to a node is up and a greeting has confirmed the incarnation of the node."""
         peer = self.peers.get(node)
         return peer is not None and peer.linked and peer.greeted
 
@@ -189,23 +192,23 @@ class Members:
         return peer is not None and bool(peer.flags & NODE_LEAVING)
 
     def has_left(self, node: bytes) -> bool:
-        """Return whether a node is a former member. A node that was never met here may still be a member elsewhere."""
+        """Return whether a node was a member and has left. False for a node that this node never met."""
         return node in self.past and not self.is_member(node)
 
     def size(self) -> int:
-        """Return the number of members, reachable or not, with this node."""
+        """Return the number of members, reachable or not, including this node."""
         return 1 + sum([1 for peer in self.peers.values() if peer.is_member()])
 
     def incarnation_of(self, node: bytes) -> bytes:
-        """Return the incarnation of a node, or nothing until a greeting has confirmed it.
+        """Return the incarnation of a node, or b"" until a greeting has confirmed it.
 
-        A node that lost its jobs has another one.
+        The incarnation of a node changes when the node has lost its jobs.
         """
         peer = self.peers.get(node)
         return b"" if peer is None or not peer.greeted else peer.incarnation
 
     def epoch_of(self, node: bytes) -> i64:
-        """Return the greatest known epoch of a node, which may be this one."""
+        """Return the greatest known epoch of a node. `node` may be this node."""
         if node == self.myself:
             return self.epoch
         peer = self.peers.get(node)
@@ -216,32 +219,35 @@ class Members:
         return [peer for peer in self.peers.values() if not peer.flags & NOADDR]
 
     def take_stale(self) -> list[bytes]:
-        """Return the nodes whose links are dead or lead to the wrong process.
+        """Return the nodes whose links are dead or lead to the wrong process, and clear the list.
 
-        The server should open these links again.
+        The server opens these links again.
         """
         stale, self._stale = self._stale, []
         return stale
 
     def take_unmet(self) -> list[Peer]:
-        """Return the addresses that the operator named and that did not answer in time. The server should log them."""
+        """Return the addresses that the operator named and that did not answer in time, and clear the list.
+
+        The server logs them.
+        """
         unmet, self._unmet = self._unmet, []
         return unmet
 
     def _drop_link(self, peer: Peer) -> None:
-        """Ask the server to open another link to a node."""
+        """Make the server close its link to a node and open a new one."""
         self._stale.append(peer.id)
         self.moves += 1
 
     def failure_reports(self, node: bytes, now: i64) -> int:
-        """Return how many other nodes have recently reported that they cannot reach a node."""
+        """Return how many other nodes have recently reported that they cannot reach `node`."""
         peer = self.peers.get(node)
         return 0 if peer is None else self._reports(peer, 0, now)
 
     # Requests of the operator
 
     def meet(self, host: str, port: i64, bus_port: i64, now: i64) -> bool:
-        """Meet the node at an address. Return False if too many nodes are being met already."""
+        """Start to meet the node at an address. Return False if too many nodes are being met already."""
         for peer in self.peers.values():
             if peer.host == host and peer.bus_port == bus_port and not peer.flags & NOADDR:
                 peer.invited = True
@@ -265,7 +271,7 @@ class Members:
         return True
 
     def give_up(self, node: bytes, now: i64) -> bool:
-        """Remove a node that will not come back, and record that. Return whether it was in the table."""
+        """Remove a node that will not come back, and record that permanently. Return whether it was in the table."""
         if not self.forget(node, now):
             return False
         self.given_up = [*[each for each in self.given_up if each != node], node][-_PAST_MAX:]
@@ -324,9 +330,9 @@ class Members:
                 self._greet(peer, PING, now)
 
     def restore(self, peers: list[Peer], now: i64, past: dict[bytes, i64] | None = None) -> None:
-        """Fill the table from the file of the last run.
+        """Fill the table from the file of the last run. `past` are the epochs of former members.
 
-        Nodes that were failing have to answer before they count again.
+        Nodes that were failing have to answer before they count as reachable.
         """
         if past is not None:
             self.past = past
@@ -341,9 +347,9 @@ class Members:
     # Events of links and time
 
     def accept_epoch(self, node: bytes, epoch: i64, known: i64) -> bool:
-        """Return whether to accept a node that has proven its identity.
+        """Return whether to accept a connection from a node that has proven its identity.
 
-        `epoch` is its epoch, and `known` is the epoch of this node that it knows.
+        `epoch` is that node's epoch, and `known` is the epoch of this node that the other node has recorded.
         """
         self._note_own_epoch(known)
         if node == self.myself:
@@ -357,14 +363,17 @@ class Members:
         return True
 
     def _note_own_epoch(self, epoch: i64) -> None:
-        """Record that another node knows this one in an epoch. A greater epoch means that this node was replaced."""
+        """Record the epoch that another node has for this one.
+
+        A greater epoch means that a standby replaced this node.
+        """
         if epoch > self.epoch:
             self.superseded = max(self.superseded, epoch)
 
     def _renew(self, peer: Peer, epoch: i64) -> None:
-        """Switch to the process that has taken over a node.
+        """Record that a standby has replaced a node, with the greater `epoch`.
 
-        Drop the link and the reports that concern the earlier one.
+        Drop the link to the earlier process, and the failure reports about it.
         """
         peer.epoch = epoch
         peer.flags &= ~NODE_CONDITION
@@ -375,9 +384,10 @@ class Members:
         self.changes += 1
 
     def link_up(self, named: bytes, found: bytes, incarnation: bytes, now: i64) -> bool:
-        """Record that our link to `named` is up. Return whether it is of use; it then is the link to `found`.
+        """Record that our link to `named` is up. Return whether the link can be used; it is then the link to `found`.
 
-        `found` and `incarnation` are what the process at the other end has proven to be in the handshake.
+        `found` and `incarnation` are the id and the incarnation that the process at the other end has proven in the
+        handshake.
         """
         peer = self.peers.get(named)
         if peer is None:
@@ -409,7 +419,7 @@ class Members:
             self._receive_failure(sender, message.node, now)
 
     def advance(self, now: i64) -> None:
-        """Run what is due: send greetings, suspect nodes, and remove nodes that were not met in time."""
+        """Do all work that is due: send greetings, suspect nodes, and remove nodes that were not met in time."""
         if now < self.next_due:
             return
         slept = now - self._checked_at > self.timeout_ms // 2 + self._tick_ms()
@@ -458,7 +468,10 @@ class Members:
         self.changes += 1
 
     def _adopt_answering_node(self, peer: Peer, found: bytes, now: i64) -> bool:
-        """Process that a peer's address answered with another id. Return whether the peer has this id from now on."""
+        """Handle that another node, with the id `found`, answered at the address of `peer`.
+
+        Return whether `peer` has the id `found` from now on.
+        """
         if peer.is_member():
             # The node was reset, or it moved and another node has its address. If it moved, it will greet us.
             peer.flags |= NOADDR
@@ -490,7 +503,7 @@ class Members:
         return True
 
     def _become_member(self, peer: Peer, now: i64) -> None:
-        """Make a node a member if both directions work, and announce it."""
+        """If links in both directions work, make a node a member and announce it."""
         if peer.is_member() or not (peer.linked and peer.has_spoken):
             return
         peer.flags &= ~HANDSHAKE
@@ -502,7 +515,7 @@ class Members:
         self._spread(peer, now)
 
     def _spread(self, news: Peer, now: i64) -> None:
-        """Greet some other nodes now, so that they learn what changed about a node."""
+        """Greet some other nodes now, because the greetings contain the changed state of `news`."""
         others = [peer for peer in self.peers.values() if peer.linked and peer is not news]
         for peer in self._sample(others, RUMOURS_MIN):
             self._greet(peer, PING, now)
@@ -536,7 +549,10 @@ class Members:
         self._outbox.send(peer.id, greeting)
 
     def _rumours(self, listener: Peer) -> list[Rumour]:
-        """Return the reports for a greeting. Failing nodes come first, because a majority of reports is needed."""
+        """Return the reports about other nodes for a greeting to `listener`.
+
+        Failing nodes come first, because a node is declared failed only after a majority has reported it.
+        """
         told = []
         fine = []
         for peer in self.peers.values():
@@ -551,7 +567,7 @@ class Members:
         return [peer.rumour() for peer in told + self._sample(fine, most - len(told))]
 
     def _sample(self, peers: list[Peer], most: i64) -> list[Peer]:
-        """Return up to `most` random elements."""
+        """Return up to `most` random elements of `peers`."""
         size: i64 = len(peers)
         if size <= most:
             return peers
@@ -647,7 +663,7 @@ class Members:
                     self._move(peer, rumour.host, rumour.port, rumour.bus_port)
 
     def _greet_the_quietest(self, now: i64) -> None:
-        """Greet one random node, preferably one whose last answer is old."""
+        """Greet one of a few random nodes: the one whose last answer is the oldest."""
         idle = [peer for peer in self.peers.values() if peer.linked and not peer.ping_sent]
         quietest: Peer | None = None
         for peer in self._sample(idle, _CANDIDATES):

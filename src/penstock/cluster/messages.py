@@ -194,7 +194,7 @@ class FailMessage(Message):
 
 @mypyc_attr(acyclic=True)
 class JobImage:
-    """A job in a message."""
+    """A job as it is sent in a message."""
 
     id: bytes  # 40 characters.
     queue: bytes
@@ -234,7 +234,7 @@ class JobImage:
 
 
 class JobsMessage(Message):
-    """REPLJOB and YOURJOBS: whole jobs."""
+    """REPLJOB and YOURJOBS: complete jobs, with their bodies."""
 
     jobs: list[JobImage]
     quiet: bool  # REPLJOB: the receiver is not to answer with GOTJOB.
@@ -294,7 +294,7 @@ class HoldersMessage(JobMessage):
 
 
 class QueueMessage(Message):
-    """NEEDJOBS and PAUSE."""
+    """NEEDJOBS asks for jobs of a queue. PAUSE pauses or resumes a queue."""
 
     queue: bytes
     argument: i64
@@ -308,7 +308,7 @@ class QueueMessage(Message):
 
 
 class Receipt(Message):
-    """TAKENOVER and NOTTAKEN: the result of a handover."""
+    """TAKENOVER and NOTTAKEN: the receiver of a handover accepted its jobs, or refused them."""
 
     number: i64
 

@@ -140,7 +140,7 @@ class Cluster(ReplicationHooks):
 
     @property
     def next_due(self) -> int:
-        """Return when `advance` has to be called next. 0 means at the end of this turn."""
+        """Return the time at which `advance` has to be called next. 0 means at the end of this turn."""
         if self.federation.offered:
             return 0
         return min(self.state.deadlines.next_due, self.members.next_due)
@@ -148,12 +148,12 @@ class Cluster(ReplicationHooks):
     def news(self) -> i64:
         """Return a number that rises when the server has to act.
 
-        The reason is a link, the file of nodes, or news for the operator.
+        It has to open or close a link, write the file of nodes, or log a message for the operator.
         """
         return self.members.moves + self.members.changes + self.members.superseded + self.homes.changes
 
     def link_up(self, named: bytes, found: bytes, incarnation: bytes, now: i64) -> bool:
-        """Record that our link to a node is up: see `Members.link_up`. Return whether the link is of use."""
+        """Record that our link to a node is up: see `Members.link_up`. Return whether the link can be used."""
         if INCARNATION_NOTE not in self.state.engine.notes:
             # From now on other nodes may rely on the incarnation. A node without peers need not log it.
             self.set_incarnation(self.members.incarnation, now)
@@ -172,7 +172,7 @@ class Cluster(ReplicationHooks):
         self.elections.link_down(node)
 
     def advance(self, now: i64) -> None:
-        """Run what is due, up to the limit of one turn."""
+        """Fire all due timers, up to a limit for one turn."""
         self.state.engine.advance(now)
         if self.members.next_due <= now:
             self.announce_condition(now)
@@ -292,7 +292,7 @@ class Cluster(ReplicationHooks):
                 self.homes.take_back(message.tube, sender, message.number, now)
 
     def _tell_homes(self, node: bytes, now: i64) -> None:
-        """Send a node the list of tubes that live here, and the claims of this node."""
+        """Send a node the list of tubes that live on this node, and the claims of this node."""
         self.homes.send_list(node, now)
         self.elections.resend_after_list(node)
 
@@ -308,7 +308,7 @@ class Cluster(ReplicationHooks):
             self.federation.receive_yourjobs(sender, message, now)
 
     def _have_room_for(self, jobs: list[JobImage]) -> None:
-        """Try to make room in the log for jobs and their queues, as for those of clients."""
+        """Try to make room in the log for `jobs` and their queues, as is done for puts of clients."""
         engine = self.state.engine
         needed: i64 = puts_bytes(len(jobs), sum([len(job.body) for job in jobs]))
         for queue in {job.queue for job in jobs}:
@@ -330,13 +330,13 @@ class Cluster(ReplicationHooks):
     # Requests of commands
 
     def copies_for(self, name: bytes, tube: Tube | None, now: i64) -> int:
-        """Return how many copies a job of a queue gets if its producer names no number."""
+        """Return how many copies a job of a queue gets if its producer does not give a number of copies."""
         if not self.members.peers or (tube is not None and not is_shared(tube)):
             return 1
         return self.replications.default_level(name, self.is_external(), now)
 
     def added_alone(self) -> None:
-        """Count a job that has one copy only, because its producer named no number and no other node accepts copies."""
+        """Count a job with one copy only, because its producer gave no number and no other node accepts copies."""
         if self.members.peers:
             self.replications.count_below_default(1)
 
@@ -346,7 +346,7 @@ class Cluster(ReplicationHooks):
         return [] if started is None else started.confirmed
 
     def reachable(self) -> int:
-        """Return how many other nodes could be given a copy."""
+        """Return how many other nodes a copy could be sent to."""
         return self.members.reachable_count()
 
     def is_external(self) -> bool:
@@ -367,7 +367,7 @@ class Cluster(ReplicationHooks):
     ) -> CopyWait:
         """Add a job, and wait until enough nodes have a copy.
 
-        `is_default` means that the producer named no number of copies.
+        `is_default` means that the producer gave no number of copies.
         """
         if draft.once:
             job = self.handovers.put(tube, draft, now)
@@ -389,18 +389,21 @@ class Cluster(ReplicationHooks):
         return self.state.id_of(self.replications.start_async(tube, draft, repl, now))
 
     def may_be_elsewhere(self, id: bytes) -> bool:
-        """Return whether another node may have made the job of a 40-character id."""
+        """Return whether the job with this 40-character id may have been created by another node."""
         return id[2:10] != self.state.myself[:8] and self.members.size() > 1
 
     def whom_to_ask(self, id: bytes) -> str:
-        """Return a hint for users: which node may know a job that another node has made and that is not here."""
+        """Return a hint for users about a job that another node created and that is not on this node:
+
+        which node to ask.
+        """
         maker = self.node_of(id[2:10])
         if maker:
             return f"ask its maker, {self.state.describe(maker)}"
         return f"ask the other nodes: its maker {id[2:10].decode('ascii', 'replace')}… is no longer in the cluster"
 
     def acknowledge_unknown(self, id: bytes, tubes: TubePatterns, now: i64) -> None:
-        """Keep the ack of a job that is not here. `tubes` are those that the client may use."""
+        """Keep the ack of a job that is not on this node. `tubes` are the tubes that the client may use."""
         if not is_at_least_once(id):
             return
         if self.members.leaving:
@@ -410,10 +413,10 @@ class Cluster(ReplicationHooks):
             self.acks.keep_unknown(id, i64(ttl_minutes(id)), tubes, now)
 
     def fast_ack(self, session: Session, id: bytes, job: Job | None, tubes: TubePatterns, now: i64) -> bool:
-        """End a job for FASTACK, where another delivery is acceptable.
+        """End a job for FASTACK. Unlike with an ACK, the job may be delivered again.
 
-        `tubes` are those that the client may use. Every node that can be reached is informed once. Return whether this
-        node has the job, or its ack.
+        `tubes` are the tubes that the client may use. Every node that may have a copy gets one DELJOB, which is not
+        repeated. Return whether this node has the job, or its ack.
         """
         place = self.state
         if job is None and not tubes.any_tube:
@@ -440,7 +443,7 @@ class Cluster(ReplicationHooks):
         return True
 
     def delete(self, job: Job, now: i64) -> int:
-        """Delete a job, and inform all holders that can be reached, once."""
+        """Delete a job, and send DELJOB once to all holders that can be reached."""
         copy = job.copy()
         outcome = self.state.engine.delete(job, now)
         if outcome == OK and copy is not None:
@@ -448,7 +451,7 @@ class Cluster(ReplicationHooks):
         return outcome
 
     def _forget_elsewhere(self, job: Job, id: bytes, copy: Copy, now: i64) -> None:
-        """Tell the other holders of a job to delete it."""
+        """Send DELJOB to the other holders of a job."""
         self.state.send_all(copy.holders, JobMessage(m.DELJOB, id, fingerprint(copy.holders)))
         if not job.once:
             self.state.recent.add(id, now)
@@ -460,20 +463,23 @@ class Cluster(ReplicationHooks):
         return self.questions.ask(connection, about, queue, count, timeout_ms, tag, now)
 
     def next_node(self, after: bytes) -> bytes:
-        """Return the next member in the order of ids, or nothing after the last one."""
+        """Return the member that follows `after` in the order of ids, or b"" after the last one."""
         behind = [node for node in self.members.member_ids() if node > after]
         return min(behind) if behind else b""
 
     def postponed(self, job: Job, now: i64) -> None:
-        """Record that a client asked for more time for a job that this node did not deliver."""
+        """Process WORKING of a client for a job that another node delivered: restart the retry time on all holders."""
         self.requeue.postponed(job, now)
 
     def leave_to_others(self, job: Job, now: i64) -> bool:
-        """Leave a job that was taken and cannot be read here to another holder. Return whether there is one."""
+        """Leave a taken job whose body cannot be read on this node to another holder.
+
+        Return whether there is another one.
+        """
         return self.requeue.leave_to_others(job, now)
 
     def node_of(self, prefix: bytes) -> bytes:
-        """Return the member whose id starts with `prefix`, or nothing."""
+        """Return the member whose id starts with `prefix`, or b"" if there is none."""
         for peer in self.members.peers.values():
             if peer.id.startswith(prefix) and peer.is_member():
                 return peer.id
@@ -484,7 +490,7 @@ class Cluster(ReplicationHooks):
         self.federation.want(queue, patience_ms, now)
 
     def set_leaving(self, leaving: bool, now: i64) -> None:
-        """Start to leave the cluster, which hands over all jobs and accepts none; or stop leaving."""
+        """Start or stop leaving the cluster. A node that leaves hands over all its jobs and accepts none."""
         self.members.set_leaving(leaving, now)
         if leaving:
             self._leaving.start(now)
@@ -496,17 +502,17 @@ class Cluster(ReplicationHooks):
         self.members.set_condition(self.condition.flags(now), now)
 
     def registered(self) -> int:
-        """Return how many jobs and acks this node has. A node that leaves is empty at 0."""
+        """Return how many jobs and acks this node has. A node that leaves may be stopped when this is 0."""
         return self.state.engine.jobs.count + len(self.acks.by_id)
 
     def pause_all(self, queue: bytes, inward: bool, outward: bool) -> None:
-        """Pause a queue on every node."""
+        """Pause or resume a queue on every node."""
         self.state.broadcast(QueueMessage(m.PAUSE, queue, (1 if inward else 0) | (2 if outward else 0)))
 
     # Events of the engine
 
     def moved(self, job: Job, tube: Tube, rule: i64, now: i64) -> None:
-        """Process the state change of a job with copies."""
+        """Send the messages that follow from a state change of a job with copies. `rule` is the applied transition."""
         copy = job.copy()
         assert copy is not None
         event: i64 = s.EVENT_OF[rule]
@@ -539,7 +545,7 @@ class Cluster(ReplicationHooks):
     def _live_here_alone(self, job: Job, copy: Copy, now: i64) -> None:
         """Delete the copies of a job that was moved to a tube which lives on this node only.
 
-        They would bring it back in the old queue.
+        Otherwise the other holders would queue the job again in its old queue.
         """
         self.handovers.gone(job, now)
         self.state.send_all(copy.holders, JobMessage(m.DELJOB, self.state.id_of(job), m.MOVED_AWAY))
@@ -547,13 +553,13 @@ class Cluster(ReplicationHooks):
         copy.logged = False
 
     def delays_requeue(self, job: Job, tube: Tube, now: i64) -> bool:
-        """Return whether a copy has to wait before it is queued, because its other holders are warned first."""
+        """Return whether a copy has to wait before it is queued, because the other holders get a WILLQUEUE first."""
         copy = job.copy()
         assert copy is not None
         return self.requeue.delays_requeue(job, copy, now)
 
     def wait_ended(self, wait: PeerWait) -> None:
-        """End the wait of a client for other nodes."""
+        """Clean up after the wait of a client for other nodes has ended."""
         if isinstance(wait, QuestionWait):
             self.questions.wait_ended(wait)
             return
@@ -580,5 +586,5 @@ class Cluster(ReplicationHooks):
         self.condition.tube_paused(tube)
 
     def job_ready(self, tube: Tube) -> None:
-        """Offer a queue that other nodes ask for and that has a ready job."""
+        """Record that a queue which other nodes ask for has a ready job."""
         self.federation.job_ready(tube)

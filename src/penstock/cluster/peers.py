@@ -66,19 +66,19 @@ class Peer:
         self.reports = {}
 
     def is_member(self) -> bool:
-        """Return whether it is a member, not a node that is still being met."""
+        """Return whether the peer is a member, and not a node that is still being met."""
         return not self.flags & HANDSHAKE
 
     def is_failing(self) -> bool:
-        """Return whether this node suspects it, or the majority has declared it failed."""
+        """Return whether this node suspects the peer, or the majority has declared it failed."""
         return bool(self.flags & (NODE_SUSPECTED | NODE_FAILED))
 
     def is_reachable(self) -> bool:
-        """Return whether it can be given jobs."""
+        """Return whether jobs can be sent to the peer."""
         return not self.flags & _NO_TARGET
 
     def is_at(self, host: str, port: i64, bus_port: i64) -> bool:
-        """Return whether this is its address."""
+        """Return whether this is the address of the peer."""
         return self.host == host and self.port == port and self.bus_port == bus_port
 
     def rumour(self) -> Rumour:

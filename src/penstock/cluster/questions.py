@@ -1,7 +1,7 @@
 """Questions to all nodes about a queue, and the sum of their answers.
 
-A queue is spread over nodes, and each knows its own part. ASK is sent to all nodes that can be reached, and each
-answers at once (TOLD). The caller learns how many nodes did not answer in time.
+The jobs of a queue are spread over nodes, and each node can only answer for its own jobs. ASK is sent to all nodes that
+can be reached, and each of them answers immediately (TOLD). The caller learns how many nodes did not answer in time.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ class QuestionWait(PeerWait):
         self.where = b""
 
     def add_answer(self, told: Answer) -> None:
-        """Add the answer of a node."""
+        """Add the answer of a node to the sum."""
         self.answers += 1
         while len(self.figures) < len(told.figures):
             self.figures.append(0)
@@ -78,7 +78,7 @@ class QuestionWait(PeerWait):
 
 
 class Questions:
-    """The open questions of this node, and its answers to those of others."""
+    """The unanswered questions of this node, and the answers that it gives to other nodes."""
 
     _open: dict[int, QuestionWait]
     _place: ClusterState
@@ -97,7 +97,7 @@ class Questions:
         tag: object,
         now: i64,
     ) -> QuestionWait:
-        """Ask every node that can be reached, with this one."""
+        """Ask every node that can be reached, including this one, about a queue. Return the wait for the answers."""
         place = self._place
         question = Question(ASK, place.engine._number(), about, queue, count)
         return self._ask(connection, question, [place.myself, *place.members.linked()], timeout_ms, tag, now)
@@ -114,9 +114,9 @@ class Questions:
         tag: object,
         now: i64,
     ) -> QuestionWait:
-        """Ask one node, which may be this one, for its next jobs.
+        """Ask one node, which may be this one, for a page of its jobs that starts at `cursor`.
 
-        If it cannot be reached, the wait ends without an answer.
+        If the node cannot be reached, the wait ends without an answer.
         """
         place = self._place
         question = Question(ASK, place.engine._number(), NEXT_JOBS, queue, count)
@@ -151,7 +151,7 @@ class Questions:
         self._place.outbox.send(sender, self._answer(question, now))
 
     def receive_answer(self, sender: bytes, told: Answer) -> None:
-        """Process TOLD: record an answer."""
+        """Process TOLD: add the answer of another node to the question that it belongs to."""
         wait = self._open.get(told.number)
         if wait is None or sender not in wait.asked:
             return
@@ -226,7 +226,7 @@ class Questions:
 
 
 def is_mere_copy(job: Job) -> bool:
-    """Return whether a job is only a standby copy, for the case that the node that has it queued or delivered fails."""
+    """Return whether a job on this node is only a standby copy of a job that another node has queued or delivered."""
     copy = job.copy()
     return copy is not None and copy.announce_requeue and job.state == s.DELAYED and not job.once
 

@@ -19,7 +19,7 @@ GENERATION_IDS_MAX: Final = 50_000
 
 
 class RecentJobs:
-    """Ids of jobs that recently ended here, or that moved, with the node that has them now."""
+    """Ids of jobs that recently ended on this node or moved to another one, each with the node that it moved to."""
 
     _young: dict[bytes, bytes]
     _old: dict[bytes, bytes]
@@ -43,6 +43,6 @@ class RecentJobs:
         return id in self._young or id in self._old
 
     def new_holder(self, id: bytes) -> bytes | None:
-        """Return the node that the job moved to, or None if the job is not recorded. Empty: the job ended."""
+        """Return the node that the job moved to, b"" if the job ended, or None if there is no tombstone of the job."""
         heir = self._young.get(id)
         return heir if heir is not None else self._old.get(id)

@@ -20,7 +20,7 @@ _QUEUES_MAX: Final = 10_000
 
 
 class Refusals:
-    """Nodes that are not expected to hold copies now, of any job or of jobs of one queue."""
+    """Nodes that are not expected to accept copies now, of any job or of jobs of one queue."""
 
     _nodes: dict[bytes, i64]  # The time until which a node is not expected to hold copies.
     _queues: dict[tuple[bytes, bytes], i64]  # The same for a node and one queue.
@@ -45,7 +45,7 @@ class Refusals:
             self._queues.pop((node, queue), None)
 
     def refuses(self, node: bytes, queue: bytes, now: i64) -> bool:
-        """Return whether a node is not expected to hold a copy of a job of `queue`."""
+        """Return whether a node is not expected to accept a copy of a job of `queue`."""
         if not self._nodes and not self._queues:
             return False
         return self._nodes.get(node, 0) > now or self._queues.get((node, queue), 0) > now

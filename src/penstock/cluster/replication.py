@@ -71,7 +71,7 @@ _EXPIRED: Final = b"NOREPL job removed (expired?) before the requested replicati
 
 
 class Replication(Timed):
-    """A job that waits for its copies. Its deadline is when the next node is asked."""
+    """A job that waits for its copies. Its deadline is the time at which the next node is asked."""
 
     job: Job
     id: bytes
@@ -125,7 +125,7 @@ class Replications:
     # Requests of producers
 
     def start(self, tube: Tube, draft: Draft, repl: i64, external: bool, now: i64) -> Replication:
-        """Add a job that is queued when `repl` nodes have a copy. This node is one of them unless `external`."""
+        """Add a job that is queued when `repl` nodes have a copy. This node counts as one, unless `external`."""
         place = self._place
         needed = repl if external else repl - 1
         asked = place.copy_targets([place.myself], needed, tube.name, now)
@@ -138,7 +138,7 @@ class Replications:
         return started
 
     def start_async(self, tube: Tube, draft: Draft, repl: i64, now: i64) -> Job:
-        """Queue a job at once and send copies to other nodes without waiting for their answers."""
+        """Queue a job immediately, and send copies to other nodes without waiting for their answers."""
         place = self._place
         asked = place.copy_targets([place.myself], repl - 1, tube.name, now)
         job = put(place.engine, tube, draft, self._copy(asked, repl, False, draft, now), now)
@@ -147,9 +147,9 @@ class Replications:
         return job
 
     def start_elsewhere(self, tube: Tube, draft: Draft, repl: i64, now: i64) -> bytes:
-        """Replicate a job to other nodes, which queue it, and return its id at once.
+        """Replicate a job to other nodes, which queue it. Return its id immediately.
 
-        This node keeps it until another node has it.
+        This node keeps the job until another node has it.
         """
         started = self.start(tube, draft, repl, True, now)
         started.needed = 1
@@ -163,7 +163,7 @@ class Replications:
         return copy
 
     def wait_ended(self, wait: CopyWait, now: i64) -> None:
-        """End the wait of a producer. If the job has too few copies, it is given up."""
+        """End the wait of a producer. If the job has too few copies, delete it."""
         started = self.by_id.get(self._place.id_of(wait.job))
         if started is None or started.wait is not wait:
             return
@@ -183,12 +183,12 @@ class Replications:
             end_wait(self._place.engine, wait, w.SERVED)
 
     def default_level(self, queue: bytes, external: bool, now: i64) -> int:
-        """Return how many copies a job gets if its producer does not name a number."""
+        """Return how many copies a job gets if its producer does not give a number of copies."""
         have = 0 if external else 1
         return max(1, min(REPLICATE, len(self._place.accepting(queue, now)) + have))
 
     def count_below_default(self, copies: i64) -> None:
-        """Count a job with fewer copies than it would have if all members accepted some."""
+        """Count a job with fewer copies than it would have if all members accepted copies."""
         if copies < min(REPLICATE, self._place.members.size()):
             self.below_default += 1
 
@@ -202,7 +202,7 @@ class Replications:
             self._follow_default(started, now)
 
     def _follow_default(self, started: Replication, now: i64) -> None:
-        """Adapt the number of copies to the nodes that accept some now. The copies may then be sufficient."""
+        """Set the number of copies to the number of nodes that accept copies now. The job may then have enough."""
         if not started.is_default:
             return
         external = started.external
@@ -223,13 +223,13 @@ class Replications:
             self._succeed_if_enough(started, now)
 
     def given_away(self, sender: bytes, id: bytes) -> None:
-        """Remove a node that handed its copy over from the holders."""
+        """Remove a node that handed its copy over to another one from the holders of a job."""
         started = self.by_id.get(id)
         if started is not None and sender in started.confirmed:
             started.confirmed.remove(sender)
 
     def fire(self, started: Replication, now: i64) -> None:
-        """Ask one more node, and ask those again that did not answer."""
+        """Send the job to one more node, and again to nodes that did not answer."""
         place = self._place
         job = started.job
         if job.expiry <= now:
@@ -296,9 +296,9 @@ class Replications:
             place.outbox.send(chosen, JobMessage(ENQUEUE, started.id, delay_ms))
 
     def _give_up(self, started: Replication, now: i64) -> None:
-        """Delete a job that has too few copies.
+        """Delete a job that has too few copies, and send DELJOB to all nodes that were asked.
 
-        A node that has a copy and does not receive DELJOB may still deliver it.
+        A node that has a copy and does not receive DELJOB may still deliver the job.
         """
         self.given_up += 1
         wait = started.wait
@@ -312,7 +312,7 @@ class Replications:
     # Requests of other nodes
 
     def receive_repljob(self, sender: bytes, image: JobImage, quiet: bool, now: i64) -> None:
-        """Process REPLJOB: hold a copy of a job."""
+        """Process REPLJOB: store a copy of a job, and answer GOTJOB or NOTHELD, unless `quiet`."""
         place = self._place
         if self._acks.reject_if_acked(sender, image.id, now, image.queue) or image.retry_ms == 0:
             return
@@ -333,7 +333,7 @@ class Replications:
             place.outbox.send(sender, JobMessage(GOTJOB, image.id))
 
     def _hold_copy(self, image: JobImage, now: i64) -> i64:
-        """Hold a copy of a job. Return _HELD, or the reason why it is not held."""
+        """Store a copy of a job. Return _HELD, or the reason why it was refused."""
         place = self._place
         if place.members.leaving:
             return LEAVES

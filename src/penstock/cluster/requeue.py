@@ -80,9 +80,9 @@ class Requeue:
     # Local events
 
     def delivered(self, job: Job, copy: Copy, now: i64) -> None:
-        """Process that a copy was delivered, or that its consumer asked for more time.
+        """Restart the retry time of a job on all holders, because it was delivered or its consumer asked for more time.
 
-        The retry time restarts on all holders. The others are warned before the time is over here.
+        Also set the timer of this node's copy to the time at which WILLQUEUE has to be sent to the other holders.
         """
         # Until the timer is set to the warning, it fires when the retry time is over.
         copy.will_queue_sent = True
@@ -95,13 +95,16 @@ class Requeue:
                 copy.will_queue_sent = False
 
     def was_given(self, job: Job, now: i64) -> None:
-        """Record that the retry time on the sender of a job began now, when the job was queued here."""
+        """Record that another node sent a job to this one and that the retry time on the sender starts now."""
         copy = job.copy()
         if copy is not None and len(copy.holders) == 2:
             copy.timers_restarted = now
 
     def queued(self, job: Job, copy: Copy, event: i64, now: i64) -> None:
-        """Inform the other holders that a copy is ready, unless the job was never ready on any node before."""
+        """Send QUEUED to the other holders, because this node's copy became ready.
+
+        Nothing is sent if the job became ready for the first time.
+        """
         copy.will_queue_sent = False
         announces = copy.announce_requeue
         if not announces:
@@ -121,16 +124,19 @@ class Requeue:
             copy.timers_restarted = now
 
     def postponed(self, job: Job, now: i64) -> None:
-        """Inform the other holders that a client asked for more time for a job that another node delivered."""
+        """Send WORKING to the other holders, because a client of this node asked for more time for a job.
+
+        Another node has delivered the job.
+        """
         copy = job.copy()
         if copy is not None and has_others(copy):
             copy.will_queue_sent = False
             self._send_working(job, copy, copy.holders, now)
 
     def leave_to_others(self, job: Job, now: i64) -> bool:
-        """Leave a job that cannot be delivered here to another holder.
+        """Leave a job that cannot be delivered on this node to another holder, whose timer fires earlier.
 
-        Return whether there is one; its timer fires before ours.
+        Return whether there is another holder.
         """
         copy = job.copy()
         if copy is None or not has_others(copy) or job.once:
@@ -139,7 +145,10 @@ class Requeue:
         return True
 
     def delays_requeue(self, job: Job, copy: Copy, now: i64) -> bool:
-        """Send the warning and postpone the job, unless that is done or not needed. Return whether it was postponed."""
+        """Send WILLQUEUE to the other holders and postpone the job. Return whether it was postponed.
+
+        Nothing is done if WILLQUEUE was sent before, or if the job has no other holders.
+        """
         if not must_warn(job, copy):
             return False
         copy.will_queue_sent = True
@@ -153,7 +162,7 @@ class Requeue:
     # Messages from other nodes
 
     def receive_willqueue(self, sender: bytes, message: JobMessage, now: i64) -> None:
-        """Process WILLQUEUE: a holder is about to queue its copy."""
+        """Process WILLQUEUE: another holder is about to queue its copy. Answer if it must not."""
         place = self._place
         id = message.id
         if self._acks.reject_if_acked(sender, id, now):
@@ -181,7 +190,7 @@ class Requeue:
                 self._yield_to_holder(job, copy, warning_ms(job), now)
 
     def receive_holders(self, sender: bytes, message: HoldersMessage, now: i64) -> None:
-        """Process HOLDERS: a holder names others."""
+        """Process HOLDERS: the sender names other holders of a job."""
         if self._acks.receive_holders(sender, message, now):
             return
         job = self._place.find(message.id, now)
@@ -228,7 +237,7 @@ class Requeue:
             self._yield_to_holder(job, copy, message.argument, now)
 
     def receive_enqueue(self, id: bytes, delay_ms: i64, now: i64) -> None:
-        """Process ENQUEUE: the maker of a job keeps no copy and asks this node to queue it for the first time."""
+        """Process ENQUEUE: the node that created a job keeps no copy, and this node has to queue the job first."""
         job = self._place.find(id, now)
         if job is None or job.state != s.DELAYED or self._place.engine.tube_of(job).paused_in:
             return
@@ -241,7 +250,10 @@ class Requeue:
             self.queue_quietly(job, now)
 
     def delay(self, job: Job, until: i64, now: i64) -> None:
-        """Delay a copy that this node queues first. When the delay is over, the job is not announced as returned."""
+        """Delay a copy until the time `until`.
+
+        After the delay, the job is queued for the first time and not announced.
+        """
         copy = job.copy()
         if copy is not None:
             copy.announce_requeue = False
@@ -260,7 +272,7 @@ class Requeue:
         return now + after_ms + MARGIN_MS + self._place.jitter() - half_or_warning(retry_ms)
 
     def _yield_to_holder(self, job: Job, copy: Copy, after_ms: i64, now: i64) -> None:
-        """Leave the job to another holder for `after_ms`, plus a margin."""
+        """Delay this node's copy for `after_ms` and a margin, so that another holder queues the job."""
         copy.will_queue_sent = False
         if not copy.announce_requeue:
             copy.announce_requeue = True
@@ -272,7 +284,7 @@ class Requeue:
             set_aside(self._place.engine, job, wake, now)
 
     def _copy_of(self, job: Job, sender: bytes) -> Copy:
-        """Return the copy record of a job, and add the sender to its holders."""
+        """Return the copy record of a job, after adding the sender to its holders."""
         copy = job.copy()
         if copy is None:
             copy = Copy(b"", 1, [self._place.myself], True)
@@ -300,22 +312,22 @@ def blocks_requeue(job: Job) -> bool:
 
 
 def must_warn(job: Job, copy: Copy) -> bool:
-    """Return whether the timer of a copy sends the warning first and does not queue the job."""
+    """Return whether WILLQUEUE has to be sent to the other holders before a copy is queued."""
     return has_others(copy) and copy.announce_requeue and not copy.will_queue_sent and not job.once
 
 
 def warning_ms(job: Job) -> i64:
-    """Return how long before a job is queued again its other holders are warned."""
+    """Return how many ms before a job is queued again its other holders get WILLQUEUE."""
     return half_or_warning(retry_ms(job))
 
 
 def half_or_warning(retry: i64) -> i64:
-    """Return half a second, or half of the retry time if that is less."""
+    """Return the time between WILLQUEUE and the requeue: half a second, or half of the retry time if that is less."""
     return retry // 2 if retry < 2 * WARNING_MS else WARNING_MS
 
 
 def wins(node: bytes, other: bytes, id: bytes) -> bool:
-    """Return whether `node` keeps a job that `other` has queued as well.
+    """Return whether `node` keeps the job `id` queued if `other` has queued it as well.
 
     The job's id is mixed in, so that all nodes win equally often.
     """

@@ -52,7 +52,7 @@ _INVITED: Final = "invited"
 
 
 class Roster:
-    """The contents of the file."""
+    """The contents of the file that stores the table of nodes."""
 
     myself: bytes
     peers: list[Peer]
@@ -80,9 +80,9 @@ def file_text(members: Members) -> str:
 
 
 def first_text(myself: bytes, peers: list[Peer], past: dict[bytes, i64] | None = None) -> str:
-    """Return the first file of a node that has not run with this id.
+    """Return the contents of the first file of a node that has not run with this id.
 
-    `peers` are to be met, `past` are former members.
+    `peers` are the nodes to meet, and `past` are the epochs of former members.
     """
     lines = [f"{myself.decode()} :0 myself 0 0 connected\n"]
     lines += [
@@ -94,7 +94,7 @@ def first_text(myself: bytes, peers: list[Peer], past: dict[bytes, i64] | None =
 
 
 def read_file(text: str) -> Roster:
-    """Parse the file. Raise ValueError with the number of the wrong line."""
+    """Parse the file. Raise ValueError with the number of the first wrong line."""
     roster = Roster(b"")
     for number, line in enumerate(text.splitlines(), 1):
         words = line.split()
@@ -119,7 +119,7 @@ def read_file(text: str) -> Roster:
 
 
 def flags_text(flags: i64) -> str:
-    """Return flags in Disque's words."""
+    """Return the flags of a node as words, with Disque's names."""
     return ",".join([word for word, bit in _FLAGS.items() if flags & bit])
 
 
@@ -146,7 +146,7 @@ def _vars(name: str, words: list[str]) -> str:
 
 
 def _flags(words: str, epoch: i64) -> str:
-    """Return the flags, with the epoch if it is not 0."""
+    """Return the flag words, with `epoch=N` appended if the epoch is not 0."""
     return ",".join([word for word in (words, f"{_EPOCH}{epoch}" if epoch else "") if word])
 
 
@@ -155,12 +155,12 @@ def _address(host: str, port: i64, bus_port: i64) -> str:
 
 
 def _unusual(port: i64, bus_port: i64) -> str:
-    """Return the suffix with the bus port if it is not the usual one. A node without a bus has none."""
+    """Return `@PORT` for the bus port, or "" if the bus port is the usual one. A node without a bus has none."""
     return "" if bus_port in (0, port + BUS_OFFSET) else f"@{bus_port}"
 
 
 def _peer(words: list[str]) -> Peer:
-    """Parse the line of a node. Whether the node can be reached is not known at the start."""
+    """Parse the line of a node. The node counts as unreachable until it answers."""
     if len(words) != 6:
         raise ValueError("not a line of a node")
     host, _, ports = words[1].rpartition(":")

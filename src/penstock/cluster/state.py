@@ -83,7 +83,7 @@ class ClusterState:
         self._body_of = body_of
 
     def rename(self, myself: bytes) -> None:
-        """Change the id of this node. `ids` must already belong to the new id."""
+        """Change the id of this node. `ids`, the form of its job ids, must already belong to the new id."""
         self.myself = myself
         self._prefix = b"D-" + myself[:8] + b"-"
         self._nodes = {myself: myself}
@@ -96,16 +96,16 @@ class ClusterState:
         return self.ids.long(job.id, job.ttl_minutes)
 
     def number_of(self, id: bytes) -> int:
-        """Return the number of a job on this node, or NOT_AN_ID."""
+        """Return the number of a job on this node, or NOT_AN_ID if `id` is not a job id."""
         number = self.foreign.get(id)
         if number is not None:
             return number
         return self.ids.parse_long(id) if id[:11] == self._prefix else NOT_AN_ID
 
     def find(self, id: bytes, now: i64) -> Job | None:
-        """Return the job of an id if this node has it in a shared tube.
+        """Return the job with this id if this node has it in a shared tube, or None.
 
-        Jobs of tubes that live here are not part of the protocol.
+        Jobs of tubes that live on one node only are not part of the protocol.
         """
         job = self._find(id, now)
         return job if job is not None and is_shared(self.engine.tube_of(job)) else None
@@ -128,7 +128,10 @@ class ClusterState:
         return body if isinstance(body, bytes) else self._body_of(job)
 
     def node(self, id: bytes) -> bytes:
-        """Return the interned object for a node id. Ids of nodes that are not members are returned as they are."""
+        """Return the stored object that equals a node id, to save memory.
+
+        The id of a node that is not a member is returned as is.
+        """
         known = self._nodes.get(id)
         if known is not None:
             return known
@@ -139,7 +142,7 @@ class ClusterState:
     def known_holders(self, holders: list[bytes]) -> list[bytes]:
         """Return the holders that may be named to other nodes: those that have not left the cluster.
 
-        A node that never met a former member would wait for it.
+        A receiver that never met a node that left would wait for its confirmation.
         """
         members = self.members
         if not members.past:
@@ -147,7 +150,7 @@ class ClusterState:
         return [node for node in holders if not members.has_left(node)]
 
     def describe(self, node: bytes) -> str:
-        """Return a node's id and address for messages to users."""
+        """Return a node's id and address, for messages to users."""
         peer = self.members.peers.get(node)
         where = "" if peer is None else f" at {peer.host}:{int(peer.port)}"
         return f"node {node.decode()}{where}"
@@ -159,12 +162,12 @@ class ClusterState:
                 self.outbox.send(node, message)
 
     def broadcast(self, message: Message) -> None:
-        """Send a message to every member that has a link."""
+        """Send a message to every member to which a link is up."""
         for node in self.members.linked():
             self.outbox.send(node, message)
 
     def targets(self, taken: list[bytes], count: i64) -> list[bytes]:
-        """Return up to `count` random nodes that can be given jobs and are not in `taken`."""
+        """Return up to `count` random nodes that jobs can be sent to and that are not in `taken`."""
         return [self.node(node) for node in self._some(self._untaken(taken), count)]
 
     def copy_targets(self, taken: list[bytes], count: i64, queue: bytes, now: i64) -> list[bytes]:
@@ -180,7 +183,7 @@ class ClusterState:
         return [node for node in members.reachable() if node not in taken and members.has_greeted(node)]
 
     def _some(self, nodes: list[bytes], count: i64) -> list[bytes]:
-        """Return `count` of these nodes at random, or all if there are fewer."""
+        """Return `count` random elements of `nodes`, or all of them if there are fewer."""
         most: i64 = len(nodes)
         if count < most:
             for at in range(count):
@@ -190,20 +193,20 @@ class ClusterState:
         return nodes
 
     def accepting(self, queue: bytes, now: i64) -> list[bytes]:
-        """Return the other nodes that are expected to hold a copy of a job of `queue` if they are asked."""
+        """Return the other nodes that are expected to accept a copy of a job of `queue`."""
         answering = self.members.answering(now)
         return [node for node in answering if not self.refusals.refuses(node, queue, now)]
 
     def can_take(self, node: bytes) -> bool:
-        """Return whether a node that asks for jobs can be given some.
+        """Return whether jobs can be sent to a node that asks for some.
 
-        Its link must be confirmed, and it must not be leaving.
+        Its link must be up and confirmed by a greeting, and it must not be leaving.
         """
         peer = self.members.peers.get(node)
         return peer is not None and self.members.has_greeted(node) and not peer.flags & NODE_LEAVING
 
     def is_short_of_memory(self) -> bool:
-        """Return whether there is too little memory for copies."""
+        """Return whether this node has too little memory for copies."""
         engine = self.engine
         if engine.memory_max == NEVER or engine.spills:
             return False
@@ -215,12 +218,15 @@ class ClusterState:
         return members.leaving or (len(members.peers) > 0 and self.is_short_of_memory() and members.size() > 1)
 
     def home_of(self, name: bytes) -> bytes:
-        """Return the other node that a tube lives on, or may be created on; empty if none is known."""
+        """Return the id of the other node that a tube lives on, or may be created on. Return b"" if none is known."""
         node = self.homes.get(name)
         return node if node is not None and node in self.members.peers else b""
 
     def shared_tube(self, name: bytes, now: i64) -> Tube | None:
-        """Return the shared queue `name`; create it if needed. Return None if jobs of other nodes cannot be in it."""
+        """Return the shared queue `name`. Create it if it does not exist.
+
+        Return None if the queue cannot be created, or lives on one node only and so cannot contain jobs of other nodes.
+        """
         tube = self.engine.tubes.get(name)
         if tube is None:
             if self.home_of(name):
@@ -232,7 +238,10 @@ class ClusterState:
         return tube if is_shared(tube) else None
 
     def jitter(self) -> i64:
-        """Return a random time from -250 to 250 ms, which keeps timers from firing together."""
+        """Return a random time from -250 to 250 ms.
+
+        It is added to timers, so that they do not all fire at the same time.
+        """
         return self.random.below(2 * _JITTER_MS) - _JITTER_MS
 
 
