@@ -3,6 +3,7 @@
 import pytest
 
 from penstock.cluster import messages as m
+from penstock.core import states as s
 from penstock.core.job import Draft
 
 from .cluster_nodes import Node, NodeCluster
@@ -132,6 +133,52 @@ def test_a_job_whose_receiver_dies_before_the_handover_arrives_is_delivered_else
     guild.restart(heir)
     guild.run(300_000)
     assert not any(node.jobs() for node in guild.nodes) and guild[0].cluster.registered() == 0
+
+
+@pytest.mark.parametrize("restarts", [False, True])
+def test_a_late_receipt_does_not_end_the_delivery_of_a_job_that_was_queued_again(restarts: bool) -> None:
+    guild = NodeCluster(2, disks=True)
+    id = guild[0].ask("addjob", "q", "body", 1000, "replicate", 1, "retry", 20, "ttl", 600)
+    other = guild[0].ask("addjob", "p", "other", 1000, "replicate", 1, "retry", 300, "ttl", 600)
+    guild.lost.add(m.YOURJOBS)
+    leave(guild, 0)
+    guild.run(1_000)
+    [handing] = guild[0].cluster.handovers.under_way.values()
+    assert len(handing.jobs) == 2
+    guild.run(28_000)
+    # The receiver has not answered for the retry time, so the job is queued and delivered here again.
+    assert guild[0].ask("getjob", "nohang", "from", "q") == [[b"q", id, b"body"]]
+    guild[0].cluster.set_leaving(False, guild.now)
+    guild.lost.clear()
+    if restarts:
+        guild.restart(0)
+    guild.run(10_000)
+    assert not guild[0].cluster.handovers.under_way and not guild[0].cluster.handovers.by_job
+    assert [(job.state, job.body) for job in guild[0].jobs()] == [(s.TAKEN, b"body")]
+    assert guild[1].ask("qlen", "q") == 0 and guild[1].ask("getjob", "nohang", "from", "p") == [[b"p", other, b"other"]]
+    assert guild[1].ask("ackjob", id, other) > 0
+    guild.run(20_000)
+    assert not any(node.jobs() for node in guild.nodes)
+
+
+def test_a_job_that_was_queued_again_is_not_taken_back_from_the_receiver_of_its_handover() -> None:
+    """After a restart the giver continues the handover, so the receiver must not have deleted its copy."""
+    guild = NodeCluster(2, disks=True)
+    guild[0].ask("addjob", "q", "body", 1000, "replicate", 1, "retry", 2, "ttl", 600)
+    guild[0].ask("addjob", "p", "other", 1000, "replicate", 1, "retry", 300, "ttl", 600)
+    guild.lost |= {m.TAKENOVER, m.WILLQUEUE, m.QUEUED, m.WORKING}
+    leave(guild, 0)
+    guild.run(6_000)
+    assert guild.queued("q") == [1, 1] and len(guild[0].cluster.handovers.by_job) == 2
+    guild[0].cluster.set_leaving(False, guild.now)
+    guild[0].site.leaving = False
+    leave(guild, 1)
+    guild.run(10_000)
+    assert guild.queued("q") == [1, 1]
+    guild.lost.clear()
+    guild.run(20_000)
+    assert guild[1].cluster.registered() == 0 and len(guild[0].jobs()) == 2
+    assert guild.queued("q") == [1, 0]
 
 
 def test_a_refused_handover_does_not_change_the_delay() -> None:

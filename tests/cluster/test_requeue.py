@@ -257,3 +257,32 @@ def test_of_two_holders_that_are_about_to_queue_a_job_one_yields() -> None:
     guild.down.add(guild.queued("q").index(1))
     guild.run(60_000)  # It yields for a limited time only.
     assert guild.queued("q")[1:] == [1, 1]
+
+
+@pytest.mark.parametrize("first", [1, 2])
+def test_a_holder_that_is_about_to_warn_yields_to_a_holder_that_has_just_warned(first: int) -> None:
+    """The second warning arrives when both are committed: the first holder may win and then ignores it."""
+    guild = NodeCluster(3)
+    guild[0].ask("addjob", "q", "body", 1000, "retry", 60)
+    guild[0].ask("getjob", "from", "q")
+    guild.down.add(0)
+    guild.lost.add(m.QUEUED)
+    for number, wait_ms in ((first, 10), (3 - first, 11)):
+        postpone(guild[number].engine, guild[number].jobs()[0], guild.now + wait_ms)
+    guild.run(520)
+    assert guild[first].ask("qlen", "q") == 1 and guild[3 - first].ask("qlen", "q") == 0
+    guild.down.add(first)
+    guild.run(60_000)  # It yields for a limited time only.
+    assert guild[3 - first].ask("qlen", "q") == 1
+
+
+def test_a_warning_does_not_bring_a_later_timer_forward() -> None:
+    guild = NodeCluster(3)
+    guild[0].ask("addjob", "q", "body", 1000, "retry", 60)
+    guild[0].ask("getjob", "from", "q")
+    guild.down.add(0)
+    [job] = guild[2].jobs()
+    before = job.wake
+    postpone(guild[1].engine, guild[1].jobs()[0], guild.now + 10)
+    guild.run(100)
+    assert guild.sent[m.WILLQUEUE] == 2 and job.wake == before

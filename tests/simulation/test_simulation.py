@@ -137,6 +137,8 @@ FOUND_AS_DRAWN = {
     "a job that had ended with a FASTACK returned with a node that was away": 51_009_094,
     "a job moved back and forth between nodes without consumers until it expired": 50_003_105,
     "a job was handed over to a killed process because of its last greeting": 120_012_017,
+    "a holder was warned just before it warned, and both queued and delivered the job": 160_027_644,
+    "a job was deleted by a late receipt while it was delivered, and delivered again": 160_029_061,
 }
 
 

@@ -9,7 +9,8 @@ An at-most-once job has one holder at any time. Protocol:
    message also names the incarnation of the receiver. A receiver that has lost its jobs since then takes nothing. The
    giver cannot know whether that receiver delivered the jobs before, so it deletes at-most-once jobs.
 
-Nodes that leave hand over all their jobs in this way.
+Nodes that leave hand over all their jobs in this way. The giver keeps its copies of at-least-once jobs, whose timers
+queue them again if the receiver does not answer. Such a job is then no longer part of the handover.
 """
 
 from __future__ import annotations
@@ -73,6 +74,8 @@ class Handover(Timed):
     receiver: bytes
     receiver_incarnation: bytes  # The incarnation of the receiver when the handover began.
     jobs: list[Job]
+    # At-least-once jobs that were queued here again. They are no longer handed over. See `_gives_away`.
+    returned: list[Job]
     # When jobs that were not ready are to be queued, by job number. Negative: the job was never ready, because its
     # producer asked for a delay.
     due_at: dict[int, int]
@@ -87,6 +90,7 @@ class Handover(Timed):
         self.receiver = heir
         self.receiver_incarnation = memory
         self.jobs = jobs
+        self.returned = []
         self.due_at = due_at
         self.tries = 0
 
@@ -175,7 +179,9 @@ class Handovers:
                 found.append(self._read(int(key[len(_KEY) :]), value.split(b" ")))
         for handing in sorted(found, key=_number):
             self._track(handing)
-            if handing.sender_incarnation == place.members.incarnation:
+            if not handing.jobs:
+                self._over(handing, now)
+            elif handing.sender_incarnation == place.members.incarnation:
                 place.deadlines.set(handing, now + _AGAIN_MS)
             else:
                 # The log lost rows, which may have contained the end of this handover.
@@ -184,15 +190,20 @@ class Handovers:
     def _read(self, number: i64, words: list[bytes]) -> Handover:
         jobs: list[Job] = []
         due_at: dict[int, int] = {}
+        returned: list[Job] = []
         for word in words[3:]:
             id, _, due = word.partition(b":")
             job = self._place.engine.jobs.find(int(id))
-            if job is not None:
+            if job is not None and not job.once and (job.state == s.READY or job.state == s.TAKEN):
+                returned.append(job)
+            elif job is not None:
                 jobs.append(job)
                 if due != b"0":
                     due_at[job.id] = int(due)
         series, heir, memory = binascii.unhexlify(words[0]), self._place.node(words[1]), binascii.unhexlify(words[2])
-        return Handover(number, series, heir, memory, jobs, due_at)
+        handing = Handover(number, series, heir, memory, jobs, due_at)
+        handing.returned = returned
+        return handing
 
     # Giving
 
@@ -277,6 +288,18 @@ class Handovers:
             if not handing.jobs:
                 self._over(handing, now)
 
+    def queued(self, job: Job, now: i64) -> None:
+        """Remove an at-least-once job that is queued here again from its handover.
+
+        It may be delivered here from now on. A late TAKENOVER must not delete it, because its retry time would be lost.
+        """
+        handing = self.by_job.get(job.id)
+        if handing is not None and not job.once and job in handing.jobs:
+            handing.jobs = [other for other in handing.jobs if other is not job]
+            handing.returned.append(job)
+            if not handing.jobs:
+                self._over(handing, now)
+
     def receive_takenover(self, sender: bytes, number: i64, now: i64) -> None:
         """Process TAKENOVER: the receiver has the jobs of handover `number`. Delete them here."""
         handing = self.under_way.get(number)
@@ -350,7 +373,7 @@ class Handovers:
     def _track(self, handing: Handover) -> None:
         self.under_way[handing.number] = handing
         self.by_receiver.setdefault(handing.receiver, {})[handing.number] = handing
-        for job in handing.jobs:
+        for job in handing.jobs + handing.returned:
             self.by_job[job.id] = handing
 
     def _over(self, handing: Handover, now: i64) -> None:
@@ -360,7 +383,7 @@ class Handovers:
         del there[handing.number]
         if not there:
             del self.by_receiver[handing.receiver]
-        for job in handing.jobs:
+        for job in handing.jobs + handing.returned:
             self.by_job.pop(job.id, None)
         self._place.deadlines.clear(handing)
         self._place.engine.note(_KEY + b"%d" % handing.number, b"", now)
@@ -497,9 +520,10 @@ class Handovers:
         return True
 
     def _gives_away(self, image: JobImage, now: i64) -> bool:
-        """Return whether this node is handing over the same job itself. It must then refuse the job.
+        """Return whether the job is in a handover of this node that is not over.
 
-        If two nodes handed a job over to each other, both would delete it.
+        If two nodes handed a job to each other, both would delete it. This includes jobs that were queued here again:
+        the log still lists them, so they may be handed over after a restart.
         """
         job = self._place.find(image.id, now)
         return job is not None and image.retry_ms != 0 and job.id in self.by_job

@@ -538,6 +538,7 @@ class Cluster(ReplicationHooks):
             if tube.count_in(s.READY) == 0:
                 self.federation.emptied(tube.name, now)
         elif state == s.READY:
+            self.handovers.queued(job, now)
             self.requeue.queued(job, copy, event, now)
         elif event == s.TOUCHED and state == s.TAKEN:
             self.requeue.delivered(job, copy, now)

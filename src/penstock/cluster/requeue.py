@@ -5,8 +5,9 @@ Protocol:
 2. A holder that has the job queued answers QUEUED. One that has it delivered, buried or done answers WORKING. One that
    has recorded its ack answers SETACK. The sender then does not queue the job.
 3. Otherwise the sender queues the job and sends QUEUED. All holders restart their timers.
-4. If two holders are about to queue the job, or have queued it, one of them wins: the one whose id, mixed with the id
-   of the job, is greater. The other one keeps its copy without queueing it.
+4. A holder that receives WILLQUEUE shortly before it would send its own postpones it until the sender has queued the
+   job. If two WILLQUEUE cross, or two holders have queued the job, one of them wins: the one whose id, mixed with the
+   id of the job, is greater. The other one keeps its copy without queueing it.
 
 A delivery is announced with WORKING, so that the retry time counts from the delivery on every node.
 """
@@ -185,9 +186,17 @@ class Requeue:
             if message.argument != fingerprint(copy.holders):
                 # A holder that the sender does not know of may have the job queued.
                 place.outbox.send(sender, HoldersMessage(HOLDERS, id, 0, place.known_holders(copy.holders)))
-            if job.state == s.DELAYED and copy.will_queue_sent and wins(sender, place.myself, id):
+            if job.state == s.DELAYED and self._yields_to(sender, job, copy, now):
                 # Both nodes are about to queue the job. Both could deliver it before the QUEUED of either arrives.
                 self._yield_to_holder(job, copy, warning_ms(job), now)
+
+    def _yields_to(self, sender: bytes, job: Job, copy: Copy, now: i64) -> bool:
+        """Return whether this node must yield to the sender of WILLQUEUE, because both are about to queue the job."""
+        if copy.will_queue_sent:
+            return wins(sender, self._place.myself, self._place.id_of(job))
+        # A sender that wins would ignore the warning of this node. It queues the job within the warning time, so this
+        # node does not warn before that.
+        return must_warn(job, copy) and job.wake < now + warning_ms(job)
 
     def receive_holders(self, sender: bytes, message: HoldersMessage, now: i64) -> None:
         """Process HOLDERS: the sender names other holders of a job."""
