@@ -11,8 +11,8 @@ from bench.rows import NO_EXTRA_COST, Goal, Of, Spec, Unit
 from bench.scale import Scale
 from bench.trial import Sample, Trial
 from penstock.core.job import Draft
-from penstock.core.outcomes import OK
 from penstock.core.policy import FIFO
+from penstock.core.states import OK
 
 _PUTS = 1_000
 _WAITING = 10_000

@@ -15,9 +15,10 @@ from typing import Any, Final, Literal, NamedTuple, Unpack, cast
 
 from penstock import api
 from penstock.changes import Change
-from penstock.core import claiming, meta, staging, stats
+from penstock.core import claims, views
+from penstock.core import stages as stage_commands
 from penstock.core import states as s
-from penstock.core.emptying import Emptying
+from penstock.core.batches import Stage as CoreStage
 from penstock.core.engine import Engine
 from penstock.core.errors import (
     Closed,
@@ -45,10 +46,9 @@ from penstock.core.limits import (
     check_count,
     check_priority,
 )
-from penstock.core.listing import Listing
-from penstock.core.outcomes import OK
 from penstock.core.policy import PRESETS, TubePolicy
-from penstock.core.stages import Stage as CoreStage
+from penstock.core.scans import Emptying, Listing
+from penstock.core.states import OK
 from penstock.core.tube import Tube as CoreTube
 from penstock.core.waits import CANCELLED, END_NAMES, EndWait, PutWait, TakeWait, Waiting
 from penstock.drivers import driver_draft
@@ -307,19 +307,19 @@ class Queue(api.Queue):
         host, raw = self._host, to_bytes(consumer, "a consumer")
         index, count = check_shard(shard)
         with self._session.durable, self._session.lock, self._session:
-            found = claiming.read_claim(host.engine, raw, integer(number, "number"), host.now())
+            found = claims.read_claim(host.engine, raw, integer(number, "number"), host.now())
             return [self._tube(host.engine.tube_of(core))._job(core) for core in found.shard(index, count)]
 
     def ack_claims(self, consumer: str, upto: int, *, token: int = 0) -> int:
         host, raw = self._host, to_bytes(consumer, "a consumer")
         with self._session.durable, self._session.lock, self._session:
-            acked = claiming.ack_claims(host.engine, raw, integer(token, "token"), integer(upto, "upto"), host.now())
-            more = claiming.is_acking(host.engine, raw)
+            acked = claims.ack_claims(host.engine, raw, integer(token, "token"), integer(upto, "upto"), host.now())
+            more = claims.is_acking(host.engine, raw)
         while more:
             # One turn's worth at a time, so that other threads get the lock in between.
             with self._session.durable, self._session.lock, self._session:
                 host.advance()
-                more = claiming.is_acking(host.engine, raw)
+                more = claims.is_acking(host.engine, raw)
         return acked
 
     def renew_claims(self, consumer: str, *, lease: Seconds | None = None, token: int = 0) -> int:
@@ -327,13 +327,13 @@ class Queue(api.Queue):
         lease_ms = None if lease is None else duration_ms(lease, "lease")
         with self._session.durable, self._session.lock, self._session:
             if lease_ms is None:
-                lease_ms = claiming.last_lease(host.engine, raw)
-            return claiming.renew_claims(host.engine, raw, integer(token, "token"), lease_ms, host.now())
+                lease_ms = claims.last_lease(host.engine, raw)
+            return claims.renew_claims(host.engine, raw, integer(token, "token"), lease_ms, host.now())
 
     def release_claims(self, consumer: str, *, token: int = 0) -> int:
         host, raw = self._host, to_bytes(consumer, "a consumer")
         with self._session.durable, self._session.lock, self._session:
-            return claiming.release_claims(host.engine, raw, integer(token, "token"), host.now())
+            return claims.release_claims(host.engine, raw, integer(token, "token"), host.now())
 
     def claim_info(self, consumer: str) -> ClaimInfo:
         host, raw = self._host, to_bytes(consumer, "a consumer")
@@ -348,27 +348,27 @@ class Queue(api.Queue):
         return Stage(self, to_bytes(name, "the name of a stage"), expire)
 
     def publish(self, *stages: api.Stage | str | bytes) -> int:
-        return self._finish_closing(self._close_stages(staging.publish, stage_names(stages)))
+        return self._finish_closing(self._close_stages(stage_commands.publish, stage_names(stages)))
 
     def discard(self, *stages: api.Stage | str | bytes) -> int:
-        return self._finish_closing(self._close_stages(staging.discard, stage_names(stages)))
+        return self._finish_closing(self._close_stages(stage_commands.discard, stage_names(stages)))
 
     def _close_stages(self, close: Callable[[Engine, list[bytes], int], int], names: list[bytes]) -> Closing:
         """Close stages. Their jobs leave them in this turn and the next ones."""
         engine = self._host.engine
         with self._session.durable, self._session.lock, self._session:
             jobs = close(engine, names, self._host.now())
-            return Closing(jobs, staging.of_names(engine, names))
+            return Closing(jobs, stage_commands.of_names(engine, names))
 
     def _go_on_closing(self, closing: Closing) -> bool:
         """Move one turn's worth of jobs out of closed stages. Return whether there are more."""
         with self._session.durable, self._session.lock, self._session:
             self._host.advance()
-            return staging.are_closing(closing.left)
+            return stage_commands.are_closing(closing.left)
 
     def _finish_closing(self, closing: Closing) -> int:
         # One turn's worth at a time, so that other threads get the lock in between.
-        while staging.are_closing(closing.left) and self._go_on_closing(closing):
+        while stage_commands.are_closing(closing.left) and self._go_on_closing(closing):
             pass
         return closing.jobs
 
@@ -413,7 +413,7 @@ class Stage(api.Stage):
         engine = self._queue._host.engine
 
         def stage(core: CoreTube, drafts: list[Draft], now: int) -> list[CoreJob]:
-            return staging.stage_jobs(engine, self._name, core, drafts, self._expire_ms, now)
+            return stage_commands.stage_jobs(engine, self._name, core, drafts, self._expire_ms, now)
 
         return place._put_all(asked, stage)
 
@@ -636,14 +636,14 @@ class Tube(api.Tube):
     def events(self) -> dict[str, int]:
         with self._session.durable, self._session.lock, self._session:
             self._host.advance()
-            counts = stats.events(self._live(), life=True)
+            counts = views.events(self._live(), life=True)
         return {name: count for name, count in zip(s.EVENT_NAMES, counts, strict=True) if count}
 
     def transitions(self) -> dict[str, int]:
         with self._session.durable, self._session.lock, self._session:
             self._host.advance()
-            counts = stats.transitions(self._live(), life=True)
-        names = stats.TRANSITION_NAMES
+            counts = views.transitions(self._live(), life=True)
+        names = views.TRANSITION_NAMES
         return {f"{names[source]}-{names[target]}": count for (source, target), count in counts.items()}
 
     def subscribe(self, callback: Callable[[Change], None]) -> Callable[[], None]:
@@ -662,7 +662,7 @@ class Tube(api.Tube):
         lease_ms = duration_ms(lease, "lease")
         raw = to_bytes(consumer, "a consumer")
         with self._session.durable, self._session.lock, self._session:
-            made = claiming.claim(
+            made = claims.claim(
                 host.engine,
                 raw,
                 integer(token, "token"),
@@ -967,7 +967,7 @@ class Job(api.Job):
             core = self._core
             if core.state == s.GONE:
                 raise UnknownJob()
-            told = meta.meta(host.engine, core, host.ids.long(core.id, core.ttl_minutes))
+            told = views.meta(host.engine, core, host.ids.long(core.id, core.ttl_minutes))
         return {name: _told(name, value) for name, value in told.items()}
 
     def __exit__(
@@ -1052,7 +1052,7 @@ def _info(core: CoreTube, now: int) -> dict[str, Any]:
 
 
 def _states(core: CoreTube) -> dict[str, int]:
-    counts = stats.states(core)
+    counts = views.states(core)
     return {s.STATE_NAMES[state]: counts[state] for state in range(1, s.STATES_COUNT)}
 
 
@@ -1060,4 +1060,4 @@ def _told(name: str, value: bytes | int | None) -> Any:
     """Return a property of a job for users: text instead of bytes, and times in seconds."""
     if isinstance(value, bytes):
         return to_text(value)
-    return value / 1000 if value is not None and name in meta.TIMES else value
+    return value / 1000 if value is not None and name in views.TIME_FIELDS else value

@@ -17,7 +17,7 @@ from types import TracebackType
 from typing import Any, Final, ParamSpec, Self, TypeVar, Unpack
 
 from penstock import api_async
-from penstock.core import staging
+from penstock.core import stages as stage_commands
 from penstock.core.engine import Engine
 from penstock.core.errors import Full
 from penstock.core.limits import UNSET
@@ -203,17 +203,17 @@ class AsyncQueue(_Front, api_async.AsyncQueue):
         return AsyncStage._of(self, self._inner.stage(name, expire=expire))
 
     async def publish(self, *stages: api_async.AsyncStage | str | bytes) -> int:
-        return await self._close_stages(staging.publish, stages)
+        return await self._close_stages(stage_commands.publish, stages)
 
     async def discard(self, *stages: api_async.AsyncStage | str | bytes) -> int:
-        return await self._close_stages(staging.discard, stages)
+        return await self._close_stages(stage_commands.discard, stages)
 
     async def _close_stages(
         self, close: Callable[[Engine, list[bytes], int], int], stages: Iterable[api_async.AsyncStage | str | bytes]
     ) -> int:
         names = stage_names(_inner_of(each) for each in stages)
         closing: Closing = await _call(self._host, self._inner._close_stages, close, names)
-        while staging.are_closing(closing.left):
+        while stage_commands.are_closing(closing.left):
             # One turn's worth at a time, so that other tasks run in between.
             await asyncio.sleep(0)
             await _call(self._host, self._inner._go_on_closing, closing)

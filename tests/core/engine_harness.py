@@ -13,8 +13,8 @@ from penstock.core.engine import Engine
 from penstock.core.errors import REFUSALS, CommandError
 from penstock.core.job import Draft, Job
 from penstock.core.outbox import Outbox
-from penstock.core.outcomes import OK
 from penstock.core.policy import TubePolicy
+from penstock.core.states import OK
 from penstock.core.tube import Tube
 from penstock.core.waits import Connection, TakeWait
 from penstock.testing import FakeClock, check, digest

@@ -7,14 +7,14 @@ from collections.abc import Callable
 
 import pytest
 
-from penstock.core import claiming, errors
+from penstock.core import claims, errors
 from penstock.core import policy as p
 from penstock.core.errors import REFUSALS, CommandError, OtherRefusal, refuse
 from penstock.core.ids import NOT_AN_ID, IdForms
 from penstock.core.job import Draft
 from penstock.core.limits import DURATION_MS_MAX, NAME_BYTES_MAX, NEVER, PRIORITY_MAX
-from penstock.core.outcomes import OK
 from penstock.core.policy import DISQUE, FIFO, FIFOTTL, UTUBE, TubePolicy, preset
+from penstock.core.states import OK
 from penstock.testing import check, digest
 
 from .engine_harness import EngineHarness
@@ -332,9 +332,9 @@ def test_an_unknown_session_cannot_be_joined(desk: EngineHarness) -> None:
 def test_a_refused_claim_leaves_no_consumer_behind(desk: EngineHarness) -> None:
     tube = desk.tube(FIFO)
     with desk.refuses("RANGE"):
-        claiming.claim(desk.engine, b"nobody", 1, 7, tube, 10, 1_000, desk.clock.ms)
+        claims.claim(desk.engine, b"nobody", 1, 7, tube, 10, 1_000, desk.clock.ms)
     with desk.refuses("RANGE"):
-        claiming.ack_claims(desk.engine, b"nobody", 1, 7, desk.clock.ms)
+        claims.ack_claims(desk.engine, b"nobody", 1, 7, desk.clock.ms)
 
 
 # The codes themselves

@@ -8,7 +8,7 @@ import pytest
 
 from penstock.core import policy as p
 from penstock.core import states as s
-from penstock.core import stats
+from penstock.core import views
 from penstock.core.job import BODY_BYTES, Draft, Job
 from penstock.core.limits import NEVER, NOTES_CHARS_MAX
 from penstock.core.policy import FIFO, FIFOTTL, UTUBE, TubePolicy
@@ -19,7 +19,7 @@ from .engine_harness import EngineHarness
 COUNTED = dataclasses.replace(
     FIFOTTL, type="counted", keys=p.KEYS_TAGGED, key_stats=("old", "new"), after_ack=p.KEPT, bury_by=p.SESSION
 )
-ELSEWHERE = stats.ELSEWHERE
+ELSEWHERE = views.ELSEWHERE
 
 
 @pytest.mark.parametrize(
@@ -35,8 +35,8 @@ def test_each_command_on_a_taken_job_can_change_its_key_and_priority(
     assert desk.do(command.split()[0], job, key=b"new", priority=3, **delay) == "OK"
     assert desk.job(job).priority == 3
     old, new = tube.key_stats[b"old"], tube.key_stats[b"new"]
-    assert stats.sum_transitions(old.counts) == {(s.GONE, s.READY): 1, (s.READY, s.TAKEN): 1, (s.TAKEN, ELSEWHERE): 1}
-    assert stats.sum_transitions(new.counts) == {(ELSEWHERE, state): 1}
+    assert views.sum_transitions(old.counts) == {(s.GONE, s.READY): 1, (s.READY, s.TAKEN): 1, (s.TAKEN, ELSEWHERE): 1}
+    assert views.sum_transitions(new.counts) == {(ELSEWHERE, state): 1}
     assert sum(old.states) == 0 and new.states[state] == 1
 
 
@@ -56,7 +56,7 @@ def test_an_acked_job_that_is_removed_does_not_change_its_key(desk: EngineHarnes
     job = desk.put(tube, key=b"old")
     desk.take(tube)
     assert desk.do("ack", job, key=b"new") == "OK"
-    assert stats.sum_transitions(tube.key_stats[b"old"].counts)[s.TAKEN, s.GONE] == 1
+    assert views.sum_transitions(tube.key_stats[b"old"].counts)[s.TAKEN, s.GONE] == 1
     assert not any(tube.key_stats[b"new"].counts)
 
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from penstock.core import policy as p
-from penstock.core import staging, stats
+from penstock.core import stages, views
 from penstock.core import states as s
 from penstock.core.errors import CommandError
 from penstock.core.job import Draft
@@ -28,19 +28,19 @@ def stage(
     desk: EngineHarness, name: bytes, tube: Tube, /, *bodies: bytes, expire_ms: int = UNSET, **options: Any
 ) -> list[int]:
     drafts = [Draft(body, **options) for body in bodies]
-    jobs = staging.stage_jobs(desk.engine, name, tube, drafts, expire_ms, desk.clock.ms)
+    jobs = stages.stage_jobs(desk.engine, name, tube, drafts, expire_ms, desk.clock.ms)
     check(desk.engine)
     return [job.id for job in jobs]
 
 
 def publish(desk: EngineHarness, *names: bytes) -> int:
-    count = staging.publish(desk.engine, list(names), desk.clock.ms)
+    count = stages.publish(desk.engine, list(names), desk.clock.ms)
     check(desk.engine)
     return count
 
 
 def discard(desk: EngineHarness, *names: bytes) -> int:
-    count = staging.discard(desk.engine, list(names), desk.clock.ms)
+    count = stages.discard(desk.engine, list(names), desk.clock.ms)
     check(desk.engine)
     return count
 
@@ -247,7 +247,7 @@ def test_a_staged_put_with_a_unique_value_or_dedup_id_is_refused(desk: EngineHar
 )
 def test_a_refused_put_changes_nothing(desk: EngineHarness, arguments: Any, code: str) -> None:
     tube, (name, drafts, expire_ms) = desk.tube(p.FIFO), arguments
-    assert refused(staging.stage_jobs, desk.engine, name, tube, drafts, expire_ms, desk.clock.ms) == code
+    assert refused(stages.stage_jobs, desk.engine, name, tube, drafts, expire_ms, desk.clock.ms) == code
     assert desk.engine.stages.by_name == {} and tube.total() == 0
     check(desk.engine)
 
@@ -290,7 +290,7 @@ def test_statistics_of_other_dialects_do_not_count_staged_jobs(desk: EngineHarne
     assert queue_functions.statistics(tube)["calls"]["put"] == queue_functions.statistics(tube)["tasks"]["ready"] == 3
     assert statuses.space_stats(tube)["transition"] == {"X-R": 3}
     assert "staged-ready" in {
-        f"{stats.TRANSITION_NAMES[a]}-{stats.TRANSITION_NAMES[b]}" for a, b in stats.transitions(tube)
+        f"{views.TRANSITION_NAMES[a]}-{views.TRANSITION_NAMES[b]}" for a, b in views.transitions(tube)
     }
 
 

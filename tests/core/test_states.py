@@ -7,9 +7,11 @@ from collections.abc import Callable
 
 import pytest
 
-from penstock.core import claiming, staging, stats
+from penstock.core import claims as claim_commands
 from penstock.core import policy as p
+from penstock.core import stages as stage_commands
 from penstock.core import states as s
+from penstock.core import views
 from penstock.core.job import Draft, Job
 from penstock.core.limits import FIRED_PER_TURN_MAX, JOB_TTL
 from penstock.core.policy import DISQUE, FIFO, FIFOTTL, TubePolicy
@@ -102,7 +104,7 @@ def in_state(desk: EngineHarness, state: int, policy: TubePolicy = EVERYTHING) -
     """Return a job that reached a state by ordinary commands."""
     tube = desk.tube(policy, policy.type.encode())
     if state == s.STAGED:
-        [job] = staging.stage_jobs(desk.engine, b"stage", tube, [Draft(b"work")], 60_000, desk.clock.ms)
+        [job] = stage_commands.stage_jobs(desk.engine, b"stage", tube, [Draft(b"work")], 60_000, desk.clock.ms)
         return job.id
     first = -len(desk.outbox.happened)  # Before all others, so that a take gets this one.
     job = desk.put(tube, ttl_ms=9_000_000, priority=first, delay_ms=5_000 if state == s.DELAYED else 0)
@@ -220,10 +222,10 @@ def moves_to_another_tube(desk: EngineHarness) -> None:
 def claims(desk: EngineHarness) -> None:
     tube = desk.tube(FIFO)
     jobs = desk.puts(tube, 3)
-    claiming.claim(desk.engine, b"reader", 1, 1, tube, 1, 1_000, desk.clock.ms)
-    claiming.claim(desk.engine, b"reader", 1, 2, tube, 2, 1_000, desk.clock.ms)
+    claim_commands.claim(desk.engine, b"reader", 1, 1, tube, 1, 1_000, desk.clock.ms)
+    claim_commands.claim(desk.engine, b"reader", 1, 2, tube, 2, 1_000, desk.clock.ms)
     desk.do("delete", jobs[1])
-    claiming.ack_claims(desk.engine, b"reader", 1, 1, desk.clock.ms)
+    claim_commands.ack_claims(desk.engine, b"reader", 1, 1, desk.clock.ms)
     desk.pass_ms(1_000)
 
 
@@ -232,9 +234,9 @@ def stages(desk: EngineHarness) -> None:
     tube, now = desk.tube(FIFOTTL), desk.clock.ms
     drafts = [Draft(b"work"), Draft(b"later", delay_ms=50)]
     for name in (b"published", b"discarded", b"expired"):
-        staging.stage_jobs(desk.engine, name, tube, drafts, 100, now)
-    staging.publish(desk.engine, [b"published"], now)
-    staging.discard(desk.engine, [b"discarded"], now)
+        stage_commands.stage_jobs(desk.engine, name, tube, drafts, 100, now)
+    stage_commands.publish(desk.engine, [b"published"], now)
+    stage_commands.discard(desk.engine, [b"discarded"], now)
     desk.pass_ms(100)
 
 
@@ -253,9 +255,9 @@ def test_the_counters_of_each_scenario_match_its_events(desk: EngineHarness, sto
         still = sum(
             count for count, (_, source, target) in zip(tube.counts, s.TRANSITIONS, strict=True) if source == target
         )
-        assert sum(stats.transitions(tube).values()) == counted - still
-        assert sum(stats.events(tube)) == counted
-        assert stats.states(tube)[1:] == [tube.count_in(state) for state in LIVE]
+        assert sum(views.transitions(tube).values()) == counted - still
+        assert sum(views.events(tube)) == counted
+        assert views.states(tube)[1:] == [tube.count_in(state) for state in LIVE]
 
 
 def test_every_rule_is_reached_by_some_scenario() -> None:

@@ -9,7 +9,7 @@ import pytest
 from penstock.core.job import Draft, Job
 from penstock.core.limits import BATCH_JOBS_MAX, UNSET
 from penstock.core.policy import DISQUE, FIFO, FIFOTTL, PRESETS, UTUBE, UTUBETTL, TubePolicy
-from penstock.core.staging import stage_jobs
+from penstock.core.stages import stage_jobs
 from penstock.core.tube import Tube
 from penstock.dialects.command import Caller
 from penstock.dialects.spaces.methods import SpaceFunctions

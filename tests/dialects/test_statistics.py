@@ -9,7 +9,7 @@ from penstock.core import states as s
 from penstock.core.engine import Engine
 from penstock.core.job import Draft
 from penstock.core.outbox import Outbox
-from penstock.core.outcomes import OK
+from penstock.core.states import OK
 from penstock.dialects.tarantool import queue15_functions, queue_functions
 from penstock.dialects.xqueue import statuses
 

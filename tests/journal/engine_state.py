@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from penstock.core import states as s
+from penstock.core.batches import Stage
 from penstock.core.engine import Engine
 from penstock.core.job import Job
 from penstock.core.limits import NEVER
-from penstock.core.stages import Stage
 from penstock.core.tube import Tube, key_of
 
 

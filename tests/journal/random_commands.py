@@ -6,7 +6,7 @@ import dataclasses
 import random
 from collections.abc import Callable
 
-from penstock.core import claiming, staging
+from penstock.core import claims, stages
 from penstock.core import policy as p
 from penstock.core.engine import Engine
 from penstock.core.errors import CommandError
@@ -142,24 +142,24 @@ class Script:
     def claims(self, now: int) -> None:
         if self.chance.random() < 0.5:
             newest = self.engine.consumers[b"reader"].newest if b"reader" in self.engine.consumers else 0
-            claiming.claim(self.engine, b"reader", 1, newest + 1, self.tube(now), 3, 10**9, now)
+            claims.claim(self.engine, b"reader", 1, newest + 1, self.tube(now), 3, 10**9, now)
         elif b"reader" in self.engine.consumers:
-            claiming.ack_claims(self.engine, b"reader", 1, self.engine.consumers[b"reader"].newest, now)
+            claims.ack_claims(self.engine, b"reader", 1, self.engine.consumers[b"reader"].newest, now)
 
     def stages(self, now: int) -> None:
         names = [b"stage-%d" % self.chance.randrange(1_000_000) for _ in range(2)]
         names = [*self.engine.stages.names()[-2:], *names][: self.chance.randrange(1, 3)]
         what = self.chance.randrange(6)
         if what == 0:
-            staging.publish(self.engine, names, now)
+            stages.publish(self.engine, names, now)
         elif what == 1:
-            staging.discard(self.engine, names, now)
+            stages.discard(self.engine, names, now)
         else:
             tube = self.tube(now)
             draft = self.draft(tube)
             draft.unique = draft.dedup = None
             expire_ms = self.chance.choice([UNSET, 50, 60_000])
-            staging.stage_jobs(self.engine, names[0], tube, [draft, Draft(b"staged")], expire_ms, now)
+            stages.stage_jobs(self.engine, names[0], tube, [draft, Draft(b"staged")], expire_ms, now)
 
     def tubes(self, now: int) -> None:
         tube = self.tube(now)

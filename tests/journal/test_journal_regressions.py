@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 import penstock
-from penstock.core import claiming, policy
+from penstock.core import claims, policy
 from penstock.core.engine import Engine
 from penstock.core.errors import ClaimGone, DamagedJournal, Fenced, JournalFailed, NoSpace, OutOfRange, Unsupported
 from penstock.core.job import Draft
@@ -236,24 +236,24 @@ def test_claims_keep_their_order_their_fence_and_their_end() -> None:
     opened, engine = claims_engine(disk, "one")
     tube = engine.create_tube(b"t", policy.FIFO, WALL)
     jobs = [engine.put(tube, Draft(b"%d" % n), WALL).id for n in range(1_500)]
-    first = claiming.claim(engine, b"c", 1, 1, tube, 3, 60_000, WALL)
-    claiming.claim(engine, b"c", 1, 2, tube, 1_400, 1_000, WALL)
+    first = claims.claim(engine, b"c", 1, 1, tube, 3, 60_000, WALL)
+    claims.claim(engine, b"c", 1, 2, tube, 1_400, 1_000, WALL)
     assert first is not None
     engine.delete(first.jobs[0], WALL)
-    claiming.claim(engine, b"fenced", 5, 1, engine.create_tube(b"empty", policy.FIFO, WALL), 1, 1_000, WALL)
+    claims.claim(engine, b"fenced", 5, 1, engine.create_tube(b"empty", policy.FIFO, WALL), 1, 1_000, WALL)
     engine.advance(WALL + 1_000)  # The lease of the second claim ends. One turn returns a part of its jobs.
     with pytest.raises(ClaimGone):
-        claiming.read_claim(engine, b"c", 2, WALL + 1_000)
+        claims.read_claim(engine, b"c", 2, WALL + 1_000)
     opened.log.commit(WALL + 1_000, WALL)
     opened.log.make_durable(opened.log.written)
 
     _, engine = claims_engine(next(crashes(disk, len(disk.effects))), "two")
     now = WALL + 1_000
-    assert [job.id for job in claiming.read_claim(engine, b"c", 1, now).jobs] == jobs[:3]
+    assert [job.id for job in claims.read_claim(engine, b"c", 1, now).jobs] == jobs[:3]
     with pytest.raises(ClaimGone):
-        claiming.read_claim(engine, b"c", 2, now)
+        claims.read_claim(engine, b"c", 2, now)
     with pytest.raises(Fenced):
-        claiming.claim(engine, b"fenced", 4, 1, engine.tubes[b"empty"], 1, 1_000, now)
+        claims.claim(engine, b"fenced", 4, 1, engine.tubes[b"empty"], 1, 1_000, now)
     while engine.deadlines.next_due <= now:
         engine.advance(now)
     assert engine.tubes[b"t"].count_in(1) == 1_497

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
-from penstock.core import claiming
+from penstock.core import claims
 from penstock.core import policy as p
 from penstock.core import states as s
 from penstock.core.policy import DISQUE, FIFO, FIFOTTL, UTUBE
@@ -36,7 +36,7 @@ def busy_desk() -> tuple[EngineHarness, Tube]:
         desk.do("bury", job, b"why")
     plain, disque = desk.tube(FIFO, b"plain"), desk.tube(DISQUE, b"disque")
     desk.puts(plain, 2)
-    claiming.claim(desk.engine, b"reader", 1, 1, plain, 2, 10_000, desk.clock.ms)
+    claims.claim(desk.engine, b"reader", 1, 1, plain, 2, 10_000, desk.clock.ms)
     spent = desk.put(disque, once=True)
     desk.take(disque)
     desk.do("bury", spent)

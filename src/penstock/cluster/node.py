@@ -44,16 +44,16 @@ from penstock.cluster.requeue import Requeue
 from penstock.cluster.state import ClusterState, fingerprint
 from penstock.core import states as s
 from penstock.core.copy_commands import is_shared, wait_copies
-from penstock.core.copy_keeper import INCARNATION_NOTE, ReplicationHooks
 from penstock.core.deadlines import NOWHERE
 from penstock.core.engine import Engine
 from penstock.core.ids import IdForms
 from penstock.core.job import Copy, Draft, Job
 from penstock.core.limits import FIRED_PER_TURN_MAX, NEVER
 from penstock.core.moves import puts_bytes, tube_bytes
-from penstock.core.outcomes import OK
+from penstock.core.outbox import INCARNATION_NOTE, ReplicationHooks
 from penstock.core.policy import DISQUE
 from penstock.core.sessions import Session
+from penstock.core.states import OK
 from penstock.core.tube import Tube
 from penstock.core.tube_patterns import TubePatterns
 from penstock.core.waits import Connection, CopyWait, PeerWait

@@ -13,47 +13,207 @@ from __future__ import annotations
 
 from mypy_extensions import i64
 
-from penstock.core.deadlines import Timed
-from penstock.core.job import Job
+from penstock.core import states as s
+from penstock.core.batches import Claim, Consumer
+from penstock.core.engine import Engine
+from penstock.core.errors import ClaimGone, Fenced, OnlyOnce, OutOfRange
+from penstock.core.job import HELD_BY_CLAIM, NO_KEY
+from penstock.core.limits import (
+    CLAIMS_OPEN_MAX,
+    CONSUMER_MEMORY_BYTES,
+    FIRED_PER_TURN_MAX,
+    NEVER,
+    check_count,
+    check_finite,
+    check_name,
+)
+from penstock.core.tube import Tube
 
 
-class Claim(Timed):
-    """A batch of jobs. Its deadline is the end of its lease."""
-
-    consumer: Consumer
-    number: i64
-    jobs: list[Job]  # In the order in which they were claimed.
-    # The claim was acked. Its jobs are being acked, up to the limit of each turn, from the end of the list.
-    acked: bool
-
-    def __init__(self, consumer: Consumer, number: i64) -> None:
-        super().__init__()
-        self.consumer = consumer
-        self.number = number
-        self.jobs = []
-        self.acked = False
-
-    def shard(self, index: int, count: int) -> list[Job]:
-        """Return one reader's part of the batch: the same jobs on every read."""
-        return self.jobs[index::count]
+def last_lease(engine: Engine, name: bytes) -> int:
+    """Return the last lease of a consumer in ms, for clients that request the same again."""
+    consumer = engine.consumers.get(name)
+    return 0 if consumer is None else consumer.lease_ms
 
 
-class Consumer:
-    """A named reader: its fencing token and its progress."""
+def claim(
+    engine: Engine, name: bytes, token: int, number: int, tube: Tube, count: int, lease_ms: int, now: i64
+) -> Claim | None:
+    """Return claim `number`: the same jobs if it exists already, otherwise up to `count` of the next jobs.
 
-    name: bytes
-    token: i64  # The greatest token that was used.
-    acked: i64  # Every claim up to this number is acked.
-    newest: i64  # Number of the newest claim.
-    lease_ms: i64  # The lease of the last claim. After a restart, open claims get it again.
-    claims: dict[int, Claim]  # Open claims by number.
-    acking: dict[int, Claim]  # Acked claims by number that still have jobs.
+    In both cases the lease restarts. Return None if there is no job to claim. The number can then be used again.
+    """
+    engine.advance(now)
+    check_count(count, "count")
+    check_finite(lease_ms, "lease")
+    _check_number(number)
+    if number == 0:
+        raise OutOfRange("claims are numbered from 1")
+    if tube.driven:
+        raise tube.lacks("claims: its driver decides which jobs it serves")
+    consumer = _consumer(engine, name, token)
+    engine._check_moves()
+    if name not in engine.consumers:
+        engine._check_room(0, 0, CONSUMER_MEMORY_BYTES + len(name))
+    there = consumer.claims.get(number)
+    if there is None:
+        there = _new_claim(engine, consumer, number, tube, count, now)
+    if name not in engine.consumers:
+        # Store the consumer even if there was no job, because its token is valid from now on.
+        engine.add_consumer(consumer)
+        engine.outbox.consumer_changed(consumer, now)
+    _admit(engine, consumer, token)
+    if there is not None:
+        consumer.lease_ms = lease_ms
+        engine.deadlines.set(there, now + i64(lease_ms))
+        engine.outbox.consumer_changed(consumer, now)
+    return there
 
-    def __init__(self, name: bytes, token: i64) -> None:
-        self.name = name
-        self.token = token
-        self.acked = 0
-        self.newest = 0
-        self.lease_ms = 0
-        self.claims = {}
-        self.acking = {}
+
+def read_claim(engine: Engine, name: bytes, number: int, now: i64) -> Claim:
+    """Return an open claim. Raise ClaimGone if it ended."""
+    engine.advance(now)
+    consumer = engine.consumers.get(name)
+    found = None if consumer is None else consumer.claims.get(number)
+    if found is None:
+        raise ClaimGone()
+    return found
+
+
+def renew_claims(engine: Engine, name: bytes, token: int, lease_ms: int, now: i64) -> int:
+    """Restart the leases of all claims of a consumer. Return how many there are."""
+    engine.advance(now)
+    check_finite(lease_ms, "lease")
+    consumer = _consumer(engine, name, token)
+    _admit(engine, consumer, token)
+    for held in consumer.claims.values():
+        engine.deadlines.set(held, now + i64(lease_ms))
+    return len(consumer.claims)
+
+
+def ack_claims(engine: Engine, name: bytes, token: int, upto: int, now: i64) -> int:
+    """Ack all claims up to a number in one step. Return how many jobs they have.
+
+    The jobs are removed up to the limit of each turn. `is_acking` returns whether some are left. Acking again has no
+    effect.
+    """
+    engine.advance(now)
+    _check_number(upto)
+    consumer = _consumer(engine, name, token)
+    if upto > consumer.newest:
+        raise OutOfRange(f"there is no claim {upto} to ack; the newest is {consumer.newest}")
+    _admit(engine, consumer, token)
+    finished = [held for held in consumer.claims.values() if held.number <= upto]
+    acked = 0
+    for each in finished:
+        engine._close_claim(each)
+        each.acked = True
+        each.jobs.reverse()
+        consumer.acking[each.number] = each
+        engine.deadlines.set(each, now)
+        acked += len(each.jobs)
+    if finished or upto > consumer.acked:
+        consumer.acked = max(consumer.acked, upto)
+        engine.outbox.consumer_changed(consumer, now)
+    _end_some(engine, finished, now)
+    return acked
+
+
+def is_acking(engine: Engine, name: bytes) -> bool:
+    """Return whether acked claims of a consumer still have jobs, which later turns remove."""
+    consumer = engine.consumers.get(name)
+    return consumer is not None and len(consumer.acking) > 0
+
+
+def release_claims(engine: Engine, name: bytes, token: int, now: i64) -> int:
+    """Close all claims of a consumer.
+
+    Return how many there were. Their jobs are given back up to the limit of each turn.
+    """
+    engine.advance(now)
+    consumer = _consumer(engine, name, token)
+    _admit(engine, consumer, token)
+    held = list(consumer.claims.values())
+    for each in held:
+        engine._close_claim(each)
+        engine.deadlines.set(each, now)
+    if held:
+        engine.outbox.consumer_changed(consumer, now)
+    _end_some(engine, held, now)
+    return len(held)
+
+
+def _end_some(engine: Engine, claims: list[Claim], now: i64) -> None:
+    """Give back or remove jobs of closed claims, up to the limit of this turn.
+
+    Their deadlines continue in the next turn.
+    """
+    ended: i64 = 0
+    for each in claims:
+        if ended >= FIRED_PER_TURN_MAX or engine.outbox.full():
+            break
+        ended += engine._end_claim(each, now)
+    engine._settle(now)
+
+
+def _check_number(number: int) -> None:
+    if number < 0 or number >= NEVER:
+        raise OutOfRange("claims are numbered from 1, and their numbers fit in 61 bits")
+
+
+def _consumer(engine: Engine, name: bytes, token: int) -> Consumer:
+    """Return the consumer of this name. Raise Fenced if a greater token was used before.
+
+    A new consumer is not stored here. Only `claim` stores it.
+    """
+    check_name(name, "the name of a consumer")
+    if token < 0 or token >= NEVER:
+        raise OutOfRange("a consumer's token must be 0 or more, and fit in 61 bits")
+    consumer = engine.consumers.get(name)
+    if consumer is None:
+        return Consumer(name, token)
+    if token < consumer.token:
+        raise Fenced()
+    return consumer
+
+
+def _admit(engine: Engine, consumer: Consumer, token: int) -> None:
+    """Make this token the newest of the consumer."""
+    if token != consumer.token:
+        consumer.token = token
+        engine.outbox.consumer_changed(consumer, engine.now)
+
+
+def _new_claim(engine: Engine, consumer: Consumer, number: int, tube: Tube, count: int, now: i64) -> Claim | None:
+    if number <= consumer.newest:
+        raise ClaimGone()
+    if number != consumer.newest + 1:
+        raise OutOfRange(f"the next claim of this consumer is number {consumer.newest + 1}, not {number}")
+    if len(consumer.claims) >= CLAIMS_OPEN_MAX:
+        raise OutOfRange(f"a consumer may have {CLAIMS_OPEN_MAX} claims open; ack the finished ones first")
+    key = NO_KEY if tube.requires_key else None
+    made = Claim(consumer, number)
+    while len(made.jobs) < count and not tube.paused_out:
+        if engine.moves_left <= 0 and not engine._refill_moves():
+            break
+        job = engine._first(tube, key, now)
+        if job is None or (made.jobs and engine.outbox.full()):
+            break
+        if job.once:
+            if not made.jobs:
+                raise OnlyOnce("the next job may be delivered at most once, and a claim may be read again")
+            break
+        job.deliveries += 1
+        job.wake = NEVER
+        job.holder = HELD_BY_CLAIM
+        extra = job.ensure_extra()
+        extra.consumer = consumer.name
+        extra.claim = number
+        extra.claim_place = len(made.jobs)
+        engine._move(job, tube, s.CLAIMED, now)
+        made.jobs.append(job)
+    if not made.jobs:
+        return None
+    consumer.newest = number
+    consumer.claims[number] = made
+    return made

@@ -25,9 +25,9 @@ from penstock.core.job import BODY_MSGPACK, Draft, Job
 from penstock.core.limits import DURATION_MS_MAX, UNSET, check_body
 from penstock.core.moves import Moves
 from penstock.core.outbox import Outbox
-from penstock.core.outcomes import OK
 from penstock.core.policy import TubePolicy
 from penstock.core.sessions import Session
+from penstock.core.states import OK
 from penstock.core.tube import Tube
 
 # The event for a change of state by the driver, if the command does not determine it.

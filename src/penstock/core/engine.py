@@ -58,7 +58,10 @@ from penstock.core.limits import (
 )
 from penstock.core.moves import later, puts_bytes, tube_bytes
 from penstock.core.outbox import Outbox
-from penstock.core.outcomes import (
+from penstock.core.policy import TubePolicy
+from penstock.core.retry import THEN_MOVE
+from penstock.core.sessions import Session
+from penstock.core.states import (
     IS_STAGED,
     IS_TAKEN,
     NO_JOB,
@@ -69,9 +72,6 @@ from penstock.core.outcomes import (
     OK,
     ONLY_ONCE,
 )
-from penstock.core.policy import TubePolicy
-from penstock.core.retry import THEN_MOVE
-from penstock.core.sessions import Session
 from penstock.core.tube import Tube
 from penstock.core.waits import Connection, EndWait, PutWait, TakeWait, Waiting, WaitLine
 

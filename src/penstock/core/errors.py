@@ -2,7 +2,7 @@
 
 Each class is one error. Its `code` is stable and is the same in every protocol and client. Its docstring is the default
 message and says what to do. Refusals that clients cause in bulk (an unknown id, a late ack) leave the engine as small
-integers (`outcomes.py`), because raising would cost more than the rest of the command. `refuse` converts such an
+integers (`states.py`), because raising would cost more than the rest of the command. `refuse` converts such an
 integer to its class. This is the only module of core that is not compiled, because mypyc drops docstrings, and here
 they are the messages.
 """
@@ -390,7 +390,7 @@ class BadAnswer(ConnectionLost):
     """The server's reply is invalid, so the command may have been executed or not; check the server and its version."""
 
 
-# Indexed by the integers of outcomes.py.
+# Indexed by the results of commands in states.py.
 REFUSALS: Final[list[type[CommandError]]] = [
     CommandError,
     UnknownJob,

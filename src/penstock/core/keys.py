@@ -15,8 +15,7 @@ from __future__ import annotations
 from mypy_extensions import i32, i64, mypyc_attr
 
 from penstock.core.deadlines import NOWHERE
-from penstock.core.job import NO_SLOT, Job
-from penstock.core.labels import LabelBytes
+from penstock.core.job import NO_SLOT, Job, LabelBytes
 from penstock.core.order import JobHeap
 
 

@@ -23,13 +23,11 @@ from mypy_extensions import i32, i64, u8
 from penstock.core import policy as p
 from penstock.core import states as s
 from penstock.core import waits as w
-from penstock.core.claims import Claim, Consumer
-from penstock.core.copy_keeper import ReplicationHooks
+from penstock.core.batches import DISCARDED, PUBLISHED, Claim, Consumer, Stage, Stages
 from penstock.core.deadlines import NOWHERE, Deadlines, Timed
 from penstock.core.errors import CommandError, JobExists, NameTaken, NoMemory, NoSpace, NumberTaken
 from penstock.core.ids import first_id, is_long
-from penstock.core.job import HELD_BY_CLAIM, NO_KEY, NO_SLOT, BodyRef, Draft, Job
-from penstock.core.labels import LabelBytes
+from penstock.core.job import HELD_BY_CLAIM, NO_KEY, NO_SLOT, BodyRef, Draft, Job, LabelBytes
 from penstock.core.limits import (
     BODY_BYTES_MAX,
     CONSUMER_MEMORY_BYTES,
@@ -47,12 +45,11 @@ from penstock.core.limits import (
     check_body,
     check_finite,
 )
-from penstock.core.outbox import Outbox
-from penstock.core.outcomes import NO_JOB, NOT_OWNER, NOT_TAKEN, OK
+from penstock.core.outbox import Outbox, ReplicationHooks
 from penstock.core.policy import TubePolicy
 from penstock.core.retry import THEN_BURY, THEN_DROP, RetryPolicy
 from penstock.core.sessions import Session
-from penstock.core.stages import DISCARDED, PUBLISHED, Stage, Stages
+from penstock.core.states import NO_JOB, NOT_OWNER, NOT_TAKEN, OK
 from penstock.core.table import JobTable, NumberSet
 from penstock.core.tube import Tube, key_of
 from penstock.core.waits import EndWait, PeerWait, PutWait, TakeWait, Waiting

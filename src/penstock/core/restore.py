@@ -9,7 +9,7 @@ from __future__ import annotations
 from mypy_extensions import i64
 
 from penstock.core import states as s
-from penstock.core.claims import Claim, Consumer
+from penstock.core.batches import OPEN, Claim, Consumer, Stage
 from penstock.core.engine import Engine
 from penstock.core.ids import SEQUENCE_BITS
 from penstock.core.job import HELD_BY_CLAIM, NO_KEY, NO_SLOT, Job
@@ -17,7 +17,6 @@ from penstock.core.limits import NEVER, NOTE_MEMORY_BYTES, STAGE_EXPIRE_MS
 from penstock.core.moves import resident_length
 from penstock.core.policy import TubePolicy
 from penstock.core.sessions import Session
-from penstock.core.stages import OPEN, Stage
 from penstock.core.table import JobTable
 from penstock.core.tube import Tube
 

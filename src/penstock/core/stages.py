@@ -11,95 +11,143 @@ publication. The names of closed stages are kept for a while, so that a repeated
 
 from __future__ import annotations
 
-from typing import Final
-
 from mypy_extensions import i64
 
-from penstock.core.deadlines import Timed
-from penstock.core.job import Job
-from penstock.core.limits import STAGES_REMEMBERED
-
-OPEN: Final = 0
-PUBLISHED: Final = 1
-DISCARDED: Final = 2  # By a command, or because it was not published in time.
-
-STAGE_WORDS: Final = ["open", "published", "discarded"]
+from penstock.core.batches import DISCARDED, OPEN, PUBLISHED, STAGE_WORDS, Stage
+from penstock.core.engine import Engine, quoted_name
+from penstock.core.errors import OutOfRange, StageOver, UnknownStage, Unsupported
+from penstock.core.job import ARRIVES_READY, Draft, Job
+from penstock.core.limits import STAGE_EXPIRE_MS, STAGES_PER_COMMAND_MAX, UNSET, check_finite, check_name
+from penstock.core.tube import Tube
 
 
-class Stage(Timed):
-    """A stage. While it is open, its deadline is its expiry."""
-
-    name: bytes
-    phase: i64  # OPEN, PUBLISHED or DISCARDED.
-    expire_ms: i64  # Time without a put or publication after which an open stage is discarded.
-    until: i64  # Time (ms) of the expiry; for a closed stage, the time until which its name is kept.
-    # Jobs in the order in which they were staged. Jobs that were deleted since then may still be in the list.
-    jobs: list[Job]
-    count: i64  # Number of jobs that are still staged.
-    published: i64  # Number of jobs when the stage was published.
-    closing: bool  # The stage is closed, but still has jobs.
-    at: i64  # Number of jobs that have left the closed stage.
-
-    def __init__(self, name: bytes, expire_ms: i64) -> None:
-        super().__init__()
-        self.name = name
-        self.phase = OPEN
-        self.expire_ms = expire_ms
-        self.until = 0
-        self.jobs = []
-        self.count = 0
-        self.published = 0
-        self.closing = False
-        self.at = 0
-
-    def let_go(self) -> None:
-        """Count a job as no longer staged."""
-        self.count -= 1
-        if self.phase == OPEN and len(self.jobs) > 64 and self.count * 2 < len(self.jobs):
-            # Compact the list only when more than half of it is gone, so that removing a job costs O(1) on average.
-            self.jobs = [job for job in self.jobs if job.extra is not None and job.extra.stage == self.name]
+def check_stage(engine: Engine, name: bytes, drafts: list[Draft], expire_ms: int, now: i64) -> None:
+    """Raise an error if these drafts cannot be put into a stage of this name, in any tube."""
+    engine.advance(now)
+    check_name(name, "the name of a stage")
+    if expire_ms != UNSET:
+        check_finite(expire_ms, "expire")
+    for draft in drafts:
+        if draft.unique is not None or draft.dedup is not None or draft.same_body:
+            # Another put with the same value would return this job, which may never be published.
+            raise Unsupported("a staged job cannot have a unique value or dedup id, because it may never be published")
+        if draft.at_ms != UNSET:
+            raise Unsupported("a staged job cannot have a time (at): its delay starts when its stage is published")
+        if draft.initial_state != ARRIVES_READY:
+            raise Unsupported("a staged job cannot have a state: it becomes ready or delayed when it is published")
+    stage = engine.stages.find(name, now)
+    if stage is not None and stage.phase != OPEN:
+        raise StageOver(f"stage {quoted_name(name)} was {STAGE_WORDS[stage.phase]}; choose another name")
 
 
-class Stages(Timed):
-    """All stages of a node. While jobs have to leave closed stages, its deadline is the present time."""
+def stage_jobs(engine: Engine, name: bytes, tube: Tube, drafts: list[Draft], expire_ms: int, now: i64) -> list[Job]:
+    """Put all of these jobs into a stage, or none. Create the stage if necessary, and restart its expiry.
 
-    by_name: dict[bytes, Stage]  # In the order in which they were created or closed.
-    closing: list[Stage]  # Closed stages that still have jobs, in the order in which they are emptied.
-    _closed: list[Stage]  # Closed stages whose names are kept, in the order of closing, from the index `_start` on.
-    _start: i64
+    With UNSET, the stage keeps its time to expire. A new one gets a day.
+    """
+    check_stage(engine, name, drafts, expire_ms, now)
+    if tube.driven:
+        raise tube.lacks("staged puts: its driver decides which jobs it serves")
+    engine._check_many(tube, drafts, now, 0)
+    stage = engine.stages.find(name, now)
+    if stage is None:
+        stage = Stage(name, STAGE_EXPIRE_MS)
+        engine.stages.by_name[name] = stage
+    if expire_ms != UNSET:
+        stage.expire_ms = i64(expire_ms)
+    stage.until = now + stage.expire_ms
+    engine.deadlines.set(stage, stage.until)
+    engine.outbox.stages_changed([stage], now)
+    jobs: list[Job] = []
+    for draft in drafts:
+        job = tube.make(engine._next_id, draft, now)
+        engine._admit_staged(job, tube, draft, stage, now)
+        jobs.append(job)
+    return jobs
 
-    def __init__(self) -> None:
-        super().__init__()
-        self.by_name = {}
-        self.closing = []
-        self._closed = []
-        self._start = 0
 
-    def find(self, name: bytes, now: i64) -> Stage | None:
-        """Return the stage with this name, or None if there is none or its name is no longer kept."""
-        stage = self.by_name.get(name)
-        if stage is not None and stage.phase != OPEN and stage.until <= now and not stage.closing:
-            return None
-        return stage
+def publish(engine: Engine, names: list[bytes], now: i64, mark: bytes | None = None) -> int:
+    """Publish all of these stages, or none. Return how many jobs they have. Repeating the call returns the same number.
 
-    def add_closed(self, stage: Stage, now: i64) -> None:
-        """Record that a stage was closed. Remove the oldest names if they are too old or too many."""
-        # Move it to the end of the dict.
-        self.by_name.pop(stage.name, None)
-        self.by_name[stage.name] = stage
-        over = self._closed
-        over.append(stage)
-        while self._start < len(over):
-            oldest = over[self._start]
-            if oldest.closing or (oldest.until > now and len(over) - self._start <= STAGES_REMEMBERED):
-                break
-            self._start += 1
-            if self.by_name.get(oldest.name) is oldest:
-                del self.by_name[oldest.name]
-        if self._start > 64 and self._start * 2 > len(over):
-            self._closed = over[self._start :]
-            self._start = 0
+    A mark makes the publication of one piece of work unique. If stages were published with this mark before, the
+    present ones are discarded instead. So work that was done twice in stages of different names reaches its tubes once.
 
-    def names(self) -> list[bytes]:
-        """Return the names of all stages, in the order in which they were created or closed."""
-        return list(self.by_name)
+    Jobs move to their tubes up to the limit of each turn. `are_closing` returns whether some are left.
+    """
+    engine.advance(now)
+    found = _all(engine, names, now)
+    if mark is not None:
+        check_name(mark, "a mark")
+        before = engine.stages.find(mark, now)
+        if before is not None:
+            if before.phase != PUBLISHED:
+                raise StageOver(f"{quoted_name(mark)} is a stage, not a mark; choose another name")
+            _close(engine, found, DISCARDED, now)
+            return before.published
+    total = 0
+    for stage in found:
+        if stage.phase == DISCARDED:
+            raise UnknownStage(f"stage {quoted_name(stage.name)} was discarded, or expired; nothing was published")
+        total += stage.count if stage.phase == OPEN else stage.published
+    if len(found) < len(set(names)):
+        missing = next(name for name in names if engine.stages.find(name, now) is None)
+        raise UnknownStage(f"there is no stage {quoted_name(missing)}; nothing was published")
+    if mark is not None:
+        # A mark is stored as a stage without jobs, in the same row of the log as the others.
+        marking = Stage(mark, STAGE_EXPIRE_MS)
+        marking.published = total
+        engine.stages.by_name[mark] = marking
+        found.append(marking)
+    _close(engine, found, PUBLISHED, now)
+    return total
+
+
+def discard(engine: Engine, names: list[bytes], now: i64) -> int:
+    """Remove the jobs of all of these stages. Return how many. Unknown and discarded stages have none."""
+    engine.advance(now)
+    found = _all(engine, names, now)
+    total = 0
+    for stage in found:
+        if stage.phase == PUBLISHED:
+            raise StageOver(
+                f"stage {quoted_name(stage.name)} was published, and its jobs are in their tubes; nothing was discarded"
+            )
+        total += stage.count if stage.phase == OPEN else 0
+    _close(engine, found, DISCARDED, now)
+    return total
+
+
+def are_closing(stages: list[Stage]) -> bool:
+    """Return whether any of these stages still has jobs to move. Remove finished stages from the end of the list."""
+    while stages and not stages[-1].closing:
+        stages.pop()
+    return len(stages) > 0
+
+
+def of_names(engine: Engine, names: list[bytes]) -> list[Stage]:
+    """Return those of the named stages that exist."""
+    return [engine.stages.by_name[name] for name in names if name in engine.stages.by_name]
+
+
+def _all(engine: Engine, names: list[bytes], now: i64) -> list[Stage]:
+    """Return those of the named stages that exist, each once, in the given order."""
+    if len(names) < 1 or len(names) > STAGES_PER_COMMAND_MAX:
+        raise OutOfRange(f"a command may name 1 to {STAGES_PER_COMMAND_MAX} stages")
+    found: list[Stage] = []
+    for name in dict.fromkeys(names):
+        check_name(name, "the name of a stage")
+        stage = engine.stages.find(name, now)
+        if stage is not None:
+            found.append(stage)
+    return found
+
+
+def _close(engine: Engine, stages: list[Stage], phase: i64, now: i64) -> None:
+    """Close the open ones of these stages in one row of the log, and move the first jobs."""
+    opened = [stage for stage in stages if stage.phase == OPEN]
+    for stage in opened:
+        engine._close_stage(stage, phase, now)
+    if opened:
+        engine.outbox.stages_changed(opened, now)
+        engine._empty_stages(now)
+    engine._settle(now)

@@ -45,6 +45,17 @@ STAGED: Final = 7  # Put, but not published yet: see stages.py.
 STATE_NAMES: Final = ["gone", "ready", "taken", "delayed", "buried", "done", "zombie", "staged"]
 STATES_COUNT: Final = 8
 
+# Results of commands on one job. errors.REFUSALS has the error class of each refusal.
+OK: Final = 0  # The command was executed.
+NO_JOB: Final = 1
+NOT_TAKEN: Final = 2
+NOT_OWNER: Final = 3
+NOT_BURIED: Final = 4
+ONLY_ONCE: Final = 5
+IS_TAKEN: Final = 6
+NOT_KEPT: Final = 7
+IS_STAGED: Final = 8
+
 # Events are named in the past tense. Their numbers must never change, because the log stores them.
 PUT: Final = 0
 PUT_DELAYED: Final = 1

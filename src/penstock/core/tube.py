@@ -15,9 +15,8 @@ from penstock.core import policy as p
 from penstock.core import states as s
 from penstock.core.errors import BadName, OutOfRange, Unsupported
 from penstock.core.ids import ttl_class
-from penstock.core.job import BODY_BYTES, BODY_MSGPACK, NO_KEY, NO_SLOT, Draft, Job
+from penstock.core.job import BODY_BYTES, BODY_MSGPACK, NO_KEY, NO_SLOT, Draft, Job, LabelBytes
 from penstock.core.keys import Keys
-from penstock.core.labels import LabelBytes
 from penstock.core.limits import (
     LOCAL_IDS_BLOCK,
     LOCAL_IDS_BLOCK_MAX,

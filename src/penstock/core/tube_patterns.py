@@ -1,4 +1,8 @@
-"""The tubes that a user may use, as a list of glob patterns.
+r"""Glob patterns, and the list of patterns that says which tubes a user may use.
+
+Patterns are those of Redis and Disque: `*`, `?`, `[abc]`, `[^a-z]`, and `\` to escape a character. Matching keeps a
+single place to backtrack to, behind the last star. Therefore it is never exponential. It takes at most the length of
+the name times that of the pattern.
 
 An empty list matches no tube. `EVERY_TUBE` is the only way to allow all of them, so a list that lost its entries can
 never grant more than it did before.
@@ -8,9 +12,93 @@ from __future__ import annotations
 
 from typing import Final
 
-from penstock.core.glob import Glob
-
 _EVERY: Final = b"*"
+
+
+class Glob:
+    """A compiled pattern."""
+
+    def __init__(self, pattern: str) -> None:
+        self._parts = _parts(pattern)
+
+    def matches(self, name: str) -> bool:
+        """Return whether the pattern matches the whole name."""
+        parts = self._parts
+        at = part = 0
+        behind_star = -1  # The part to backtrack to. The star before it then matches one more character.
+        star_took = 0
+        while at < len(name):
+            if part < len(parts) and parts[part] is _STAR:
+                part += 1
+                behind_star, star_took = part, at
+            elif part < len(parts) and parts[part].accepts(name[at]):
+                at += 1
+                part += 1
+            elif behind_star >= 0:
+                star_took += 1
+                at, part = star_took, behind_star
+            else:
+                return False
+        return all(rest is _STAR for rest in parts[part:])
+
+
+class _Character:
+    """A set of characters: some ranges, or everything outside of them."""
+
+    def __init__(self, ranges: list[tuple[str, str]], negated: bool = False) -> None:
+        self._ranges = ranges
+        self._negated = negated
+
+    def accepts(self, character: str) -> bool:
+        return any(low <= character <= high for low, high in self._ranges) != self._negated
+
+
+_ANY: Final = _Character([], negated=True)
+_STAR: Final = _Character([])  # Any number of characters. `accepts` is not used for it.
+
+
+def _parts(pattern: str) -> list[_Character]:
+    parts: list[_Character] = []
+    at = 0
+    while at < len(pattern):
+        character = pattern[at]
+        at += 1
+        if character == "*":
+            if not parts or parts[-1] is not _STAR:
+                parts.append(_STAR)
+        elif character == "?":
+            parts.append(_ANY)
+        elif character == "[":
+            part, at = _set(pattern, at)
+            parts.append(part)
+        else:
+            if character == "\\" and at < len(pattern):
+                character = pattern[at]
+                at += 1
+            parts.append(_Character([(character, character)]))
+    return parts
+
+
+def _set(pattern: str, at: int) -> tuple[_Character, int]:
+    """Return a character set, and the position behind its closing bracket.
+
+    Without one, it extends to the end of the pattern.
+    """
+    negated = pattern[at : at + 1] == "^"
+    at += negated
+    ranges: list[tuple[str, str]] = []
+    while at < len(pattern) and pattern[at] != "]":
+        if pattern[at] == "\\" and at + 1 < len(pattern):
+            ranges.append((pattern[at + 1], pattern[at + 1]))
+            at += 2
+        elif pattern[at + 1 : at + 2] == "-" and at + 2 < len(pattern):
+            low, high = sorted((pattern[at], pattern[at + 2]))
+            ranges.append((low, high))
+            at += 3
+        else:
+            ranges.append((pattern[at], pattern[at]))
+            at += 1
+    return _Character(ranges, negated), at + 1
 
 
 class TubePatterns:

@@ -10,8 +10,7 @@ from __future__ import annotations
 
 from mypy_extensions import i64
 
-from penstock.core.job import Job
-from penstock.core.labels import LabelBytes
+from penstock.core.job import Job, LabelBytes
 from penstock.core.limits import DEDUP_MEMORY_BYTES, NEVER
 
 

@@ -26,11 +26,11 @@ from penstock.core.limits import (
     WAIT_TUBES_MAX,
     check_name,
 )
-from penstock.core.listing import Listing
-from penstock.core.outcomes import OK, ONLY_ONCE
 from penstock.core.policy import DISQUE
-from penstock.core.stats import rule_counts
+from penstock.core.scans import Listing
+from penstock.core.states import OK, ONLY_ONCE
 from penstock.core.tube import Tube
+from penstock.core.views import rule_counts
 from penstock.core.waits import SERVED, CopyWait, TakeWait, Waiting
 from penstock.dialects.command import SLICE, Caller, SlicedCommand, WaitReply, check_tube
 from penstock.dialects.context import ANSWER_BYTES_MAX, CommandContext

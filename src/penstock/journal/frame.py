@@ -48,13 +48,12 @@ from librt.vecs import vec
 from mypy_extensions import i32, i64, mypyc_attr, u8
 
 from penstock.core import states as s
-from penstock.core.claims import Consumer
+from penstock.core.batches import STAGE_WORDS, Consumer, Stage
 from penstock.core.errors import PenstockError
 from penstock.core.job import HELD_BY_CLAIM, BodyRef, Copy, Extra, Job
 from penstock.core.limits import JOB_MEMORY_BYTES, NEVER, PRIORITY_UNSET, TURN_BYTES_MAX, UNSET
 from penstock.core.outbox import Outbox
 from penstock.core.sessions import Session
-from penstock.core.stages import STAGE_WORDS, Stage
 from penstock.core.tube import Tube, key_of
 from penstock.journal.checksum import crc32
 

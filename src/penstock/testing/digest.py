@@ -12,14 +12,13 @@ import inspect
 from collections.abc import Iterator
 from typing import Final
 
-from penstock.core.claims import Claim, Consumer
+from penstock.core.batches import Claim, Consumer, Stage
 from penstock.core.engine import Engine
 from penstock.core.job import Draft, Job
 from penstock.core.outbox import Outbox
 from penstock.core.policy import TubePolicy
 from penstock.core.retry import RetryPolicy
 from penstock.core.sessions import Session
-from penstock.core.stages import Stage
 from penstock.core.table import JobTable
 from penstock.core.tube import Tube
 from penstock.core.waits import Connection, Link, Waiting, WaitLine

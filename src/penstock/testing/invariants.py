@@ -22,13 +22,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from penstock.core import states as s
-from penstock.core.claims import Claim
+from penstock.core.batches import OPEN, Claim
 from penstock.core.deadlines import NOWHERE, Timed
 from penstock.core.engine import Engine
 from penstock.core.job import HELD_BY_CLAIM, NO_SLOT, Job
 from penstock.core.limits import NEVER, NO_ROOM_MS
 from penstock.core.sessions import Session
-from penstock.core.stages import OPEN
 from penstock.core.waits import Waiting
 from penstock.testing.assertions import HEAP_CHILDREN, filled, free, same, same_jobs, shown
 from penstock.testing.tube_checks import check_table, check_tube, label_bytes

@@ -5,13 +5,13 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable
 
-from penstock.core import claiming
+from penstock.core import claims
 from penstock.core import policy as p
 from penstock.core import states as s
 from penstock.core.errors import REFUSALS
 from penstock.core.job import BODY_BYTES, Draft, Job
 from penstock.core.limits import UNSET
-from penstock.core.outcomes import OK
+from penstock.core.states import OK
 
 from .model_pair import FIRST_ID, ModelPair
 from .model_parts import ModelJob
@@ -109,14 +109,14 @@ class FullPair(ModelPair):
 
     def claim(self, name: bytes, token: int, number: int, i: int, count: int, lease_ms: int) -> object:
         return self.both(
-            lambda: claiming.claim(self.engine, name, token, number, self.tube(i), count, lease_ms, self.now),
+            lambda: claims.claim(self.engine, name, token, number, self.tube(i), count, lease_ms, self.now),
             lambda: self.model.claim(name, token, number, self.model_tube(i), count, lease_ms, self.now),
         )
 
     def on_claims(self, command: str, *args: object) -> object:
         """Run read_claim, renew_claims, ack_claims or release_claims."""
         return self.both(
-            lambda: getattr(claiming, command)(self.engine, *args, self.now),
+            lambda: getattr(claims, command)(self.engine, *args, self.now),
             lambda: getattr(self.model, command)(*args, self.now),
         )
 

@@ -11,15 +11,15 @@ from collections.abc import Callable
 
 from penstock.core import states as s
 from penstock.core import waits as w
-from penstock.core.claims import Claim
+from penstock.core.batches import Claim
 from penstock.core.engine import Engine
 from penstock.core.errors import REFUSALS, CommandError
 from penstock.core.ids import first_id
 from penstock.core.job import Draft, Extra, Job
 from penstock.core.limits import UNSET
 from penstock.core.outbox import Outbox
-from penstock.core.outcomes import OK
 from penstock.core.policy import TubePolicy
+from penstock.core.states import OK
 from penstock.core.tube import Tube, key_of
 from penstock.testing import check
 

@@ -10,8 +10,8 @@ from typing import Final
 from mypy_extensions import i64
 
 from penstock.cluster.messages import CONSUMER
-from penstock.core import claiming
-from penstock.core.claims import Claim
+from penstock.core import claims
+from penstock.core.batches import Claim
 from penstock.core.engine import Engine
 from penstock.core.errors import ClaimGone, OutOfRange, WrongType
 from penstock.core.job import Job
@@ -72,7 +72,7 @@ class Claims:
             else:
                 raise words.unknown(["COUNT", "LEASE", "TOKEN", "SHARD", "SIZE"])
         tube = self._native.context.tube(args[2])
-        made = claiming.claim(self._engine, args[3], token, number, tube, min(count, CLAIM_JOBS_MAX), lease, now)
+        made = claims.claim(self._engine, args[3], token, number, tube, min(count, CLAIM_JOBS_MAX), lease, now)
         if made is None:
             caller.reply.null_array()
         elif size:
@@ -94,7 +94,7 @@ class Claims:
                 packed = True
             else:
                 raise words.unknown(["SHARD", "PACKED"])
-        self._read(caller, claiming.read_claim(self._engine, args[2], _number(args[3]), now), shard, packed, now)
+        self._read(caller, claims.read_claim(self._engine, args[2], _number(args[3]), now), shard, packed, now)
 
     def _read(self, caller: Caller, claim: Claim, shard: tuple[int, int], packed: bool, now: i64) -> None:
         # All jobs of a claim are in one tube.
@@ -108,7 +108,7 @@ class Claims:
         upto = _number(args[3])
         token, _ = _token_and_lease(Words(args, 4), False)
         self._check(caller, args[2])
-        acked = claiming.ack_claims(self._engine, args[2], token, upto, now)
+        acked = claims.ack_claims(self._engine, args[2], token, upto, now)
         self._native.context.run_sliced(caller, _Acking(self._engine, args[2], acked), now)
 
     def renew(self, caller: Caller, args: list[bytes], now: i64) -> None:
@@ -116,14 +116,14 @@ class Claims:
         token, lease = _token_and_lease(Words(args, 3), True)
         self._check(caller, args[2])
         if lease is None:
-            lease = claiming.last_lease(self._engine, args[2])
-        caller.reply.integer(claiming.renew_claims(self._engine, args[2], token, lease, now))
+            lease = claims.last_lease(self._engine, args[2])
+        caller.reply.integer(claims.renew_claims(self._engine, args[2], token, lease, now))
 
     def release(self, caller: Caller, args: list[bytes], now: i64) -> None:
         """CLAIM RELEASE consumer [TOKEN t]"""
         token, _ = _token_and_lease(Words(args, 3), False)
         self._check(caller, args[2])
-        caller.reply.integer(claiming.release_claims(self._engine, args[2], token, now))
+        caller.reply.integer(claims.release_claims(self._engine, args[2], token, now))
 
     def _check(self, caller: Caller, consumer: bytes) -> None:
         """Refuse a consumer that the caller may not use. Raise Elsewhere if the consumer is on another node."""
@@ -238,7 +238,7 @@ class _Acking(SlicedCommand):
 
     def step(self, caller: Caller, now: i64) -> bool:
         """End the jobs of one turn."""
-        if claiming.is_acking(self._engine, self._consumer):
+        if claims.is_acking(self._engine, self._consumer):
             self._engine.advance(now)
             return False
         caller.reply.integer(self._acked)

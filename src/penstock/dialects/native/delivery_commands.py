@@ -22,9 +22,9 @@ from penstock.core.limits import (
     WAIT_TUBES_MAX,
     check_count,
 )
-from penstock.core.outcomes import OK
 from penstock.core.policy import DEFAULT, TubePolicy
 from penstock.core.retry import THEN_MOVE, RetryPolicy, parse_retry
+from penstock.core.states import OK
 from penstock.core.tube import Tube, key_of
 from penstock.core.waits import PutWait, TakeWait, Waiting
 from penstock.dialects.command import SLICE, Caller, SlicedCommand, WaitReply, check_join, check_tube

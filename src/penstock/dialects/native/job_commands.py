@@ -6,14 +6,14 @@ from typing import Final
 
 from mypy_extensions import i64
 
-from penstock.core import meta
 from penstock.core import states as s
+from penstock.core import views
 from penstock.core.engine import Engine
 from penstock.core.errors import CrossHome, OutOfRange, UnknownJob
 from penstock.core.ids import LONG_ID_BYTES
 from penstock.core.job import BODY_BYTES, Job
 from penstock.core.limits import BATCH_JOBS_MAX, NEVER, UNSET, check_count
-from penstock.core.listing import Listing
+from penstock.core.scans import Listing
 from penstock.core.tube import Tube
 from penstock.core.waits import END_NAMES, END_UNKNOWN, EndWait, Waiting
 from penstock.dialects.command import SLICE, Caller, WaitReply, check_tube
@@ -131,7 +131,7 @@ class Jobs:
     def meta(self, caller: Caller, args: list[bytes], now: i64) -> None:
         """JOB META id"""
         job = self._native.job(caller, args[2], now)
-        told = meta.meta(self._engine, job, self._native.context.id_of(job))
+        told = views.meta(self._engine, job, self._native.context.id_of(job))
         reply = caller.reply
         reply.map(len(told))
         for name, value in told.items():

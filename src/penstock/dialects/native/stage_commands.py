@@ -5,13 +5,13 @@ from __future__ import annotations
 from mypy_extensions import i64
 
 from penstock.cluster.messages import STAGE
-from penstock.core import staging
+from penstock.core import stages
+from penstock.core.batches import Stage
 from penstock.core.engine import Engine, quoted_name
 from penstock.core.errors import CrossHome, StageOver
 from penstock.core.job import Draft
 from penstock.core.limits import UNSET
 from penstock.core.policy import DEFAULT
-from penstock.core.stages import Stage
 from penstock.dialects.command import Caller, SlicedCommand, check_own, check_tube
 from penstock.dialects.native.arguments import Words
 from penstock.dialects.native.delivery_commands import Native, read_drafts
@@ -69,7 +69,7 @@ class StageCommands:
             raise CrossHome(
                 f"stage {quoted_name(args[1])} has jobs on another node; use only tubes of one node in a stage"
             )
-        staging.check_stage(engine, args[1], drafts, expire, now)
+        stages.check_stage(engine, args[1], drafts, expire, now)
         if after >= 0 and self._was_staged(caller, args[1], after, len(drafts), now):
             return
         tube = engine.tube(args[2]) if existing else engine.tubes.get(args[2])
@@ -77,7 +77,7 @@ class StageCommands:
             tube = self._native.context.new_tube(args[2], DEFAULT, drafts, now)
         else:
             self._native.context.reserve_log_for(drafts)
-        jobs = staging.stage_jobs(engine, args[1], tube, drafts, expire, now)
+        jobs = stages.stage_jobs(engine, args[1], tube, drafts, expire, now)
         if ids:
             caller.reply.bulks([self._native.context.id_of(job) for job in jobs])
         else:
@@ -101,17 +101,17 @@ class StageCommands:
     def publish(self, caller: Caller, args: list[bytes], now: i64) -> None:
         """PUBLISH stage [stage ...]"""
         names = self._names(caller, args)
-        self._close(caller, names, staging.publish(self._engine, names, now), now)
+        self._close(caller, names, stages.publish(self._engine, names, now), now)
 
     def publish_once(self, caller: Caller, args: list[bytes], now: i64) -> None:
         """PUBLISHONCE mark stage [stage ...]"""
         names = self._names(caller, args)
-        self._close(caller, names[1:], staging.publish(self._engine, names[1:], now, names[0]), now)
+        self._close(caller, names[1:], stages.publish(self._engine, names[1:], now, names[0]), now)
 
     def discard(self, caller: Caller, args: list[bytes], now: i64) -> None:
         """DISCARD stage [stage ...]"""
         names = self._names(caller, args)
-        self._close(caller, names, staging.discard(self._engine, names, now), now)
+        self._close(caller, names, stages.discard(self._engine, names, now), now)
 
     def _names(self, caller: Caller, args: list[bytes]) -> list[bytes]:
         """Return the names of the stages. Raise Elsewhere if they are on another node."""
@@ -127,9 +127,7 @@ class StageCommands:
         return names
 
     def _close(self, caller: Caller, names: list[bytes], jobs: int, now: i64) -> None:
-        self._native.context.run_sliced(
-            caller, _Closing(self._engine, staging.of_names(self._engine, names), jobs), now
-        )
+        self._native.context.run_sliced(caller, _Closing(self._engine, stages.of_names(self._engine, names), jobs), now)
 
 
 class _Closing(SlicedCommand):
@@ -146,7 +144,7 @@ class _Closing(SlicedCommand):
 
     def step(self, caller: Caller, now: i64) -> bool:
         """Publish or remove the jobs of one turn."""
-        if staging.are_closing(self._left):
+        if stages.are_closing(self._left):
             self._engine.advance(now)
             return False
         caller.reply.integer(self._jobs)

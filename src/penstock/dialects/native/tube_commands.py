@@ -11,14 +11,14 @@ from typing import Any, Final
 from mypy_extensions import i64
 
 from penstock.core import states as s
-from penstock.core import stats
-from penstock.core.emptying import Emptying
+from penstock.core import views
 from penstock.core.engine import Engine
 from penstock.core.errors import BadSyntax, OutOfRange, Unsupported
-from penstock.core.glob import Glob
 from penstock.core.limits import NEVER, check_count
 from penstock.core.policy import TubePolicy
+from penstock.core.scans import Emptying
 from penstock.core.tube import Tube
+from penstock.core.tube_patterns import Glob
 from penstock.dialects.command import SLICE, Caller, SlicedCommand, check_tube
 from penstock.dialects.context import CommandContext
 from penstock.dialects.native.arguments import Words, excerpt, parse_cursor, read_driver_options, read_json
@@ -226,7 +226,7 @@ def write_stats(reply: Reply, tube: Tube, now: i64, counts: bool) -> None:
     """Write the statistics of a tube, with the counts of events and transitions if `counts`."""
     reply.map(16 if counts else 14)
     _write_head(reply, tube)
-    states = stats.states(tube)
+    states = views.states(tube)
     for state in range(1, s.STATES_COUNT):
         _write_pair(reply, s.STATE_NAMES[state].encode(), states[state])
     reply.bulk(b"oldest-ms")
@@ -246,13 +246,13 @@ def write_stats(reply: Reply, tube: Tube, now: i64, counts: bool) -> None:
 
 
 def _write_counts(reply: Reply, tube: Tube) -> None:
-    happened = [(name, count) for name, count in zip(s.EVENT_NAMES, stats.events(tube, True), strict=True) if count]
+    happened = [(name, count) for name, count in zip(s.EVENT_NAMES, views.events(tube, True), strict=True) if count]
     reply.bulk(b"events")
     reply.map(len(happened))
     for name, count in happened:
         _write_pair(reply, name.encode(), count)
-    names = stats.TRANSITION_NAMES
-    went = stats.transitions(tube, True)
+    names = views.TRANSITION_NAMES
+    went = views.transitions(tube, True)
     reply.bulk(b"transitions")
     reply.map(len(went))
     for (source, target), count in went.items():

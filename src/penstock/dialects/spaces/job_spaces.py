@@ -27,7 +27,7 @@ from librt.strings import BytesWriter
 from mypy_extensions import i64
 
 from penstock.core import states as s
-from penstock.core import stats
+from penstock.core import views
 from penstock.core.engine import Engine
 from penstock.core.job import Job
 from penstock.core.limits import NEVER
@@ -185,7 +185,7 @@ class JobSpace(Space):
         served = [self._priority] if self.tube.by_priority else []
         if rest != served + self.indexes[0].parts:
             return None
-        events = stats.events(self.tube, True)
+        events = views.events(self.tube, True)
         if any(events[event] for event in _REORDERING):
             return None
         found: list[object] = [] if before is None else [before]

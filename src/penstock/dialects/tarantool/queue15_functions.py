@@ -13,14 +13,14 @@ from librt.strings import BytesWriter
 from mypy_extensions import i64
 
 from penstock.core import states as s
-from penstock.core import stats
+from penstock.core import views
 from penstock.core.engine import Engine, quoted_name
 from penstock.core.errors import CommandError
 from penstock.core.ids import HEX_ID_BYTES, NOT_AN_ID
 from penstock.core.job import BODY_MSGPACK, Draft, Job
 from penstock.core.limits import JOB_TTL, NEVER, PRIORITY_BACK, PRIORITY_FRONT, PRIORITY_UNSET, UNSET, duration_ms
-from penstock.core.outcomes import NO_JOB, NOT_TAKEN, OK
 from penstock.core.policy import QUEUE15
+from penstock.core.states import NO_JOB, NOT_TAKEN, OK
 from penstock.core.tube import Tube
 from penstock.core.waits import TakeWait, Waiting
 from penstock.dialects.command import ADMIN, READ, WRITE, Caller, check_tube
@@ -64,7 +64,7 @@ def statistics(space: int, name: str, tube: Tube, calls: dict[str, int]) -> list
     A tube without events since start is left out. `calls` has the counters of calls that change no job: take_timeout,
     peek, meta.
     """
-    events = stats.events(tube)
+    events = views.events(tube)
     found = {counter: sum([events[event] for event in counted]) for counter, counted in _COUNTERS.items()}
     found.update(calls)
     found.update(_expired(tube))
@@ -82,7 +82,7 @@ def statistics(space: int, name: str, tube: Tube, calls: dict[str, int]) -> list
 def _expired(tube: Tube) -> dict[str, int]:
     """Return how many tasks expired: the total, and the number per state in which they were."""
     found: dict[str, int] = {"ttl.total": 0}
-    for (event, source, _), count in zip(s.TRANSITIONS, stats.rule_counts(tube, life=False), strict=True):
+    for (event, source, _), count in zip(s.TRANSITIONS, views.rule_counts(tube, life=False), strict=True):
         if event == s.EXPIRED:
             found["ttl.total"] += count
             found[f"ttl.{STATE_WORDS[source]}"] = count

@@ -16,16 +16,16 @@ from mypy_extensions import i64
 
 from penstock.core import policy as p
 from penstock.core import states as s
-from penstock.core import stats
+from penstock.core import views
 from penstock.core.driving import driver_options
-from penstock.core.emptying import Emptying
 from penstock.core.engine import Engine
 from penstock.core.errors import CommandError, Full, TubeAwaited, TubeTaken, UnknownSession
 from penstock.core.ids import HEX_ID_BYTES, LONG_ID_BYTES, NOT_AN_ID
 from penstock.core.job import Draft, Job
 from penstock.core.limits import BATCH_JOBS_MAX, NEVER, PRIORITY_UNSET, UNSET, check_priority, duration_ms
-from penstock.core.outcomes import NO_JOB, OK
 from penstock.core.policy import TubePolicy
+from penstock.core.scans import Emptying
+from penstock.core.states import NO_JOB, OK
 from penstock.core.tube import Tube
 from penstock.core.waits import PutWait, TakeWait, Waiting
 from penstock.dialects.command import ADMIN, EVERYTHING, READ, SLICE, WRITE, Caller, check_join, check_tube
@@ -127,7 +127,7 @@ def statistics(tube: Tube) -> dict[str, dict[str, int]]:
 
     `done` counts all tasks that ended, by ack, delete or ttl. It is not part of `total`.
     """
-    events = stats.events(tube)
+    events = views.events(tube)
     calls = {call: sum([events[event] for event in counted]) for call, counted in CALLS.items()}
     tasks = {
         "ready": tube.count_in(s.READY),

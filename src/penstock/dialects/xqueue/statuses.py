@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from penstock.core import states as s
-from penstock.core import stats
+from penstock.core import views
 from penstock.core.tube import Tube
 
 # By the number of the state. The last letter, S, stands for another tube. Staged jobs are not visible yet.
@@ -22,7 +22,7 @@ def space_stats(tube: Tube, pretty: bool = False) -> dict[str, object]:
     """
     names = STATUS_WORDS if pretty else STATUS_LETTERS
     return {
-        "counts": _counts(stats.states(tube), names),
+        "counts": _counts(views.states(tube), names),
         "transition": _transitions(tube.counts),
         "tube": {
             key.decode("utf-8", "backslashreplace"): {
@@ -40,7 +40,7 @@ def _counts(states: list[int], names: list[str]) -> dict[str, int]:
 
 def _transitions(counts: list[int]) -> dict[str, int]:
     found: dict[str, int] = {}
-    for (source, target), count in stats.sum_transitions(counts).items():
+    for (source, target), count in views.sum_transitions(counts).items():
         if STATUS_LETTERS[source] != STATUS_LETTERS[target]:
             name = f"{STATUS_LETTERS[source]}-{STATUS_LETTERS[target]}"
             found[name] = found.get(name, 0) + count

@@ -10,10 +10,10 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from penstock.core import restore
-from penstock.core.copy_keeper import INCARNATION_NOTE
 from penstock.core.engine import Engine
 from penstock.core.errors import JournalFailed, NoSpace
 from penstock.core.limits import NEVER
+from penstock.core.outbox import INCARNATION_NOTE
 from penstock.journal.disk import UNFINISHED, Disk
 from penstock.journal.identity import opened_by
 from penstock.journal.log import ALWAYS, Log, RecoveryRange, suitable_segment_bytes

@@ -15,10 +15,9 @@ from librt.strings import read_i32_le, read_i64_le
 from mypy_extensions import i32, i64, mypyc_attr
 
 from penstock.core import states as s
-from penstock.core.claims import Consumer
+from penstock.core.batches import STAGE_WORDS, Consumer, Stage
 from penstock.core.job import BodyRef, Copy, Job
 from penstock.core.retry import parse_retry
-from penstock.core.stages import STAGE_WORDS, Stage
 from penstock.core.table import JobTable
 from penstock.journal import frame as f
 

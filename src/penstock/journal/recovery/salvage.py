@@ -8,7 +8,7 @@ from typing import Final
 from penstock.core import policy as p
 from penstock.core import restore
 from penstock.core import states as s
-from penstock.core.claims import Consumer
+from penstock.core.batches import Consumer
 from penstock.core.job import Job
 from penstock.journal.recovery.replay import Replay, ReplayedTube
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from penstock.core import claiming
+from penstock.core import claims
 from penstock.core.errors import TubeAwaited, TubeTaken
 from penstock.core.tube import Tube
 from penstock.dialects.command import SLICE, Caller, SlicedCommand, check_whole_server
@@ -30,7 +30,7 @@ class _Flush(SlicedCommand):
             # A tube cannot remove jobs that are claimed.
             for consumer in list(engine.consumers.values()):
                 if consumer.claims:
-                    claiming.release_claims(engine, consumer.name, consumer.token, now)
+                    claims.release_claims(engine, consumer.name, consumer.token, now)
         left = SLICE
         while left > 0:
             tubes, cursor = engine.scan_tubes(self._cursor, 1)

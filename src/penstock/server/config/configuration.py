@@ -14,7 +14,7 @@ from enum import Enum, auto
 from pathlib import Path
 from typing import Any, Final
 
-from penstock.core.glob import Glob
+from penstock.core.tube_patterns import Glob
 from penstock.server.config import flags as command_line
 from penstock.server.config import text_file, toml
 from penstock.server.config.disque_conf import ConfFile, Rewrite

@@ -17,7 +17,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from penstock._build import is_compiled
 from penstock._version import __version__
 from penstock.core import states as s
-from penstock.core import stats
+from penstock.core import views
 from penstock.server.server import Server
 
 # This many tubes are listed by name: those with the most jobs.
@@ -97,8 +97,8 @@ class Metrics:
             waiting.add_metric([name], int(tube.take_line.length))
             for state in range(1, s.STATES_COUNT):
                 jobs.add_metric([name, s.STATE_NAMES[state]], tube.count_in(state))
-            for (source, target), count in stats.transitions(tube).items():
-                moves.add_metric([name, stats.TRANSITION_NAMES[source], stats.TRANSITION_NAMES[target]], count)
+            for (source, target), count in views.transitions(tube).items():
+                moves.add_metric([name, views.TRANSITION_NAMES[source], views.TRANSITION_NAMES[target]], count)
         yield jobs
         yield waiting
         yield moves

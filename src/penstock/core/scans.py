@@ -1,12 +1,18 @@
-"""Listing of the first or last jobs of a tube in one state, in the order in which they are served.
+"""Work on many jobs of a tube, in slices: listing them, and removing them all.
 
-The heap of ready jobs gives its first jobs directly. In all other cases every job of the tube has to be examined, so
-the listing runs in slices. Jobs that changed in the meantime are left out of the result.
+`Listing` finds the first or last jobs in one state, in the order in which they are served. The heap of ready jobs gives
+its first jobs directly. In all other cases every job of the tube has to be examined. Jobs that changed in the meantime
+are left out of the result.
+
+`Emptying` removes as many jobs as the tube had at the start. It does not run until the tube is empty, because producers
+may put as fast as jobs are removed.
 """
 
 from __future__ import annotations
 
 import heapq
+
+from mypy_extensions import i64
 
 from penstock.core import states as s
 from penstock.core.engine import Engine
@@ -73,3 +79,27 @@ class Listing:
         if self._tube.dropped:
             return []
         return [job for job in self._found if job.state == self._state and job.tube == self._tube.slot]
+
+
+class Emptying:
+    """A removal in progress."""
+
+    removed: int  # Number of jobs that were removed, or that will be when the claims that hold them end.
+    _engine: Engine
+    _tube: Tube
+    _left: int
+
+    def __init__(self, engine: Engine, tube: Tube) -> None:
+        self.removed = 0
+        self._engine = engine
+        self._tube = tube
+        self._left = tube.total()
+
+    def step(self, limit: int, now: i64) -> bool:
+        """Remove up to `limit` further jobs. Return whether the removal is complete."""
+        if self._left == 0 or self._tube.dropped:
+            return True
+        gone = self._engine.truncate(self._tube, now, min(self._left, limit))
+        self.removed += gone
+        self._left = self._left - gone if gone else 0
+        return self._left == 0

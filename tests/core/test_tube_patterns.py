@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.core.glob import Glob
+from penstock.core.tube_patterns import Glob
 
 
 @given(st.text("ab*?", max_size=12), st.text("ab", max_size=12))

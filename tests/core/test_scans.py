@@ -7,8 +7,8 @@ import pytest
 from penstock.core import states as s
 from penstock.core.job import Draft
 from penstock.core.limits import FIRED_PER_TURN_MAX
-from penstock.core.listing import Listing
 from penstock.core.policy import FIFOTTL, UTUBETTL, TubePolicy
+from penstock.core.scans import Listing
 from penstock.testing.assertions import rank
 
 from .engine_harness import EngineHarness

@@ -1,0 +1,143 @@
+"""Batches of jobs that are handled as one: claims go out to a consumer, stages come in from a producer.
+
+`claims.py` and `stages.py` explain the concepts and have the commands. The classes are here, below the engine, because
+the engine holds the batches and closes those whose deadlines pass.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from mypy_extensions import i64
+
+from penstock.core.deadlines import Timed
+from penstock.core.job import Job
+from penstock.core.limits import STAGES_REMEMBERED
+
+# Phases of a stage.
+OPEN: Final = 0
+PUBLISHED: Final = 1
+DISCARDED: Final = 2  # By a command, or because it was not published in time.
+
+STAGE_WORDS: Final = ["open", "published", "discarded"]
+
+
+class Claim(Timed):
+    """A batch of jobs. Its deadline is the end of its lease."""
+
+    consumer: Consumer
+    number: i64
+    jobs: list[Job]  # In the order in which they were claimed.
+    # The claim was acked. Its jobs are being acked, up to the limit of each turn, from the end of the list.
+    acked: bool
+
+    def __init__(self, consumer: Consumer, number: i64) -> None:
+        super().__init__()
+        self.consumer = consumer
+        self.number = number
+        self.jobs = []
+        self.acked = False
+
+    def shard(self, index: int, count: int) -> list[Job]:
+        """Return one reader's part of the batch: the same jobs on every read."""
+        return self.jobs[index::count]
+
+
+class Consumer:
+    """A named reader: its fencing token and its progress."""
+
+    name: bytes
+    token: i64  # The greatest token that was used.
+    acked: i64  # Every claim up to this number is acked.
+    newest: i64  # Number of the newest claim.
+    lease_ms: i64  # The lease of the last claim. After a restart, open claims get it again.
+    claims: dict[int, Claim]  # Open claims by number.
+    acking: dict[int, Claim]  # Acked claims by number that still have jobs.
+
+    def __init__(self, name: bytes, token: i64) -> None:
+        self.name = name
+        self.token = token
+        self.acked = 0
+        self.newest = 0
+        self.lease_ms = 0
+        self.claims = {}
+        self.acking = {}
+
+
+class Stage(Timed):
+    """A stage. While it is open, its deadline is its expiry."""
+
+    name: bytes
+    phase: i64  # OPEN, PUBLISHED or DISCARDED.
+    expire_ms: i64  # Time without a put or publication after which an open stage is discarded.
+    until: i64  # Time (ms) of the expiry; for a closed stage, the time until which its name is kept.
+    # Jobs in the order in which they were staged. Jobs that were deleted since then may still be in the list.
+    jobs: list[Job]
+    count: i64  # Number of jobs that are still staged.
+    published: i64  # Number of jobs when the stage was published.
+    closing: bool  # The stage is closed, but still has jobs.
+    at: i64  # Number of jobs that have left the closed stage.
+
+    def __init__(self, name: bytes, expire_ms: i64) -> None:
+        super().__init__()
+        self.name = name
+        self.phase = OPEN
+        self.expire_ms = expire_ms
+        self.until = 0
+        self.jobs = []
+        self.count = 0
+        self.published = 0
+        self.closing = False
+        self.at = 0
+
+    def let_go(self) -> None:
+        """Count a job as no longer staged."""
+        self.count -= 1
+        if self.phase == OPEN and len(self.jobs) > 64 and self.count * 2 < len(self.jobs):
+            # Compact the list only when more than half of it is gone, so that removing a job costs O(1) on average.
+            self.jobs = [job for job in self.jobs if job.extra is not None and job.extra.stage == self.name]
+
+
+class Stages(Timed):
+    """All stages of a node. While jobs have to leave closed stages, its deadline is the present time."""
+
+    by_name: dict[bytes, Stage]  # In the order in which they were created or closed.
+    closing: list[Stage]  # Closed stages that still have jobs, in the order in which they are emptied.
+    _closed: list[Stage]  # Closed stages whose names are kept, in the order of closing, from the index `_start` on.
+    _start: i64
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.by_name = {}
+        self.closing = []
+        self._closed = []
+        self._start = 0
+
+    def find(self, name: bytes, now: i64) -> Stage | None:
+        """Return the stage with this name, or None if there is none or its name is no longer kept."""
+        stage = self.by_name.get(name)
+        if stage is not None and stage.phase != OPEN and stage.until <= now and not stage.closing:
+            return None
+        return stage
+
+    def add_closed(self, stage: Stage, now: i64) -> None:
+        """Record that a stage was closed. Remove the oldest names if they are too old or too many."""
+        # Move it to the end of the dict.
+        self.by_name.pop(stage.name, None)
+        self.by_name[stage.name] = stage
+        over = self._closed
+        over.append(stage)
+        while self._start < len(over):
+            oldest = over[self._start]
+            if oldest.closing or (oldest.until > now and len(over) - self._start <= STAGES_REMEMBERED):
+                break
+            self._start += 1
+            if self.by_name.get(oldest.name) is oldest:
+                del self.by_name[oldest.name]
+        if self._start > 64 and self._start * 2 > len(over):
+            self._closed = over[self._start :]
+            self._start = 0
+
+    def names(self) -> list[bytes]:
+        """Return the names of all stages, in the order in which they were created or closed."""
+        return list(self.by_name)

@@ -1,0 +1,99 @@
+"""What users see: all public fields of a job, and the statistics of a tube.
+
+The fields have the names that all our dialects use. Names are bytes, times are milliseconds, and a missing value is
+None. Each dialect converts them to its own types.
+
+Statistics are sums over the tube's counters of applied rules. The engine increments the counter of a rule when it
+applies the rule. The functions here only add counters up, so two statistics cannot contradict each other.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from penstock.core import states as s
+from penstock.core.engine import Engine
+from penstock.core.job import Job
+from penstock.core.limits import NEVER, PRIORITY_UNSET
+from penstock.core.tube import Tube, key_of
+
+# The fields that are times: points in time since 1970, or durations.
+TIME_FIELDS: Final = frozenset(["created", "expires", "wakes", "next_event", "ttl", "ttr", "now"])
+
+# Used in transitions only: the job came from another tube, or moved to one.
+ELSEWHERE: Final = s.STATES_COUNT
+TRANSITION_NAMES: Final = [*s.STATE_NAMES, "elsewhere"]
+
+_ARRIVALS: Final = frozenset(s.ARRIVALS[s.READY : s.STAGED])
+
+
+def meta(engine: Engine, job: Job, id: bytes) -> dict[str, bytes | int | None]:
+    """Return all fields of a job."""
+    tube = engine.tube_of(job)
+    extra = job.ensure_extra()
+    return {
+        "id": id,
+        "tube": tube.name,
+        "state": s.STATE_NAMES[job.state].encode(),
+        "number": int(job.local) if job.local >= 0 else None,
+        "name": extra.name or None,
+        "key": key_of(tube, job) or None,
+        "priority": int(job.priority if extra.priority_given == PRIORITY_UNSET else extra.priority_given),
+        "served_as": int(job.priority),
+        "created": int(job.created),
+        "expires": _moment(job.expiry),
+        "wakes": _moment(job.wake),
+        "next_event": _moment(job.due) if job.deadline_pos >= 0 else None,
+        "ttl": None if job.expiry == NEVER else int(job.expiry - job.created),
+        "ttr": _moment(job.ttr),
+        "holder": engine.session_number(job.holder) if job.holder >= 0 else None,
+        "deliveries": int(job.deliveries),
+        "nacks": int(job.nacks),
+        "returns": int(job.returns),
+        "buries": int(extra.buries),
+        "reason": extra.reason or None,
+        "retry": extra.retry.text.encode() if extra.retry is not None else None,
+        "now": int(engine.now),
+    }
+
+
+def _moment(moment: int) -> int | None:
+    return None if moment == NEVER else moment
+
+
+def rule_counts(tube: Tube, life: bool) -> list[int]:
+    """Return how often each rule was applied: since this start, or in the whole life of the tube."""
+    if not life:
+        return list(tube.counts)
+    return [now + before for now, before in zip(tube.counts, tube.counts_before, strict=True)]
+
+
+def transitions(tube: Tube, life: bool = False) -> dict[tuple[int, int], int]:
+    """Return how often jobs went from one state to another. Pairs of states with the count 0 are left out."""
+    return sum_transitions(rule_counts(tube, life))
+
+
+def sum_transitions(counts: list[int]) -> dict[tuple[int, int], int]:
+    """Add the counters of rules up by source and target state. Other tubes count as the state ELSEWHERE."""
+    found: dict[tuple[int, int], int] = {}
+    for (event, source, target), count in zip(s.TRANSITIONS, counts, strict=True):
+        if event == s.MOVED_OUT:
+            target = ELSEWHERE
+        elif source == s.GONE and event in _ARRIVALS:
+            source = ELSEWHERE
+        if count and source != target:
+            found[source, target] = found.get((source, target), 0) + count
+    return found
+
+
+def events(tube: Tube, life: bool = False) -> list[int]:
+    """Return how often each event happened, by its number."""
+    found = [0] * s.EVENTS_COUNT
+    for (event, _, _), count in zip(s.TRANSITIONS, rule_counts(tube, life), strict=True):
+        found[event] += count
+    return found
+
+
+def states(tube: Tube) -> list[int]:
+    """Return the number of jobs in each state, by its number."""
+    return [tube.count_in(state) for state in range(s.STATES_COUNT)]
