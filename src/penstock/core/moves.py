@@ -16,7 +16,6 @@ tubes until the list is empty. If one turn has done enough work, the tube is put
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Final
 
 from mypy_extensions import i32, i64, u8
 
@@ -47,14 +46,13 @@ from penstock.core.limits import (
 )
 from penstock.core.outbox import Outbox, ReplicationHooks
 from penstock.core.policy import TubePolicy
+from penstock.core.random import Xorshift32
 from penstock.core.retry import THEN_BURY, THEN_DROP, RetryPolicy
 from penstock.core.sessions import Session
 from penstock.core.states import NO_JOB, NOT_OWNER, NOT_TAKEN, OK
 from penstock.core.table import JobTable, NumberSet
 from penstock.core.tube import Tube, key_of
 from penstock.core.waits import EndWait, PeerWait, PutWait, TakeWait, Waiting
-
-_MASK32: Final = 0xFFFFFFFF
 
 
 class Moves:
@@ -93,7 +91,7 @@ class Moves:
     _next_front: i64  # Order of the last urgent job. It counts down, so that a later urgent job is served first.
     _last_creation: i64  # The newest place assigned in tubes ordered by creation.
     _next_number: i64  # Counter for the numbers of tubes, sessions, connections and waits.
-    _random: i64  # State of a 32-bit generator that the shell seeded.
+    _random: Xorshift32  # Randomness for the jitter of retries. The shell seeded it.
     _tube_slots: list[Tube | None]
     _tube_slots_free: list[i32]
     _tube_numbers: NumberSet
@@ -138,7 +136,7 @@ class Moves:
         self._next_front = 0
         self._last_creation = 0
         self._next_number = 1
-        self._random = (entropy & _MASK32) or 1
+        self._random = Xorshift32(entropy)
         self._tube_slots = []
         self._tube_slots_free = []
         self._tube_numbers = NumberSet()
@@ -702,7 +700,7 @@ class Moves:
         if retry.is_spent(i64(job.deliveries)):
             self._give_up(job, tube, retry, now)
             return
-        wait = retry.wait_ms(i64(job.deliveries), self._random32())
+        wait = retry.wait_ms(i64(job.deliveries), self._random.next32())
         if wait > 0:
             job.wake = now + wait
             self._move(job, tube, s.HELD_BACK, now)
@@ -786,15 +784,6 @@ class Moves:
             if job.extra is not None:
                 job.extra.priority_given = PRIORITY_UNSET
         self._move(job, tube, event if delay_ms == 0 else event_delayed, now)
-
-    def _random32(self) -> i64:
-        """Return the next 32 bits of xorshift32. The sequence is the same compiled and interpreted."""
-        x = self._random
-        x ^= (x << 13) & _MASK32
-        x ^= x >> 17
-        x ^= (x << 5) & _MASK32
-        self._random = x
-        return x
 
     # Tubes
 
