@@ -6,9 +6,10 @@ The rules read the source tree, never the installed package, so they are the sam
 import ast
 import re
 import subprocess
+from collections import Counter
 from collections.abc import Callable, Iterator
 from graphlib import CycleError, TopologicalSorter
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
 import pytest
 
@@ -80,6 +81,8 @@ OTHER_PROJECT = re.compile(
     r"|\b(?:pip|pip3|pipx|uv) (?:install|add|tool install|pip install) [^`|;&]*(?<![\w./=-])penstock(?![\w./-])"
 )
 WORKPLACE = re.compile(r"(?<![\w.])/(?:work|root)/")
+# A folder with more modules hides its structure. Sort them into subfolders by topic.
+MODULES_MAX = 30
 
 
 # ---- Reading the tree ------------------------------------------------------------------------------------------------
@@ -202,6 +205,16 @@ def wrong_titles(text: str, name: str) -> list[str]:
     return [] if count == 1 else [f"{name} has {count} titles"]
 
 
+def crowded_folders(names: list[str]) -> list[str]:
+    """Return the folders of these files that have more than MODULES_MAX Python files, not counting subfolders."""
+    counts = Counter(str(PurePosixPath(name).parent) for name in names if name.endswith(".py"))
+    return [
+        f"{folder} has {count} Python files, but at most {MODULES_MAX} are allowed"
+        for folder, count in sorted(counts.items())
+        if count > MODULES_MAX
+    ]
+
+
 # ---- The tree keeps them ---------------------------------------------------------------------------------------------
 
 
@@ -258,6 +271,11 @@ def test_every_markdown_file_has_one_title() -> None:
     markdown = [path for path in tracked_files() if path.suffix == ".md"]
     assert markdown
     assert not complaints_of_files(markdown, wrong_titles)
+
+
+def test_no_folder_of_src_or_tests_has_more_than_thirty_modules() -> None:
+    names = [path.relative_to(ROOT).as_posix() for path in tracked_files()]
+    assert not crowded_folders([name for name in names if name.startswith(("src/", "tests/"))])
 
 
 # ---- The rules bite --------------------------------------------------------------------------------------------------
@@ -386,3 +404,9 @@ def test_a_markdown_file_with_no_title_or_two_is_found() -> None:
     assert wrong_titles("text", "f")
     assert wrong_titles("# one\n\n# two", "f")
     assert not wrong_titles("# one\n\n```sh\n# a comment\n```\n\n## two", "f")
+
+
+def test_a_crowded_folder_is_found() -> None:
+    full = [f"src/p/m{number}.py" for number in range(MODULES_MAX)]
+    assert crowded_folders([*full, "src/p/one_more.py"])
+    assert not crowded_folders([*full, "src/p/sub/one_more.py", "src/p/py.typed", "src/one_more.py"])
