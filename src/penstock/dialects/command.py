@@ -105,9 +105,9 @@ class Caller:
         self.on_wait_end = answer
 
     def is_blocked(self) -> bool:
-        """Return whether it waits or runs a command in slices.
+        """Return whether the caller waits for a result, or runs a command in slices.
 
-        A method, because mypyc would narrow an attribute that was just set to None.
+        This is a method, because mypyc would narrow an attribute that was just set to None.
         """
         return self.wait is not None or self.busy
 
@@ -118,7 +118,7 @@ class Caller:
         return self.reply.take()
 
     def confirm_sent(self) -> bool:
-        """Record that the replies that were taken are sent. Return whether the connection has to be closed now."""
+        """Record that the bytes of the last `take_replies` are sent. Return whether the connection has to be closed."""
         self.sending = 0
         if self._sending_count > 0:
             if self._sending_count == len(self.unsent):
@@ -131,24 +131,24 @@ class Caller:
         return self.closing and self.reply.length == 0
 
     def restrict(self, tubes: TubePatterns) -> None:
-        """Replace the patterns of the tubes that it may use."""
+        """Replace the patterns of the tubes that the caller may use."""
         self.tubes = tubes
         self.any_tube = tubes.any_tube
 
     def may_use(self, tube: bytes) -> bool:
-        """Return whether it may use a tube."""
+        """Return whether the caller may use a tube."""
         return self.tubes.match(tube)
 
 
 # A function, because a method could be overridden and would be looked up at every call.
 def check_tube(caller: Caller, tube: bytes) -> None:
-    """Refuse a tube that a caller may not use."""
+    """Raise an error if the caller may not use a tube."""
     if not caller.any_tube and not caller.may_use(tube):
         raise Refused(b"NOPERM this user has no permission to use this queue")
 
 
 def check_own(caller: Caller, name: bytes, what: bytes) -> None:
-    """Refuse a stage or a consumer whose name does not match the caller's tube patterns.
+    """Raise an error if the name of a stage or a consumer does not match the caller's tube patterns.
 
     The jobs of a stage do not show who uses it: it may have no jobs at the moment and still belong to another user.
     """
@@ -157,7 +157,7 @@ def check_own(caller: Caller, name: bytes, what: bytes) -> None:
 
 
 def check_join(caller: Caller, session: Session | None) -> None:
-    """Refuse that a caller without write permission joins a session that holds jobs.
+    """Raise an error if the caller has no write permission and wants to join a session that holds jobs.
 
     A client that joins a session can end its grace time and so give its jobs back. The tokens of sessions are in the
     journal, which a caller with read permission can read.
@@ -167,7 +167,7 @@ def check_join(caller: Caller, session: Session | None) -> None:
 
 
 def whole_server_refusal(caller: Caller) -> bytes:
-    """Return the error for a caller that may not use commands about the whole server; empty if it may.
+    """Return the error line for a caller that may not use commands about the whole server, or b"" if it may.
 
     A user with tube patterns administers only its own tubes. Nodes forward only commands about single tubes, so a
     command about the whole server that arrives through another node does not come from one of that node's clients.
@@ -178,7 +178,7 @@ def whole_server_refusal(caller: Caller) -> bytes:
 
 
 def check_whole_server(caller: Caller) -> None:
-    """Refuse a caller that may not use commands about the whole server."""
+    """Raise an error if the caller may not use commands about the whole server."""
     refusal = whole_server_refusal(caller)
     if refusal:
         raise Refused(refusal)
@@ -252,7 +252,7 @@ class Command:
         self.ns = 0
 
     def refusal(self, caller: Caller, args: list[bytes]) -> bytes:
-        """Return the error that keeps the caller from running the command with these words; empty if it may run."""
+        """Return the error line if the caller may not run the command with these arguments, or b"" if it may."""
         words: i64 = len(args)
         if (self.arity > 0 and words != self.arity) or (self.arity < 0 and words < -self.arity):
             return b"ERR wrong number of arguments for '" + self.name + b"' command"
@@ -267,7 +267,7 @@ class Command:
 
 
 class CommandFamily:
-    """Commands with the same first word, as TUBE CREATE and TUBE DROP. Each has its own arity and permission group."""
+    """Commands with the same first word, such as TUBE CREATE and TUBE DROP. Each has its own permissions."""
 
     name: bytes
     members: dict[bytes, Command]  # By their second words in upper case.
@@ -277,11 +277,11 @@ class CommandFamily:
         self.members = {}
 
     def add(self, member: Command) -> None:
-        """Add a command whose name consists of both words."""
+        """Add a member. Its name has two words, and the first is the name of this family."""
         self.members[member.name.partition(b" ")[2].upper()] = member
 
     def as_command(self) -> Command:
-        """Return one command that runs any of them. A caller that may run one subcommand may run this command."""
+        """Return one command that runs all members. A caller that may run at least one member may run this command."""
         group: i64 = 0
         for member in self.members.values():
             group |= member.group
@@ -292,7 +292,7 @@ class CommandFamily:
         return command
 
     def run(self, caller: Caller, args: list[bytes], now: int) -> None:
-        """Run the command that the second word names."""
+        """Run the member that the second word names."""
         member = self.members.get(args[1].upper())
         if member is None:
             words = b", ".join(self.members)
@@ -358,7 +358,7 @@ class Dispatcher:
         self._originals[command.name] = command
 
     def remove(self, name: bytes) -> Command | None:
-        """Remove the command of a name, also for clients of other nodes. Return it, or None if there is none."""
+        """Remove a command, also for clients of other nodes. Return it, or None if no command has this name."""
         self._spellings.pop(name.lower(), None)
         self._spellings.pop(name.upper(), None)
         command = self.commands.pop(name.lower(), None)
@@ -367,7 +367,7 @@ class Dispatcher:
         return command
 
     def find(self, name: bytes) -> Command | None:
-        """Return the command that a client, or another node on behalf of its client, calls by a name."""
+        """Return the command with a name, or None. The caller is a client, or another node on behalf of its client."""
         return self.commands.get(name.lower()) or self._originals.get(name.lower())
 
     def run_all(self, caller: Caller, commands: list[list[bytes]], start: i64, now: i64) -> i64:
@@ -410,7 +410,7 @@ class Dispatcher:
         return at
 
     def run(self, caller: Caller, command: Command, args: list[bytes], now: i64) -> None:
-        """Check the caller's permissions and run a command. The caller is answered or waits."""
+        """Check the caller's permissions and run a command. Afterwards the caller has its reply, or waits."""
         reply = caller.reply
         refusal = command.refusal(caller, args)
         if refusal:
@@ -437,7 +437,10 @@ class Dispatcher:
             self._failed(caller, defect)
 
     def _run_again(self, caller: Caller, command: Command, args: list[bytes], now: i64) -> None:
-        """Free memory and run the refused command again until it succeeds. The refused command has changed nothing."""
+        """Free memory and run a command again, until it succeeds or no more memory can be freed.
+
+        The command was refused because memory was full, so it has changed nothing.
+        """
         while self.evict is not None and self.evict():
             try:
                 command.handler(caller, args, now)
@@ -447,7 +450,7 @@ class Dispatcher:
         raise NoMemory()
 
     def _forward(self, caller: Caller, command: Command, args: list[bytes], where: Elsewhere) -> None:
-        """Forward a command under its original name, because each node has its own `rename-command`."""
+        """Forward a command to another node under its original name, because each node has its own `rename-command`."""
         assert self.forward is not None
         if isinstance(where, OnSeveralNodes):
             for part in where.parts.values():
@@ -469,7 +472,7 @@ class Dispatcher:
             caller.reply_mode = ANSWERED
 
     def step(self, caller: Caller, long: SlicedCommand, now: i64) -> bool:
-        """Run a slice of a long command. Return whether it was the last one."""
+        """Run one slice of a long command. Return whether it was the last one."""
         before = caller.reply.length
         try:
             if not long.step(caller, now):
@@ -507,14 +510,14 @@ class Dispatcher:
         self.report(error)
 
     def report(self, error: Exception) -> None:
-        """Count and report an internal error."""
+        """Count an internal error and report it to the server."""
         self.internal_errors += 1
         if self.on_error is None:
             raise error
         self.on_error(error)
 
     def oversized(self) -> BodyTooLarge:
-        """Return the refusal of a request that the parser discarded because of its size."""
+        """Return the error for a request that the parser discarded because of its size."""
         limit = f"a body may have {self.body_bytes_max} bytes (max_body)"
         return BodyTooLarge(f"the request is too large; {limit}; store the data elsewhere and queue a reference to it")
 
@@ -536,7 +539,7 @@ class Dispatcher:
 
 
 class _RerunCommand(WaitReply):
-    """Runs a command again after other nodes have answered the question that it depends on."""
+    """Runs a command again after other nodes have answered the question on which it depends (see NeedsAnswer)."""
 
     _dispatcher: Dispatcher
     _command: Command
@@ -554,7 +557,7 @@ class _RerunCommand(WaitReply):
 
 
 def check_question_answered(wait: Waiting) -> None:
-    """Raise the error of a command whose question to other nodes was refused or not answered."""
+    """Raise the error of the wait if other nodes refused the question of a command or did not answer it."""
     if isinstance(wait, ElectionWait) and wait.refusal is not None:
         raise wait.refusal
     # A node that does not answer a question in time counts as one that has nothing to report.
@@ -563,7 +566,7 @@ def check_question_answered(wait: Waiting) -> None:
 
 
 def refusal_line(refusal: PenstockError) -> bytes:
-    """Return the error line of a refusal in RESP."""
+    """Return the RESP error line of an error."""
     if isinstance(refusal, Refused):
         return refusal.line
     if isinstance(refusal, NoMemory):

@@ -69,7 +69,10 @@ class CommandContext:
         body_of: Callable[[Job], bytes],
         make_room: Callable[[int], None],
     ) -> None:
-        """Take a function that reads a body from disk, and one that tries to make room in the log."""
+        """Create the context of a node.
+
+        `body_of` reads a body from disk. `make_room` tries to make room in the log for a number of bytes.
+        """
         self.engine = engine
         self.ids = ids
         self.node = node
@@ -85,19 +88,22 @@ class CommandContext:
         self._body_of = body_of
 
     def leaving_error(self, caller: Caller) -> Refused:
-        """Return the refusal of a command that a leaving node does not run. Forwarded clients get another text."""
+        """Return the error for a command that this node refuses because it is leaving the cluster.
+
+        Clients of another node get a text that names this node.
+        """
         if not caller.entry_node:
             return Refused(_LEAVING)
         return Refused(b"NOHOME the tube lives on node " + self.node + b", which is leaving the cluster")
 
     def id_of(self, job: Job) -> bytes:
-        """Return the id of a job in 40 characters."""
+        """Return the id of a job in its form of 40 characters."""
         if job.extra is not None and self.cluster is not None:
             return self.cluster.state.id_of(job)
         return self.ids.long(job.id, job.ttl_minutes)
 
     def number_of(self, id: bytes) -> int:
-        """Return the number of a job by its id in 40 characters, or NOT_AN_ID if this node cannot have such a job."""
+        """Return the engine's number for an id of 40 characters, or NOT_AN_ID if this node cannot have such a job."""
         cluster = self.cluster
         number = self.ids.parse_long(id) if cluster is None else cluster.state.number_of(id)
         if number != NOT_AN_ID or not self.engine.old_ids:
@@ -113,7 +119,7 @@ class CommandContext:
         return self.cluster is not None and is_long(id) and self.cluster.may_be_elsewhere(id)
 
     def find(self, caller: Caller, number: int, now: i64) -> Job | None:
-        """Return the job of a number, or None. Refuse a job in a tube that the caller may not use."""
+        """Return the job with a number, or None if it does not exist. Raise an error if its tube is forbidden."""
         if number == NOT_AN_ID:
             return None
         job = self.engine.find(number, now)
@@ -124,7 +130,7 @@ class CommandContext:
     # Tubes and jobs of other nodes
 
     def tube(self, name: bytes) -> Tube:
-        """Return the tube of a name. Raise Elsewhere if it is on another node, and UnknownTube if it does not exist."""
+        """Return the tube with a name. Raise Elsewhere if another node has it, and UnknownTube if it does not exist."""
         tube = self.engine.tubes.get(name)
         if tube is None:
             self.raise_if_elsewhere([name])
@@ -132,7 +138,7 @@ class CommandContext:
         return tube
 
     def raise_if_elsewhere(self, names: list[bytes]) -> None:
-        """Raise Elsewhere if these tubes are on another node, and CrossHome if they are on different nodes."""
+        """Raise Elsewhere if these tubes are on one other node, and CrossHome if they are on different nodes."""
         if self.cluster is None or not self.cluster.homes.by_tube:
             return
         homes = [self._home_of(name) for name in names]
@@ -144,25 +150,25 @@ class CommandContext:
             raise Elsewhere(homes[0], f"tube {quoted_name(names[0])}", self.cluster.homes.is_promised(names[0]))
 
     def _home_of(self, name: bytes) -> bytes:
-        """Return the other node that a tube is on; empty if it is here or does not exist."""
+        """Return the id of the other node that has a tube, or b"" if the tube is here or does not exist."""
         assert self.cluster is not None
         return b"" if name in self.engine.tubes else self.cluster.homes.home_of(name)
 
     def is_elsewhere(self, name: bytes) -> bool:
-        """Return whether a tube that is not here is on another node."""
+        """Return whether a tube that this node does not have is on another node."""
         return self.cluster is not None and self.cluster.homes.home_of(name) != b""
 
     def raise_if_job_elsewhere(self, caller: Caller, id: bytes, used: bool = False) -> None:
-        """Raise Elsewhere if a job that is not here may be on another node.
+        """Raise Elsewhere if a job that this node does not have may be on another node.
 
-        If `used`, only nodes count that the caller's session uses.
+        If `used` is set, only the nodes that the caller's session uses are considered.
         """
         node = self._home_of_job(caller, id, used)
         if node:
             raise Elsewhere(node, f"job {quoted_name(id)}")
 
     def _home_of_job(self, caller: Caller, id: bytes, used: bool) -> bytes:
-        """Return the node that a job may be on, by the node in its id or by the home of its tube; empty if unknown."""
+        """Return the node that may have a job, or b"" if it is unknown: the node in its id, or the home of its tube."""
         cluster = self.cluster
         if cluster is None or not cluster.members.peers:
             return b""
@@ -180,7 +186,10 @@ class CommandContext:
         return [] if self.nodes_used_by is None else self.nodes_used_by(caller)
 
     def split_by_node(self, caller: Caller, args: list[bytes], at: i64, used: bool = False) -> None:
-        """Raise Elsewhere or Spread if jobs that a command names from word `at` on may be on other nodes."""
+        """Raise an error if the jobs that a command names may be on other nodes. Word `at` is the first job id.
+
+        Raise Elsewhere if all of them are on one other node, and OnSeveralNodes if they are on different nodes.
+        """
         cluster = self.cluster
         if cluster is None or not cluster.members.peers:
             return
@@ -206,13 +215,13 @@ class CommandContext:
                 raise Elsewhere(node, f"job {quoted_name(args[at])}")
 
     def spread_to_used_nodes(self, caller: Caller, args: list[bytes]) -> None:
-        """Raise Spread if a command is about everything a session has, and the session uses other nodes."""
+        """Raise OnSeveralNodes if the caller's session uses other nodes, because a command is about all its jobs."""
         nodes = self._nodes_used_by(caller)
         if nodes:
             raise OnSeveralNodes({node: list(args) for node in [self.node, *nodes]})
 
     def find_node_with(self, caller: Caller, about: i64, names: list[bytes]) -> bytes:
-        """Return the other node that has one of these names, or empty. Raise Sought if the nodes have to be asked."""
+        """Return the other node that has one of these names, or b"". Raise NeedsLookup to ask the other nodes."""
         if self.cluster is None or self.cluster.members.size() == 1:
             return b""
         asked = self._questions.pop(int(caller.connection.number), {})
@@ -226,7 +235,7 @@ class CommandContext:
         return b""
 
     def ask_others(self, caller: Caller, what: NeedsAnswer, tag: object, now: int) -> Waiting:
-        """Send the question that has to be answered before a command can run to all other nodes."""
+        """Ask the other nodes the question on which a command depends. Return the wait that ends with their answers."""
         assert self.cluster is not None
         if isinstance(what, NeedsHome):
             return self.cluster.elections.start_and_wait(caller.connection, what.tube, tag, now)
@@ -244,7 +253,7 @@ class CommandContext:
     # Room in the log, and new tubes
 
     def check_new(self, names: list[bytes], policy: TubePolicy) -> None:
-        """Refuse tubes that there is no room for, or that may not be made here. Nothing is changed."""
+        """Raise an error if there is no room for new tubes, or if they may not be made here. Nothing is changed."""
         self.raise_if_elsewhere(names)
         needed: i64 = 0
         for name in names:
@@ -255,7 +264,7 @@ class CommandContext:
             self._check_home(name, policy)
 
     def new_tube(self, name: bytes, policy: TubePolicy, drafts: list[Draft], now: i64) -> Tube:
-        """Make a tube for these jobs. If it cannot accept all of them, raise before anything is changed."""
+        """Make a tube for these jobs. If it cannot accept all of them, raise an error before anything is changed."""
         self.raise_if_elsewhere([name])
         self.reserve_log(_log_bytes(drafts) + tube_bytes(name, policy))
         self.engine.check_first(name, policy, drafts, now)
@@ -263,11 +272,11 @@ class CommandContext:
         return self.engine.create_tube(name, policy, now)
 
     def reserve_log_for(self, drafts: list[Draft]) -> None:
-        """Try to make room in the log for jobs."""
+        """Try to make room in the log for new jobs. If this fails, the engine refuses the jobs."""
         self.reserve_log(_log_bytes(drafts))
 
     def reserve_log(self, needed: i64) -> None:
-        """Try to make room in the log for `needed` bytes."""
+        """Try to make room in the log for `needed` bytes. If this fails, the engine refuses the command."""
         if needed > self.engine.room_bytes:
             self._make_room(needed)
 
@@ -279,12 +288,12 @@ class CommandContext:
     def take(
         self, caller: Caller, tubes: list[Tube], count: int, now: i64, key: bytes | None = None, ttr_ms: int = UNSET
     ) -> list[Job]:
-        """Take up to `count` jobs, one of each tube in turn, but not more than fit into one reply."""
+        """Take up to `count` jobs, one from each tube in turn. Stop when they fill one reply."""
         session = caller.connection.session
         return self.engine.take_many(session, tubes, count, now, key, ttr_ms, ANSWER_BYTES_MAX)
 
     def request_skipped(self, names: list[bytes], jobs: list[Job], count: int, now: i64) -> None:
-        """Ask other nodes for jobs of the empty queues that a take skipped before it found these jobs.
+        """Ask other nodes for jobs of the empty queues that a take skipped before it found `jobs` in a later queue.
 
         Otherwise a queue that is named first would get no jobs from other nodes while a later one has jobs here.
         """
@@ -349,7 +358,7 @@ class CommandContext:
         return bodies
 
     def write_body(self, reply: Reply, job: Job) -> None:
-        """Write the body of a job that is inspected, or null if it cannot be read."""
+        """Write the body of a job that a client inspects, or null if it cannot be read."""
         body = self.body_or_none(job)
         if body is None:
             reply.null()
@@ -374,7 +383,7 @@ class CommandContext:
             return None
 
     def run_sliced(self, caller: Caller, long: SlicedCommand, now: i64) -> None:
-        """Run a command in slices: the first one now, the others in later turns."""
+        """Run a command in slices: the first slice now, the others in later turns."""
         while not long.step(caller, now):
             if self.continue_sliced is not None:
                 self.continue_sliced(caller, long)

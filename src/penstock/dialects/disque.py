@@ -90,7 +90,10 @@ class Disque:
     # Adding
 
     def addjob(self, caller: Caller, args: list[bytes], now: i64) -> None:
-        """ADDJOB queue body ms-timeout [options]"""
+        """Run ADDJOB queue body ms-timeout [options]: add a job to a queue and reply with its id.
+
+        If the job needs copies on other nodes, wait for them until the timeout, unless ASYNC is given.
+        """
         name = args[1]
         draft = Draft(args[2])
         maxlen = 0
@@ -189,7 +192,7 @@ class Disque:
             caller.wait_for(wait, self._adding)
 
     def _check_reachable(self, cluster: Cluster, tube: Tube | None, replicate: int, external: bool) -> None:
-        """Refuse a job if too few nodes are reachable for its copies."""
+        """Raise an error if fewer nodes are reachable than a job needs for its copies."""
         if tube is not None and not is_shared(tube):
             if replicate > 1:
                 raise Refused(b"ERR a queue of this type lives on one node; REPLICATE must be 1")
@@ -204,7 +207,11 @@ class Disque:
     # Getting
 
     def getjob(self, caller: Caller, args: list[bytes], now: i64) -> None:
-        """GETJOB [NOHANG] [TIMEOUT ms] [COUNT n] [WITHCOUNTERS] FROM queue [queue ...]"""
+        """Run GETJOB [NOHANG] [TIMEOUT ms] [COUNT n] [WITHCOUNTERS] FROM queue [queue ...].
+
+        Reply with up to `n` jobs of these queues. If there are none, wait for one until TIMEOUT, unless NOHANG is
+        given.
+        """
         nohang = False
         counters = False
         timeout = 0
@@ -285,7 +292,7 @@ class Disque:
         caller.wait_for(wait, self._counted if counters else self._plain)
 
     def deliver(self, caller: Caller, jobs: list[Job], counters: bool, now: i64) -> None:
-        """Reply with jobs that were taken."""
+        """Reply with jobs that were just taken. `counters` adds the numbers of nacks and of additional deliveries."""
         bodies = self.context.bodies(caller, jobs, now)
         reply = caller.reply
         reply.array(len(jobs))
@@ -306,31 +313,31 @@ class Disque:
     # Finishing, and putting back
 
     def ackjob(self, caller: Caller, args: list[bytes], now: i64) -> None:
-        """ACKJOB id [id ...]"""
+        """Run ACKJOB id [id ...]: ack jobs on all nodes."""
         self._apply_to_all(caller, args, now, _ACK)
 
     def fastack(self, caller: Caller, args: list[bytes], now: i64) -> None:
-        """FASTACK id [id ...]: without a cluster the same as ACKJOB."""
+        """Run FASTACK id [id ...]: ack jobs with fewer messages between nodes. Without a cluster, it equals ACKJOB."""
         self._apply_to_all(caller, args, now, _FAST_ACK)
 
     def deljob(self, caller: Caller, args: list[bytes], now: i64) -> None:
-        """DELJOB id [id ...]"""
+        """Run DELJOB id [id ...]: delete jobs in any state."""
         self._apply_to_all(caller, args, now, _DELETE)
 
     def enqueue(self, caller: Caller, args: list[bytes], now: i64) -> None:
-        """ENQUEUE id [id ...]"""
+        """Run ENQUEUE id [id ...]: queue jobs that are not queued."""
         self._apply_to_all(caller, args, now, _ENQUEUE)
 
     def nack(self, caller: Caller, args: list[bytes], now: i64) -> None:
-        """NACK id [id ...]"""
+        """Run NACK id [id ...]: report that jobs failed, and queue them again immediately."""
         self._apply_to_all(caller, args, now, _NACK)
 
     def dequeue(self, caller: Caller, args: list[bytes], now: i64) -> None:
-        """DEQUEUE id [id ...]"""
+        """Run DEQUEUE id [id ...]: remove jobs from their queues without delivering them."""
         self._apply_to_all(caller, args, now, _DEQUEUE)
 
     def _apply_to_all(self, caller: Caller, args: list[bytes], now: i64, what: i64) -> None:
-        """Apply an operation to every job that a command names. Reply with the number of jobs that it changed."""
+        """Apply the operation `what` to every job that a command names. Reply with the number of changed jobs."""
         if len(args) == 2:
             caller.reply.integer(
                 1 if self.apply(caller, args[1], self._number_or_elsewhere(caller, args[1]), now, what) else 0
@@ -342,7 +349,7 @@ class Disque:
         self.context.run_sliced(caller, _Many(self, args, what), now)
 
     def apply(self, caller: Caller, id: bytes, number: int, now: i64, what: i64) -> bool:
-        """Apply an operation to one job. Return whether it succeeded."""
+        """Apply the operation `what` to one job. Return whether it succeeded."""
         job = self.context.find(caller, number, now)
         cluster = self.context.cluster
         session = caller.connection.session
@@ -368,7 +375,7 @@ class Disque:
         return False
 
     def _queue_now(self, job: Job, failed: bool, now: i64) -> int:
-        """Queue a job that no client holds. This is not another delivery, so only a NACK is counted."""
+        """Queue a job that no client holds. It is counted as a failure only for NACK (`failed`)."""
         if job.once and job.deliveries > 0:
             return ONLY_ONCE
         return self._engine.switch(job, s.READY, now, 0, failed)
@@ -380,7 +387,7 @@ class Disque:
         return self._engine.switch(job, s.DELAYED, now, min(job.ttr, DURATION_MS_MAX))
 
     def working(self, caller: Caller, args: list[bytes], now: i64) -> None:
-        """WORKING id"""
+        """Run WORKING id: postpone the next delivery of a job by its retry time, and reply with that time."""
         job = self.context.find(caller, self._number_or_elsewhere(caller, args[1]), now)
         if job is None or job.state >= s.DONE:
             raise Refused(b"NOJOB Job not known in the context of this node.")
@@ -406,7 +413,7 @@ class Disque:
     # Inspecting
 
     def show(self, caller: Caller, args: list[bytes], now: i64) -> None:
-        """SHOW id"""
+        """Run SHOW id: reply with all fields of a job, or with null if the job is unknown."""
         id = args[1]
         job = self.context.find(caller, self.number(id), now)
         if job is not None:
@@ -420,7 +427,7 @@ class Disque:
         caller.reply.null()
 
     def _ack_of(self, caller: Caller, id: bytes) -> Ack | None:
-        """Return the ack of a job that ended here while other nodes have not confirmed it, or None.
+        """Return the ack of a job that ended here and that other nodes have not confirmed, or None if there is none.
 
         The ack does not contain the queue, so it is shown only to callers that may use every queue.
         """
@@ -460,7 +467,7 @@ class Disque:
         self.context.write_plain(reply, job)
 
     def _write_acked(self, reply: Reply, ack: Ack, now: i64) -> None:
-        """Write the fields of a job of which only its ack is left. Unknown fields are null or 0."""
+        """Write the fields of a job of which this node has only the ack. Unknown fields are null or 0."""
         reply.array(30)
         reply.bulk(b"id")
         reply.bulk(ack.id)
@@ -488,14 +495,14 @@ class Disque:
         reply.integer(value)
 
     def qlen(self, caller: Caller, args: list[bytes], now: i64) -> None:
-        """QLEN queue"""
+        """Run QLEN queue: reply with the number of jobs that can be taken."""
         check_tube(caller, args[1])
         self._engine.advance(now)
         tube = self._find_tube(args[1])
         caller.reply.integer(0 if tube is None else tube.count_in(s.READY))
 
     def qstat(self, caller: Caller, args: list[bytes], now: i64) -> None:
-        """QSTAT queue"""
+        """Run QSTAT queue: reply with the statistics of a queue, or with null if it does not exist."""
         check_tube(caller, args[1])
         self._engine.advance(now)
         reply = caller.reply
@@ -526,12 +533,12 @@ class Disque:
         return 0 if cluster is None else cluster.federation.rate(tube.name, now)
 
     def oldest(self, caller: Caller, name: bytes, count: int, now: i64) -> None:
-        """QPEEK queue count, with a positive count. `Newest` handles a negative one."""
+        """Run QPEEK for a positive count: reply with the oldest jobs of a queue. `Newest` handles negative counts."""
         self._engine.advance(now)
         self.context.run_sliced(caller, Peeking(self, self._find_tube(name), count, False), now)
 
     def write_peeked(self, reply: Reply, tube: Tube, jobs: list[Job]) -> None:
-        """Write jobs for QPEEK, as many as fit into a reply."""
+        """Write the jobs of a QPEEK. Stop when the reply has its maximum size."""
         length = 0
         fit = 0
         while fit < len(jobs) and length <= ANSWER_BYTES_MAX:
@@ -547,7 +554,7 @@ class Disque:
     # Queues
 
     def pause(self, caller: Caller, args: list[bytes], now: i64) -> None:
-        """PAUSE queue option [option ...]"""
+        """Run PAUSE queue option [option ...]: pause or resume a queue, and reply with its state."""
         check_tube(caller, args[1])
         inward = False
         outward = False
@@ -583,7 +590,7 @@ class Disque:
         caller.reply.simple(b"none" if tube is None else _pause_word(tube))
 
     def _find_tube(self, name: bytes) -> Tube | None:
-        """Return the queue of a name, or None. Raise Elsewhere if it is on another node."""
+        """Return the queue with a name, or None if it does not exist. Raise Elsewhere if it is on another node."""
         tube = self._engine.tubes.get(name)
         if tube is None:
             self.context.raise_if_elsewhere([name])
@@ -592,7 +599,7 @@ class Disque:
     # Ids
 
     def _number_or_elsewhere(self, caller: Caller, text: bytes) -> int:
-        """Return the number of a job. Raise Elsewhere if it may be on a node that the client's session uses.
+        """Return the engine's number for a job id. Raise Elsewhere if a node that the session uses may have the job.
 
         Other nodes are not tried, because commands on `disque` jobs take effect everywhere in the cluster, even if the
         node that made the job is unreachable.
@@ -603,14 +610,17 @@ class Disque:
         return number
 
     def number(self, text: bytes) -> int:
-        """Return the number of a job, or NOT_AN_ID if the id is well-formed but this node cannot have the job."""
+        """Return the engine's number for a job id, or NOT_AN_ID if this node cannot have the job.
+
+        Raise an error if the id is malformed.
+        """
         if not is_long(text):
             raise Refused(_BAD_ID)
         return self.context.number_of(text)
 
 
 class _GetjobReply(WaitReply):
-    """Answers a GETJOB that waited."""
+    """Writes the reply of a GETJOB that waited."""
 
     _disque: Disque
     _counters: bool
@@ -620,7 +630,7 @@ class _GetjobReply(WaitReply):
         self._counters = counters
 
     def write(self, caller: Caller, wait: Waiting, now: i64) -> None:
-        """Reply with the jobs, or with null if the time was over."""
+        """Reply with the jobs, or with null if the timeout passed."""
         assert isinstance(wait, TakeWait)
         if wait.jobs:
             self._disque.deliver(caller, wait.jobs, self._counters, now)
@@ -629,7 +639,7 @@ class _GetjobReply(WaitReply):
 
 
 class _AddjobReply(WaitReply):
-    """Answers an ADDJOB that waited for copies."""
+    """Writes the reply of an ADDJOB that waited for copies on other nodes."""
 
     _context: CommandContext
 
@@ -646,7 +656,7 @@ class _AddjobReply(WaitReply):
 
 
 class _Many(SlicedCommand):
-    """A command about many jobs. It checks all ids before it changes anything, and does both in slices."""
+    """Runs a command about many jobs in slices. All ids are checked before the first job is changed."""
 
     _disque: Disque
     _args: list[bytes]  # The name of the command, then the ids.
@@ -664,7 +674,7 @@ class _Many(SlicedCommand):
         self._done = 0
 
     def step(self, caller: Caller, now: i64) -> bool:
-        """Check the next ids, or change the next jobs when all ids are checked."""
+        """Check the next ids. When all ids are checked, change the next jobs."""
         disque = self._disque
         args = self._args
         numbers = self._numbers
@@ -696,7 +706,7 @@ def _seconds_left(expiry: i64, now: i64) -> int:
 
 
 def _requeue_moment(job: Job, now: i64) -> i64:
-    """Return when a job is queued next. For a job that is queued: when it would be, if it were delivered now."""
+    """Return when a job will be queued again. For a queued job, assume that it is delivered now."""
     if job.state == s.TAKEN or job.state == s.DELAYED:
         return job.wake
     return NEVER if job.state != s.READY or job.ttr == NEVER else now + job.ttr
@@ -717,7 +727,7 @@ def _pause_word(tube: Tube) -> bytes:
 
 
 class Peeking(SlicedCommand):
-    """QPEEK: the first ready jobs of a queue, or the last ones."""
+    """Runs QPEEK: replies with the first ready jobs of a queue, or with the last ones."""
 
     _disque: Disque
     _tube: Tube | None
@@ -758,7 +768,7 @@ def _parse_timeout(text: bytes) -> int:
 
 
 def integer(text: bytes) -> int:
-    """Return a number. Refuse any other text."""
+    """Parse a number. Raise an error for any other text."""
     value = parse_integer(text)
     if value == NOT_A_NUMBER:
         raise Refused(NOT_AN_INTEGER)
@@ -766,7 +776,7 @@ def integer(text: bytes) -> int:
 
 
 def parse_integer(text: bytes) -> int:
-    """Return a number in Disque's form: an optional sign and digits, in 64 bits; NOT_A_NUMBER for any other text."""
+    """Parse a number in Disque's form: an optional sign and digits, within 64 bits. Otherwise return NOT_A_NUMBER."""
     size: i64 = len(text)
     if size <= _DIGITS_FAST_MAX:
         value: i64 = 0

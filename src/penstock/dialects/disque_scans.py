@@ -67,7 +67,7 @@ class Query:
 
 
 def parse_query(args: list[bytes], jobs: bool) -> Query:
-    """Parse the words of QSCAN, or of JSCAN if `jobs`."""
+    """Parse the words of QSCAN, or of JSCAN if `jobs` is set."""
     query = Query()
     at = 1
     while at < len(args):
@@ -112,7 +112,7 @@ def parse_query(args: list[bytes], jobs: bool) -> Query:
 
 
 class _CursorScan(PagedReply):
-    """A scan and the results so far."""
+    """A scan, and the results that it has found so far."""
 
     query: Query
     cursor: int
@@ -131,7 +131,7 @@ class _CursorScan(PagedReply):
         reply.array(self.found)
 
     def is_through(self) -> bool:
-        """Return whether the last slice was examined."""
+        """Return whether the reply is complete: the scan is at its end (its cursor is then 0), or is not a BUSYLOOP."""
         if self.cursor >= self._end:
             # The remaining entries are newer than the scan.
             self.cursor = 0
@@ -139,7 +139,7 @@ class _CursorScan(PagedReply):
 
 
 class QueueScan(_CursorScan):
-    """The QSCAN command."""
+    """Runs QSCAN."""
 
     _engine: Engine
     _disque: Disque
@@ -150,7 +150,7 @@ class QueueScan(_CursorScan):
         self._disque = disque
 
     def scan(self, caller: Caller, now: i64) -> bool:
-        """Examine the next queues."""
+        """Examine the next queues and write those that match."""
         query = self.query
         page = self.page(caller)
         tubes, self.cursor = self._engine.scan_tubes(self.cursor, SCAN_SLICE if query.busyloop else query.count)
@@ -171,7 +171,7 @@ class QueueScan(_CursorScan):
 
 
 class JobScan(_CursorScan):
-    """The JSCAN command."""
+    """Runs JSCAN."""
 
     _engine: Engine
     _disque: Disque
@@ -182,7 +182,7 @@ class JobScan(_CursorScan):
         self._disque = disque
 
     def scan(self, caller: Caller, now: i64) -> bool:
-        """Examine the next jobs."""
+        """Examine the next jobs and write those that match."""
         query = self.query
         tube: Tube | None = None
         if query.queue is not None:
@@ -219,7 +219,7 @@ class JobScan(_CursorScan):
 
 
 class Newest(Peeking):
-    """QPEEK with a negative count: the newest jobs of a queue, the newest first."""
+    """Runs QPEEK for a negative count: replies with the newest jobs of a queue, the newest first."""
 
     def __init__(self, engine: Engine, disque: Disque, name: bytes, count: int) -> None:
         super().__init__(disque, engine.tubes.get(name), count, True)

@@ -33,7 +33,7 @@ class Inbox:
         self._at = 0
 
     def run(self, desk: Dispatcher, caller: Caller, budget: i64, now: i64) -> i64:
-        """Run up to `budget` commands of the client. Return why it stopped."""
+        """Run up to `budget` commands of the client. Return a code that says why it stopped."""
         parser = self.parser
         self.ran = False
         while caller.wait is None and not caller.busy and not caller.closing:

@@ -43,15 +43,15 @@ class PagedReply(SlicedCommand):
         self._answered = 0
 
     def scan(self, caller: Caller, now: i64) -> bool:
-        """Examine the next slice. Return whether it was the last one."""
+        """Examine the next slice of jobs or tubes. Return whether it was the last one."""
         raise NotImplementedError
 
     def write_head(self, reply: Reply) -> None:
-        """Write the beginning of the reply, when everything is found."""
+        """Write the beginning of the reply, after everything was found."""
         reply.array(self.found)
 
     def step(self, caller: Caller, now: i64) -> bool:
-        """Examine a slice, or write a part of the reply when everything is examined."""
+        """Examine a slice. When everything is examined, write a part of the reply instead."""
         if not self._is_answering:
             # The pages are in memory, and many clients may ask at once, so they count as unsent reply bytes.
             caller.owed = 0
@@ -82,9 +82,9 @@ class PagedReply(SlicedCommand):
         return page
 
     def fits(self, page: Reply, more: i64, whole: bool) -> bool:
-        """Return whether a page has room for about `more` bytes. Call it before each write.
+        """Return whether a page has room for about `more` bytes. Call this before each write.
 
-        If `whole`, the reply cannot be continued with a cursor, so one that is too long is refused.
+        If `whole` is set, the reply cannot be continued with a cursor, so an error is raised if it is too long.
         """
         length = page.length + more
         if whole and self._bytes + length > SCAN_BYTES_MAX:

@@ -1,7 +1,7 @@
 """RESP, the protocol of Redis and Disque: parses commands from bytes that arrive in pieces.
 
 Any bytes give commands, or an `error` after which the parser reads no more. Incomplete commands are kept until the rest
-arrives (`intake.py`). Most lengths have one or two digits. They are read as one word of four bytes, so that a short
+arrives (`input_buffer.py`). Most lengths have one or two digits. They are read as one word of four bytes, so a short
 argument costs little more than its own copy. (Splitting the buffer at CRLF was rejected: it makes an object for every
 length, which is three times the work. hiredis was rejected, too: it does not parse inline commands, and 13 bytes can
 make it allocate gigabytes.)

@@ -52,7 +52,7 @@ PUT_OPTIONS: Final = [
 
 
 class Words:
-    """The words of a command and the position of the next one."""
+    """The words of a command, and the index of the next word. Errors are raised as BadSyntax or OutOfRange."""
 
     args: list[bytes]
     at: int
@@ -79,11 +79,11 @@ class Words:
         return self.args[self.at - 1]
 
     def duration(self) -> int:
-        """Return the value of a time option in milliseconds, or NEVER."""
+        """Return the value of the last option as a duration in milliseconds, or NEVER if it is unlimited."""
         return duration(self.value(), self._name())
 
     def moment(self) -> int:
-        """Return the value of an option that is a moment, in milliseconds since 1970."""
+        """Return the value of the last option as a moment, in milliseconds since 1970."""
         word = self.value()
         ms = read_duration(word)
         if ms in (NO_DURATION, NEVER):
@@ -94,40 +94,40 @@ class Words:
         return ms
 
     def integer(self) -> int:
-        """Return the value of an option that is a whole number."""
+        """Return the value of the last option as a whole number."""
         number = parse_integer(self.value())
         if number == NOT_A_NUMBER:
             raise WrongType(f"{self._name()} must be a whole number, not {excerpt(self.args[self.at - 1])}")
         return number
 
     def number(self) -> int:
-        """Return the value of an option that is the number of a job within its tube."""
+        """Return the value of the last option as the number of a job within its tube."""
         return check_number(self.integer())
 
     def priority(self) -> int:
-        """Return the value of an option that is a priority."""
+        """Return the value of the last option as a priority."""
         return check_priority(self.integer())
 
     def text(self) -> str:
-        """Return the value of an option that is text."""
+        """Return the value of the last option as text."""
         return text(self.value(), self._name())
 
     def boolean(self) -> bool:
-        """Return the value of an option that is yes or no."""
+        """Return the value of the last option, which must be yes or no."""
         word = self.value().lower()
         if word == b"yes" or word == b"no":
             return word == b"yes"
         raise WrongType(f"{self._name()} must be yes or no, not {excerpt(word)}")
 
     def unknown(self, allowed: list[str]) -> BadSyntax:
-        """Return the error for an unknown option, with the closest of the allowed ones."""
+        """Return the error for an unknown option. It suggests the allowed option with the most similar name."""
         word = excerpt(self.args[self.at - 1]).upper()
         close = difflib.get_close_matches(word, allowed, 1, 0.6)
         hint = f"; did you mean {close[0]}?" if close else f"; its options are {', '.join(allowed)}" if allowed else ""
         return BadSyntax(f"{excerpt(self.args[0]).upper()} has no option {word}{hint}")
 
     def end(self) -> None:
-        """Refuse surplus words."""
+        """Raise BadSyntax if there are more words."""
         if self.at < len(self.args):
             self.at += 1
             raise self.unknown([])
@@ -137,7 +137,7 @@ class Words:
 
 
 def read_put(words: Words, draft: Draft, word: bytes) -> bool:
-    """Read the value of a put option into the draft. Return whether the option exists."""
+    """Read the value of the put option `word` into the draft. Return whether there is such an option."""
     if word == b"DELAY":
         draft.delay_ms = words.duration()
     elif word == b"AT":
@@ -180,13 +180,13 @@ def read_put(words: Words, draft: Draft, word: bytes) -> bool:
 
 
 def excerpt(word: bytes) -> str:
-    """Return a word for an error message, shortened and as printable text."""
+    """Return a word as it appears in error messages: shortened, and with unprintable characters escaped."""
     text = word[:_SHOWN_CHARACTERS_MAX].decode("utf-8", "backslashreplace")
     return f"{text}…" if len(word) > _SHOWN_CHARACTERS_MAX else text
 
 
 def duration(word: bytes, what: str) -> int:
-    """Return a time in milliseconds, or NEVER."""
+    """Parse a duration. Return milliseconds, or NEVER if it is unlimited. Errors call the value `what`."""
     ms = read_duration(word)
     if ms == NO_DURATION:
         raise OutOfRange(
@@ -197,7 +197,7 @@ def duration(word: bytes, what: str) -> int:
 
 
 def parse_cursor(word: bytes) -> int:
-    """Return the cursor of a scan."""
+    """Parse the cursor of a scan."""
     cursor = parse_integer(word)
     if cursor < 0 or cursor == NOT_A_NUMBER:
         raise OutOfRange(f"a cursor must be 0 or a value that an earlier scan returned, not {excerpt(word)}")
@@ -205,7 +205,7 @@ def parse_cursor(word: bytes) -> int:
 
 
 def text(word: bytes, what: str) -> str:
-    """Decode text in UTF-8."""
+    """Decode a word as UTF-8. Errors call the word `what`."""
     try:
         return word.decode()
     except UnicodeDecodeError:
@@ -221,7 +221,7 @@ _JSON: Final = json.JSONDecoder(parse_constant=_no_constant)
 
 
 def read_json(raw: bytes, what: str) -> object:
-    """Parse a JSON value."""
+    """Parse a JSON value. Errors call the value `what`."""
     if len(raw) > _JSON_BYTES_MAX:
         raise WrongType(f"{what} may have up to {_JSON_BYTES_MAX} bytes")
     try:
@@ -239,7 +239,7 @@ def read_driver_options(raw: bytes) -> dict[str, object]:
 
 
 def body_kind(word: bytes) -> int:
-    """Return the kind of a body by its word."""
+    """Return the kind of body that `word` names: bytes, text, json or msgpack."""
     kind = _KINDS.get(word.lower())
     if kind is None:
         raise OutOfRange(f"AS must be bytes, text, json or msgpack, not {excerpt(word)}")

@@ -36,7 +36,7 @@ JOB_BYTES: Final = 400
 
 
 class Claims:
-    """The commands of consumers that read in batches."""
+    """The CLAIM commands."""
 
     _native: Native
     _engine: Engine
@@ -46,7 +46,11 @@ class Claims:
         self._engine = native.context.engine
 
     def take(self, caller: Caller, args: list[bytes], now: i64) -> None:
-        """CLAIM TAKE tube consumer number [COUNT n] [LEASE d] [TOKEN t] [SHARD i n | SIZE]"""
+        """Run CLAIM TAKE tube consumer number [COUNT n] [LEASE duration] [TOKEN t] [SHARD i n | SIZE].
+
+        Claim a batch of jobs. Until the batch is acked or its lease ends, every call with this number returns the same
+        batch. SHARD replies only with the jobs of shard `i` of `n`, and SIZE only with the size of the batch.
+        """
         check_tube(caller, args[2])
         check_own(caller, args[3], b"consumer")
         self._check_claimed(caller, args[3])
@@ -81,7 +85,7 @@ class Claims:
             self._read(caller, made, shard, False, now)
 
     def read(self, caller: Caller, args: list[bytes], now: i64) -> None:
-        """CLAIM READ consumer number [SHARD i n] [PACKED]"""
+        """Run CLAIM READ consumer number [SHARD i n] [PACKED]: reply with a claim, or with shard `i` of `n`."""
         self._check(caller, args[2])
         shard = _ALL
         packed = False
@@ -104,7 +108,7 @@ class Claims:
         )
 
     def ack(self, caller: Caller, args: list[bytes], now: i64) -> None:
-        """CLAIM ACK consumer upto [TOKEN t]"""
+        """Run CLAIM ACK consumer upto [TOKEN t]: ack the jobs of all claims whose number is at most `upto`."""
         upto = _number(args[3])
         token, _ = _token_and_lease(Words(args, 4), False)
         self._check(caller, args[2])
@@ -112,7 +116,7 @@ class Claims:
         self._native.context.run_sliced(caller, _Acking(self._engine, args[2], acked), now)
 
     def renew(self, caller: Caller, args: list[bytes], now: i64) -> None:
-        """CLAIM RENEW consumer [LEASE d] [TOKEN t]"""
+        """Run CLAIM RENEW consumer [LEASE duration] [TOKEN t]: renew the leases of all claims of a consumer."""
         token, lease = _token_and_lease(Words(args, 3), True)
         self._check(caller, args[2])
         if lease is None:
@@ -120,7 +124,7 @@ class Claims:
         caller.reply.integer(claims.renew_claims(self._engine, args[2], token, lease, now))
 
     def release(self, caller: Caller, args: list[bytes], now: i64) -> None:
-        """CLAIM RELEASE consumer [TOKEN t]"""
+        """Run CLAIM RELEASE consumer [TOKEN t]: end the claims of a consumer and return their jobs to the tube."""
         token, _ = _token_and_lease(Words(args, 3), False)
         self._check(caller, args[2])
         caller.reply.integer(claims.release_claims(self._engine, args[2], token, now))
@@ -142,7 +146,7 @@ class Claims:
                 check_tube(caller, self._engine.tube_of(claim.jobs[0]).name)
 
     def info(self, caller: Caller, args: list[bytes], now: i64) -> None:
-        """CLAIM INFO consumer"""
+        """Run CLAIM INFO consumer: reply with the progress of a consumer."""
         self._engine.advance(now)
         self._check(caller, args[2])
         consumer = self._engine.consumers.get(args[2])
@@ -162,7 +166,7 @@ class Claims:
 
 
 def _write_size(reply: Reply, claim: Claim) -> None:
-    """Write the number of jobs in a claim and the bytes of their bodies, for a client that distributes the reading."""
+    """Write the number of jobs in a claim and the bytes of their bodies. Clients choose a number of shards by this."""
     length: i64 = 0
     for job in claim.jobs:
         length += job.body_length()
@@ -172,7 +176,7 @@ def _write_size(reply: Reply, claim: Claim) -> None:
 
 
 class _Batch(PagedReply):
-    """Writes the jobs of a claim, or of one shard of it, as long as the claim exists."""
+    """Writes the jobs of a claim, or of one shard of it, in slices. Stops if the claim ends in the meantime."""
 
     _native: Native
     _claim: Claim
@@ -208,7 +212,7 @@ class _Batch(PagedReply):
         return self._at == len(jobs)
 
     def _pack(self, page: Reply, end: i64) -> None:
-        """Write jobs as columns. `found` then counts groups of jobs."""
+        """Write jobs as columns (`packed_jobs.py`). `found` then counts groups of jobs instead of jobs."""
         some: list[Job] = []
         length: i64 = 0
         while self._at < end:
@@ -225,7 +229,7 @@ class _Batch(PagedReply):
 
 
 class _Acking(SlicedCommand):
-    """Waits until all jobs of the acked claims have ended, then replies."""
+    """Runs CLAIM ACK: ends the jobs of the acked claims in slices, then replies."""
 
     _engine: Engine
     _consumer: bytes
@@ -237,7 +241,7 @@ class _Acking(SlicedCommand):
         self._acked = acked
 
     def step(self, caller: Caller, now: i64) -> bool:
-        """End the jobs of one turn."""
+        """End as many jobs of the acked claims as fit into one turn. Return whether all have ended."""
         if claims.is_acking(self._engine, self._consumer):
             self._engine.advance(now)
             return False

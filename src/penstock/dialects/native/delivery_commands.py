@@ -69,7 +69,10 @@ class Native:
     # Putting
 
     def put(self, caller: Caller, args: list[bytes], now: i64) -> None:
-        """PUT tube body [option value ...] [EXISTING] [TIMEOUT d]"""
+        """Run PUT tube body [option value ...] [EXISTING] [TIMEOUT duration]: put a job and reply with its id.
+
+        If the tube is full, wait for room until TIMEOUT.
+        """
         draft = Draft(args[2])
         timeout = 0
         existing = False
@@ -103,7 +106,10 @@ class Native:
         caller.reply.bulk(self.context.id_of(job))
 
     def mput(self, caller: Caller, args: list[bytes], now: i64) -> None:
-        """MPUT tube [EXISTING] [option value ...] JOB body [option value ...] [JOB body ...]"""
+        """Run MPUT tube [EXISTING] [option value ...] JOB body [option value ...] [JOB body ...].
+
+        Put all jobs or none, and reply with their ids. Options before the first JOB are for all jobs.
+        """
         existing = args[2].upper() == b"EXISTING"
         drafts = read_drafts(Words(args, 3 if existing else 2))
         self.check_puts(caller, args[1], drafts)
@@ -140,7 +146,10 @@ class Native:
     # Taking
 
     def take(self, caller: Caller, args: list[bytes], now: i64) -> None:
-        """TAKE tube [COUNT n] [TIMEOUT d] [KEY k] [TTR d] [AND tube [tube ...]]"""
+        """Run TAKE tube [COUNT n] [TIMEOUT duration] [KEY key] [TTR duration] [AND tube [tube ...]].
+
+        Reply with up to `n` jobs of these tubes. If there are none, wait for one until TIMEOUT.
+        """
         engine = self._engine
         check_tube(caller, args[1])
         found = engine.tubes.get(args[1])
@@ -187,7 +196,10 @@ class Native:
         caller.wait_for(wait, self._taking)
 
     def _first(self, caller: Caller, args: list[bytes]) -> Tube:
-        """Return the first tube of a take, which is not here. Raise Elsewhere if all tubes are on another node."""
+        """Raise Elsewhere if all tubes of a TAKE are on one other node.
+
+        Otherwise return the first tube that it names, or raise UnknownTube.
+        """
         at = 2
         while at < len(args) and args[at].upper() != b"AND":
             at += 2
@@ -203,7 +215,7 @@ class Native:
                 self.context.cluster.wants(tube.name, patience_ms, now)
 
     def _tubes(self, caller: Caller, first: Tube, words: Words) -> list[Tube]:
-        """Return all tubes of a take from several tubes."""
+        """Return all tubes of a TAKE with AND: `first`, and the tubes that the next words name."""
         tubes = [first]
         words.value()
         words.at -= 1
@@ -230,7 +242,7 @@ class Native:
             self.write_job(reply, job, bodies[i])
 
     def write_job(self, reply: Reply, job: Job, body: bytes | None) -> None:
-        """Write ten fields of a job. If `body` is None, it is read from memory or disk."""
+        """Write the ten fields of a job that clients get. If `body` is None, the body is read from memory or disk."""
         tube = self._engine.tube_of(job)
         reply.raw(_ID)
         reply.bulk(self.context.id_of(job))
@@ -261,7 +273,7 @@ class Native:
     # Finishing
 
     def ack(self, caller: Caller, args: list[bytes], now: i64) -> None:
-        """ACK id [id ...]"""
+        """Run ACK id [id ...]: ack jobs, and reply with the number of jobs that the caller's session held."""
         if len(args) == 2:
             # A fast path for the form that most clients send. `AckOrDeleteMany` does the same.
             job = self.find(caller, args[1], now)
@@ -276,7 +288,10 @@ class Native:
             self.each(caller, AckOrDeleteMany(self, args[1:], False), now)
 
     def announce_done(self, caller: Caller, id: bytes, now: i64) -> bool:
-        """Tell other nodes that a job which is not here is done. Return whether another node may have made it."""
+        """Announce to the other nodes that a job is done. Return whether one of them may have made the job.
+
+        It is used for jobs that are not on this node.
+        """
         cluster = self.context.cluster
         if cluster is None or not is_long(id):
             return False
@@ -284,20 +299,26 @@ class Native:
         return cluster.may_be_elsewhere(id)
 
     def each(self, caller: Caller, many: AckOrDeleteMany, now: i64) -> None:
-        """Ack or delete every job that a command names. For a single job, a failure is an error instead of a count."""
+        """Ack or delete every job that a command names, and reply with the number of these jobs.
+
+        If the command names one job and fails, the reply is an error instead of 0.
+        """
         if len(many.ids) == 1:
             self.count_one(caller, many.do(caller, self.job(caller, many.ids[0], now), now))
         else:
             self.context.run_sliced(caller, many, now)
 
     def count_one(self, caller: Caller, outcome: int) -> None:
-        """Answer a command that names one job and could name many."""
+        """Reply to a command that accepts many ids and got one: with 1, or with the error of `outcome`."""
         if outcome != OK:
             refuse(outcome)
         caller.reply.integer(1)
 
     def release(self, caller: Caller, args: list[bytes], now: i64) -> None:
-        """RELEASE id [DELAY d] [TTL d] [PRIORITY n] [KEY k] [OPTIONS json]"""
+        """Run RELEASE id [DELAY duration] [TTL duration] [PRIORITY n] [KEY key] [OPTIONS json].
+
+        Return a taken job to its tube. The options change the job.
+        """
         back = _ReturnOptions(args, 2, _RELEASE_WORDS)
         job = self.job(caller, args[1], now)
         session = caller.connection.session
@@ -307,24 +328,24 @@ class Native:
         self.finish(caller, self._engine.release(session, job, now, back.delay, back.ttl, back.priority, back.key))
 
     def requeue(self, caller: Caller, args: list[bytes], now: i64) -> None:
-        """REQUEUE id"""
+        """Run REQUEUE id: return a taken job to the end of its tube."""
         job = self.job(caller, args[1], now)
         self.finish(caller, self._engine.requeue(caller.connection.session, job, now))
 
     def bury(self, caller: Caller, args: list[bytes], now: i64) -> None:
-        """BURY id [REASON text]"""
+        """Run BURY id [REASON text]: bury a taken job."""
         reason = read_reason(Words(args, 2))
         job = self.job(caller, args[1], now)
         self.finish(caller, self._engine.bury(caller.connection.session, job, now, reason))
 
     def dig(self, caller: Caller, args: list[bytes], now: i64) -> None:
-        """DIG id [DELAY d] [TTL d] [PRIORITY n]"""
+        """Run DIG id [DELAY duration] [TTL duration] [PRIORITY n]: return one buried job to its tube."""
         back = _ReturnOptions(args, 2, _DIG_WORDS)
         job = self.job(caller, args[1], now)
         self.finish(caller, self._engine.dig(job, now, back.delay, back.ttl, back.priority))
 
     def kick(self, caller: Caller, args: list[bytes], now: i64) -> None:
-        """KICK tube [count] [DELAY d] [TTL d]"""
+        """Run KICK tube [count] [DELAY duration] [TTL duration]: return the first buried jobs to their tube."""
         counted = len(args) > 2 and parse_integer(args[2]) != NOT_A_NUMBER
         count = check_count(parse_integer(args[2]) if counted else 1, "the number of jobs to kick")
         back = _ReturnOptions(args, 3 if counted else 2, _KICK_WORDS)
@@ -333,7 +354,7 @@ class Native:
         self.context.run_sliced(caller, _Kicking(self, tube, count, back.delay, back.ttl), now)
 
     def finish(self, caller: Caller, outcome: int) -> None:
-        """Answer a command about one job."""
+        """Reply to a command about one job: with OK, or with the error of `outcome`."""
         if outcome != OK:
             refuse(outcome)
         caller.reply.ok()
@@ -341,7 +362,7 @@ class Native:
     # Sessions
 
     def identify(self, caller: Caller, args: list[bytes], now: i64) -> None:
-        """IDENTIFY [token] [GRACE d]"""
+        """Run IDENTIFY [token] [GRACE duration]: join the session of `token`, set its grace time, and describe it."""
         words = Words(args, 1)
         token = b""
         grace = UNSET
@@ -373,7 +394,10 @@ class Native:
     # Ids
 
     def job(self, caller: Caller, text: bytes, now: i64) -> Job:
-        """Return the job of an id: 40 characters, 32 hex digits, or tube#number; tube#id in a tube with a driver."""
+        """Return the job with an id. Raise UnknownJob if it does not exist, or Elsewhere if another node may have it.
+
+        An id is 40 characters, 32 hex digits, or tube#number. In a tube with a driver it can also be tube#id.
+        """
         job = self.find(caller, text, now)
         if job is None:
             self.refuse_elsewhere(text)
@@ -381,19 +405,19 @@ class Native:
         return job
 
     def may_still_use(self, caller: Caller, job: Job) -> bool:
-        """Return whether the caller may use the tube of a job, which may have moved since it was looked up."""
+        """Return whether the caller may use the tube of a job. The job may have moved there since it was looked up."""
         if caller.any_tube or job.state == s.GONE:
             return True
         return caller.may_use(self._engine.tube_of(job).name)
 
     def refuse_elsewhere(self, text: bytes) -> None:
-        """Refuse the id of a job that another node may have made, and name that node."""
+        """Raise an error that names the other node which may have made the job, if there is such a node."""
         if self.context.may_be_elsewhere(text):
             assert self.context.cluster is not None
             raise UnknownJob(f"this node does not have the job; {self.context.cluster.whom_to_ask(text)}")
 
     def number(self, caller: Caller, text: bytes, now: i64) -> int:
-        """Return the number of a job, even of one that no longer exists, unless the id is tube#number."""
+        """Return the engine's number for an id. The job may have ended, unless the id has the form tube#number."""
         number = self._parsed(text)
         return self.job(caller, text, now).id if number == NOT_AN_ID else number
 
@@ -403,7 +427,7 @@ class Native:
         return self.context.ids.parse_hex(text) if len(text) == HEX_ID_BYTES else NOT_AN_ID
 
     def find(self, caller: Caller, text: bytes, now: i64) -> Job | None:
-        """Return the job of an id, or None if it does not exist. Refuse text that cannot be an id of this node."""
+        """Return the job with an id, or None if it does not exist. Raise BadId if the text cannot be an id."""
         number = self._parsed(text)
         if number != NOT_AN_ID:
             return self.context.find(caller, number, now)
@@ -435,7 +459,7 @@ def check_target(caller: Caller, retry: RetryPolicy) -> None:
 
 
 def read_drafts(words: Words) -> list[Draft]:
-    """Return the jobs of a batch: options for all of them, then for each the word JOB, a body and its own options."""
+    """Parse the jobs of a batch: options for all jobs, then for each job the word JOB, a body and its own options."""
     common = Draft(b"")
     word = b""
     while words.has_more():
@@ -465,7 +489,7 @@ def read_drafts(words: Words) -> list[Draft]:
 
 
 class _ReturnOptions:
-    """The options of a command that returns a job to its queue."""
+    """The options of a command that returns a job to its tube."""
 
     delay: int
     ttl: int
@@ -497,7 +521,7 @@ class _ReturnOptions:
 
 
 def read_delay(words: Words) -> int:
-    """Return the value of DELAY, or 0."""
+    """Return the value of the option DELAY in milliseconds, or 0 if it is missing."""
     delay = 0
     while words.has_more():
         if words.option() != b"DELAY":
@@ -507,7 +531,7 @@ def read_delay(words: Words) -> int:
 
 
 def read_reason(words: Words) -> bytes:
-    """Return the value of REASON, or empty bytes."""
+    """Return the value of the option REASON, or empty bytes if it is missing."""
     reason = b""
     while words.has_more():
         if words.option() != b"REASON":
@@ -517,7 +541,7 @@ def read_reason(words: Words) -> bytes:
 
 
 def _token(word: bytes) -> bytes:
-    """Return the token of a session."""
+    """Parse the token of a session."""
     try:
         return bytes.fromhex(word.decode("ascii"))
     except ValueError:
@@ -525,7 +549,7 @@ def _token(word: bytes) -> bytes:
 
 
 class _TakeReply(WaitReply):
-    """Answers a TAKE that waited."""
+    """Writes the reply of a TAKE that waited."""
 
     _native: Native
 
@@ -533,13 +557,13 @@ class _TakeReply(WaitReply):
         self._native = native
 
     def write(self, caller: Caller, wait: Waiting, now: i64) -> None:
-        """Reply with the jobs that it got."""
+        """Reply with the jobs that the TAKE got. If the time is over, there are none."""
         assert isinstance(wait, TakeWait)
         self._native.deliver(caller, wait.jobs, now)
 
 
 class _PutReply(WaitReply):
-    """Answers a PUT that waited for room."""
+    """Writes the reply of a PUT that waited for room in its tube."""
 
     _native: Native
 
@@ -547,13 +571,16 @@ class _PutReply(WaitReply):
         self._native = native
 
     def write(self, caller: Caller, wait: Waiting, now: i64) -> None:
-        """Reply with the id of the job, or with the error."""
+        """Reply with the id of the job, or with the error if there was no room in time."""
         assert isinstance(wait, PutWait)
         self._native.finish_put(caller, wait)
 
 
 class AckOrDeleteMany(SlicedCommand):
-    """Acks or deletes many jobs and counts them. All ids are checked before any job is changed, both in slices."""
+    """Acks or deletes many jobs in slices, and replies with their number.
+
+    All ids are checked before the first job is changed.
+    """
 
     ids: list[bytes]
     _native: Native
@@ -573,7 +600,7 @@ class AckOrDeleteMany(SlicedCommand):
         self._done = 0
 
     def do(self, caller: Caller, job: Job, now: i64) -> int:
-        """Ack or delete one job. Return the outcome."""
+        """Ack or delete one job. Return the engine's outcome code."""
         site = self._native.context
         if self._deletes:
             return site.delete(job, now)
@@ -606,7 +633,7 @@ class AckOrDeleteMany(SlicedCommand):
 
 
 class _Kicking(SlicedCommand):
-    """KICK: digs up a number of jobs, a slice at a time."""
+    """Runs KICK: returns buried jobs to their tube, one slice per turn."""
 
     _native: Native
     _tube: Tube
@@ -624,7 +651,7 @@ class _Kicking(SlicedCommand):
         self._done = 0
 
     def step(self, caller: Caller, now: i64) -> bool:
-        """Dig up the next jobs."""
+        """Return the next buried jobs to the tube."""
         some = min(self._left, SLICE)
         kicked = 0
         if not self._tube.dropped:

@@ -30,7 +30,7 @@ _SCAN_COUNT: Final = 100
 
 
 class GlobalCommands:
-    """The commands about a queue on all nodes."""
+    """The GLOBAL commands."""
 
     _context: CommandContext
     _lengths: WaitReply
@@ -42,22 +42,22 @@ class GlobalCommands:
         self._emptied = _Figures(site, [b"deleted", b"left"])
 
     def qlen(self, caller: Caller, args: list[bytes], now: i64) -> None:
-        """GLOBAL QLEN queue"""
+        """Run GLOBAL QLEN queue: reply with the number of jobs of a queue on all reachable nodes."""
         self._ask(caller, args[2], LENGTHS, 0, self._lengths, now)
 
     def qpeek(self, caller: Caller, args: list[bytes], now: i64) -> None:
-        """GLOBAL QPEEK queue count"""
+        """Run GLOBAL QPEEK queue count: reply with the first jobs of a queue on all reachable nodes."""
         count = integer(args[3])
         if count < 1 or count > SHOWN_MAX:
             raise Refused(b"ERR COUNT must be 1 to %d; for the newest jobs, use QPEEK on each node" % SHOWN_MAX)
         self._ask(caller, args[2], OLDEST, count, _Peeked(count), now)
 
     def empty(self, caller: Caller, args: list[bytes], now: i64) -> None:
-        """GLOBAL EMPTY queue"""
+        """Run GLOBAL EMPTY queue: delete jobs of a queue on all reachable nodes. Repeat it until none is left."""
         self._ask(caller, args[2], EMPTY, 0, self._emptied, now)
 
     def scan(self, caller: Caller, args: list[bytes], now: i64) -> None:
-        """GLOBAL SCAN cursor [TUBE t] [STATE s ...] [COUNT n]"""
+        """Run GLOBAL SCAN cursor [TUBE tube] [STATE state ...] [COUNT n]: list the jobs of one node after the other."""
         cluster = self._cluster()
         node, cursor = _parse_cursor(args[2])
         queue = b""
@@ -95,7 +95,7 @@ class GlobalCommands:
 
 
 class _Figures(WaitReply):
-    """Sums the figures of all nodes and counts the nodes that answered."""
+    """Replies with the sums of the figures of all nodes, and with the number of nodes that answered."""
 
     _context: CommandContext
     _names: list[bytes]
@@ -116,7 +116,7 @@ class _Figures(WaitReply):
 
 
 class _Peeked(WaitReply):
-    """Merges the first jobs of all nodes."""
+    """Runs GLOBAL QPEEK: merges the first jobs of the queue on each node."""
 
     _count: int
 
@@ -124,7 +124,7 @@ class _Peeked(WaitReply):
         self._count = count
 
     def write(self, caller: Caller, wait: Waiting, now: i64) -> None:
-        """Write the oldest of the received jobs, as many as fit into a reply."""
+        """Write the oldest of the received jobs. Stop when the reply has its maximum size."""
         assert isinstance(wait, QuestionWait)
         images = sorted(wait.jobs, key=_order)[: self._count]
         length = 0
@@ -142,7 +142,7 @@ class _Peeked(WaitReply):
 
 
 class _Scanned(WaitReply):
-    """Writes some jobs of one node and the cursor, which continues at that node or at the next one."""
+    """Runs GLOBAL SCAN: writes some jobs of one node, and a cursor that continues at this node or at the next one."""
 
     _cluster: Cluster
     _node: bytes
@@ -203,7 +203,7 @@ def _write_time(reply: Reply, name: bytes, ms: int) -> None:
 
 
 def _parse_cursor(word: bytes) -> tuple[bytes, int]:
-    """Return the node of a cursor and the position there. The first cursor has no node."""
+    """Return the node at which a cursor continues, and the position on that node. The first cursor has no node."""
     if word == b"0":
         return b"", 0
     node, colon, cursor = word.partition(b":")

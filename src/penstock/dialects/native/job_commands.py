@@ -49,7 +49,7 @@ class Jobs:
     # Commands of the session that holds the job
 
     def touch(self, caller: Caller, args: list[bytes], now: i64) -> None:
-        """JOB TOUCH id [d]"""
+        """Run JOB TOUCH id [duration]: extend the ttr of a taken job by `duration`; without it, restart the ttr."""
         words = Words(args, 3)
         more = duration(words.value(), "the time to add") if words.has_more() else UNSET
         words.end()
@@ -57,13 +57,16 @@ class Jobs:
         self._native.finish(caller, self._engine.touch(caller.connection.session, job, now, more))
 
     def nack(self, caller: Caller, args: list[bytes], now: i64) -> None:
-        """JOB NACK id [REASON text]"""
+        """Run JOB NACK id [REASON text]: report that a job failed. Its retry policy decides what follows."""
         reason = read_reason(Words(args, 3))
         job = self._native.job(caller, args[2], now)
         self._native.finish(caller, self._engine.nack(caller.connection.session, job, now, reason))
 
     def done(self, caller: Caller, args: list[bytes], now: i64) -> None:
-        """JOB DONE id result [AS bytes|text|json|msgpack] [TTL d]"""
+        """Run JOB DONE id result [AS bytes|text|json|msgpack] [TTL duration].
+
+        Ack a job and keep `result` in place of its body, for the time TTL.
+        """
         words = Words(args, 4)
         kind = BODY_BYTES
         ttl = UNSET
@@ -81,7 +84,7 @@ class Jobs:
         self._native.finish(caller, self._engine.done(caller.connection.session, job, args[3], kind, now, ttl))
 
     def move(self, caller: Caller, args: list[bytes], now: i64) -> None:
-        """JOB MOVE id tube [DELAY d]"""
+        """Run JOB MOVE id tube [DELAY duration]: move a job to the end of another tube on this node."""
         delay = read_delay(Words(args, 4))
         job = self._native.job(caller, args[2], now)
         check_tube(caller, args[3])
@@ -93,23 +96,23 @@ class Jobs:
     # Commands of any client
 
     def delete(self, caller: Caller, args: list[bytes], now: i64) -> None:
-        """JOB DELETE id [id ...]"""
+        """Run JOB DELETE id [id ...]: delete jobs in any state and reply with their number."""
         if len(args) > 3:
             self._native.context.split_by_node(caller, args, 2)
         self._native.each(caller, AckOrDeleteMany(self._native, args[2:], True), now)
 
     def snatch(self, caller: Caller, args: list[bytes], now: i64) -> None:
-        """JOB SNATCH id [DELAY d]"""
+        """Run JOB SNATCH id [DELAY duration]: take a job away from the session that holds it."""
         delay = read_delay(Words(args, 3))
         self._native.finish(caller, self._engine.snatch(self._native.job(caller, args[2], now), now, delay))
 
     def restart(self, caller: Caller, args: list[bytes], now: i64) -> None:
-        """JOB RESTART id [DELAY d]"""
+        """Run JOB RESTART id [DELAY duration]: make a delayed or kept job ready again."""
         delay = read_delay(Words(args, 3))
         self._native.finish(caller, self._engine.restart(self._native.job(caller, args[2], now), now, delay))
 
     def switch(self, caller: Caller, args: list[bytes], now: i64) -> None:
-        """JOB SWITCH id state [DELAY d]"""
+        """Run JOB SWITCH id state [DELAY duration]: change the state of a job that is not taken."""
         state = _state(args[3])
         delay = read_delay(Words(args, 4))
         self._native.finish(caller, self._engine.switch(self._native.job(caller, args[2], now), state, now, delay))
@@ -117,11 +120,11 @@ class Jobs:
     # Inspecting
 
     def peek(self, caller: Caller, args: list[bytes], now: i64) -> None:
-        """JOB PEEK id"""
+        """Run JOB PEEK id: reply with a job, its body and its state."""
         self._write(caller.reply, self._native.job(caller, args[2], now))
 
     def named(self, caller: Caller, args: list[bytes], now: i64) -> None:
-        """JOB NAMED tube name"""
+        """Run JOB NAMED tube name: reply with the job that was put with this name. Raise UnknownJob if none was."""
         check_tube(caller, args[2])
         job = self._engine.find_named(self._native.context.tube(args[2]), args[3], now)
         if job is None:
@@ -129,7 +132,7 @@ class Jobs:
         self._write(caller.reply, job)
 
     def meta(self, caller: Caller, args: list[bytes], now: i64) -> None:
-        """JOB META id"""
+        """Run JOB META id: reply with a map that describes a job without its body."""
         job = self._native.job(caller, args[2], now)
         told = views.meta(self._engine, job, self._native.context.id_of(job))
         reply = caller.reply
@@ -144,7 +147,7 @@ class Jobs:
                 reply.integer(value)
 
     def wait(self, caller: Caller, args: list[bytes], now: i64) -> None:
-        """JOB WAIT id [TIMEOUT d] [TUBE t] [OUTCOME]"""
+        """Run JOB WAIT id [TIMEOUT duration] [TUBE tube] [OUTCOME]: wait until a job ends or fails for good."""
         words = Words(args, 3)
         timeout = NEVER
         home: Tube | None = None
@@ -174,7 +177,7 @@ class Jobs:
         caller.wait_for(wait, ending)
 
     def list_jobs(self, caller: Caller, args: list[bytes], now: i64) -> None:
-        """JOB LIST tube state [COUNT n]"""
+        """Run JOB LIST tube state [COUNT n]: reply with the first jobs of a state, in the order of delivery."""
         state = _state(args[3])
         words = Words(args, 4)
         count = _LIST_COUNT
@@ -191,7 +194,10 @@ class Jobs:
         )
 
     def held(self, caller: Caller, args: list[bytes], now: i64) -> None:
-        """JOB HELD [ENDWAITS]"""
+        """Run JOB HELD [ENDWAITS]: reply with the ids of the jobs that the caller's session holds.
+
+        With ENDWAITS, the waiting takes of the session are ended first.
+        """
         words = Words(args, 2)
         session = caller.connection.session
         ends_waits = False
@@ -206,7 +212,10 @@ class Jobs:
         self._native.context.run_sliced(caller, _Held(self._native, list(session.held)), now)
 
     def scan(self, caller: Caller, args: list[bytes], now: i64) -> None:
-        """JOB SCAN cursor [TUBE t] [STATE s ...] [COUNT n] [IDS | PACKED] [NOBODIES]"""
+        """Run JOB SCAN cursor [TUBE tube] [STATE state ...] [COUNT n] [IDS | PACKED] [NOBODIES].
+
+        Reply with the next cursor and some jobs: their ids, columns of their fields (PACKED), or a map for each job.
+        """
         scan = _Scan(self._native, parse_cursor(args[2]))
         words = Words(args, 3)
         while words.has_more():
@@ -235,7 +244,7 @@ class Jobs:
 
 
 def write_job_and_state(native: Native, reply: Reply, job: Job, body: bytes | None = None) -> None:
-    """Write a job that is inspected: the fields of a take, and its state."""
+    """Write a map with the fields that a take writes (`Native.write_job`), and the state of the job."""
     reply.map(11)
     native.write_job(reply, job, body)
     reply.bulk(b"state")
@@ -243,7 +252,7 @@ def write_job_and_state(native: Native, reply: Reply, job: Job, body: bytes | No
 
 
 def read_states(words: Words) -> int:
-    """Return one or more states as bits."""
+    """Read one or more names of states. Return a mask with a bit for each of these states."""
     states = 1 << _state(words.value())
     while words.has_more() and words.args[words.at].lower() in _STATES:
         states |= 1 << _state(words.value())
@@ -258,7 +267,7 @@ def _state(word: bytes) -> int:
 
 
 def write_end(reply: Reply, end: int, reason: bytes) -> None:
-    """Write the outcome of a job and its reason."""
+    """Write the outcome of a job and the reason for it."""
     reply.map(2)
     reply.bulk(b"outcome")
     reply.bulk(END_NAMES[end].encode())
@@ -267,10 +276,10 @@ def write_end(reply: Reply, end: int, reason: bytes) -> None:
 
 
 class _OutcomeReply(WaitReply):
-    """Answers a JOB WAIT with OUTCOME."""
+    """Writes the reply of a JOB WAIT with the option OUTCOME."""
 
     def write(self, caller: Caller, wait: Waiting, now: i64) -> None:
-        """Write the outcome of the job and its reason."""
+        """Write the outcome of the job and the reason for it."""
         assert isinstance(wait, EndWait)
         # The job may have moved to a tube that the caller may not use, so the reason is hidden.
         hidden = wait.moved and not caller.any_tube
@@ -278,7 +287,7 @@ class _OutcomeReply(WaitReply):
 
 
 class _WaitReply(WaitReply):
-    """Answers a JOB WAIT."""
+    """Writes the reply of a JOB WAIT without the option OUTCOME."""
 
     def write(self, caller: Caller, wait: Waiting, now: i64) -> None:
         """Write 1 if the job was acked, otherwise 0."""
@@ -287,7 +296,7 @@ class _WaitReply(WaitReply):
 
 
 class _Scan(PagedReply):
-    """JOB SCAN: one slice and the next cursor."""
+    """Runs JOB SCAN: examines one slice of the jobs and replies with the next cursor and the jobs that match."""
 
     tube: Tube | None
     states: int  # A bit for each wanted state; 0 for all states.
@@ -316,7 +325,7 @@ class _Scan(PagedReply):
         reply.array(self.found)
 
     def scan(self, caller: Caller, now: i64) -> bool:
-        """Examine the next jobs."""
+        """Examine one slice of the jobs and write those that match."""
         native = self._native
         engine = native.context.engine
         page = self.page(caller)
@@ -340,7 +349,7 @@ class _Scan(PagedReply):
         return True
 
     def _pack(self, caller: Caller, page: Reply, jobs: list[Job]) -> None:
-        """Write jobs as one group of columns. `found` then counts the group: 1, or 0 without jobs."""
+        """Write jobs as one group of columns (`packed_jobs.py`). `found` then counts groups: 1, or 0 without jobs."""
         some: list[Job] = []
         length: i64 = 0
         for job in jobs:
@@ -359,7 +368,7 @@ class _Scan(PagedReply):
 
 
 class _Held(PagedReply):
-    """JOB HELD: the ids of the jobs that a session held when the command began."""
+    """Runs JOB HELD: replies with the ids of the jobs that a session held when the command began."""
 
     _native: Native
     _jobs: list[Job]
@@ -385,7 +394,7 @@ class _Held(PagedReply):
 
 
 class _First(PagedReply):
-    """JOB LIST: the first jobs of a state in the order in which they would be served.
+    """Runs JOB LIST: replies with the first jobs of a state in the order in which they would be delivered.
 
     The jobs are found and written in slices. Jobs that changed their state in the meantime are left out.
     """

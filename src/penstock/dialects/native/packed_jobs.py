@@ -25,7 +25,7 @@ PACKED_BULKS: Final = 16
 
 
 def write_packed(native: Native, reply: Reply, jobs: list[Job], with_bodies: bool) -> None:
-    """Write jobs as columns. Without `with_bodies`, all bodies are marked as missing."""
+    """Write jobs as columns. If `with_bodies` is not set, all bodies are marked as not present."""
     site = native.context
     ids, states, kinds, once = BytesWriter(), BytesWriter(), BytesWriter(), BytesWriter()
     numbers, created, deliveries, nacks = BytesWriter(), BytesWriter(), BytesWriter(), BytesWriter()

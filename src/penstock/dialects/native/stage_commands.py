@@ -19,7 +19,7 @@ from penstock.wire.errors import Elsewhere
 
 
 class StageCommands:
-    """The commands of producers that put in stages."""
+    """The STAGE, PUBLISH, PUBLISHONCE and DISCARD commands."""
 
     _native: Native
     _engine: Engine
@@ -29,9 +29,10 @@ class StageCommands:
         self._engine = native.context.engine
 
     def stage(self, caller: Caller, args: list[bytes], now: i64) -> None:
-        """STAGE stage tube [EXPIRE d] [EXISTING] [AFTER n] [IDS] [option value ...] [JOB body [option value ...] ...]
+        """Run STAGE stage tube [EXPIRE duration] [EXISTING] [AFTER n] [IDS] [option value ...] [JOB body ...].
 
-        Without jobs it only checks that the stage has `n` jobs.
+        Add jobs to a stage. With AFTER, the stage must have `n` jobs before the new ones. A command without jobs only
+        checks this number.
         """
         words = Words(args, 3)
         expire = UNSET
@@ -99,22 +100,22 @@ class StageCommands:
         return True
 
     def publish(self, caller: Caller, args: list[bytes], now: i64) -> None:
-        """PUBLISH stage [stage ...]"""
+        """Run PUBLISH stage [stage ...]: publish all these stages or none, and reply with the number of their jobs."""
         names = self._names(caller, args)
         self._close(caller, names, stages.publish(self._engine, names, now), now)
 
     def publish_once(self, caller: Caller, args: list[bytes], now: i64) -> None:
-        """PUBLISHONCE mark stage [stage ...]"""
+        """Run PUBLISHONCE mark stage [stage ...]: publish stages, or discard them if `mark` was used before."""
         names = self._names(caller, args)
         self._close(caller, names[1:], stages.publish(self._engine, names[1:], now, names[0]), now)
 
     def discard(self, caller: Caller, args: list[bytes], now: i64) -> None:
-        """DISCARD stage [stage ...]"""
+        """Run DISCARD stage [stage ...]: delete the jobs of unpublished stages, and reply with their number."""
         names = self._names(caller, args)
         self._close(caller, names, stages.discard(self._engine, names, now), now)
 
     def _names(self, caller: Caller, args: list[bytes]) -> list[bytes]:
-        """Return the names of the stages. Raise Elsewhere if they are on another node."""
+        """Return the names of the stages, if the caller may use them. Raise Elsewhere if they are on another node."""
         names = args[1:]
         for name in names:
             check_own(caller, name, b"stage")
@@ -143,7 +144,7 @@ class _Closing(SlicedCommand):
         self._jobs = jobs
 
     def step(self, caller: Caller, now: i64) -> bool:
-        """Publish or remove the jobs of one turn."""
+        """Publish or delete as many jobs as fit into one turn. Return whether none is left."""
         if stages.are_closing(self._left):
             self._engine.advance(now)
             return False

@@ -72,7 +72,7 @@ _OPTION_WORDS: Final = [word.decode() for word in _OPTIONS]
 
 
 class Tubes:
-    """The commands about tubes."""
+    """The TUBE commands."""
 
     context: CommandContext
     _engine: Engine
@@ -82,7 +82,10 @@ class Tubes:
         self._engine = site.engine
 
     def create(self, caller: Caller, args: list[bytes], now: i64) -> None:
-        """TUBE CREATE name [TYPE type] [option value ...] [OPTIONS json] [POLICY json]"""
+        """Run TUBE CREATE name [TYPE type] [option value ...] [OPTIONS json] [POLICY json].
+
+        Create a tube, or reply with the existing one.
+        """
         name = args[2]
         check_tube(caller, name)
         base, options, for_driver = _read_policy(Words(args, 3))
@@ -98,19 +101,19 @@ class Tubes:
         self._write_info(caller.reply, tube)
 
     def info(self, caller: Caller, args: list[bytes], now: i64) -> None:
-        """TUBE INFO name"""
+        """Run TUBE INFO name: reply with the policy of a tube."""
         self._write_info(caller.reply, self._tube(caller, args[2], now))
 
     def stats(self, caller: Caller, args: list[bytes], now: i64) -> None:
-        """TUBE STATS name"""
+        """Run TUBE STATS name: reply with the number of jobs in each state, and with the counters of a tube."""
         write_stats(caller.reply, self._tube(caller, args[2], now), now, True)
 
     def names(self, caller: Caller, args: list[bytes], now: i64) -> None:
-        """TUBE LIST"""
+        """Run TUBE LIST: reply with the names of all tubes."""
         self.context.run_sliced(caller, _Names(self._engine), now)
 
     def scan(self, caller: Caller, args: list[bytes], now: i64) -> None:
-        """TUBE SCAN cursor [COUNT n] [MATCH pattern]"""
+        """Run TUBE SCAN cursor [COUNT n] [MATCH pattern]: reply with some tubes and the next cursor."""
         scan = _Scan(self._engine, parse_cursor(args[2]))
         words = Words(args, 3)
         while words.has_more():
@@ -125,7 +128,7 @@ class Tubes:
         self.context.run_sliced(caller, scan, now)
 
     def alter(self, caller: Caller, args: list[bytes], now: i64) -> None:
-        """TUBE ALTER name [TYPE type] [option value ...] [POLICY json]"""
+        """Run TUBE ALTER name [TYPE type] [option value ...] [POLICY json]: change the policy of a tube."""
         tube = self._tube(caller, args[2], now)
         base, options, for_driver = _read_policy(Words(args, 3))
         if for_driver is not None:
@@ -134,7 +137,7 @@ class Tubes:
         self._write_info(caller.reply, tube)
 
     def pause(self, caller: Caller, args: list[bytes], now: i64) -> None:
-        """TUBE PAUSE name in|out|all|none"""
+        """Run TUBE PAUSE name in|out|all|none: refuse puts (in), suspend takes (out), both, or neither."""
         ways = _WAYS.get(args[3].lower())
         if ways is None:
             raise BadSyntax(f"TUBE PAUSE needs in, out, all or none, not {excerpt(args[3])}")
@@ -142,31 +145,31 @@ class Tubes:
         caller.reply.ok()
 
     def release(self, caller: Caller, args: list[bytes], now: i64) -> None:
-        """TUBE RELEASE name"""
+        """Run TUBE RELEASE name: return all taken jobs to the tube, and reply with their number."""
         self.context.run_sliced(caller, _Releasing(self._engine, self._tube(caller, args[2], now)), now)
 
     def truncate(self, caller: Caller, args: list[bytes], now: i64) -> None:
-        """TUBE TRUNCATE name"""
+        """Run TUBE TRUNCATE name: delete all jobs of a tube, and reply with their number."""
         self.context.run_sliced(caller, _Emptying(self._engine, self._tube(caller, args[2], now), False), now)
 
     def drop(self, caller: Caller, args: list[bytes], now: i64) -> None:
-        """TUBE DROP name"""
+        """Run TUBE DROP name: delete a tube and its jobs."""
         tube = self._tube(caller, args[2], now)
         self._engine.check_drop(tube, now)
         self.context.run_sliced(caller, _Emptying(self._engine, tube, True), now)
 
     def _driven_policy(self, base: str | TubePolicy | None, options: dict[str, object]) -> TubePolicy | None:
-        """Return the policy of a tube whose type is a driver, or None for any other type."""
+        """Return the policy of a new tube whose type is a driver, or None if the type is not a driver."""
         return self._engine.drivers.policy(base, options) if isinstance(base, str) else None
 
     def _checked(self, caller: Caller, policy: TubePolicy) -> TubePolicy:
-        """Check that the caller may give a tube this policy, and return it."""
+        """Return the policy if the caller may give it to a tube. Raise an error otherwise."""
         policy.check()
         check_policy(caller, policy)
         return policy
 
     def _tube(self, caller: Caller, name: bytes, now: i64) -> Tube:
-        """Return the tube of a name in its present state."""
+        """Return the tube with a name, after running its due timers."""
         check_tube(caller, name)
         self._engine.advance(now)
         return self.context.tube(name)
@@ -184,7 +187,7 @@ class Tubes:
 def _read_policy(
     words: Words,
 ) -> tuple[str | TubePolicy | None, dict[str, Any], dict[str, object] | None]:
-    """Read the type or the policy of a tube, its options, and the options of its driver."""
+    """Parse the options of TUBE CREATE. Return the type or policy, the tube options, and the options of the driver."""
     base: str | TubePolicy | None = None
     options: dict[str, Any] = {}
     for_driver: dict[str, object] | None = None
@@ -204,7 +207,7 @@ def _read_policy(
 
 
 def _read_option(words: Words, word: bytes, options: dict[str, Any]) -> bool:
-    """Read the value of a tube option. Return whether the option exists."""
+    """Read the value of the tube option `word` into `options`. Return whether there is such an option."""
     found = _OPTIONS.get(word)
     if found is None:
         return False
@@ -223,7 +226,7 @@ def _read_option(words: Words, word: bytes, options: dict[str, Any]) -> bool:
 
 
 def write_stats(reply: Reply, tube: Tube, now: i64, counts: bool) -> None:
-    """Write the statistics of a tube, with the counts of events and transitions if `counts`."""
+    """Write the statistics of a tube. If `counts` is set, include the counts of events and transitions."""
     reply.map(16 if counts else 14)
     _write_head(reply, tube)
     states = views.states(tube)
@@ -277,7 +280,7 @@ def _write_pair(reply: Reply, name: bytes, value: int) -> None:
 
 
 def _write_policy(reply: Reply, policy: TubePolicy) -> None:
-    """Write every field under its own name. NEVER becomes null, and an unset number -1."""
+    """Write every field of a policy under its name. NEVER is written as null, and an unset number as -1."""
     fields = dataclasses.asdict(policy)
     reply.map(len(fields))
     for name, value in fields.items():
@@ -293,7 +296,7 @@ def _write_policy(reply: Reply, policy: TubePolicy) -> None:
 
 
 class _Names(PagedReply):
-    """TUBE LIST: the names of all tubes that a caller may use, in the order of their creation."""
+    """Runs TUBE LIST: replies with the names of all tubes that a caller may use, in the order of their creation."""
 
     _engine: Engine
     _cursor: int
@@ -319,7 +322,7 @@ class _Names(PagedReply):
 
 
 class _Scan(PagedReply):
-    """TUBE SCAN: one slice and the next cursor."""
+    """Runs TUBE SCAN: examines one slice of the tubes, and replies with the next cursor and the tubes that match."""
 
     count: int
     _engine: Engine
@@ -336,7 +339,7 @@ class _Scan(PagedReply):
         self._pattern_length = 0
 
     def match(self, pattern: bytes) -> None:
-        """Find only tubes whose names match this pattern. A name is bytes, and each byte is one character."""
+        """Set the pattern that names of tubes must match. Names are bytes, and each byte counts as one character."""
         if len(pattern) > _PATTERN_BYTES_MAX:
             raise OutOfRange(f"a pattern must have at most {_PATTERN_BYTES_MAX} bytes")
         self._pattern = Glob(pattern.decode("latin-1"))
@@ -349,7 +352,7 @@ class _Scan(PagedReply):
         reply.array(self.found)
 
     def scan(self, caller: Caller, now: i64) -> bool:
-        """Examine the next tubes."""
+        """Examine one slice of the tubes and write those that match."""
         page = self.page(caller)
         work = 0
         tubes, self._cursor = self._engine.scan_tubes(self._cursor, self.count)
@@ -368,7 +371,10 @@ class _Scan(PagedReply):
 
 
 class _Releasing(SlicedCommand):
-    """TUBE RELEASE: releases all taken jobs, starting at the end of the bag, so that no job is handled twice."""
+    """Runs TUBE RELEASE: releases all taken jobs of a tube, starting with the last in the tube's list of taken jobs.
+
+    Removing the last job moves no other job in the list, so no job is handled twice.
+    """
 
     _engine: Engine
     _tube: Tube
@@ -395,7 +401,10 @@ class _Releasing(SlicedCommand):
 
 
 class _Emptying(SlicedCommand):
-    """TUBE TRUNCATE removes as many jobs as the tube had at the start. TUBE DROP then removes the tube as well."""
+    """Runs TUBE TRUNCATE and TUBE DROP: removes the number of jobs that the tube had at the start.
+
+    TUBE DROP then removes the tube as well.
+    """
 
     _engine: Engine
     _tube: Tube

@@ -21,7 +21,7 @@ _ER_UNSUPPORTED_INDEX_FEATURE: Final = 112
 
 
 def read_key(given: object) -> list[object]:
-    """Return the parts of a key that is a value or a list of values. An empty Lua table may arrive as a map."""
+    """Return the parts of an index key, which may be one value or a list. An empty Lua table may arrive as a map."""
     if given is None or given == {}:
         return []
     if isinstance(given, dict):
@@ -30,14 +30,14 @@ def read_key(given: object) -> list[object]:
 
 
 def select_query(space: Space, index: Index, key: list[object], options: dict[object, object]) -> Query:
-    """Return the query of a select."""
+    """Return the query for a select with this key and these options."""
     _check(options, ["iterator", "limit", "offset"])
     iterator = read_iterator(options.get("iterator"), index, space.name, EQ if key else ALL)
     return Query(index, iterator, key, _number(options, "limit", NEVER), _number(options, "offset", 0))
 
 
 def count_query(space: Space, index: Index, key: list[object], options: dict[object, object]) -> Query:
-    """Return the query of a count. As in Tarantool, ALL counts all rows and ignores the key."""
+    """Return the query for a count. As in Tarantool, the iterator ALL counts all rows and ignores the key."""
     _check(options, ["iterator"])
     iterator = read_iterator(options.get("iterator"), index, space.name, EQ if key else ALL)
     index.check(key)
@@ -45,7 +45,7 @@ def count_query(space: Space, index: Index, key: list[object], options: dict[obj
 
 
 def read_iterator(given: object, index: Index, space: str, unsaid: int) -> int:
-    """Return the iterator of a name or a number, or `unsaid` if none is given."""
+    """Return the iterator that is given by its name or number, or `unsaid` if none is given."""
     if given is None:
         return unsaid
     number = -1

@@ -47,7 +47,7 @@ class Index:
     _nullable: list[bool]
 
     def __init__(self, number: int, name: str, parts: list[int], fields: list[Field], unique: bool = True) -> None:
-        """Make an index of a space with these fields. A field without a format can be any scalar."""
+        """Create an index over the fields at the positions `parts`. A field without a format can be any scalar."""
         self.number = number
         self.name = name
         self.parts = parts
@@ -59,14 +59,14 @@ class Index:
         self._nullable = [at >= len(fields) or fields[at].nullable for at in parts]
 
     def described(self) -> list[object]:
-        """Return its parts in the form of the schema."""
+        """Return the parts of the index in the form of Tarantool's schema."""
         return [
             {"field": at, "type": type, "is_nullable": True} if nullable else [at, type]
             for at, type, nullable in zip(self.parts, self._types, self._nullable, strict=True)
         ]
 
     def check_exact(self, key: list[object]) -> None:
-        """Refuse a key that does not name one row."""
+        """Raise an error if a key does not identify exactly one row."""
         if not self.unique:
             raise BoxError(_ER_MORE_THAN_ONE_TUPLE, "Get() doesn't support partial keys and non-unique indexes")
         if len(key) != len(self.parts):
@@ -76,7 +76,7 @@ class Index:
             )
 
     def check(self, key: list[object]) -> Comparable:
-        """Check a key and return it in comparable form."""
+        """Return a key in comparable form. Raise an error if it does not fit the index."""
         if len(key) > len(self.parts):
             raise BoxError(
                 _ER_KEY_PART_COUNT, f"Invalid key part count (expected [0..{len(self.parts)}], got {len(key)})"
@@ -119,7 +119,7 @@ class Query:
         self.exact = iterator in (EQ, REQ)
 
     def matches(self, row: Comparable) -> bool:
-        """Return whether a row with these comparable parts matches."""
+        """Return whether a row with these comparable parts matches the query."""
         key = self.key
         if not key:
             return True
@@ -137,7 +137,7 @@ class Query:
 
 
 def comparable(value: object) -> tuple[int, Any]:
-    """Return a value as a tuple that can be compared with any other: its class, then the value."""
+    """Return a tuple that can be compared with that of any other value: the rank of its type, then the value."""
     if value is None:
         return 0, 0
     if isinstance(value, bool):

@@ -83,7 +83,7 @@ class JobSpace(Space):
     def __init__(
         self, engine: Engine, tube: Tube, fields: list[Field], indexes: list[Index], queue_fields: list[int]
     ) -> None:
-        """Make a space. `queue_fields` are the positions of the status, the priority and the key."""
+        """Create the space of a tube. `queue_fields` are the positions of the status, the priority and the key."""
         super().__init__(
             tube.name.decode("utf-8", "backslashreplace"), FIRST_NUMBER + int(tube.number), fields, indexes
         )
@@ -92,11 +92,11 @@ class JobSpace(Space):
         self._status, self._priority, self._key = queue_fields
 
     def find(self, key: list[object], now: i64) -> Job | None:
-        """Return the job of a primary key."""
+        """Return the job with a primary key, or None."""
         raise NotImplementedError
 
     def states_of(self, status: object) -> list[int]:
-        """Return the states of a status."""
+        """Return the job states that a status of this space stands for."""
         raise NotImplementedError
 
     def keys_are_numbers(self) -> bool:
@@ -104,7 +104,7 @@ class JobSpace(Space):
         return self.tube.jobs_by_number is not None
 
     def advance(self, now: i64) -> None:
-        """Run the timers that are due."""
+        """Run the engine's timers that are due."""
         self.engine.advance(now)
 
     def is_dropped(self) -> bool:
@@ -112,7 +112,7 @@ class JobSpace(Space):
         return self.tube.dropped
 
     def contains(self, item: object) -> bool:
-        """Return whether a job is still in this tube. A staged job is not visible yet."""
+        """Return whether a job is still in this tube and visible. Staged jobs are not visible."""
         assert isinstance(item, Job)
         return item.tube == self.tube.slot and item.state != s.GONE and item.state != s.STAGED
 
@@ -128,7 +128,10 @@ class JobSpace(Space):
         return _AnyOrder(self.engine, self.tube, states)
 
     def few(self, query: Query, now: i64) -> list[object] | None:
-        """Return the job of a key, or the jobs of a status if they are few or a heap gives the first ones."""
+        """Return the jobs that can match, without a scan, or None if that needs a scan.
+
+        This is possible for a primary key, and for a status if few jobs have it or a heap returns its first jobs.
+        """
         if not query.exact:
             return None
         index = query.index
@@ -143,7 +146,7 @@ class JobSpace(Space):
         return self._few_in(states, query)
 
     def count(self, query: Query) -> int:
-        """Return the number of all jobs, or of the jobs with a status."""
+        """Return the number of all jobs, or of the jobs with a status. Return -1 for any other query."""
         tube = self.tube
         if not query.values:
             return tube.total() - tube.count_in(s.STAGED)
@@ -177,7 +180,7 @@ class JobSpace(Space):
         return self._first_of(rest, key.first, query, 2)
 
     def _first_of(self, heap: JobHeap, before: Job | None, query: Query, parts: int) -> list[object] | None:
-        """Return the first jobs of a heap, if the index has the same order for a key with `parts` parts."""
+        """Return the first jobs of a heap, or None if the index has another order for a key with `parts` parts."""
         wanted = query.offset + query.limit
         if query.iterator != EQ or len(query.values) != parts or wanted > FEW_MAX or not self.keys_are_numbers():
             return None
@@ -210,7 +213,7 @@ class _ByInteger(Scan):
         self.is_over = self._next < 0
 
     def next(self, count: int) -> list[object]:
-        """Return the next jobs."""
+        """Return about `count` of the next jobs."""
         table = self._tube.jobs_by_number
         if table is None or self.is_over:
             return []
@@ -226,7 +229,7 @@ class _ByInteger(Scan):
 
 
 def _integer(value: float, down: bool) -> int:
-    """Return the nearest integer at or above a number, or below it if `down`; -1 if there is none below."""
+    """Return the nearest integer at or above a number, or at or below it if `down` is set; -1 if there is none."""
     if value >= NEVER:
         return NEVER
     if value < 0:
@@ -235,7 +238,7 @@ def _integer(value: float, down: bool) -> int:
 
 
 class _AnyOrder(Scan):
-    """Scans all jobs of a tube that are in some states."""
+    """Scans all jobs of a tube that are in the given states, in any order."""
 
     _engine: Engine
     _tube: Tube
@@ -250,7 +253,7 @@ class _AnyOrder(Scan):
         self._cursor = 0
 
     def next(self, count: int) -> list[object]:
-        """Return the next jobs."""
+        """Return about `count` of the next jobs."""
         table = self._tube.jobs_by_number
         if table is None:
             jobs, self._cursor = self._engine.scan(self._cursor, count, self._tube, int(self._states))
@@ -264,7 +267,7 @@ class _AnyOrder(Scan):
 
 
 class TaskSpace(JobSpace):
-    """A tube in the form in which tarantool/queue stores it."""
+    """The space of a tube, with the rows that tarantool/queue stores."""
 
     _tasks: Tasks
     _field_kinds: list[int]  # The index in _FIELDS of each field.
@@ -308,11 +311,11 @@ class TaskSpace(JobSpace):
         return [Index(number, name, parts[name], fields, name != "watch") for number, name in enumerate(wanted)]
 
     def find(self, key: list[object], now: i64) -> Job | None:
-        """Return the job of an id."""
+        """Return the job with a task id, or None."""
         return self._tasks.find_id(self.tube, key[0], now)
 
     def states_of(self, status: object) -> list[int]:
-        """Return the states of a letter."""
+        """Return the job states that a status letter stands for."""
         return _STATUSES.get(status, [])
 
     def value(self, field: int, item: object) -> object:
@@ -347,5 +350,5 @@ class TaskSpace(JobSpace):
 
 
 def _text(value: object) -> object:
-    """Return a part of a key. Text that arrived as binary is decoded."""
+    """Return a part of an index key. Text that arrived as binary is decoded."""
     return value.decode("utf-8", "surrogateescape") if isinstance(value, bytes) else value

@@ -56,7 +56,7 @@ _WRITING: Final = frozenset(
 
 
 class SpaceFunctions(FunctionFamily):
-    """The methods of spaces and their indexes."""
+    """The functions `box.space.NAME:method` and `box.space.NAME.index.INDEX:method`."""
 
     _context: CommandContext
     _engine: Engine
@@ -77,17 +77,17 @@ class SpaceFunctions(FunctionFamily):
         self._methods[b"pairs"] = Method(READ, _refuse_pairs)
 
     def method(self, owner: bytes, name: bytes) -> Method | None:
-        """Return a method of a space."""
+        """Return a method of spaces by its name, or None."""
         return self._methods.get(name)
 
     def index_method(self, index: bytes, name: bytes) -> Method | None:
-        """Return a method of an index."""
+        """Return a method of an index by its name, or None."""
         if name not in _INDEX_METHODS:
             return None
         return Method(READ, _IndexMethod(self, index, name).call)
 
     def select(self, caller: Caller, request: Request, now: i64) -> bytes | None:
-        """Run a SELECT request. Return the rows, or None if they follow later."""
+        """Run a SELECT request. Return the rows, or None if the reply follows later."""
         number = int(request.space)
         may_read = caller.is_authenticated and READ & caller.groups != 0
         if number in schema.EMPTY or (not may_read and number in schema.SPACES | schema.INDEXES):
@@ -108,7 +108,7 @@ class SpaceFunctions(FunctionFamily):
         raise BoxError(_ER_NO_SUCH_INDEX, f"No index #{request.index} is defined in space '{space.name}'")
 
     def run(self, caller: Caller, call: Request, name: bytes, path: _IndexMethod, now: i64) -> bytes | None:
-        """Run a method of a space or of one of its indexes."""
+        """Run a method of the space `name` or of one of its indexes. Return None if the reply follows later."""
         space = self._find(caller, name)
         index = space.indexes[0]
         if path.index != _NO_INDEX:
@@ -131,7 +131,7 @@ class SpaceFunctions(FunctionFamily):
         return run_sliced(self._context, caller, long, now)
 
     def _find(self, caller: Caller, name: bytes) -> Space:
-        """Return the space of a name if the caller may use it; otherwise raise an error."""
+        """Return the space with a name. Raise an error if it does not exist or the caller may not use it."""
         space = _CallerSpaces(self, caller).named(name)
         if space is None:
             self._context.raise_if_elsewhere([name])
@@ -140,7 +140,7 @@ class SpaceFunctions(FunctionFamily):
         return space
 
     def of_all_tubes(self, name: bytes, caller: Caller) -> Space | None:
-        """Return `_queue` or another space about all tubes, or None."""
+        """Return `_queue` or another space about all tubes by its name, or None."""
         if name == queue_spaces.QUEUE:
             return QueueSpace(self._engine, caller)
         if name == queue_spaces.CONSUMERS:
@@ -155,15 +155,15 @@ class SpaceFunctions(FunctionFamily):
         return TaskSpace(self._tasks, tube) if upgraded is None else upgraded.readable()
 
     def tube(self, name: bytes) -> Tube | None:
-        """Return the tube of a name."""
+        """Return the tube with a name, or None."""
         return self._engine.tubes.get(name)
 
     def tube_of_number(self, number: int) -> Tube | None:
-        """Return the tube of a number."""
+        """Return the tube whose space has a number, or None."""
         return tube_of_number(self._engine, number)
 
     def schema(self, name: bytes, readable: Readable) -> Space | None:
-        """Return a space of the schema, or None."""
+        """Return a space of the schema by its name, or None."""
         if name == b"_vspace":
             return SchemaSpaces(self._engine, readable)
         return SchemaIndexes(self._engine, readable) if name == b"_vindex" else None
@@ -195,7 +195,7 @@ class _CallerSpaces(Readable):
         return self._spaces.of_tube(tube) if self._may_use(tube.name) else None
 
     def named(self, name: bytes) -> Space | None:
-        """Return the space of a name."""
+        """Return the space with a name, or None."""
         if not self._may_use(name):
             return None
         fixed = self._fixed(name)
@@ -205,7 +205,7 @@ class _CallerSpaces(Readable):
         return None if tube is None else self._spaces.of_tube(tube)
 
     def numbered(self, number: int) -> Space | None:
-        """Return the space of a number."""
+        """Return the space with a number, or None."""
         if number in schema.SPACES:
             return self._fixed(b"_vspace")
         if number in schema.INDEXES:
@@ -246,7 +246,7 @@ class _IndexMethod:
         self._spaces = spaces
 
     def call(self, caller: Caller, call: Request, owner: bytes, now: int) -> bytes | None:
-        """Call the method on the space of a name."""
+        """Call the method on the space with the name `owner`."""
         return self._spaces.run(caller, call, owner, self, now)
 
 
@@ -263,10 +263,10 @@ def _refuse_pairs(caller: Caller, call: Request, name: bytes, now: i64) -> bytes
 
 
 class Box(Functions):
-    """The functions of `box`. Functions of a database are refused by name."""
+    """The functions of the module `box`. Functions that only a database has raise an error."""
 
     def method(self, owner: bytes, name: bytes) -> Method | None:
-        """Return the function of a name. Functions that make or configure spaces raise an error."""
+        """Return the function with a name, or None. Functions that make or configure spaces raise an error."""
         if name == b"cfg" or name.startswith((b"schema.", b"execute", b"sql.")):
             return Method(READ, _refuse_database)
         return super().method(owner, name)
@@ -282,5 +282,5 @@ def _refuse_database(caller: Caller, call: Request, name: bytes, now: i64) -> by
 
 
 def _options(call: Request) -> dict[object, object]:
-    """Return the options that follow the key."""
+    """Return the options of a call, which are the argument after the key."""
     return read_options(call.args[1]) if len(call.args) > 1 else {}

@@ -44,7 +44,7 @@ _NO_SESSION: Final = 0
 
 
 def _fields(text: str) -> list[Field]:
-    """Return fields from words like `name:type`; a question mark means that the field may be nil."""
+    """Parse fields from words such as `name:type`. A question mark means that the field may be nil."""
     found: list[Field] = []
     for word in text.split():
         name, _, type = word.partition(":")
@@ -85,11 +85,11 @@ class _AllTubesSpace(Space):
         self.caller = caller
 
     def advance(self, now: i64) -> None:
-        """Run the timers that are due."""
+        """Run the engine's timers that are due."""
         self.engine.advance(now)
 
     def may_read(self, tube: Tube) -> bool:
-        """Return whether the client sees the rows about a tube."""
+        """Return whether the client may see the rows about a tube."""
         return not tube.dropped and (self.caller.any_tube or self.caller.may_use(tube.name))
 
     def write(self, writer: BytesWriter, item: object) -> None:
@@ -99,19 +99,19 @@ class _AllTubesSpace(Space):
             write_value(writer, self.value(field, item), DEPTH_MAX)
 
     def tube_of(self, query: Query, field: int) -> Tube | None:
-        """Return the tube whose number an exact query has in a field, or None."""
+        """Return the tube if a query asks for one tube number in `field`, or None."""
         parts = query.index.parts
         if query.exact and field in parts[: len(query.values)]:
             return tube_of_number(self.engine, query.values[parts.index(field)])
         return None
 
     def names_tube(self, query: Query, field: int) -> bool:
-        """Return whether a query is about one tube, by its number."""
+        """Return whether a query asks for one tube number in `field`."""
         return query.exact and field in query.index.parts[: len(query.values)]
 
 
 def tube_of_number(engine: Engine, number: object) -> Tube | None:
-    """Return the tube of a number."""
+    """Return the tube with a number, or None."""
     if not isinstance(number, (int, float)) or number < 0 or number >= NEVER:
         return None
     tubes, _ = engine.scan_tubes(int(number), 1)
@@ -119,13 +119,13 @@ def tube_of_number(engine: Engine, number: object) -> Tube | None:
 
 
 class QueueSpace(_AllTubesSpace):
-    """`_queue`: its items are tubes."""
+    """The space `_queue`. Its items are tubes."""
 
     def __init__(self, engine: Engine, caller: Caller) -> None:
         super().__init__(QUEUE, 512, _QUEUE_FIELDS, _QUEUE_INDEXES, engine, caller)
 
     def contains(self, item: object) -> bool:
-        """Return whether the client sees a tube."""
+        """Return whether a tube still exists and the client may see it."""
         assert isinstance(item, Tube)
         return self.may_read(item)
 
@@ -146,7 +146,7 @@ class QueueSpace(_AllTubesSpace):
         return _Tubes(self.engine, int(min(start, NEVER)), True)
 
     def few(self, query: Query, now: i64) -> list[object] | None:
-        """Return the tube of a name or a number."""
+        """Return the tube with the name or number that the query asks for, or None if it asks for more tubes."""
         if not query.exact:
             return None
         if query.index.number == 1:
@@ -156,7 +156,7 @@ class QueueSpace(_AllTubesSpace):
         return [] if tube is None else [tube]
 
     def count(self, query: Query) -> int:
-        """Return the number of tubes."""
+        """Return the number of tubes, or -1 if that needs a scan."""
         return len(self.engine.tubes) if not query.values and self.caller.any_tube else -1
 
 
@@ -172,14 +172,14 @@ class _Tubes(Scan):
         self._cursor = start
 
     def next(self, count: int) -> list[object]:
-        """Return the next tubes."""
+        """Return about `count` of the next tubes."""
         tubes, self._cursor = self._engine.scan_tubes(self._cursor, min(count, _TUBES_SLICE))
         self.is_over = self._cursor == 0
         return [*tubes]
 
 
 class TakenSpace(_AllTubesSpace):
-    """`_queue_taken`, or `_queue_taken_2`: its items are taken jobs."""
+    """The space `_queue_taken` or `_queue_taken_2`. Its items are taken jobs."""
 
     _tasks: Tasks
     _order: list[int]  # For each field its index in `_queue_taken`; 4 stands for the uuid.
@@ -228,7 +228,7 @@ class TakenSpace(_AllTubesSpace):
         return _TakenJobs(self.engine, [], True)
 
     def few(self, query: Query, now: i64) -> list[object] | None:
-        """Return the job of a task's id, or the jobs that the client's own session holds."""
+        """Return the job with a task id, or the jobs that the client's own session holds. Other queries need a scan."""
         parts = query.index.parts[: len(query.values)]
         task, session = self._order.index(2), self._order.index(0)
         if query.exact and self._order.index(1) in parts and task in parts:
@@ -241,7 +241,7 @@ class TakenSpace(_AllTubesSpace):
         return None
 
     def _find(self, tube: Tube, id: object, now: i64) -> Job | None:
-        """Return the job of an id, which may be any value."""
+        """Return the job with an id, or None. The id may be any value."""
         if not self.may_read(tube):
             return None
         if tube.jobs_by_number is None:
@@ -251,15 +251,15 @@ class TakenSpace(_AllTubesSpace):
         return self.engine.find_local(tube, int(id), now)
 
     def count(self, query: Query) -> int:
-        """Return the number of taken jobs."""
+        """Return the number of taken jobs, or -1 if that needs a scan."""
         return int(self.engine.taken_count) if not query.values and self.caller.any_tube else -1
 
 
 class _TakenJobs(Scan):
     """Scans the taken jobs of some tubes or of all tubes.
 
-    When a job leaves a tube's bag, the last job moves to its place. New jobs are added at the end. A scan from the end
-    to the beginning therefore misses no job that stays, but it may return a job twice.
+    When a job leaves a tube's list of taken jobs, the last job moves to its place. New jobs are added at the end. A
+    scan from the end to the beginning therefore misses no job that stays, but it may return a job twice.
     """
 
     _engine: Engine
@@ -275,7 +275,7 @@ class _TakenJobs(Scan):
         self._at = -1
 
     def next(self, count: int) -> list[object]:
-        """Return the next jobs."""
+        """Return about `count` of the next jobs."""
         found: list[object] = []
         looked = 0
         while looked < count:
@@ -300,7 +300,7 @@ class _TakenJobs(Scan):
 
 
 class _Consumer:
-    """A client that waits for a job of a tube."""
+    """A client that waits for a job of a tube. It is a row of `_queue_consumers`."""
 
     tube: Tube
     wait: Waiting
@@ -313,7 +313,7 @@ class _Consumer:
 
 
 class ConsumersSpace(_AllTubesSpace):
-    """`_queue_consumers`: its items are clients that wait, one for each tube that they wait for."""
+    """The space `_queue_consumers`. Its items are waiting clients, one for each tube that a client waits for."""
 
     def __init__(self, engine: Engine, caller: Caller) -> None:
         super().__init__(CONSUMERS, 513, _CONSUMERS_FIELDS, _CONSUMERS_INDEXES, engine, caller)
@@ -338,7 +338,10 @@ class ConsumersSpace(_AllTubesSpace):
         return int(wait.since) * 1000
 
     def sort_key(self, query: Query, item: object) -> tuple[object, ...]:
-        """Return the position of a consumer in the order. A consumer that waits for several tubes has one per tube."""
+        """Return the position of a consumer in the order of the index. It includes the tube.
+
+        Otherwise a client that waits for several tubes would have the same position several times.
+        """
         assert isinstance(item, _Consumer)
         return (*super().sort_key(query, item), (2, int(item.tube.number)))
 
@@ -370,7 +373,7 @@ class _Consumers(Scan):
         self._last = None
 
     def next(self, count: int) -> list[object]:
-        """Return the next consumers."""
+        """Return about `count` of the next consumers."""
         found: list[object] = []
         looked = 0
         while looked < count:
@@ -407,7 +410,7 @@ def _is_in_line(link: Link) -> bool:
 
 
 def _after(last: Link) -> Link | None:
-    """Return the next consumer in a queue. If `last` has left it, return the first one that came later."""
+    """Return the consumer after `last` in its list. If `last` has left, return the first one that came later."""
     if _is_in_line(last):
         return last.after
     link = last.line.head

@@ -44,7 +44,7 @@ ER_UNSUPPORTED: Final = 5
 
 
 class Scan:
-    """A scan over items. It returns every item that exists from its beginning to its end at least once."""
+    """A scan over the items of a space. It returns every item that exists during the whole scan at least once."""
 
     ordered: bool  # The items are in the order of the query.
     is_over: bool
@@ -59,7 +59,7 @@ class Scan:
 
 
 class Space:
-    """A space, as one client may read it."""
+    """A space that one client reads."""
 
     name: str
     number: int
@@ -77,7 +77,7 @@ class Space:
             index.order = index.parts + [at for at in indexes[0].parts if at not in index.parts]
 
     def advance(self, now: i64) -> None:
-        """Run the timers that are due."""
+        """Run the engine's timers that are due."""
         raise NotImplementedError
 
     def is_dropped(self) -> bool:
@@ -101,7 +101,7 @@ class Space:
         raise NotImplementedError
 
     def few(self, query: Query, now: i64) -> list[object] | None:
-        """Return the items that may match, if they are few and known. Items after the limit may be left out."""
+        """Return the items that may match, or None if that needs a scan. Items after the limit may be left out."""
         return None
 
     def count(self, query: Query) -> int:
@@ -114,7 +114,7 @@ class Space:
 
 
 class Selecting(SlicedCall):
-    """Returns the rows that match a query."""
+    """Runs a select: returns the rows that match a query."""
 
     _space: Space
     _query: Query
@@ -153,7 +153,7 @@ class Selecting(SlicedCall):
         self._is_over = query.limit == 0
 
     def run_slice(self, caller: Caller, now: i64) -> bytes | None:
-        """Examine the next items."""
+        """Examine the next items. Return the rows if the select is complete, otherwise None."""
         caller.owed = 0
         self._space.advance(now)
         left = SLICE
@@ -166,7 +166,7 @@ class Selecting(SlicedCall):
         return None
 
     def _step(self, count: int, now: i64) -> int:
-        """Examine about `count` items or write `count` rows. Return how much of the slice was used."""
+        """Examine about `count` items or write about `count` rows. Return how many of them this step used."""
         if self._space.is_dropped():
             self._is_over = True
             return 0
@@ -200,7 +200,7 @@ class Selecting(SlicedCall):
         return len(items) if scan.is_over else count
 
     def _keep(self, item: object) -> None:
-        """Keep an item if it matches and belongs to the next rows."""
+        """Keep an item if it matches and is among the next rows to write."""
         if not self._space.contains(item):
             return
         place = self._space.sort_key(self._query, item)
@@ -218,7 +218,7 @@ class Selecting(SlicedCall):
         self._fresh.append((place, self._number, item))
 
     def _sort(self) -> None:
-        """Sort the kept items and drop the surplus."""
+        """Sort the kept items and drop those that are not among the next rows to write."""
         kept = self._kept
         self._fresh.sort()
         # Python merges two sorted runs in linear time.
@@ -234,7 +234,7 @@ class Selecting(SlicedCall):
                 del kept[-surplus:]
 
     def _write(self, count: int) -> int:
-        """Write the rows of kept items that still match."""
+        """Write the rows of up to `count` kept items that still match. Return how many items were used."""
         kept = self._kept
         written = min(count, len(kept) - self._at)
         for _ in range(written):
@@ -256,7 +256,7 @@ class Selecting(SlicedCall):
         return written
 
     def _add(self, item: object) -> None:
-        """Skip a row or write it."""
+        """Write the row of an item, or skip it if it is within the offset of the query."""
         if self._is_over:
             return
         if self._skip > 0:
@@ -282,7 +282,7 @@ class Selecting(SlicedCall):
 
 
 class Counting(SlicedCall):
-    """Counts the rows that match a query."""
+    """Runs a count: returns the number of rows that match a query."""
 
     _space: Space
     _query: Query
@@ -297,7 +297,7 @@ class Counting(SlicedCall):
         self._count = 0
 
     def run_slice(self, caller: Caller, now: i64) -> bytes | None:
-        """Examine the next items."""
+        """Examine the next items. Return the number if the count is complete, otherwise None."""
         space = self._space
         space.advance(now)
         if space.is_dropped():

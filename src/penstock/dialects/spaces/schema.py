@@ -71,20 +71,20 @@ class Readable:
         raise NotImplementedError
 
     def of_tube(self, tube: Tube) -> Space | None:
-        """Return the space of a tube."""
+        """Return the space of a tube, or None if the client may not read it."""
         raise NotImplementedError
 
     def named(self, name: bytes) -> Space | None:
-        """Return the space of a name."""
+        """Return the space with a name, or None."""
         raise NotImplementedError
 
     def numbered(self, number: int) -> Space | None:
-        """Return the space of a number."""
+        """Return the space with a number, or None."""
         raise NotImplementedError
 
 
 class SchemaSpaces(Space):
-    """`_vspace`: its items are spaces."""
+    """The space `_vspace`. Its items are spaces."""
 
     _engine: Engine
     _readable: Readable
@@ -124,7 +124,7 @@ class SchemaSpaces(Space):
         return _Listed(self._engine, self._readable, query.index.number == 0 and not query.descending)
 
     def few(self, query: Query, now: i64) -> list[object] | None:
-        """Return the space of a name or a number."""
+        """Return the space with the name or number that the query asks for, or None if it asks for more spaces."""
         if not query.exact or query.index.number == 1:
             return None
         value = query.key[0][1]
@@ -144,7 +144,7 @@ class SpaceIndex:
 
 
 class SchemaIndexes(Space):
-    """`_vindex`: its items are indexes of spaces."""
+    """The space `_vindex`. Its items are indexes of spaces."""
 
     _engine: Engine
     _readable: Readable
@@ -178,7 +178,7 @@ class SchemaIndexes(Space):
         return _ListedIndexes(spaces)
 
     def few(self, query: Query, now: i64) -> list[object] | None:
-        """Return the indexes of a space."""
+        """Return the indexes of the space that the query asks for, or None if it asks for more spaces."""
         if not query.exact:
             return None
         space = self._readable.numbered(int(query.key[0][1]))
@@ -206,7 +206,7 @@ class _Listed(Scan):
         self._examined = 0
 
     def next(self, count: int) -> list[object]:
-        """Return the next spaces."""
+        """Return about `count` of the next spaces."""
         found: list[object] = [] if self._examined else [*self._readable.fixed()]
         tubes, self._cursor = self._engine.scan_tubes(self._cursor, count)
         for tube in tubes:
@@ -220,7 +220,7 @@ class _Listed(Scan):
 
 
 class _ListedIndexes(Scan):
-    """Scans the indexes of the listed spaces."""
+    """Scans the indexes of the spaces that a client loads."""
 
     _spaces: _Listed
 
@@ -229,7 +229,7 @@ class _ListedIndexes(Scan):
         self._spaces = spaces
 
     def next(self, count: int) -> list[object]:
-        """Return the next indexes."""
+        """Return about `count` of the next indexes."""
         found: list[object] = []
         for space in self._spaces.next(max(1, count // 3)):
             assert isinstance(space, Space)

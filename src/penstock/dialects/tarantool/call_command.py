@@ -31,7 +31,7 @@ class CallCommand:
         self._calls = calls
 
     def call(self, caller: Caller, args: list[bytes], now: i64) -> None:
-        """CALL function [argument ...]"""
+        """Run CALL function [argument ...]: call a function and reply with its results."""
         request = Request(iproto.CALL, 0)
         request.name = args[1]
         request.args = args[2:]

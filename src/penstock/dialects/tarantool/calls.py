@@ -71,7 +71,7 @@ PassOn = Callable[[Any, Request, Elsewhere], None]
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class Method:
-    """A function of a family, and the permission group that may call it."""
+    """A function of a family, and the permission group that a caller needs for it."""
 
     group: i64
     function: Function
@@ -83,19 +83,19 @@ class Method:
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class FunctionFamily:
-    """Functions whose names have the same first words."""
+    """A table of functions whose names begin with the same words, such as `queue` or `box.space`."""
 
     def method(self, owner: bytes, name: bytes) -> Method | None:
-        """Return the function of this name of an owner (a tube or a space), or of the family if `owner` is empty."""
+        """Return a function by its name, or None. `owner` is its tube or space, or empty if it has none."""
         return None
 
     def index_method(self, index: bytes, name: bytes) -> Method | None:
-        """Return the function of this name of an index, if the owners are spaces."""
+        """Return a function of an index by its name, or None. Only families of spaces have these."""
         return None
 
 
 class Functions(FunctionFamily):
-    """A family that is a plain table."""
+    """A family whose functions have no owner: a dictionary of functions by name."""
 
     _functions: dict[bytes, Method]
 
@@ -103,7 +103,7 @@ class Functions(FunctionFamily):
         self._functions = functions
 
     def method(self, owner: bytes, name: bytes) -> Method | None:
-        """Return the function of a name, or None."""
+        """Return the function with a name, or None."""
         return self._functions.get(name)
 
 
@@ -120,7 +120,7 @@ class Route:
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class Pending:
-    """A call that waits. It is the tag of its wait."""
+    """A call whose reply follows later. It is stored as the tag of its wait in the engine."""
 
     caller: Caller
     sync: i64
@@ -132,7 +132,7 @@ class Pending:
         self.is_16 = call.code == iproto.CALL_16
 
     def begin(self, site: CommandContext, wait: Waiting) -> None:
-        """Register the wait. A RESP client waits as for any command; an IPROTO client can send more calls."""
+        """Register the wait of this call. A RESP client is blocked meanwhile; an IPROTO client can send more calls."""
         if not isinstance(self.caller.reply, IprotoReply):
             self.caller.wait_for(wait, _RespCallReply(site))
 
@@ -170,7 +170,7 @@ class SlicedCall(SlicedCommand):
 
 
 def run_sliced(site: CommandContext, caller: Caller, long: SlicedCall, now: i64) -> bytes | None:
-    """Run a call in slices: the first one now, the others in later turns. Return None if the reply follows later."""
+    """Run the first slice of a call now, and the others in later turns. Return None if the reply follows later."""
     results = long.run_slice(caller, now)
     while results is None:
         if site.continue_sliced is not None:
@@ -188,7 +188,7 @@ def answers_of(caller: Caller) -> IprotoReply:
 
 
 def answer(caller: Caller, sync: i64, is_16: bool, results: bytes) -> None:
-    """Answer a call with its results."""
+    """Write the reply of an IPROTO call. With `is_16`, the reply has the form of CALL_16."""
     reply = caller.reply
     if isinstance(reply, IprotoReply):
         reply.data(sync, _wrapped(results) if is_16 else results)
@@ -197,7 +197,7 @@ def answer(caller: Caller, sync: i64, is_16: bool, results: bytes) -> None:
 
 
 def reply_to_resp_call(caller: Caller, results: bytes, handed: list[bytes]) -> None:
-    """Answer a CALL over RESP with its results and the ids of the jobs that were delivered in them.
+    """Write the reply of a CALL over RESP: its results and the ids of the jobs that were delivered in them.
 
     The rows of a space do not contain these ids, and the client needs them to know which jobs it holds.
     """
@@ -225,14 +225,14 @@ class _RespCallReply(WaitReply):
 
 
 def denied(caller: Caller, name: bytes) -> BoxError:
-    """Return the refusal of a function that the caller may not call."""
+    """Return the error for a caller that may not call a function."""
     who = "this user" if caller.is_authenticated else "user 'guest'; log in first"
     shown = name[:200].decode("utf-8", "backslashreplace")
     return BoxError(iproto.ER_ACCESS_DENIED, f"Execute access to function '{shown}' is denied for {who}")
 
 
 def _wrapped(results: bytes) -> bytes:
-    """Return the results in the form of CALL_16, in which each result is a tuple: wrap those that are not."""
+    """Convert results to the form of CALL_16, in which each result is a tuple. Other values are wrapped in a tuple."""
     reader = Reader(results)
     # The limit of values is for requests. Our results may have more, because a JSON body can become many values.
     reader.left = len(results)
@@ -251,7 +251,7 @@ def _wrapped(results: bytes) -> bytes:
 
 
 def refuse(caller: Caller, sync: i64, refusal: PenstockError) -> None:
-    """Answer a call with an error."""
+    """Write an error as the reply of a call."""
     reply = caller.reply
     if not isinstance(reply, IprotoReply):
         reply.error(refusal_line(refusal))
@@ -271,7 +271,7 @@ def refuse(caller: Caller, sync: i64, refusal: PenstockError) -> None:
 
 
 class _RerunCall(Pending):
-    """A call that is run again after other nodes have answered the question that it depends on."""
+    """A call that is run again after other nodes have answered the question on which it depends (see NeedsAnswer)."""
 
     request: Request
 
@@ -334,7 +334,7 @@ class CallDispatcher:
         return at
 
     def _answer(self, caller: Caller, request: Request, now: i64) -> None:
-        """Run a request. It is answered or waits."""
+        """Run a request. Afterwards it has its reply, or waits."""
         try:
             if request.code == iproto.CALL:
                 results = self._call(caller, request, now)
@@ -423,7 +423,7 @@ class CallDispatcher:
             raise BoxError(iproto.ER_UNKNOWN_REQUEST, f"Unknown request type {code}")
 
     def _find(self, name: bytes) -> Route:
-        """Resolve a function name. The last colon separates the method from its tube, space or index."""
+        """Find the function that a name means. The last colon separates the method from its tube, space or index."""
         if len(name) > _NAME_BYTES_MAX:
             raise NoProcedure(name)
         owner, colon, last = name.rpartition(b":")
@@ -472,7 +472,7 @@ class CallDispatcher:
 
 
 def _eval_as_call(request: Request) -> None:
-    """Turn an EVAL into a CALL if its text is one that clients are known to send; otherwise refuse it."""
+    """Turn an EVAL into a CALL if clients are known to send its text. Raise an error for any other text."""
     # A longer text cannot match and would take long to split.
     text = b" ".join(request.name.split()) if len(request.name) <= _NAME_BYTES_MAX else b""
     passing_on = _PASSING_ON.fullmatch(text)
@@ -533,7 +533,7 @@ class CallInbox:
         self._at = 0
 
     def run(self, desk: Dispatcher, caller: Caller, budget: i64, now: i64) -> i64:
-        """Run up to `budget` requests of the client. Return why it stopped."""
+        """Run up to `budget` requests of the client. Return a code that says why it stopped."""
         parser = self.parser
         self.ran = False
         while not caller.busy and not caller.closing:
@@ -567,10 +567,10 @@ class CallInbox:
 
 
 def one(value: object) -> bytes:
-    """Return the results of a function that returns one value."""
+    """Return the encoded results of a function that returns one value."""
     return b"\x91" + pack(value)
 
 
 def argument(call: Request, at: i64) -> object:
-    """Return an argument of a call, or None if it is missing."""
+    """Return the decoded argument at index `at`, or None if it is missing."""
     return unpack(call.args[at]) if at < len(call.args) else None

@@ -59,7 +59,7 @@ _TASKS: Final = [
 
 
 def statistics(space: int, name: str, tube: Tube, calls: dict[str, int]) -> list[str]:
-    """Return `queue.statistics(space, tube)`: a flat list of names and values, all of them strings.
+    """Return the result of `queue.statistics(space, tube)`: a flat list of names and values, all of them strings.
 
     A tube without events since start is left out. `calls` has the counters of calls that change no job: take_timeout,
     peek, meta.
@@ -80,7 +80,7 @@ def statistics(space: int, name: str, tube: Tube, calls: dict[str, int]) -> list
 
 
 def _expired(tube: Tube) -> dict[str, int]:
-    """Return how many tasks expired: the total, and the number per state in which they were."""
+    """Return how many tasks expired: the total, and the number for each state in which they expired."""
     found: dict[str, int] = {"ttl.total": 0}
     for (event, source, _), count in zip(s.TRANSITIONS, views.rule_counts(tube, life=False), strict=True):
         if event == s.EXPIRED:
@@ -95,7 +95,10 @@ def to_engine_priority(pri: int) -> int:
 
 
 def from_engine_priority(priority: int) -> int:
-    """Convert the engine's priority to 0 to 255, higher first. `urgent` and `requeue` become 255 and 0."""
+    """Convert the engine's priority to one of this API (0 to 255, higher first).
+
+    The priorities of `urgent` and `requeue` are outside this range and become 255 and 0.
+    """
     if priority == PRIORITY_FRONT:
         return 255
     if priority == PRIORITY_BACK:
@@ -117,7 +120,7 @@ _ONLY_CONSUMER: Final = "Only consumer that took the task can it"
 
 
 def number(value: object, what: str) -> float | int:
-    """Return a number, which may be given as text."""
+    """Convert an argument to a number. It may be given as text. Errors call the argument `what`."""
     found = lua_number(value)
     if found is None:
         raise LuaError(f"{what} must be a number")
@@ -125,7 +128,7 @@ def number(value: object, what: str) -> float | int:
 
 
 def whole(value: object, what: str) -> int:
-    """Return a whole number, which may be given as text."""
+    """Convert an argument to a whole number. It may be given as text. Errors call the argument `what`."""
     found = number(value, what)
     if isinstance(found, float):
         raise LuaError(f"{what} must be a whole number")
@@ -133,7 +136,7 @@ def whole(value: object, what: str) -> int:
 
 
 def time_ms(call: Request, at: i64, what: str) -> int:
-    """Return an optional time in seconds as milliseconds; 0 if it is missing or not positive."""
+    """Convert the argument at index `at` from seconds to milliseconds. Return 0 if it is missing or not positive."""
     value = argument(call, at)
     if value is None:
         return 0
@@ -142,7 +145,7 @@ def time_ms(call: Request, at: i64, what: str) -> int:
 
 
 def wait_ms(value: object) -> int:
-    """Return how long a take may wait. A missing or negative timeout is unlimited."""
+    """Convert the timeout of a take to milliseconds. Return NEVER if it is missing or negative."""
     if value is None:
         return NEVER
     seconds = number(value, "timeout")
@@ -173,7 +176,7 @@ def _prefix(space: int) -> bytes:
 
 
 def _split(name: bytes) -> tuple[int, bytes]:
-    """Return the space of a tube and its name within the space."""
+    """Split the name of our tube into the number of its space and its name within the space."""
     digits, mark, rest = name.partition(b"/")
     if mark and rest and digits.isdigit() and digits[:1] != b"0" and len(digits) < 11:
         return int(digits), rest
@@ -221,15 +224,18 @@ class Queue15:
     # Putting
 
     def put(self, caller: Caller, call: Request, _: bytes, now: i64) -> bytes | None:
-        """queue.put(space, tube, delay, ttl, ttr, pri, ...)"""
+        """Run queue.put(space, tube, delay, ttl, ttr, pri, ...): put a task and return it."""
         return self._put(caller, call, False, False, now)
 
     def urgent(self, caller: Caller, call: Request, _: bytes, now: i64) -> bytes | None:
-        """queue.urgent(space, tube, delay, ttl, ttr, pri, ...): puts in front of all others, unless delayed"""
+        """Run queue.urgent(space, tube, delay, ttl, ttr, pri, ...): put a task first, unless it is delayed."""
         return self._put(caller, call, True, False, now)
 
     def put_unique(self, caller: Caller, call: Request, _: bytes, now: i64) -> bytes | None:
-        """queue.put_unique(space, tube, delay, ttl, ttr, pri, data, ...): returns the task with this data, if any"""
+        """Run queue.put_unique(space, tube, delay, ttl, ttr, pri, data, ...).
+
+        Put a task, or return the existing task with the same data.
+        """
         if len(call.args) < 7 or call.args[6] == NIL:
             raise LuaError("Can not put unique task without data")
         return self._put(caller, call, False, True, now)
@@ -280,13 +286,13 @@ class Queue15:
         return name
 
     def name_of(self, space: object, tube: object) -> bytes:
-        """Return the full name of a tube in a space."""
+        """Return the name of our tube for a tube in a space."""
         return _prefix(_space_number(space)) + _text(tube, "tube")
 
     # Taking
 
     def take(self, caller: Caller, call: Request, _: bytes, now: i64) -> bytes | None:
-        """queue.take(space, tube, timeout)"""
+        """Run queue.take(space, tube, timeout): take a task, or wait for one until the timeout."""
         space = _space(call)
         name = self._name(caller, call, space)
         timeout = wait_ms(argument(call, 2))
@@ -312,7 +318,7 @@ class Queue15:
         return None
 
     def deliver(self, caller: Caller, job: Job, space: int, now: i64) -> bytes:
-        """Return the results of a take: a job that was just taken."""
+        """Return the encoded results of a take that has just taken `job`."""
         body = job.user_body()
         if not isinstance(body, bytes):
             body = self._context.bodies(caller, [job], now)[0]
@@ -323,14 +329,14 @@ class Queue15:
     # Finishing
 
     def ack(self, caller: Caller, call: Request, _: bytes, now: i64) -> bytes | None:
-        """queue.ack(space, id)"""
+        """Run queue.ack(space, id): ack a task and return it."""
         job = self._job(caller, call, now)
         results = self.task(job, _space(call), "taken")
         self._check(self._engine.ack(caller.connection.session, job, now), "ack")
         return results
 
     def release(self, caller: Caller, call: Request, _: bytes, now: i64) -> bytes | None:
-        """queue.release(space, id, delay, ttl)"""
+        """Run queue.release(space, id, delay, ttl): return a taken task to its tube."""
         job = self._job(caller, call, now)
         delay = time_ms(call, 2, "delay")
         ttl = time_ms(call, 3, "ttl") or UNSET
@@ -338,13 +344,13 @@ class Queue15:
         return self.task(job, _space(call), "delayed" if delay else "ready")
 
     def requeue(self, caller: Caller, call: Request, _: bytes, now: i64) -> bytes | None:
-        """queue.requeue(space, id)"""
+        """Run queue.requeue(space, id): return a taken task to the end of its tube."""
         job = self._job(caller, call, now)
         self._check(self._engine.requeue(caller.connection.session, job, now), "release")
         return self.task(job, _space(call), "ready")
 
     def bury(self, caller: Caller, call: Request, _: bytes, now: i64) -> bytes | None:
-        """queue.bury(space, id)"""
+        """Run queue.bury(space, id): bury a taken task."""
         job = self._job(caller, call, now)
         if job.state != s.TAKEN:
             self._check(NOT_TAKEN, "done")
@@ -353,7 +359,7 @@ class Queue15:
         return self.task(job, _space(call), "buried")
 
     def done(self, caller: Caller, call: Request, _: bytes, now: i64) -> bytes | None:
-        """queue.done(space, id, ...): the new fields replace those of the task"""
+        """Run queue.done(space, id, ...): mark a taken task as done and replace its fields by the given ones."""
         job = self._job(caller, call, now)
         body = from_fields(call.args[2:])
         self._context.reserve_log(len(body.data))
@@ -361,7 +367,7 @@ class Queue15:
         return self.task(job, _space(call), "done")
 
     def touch(self, caller: Caller, call: Request, _: bytes, now: i64) -> bytes | None:
-        """queue.touch(space, id)"""
+        """Run queue.touch(space, id): restart the ttr of a taken task."""
         job = self._job(caller, call, now)
         self._check(self._engine.touch(caller.connection.session, job, now), "touch")
         return self.task(job, _space(call), STATE_WORDS[job.state])
@@ -376,14 +382,14 @@ class Queue15:
     # Calls that do not need the task to be held
 
     def dig(self, caller: Caller, call: Request, _: bytes, now: i64) -> bytes | None:
-        """queue.dig(space, id)"""
+        """Run queue.dig(space, id): return a buried task to its tube."""
         job = self._job(caller, call, now)
         if self._engine.dig(job, now) != OK:
             raise LuaError("Task is not buried")
         return self.task(job, _space(call), "ready")
 
     def kick(self, caller: Caller, call: Request, _: bytes, now: i64) -> bytes | None:
-        """queue.kick(space, tube, count)"""
+        """Run queue.kick(space, tube, count): return the first buried tasks to their tube, and return their number."""
         tube = self._find_tube(self._name(caller, call, _space(call)))
         value = argument(call, 2)
         count = 1 if value is None else number(value, "count")
@@ -393,27 +399,27 @@ class Queue15:
         return run_sliced(self._context, caller, Kicking(call, self._engine, tube, wanted), now)
 
     def delete(self, caller: Caller, call: Request, _: bytes, now: i64) -> bytes | None:
-        """queue.delete(space, id)"""
+        """Run queue.delete(space, id): delete a task in any state and return it."""
         job = self._job(caller, call, now)
         results = self.task(job, _space(call), STATE_WORDS[job.state])
         self._context.delete(job, now)
         return results
 
     def truncate(self, caller: Caller, call: Request, _: bytes, now: i64) -> bytes | None:
-        """queue.truncate(space, tube)"""
+        """Run queue.truncate(space, tube): delete all tasks of a tube and return their number."""
         tube = self._find_tube(self._name(caller, call, _space(call)))
         if tube is None:
             return one(0)
         return run_sliced(self._context, caller, EmptyingCall(call, self._engine, tube, b"", False), now)
 
     def peek(self, caller: Caller, call: Request, _: bytes, now: i64) -> bytes | None:
-        """queue.peek(space, id)"""
+        """Run queue.peek(space, id): return a task without changing it."""
         job = self._job(caller, call, now)
         self.count(self._engine.tube_of(job), "peek")
         return self.task(job, _space(call), STATE_WORDS[job.state])
 
     def meta(self, caller: Caller, call: Request, _: bytes, now: i64) -> bytes | None:
-        """queue.meta(space, id): 13 fields, times in seconds"""
+        """Run queue.meta(space, id): return 13 fields that describe a task. Times are in seconds."""
         job = self._job(caller, call, now)
         tube = self._engine.tube_of(job)
         self.count(tube, "meta")
@@ -437,7 +443,7 @@ class Queue15:
         return one(told)
 
     def statistics(self, caller: Caller, call: Request, _: bytes, now: i64) -> bytes | None:
-        """queue.statistics(space, tube): names and values alternately, all of them strings"""
+        """Run queue.statistics(space, tube): return a flat list of names and values, all of them strings."""
         self._engine.advance(now)
         space = -1 if argument(call, 0) is None else _space(call)
         if argument(call, 1) is None:
@@ -446,12 +452,12 @@ class Queue15:
         return one([] if tube is None else self.tube_statistics(tube))
 
     def tube_statistics(self, tube: Tube) -> list[str]:
-        """Return the statistics of a tube."""
+        """Return the statistics of a tube as a flat list of names and values."""
         space, name = _split(tube.name)
         return statistics(space, name.decode("utf-8", "backslashreplace"), tube, self._calls.get(tube.number, {}))
 
     def count(self, tube: Tube, what: str) -> None:
-        """Count a call that changes no task."""
+        """Count a call that changes no task. `what` is its name in the statistics."""
         counts = self._calls.get(tube.number)
         if counts is None:
             if len(self._calls) > len(self._engine.tubes):
@@ -465,14 +471,14 @@ class Queue15:
     # Tasks
 
     def _find_tube(self, name: bytes) -> Tube | None:
-        """Return the tube of a name, or None. Raise Elsewhere if it is on another node."""
+        """Return the tube with a name, or None if it does not exist. Raise Elsewhere if it is on another node."""
         tube = self._engine.tubes.get(name)
         if tube is None:
             self._context.raise_if_elsewhere([name])
         return tube
 
     def _job(self, caller: Caller, call: Request, now: i64) -> Job:
-        """Return the job of a call by its id. It must be in the space of the call."""
+        """Return the job whose id is in a call. Raise an error if it is not in the space of the call."""
         space = _space(call)
         text = _text(argument(call, 1), "id")
         found = self._context.ids.parse_hex(text) if len(text) == HEX_ID_BYTES else self._context.number_of(text)
@@ -484,7 +490,7 @@ class Queue15:
         return job
 
     def task(self, job: Job, space: int, status: str) -> bytes:
-        """Return the results of a function that returns a task."""
+        """Return the encoded results of a function that returns a task with this status."""
         body = job.user_body()
         kind = job.user_body_kind()
         if not isinstance(body, bytes):
@@ -495,7 +501,7 @@ class Queue15:
         return self.with_body(job, space, status, body, kind)
 
     def with_body(self, job: Job, space: int, status: str, body: bytes, kind: int) -> bytes:
-        """Return the results of a function that returns a task whose body is already read."""
+        """Return the encoded results of a function that returns a task. Its body was read before."""
         writer = BytesWriter()
         writer.append(0x91)
         write_array(writer, 3 + fields_count(body, kind))
@@ -512,7 +518,7 @@ def _seconds(ms: int) -> float | None:
 
 
 class _Take(Pending):
-    """A take that waits."""
+    """A pending `queue.take`."""
 
     _queue: Queue15
     _tube: Tube
@@ -525,7 +531,7 @@ class _Take(Pending):
         self._space = space
 
     def result(self, wait: Waiting, now: i64) -> bytes:
-        """Return a task, or nothing if the time is over."""
+        """Return the encoded task, or no values if the timeout passed."""
         assert isinstance(wait, TakeWait)
         if wait.jobs:
             return self._queue.deliver(self.caller, wait.jobs[0], self._space, now)

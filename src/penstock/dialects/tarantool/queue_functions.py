@@ -1,7 +1,7 @@
 """The functions of tarantool/queue in its present API (up to release 1.5.0): `queue.tube.NAME:put` and others.
 
 A task is `[id, state, data]`. Errors have the sentences of the original, because clients match how they end. Options
-that the type of a tube does not have are ignored (`tarantool_options.py`). docs/reference/compatibility.md lists the
+that the type of a tube does not have are ignored (`tube_options.py`). docs/reference/compatibility.md lists the
 differences.
 """
 
@@ -123,7 +123,7 @@ _PRIORITY_FIELD: Final = 6
 
 
 def statistics(tube: Tube) -> dict[str, dict[str, int]]:
-    """Return `queue.statistics(name)`: the number of tasks in each state and of each call since start.
+    """Return the result of `queue.statistics(name)`: the tasks in each state, and the calls since start.
 
     `done` counts all tasks that ended, by ack, delete or ttl. It is not part of `total`.
     """
@@ -145,7 +145,7 @@ def statistics(tube: Tube) -> dict[str, dict[str, int]]:
 
 
 def read_options(raw: bytes) -> dict[object, object]:
-    """Return the options of a call. An empty Lua table arrives as an empty array."""
+    """Decode the options of a call. An empty Lua table arrives as an empty array."""
     if raw in (b"\x80", NIL, NO_VALUES):
         return {}
     options = unpack(raw)
@@ -155,14 +155,14 @@ def read_options(raw: bytes) -> dict[object, object]:
 
 
 def seconds_ms(value: object, what: str) -> int:
-    """Return a time in seconds as milliseconds. A negative time becomes 0, and infinity NEVER."""
+    """Convert seconds to milliseconds. Negative times become 0, and infinity becomes NEVER."""
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         raise LuaError(f"{what} must be a number of seconds, not {type(value).__name__}")
     return 0 if value < 0 else duration_ms(value, what)
 
 
 def wait_ms(call: Request, at: i64) -> int:
-    """Return how long a call may wait. A missing timeout is unlimited, and a negative one becomes 0."""
+    """Return the timeout at index `at` in milliseconds. A missing one becomes NEVER, and a negative one 0."""
     if at >= len(call.args) or call.args[at] == NIL:
         return NEVER
     wait = seconds_ms(unpack(call.args[at]), "timeout")
@@ -171,7 +171,7 @@ def wait_ms(call: Request, at: i64) -> int:
 
 
 def key_bytes(value: object) -> bytes | None:
-    """Return the name of a micro-queue, which may also be a number."""
+    """Convert the name of a micro-queue to the key of a job. The name can also be a number, or nil for none."""
     if value is None:
         return None
     if isinstance(value, str):
@@ -184,7 +184,10 @@ def key_bytes(value: object) -> bytes | None:
 
 
 def read_put(draft: Draft, options: dict[str, object]) -> int:
-    """Set the options of a put, which the tube supports. Return how long the put waits for room, in ms."""
+    """Store the options of a put in the draft. Return how long the put waits for room, in ms.
+
+    Options that the tube does not support were removed before.
+    """
     timeout = 0
     for name, value in options.items():
         if name == "ttl":
@@ -203,7 +206,7 @@ def read_put(draft: Draft, options: dict[str, object]) -> int:
 
 
 def row_length(policy: TubePolicy) -> int:
-    """Return the number of fields in the original's row of a task. The last field is the data."""
+    """Return the number of fields in a task's row in the original. The last field is the data."""
     timed = policy.has_ttl or policy.has_ttr or policy.has_delay
     return 3 + (5 if timed else 0) + (1 if policy.keys != p.KEYS_NONE else 0)
 
@@ -217,7 +220,7 @@ def _priority(value: object) -> int:
 
 
 def _whole(value: object) -> int | None:
-    """Return a whole number, also from a float without a fraction, as Lua sends it. None for any other value."""
+    """Return a whole number, or None for any other value. Lua may send it as a float without a fraction."""
     if isinstance(value, bool):
         return None
     if isinstance(value, float):
@@ -226,7 +229,7 @@ def _whole(value: object) -> int | None:
 
 
 def lua_number(value: object) -> int | float | None:
-    """Return a value as a number, as Lua converts it: from a number or its text. None for other values and NaN."""
+    """Convert a number, or the text of a number, as Lua does. Return None for other values and NaN."""
     if isinstance(value, bytes):
         value = value.decode("ascii", "replace")
     if isinstance(value, str):
@@ -252,7 +255,7 @@ class Tasks:
         self.engine = site.engine
 
     def tube(self, call: Request, name: bytes) -> Tube:
-        """Return the tube of a name. If it does not exist, its methods do not exist either."""
+        """Return the tube with a name. Raise NoProcedure if it does not exist, as its methods do not exist either."""
         tube = self.engine.tubes.get(name)
         if tube is None:
             self.context.raise_if_elsewhere([name])
@@ -260,7 +263,7 @@ class Tasks:
         return tube
 
     def write(self, writer: BytesWriter, job: Job, letter: i64, data: bytes) -> None:
-        """Write a task."""
+        """Write a task: its id, the letter of its state, and its encoded data."""
         writer.append(0x93)
         if job.local >= 0:
             write_integer(writer, job.local)
@@ -271,18 +274,18 @@ class Tasks:
         writer.write(data)
 
     def one(self, job: Job, letter: i64) -> bytes:
-        """Return the results of a method that returns a task, with the letter of its state."""
+        """Return the encoded results of a method that returns a task. `letter` is the state to show."""
         return self.with_data(job, letter, self.data(job))
 
     def with_data(self, job: Job, letter: i64, data: bytes) -> bytes:
-        """Return the results of a method that returns a task whose data is already read."""
+        """Return the encoded results of a method that returns a task. Its data was read before."""
         writer = BytesWriter()
         writer.append(0x91)
         self.write(writer, job, letter, data)
         return writer.getvalue()
 
     def data(self, job: Job) -> bytes:
-        """Return the body of a job that is inspected, or nil if it cannot be read."""
+        """Return the body of a job as a msgpack value, or nil if it cannot be read. For jobs that a client inspects."""
         body = job.user_body()
         if not isinstance(body, bytes):
             try:
@@ -311,7 +314,7 @@ class Tasks:
         return self.find_id(tube, unpack(raw), now)
 
     def find_id(self, tube: Tube, value: object, now: i64) -> Job | None:
-        """Return the job of an id: a number within the tube, or an id in the text form of another dialect."""
+        """Return the job with an id, or None. An id is a number within the tube, or a text of another dialect."""
         number = _whole(value)
         if tube.driven and number is not None:
             return self.engine.find_named(tube, b"%d" % number, now)
@@ -334,7 +337,7 @@ class Tasks:
         )
 
     def require(self, tube: Tube, call: Request, now: i64) -> Job:
-        """Return the job of a call. Raise an error if it does not exist."""
+        """Return the job whose id is the first argument of a call. Raise an error if it does not exist."""
         job = self.find(tube, call, now)
         if job is None:
             raise LuaError(f"Task {_shown_id(call)} not found")
@@ -377,15 +380,18 @@ class TubeMethods(FunctionFamily):
         }
 
     def add(self, name: bytes, method: Method) -> None:
-        """Add a method that the server implements."""
+        """Add a method that the server, not this class, implements."""
         self._methods[name] = method
 
     def method(self, owner: bytes, name: bytes) -> Method | None:
-        """Return the method of a name. All tubes have the same methods."""
+        """Return the method with a name, or None. All tubes have the same methods, so `owner` is not used."""
         return self._methods.get(name)
 
     def put(self, caller: Caller, call: Request, name: bytes, now: i64) -> bytes | None:
-        """tube:put(data, {ttl, ttr, delay, pri, utube, stube, timeout})"""
+        """Run tube:put(data, {ttl, ttr, delay, pri, utube, stube, timeout}): put a task and return it.
+
+        If the tube is full, wait for room until the timeout.
+        """
         tube = self.tasks.tube(call, name)
         args = call.args
         if not args:
@@ -414,7 +420,7 @@ class TubeMethods(FunctionFamily):
         return self.tasks.one(job, returned_letter(job) if tube.driven else _put_letter(draft))
 
     def take(self, caller: Caller, call: Request, name: bytes, now: i64) -> bytes | None:
-        """tube:take(timeout, {stube})"""
+        """Run tube:take(timeout, {stube}): take a task, or wait for one until the timeout."""
         tube = self.tasks.tube(call, name)
         timeout = wait_ms(call, 0)
         key: bytes | None = None
@@ -434,7 +440,7 @@ class TubeMethods(FunctionFamily):
         return None
 
     def ack(self, caller: Caller, call: Request, name: bytes, now: i64) -> bytes | None:
-        """tube:ack(id)"""
+        """Run tube:ack(id): ack a task and return it."""
         tube = self.tasks.tube(call, name)
         job = self.tasks.find(tube, call, now)
         if job is None:
@@ -446,7 +452,7 @@ class TubeMethods(FunctionFamily):
         return results or self.tasks.one(job, _LETTERS[s.GONE])
 
     def release(self, caller: Caller, call: Request, name: bytes, now: i64) -> bytes | None:
-        """tube:release(id, {delay, ttl, pri})"""
+        """Run tube:release(id, {delay, ttl, pri}): return a taken task to the tube."""
         tube = self.tasks.tube(call, name)
         if tube.driven:
             return self._release_driven(caller, call, tube, now)
@@ -477,7 +483,7 @@ class TubeMethods(FunctionFamily):
         return self.tasks.one(job, returned_letter(job))
 
     def touch(self, caller: Caller, call: Request, name: bytes, now: i64) -> bytes | None:
-        """tube:touch(id, seconds)"""
+        """Run tube:touch(id, seconds): extend the ttr of a taken task."""
         tube = self.tasks.tube(call, name)
         more = argument(call, 1)
         job = self.tasks.find(tube, call, now)
@@ -492,12 +498,12 @@ class TubeMethods(FunctionFamily):
         return self.tasks.one(job, _LETTERS[job.state])
 
     def peek(self, caller: Caller, call: Request, name: bytes, now: i64) -> bytes | None:
-        """tube:peek(id)"""
+        """Run tube:peek(id): return a task without changing it."""
         job = self.tasks.require(self.tasks.tube(call, name), call, now)
         return self.tasks.one(job, _LETTERS[job.state])
 
     def bury(self, caller: Caller, call: Request, name: bytes, now: i64) -> bytes | None:
-        """tube:bury(id)"""
+        """Run tube:bury(id): bury a taken task."""
         tube = self.tasks.tube(call, name)
         job = self.tasks.require(tube, call, now)
         outcome = self._engine.bury(caller.connection.session, job, now)
@@ -508,14 +514,14 @@ class TubeMethods(FunctionFamily):
         return self.tasks.one(job, _LETTERS[s.BURIED])
 
     def delete(self, caller: Caller, call: Request, name: bytes, now: i64) -> bytes | None:
-        """tube:delete(id)"""
+        """Run tube:delete(id): delete a task in any state and return it."""
         job = self.tasks.require(self.tasks.tube(call, name), call, now)
         results = self.tasks.one(job, _LETTERS[s.GONE])
         self.tasks.context.delete(job, now)
         return results
 
     def kick(self, caller: Caller, call: Request, name: bytes, now: i64) -> bytes | None:
-        """tube:kick(count)"""
+        """Run tube:kick(count): return the first buried tasks to the tube, and return their number."""
         tube = self.tasks.tube(call, name)
         count = kick_count(argument(call, 0))
         if count < 0:
@@ -523,24 +529,24 @@ class TubeMethods(FunctionFamily):
         return run_sliced(self._context, caller, Kicking(call, self._engine, tube, whole_count(count)), now)
 
     def truncate(self, caller: Caller, call: Request, name: bytes, now: i64) -> bytes | None:
-        """tube:truncate()"""
+        """Run tube:truncate(): delete all tasks of the tube."""
         if not caller.groups & ADMIN and name not in caller.truncates:
             raise denied(caller, call.name)
         tube = self.tasks.tube(call, name)
         return run_sliced(self._context, caller, EmptyingCall(call, self._engine, tube, NO_VALUES, False), now)
 
     def drop(self, caller: Caller, call: Request, name: bytes, now: i64) -> bytes | None:
-        """tube:drop()"""
+        """Run tube:drop(): delete the tube and its tasks."""
         tube = self.tasks.tube(call, name)
         _check_drop(self._engine, tube, now)
         return run_sliced(self._context, caller, EmptyingCall(call, self._engine, tube, _TRUE, True), now)
 
     def release_all(self, caller: Caller, call: Request, name: bytes, now: i64) -> bytes | None:
-        """tube:release_all()"""
+        """Run tube:release_all(): return all taken tasks to the tube."""
         return run_sliced(self._context, caller, _Releasing(call, self._engine, self.tasks.tube(call, name)), now)
 
     def tasks_by_state(self, caller: Caller, call: Request, name: bytes, now: i64) -> bytes | None:
-        """tube:tasks_by_state(state)"""
+        """Run tube:tasks_by_state(state): return all tasks in a state, which is given by its letter."""
         tube = self.tasks.tube(call, name)
         letter = argument(call, 0)
         state = _STATES.get(letter) if isinstance(letter, str) else None
@@ -555,7 +561,7 @@ def _in_process(caller: Caller, call: Request, name: bytes, now: i64) -> bytes |
 
 
 def kick_count(value: object) -> int | float:
-    """Return the count of a kick: 1 if it is missing. The text of a number is a number, as in Lua's loops.
+    """Convert the count of a kick to a number. It is 1 if missing, and may be given as text, as in Lua's loops.
 
     The original counts from 1 up to `count` and returns `count`, so a negative count is the result of the kick.
     """
@@ -566,12 +572,12 @@ def kick_count(value: object) -> int | float:
 
 
 def whole_count(count: int | float) -> int:
-    """Return the number of whole numbers from 1 to `count`."""
+    """Return the number of whole numbers from 1 to `count`, or NEVER if `count` is infinite."""
     return NEVER if math.isinf(count) else math.floor(count)
 
 
 def driver_arguments(call: Request, at: i64) -> dict[str, object]:
-    """Return the options of a call on a tube with a driver. The driver gets them unchanged."""
+    """Decode the options of a call on a tube with a driver. The driver gets them unchanged."""
     options = read_options(call.args[at]) if at < len(call.args) else {}
     given: dict[str, object] = {}
     for name, value in options.items():
@@ -582,7 +588,10 @@ def driver_arguments(call: Request, at: i64) -> dict[str, object]:
 
 
 def returned_letter(job: Job) -> i64:
-    """Return the state of a task that a command returned to the queue. Another client may have taken it already."""
+    """Return the letter to show for a task that a command returned to the queue. It is never that of a taken task.
+
+    Another client may have taken the task already.
+    """
     return _LETTERS[s.READY if job.state == s.TAKEN else job.state]
 
 
@@ -592,7 +601,7 @@ def _put_letter(draft: Draft) -> i64:
 
 
 def deliver(tasks: Tasks, caller: Caller, job: Job, now: i64) -> bytes:
-    """Return the results of a take: a job that was just taken."""
+    """Return the encoded results of a take that has just taken `job`."""
     body = job.user_body()
     if not isinstance(body, bytes):
         # Read the body before the reply is written: if it is damaged, the job is buried.
@@ -603,7 +612,7 @@ def deliver(tasks: Tasks, caller: Caller, job: Job, now: i64) -> bytes:
 
 
 class _Take(Pending):
-    """A take that waits."""
+    """A pending `tube:take`."""
 
     _tasks: Tasks
 
@@ -612,13 +621,13 @@ class _Take(Pending):
         self._tasks = tasks
 
     def result(self, wait: Waiting, now: i64) -> bytes:
-        """Return a task, or nothing if the time is over."""
+        """Return the encoded task, or no values if the timeout passed."""
         assert isinstance(wait, TakeWait)
         return deliver(self._tasks, self.caller, wait.jobs[0], now) if wait.jobs else NO_VALUES
 
 
 class _Put(Pending):
-    """A put that waits for room."""
+    """A pending `tube:put` that waits for room in the tube."""
 
     _tasks: Tasks
 
@@ -638,7 +647,7 @@ class _Put(Pending):
 
 
 class Kicking(SlicedCall):
-    """Digs up at most `count` buried tasks and returns their number."""
+    """Returns up to `count` buried tasks to their tube. The result is their number."""
 
     _engine: Engine
     _tube: Tube
@@ -653,7 +662,7 @@ class Kicking(SlicedCall):
         self._kicked = 0
 
     def run_slice(self, caller: Caller, now: i64) -> bytes | None:
-        """Dig up the next tasks."""
+        """Return the next buried tasks to the tube."""
         if self._left > 0 and not self._tube.dropped:
             wanted = min(self._left, SLICE)
             kicked = self._engine.kick(self._tube, wanted, now)
@@ -665,7 +674,7 @@ class Kicking(SlicedCall):
 
 
 class EmptyingCall(SlicedCall):
-    """Removes as many tasks as the tube had at the start, then the tube itself if `drops`."""
+    """Removes the number of tasks that the tube had at the start, then the tube itself if `drops` is set."""
 
     _engine: Engine
     _tube: Tube
@@ -674,7 +683,7 @@ class EmptyingCall(SlicedCall):
     _emptying: Emptying
 
     def __init__(self, call: Request, engine: Engine, tube: Tube, results: bytes, drops: bool) -> None:
-        """Take the results in advance. Empty `results` stand for the number of removed tasks."""
+        """Create the call. `results` are its encoded results, or empty if the result is the number of removed tasks."""
         super().__init__(call)
         self._engine = engine
         self._tube = tube
@@ -703,7 +712,10 @@ def _check_drop(engine: Engine, tube: Tube, now: i64) -> None:
 
 
 class _Releasing(SlicedCall):
-    """Releases all taken tasks, starting at the end of the bag, so that no task is handled twice."""
+    """Releases all taken tasks of a tube, starting with the last in the tube's list of taken jobs.
+
+    Removing the last job moves no other job in the list, so no task is handled twice.
+    """
 
     _engine: Engine
     _tube: Tube
@@ -726,7 +738,7 @@ class _Releasing(SlicedCall):
 
 
 class _Listing(SlicedCall):
-    """Returns the tasks of a tube in a state, in the order of their puts, as many as fit into a reply."""
+    """Returns the tasks of a tube that are in a state, in the order of their puts, until the reply is full."""
 
     _tasks: Tasks
     _tube: Tube
@@ -785,15 +797,18 @@ class Queue(FunctionFamily):
         }
 
     def add(self, name: bytes, method: Method) -> None:
-        """Add a function that the server implements."""
+        """Add a function that the server, not this class, implements."""
         self._functions[name] = method
 
     def method(self, owner: bytes, name: bytes) -> Method | None:
-        """Return the function of a name."""
+        """Return the function with a name, or None."""
         return self._functions.get(name)
 
     def create_tube(self, caller: Caller, call: Request, _: bytes, now: i64) -> bytes | None:
-        """queue.create_tube(name, type, {temporary, if_not_exists, ttl, ttr, pri, capacity, …})"""
+        """Run queue.create_tube(name, type, {temporary, if_not_exists, ttl, ttr, pri, capacity, …}).
+
+        Create a tube and return its description.
+        """
         name = tube_name(argument(call, 0))
         type_name = argument(call, 1)
         given = read_options(call.args[2]) if len(call.args) > 2 else {}
@@ -825,7 +840,7 @@ class Queue(FunctionFamily):
         return policy_from_options(preset, options)
 
     def _driven_policy(self, type_name: str, call: Request) -> TubePolicy | None:
-        """Return the policy of a tube whose type is a driver, or None for any other type."""
+        """Return the policy of a new tube whose type is a driver, or None if the type is not a driver."""
         options = driver_arguments(call, 2)
         options.pop("if_not_exists", None)
         if options.get("on_task_change") is None:
@@ -833,7 +848,7 @@ class Queue(FunctionFamily):
         return self._engine.drivers.policy(type_name, options)
 
     def tube(self, caller: Caller, call: Request, _: bytes, now: i64) -> bytes | None:
-        """queue.tube(): the names of all tubes; queue.tube(name): whether it exists"""
+        """Run queue.tube([name]): return whether a tube exists, or the names of all tubes."""
         name = argument(call, 0)
         if name is None:
             return run_sliced(self._context, caller, _Names(call, self._engine), now)
@@ -844,7 +859,7 @@ class Queue(FunctionFamily):
         return one(raw in self._engine.tubes or self._context.is_elsewhere(raw))
 
     def statistics(self, caller: Caller, call: Request, _: bytes, now: i64) -> bytes | None:
-        """queue.statistics([name])"""
+        """Run queue.statistics([name]): return the statistics of one tube, or of all tubes by name."""
         self._engine.advance(now)
         name = argument(call, 0)
         if name is None:
@@ -858,7 +873,10 @@ class Queue(FunctionFamily):
         return one(statistics(tube))
 
     def identify(self, caller: Caller, call: Request, _: bytes, now: i64) -> bytes | None:
-        """queue.identify([uuid]): the token of this session, 16 bytes, with which another connection can join it"""
+        """Run queue.identify([uuid]): join the session with this token, if given. Return the session's token.
+
+        A token has 16 bytes. Another connection can join the session with it.
+        """
         wanted = argument(call, 0)
         if wanted is not None:
             token = wanted.encode("utf-8", "surrogateescape") if isinstance(wanted, str) else wanted
@@ -875,12 +893,12 @@ class Queue(FunctionFamily):
         return writer.getvalue()
 
     def state(self, caller: Caller, call: Request, _: bytes, now: i64) -> bytes | None:
-        """queue.state()"""
+        """Run queue.state(): return RUNNING, or ENDING if this node is leaving the cluster."""
         return one("ENDING" if self._context.leaving else "RUNNING")
 
 
 def tube_name(value: object) -> bytes:
-    """Return the name of a tube as bytes."""
+    """Convert an argument to the name of a tube. Raise an error if it is not a string."""
     if isinstance(value, str):
         return value.encode("utf-8", "surrogateescape")
     if isinstance(value, bytes):
@@ -889,7 +907,7 @@ def tube_name(value: object) -> bytes:
 
 
 def lua_text(value: object) -> str:
-    """Return a value for an error message, as Lua writes it."""
+    """Return the text of a value for error messages, as Lua writes it."""
     return "nil" if value is None else str(value)[:64]
 
 
@@ -898,7 +916,7 @@ def _text(name: bytes) -> str:
 
 
 def policy_from_options(base: TubePolicy, options: dict[str, object]) -> TubePolicy:
-    """Return the policy of a new tube with these options, which its type supports."""
+    """Return the preset `base` with these options. Options that the type does not support were removed before."""
     given: dict[str, Any] = {}
     for name, value in options.items():
         if name == "on_task_change":
@@ -935,7 +953,7 @@ def description(tube: Tube) -> dict[str, object]:
 
 
 class _Names(SlicedCall):
-    """Returns the names of all tubes that a caller may use, in the order of their creation."""
+    """Runs queue.tube() without a name: returns the names of all tubes that the caller may use, oldest tube first."""
 
     _engine: Engine
     _cursor: int
@@ -957,7 +975,7 @@ class _Names(SlicedCall):
 
 
 class _Statistics(SlicedCall):
-    """Returns the statistics of all tubes that a caller may use, by name."""
+    """Runs queue.statistics() without a name: returns the statistics of all tubes that the caller may use, by name."""
 
     _engine: Engine
     _cursor: int

@@ -46,7 +46,7 @@ def has_tube_option(policy: TubePolicy, name: str) -> bool:
 
 
 def has_put_option(policy: TubePolicy, name: str) -> bool:
-    """Return whether `put` has this option."""
+    """Return whether `put` has this option in tubes with this policy."""
     if name == "ttr":
         return policy.has_ttr
     if name == "utube":
@@ -59,14 +59,14 @@ def has_put_option(policy: TubePolicy, name: str) -> bool:
 
 
 def has_take_option(policy: TubePolicy, name: str) -> bool:
-    """Return whether `take` has this option."""
+    """Return whether `take` has this option in tubes with this policy."""
     if name == "utube":
         return policy.keys == KEYS_TAGGED
     return name == "stube" and (policy.keys == KEYS_NAMED or policy.keys == KEYS_TAGGED)
 
 
 def has_release_option(policy: TubePolicy, name: str) -> bool:
-    """Return whether `release` has this option."""
+    """Return whether `release` has this option in tubes with this policy."""
     if name == "delay":
         return policy.has_delay
     if name == "ttl":
@@ -75,9 +75,9 @@ def has_release_option(policy: TubePolicy, name: str) -> bool:
 
 
 class IgnoredOptions:
-    """Removes the options that a tube does not support from calls, and warns about each of them once.
+    """Removes options that a tube does not support from calls, and logs a warning about each of them once.
 
-    A warning is about a function, a type and an option. After WARNINGS_MAX of them no more are logged.
+    A warning names the function, the type of the tube and the option. At most WARNINGS_MAX warnings are logged.
     """
 
     warn: Callable[[str], None] | None  # Logs a warning. None: warnings are dropped.
@@ -92,7 +92,7 @@ class IgnoredOptions:
     ) -> dict[str, object]:
         """Return the options of a call that the tube supports. An option with the value nil counts as missing.
 
-        A driver interprets all options itself.
+        If the tube has a driver, all options are returned, because the driver interprets them.
         """
         found: dict[str, object] = {}
         for name, value in options.items():

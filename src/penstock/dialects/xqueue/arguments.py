@@ -28,12 +28,12 @@ def is_number(value: object) -> bool:
 
 
 def state_back(delay_ms: int) -> int:
-    """Return the state of a task that is returned to the queue, at once or after a delay."""
+    """Return the state of a task that was returned to the queue: READY, or DELAYED if there is a delay."""
     return s.READY if delay_ms == 0 else s.DELAYED
 
 
 def count_of(given: object) -> int:
-    """Return a number of tasks. nil and infinity mean all."""
+    """Convert an argument to a number of tasks. nil and infinity mean all."""
     if given is None or (isinstance(given, float) and math.isinf(given) and given > 0):
         return NEVER
     if isinstance(given, float) and given.is_integer():
@@ -56,7 +56,7 @@ def duration_of(value: object, what: str) -> int:
 
 
 def seconds_ms(value: object, what: str) -> int:
-    """Return a finite time in milliseconds."""
+    """Convert a finite time in seconds to milliseconds. Errors call the argument `what`."""
     ms = duration_of(value, what)
     if ms == NEVER:
         raise XqueueError(f"{what} must be finite")
@@ -64,7 +64,7 @@ def seconds_ms(value: object, what: str) -> int:
 
 
 def state_of(given: object) -> int:
-    """Return the state of a status, which is given by its letter or its word."""
+    """Return the state that a status names, by its letter or its word. Raise an error for any other value."""
     word = given.capitalize() if isinstance(given, str) else ""
     for names, name in ((STATUS_LETTERS, given), (STATUS_WORDS, word)):
         if name in names:

@@ -24,7 +24,7 @@ _OF_EVERY_SPACE: Final = ("select", "count", "len")
 
 
 class Module(FunctionFamily):
-    """`xqueue.upgrade`."""
+    """The functions of the module `xqueue`. There is one: `xqueue.upgrade`."""
 
     _spaces: XqueueSpaces
     _upgrade: Method
@@ -34,11 +34,14 @@ class Module(FunctionFamily):
         self._upgrade = Method(ADMIN, self.upgrade)
 
     def method(self, owner: bytes, name: bytes) -> Method | None:
-        """Return the function of a name."""
+        """Return the function with a name, or None."""
         return self._upgrade if name == b"upgrade" else None
 
     def upgrade(self, caller: Caller, call: Request, _: bytes, now: int) -> bytes | None:
-        """upgrade(space, {format, fields, features, primary_key, tube_stats}): the options, and the changed ones"""
+        """Run xqueue.upgrade(space, {format, fields, features, primary_key, tube_stats}).
+
+        Create or change a space. Return its options, and the options that changed.
+        """
         space = argument(call, 0)
         if isinstance(space, str):
             space = space.encode("utf-8", "surrogateescape")
@@ -50,7 +53,7 @@ class Module(FunctionFamily):
 
 
 class SpaceMethods(FunctionFamily):
-    """`box.space.NAME:method`. Calls on spaces that were not made by upgrade go to another family."""
+    """The functions `box.space.NAME:method`. Calls on spaces that `upgrade` did not make are passed on."""
 
     _spaces: XqueueSpaces
     _others: FunctionFamily
@@ -67,16 +70,16 @@ class SpaceMethods(FunctionFamily):
             self._methods[name.encode()] = Method(group, _SpaceMethod(spaces, others, name).call)
 
     def method(self, owner: bytes, name: bytes) -> Method | None:
-        """Return the method of a name."""
+        """Return the method with a name, or None. All spaces have the same methods."""
         return self._methods.get(name) or self._others.method(owner, name)
 
     def index_method(self, index: bytes, name: bytes) -> Method | None:
-        """Return the method of an index."""
+        """Return a method of an index by its name, or None."""
         return self._others.index_method(index, name)
 
 
 class _SpaceMethod:
-    """One method of all spaces."""
+    """One method, for all spaces."""
 
     def __init__(self, spaces: XqueueSpaces, others: FunctionFamily, name: str) -> None:
         self._spaces = spaces
@@ -84,7 +87,7 @@ class _SpaceMethod:
         self._name = name
 
     def call(self, caller: Caller, call: Request, owner: bytes, now: int) -> bytes | None:
-        """Call the method on a space. If the space was not made by upgrade, pass the call to the other family."""
+        """Call the method on the space `owner`. If `upgrade` did not make it, pass the call to the other family."""
         space = self._spaces.find(owner)
         if space is None:
             other = self._others.method(owner, self._name.encode())
@@ -105,7 +108,7 @@ class _SpaceMethod:
 
 
 class _Waiting(Pending):
-    """A method that waits."""
+    """A pending call of a method."""
 
     waits: Waits
 
@@ -115,7 +118,7 @@ class _Waiting(Pending):
 
 
 class _Stepping(SlicedCall):
-    """A method that runs in slices."""
+    """A call of a method that runs in slices."""
 
     def __init__(self, call: Request, steps: Steps) -> None:
         super().__init__(call)

@@ -74,7 +74,7 @@ class Field:
 
 @dataclass(frozen=True)
 class Options:
-    """The options of a space. Fields are positions from 0; NO_FIELD if the space does not have the field."""
+    """The options of a space. A field is given by its position from 0, or by NO_FIELD if the space does not have it."""
 
     format: tuple[Field, ...]  # Empty: rows are arrays of any length.
     key: tuple[int, ...]
@@ -94,18 +94,18 @@ class Options:
     tube_stats: tuple[str, ...]
 
     def same_rows(self, other: Options) -> bool:
-        """Return whether tasks of both spaces have the same rows."""
+        """Return whether tasks have the same rows in a space with the options `other`."""
         mine = (self.format, self.key, self.status, self.runat, self.priority, self.tube)
         return mine == (other.format, other.key, other.status, other.runat, other.priority, other.tube)
 
     def key_type(self, part: int = 0) -> str:
-        """Return the type of a part of the key."""
+        """Return the type of a part of the primary key."""
         at = self.key[part]
         return self.format[at].type if at < len(self.format) else "any"
 
 
 def as_map(value: object, what: str) -> dict[Any, Any]:
-    """Return a Lua table as a map. An empty table may arrive as an array, and a missing one as nil."""
+    """Convert a Lua table to a map. An empty table may arrive as an array, and a missing one as nil."""
     if value is None or (isinstance(value, (list, tuple)) and not value):
         return {}
     if not isinstance(value, dict):
@@ -114,7 +114,7 @@ def as_map(value: object, what: str) -> dict[Any, Any]:
 
 
 def as_list(value: object, what: str) -> list[Any]:
-    """Return a Lua table as a list. An empty table may arrive as a map, and a missing one as nil."""
+    """Convert a Lua table to a list. An empty table may arrive as a map, and a missing one as nil."""
     if value is None or value == {}:
         return []
     if not isinstance(value, (list, tuple)):
@@ -136,7 +136,7 @@ def lua_type(value: object) -> str:
 
 
 def read_options(given: object, before: Options | None = None) -> Options:
-    """Return the options of an upgrade. Options of an existing space keep their values if they are left out."""
+    """Parse the options of an upgrade. If the space exists, options that are left out keep their values in `before`."""
     opts = as_map(given, "options")
     _known(opts, _OPTIONS, "option")
     if opts.get("worker") is not None or opts.get("workers") is not None:
@@ -204,7 +204,7 @@ def _read_field(given: object, number: int) -> Field:
 
 
 def _position(given: object, format: tuple[Field, ...], what: str) -> int:
-    """Return the position of a field that is given by name or by number."""
+    """Return the position, from 0, of a field that is given by its name or its number."""
     if isinstance(given, str):
         for at, field in enumerate(format):
             if field.name == given:
@@ -351,7 +351,7 @@ def _read_retval(given: object, rows: Options) -> str:
 
 
 def policy_of(options: Options, base: TubePolicy = p.XQUEUE) -> TubePolicy:
-    """Return the policy of a space's tube. Settings that are not features (capacity, retry) are kept from `base`."""
+    """Return the policy of a space's tube. Settings that xqueue does not have (capacity, retry) are those of `base`."""
     zombie = options.zombie
     return dataclasses.replace(
         base,
@@ -376,7 +376,7 @@ def _ms(value: bool | float, what: str, unsaid: int) -> int:
 
 
 def as_upgrade_options(options: Options) -> dict[str, Any]:
-    """Return all options of a space in the form of `upgrade`, including those that were left out."""
+    """Return the complete options of a space in the form of `upgrade`, including those that the user left out."""
     return {**_noted(options), "features": _features(options), "tube_stats": list(options.tube_stats)}
 
 
@@ -394,7 +394,7 @@ def changes(before: Options, after: Options) -> dict[str, list[Any]]:
 
 
 def _noted(options: Options) -> dict[str, Any]:
-    """Return the options that have no field in the policy."""
+    """Return the options that are stored in the notes of the policy, because the policy has no field for them."""
     fields = {what: getattr(options, what) + 1 for what in _QUEUE_FIELDS if getattr(options, what) != NO_FIELD}
     return {
         "format": [{"name": field.name, "type": field.type, "is_nullable": field.nullable} for field in options.format],

@@ -68,7 +68,10 @@ class Rows:
     # From users
 
     def read(self, task: object) -> Row:
-        """Return the row of a table, an array or a tuple. Its key may be missing; the other fields are checked."""
+        """Return the row of a task that a client sent as a table, an array or a tuple.
+
+        The primary key may be missing. The types of the other fields are checked.
+        """
         if isinstance(task, dict):
             row = self._from_map(task)
         elif isinstance(task, (list, tuple)):
@@ -92,7 +95,7 @@ class Rows:
         return row
 
     def check(self, row: Row) -> Row:
-        """Return a row in its full length after checking the types of its fields, except the key."""
+        """Check the types of all fields except the primary key. Return the row in its full length."""
         format, key = self.options.format, self.options.key
         if format and len(row) > len(format):
             raise XqueueError(
@@ -108,9 +111,9 @@ class Rows:
         return row
 
     def check_given(self, row: Row, before: Row | None = None) -> None:
-        """Refuse a row without a tube or a priority, if the format does not allow nil there.
+        """Raise an error if a row has no tube or no priority, and the format does not allow nil there.
 
-        A row that had none `before` may stay without: a job that was put through another dialect has neither.
+        If `before` has none either, the row is accepted: a job that was put through another dialect has neither.
         """
         for at in (self.options.priority, self.options.tube):
             if at == NO_FIELD or at >= len(self.options.format) or at in self.options.key or row[at] is not None:
@@ -120,12 +123,12 @@ class Rows:
                 raise _wrong_type(at, field.name, field.type, None)
 
     def key(self, row: Row) -> list[Any] | None:
-        """Return the key of a row, or None if a part of it is missing."""
+        """Return the primary key in a row, or None if a part of it is missing."""
         parts = [row[at] for at in self.options.key]
         return None if None in parts else self.check_key(parts)
 
     def check_key(self, parts: list[Any]) -> list[Any]:
-        """Check a key and return it in its canonical form."""
+        """Return a primary key in its canonical form. Raise an error if it is not valid."""
         return [self._key_part(part, value) for part, value in enumerate(parts)]
 
     def _key_part(self, part: int, value: Any) -> Any:
@@ -164,7 +167,7 @@ class Rows:
         return check_priority(value)
 
     def tube(self, row: Row) -> bytes | None:
-        """Return the tube in a row, which is the key of its job."""
+        """Return the tube in a row, which becomes the key of its job, or None if the row has none."""
         at = self.options.tube
         if at == NO_FIELD:
             return None
@@ -174,7 +177,7 @@ class Rows:
         return tube_key(value, at)
 
     def body(self, row: Row) -> tuple[bytes, int]:
-        """Return the body of a row's job and its kind."""
+        """Return the body for the job of a row, and the kind of the body."""
         if self._names:
             if not self._payload:
                 return b"", BODY_BYTES
@@ -191,7 +194,7 @@ class Rows:
     # To users
 
     def row(self, job: Job, key: list[Any], tube: bytes, body: bytes, state: int) -> Row:
-        """Return the row of a job with the status of `state`."""
+        """Return the row of a job. Its status is that of `state`."""
         options = self.options
         row = self._with_payload(_body_value(body, job.body_kind), job.body_kind)
         for at, value in zip(options.key, key, strict=True):
@@ -206,11 +209,11 @@ class Rows:
         return row
 
     def as_result(self, row: Row) -> object:
-        """Return a row in the form of this space's results."""
+        """Return a row in the form that the space returns: a tuple or a table."""
         return dict(zip(self._names, row, strict=True)) if self.options.retval == TABLE else row
 
     def _with_payload(self, value: Any, kind: int) -> Row:
-        """Return a row that has only the fields of a body."""
+        """Return a row with the fields of a body. All other fields are nil."""
         if self._names:
             row: Row = [None] * len(self._names)
             own = len(self._payload) > 1 and isinstance(value, dict) and all(self._is_payload(name) for name in value)
@@ -233,7 +236,7 @@ class Rows:
 
 
 def tube_key(value: object, at: int) -> bytes:
-    """Return the name of a tube as a job key."""
+    """Convert the tube of a row to the key of a job. `at` is the position of the field, for errors."""
     if isinstance(value, bytes):
         return value
     if not isinstance(value, str) or not _is_writable(value):
@@ -242,7 +245,7 @@ def tube_key(value: object, at: int) -> bytes:
 
 
 def _is_writable(text: str) -> bool:
-    """Return whether a text can be encoded. Text from a packet can, even if it was not UTF-8."""
+    """Return whether a text can be encoded. Text that a packet contained can be, even if it was not UTF-8."""
     try:
         text.encode("utf-8", "surrogateescape")
     except UnicodeEncodeError:
@@ -251,12 +254,12 @@ def _is_writable(text: str) -> bool:
 
 
 def key_text(key: list[Any]) -> str:
-    """Return a key as text for messages."""
+    """Return a primary key as text for error messages."""
     return str(key[0]) if len(key) == 1 else json.dumps(key)
 
 
 def key_name(key: list[Any], options: Options) -> bytes:
-    """Return the name of the job with this key: text unchanged, other values as JSON."""
+    """Return the name of the job with a primary key: text unchanged, other values as JSON."""
     if len(key) == 1 and options.key_type() == "string":
         return bytes(key[0].encode("utf-8", "surrogateescape"))
     written = json.dumps(key if len(key) > 1 else key[0], separators=(",", ":"), ensure_ascii=False)
@@ -264,7 +267,7 @@ def key_name(key: list[Any], options: Options) -> bytes:
 
 
 def named_key(name: bytes, options: Options) -> list[Any]:
-    """Return the key of a job name. A name from another dialect can be any text."""
+    """Return the primary key of a job with a name. A name from another dialect can be any text."""
     text = name.decode("utf-8", "surrogateescape")
     if len(options.key) == 1 and options.key_type() == "string":
         return [text]
@@ -279,7 +282,7 @@ def named_key(name: bytes, options: Options) -> list[Any]:
 
 
 def made_key(job: Job, options: Options, ids: IdForms) -> list[Any]:
-    """Return the key of a job without a name: its number, or its id as a uuid."""
+    """Return the primary key of a job without a name: the number of the job, or its id as a uuid."""
     first: Any = int(job.local)
     if options.key_type() in ("string", "any", "scalar") and options.id != "auto_increment":
         digits = ids.hex(job.id).decode()
@@ -295,7 +298,7 @@ def key_of_job(job: Job, options: Options, ids: IdForms) -> list[Any]:
 
 
 def find_unnamed(engine: Engine, tube: Tube, ids: IdForms, key: list[Any]) -> Job | None:
-    """Return the job of a primary key that the queue made from the job's number or id."""
+    """Return the job that has a primary key which the queue made from the job's number or id, or None."""
     if len(key) != 1:
         return None
     job: Job | None = None
@@ -310,24 +313,24 @@ def find_unnamed(engine: Engine, tube: Tube, ids: IdForms, key: list[Any]) -> Jo
 
 
 def find_job(engine: Engine, tube: Tube, options: Options, ids: IdForms, key: list[Any]) -> Job | None:
-    """Return the job of a primary key."""
+    """Return the job with a primary key, or None."""
     job = tube.names.get(key_name(key, options))
     return find_unnamed(engine, tube, ids, key) if job is None else job
 
 
 def runat_of(job: Job) -> float:
-    """Return the next deadline of a job in seconds, or 0 if it has none."""
+    """Return the next deadline of a job in seconds since 1970, or 0 if it has none."""
     return job.due / 1000 if job.deadline_pos != NOWHERE else 0
 
 
 def priority_of(job: Job) -> int:
-    """Return the priority that a job was given."""
+    """Return the priority that a job was put with."""
     given = PRIORITY_UNSET if job.extra is None else job.extra.priority_given
     return int(job.priority if given == PRIORITY_UNSET else given)
 
 
 def id_of_uuid(text: str, ids: IdForms) -> int:
-    """Return the number of the job whose id is this uuid, or NOT_AN_ID."""
+    """Return the engine's number for a job whose id is this uuid, or NOT_AN_ID."""
     digits = text.replace("-", "") if len(text) == 36 else ""
     return ids.parse_hex(digits.encode("ascii", "replace")) if len(digits) == 32 else NOT_AN_ID
 
@@ -387,7 +390,7 @@ def _type_of(value: object) -> str:
 
 
 def _body_value(body: bytes, kind: int) -> Any:
-    """Return the value of a body. A body that is nested too deep for a reply is returned as text."""
+    """Decode a body. If it is nested too deep for a reply, return it as text."""
     try:
         if kind == BODY_MSGPACK:
             # A body is an array of fields, so it is one level deeper than its fields.
@@ -401,7 +404,7 @@ def _body_value(body: bytes, kind: int) -> Any:
 
 
 def encode(value: Any, depth: int = VALUE_DEPTH_MAX) -> tuple[bytes, int]:
-    """Return a value that is nested at most `depth` deep as a body, and the kind of the body."""
+    """Encode a value as the body of a job. Return the body and its kind. `depth` limits the nesting."""
     if isinstance(value, bytes):
         return value, BODY_BYTES
     packed = pack(value, depth)

@@ -66,7 +66,7 @@ Results = list[object]
 
 
 class Waits:
-    """The outcome of a method that waits: the wait, and the function that makes the results when it ends."""
+    """The outcome of a method that waits: the wait, and the function that makes the results when the wait ends."""
 
     def __init__(self, wait: Waiting, finish: Callable[[Waiting, int], Results]) -> None:
         self.wait = wait
@@ -74,7 +74,7 @@ class Waits:
 
 
 class Steps:
-    """The outcome of a method that runs in slices: `step` is called until it returns the results."""
+    """The outcome of a method that runs in slices: the caller calls `step` until it returns the results."""
 
     def __init__(self, step: Callable[[int], Results | None]) -> None:
         self.step = step
@@ -91,7 +91,7 @@ _HOLDERS: Final = {NO_SLOT: "anyone", HELD_BY_CLAIM: "a claim"}
 
 
 class Space:
-    """One space: a tube with rows."""
+    """One xqueue space: a tube whose jobs are rows."""
 
     context: CommandContext
     tube: Tube
@@ -111,17 +111,17 @@ class Space:
         self.set_options(options)
 
     def set_options(self, options: Options) -> None:
-        """Set the options."""
+        """Replace the options of the space."""
         self.options = options
         self.policy = self.tube.policy
         self._rows = Rows(options, self.name)
 
     def method(self, name: str) -> Method | None:
-        """Return the method of a name, or None."""
+        """Return the method with a name, or None."""
         return getattr(self, METHODS[name]) if name in METHODS else None
 
     def readable(self) -> XqueueSpace:
-        """Return the space for reading by its indexes."""
+        """Return this space as an object that can be read by its indexes."""
         return XqueueSpace(self.context, self.tube, self._rows)
 
     @property
@@ -131,7 +131,7 @@ class Space:
     # Putting
 
     def put(self, caller: Caller, args: list[object], now: int, tag: object) -> Outcome:
-        """put(task, {delay, ttl, wait})"""
+        """Run put(task, {delay, ttl, wait}): put a task and return it. With `wait`, wait until the task ends."""
         attr = attributes(args, 1, "put", ("delay", "ttl", "wait"))
         delay_ms, ttl_ms = self._delay(attr), self._ttl(attr)
         wait_ms = UNSET if attr.get("wait") is None else timeout_ms_of(attr["wait"])
@@ -158,7 +158,7 @@ class Space:
         return self._until_end(caller, task, wait_ms, now, tag)
 
     def _key_of_new(self, row: Row, is_tuple: bool, now: int) -> list[Any] | None:
-        """Return the key of a new task, or None if the queue makes it from the job itself."""
+        """Return the primary key of a new task, or None if it is made from the number or id of the new job."""
         kind = self.options.id
         if kind == REQUIRED:
             key = self._rows.key(row)
@@ -180,7 +180,7 @@ class Space:
         return None
 
     def _check_free(self, key: list[Any]) -> None:
-        """Refuse a key that belongs to a task without a name."""
+        """Raise an error if a task whose primary key was made by the queue already has this primary key."""
         if find_unnamed(self._engine, self.tube, self.context.ids, key) is not None:
             raise self._duplicate()
 
@@ -190,7 +190,7 @@ class Space:
     # Taking
 
     def take(self, caller: Caller, args: list[object], now: int, tag: object) -> Outcome:
-        """take(timeout, {tube, ttr}), or take({timeout, tube, ttr})"""
+        """Run take(timeout, {tube, ttr}) or take({timeout, tube, ttr}): take a task, or wait for one."""
         first = argument(args, 0)
         if isinstance(first, (dict, list)):
             attr = attributes(args, 0, "take", ("timeout", "tube", "ttr"))
@@ -233,7 +233,7 @@ class Space:
     # Methods that only the holder of a task may call
 
     def ack(self, caller: Caller, args: list[object], now: int, tag: object) -> Outcome:
-        """ack(key, {update, delay})"""
+        """Run ack(key, {update, delay}): ack a task. With `delay`, keep it as a zombie for this time."""
         attr = attributes(args, 1, "ack", ("update", "delay"))
         delay_ms = UNSET
         if attr.get("delay") is not None:
@@ -249,7 +249,7 @@ class Space:
         return [task.as_result(s.TAKEN if task.job.state == s.GONE else task.job.state, new)]
 
     def release(self, caller: Caller, args: list[object], now: int, tag: object) -> Outcome:
-        """release(key, {update, delay, ttl})"""
+        """Run release(key, {update, delay, ttl}): return a taken task to the space."""
         attr = attributes(args, 1, "release", ("update", "delay", "ttl"))
         delay_ms, ttl_ms = self._delay(attr), self._ttl(attr)
         task = self._held(caller, args, now)
@@ -262,7 +262,7 @@ class Space:
         return [task.as_result(state_back(delay_ms), new)]
 
     def bury(self, caller: Caller, args: list[object], now: int, tag: object) -> Outcome:
-        """bury(key, {update, ttl})"""
+        """Run bury(key, {update, ttl}): bury a taken task."""
         attr = attributes(args, 1, "bury", ("update", "ttl"))
         self._require_feature("buried")
         ttl_ms = self._ttl(attr)
@@ -274,7 +274,7 @@ class Space:
         return []
 
     def touch(self, caller: Caller, args: list[object], now: int, tag: object) -> Outcome:
-        """touch(key, {increment})"""
+        """Run touch(key, {increment}): extend the ttr of a taken task, or the ttl of a ready one."""
         attr = attributes(args, 1, "touch", ("increment",))
         increment = attr.get("increment")
         if isinstance(increment, bool) or not isinstance(increment, (int, float)) or math.isnan(increment):
@@ -295,7 +295,10 @@ class Space:
     # Methods that any client may call
 
     def dig(self, caller: Caller, args: list[object], now: int, tag: object) -> Outcome:
-        """dig(key, {update, delay, ttl}) digs up one task, dig(N, …) the first N; use plow if keys are numbers"""
+        """Run dig(key, {update, delay, ttl}): return one buried task. dig(N, …) returns the first N buried tasks.
+
+        If the primary keys are numbers, a number is a key. Clients then use `plow` to pass a count.
+        """
         first = argument(args, 0)
         is_count = is_number(first) and self.options.key_type() == "string"
         if first is None or is_count or (isinstance(first, float) and math.isinf(first)):
@@ -303,7 +306,10 @@ class Space:
         return self._dig_one(caller, args, now)
 
     def kick(self, caller: Caller, args: list[object], now: int, tag: object) -> Outcome:
-        """kick(N, {update, delay, ttl}) digs up the first N tasks, kick(key, …) one; a number is never a key"""
+        """Run kick(N, {update, delay, ttl}): return the first N buried tasks. kick(key, …) returns one buried task.
+
+        A number is always a count, never a key.
+        """
         first = argument(args, 0)
         if first is None or is_number(first):
             return self.plow(caller, args, now, tag)
@@ -315,7 +321,7 @@ class Space:
         return [self._dig(caller, self._find(args, now), attr, delay_ms, ttl_ms, now)]
 
     def plow(self, caller: Caller, args: list[object], now: int, tag: object) -> Outcome:
-        """plow(N, {update, delay, ttl}) digs up the first N tasks, or all of them without a number"""
+        """Run plow(N, {update, delay, ttl}): return the first N buried tasks, or all of them without a number."""
         attr = attributes(args, 1, "plow", ("update", "delay", "ttl"))
         delay_ms, ttl_ms = self._delay(attr), self._ttl(attr)
         self._engine.advance(now)
@@ -346,7 +352,7 @@ class Space:
         return task.as_result(state_back(delay_ms), new)
 
     def kill(self, caller: Caller, args: list[object], now: int, tag: object) -> Outcome:
-        """kill(key)"""
+        """Run kill(key): delete a task in any state and return it."""
         key, job = self._lookup(args, now)
         if job is None:
             raise XqueueError(f"Task by {key_text(key)} not found to kill")
@@ -356,21 +362,21 @@ class Space:
         return [task.as_result(was)]
 
     def snatch(self, caller: Caller, args: list[object], now: int, tag: object) -> Outcome:
-        """snatch(key, {delay})"""
+        """Run snatch(key, {delay}): take a task away from the session that holds it."""
         delay_ms = self._delay(attributes(args, 1, "snatch", ("delay",)))
         task = self._find(args, now)
         self._done(self._engine.snatch(task.job, now, delay_ms), caller, task)
         return [task.as_result(state_back(delay_ms))]
 
     def restart(self, caller: Caller, args: list[object], now: int, tag: object) -> Outcome:
-        """restart(key, {delay})"""
+        """Run restart(key, {delay}): make a delayed or kept task ready again."""
         delay_ms = self._delay(attributes(args, 1, "restart", ("delay",)))
         task = self._find(args, now)
         self._done(self._engine.restart(task.job, now, delay_ms), caller, task)
         return [task.as_result(state_back(delay_ms))]
 
     def switch(self, caller: Caller, args: list[object], now: int, tag: object) -> Outcome:
-        """switch(key, status, {delay})"""
+        """Run switch(key, status, {delay}): change the status of a task that is not taken."""
         attr = attributes(args, 2, "switch", ("delay",))
         state = state_of(argument(args, 1))
         if state in _FEATURE_OF:
@@ -387,12 +393,12 @@ class Space:
     # Methods that read
 
     def get(self, caller: Caller, args: list[object], now: int, tag: object) -> Outcome:
-        """get(key)"""
+        """Run get(key): return a task, or nothing if it does not exist."""
         key, job = self._lookup(args, now)
         return [] if job is None else [self._task(key, job).as_result(job.state)]
 
     def select(self, caller: Caller, args: list[object], now: int, tag: object) -> Outcome:
-        """select(key, {iterator, limit, offset}): rows in the order of the primary index"""
+        """Run select(key, {iterator, limit, offset}): return rows in the order of the primary index."""
         space = self.readable()
         options = as_map(argument(args, 1), "options")
         query = select_query(space, space.indexes[0], read_key(argument(args, 0)), options)
@@ -405,12 +411,12 @@ class Space:
         return Steps(step)
 
     def count(self, caller: Caller, args: list[object], now: int, tag: object) -> Outcome:
-        """len(), count()"""
+        """Run len() or count(): return the number of tasks."""
         self._engine.advance(now)
         return [self.tube.total() - self.tube.count_in(s.STAGED)]
 
     def wait(self, caller: Caller, args: list[object], now: int, tag: object) -> Outcome:
-        """wait(key, timeout)"""
+        """Run wait(key, timeout): wait until a task ends. Return the task, and whether it was acked."""
         timeout = argument(args, 1)
         timeout_ms = NEVER if timeout is None else timeout_ms_of(timeout)
         return self._until_end(caller, self._find(args, now), timeout_ms, now, tag)
@@ -439,12 +445,12 @@ class Space:
         return Waits(wait, finish)
 
     def stats(self, caller: Caller, args: list[object], now: int, tag: object) -> Outcome:
-        """stats(pretty)"""
+        """Run stats(pretty): return the statistics of the space."""
         self._engine.advance(now)
         return [space_stats(self.tube, argument(args, 0) is True)]
 
     def truncate(self, caller: Caller, args: list[object], now: int, tag: object) -> Outcome:
-        """truncate()"""
+        """Run truncate(): delete all tasks."""
         self._engine.advance(now)
         emptying = Emptying(self._engine, self.tube)
 
@@ -476,7 +482,7 @@ class Space:
         return duration_of(attr["ttl"], "attr.ttl")
 
     def _ttr(self, attr: dict[Any, Any]) -> int:
-        """Return the ttr of a take. It is the present default of the space, not the one at the time of the put."""
+        """Return the ttr of a take in ms. The default is the present one of the space, not that at the put."""
         if attr.get("ttr") is None:
             return UNSET if self.options.ttr is False else self.tube.policy.default_ttr_ms
         self._require_feature("ttr")
@@ -497,7 +503,7 @@ class Space:
         return task
 
     def _lookup(self, args: list[object], now: int) -> tuple[list[Any], Job | None]:
-        """Return the key in the first argument, in any of its forms, and the job with this key."""
+        """Return the primary key in the first argument, in any of its forms, and the job with this key or None."""
         key = self._read_key(argument(args, 0))
         self._engine.advance(now)
         job = find_job(self._engine, self.tube, self.options, self.context.ids, key)
@@ -544,7 +550,7 @@ class Space:
         return new
 
     def _check_held(self, caller: Caller, task: Task) -> None:
-        """Refuse a caller that does not hold the task, before anything else is checked."""
+        """Raise an error if the caller's session does not hold the task. This is checked before anything else."""
         job = task.job
         if job.state != s.TAKEN:
             self._refuse(NOT_TAKEN, caller, task)
@@ -573,7 +579,7 @@ class Space:
 
 
 def tuple_refused() -> XqueueError:
-    """Return the error for a put of a tuple into a space that makes ids: an id cannot be added to a tuple."""
+    """Return the error for a put of a tuple into a space that makes primary keys: a key cannot be added to a tuple."""
     return XqueueError("Can't use id generation with tuple.")
 
 

@@ -45,7 +45,7 @@ class XqueueSpaces:
         self._known = {}
 
     def find(self, name: bytes) -> Space | None:
-        """Return the space of a name, or None if the tube is not a space."""
+        """Return the space with a name, or None if there is no such tube or it is not a space."""
         tube = self.context.engine.tubes.get(name)
         known = self._known.get(name)
         if known is not None and known.tube is tube and tube.policy is known.policy:
@@ -90,7 +90,7 @@ class XqueueSpaces:
 
 
 def _check_switch(tube: Tube, before: Options | None, options: Options) -> None:
-    """Refuse changes that a tube with tasks does not allow."""
+    """Raise an error if the options of a tube cannot be changed to `options`. `before` is None for a new space."""
     name = tube.name.decode("utf-8", "backslashreplace")
     if before is None:
         policy, wanted = tube.policy, policy_of(options)
@@ -112,6 +112,6 @@ def _check_switch(tube: Tube, before: Options | None, options: Options) -> None:
 
 
 def _function(given: object) -> Callable[[], Any] | None:
-    """Return the function that makes ids, or None if the options have none."""
+    """Return the function in the options that makes primary keys, or None if there is none."""
     made: Any = as_map(as_map(given, "options").get("features"), "opts.features").get("id")
     return made if callable(made) else None

@@ -15,10 +15,10 @@ STATUS_WORDS: Final = ["X", "Ready", "Taken", "Waiting", "Buried", "Done", "Zomb
 
 
 def space_stats(tube: Tube, pretty: bool = False) -> dict[str, object]:
-    """Return `space:stats()`: the number of tasks in each status and of each transition since start.
+    """Return the result of `space:stats()`: the tasks in each status, and the transitions since start.
 
-    The same numbers follow for each tube of the space that is counted separately. A space is a tube here, and its
-    tubes are keys. If `pretty` is set, the counts have words as names; transitions always have letters.
+    A space is one of our tubes, and the tubes of a space are keys of its jobs. The result also has these numbers for
+    each key that is counted separately. If `pretty` is set, statuses are words; transitions always have letters.
     """
     names = STATUS_WORDS if pretty else STATUS_LETTERS
     return {

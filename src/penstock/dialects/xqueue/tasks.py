@@ -22,7 +22,7 @@ NOTHING: Final = Changes()
 
 
 class Task:
-    """A task as a method found it. It can be shown even after the job has ended."""
+    """A task as a method found it. It can be returned to the client even after the job has ended."""
 
     def __init__(self, rows: Rows, key: list[Any], job: Job, tube: bytes, body: bytes) -> None:
         self._rows = rows

@@ -23,7 +23,7 @@ _OPERATIONS_MAX: Final = 4_000  # Tarantool's limit.
 
 
 def updated(row: list[Any], operations: object, options: Options, space: str) -> list[Any]:
-    """Return a row after the operations. Users may not change the key, the status and runat."""
+    """Return a copy of a row with the operations applied. Raise an error if they change key, status or runat."""
     changed = list(row)
     given = as_list(operations, "attr.update")
     if len(given) > _OPERATIONS_MAX:
@@ -80,7 +80,7 @@ def _apply(row: list[Any], operation: list[Any], number: int, options: Options) 
 
 
 def _field(given: object, row: list[Any], sign: str, options: Options) -> int:
-    """Return the field of an operation. '=' and '!' may also use the position after the last field."""
+    """Return the position of an operation's field. '=' and '!' may also use the position after the last field."""
     if isinstance(given, bytes):
         given = given.decode("utf-8", "replace")
     if isinstance(given, str):
@@ -125,7 +125,7 @@ def _bits(value: Any, argument: Any, sign: str, shown: object) -> int:
 
 
 def _spliced(value: Any, words: list[Any], shown: object) -> Any:
-    """Return text with a part replaced, from an offset that is counted from 1."""
+    """Return text with a part replaced, as the operation ':' does. The offset in `words` is counted from 1."""
     offset, cut, paste = words
     if not isinstance(value, (str, bytes)):
         raise _wrong(":", shown, "a string")

@@ -1,7 +1,7 @@
 """Tunnels between two nodes: bytes in both directions, with a window that limits the bytes in flight.
 
 A client that uses a tube of another node has a tunnel to it (`forwarding.py`). At the other end is a forwarded client
-(`guests.py`), a connection like any other. Both ends are closed when a link between the nodes is lost.
+(`forwarded_clients.py`), a connection like any other. Both ends are closed when a link between the nodes is lost.
 """
 
 from __future__ import annotations
