@@ -23,7 +23,7 @@ _PASSING: Final = (errno.EMFILE, errno.ENFILE, errno.ENOMEM)
 
 
 class Bodies(BodySource):
-    """Reads bodies by file and offset, in any thread."""
+    """Reads bodies by file and offset. Any thread may use it."""
 
     def __init__(self, disk: ReadableDisk) -> None:
         self._disk = disk
@@ -31,7 +31,10 @@ class Bodies(BodySource):
         self._files: OrderedDict[int, ReadableFile] = OrderedDict()
 
     def read(self, ref: BodyRef) -> bytes:
-        """Read a body and check its checksum."""
+        """Read a body and check its checksum.
+
+        Raise Exhausted if it cannot be read now, DamagedJournal if it is damaged.
+        """
         try:
             with self._lock:
                 data = self._file(ref.file).read(ref.offset, ref.length)
@@ -52,7 +55,7 @@ class Bodies(BodySource):
                 self._file(ref.file).will_read(ref.offset, ref.length)
 
     def forget(self, file: int) -> None:
-        """Close a file that is about to be removed or rewritten."""
+        """Close a file that is about to be removed or rewritten, so that the next read opens it again."""
         with self._lock:
             open_file = self._files.pop(file, None)
         if open_file is not None:

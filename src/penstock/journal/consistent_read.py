@@ -15,7 +15,11 @@ T = TypeVar("T")
 
 
 def read_consistently(disk: ReadableDisk, look: Callable[[], T], is_wrong: Callable[[T], bool] = lambda _: False) -> T:
-    """Return the result of `look`. Repeat it if it failed or `is_wrong`, and files were removed meanwhile."""
+    """Call `look`, which reads the directory, and return its result.
+
+    If files were removed meanwhile, and `look` failed or `is_wrong` is true for its result, call it again. Raise
+    CommandError after several attempts.
+    """
     for _ in range(_TRIES):
         before = _names(disk)
         try:

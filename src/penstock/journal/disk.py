@@ -46,17 +46,20 @@ class File(ReadableFile, Protocol):
         """Return when everything written is on disk."""
 
     def fill(self, offset: int, length: int) -> None:
-        """Write zeros over zeros, durably. The content stays the same, but later writes to this range are faster."""
+        """Overwrite zeros of the file with zeros, durably.
+
+        The content stays the same, but later writes there are faster.
+        """
 
     def extend(self, size: int) -> None:
         """Extend the file to `size` with allocated zeros, durably. On an error, the file is unchanged."""
 
     def truncate(self, size: int) -> None:
-        """Truncate the file, and return when that is on disk."""
+        """Truncate the file to `size` bytes. Return when that is on disk."""
 
 
 class ReadableDisk(Protocol):
-    """The part of a directory that a reader needs."""
+    """A directory that is open for reading."""
 
     def names(self) -> list[str]:
         """Return the names of the files, sorted."""
@@ -72,25 +75,25 @@ class ReadableDisk(Protocol):
 
 
 class Disk(ReadableDisk, Protocol):
-    """A directory."""
+    """A directory that is open for reading and writing."""
 
     def lock(self) -> None:
-        """Lock the directory, or raise InUse."""
+        """Lock the directory. Raise InUse if another process has locked it."""
 
     def unlock(self) -> None:
         """Unlock the directory."""
 
     def forget_lock(self) -> None:
-        """Close the lock in the child of a fork, so that it belongs to the parent alone and ends with it."""
+        """Close the lock in the child of a fork. The lock then belongs to the parent alone and ends with the parent."""
 
     def create(self, name: str, size: int, head: bytes) -> File:
         """Create a file of `size` bytes, durably. It starts with `head`, followed by zeros."""
 
     def begin(self, name: str) -> File:
-        """Create a file that grows as it is written. It gets its name in `finish`."""
+        """Create a file that grows as it is written. The file has a temporary name until `finish` is called."""
 
     def finish(self, name: str, file: File) -> None:
-        """Sync and close a file from `begin`, and give it its name, durably. An existing file is replaced."""
+        """Sync and close a file from `begin`, and rename it to `name`, durably. An existing file is replaced."""
 
     def abandon(self, name: str, file: File) -> None:
         """Close and remove a file from `begin`."""
@@ -108,7 +111,7 @@ class Disk(ReadableDisk, Protocol):
         """Remove a file."""
 
     def free(self) -> int:
-        """Return the free space in bytes."""
+        """Return the free space of the disk in bytes."""
 
 
 class RealFile:
@@ -207,7 +210,7 @@ class ReadOnlyDisk:
         return RealFile(self._open(name, os.O_RDONLY))
 
     def _open(self, name: str, flags: int) -> int:
-        """Open a file of this directory. Links are refused, because a copy from elsewhere could point outside."""
+        """Open a file of this directory. Refuse symbolic links, because those in a foreign copy could point outside."""
         try:
             return os.open(self._at(name), flags | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
         except OSError as error:
@@ -328,7 +331,7 @@ class RealDisk(ReadOnlyDisk):
         return os.path.isdir(self._at(name))
 
     def drop_below(self, name: str) -> None:
-        """Remove an empty subdirectory."""
+        """Remove a subdirectory, which must be empty."""
         os.rmdir(self._at(name))
         self._sync_names()
 

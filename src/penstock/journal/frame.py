@@ -133,7 +133,7 @@ class DamagedFrame(PenstockError):
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class BodySource:
-    """Reads bodies that are on disk only. Implemented in `bodies.py`."""
+    """Base class of readers for bodies that are only on disk. Implemented in `bodies.py`."""
 
     def read(self, ref: BodyRef) -> bytes:
         """Return the body at `ref`."""
@@ -142,7 +142,7 @@ class BodySource:
 
 @mypyc_attr(acyclic=True)
 class Spilled:
-    """A job whose body is dropped from memory when its frame is written."""
+    """A job whose body is dropped from memory once the frame that contains the body is written."""
 
     job: Job
     body: bytes
@@ -156,12 +156,12 @@ class Spilled:
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class MoveSource:
-    """Computes how many transitions the log has room for. Implemented in `room.py`."""
+    """Base class that computes for how many transitions the log has space. Implemented in `room.py`."""
 
     def more_moves(self, tail: object, offset: i64, pending: i64, taken: i64, label_bytes: i64) -> i64:
-        """Return how many more transitions the log has room for, given `pending` bytes and `taken` outstanding jobs.
+        """Return for how many more transitions the log has space. The result may be negative.
 
-        May be negative.
+        `pending` bytes are not written yet, and `taken` jobs have to end.
         """
         raise NotImplementedError
 
@@ -219,7 +219,7 @@ class RowWriter(Outbox):
         self._new_body = False
 
     def attach(self, sessions: list[Session | None]) -> None:
-        """Use the engine's list of sessions."""
+        """Use the engine's list of sessions, in which the rows of jobs look up their session."""
         self._sessions = sessions
 
     def moved(self, job: Job, tube: Tube, rule: i64, now: i64) -> None:
@@ -254,7 +254,7 @@ class RowWriter(Outbox):
         self._job_row(job, tube, now, -before if before < 0 else before, self._events[rule], body, copy)
 
     def kept(self, job: Job, tube: Tube, body: bytes, now: i64) -> None:
-        """Add the present state of a job to a snapshot. Its newest row in the log is the previous row."""
+        """Add the present state of a job to a snapshot. The row refers to the newest row of the job in the log."""
         self._job_row(job, tube, now, job.position, SNAPSHOT_JOB | (i64(job.state) << 8), body, job.copy())
 
     def _job_row(
@@ -300,7 +300,7 @@ class RowWriter(Outbox):
         self._fixed(job, tube.number, now, before, session, event | (i64(job.state) << 16) | (flags << 24), start)
 
     def _use(self, count: i64) -> None:
-        """Collect rows in a buffer of `count` words. Rows collected so far are copied."""
+        """Replace the buffer by one of `count` words. Copy the rows collected so far."""
         words = vec[i64]([0] * count)
         for i in range(HEADER_WORDS, HEADER_WORDS + self.rows * ROW_WORDS):
             words[i] = self._words[i]
@@ -308,21 +308,21 @@ class RowWriter(Outbox):
         self._view = memoryview(words)
 
     def body_changed(self) -> None:
-        """Write the body in the next row."""
+        """Make the next row of a job contain its body."""
         self._new_body = True
 
     def acked_by(self, session: Session, tube: Tube) -> None:
-        """Store the session for the next row. It may differ from the session that held the job."""
+        """Write the acking session in the next row. It may differ from the session that held the job."""
         if not tube.temporary:
             self._acked_by = session.number
 
     def put_seen(self, job: Job, tube: Tube, dedup: bytes) -> None:
-        """Store a dedup id for the next row."""
+        """Write the dedup id of a put in the next row."""
         if not tube.temporary:
             self._dedup = dedup
 
     def body_of(self, job: Job) -> bytes:
-        """Return the body of a job. Read it from disk if it is there."""
+        """Return the body of a job, from memory or from disk."""
         body = job.body
         if isinstance(body, bytes):
             # Keep it in memory, because the caller may need it there.
@@ -336,7 +336,7 @@ class RowWriter(Outbox):
         return bodies.read(body)
 
     def more_moves(self, left: i64, taken: i64, label_bytes: i64) -> i64:
-        """Return how many transitions the files of the log have room for, beside the rows collected so far."""
+        """Return for how many transitions the files of the log have space, after the rows collected so far."""
         room = self.room
         if room is None:
             return left
@@ -355,10 +355,11 @@ class RowWriter(Outbox):
         self._announce(tube, TUBE_DROPPED, now, None)
 
     def integers_reserved(self, tube: Tube, ceiling: i64, now: i64) -> None:
-        """Add a row with the ceiling up to which a tube may issue integers, so that none is issued again after a crash.
+        """Reserve the integers of a tube up to `ceiling`: add a row, so that none is issued again after a crash.
 
-        A block is reserved while the previous one is being issued. The previous reservation must therefore be on disk
-        by now. Only the first reservation of a tube is needed at once.
+        Integers are reserved in blocks. A block is reserved while the tube issues the integers of the previous block.
+        So only the first reservation of a tube has to be on disk before the next reply. For a later one, it is enough
+        that the previous reservation is on disk.
         """
         if tube.temporary:
             return
@@ -369,7 +370,7 @@ class RowWriter(Outbox):
         tube.reserved_at = self.position - 1
 
     def session_made(self, session: Session, now: i64) -> None:
-        """Add a row about a new session, or about a session's new grace time."""
+        """Add a row about a new session, or about the changed grace time of a session."""
         start = self._var_bytes
         self._var(TAG_NAME, session.token)
         if session.grace_ms != UNSET:
@@ -426,7 +427,7 @@ class RowWriter(Outbox):
         tube.defined_in_segment = announced
 
     def kept_put(self, tube: Tube, dedup: bytes, job_id: i64, ttl_minutes: i64, when: i64) -> None:
-        """Add a put whose dedup id is remembered to a snapshot."""
+        """Add the dedup id of a put to a snapshot."""
         start = self._var_bytes
         self._var(TAG_DEDUP, dedup)
         job = Job(job_id, 0, b"", 0, when)
@@ -440,7 +441,7 @@ class RowWriter(Outbox):
         self._plain(SNAPSHOT_ENDS, 0, 0, 0, now, start)
 
     def stopped(self, now: i64) -> None:
-        """Add the row that says that the log was closed in order."""
+        """Add the row that marks a regular close of the log."""
         self._plain(STOPPED, 0, 0, 0, now, self._var_bytes)
 
     def full(self) -> bool:
@@ -473,7 +474,7 @@ class RowWriter(Outbox):
             self._vars = BytesWriter()
 
     def wrote_frame(self, file: i64) -> i64:
-        """Record that the frame is in its file. Return the bytes of bodies that were dropped from memory.
+        """Record that the frame is in file `file`. Return how many bytes of bodies were dropped from memory.
 
         This is one compiled call, so that no interrupt occurs between its steps.
         """
@@ -484,7 +485,10 @@ class RowWriter(Outbox):
         return let_go
 
     def _let_go(self, file: i64) -> i64:
-        """Replace bodies by references to the written frame. Return the bytes that this frees."""
+        """Replace the bodies of spilled jobs by references to the written frame.
+
+        Return how many bytes of memory this frees.
+        """
         freed: i64 = 0
         for spilled in self._frame_spilled:
             job = spilled.job
@@ -499,16 +503,19 @@ class RowWriter(Outbox):
         return freed
 
     def begin_segment(self, tail: object, segment: i64, offset: i64) -> None:
-        """Write frames to another file from now on.
+        """Write the next frames to another segment, from `offset` on.
 
-        One compiled call, so that no interrupt occurs between its steps.
+        This is one compiled call, so that no interrupt occurs between its steps.
         """
         self.tail = tail
         self.segment = segment
         self.offset = offset
 
     def name_tubes(self, tubes: dict[int, Tube], segment: i64, now: i64) -> None:
-        """Add the names of the tubes of the collected rows, because the rows go to `segment` and not to the old one."""
+        """Add a row with the name of each tube that the collected rows refer to by number.
+
+        The rows go to the new segment `segment`, and every segment has to contain the names of its tubes.
+        """
         for row in range(self.rows):
             tube = tubes.get(self._words[HEADER_WORDS + row * ROW_WORDS + 11])
             if tube is not None and tube.defined_in_segment != segment:
@@ -593,13 +600,16 @@ class RowWriter(Outbox):
 
 
 def written_copy(copy: Copy) -> bytes:
-    """Encode a job's copies as words: foreign id or "-", requested number of copies, flags, holders."""
+    """Encode the copies of a job as words: foreign id or "-", requested number of copies, flags, holders."""
     words = [copy.origin_id or b"-", b"%d" % copy.repl, b"a" if copy.announce_requeue else b"-", *copy.holders]
     return b" ".join(words)
 
 
 def read_copy(text: bytes, nodes: dict[bytes, bytes]) -> Copy:
-    """Decode the text of `written_copy`. `nodes` interns node ids."""
+    """Decode the bytes that `written_copy` encoded.
+
+    `nodes` maps each known node id to one shared object, which saves memory.
+    """
     words = text.split(b" ")
     holders = [nodes.setdefault(node, node) for node in words[3:]]
     copy = Copy(b"" if words[0] == b"-" else words[0], i32(int(words[1])), holders, words[2] == b"a")
@@ -617,7 +627,7 @@ def _tube_fields(tube: Tube) -> dict[str, object]:
 
 
 def _counts(now: list[int], before: list[int]) -> list[tuple[int, int, int]]:
-    """Return (event, state, count) for each rule that was applied."""
+    """Return (event, state, count) for each rule whose counter rose from `before` to `now`."""
     return [
         (int(s.EVENT_OF[rule]), int(s.SOURCE_OF[rule]), now[rule] + before[rule])
         for rule in range(s.RULES_COUNT)
@@ -646,9 +656,9 @@ def seal_frame(
     durable: i64,
     seed: int,
 ) -> bytes:
-    """Return a frame of `rows` rows and the var bytes.
+    """Return a frame of `rows` rows and the var bytes, with its header and checksum.
 
-    `words` and its `view` have space for the header, then the rows.
+    `words` and its `view` have space for the header, followed by the rows.
     """
     var_bytes: i64 = len(var)
     while len(var) & 7:
@@ -751,9 +761,9 @@ def read_frames(data: bytes, at: i64, base: i64, seed: int, last: bool) -> list[
 
 
 def sent_frames(data: bytes) -> list[Frame]:
-    """Return the frames that a server has sent one after the other.
+    """Return the frames that a server has sent one after the other. Raise DamagedFrame for anything else.
 
-    The server has checked their checksums, which depend on their place in the file.
+    The checksums are not checked, because they depend on the offset in the file. The server has checked them.
     """
     found: list[Frame] = []
     at: i64 = 0
@@ -831,7 +841,7 @@ class Row:
 
 
 def integer_at(data: bytes, at: i64) -> i64:
-    """Return a 64-bit field of a row."""
+    """Return the 64-bit field of a row at offset `at`."""
     return read_i64_le(data, at)
 
 
@@ -850,7 +860,7 @@ def var_fields(data: bytes, row_at: i64, frame: Frame) -> list[tuple[int, bytes]
 def note_frames(
     data: bytes, frames: list[Frame], base: i64, newest: dict[int, int], names: dict[int, bytes], marks: list[int]
 ) -> None:
-    """Add the newest row of each job, the names of tubes, and marks to the three collections.
+    """Record the newest row of each job in `newest`, the names of tubes in `names`, and marks in `marks`.
 
     `marks` alternates positions and offsets of frames, about every MARK_BYTES.
     """
@@ -871,7 +881,7 @@ def note_frames(
 
 
 def reseal_frame(data: bytes, found: Frame, bodies: bool, seed: int) -> bytes:
-    """Return a frame with the checksum for another place, with or without the bodies of jobs."""
+    """Return a copy of a frame with the checksum for another file or offset, with or without the bodies of jobs."""
     words = vec[i64]([0] * (HEADER_WORDS + found.rows * ROW_WORDS))
     var = BytesWriter()
     word: i64 = HEADER_WORDS

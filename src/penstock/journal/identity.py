@@ -37,7 +37,7 @@ class Identity:
 
     @property
     def of_log(self) -> str:
-        """Return the node id in the files of the log."""
+        """Return the node id that the files of the log contain."""
         return self.log or self.node
 
     def write(self, disk: Disk) -> None:
@@ -69,14 +69,14 @@ def check_directory(path: str) -> None:
 
 
 def new_identity(node: str | None = None) -> Identity:
-    """Return an identity with a new secret, for a new node or for `node`."""
+    """Return an identity with a new secret, for the node id `node` or, if it is None, for a new node."""
     return Identity(node or secrets.token_hex(_NODE_BYTES), secrets.token_bytes(_KEY_BYTES))
 
 
 def opened_by(disk: Disk) -> Identity:
-    """Return the identity of a directory that is being opened.
+    """Return the identity of a directory that is being opened. Create it for a new queue.
 
-    Create it for a new queue. Refuse a standby or superseded one.
+    Raise an error for the directory of a standby, or of a node that a standby has replaced.
     """
     if NODE_FILE not in disk.names() and not _has_log(disk):
         new_identity().write(disk)
@@ -89,19 +89,19 @@ def opened_by(disk: Disk) -> Identity:
 
 
 def next_opening(disk: Disk) -> Identity:
-    """Return the identity for an opening without a log, with an epoch that no other opening uses."""
+    """Return the identity for a start of the node without a log, with an epoch that no other start uses."""
     opening = replace(opened_by(disk), epoch=next_epoch(disk))
     replace(opening, epoch=opening.epoch + 1).write(disk)
     return opening
 
 
 def abandon_log(disk: Disk) -> None:
-    """Record that the node continues without its log, so the log will lack the newest changes."""
+    """Record that the node continues without its log. The log will then lack the newest changes."""
     replace(identity(disk), epoch=next_epoch(disk), doubtful=True).write(disk)
 
 
 def next_epoch(disk: ReadableDisk) -> int:
-    """Return the first epoch that was used neither by the log nor by an opening without a log."""
+    """Return the first epoch of job ids that was used neither by the log nor by a start without a log."""
     newest = 0
     for name in segment_names(disk)[-1:]:
         with FrameFile(disk, name) as file:
@@ -110,7 +110,7 @@ def next_epoch(disk: ReadableDisk) -> int:
 
 
 def _has_log(disk: ReadableDisk) -> bool:
-    """Return whether a directory has files of a log, or parts of them. A new queue gets its identity before those."""
+    """Return whether a directory has files of a log. A new queue gets its identity before its first such file."""
     names = [name.removesuffix(UNFINISHED) for name in disk.names()]
     return any(is_segment(name) or is_snapshot(name) for name in names)
 

@@ -132,7 +132,7 @@ class Log:
 
     @property
     def written(self) -> int:
-        """Return the position below which all rows are in a file."""
+        """Return the position after the last row that is in a file."""
         return self.writer.written
 
     def commit(self, now: int, wall: int) -> None:
@@ -217,7 +217,7 @@ class Log:
         self._get_up(sleeper)
 
     def _get_up(self, sleeper: _Sleeper) -> None:
-        """Remove a sleeper, so that it is not woken any more."""
+        """Remove a sleeper from the list, so that it is not woken any more."""
         with contextlib.suppress(ValueError):
             self._asleep.remove(sleeper)
 
@@ -232,7 +232,7 @@ class Log:
                 self._asleep.popleft().wake()
 
     def _sync_before(self, tail: Tail) -> None:
-        """Sync the segments before `tail`."""
+        """Sync the segments that were written before `tail`."""
         before = tail.before
         if before is not None:
             self._sync_before(before)
@@ -245,7 +245,12 @@ class Log:
             before.file.close()
 
     def update_room(self) -> bool:
-        """Tell the engine how much room there is, after a commit. Return whether refused takes can continue."""
+        """Give the engine the number of bytes that it may write, after a commit.
+
+        Return whether takes were refused until now.
+
+        True means that there is space again.
+        """
         engine, room, writer = self._engine, self.room, self.writer
         # The length of the frame that is not written yet.
         pending = writer.frame_bytes()
@@ -270,11 +275,11 @@ class Log:
         return False
 
     def is_full(self) -> bool:
-        """Return whether there is no room for more jobs, in existing or new files. Any thread may call this."""
+        """Return whether there is no space for more jobs, in existing or new files. Any thread may call this."""
         return self.room.spare is None or self.is_short()
 
     def is_short(self) -> bool:
-        """Return whether the whole disk space is owed to existing jobs. Any thread may call this."""
+        """Return whether the whole disk space is reserved for existing jobs. Any thread may call this."""
         return self._unowed() <= 0
 
     def owed_bytes(self) -> int:
@@ -282,7 +287,10 @@ class Log:
         return self._engine.jobs.count * OWED_BYTES + OWED_MOVES * self._engine.labels.total
 
     def _unowed(self) -> int:
-        """Return the bytes that puts may write to the segments and the disk, beside the space owed to jobs."""
+        """Return how many bytes puts may write to the segments and the disk.
+
+        The space reserved for jobs does not count.
+        """
         room = self.room
         spare = room.spare
         # Not an i64, because a disk may report more bytes than fit into one together with these.
@@ -295,7 +303,10 @@ class Log:
         return unowed
 
     def make_room(self, length: int) -> int:
-        """Try to make room for `length` bytes of bodies, perhaps more than a segment. Return the available bytes."""
+        """Try to provide space for `length` bytes of bodies, which may be more than a segment.
+
+        Return the available bytes.
+        """
         engine, room = self._engine, self.room
         self.update_room()
         if engine.room_bytes < length:
@@ -322,7 +333,10 @@ class Log:
                     self._have_spare(self._segment_bytes)
 
     def fill(self) -> None:
-        """Write the zeros of the next segment, until it is used. Any thread may call this, without the queue's lock."""
+        """Write the zeros of the next segment in advance, until the segment is used.
+
+        Any thread may call this, without the queue's lock.
+        """
         while True:
             # Write a slice at a time, because a commit may need the segment meanwhile.
             with self.room.lock:
@@ -341,10 +355,10 @@ class Log:
                 spare.filled += length
 
     def begin_snapshot(self, now: int, wall: int, small: bool = False) -> int:
-        """Start a segment and return its number. The snapshot will replace the log before it.
+        """Start a new segment and return its number. The snapshot will replace the segments before it.
 
-        With `small`, the segment is small if there is no next segment, because the snapshot has to free space on a full
-        disk.
+        With `small`, the new segment is small if no next segment exists, because the snapshot has to free space on a
+        full disk.
         """
         self.commit(now, wall)
         self.check()
@@ -361,12 +375,15 @@ class Log:
         return self._tail.number
 
     def prepare_again(self) -> None:
-        """Create the next segment now, even if there was no room for it a moment ago."""
+        """Try to create the next segment now, even if there was no space for it at the last attempt."""
         self.room.spare_not_before = 0
         self.prepare()
 
     def _new_segment(self, size: int) -> Tail:
-        """Create a segment in place of the next segment, which stays if there is no room."""
+        """Create a segment of `size` bytes to be used instead of the prepared next segment.
+
+        If there is no space, the prepared segment stays.
+        """
         try:
             made = self._make(self._tail.number + 1, size, size)
         except OSError as error:
@@ -391,14 +408,17 @@ class Log:
             self._switch_to(tail)
 
     def has_snapshot(self, header: SegmentHeader, size: int, log_bytes: int) -> None:
-        """Record a snapshot of `size` bytes, which replaces `log_bytes` of the log before its segment."""
+        """Record that a snapshot of `size` bytes was completed.
+
+        It replaces `log_bytes` of the log before its segment.
+        """
         with self.room.lock:
             self.recovery_range = RecoveryRange(
                 header.segment, header.created, size, self.recovery_range.log_bytes - log_bytes
             )
 
     def header(self, number: int, kind: str = LOG) -> SegmentHeader:
-        """Return the header of a file that starts here and now."""
+        """Return the header of a file that starts at the present position and time."""
         return SegmentHeader(
             node=self.node,
             segment=number,
@@ -412,7 +432,7 @@ class Log:
         )
 
     def needed_bytes(self) -> int:
-        """Return how many bytes of the log recovery has to read, beside the snapshot."""
+        """Return how many bytes of the log recovery has to read after the snapshot."""
         return self.recovery_range.log_bytes + self.writer.offset
 
     @property
@@ -434,11 +454,11 @@ class Log:
             raise JournalFailed(f"the log failed before: {self._failed}") from self._failed
 
     def give_up(self, why: OSError) -> None:
-        """Write nothing more, because the pending rows are not complete."""
+        """Refuse all further writes, because the pending rows are not complete."""
         self._failed = why
 
     def close(self, now: int, wall: int) -> None:
-        """Write the end row, which says that nothing is missing, and close the log."""
+        """Write the end row, which marks the log as complete, and close the log."""
         try:
             if self._failed is None:
                 self.writer.stopped(now)
@@ -488,7 +508,7 @@ class Log:
     def _rotate(self, length: int) -> None:
         """Continue in the next segment.
 
-        It is not synced here, under the queue's lock; `make_durable` syncs segments in order.
+        The old segment is not synced here, under the queue's lock; `make_durable` syncs segments in order.
         """
         # The lock keeps other threads from creating the segment after this one too early.
         with self.room.lock:
@@ -503,7 +523,7 @@ class Log:
         self._next_growth = 0
 
     def _following(self, number: int, length: int) -> Tail:
-        """Return the next segment. Use the one created in advance, extended if it is too small."""
+        """Return the segment after the present one: the one created in advance, extended if it is too small."""
         needed, room = length + SEGMENT_HEADER_BYTES, self.room
         spare = room.spare
         if spare is None:
@@ -515,7 +535,7 @@ class Log:
         return spare
 
     def _make(self, number: int, needed: int, size: int) -> Tail:
-        """Create a segment. On a full disk, create a smaller one, so that jobs can be taken and acked."""
+        """Create a segment. On a full disk, create a smaller one, so that jobs can still be taken and acked."""
         header = self.header(number)
         while True:
             try:
@@ -528,9 +548,9 @@ class Log:
                 size = max(needed, size // 2)
 
     def _have_spare(self, size: int) -> None:
-        """Create the next segment with `size` bytes, or extend it, if there is room.
+        """Create the next segment with `size` bytes, or extend it, if the disk has space.
 
-        The caller holds the lock of the room.
+        The caller holds the lock of `Room`.
         """
         room = self.room
         spare = room.spare
@@ -555,7 +575,7 @@ class Log:
             self._forget_spare()
 
     def _forget_spare(self) -> None:
-        """Close the next segment, because it was removed or another one has its name."""
+        """Close the next segment, because its file was removed or replaced."""
         spare = self.room.spare
         if spare is not None:
             spare.file.close()

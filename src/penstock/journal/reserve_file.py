@@ -20,7 +20,7 @@ _NAME: Final = "ballast"
 
 
 def create(disk: Disk, beside: int) -> None:
-    """Create the reserve file, if the disk has room for it.
+    """Create the reserve file, if the disk has space for it.
 
     Choose a size that leaves `beside` bytes free, if possible.
     """

@@ -44,7 +44,7 @@ _LONGER_BYTES_MIN: Final = 64 * 1024
 
 @dataclass
 class Tail:
-    """A segment that frames are or will be written to."""
+    """A segment that frames are written to now or later."""
 
     file: File
     header: SegmentHeader
@@ -64,7 +64,10 @@ class Tail:
 
 
 class Room(MoveSource):
-    """The space of one log. Any thread may read it. Changing the next segment needs the lock."""
+    """The space of one log.
+
+    Any thread may read it. The next segment may be changed only under the lock of this object.
+    """
 
     def __init__(self, disk: Disk, segment_bytes: int, wall: int) -> None:
         self.lock = threading.Lock()
@@ -85,7 +88,7 @@ class Room(MoveSource):
         self._disk = disk
 
     def refresh(self) -> None:
-        """Ask the disk for its free space."""
+        """Update the free space of the disk."""
         before, self.free = self.free, self._disk.free() - self.kept
         if self.free > before:
             # Extending a segment may succeed now.
@@ -98,20 +101,20 @@ class Room(MoveSource):
             raise OSError(errno.ENOSPC, "the remaining space is reserved for a snapshot")
 
     def has_spare(self, spare: Tail | None) -> None:
-        """Set the next segment, or None. Also called after its size changed. Update the free space."""
+        """Set the next segment, or None if there is none. Update the free space. Also called after its size changed."""
         self.spare = spare
         reserve = SEGMENT_HEADER_BYTES + RESERVE_BYTES + PUT_BYTES
         self.ahead = 0 if spare is None else spare.size - spare.kept - reserve
         self.refresh()
 
     def bytes_for_taken(self, moves_left: int) -> int:
-        """Return the bytes that taken jobs need at most to end, if `moves_left` granted transitions are unused."""
+        """Return how many bytes taken jobs need at most to end, if `moves_left` granted transitions are unused."""
         return (self._taken + self.moves - moves_left) * self._move_bytes
 
     def for_puts(self, tail: Tail, left: int, pending: int, moves_left: int) -> int:
-        """Return the bytes that puts may write to one of the files, so that all taken jobs can still end.
+        """Return how many bytes puts may write to one of the files, so that all taken jobs can still end.
 
-        `left` is the space left in the present segment.
+        `left` is the number of unused bytes in the present segment.
         """
         held = self.bytes_for_taken(moves_left)
         spare = self.spare
@@ -123,10 +126,11 @@ class Room(MoveSource):
         return max(left, ahead)
 
     def more_moves(self, tail: object, offset: i64, pending: i64, taken: i64, label_bytes: i64) -> i64:
-        """Return how many transitions there is room for, beside `pending` bytes, so that all taken jobs can still end.
+        """Return for how many transitions there is space, so that all taken jobs can still end.
 
-        Only a quarter of the room is granted. Each transition needs a row now and a row for the end of its job. As many
-        bytes again may be written by others before the next count.
+        `pending` bytes are not written yet. Only a quarter of the space is granted. Each transition needs a row now and
+        a row for the end of its job. The other half is for rows that are written for other reasons before the next
+        count.
         """
         assert isinstance(tail, Tail)
         self._taken, self._move_bytes = taken, MOVE_BYTES + min(label_bytes, _LABEL_BYTES_MAX)
@@ -145,14 +149,17 @@ class Room(MoveSource):
         return self.moves
 
     def _sure(self, tail: Tail, offset: int, pending: int) -> int:
-        """Return the bytes that can be written to existing files beside a pending frame, at once or in small frames."""
+        """Return how many bytes can be written to an existing file after a pending frame."""
         spare = self.spare
         here, ahead = tail.size - offset, 0 if spare is None else spare.size - SEGMENT_HEADER_BYTES
         # A frame goes to one of the two files, and all later frames follow it.
         return max(here - pending, ahead - pending)
 
     def _lengthen(self, tail: Tail, more: int) -> None:
-        """Extend the next segment by `more` bytes, or as much as fits. Without a next one, extend the present one."""
+        """Extend the next segment by `more` bytes, or by less if the disk has less space.
+
+        If there is no next segment, extend the present one.
+        """
         if self.wall < self._longer_not_before:
             return
         with self.lock:
@@ -167,9 +174,9 @@ class Room(MoveSource):
             self._longer_not_before = self.wall + REFRESH_MS
 
     def extend(self, file: Tail, size: int, kept: int = 0) -> bool:
-        """Extend a segment, if there is room, and reserve `kept` bytes of it for transitions.
+        """Extend a segment to `size` bytes, if the disk has space, and reserve `kept` bytes of it for transitions.
 
-        The caller holds the lock.
+        Return whether it was extended. The caller holds the lock.
         """
         try:
             self.check(size - file.size)

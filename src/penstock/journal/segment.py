@@ -66,12 +66,12 @@ class SegmentHeader:
 
     @property
     def seeds(self) -> int:
-        """Return the seed of the checksums of its frames. See `frame.seed_at`."""
+        """Return the seed for the checksums of this file's frames. See `frame.seed_at`."""
         name = f"{self.segment}" if self.kind == LOG else f"{self.kind} {self.segment}"
         return crc32(f"{self.node} {name} ".encode())
 
     def seed(self, offset: int) -> int:
-        """Return the seed of the frame at an offset."""
+        """Return the seed for the checksum of the frame at `offset`."""
         return f.seed_at(self.seeds, offset)
 
     @property
@@ -84,7 +84,7 @@ _FIELDS: Final = {field.name for field in fields(SegmentHeader)}
 
 
 def read_header(name: str, data: bytes) -> SegmentHeader:
-    """Decode the header of a file, or raise DamagedJournal."""
+    """Decode the header of a file. Raise DamagedJournal if it is not valid."""
     if len(data) < SEGMENT_HEADER_BYTES or data[:8] != SEGMENT_MAGIC:
         raise DamagedJournal(f"{name} is not a file of a Penstock log: its header is missing")
     _, version, must_understand, length, crc = _HEAD.unpack_from(data)
@@ -176,7 +176,7 @@ class FrameFile:
         self.size = self.file.size()
 
     def read_first_frame(self) -> None:
-        """Complete the header of a segment that was created ahead from its first frame, if there is one."""
+        """Complete the header of a segment that was created in advance from its first frame, if it has one."""
         if self.header.position != NOT_BEGUN:
             return
         with contextlib.suppress(f.DamagedFrame):
@@ -199,28 +199,37 @@ class FrameFile:
         self.file.close()
 
     def run(self, start: int = SEGMENT_HEADER_BYTES, piece_bytes: int = PIECE_BYTES) -> Run:
-        """Return the readable frames from offset `start` on, many at a time."""
+        """Return an iterator over the readable frames from offset `start` on. It yields many frames at a time."""
         return Run(self, start, piece_bytes)
 
     def pieces(self, start: int = SEGMENT_HEADER_BYTES, piece_bytes: int = PIECE_BYTES) -> Iterator[Piece]:
-        """Yield pieces up to the zeros at the end. Raise DamagedJournal if the frames end in anything else."""
+        """Yield pieces of the file up to the zeros at its end.
+
+        Raise DamagedJournal if other bytes follow the frames.
+        """
         run = self.run(start, piece_bytes)
         yield from run
         if run.torn():
             raise run.damage()
 
     def frames(self, start: int = SEGMENT_HEADER_BYTES) -> Iterator[Found]:
-        """Yield single frames up to the zeros at the end. Raise DamagedJournal if they end in anything else."""
+        """Yield frames one by one up to the zeros at the end of the file.
+
+        Raise DamagedJournal if other bytes follow the frames.
+        """
         for data, frames, base in self.pieces(start):
             for frame in frames:
                 yield Found(data, frame, base)
 
     def whole_pieces(self, last: bool, piece_bytes: int = PIECE_BYTES) -> Iterator[Piece]:
-        """Yield pieces. Only the last segment may end in an incomplete frame."""
+        """Yield the pieces of a complete file.
+
+        Only the last segment of a log (`last`) may end in an incomplete frame.
+        """
         yield from self.run(piece_bytes=piece_bytes) if last else self.pieces(piece_bytes=piece_bytes)
 
     def used(self, start: int) -> int:
-        """Return the offset after the last byte from `start` on that is not zero."""
+        """Return the offset after the last non-zero byte at or after `start`."""
         end = self.size
         while end > start:
             begin = max(start, end - PIECE_BYTES)
@@ -258,7 +267,7 @@ class FrameFile:
 class Run:
     """The consecutive readable frames of a file. Afterwards, `end` and `why` say where and why they end.
 
-    It can be iterated again: it continues where it ended, and finds frames that were written since.
+    A run can be iterated again. It then continues where it ended, and finds frames that were written since.
     """
 
     def __init__(self, file: FrameFile, start: int, piece_bytes: int) -> None:
@@ -293,7 +302,7 @@ class Run:
             return
 
     def torn(self) -> str:
-        """Return why the file has other bytes than zeros after its frames, or an empty string."""
+        """Return why the bytes after the last readable frame are not zeros, or "" if they are."""
         if not self.why and self._file.used(self.end) > self.end:
             self.why = "zeros followed by other bytes"
         return self.why
@@ -312,11 +321,11 @@ class Run:
                 raise self.damage()
 
     def has_later_frame(self) -> bool:
-        """Return whether a complete frame exists after the place where none can be read."""
+        """Return whether a complete frame exists after the offset at which the readable frames end."""
         return next(self._file.frames_anywhere(self.end + 8), None) is not None
 
     def damage(self) -> DamagedJournal:
-        """Return the error for the place where the frames end."""
+        """Return the error for the offset at which the readable frames end."""
         return DamagedJournal(f"{self._file.name} is damaged at offset {self.end} ({self.torn()})")
 
 
@@ -337,7 +346,7 @@ def begun_names(disk: ReadableDisk) -> list[str]:
 
 
 def _frame_length(data: bytes) -> int:
-    """Return the length in a frame header, if it is plausible; otherwise the length of a header."""
+    """Return the frame length from a frame header if it is plausible, and the length of a header otherwise."""
     if len(data) < f.FRAME_HEADER_BYTES or data[:4] != f.FRAME_MAGIC.to_bytes(4, "little"):
         return f.FRAME_HEADER_BYTES
     length = int.from_bytes(data[12:16], "little")

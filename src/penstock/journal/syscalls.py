@@ -28,7 +28,7 @@ _NO_FULL_SYNC: Final = (errno.EINVAL, errno.ENOTSUP, errno.ENOTTY)
 
 
 def sync_data(descriptor: int) -> None:
-    """Return when the bytes of a file are on the disk. Its timestamps may not be."""
+    """Return when the bytes of a file are on the disk. The timestamps of the file may not be."""
     if _full_sync(descriptor):
         return
     if hasattr(os, "fdatasync"):
@@ -44,7 +44,7 @@ def sync_all(descriptor: int) -> None:
 
 
 def _full_sync(descriptor: int) -> bool:
-    """Flush the drive's cache, too, where fsync does not. Return whether that was done."""
+    """Flush the drive's cache, too, on systems where fsync does not. Return whether that was done."""
     if not hasattr(fcntl, "F_FULLFSYNC"):
         return False
     try:

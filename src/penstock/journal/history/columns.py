@@ -89,7 +89,7 @@ def segment_batches(file: FrameFile, last: bool, batch_bytes: int = BATCH_BYTES)
 
 
 def batch_of(gathered: Gathered, names: dict[int, bytes], only: Collection[str] = SCHEMA.names) -> pa.RecordBatch:
-    """Return gathered rows as columns, or only the columns `only`. `names` has the names of all tubes of these rows."""
+    """Return gathered rows as columns, or only the columns in `only`. `names` are the tube names by number."""
     rows = np.frombuffer(gathered.rows(), dtype=_ROW)
     # Only requested columns are built.
     made: dict[str, Callable[[], pa.Array]] = {
@@ -128,14 +128,14 @@ def _moment(values: Any, never: int | None) -> pa.Array:
 
 
 def _tubes(numbers: Any, names: dict[int, bytes]) -> pa.Array:
-    """Return tube names as a dictionary array."""
+    """Return the tube names of rows as an Arrow dictionary array."""
     distinct, index = np.unique(numbers, return_inverse=True)
     texts = [names.get(int(n), b"tube %d" % n).decode("utf-8", "backslashreplace") for n in distinct]
     return pa.DictionaryArray.from_arrays(pa.array(index.astype(np.int32)), pa.array(texts, type=pa.string()))
 
 
 def text_column(values: pa.Array) -> pa.Array:
-    """Decode bytes as text. Invalid UTF-8 is escaped, as everywhere else: `\\xff` for a byte."""
+    """Decode bytes as text. A byte that is not valid UTF-8 is escaped as `\xff`."""
     try:
         return values.cast(pa.string())
     except pa.ArrowInvalid:

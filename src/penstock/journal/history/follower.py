@@ -1,8 +1,8 @@
-"""Follows a log from elsewhere: returns durable frames by position, unchanged, and whole files for a standby.
+"""Follows a log for other processes: returns durable frames by position, unchanged, and whole files for a standby.
 
-A frame is found without reading its segment from the start. A follower that continues where it ended uses an offset
-that was noted then; all others use the index of the segment. Files are opened for each read, so a follower does not
-prevent history from being removed.
+A frame is found without reading its segment from the start. A follower that continues where it ended uses the offset
+that was noted at its last read. All others use the index of the segment. Files are opened for each read, so a follower
+does not prevent history from being removed.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ class EventPage:
 
 
 class LogFollower:
-    """Reads a log for followers, in any thread."""
+    """Reads a log for followers. Any thread may use it."""
 
     def __init__(self, disk: ReadableDisk, reader: Reader) -> None:
         self._disk = disk
@@ -73,7 +73,7 @@ class LogFollower:
         self._places: dict[int, tuple[str, int]] = {}  # File and offset by the position of the frame that starts there.
 
     def first(self, end: int) -> int:
-        """Return the oldest position that is kept, or `end` if none is."""
+        """Return the oldest position in the log, or `end` if the log has no rows."""
         first = self._reader.first()
         return end if first is None else first
 
@@ -91,7 +91,7 @@ class LogFollower:
         return found
 
     def fetch(self, name: str, offset: int, length: int) -> bytes:
-        """Return bytes of a file."""
+        """Return up to `length` bytes of a file of the log."""
         try:
             file = self._disk.open_to_read(name)
         except FileNotFoundError:
@@ -136,8 +136,8 @@ class LogFollower:
     def events(self, position: int, end: int, count: int, bytes_max: int, tube: bytes | None) -> EventPage:
         """Return events from `position` up to `end`: at most `count`, about `bytes_max` of bodies, and at least one.
 
-        With a filter, there may be fewer or none before the end is reached; the caller then continues with the next
-        page.
+        If only the events of `tube` are wanted, a page may contain fewer or none before `end` is reached. The caller
+        then continues with the next page.
         """
         self._check(position, end)
         page = EventPage(position)
@@ -169,7 +169,7 @@ class LogFollower:
                 del self._places[next(iter(self._places))]
 
     def _pieces(self, position: int, end: int) -> Iterator[tuple[str, Piece]]:
-        """Yield the frames from the one that contains `position` on, many at a time, with their file."""
+        """Yield (file name, piece) for all frames up to `end`, starting with the frame that contains `position`."""
         place = self._places.get(position)
         at = position
         if place is not None:

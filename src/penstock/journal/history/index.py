@@ -55,7 +55,7 @@ class SegmentIndex:
 
     @property
     def last(self) -> int:
-        """Return the position of the last mark."""
+        """Return the position of the last mark, the pair of a position and an offset."""
         return self._marks[-2] if self._marks else 0
 
     def newest(self, job: int) -> int | None:
@@ -66,7 +66,7 @@ class SegmentIndex:
         return self._positions[at] if at < len(self._ids) and self._ids[at] == job else None
 
     def offset_of(self, position: int) -> int:
-        """Return the offset of a frame at or before the row at `position`."""
+        """Return the offset of a frame that starts at or before the row at `position`."""
         at = bisect_right(self._marks[::2], position) - 1
         return self._marks[2 * at + 1] if at >= 0 else SEGMENT_HEADER_BYTES
 
@@ -84,7 +84,7 @@ class SegmentIndex:
 
 
 def decode(name: str, data: bytes) -> SegmentIndex:
-    """Decode an index file, or raise DamagedJournal."""
+    """Decode an index file. Raise DamagedJournal if it is not valid."""
     check(name, data)
     _, _, _, jobs, marks, names_bytes, _ = _HEAD.unpack_from(data)
     index = SegmentIndex()

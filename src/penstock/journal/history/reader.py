@@ -49,7 +49,7 @@ _OTHER_NAMES = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Event:
-    """A change of a job, or (without a job) an event of a tube, a session or the log itself."""
+    """A change of a job. An event without a job belongs to a tube, a session or the log itself."""
 
     position: int
     time_ms: int
@@ -123,7 +123,7 @@ class _Segment:
                 raise run.damage()
 
     def index(self) -> SegmentIndex:
-        """Return the index of the part that is written so far."""
+        """Return the index of the part of the segment that is written so far."""
         with self._lock:
             if not self._whole and not self._load_index():
                 self._extend_index()
@@ -153,7 +153,7 @@ class Reader:
         self._ids = IdForms(who.node[:8].encode(), who.key)
 
     def events(self, start: int = 1, end: int = NEVER) -> Iterator[Event]:
-        """Yield all kept events from position `start` up to `end`, in order."""
+        """Yield all events that still exist from position `start` up to `end`, in order."""
         segments = self._segments()
         at = max(0, _first_behind(segments, start) - 1)
         for index, segment in enumerate(segments[at:], at):
@@ -171,14 +171,20 @@ class Reader:
                     yield from self._events_in(found, names, start, end)
 
     def number_of(self, id: str) -> int:
-        """Return the number of a job of this directory from its id in either form."""
+        """Return the number of a job of this directory from its id in either form.
+
+        Raise BadId if it is not a job id.
+        """
         number = self._ids.parse(id.encode("utf-8", "replace"))
         if number == NOT_AN_ID:
             raise BadId()
         return number
 
     def history(self, job: int, newest: int | None = None, end: int = NEVER) -> list[Event]:
-        """Return all kept events of the job with number `job`. `newest` is the position of its last event, if known."""
+        """Return all events of the job with number `job` that still exist.
+
+        `newest` is the position of its last event, or None if it is not known.
+        """
         segments = self._segments()
         position = newest if newest is not None else self._newest(segments, job)
         found: list[Event] = []
@@ -204,12 +210,12 @@ class Reader:
                 yield _report(file)
 
     def first(self) -> int | None:
-        """Return the first position that is kept, or None."""
+        """Return the first position in the log, or None if the log has no rows."""
         segments = self._segments()
         return segments[0].header.position if segments else None
 
     def places_from(self, position: int) -> Iterator[tuple[str, int]]:
-        """Yield the files that contain a position and the rows after it, each with the offset to start from."""
+        """Yield the files with the row at `position` and all later rows, each with the offset to start from."""
         segments = self._segments()
         for segment in segments[max(0, _first_behind(segments, position) - 1) :]:
             offset = SEGMENT_HEADER_BYTES
@@ -227,7 +233,7 @@ class Reader:
         return {}
 
     def positions(self) -> tuple[int, int]:
-        """Return the first position that is kept, and a position near the end."""
+        """Return the first position in the log, and a position near its end."""
         segments = self._segments()
         if not segments:
             return 1, 1

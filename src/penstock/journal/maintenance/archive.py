@@ -11,7 +11,7 @@ from penstock.journal.identity import Identity, identity
 def archive_superseded_log(disk: RealDisk, fresh: Identity) -> RealDisk:
     """Move the log to a subdirectory, which can be opened, and give this directory the identity `fresh`.
 
-    The call can be interrupted at any point and is completed when it is repeated.
+    The call may be interrupted at any point. Repeating it completes the work.
     """
     who = identity(disk)
     assert who.superseded

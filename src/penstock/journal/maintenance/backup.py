@@ -111,7 +111,7 @@ class _Copy:
         return CopyReport(self._first, last - 1, self._files + 1, self._done)
 
     def _newest_before_end(self) -> str | None:
-        """Return the newest snapshot that needs no rows after the end of the copy."""
+        """Return the newest snapshot that is complete at the last position of the copy, or None."""
         for name in reversed(snapshot_names(self._source)):
             if self._end == NEVER:
                 return name
@@ -166,7 +166,10 @@ class _Copy:
             number, self._first, repaired = header.segment, begins, header.repaired
 
     def _check_empty(self, name: str) -> None:
-        """Check that a segment made ahead is empty or has just been started: its first frame must not be lost."""
+        """Check that a segment which was created in advance has at most an incomplete first frame.
+
+        Raise DamagedJournal otherwise, because the first frame of a segment must not be lost.
+        """
         with FrameFile(self._source, name) as file:
             next(file.run().whole(last=True), None)
 
@@ -175,7 +178,7 @@ class _Copy:
             raise DamagedJournal(f"{segment_name(expected)} is missing; nothing was copied")
 
     def _opened(self, names: list[str]) -> Iterator[FrameFile]:
-        """Yield these files, open."""
+        """Open these files one after the other and yield them."""
         ahead: deque[FrameFile] = deque()
         try:
             for name in names:
@@ -191,7 +194,7 @@ class _Copy:
                 file.close()
 
     def _copy_snapshot(self, file: FrameFile) -> int:
-        """Copy a snapshot. Return the position at which it was complete."""
+        """Copy a snapshot. Return the position of the log up to which it is complete."""
         upto = 0
         with self._made(file) as target:
             for piece in snapshot_pieces(file):
@@ -222,7 +225,7 @@ class _Copy:
 
     @contextmanager
     def _made(self, file: FrameFile) -> Iterator[File]:
-        """Create a file of the copy. It gets its name when it is complete."""
+        """Create a file of the copy. The file gets its final name when it is complete."""
         target = self._target.begin(file.name)
         try:
             target.write(0, file.file.read(0, SEGMENT_HEADER_BYTES))

@@ -1,8 +1,8 @@
 """The directory of a standby: a copy of the files of a node's log, up to the position that is durable on the node.
 
-A client that reads the node's files feeds it. Received bytes are checked before they are written: every frame must
-belong to the node, the file and the offset, and must continue the previous one. They are on disk before more is
-requested, so an interrupted standby continues where it ended.
+A client that reads the node's files passes them to this module. Received bytes are checked before they are written:
+every frame must belong to the node, the file and the offset, and must continue the previous one. They are on disk
+before more is requested, so an interrupted standby continues where it ended.
 
 The directory is always a prefix of the node's log. Once it is complete, it can be opened as soon as the standby is
 promoted. If the standby is so far behind that the node has deleted the next rows, it is rebuilt in a subdirectory. The
@@ -45,7 +45,7 @@ _PIECE_BYTES: Final = 4 * 1024 * 1024
 
 
 class Kept(Protocol):
-    """A file of the node's log."""
+    """A file of the node's log, as the node lists it."""
 
     @property
     def name(self) -> str: ...
@@ -55,7 +55,7 @@ class Kept(Protocol):
 
 @dataclass
 class _Tail:
-    """The newest segment."""
+    """The newest segment of the copy, which is written to."""
 
     header: SegmentHeader
     end: int  # Offset of the next frame.
@@ -64,7 +64,7 @@ class _Tail:
 
 @dataclass(frozen=True)
 class Commit:
-    """The fields of a frame that do not depend on its place. Those of the last frame identify a log."""
+    """The fields of a frame that do not depend on its file and offset. The fields of the last frame identify a log."""
 
     position: int
     rows: int
@@ -73,7 +73,7 @@ class Commit:
 
     @staticmethod
     def of(frame: f.Frame) -> Commit:
-        """Return the mark of a frame."""
+        """Return these fields of a frame."""
         return Commit(frame.position, frame.rows, frame.wall_ms, frame.durable)
 
 
@@ -83,7 +83,7 @@ class Mirror:
     position: int  # Position of the next row.
 
     def __init__(self, disk: RealDisk) -> None:
-        """Lock a directory, which must be a standby's or empty."""
+        """Lock the directory. It must be empty or belong to a standby."""
         self._disk = disk
         self._log = disk  # Where the log grows: `_disk`, or a subdirectory during a rebuild.
         self._tail: _Tail | None = None
@@ -122,7 +122,7 @@ class Mirror:
         return identity(self._disk) if NODE_FILE in self._disk.names() else None
 
     def follow(self, who: Identity) -> None:
-        """Follow a node. It must be the first one, or the same as before."""
+        """Follow the node `who`. Raise an error if another node was followed before."""
         before, wanted = self.node, replace(who, standby=True)
         if before is not None and (before.node, before.key, before.log) != (wanted.node, wanted.key, wanted.log):
             raise CommandError(
@@ -137,7 +137,7 @@ class Mirror:
 
     @property
     def segment(self) -> int:
-        """Return the number of the newest segment, or 0 if there is nothing to continue from."""
+        """Return the number of the newest segment, or 0 if the directory has none."""
         return 0 if self._tail is None else self._tail.header.segment
 
     @property
@@ -146,9 +146,9 @@ class Mirror:
         return 0 if self._tail is None else self._tail.end
 
     def start_rebuild(self) -> None:
-        """Start a rebuild, because the node has deleted the rows after `position`.
+        """Start a rebuild in a subdirectory, because the node has deleted the rows after `position`.
 
-        Existing files stay until it is complete.
+        The old files stay until the rebuilt log is complete.
         """
         self._leave_tail()
         self._log = self._disk.below(_ANEW)
@@ -157,14 +157,17 @@ class Mirror:
         self._find_end()
 
     def begin_at(self, number: int, position: int, fetch: Fetch) -> None:
-        """Start with a segment of the node whose first row has `position`."""
+        """Start the copy with segment `number` of the node, whose first row has `position`."""
         self._open(self._made(number, fetch))
         self.position = position
 
     # The log
 
     def append(self, name: str, offset: int, data: bytes, fetch: Fetch) -> None:
-        """Write frames at the same offset as on the node. Empty segments before theirs are created, too."""
+        """Write frames to the file `name` at the same offset as on the node.
+
+        Create empty segments before it if necessary.
+        """
         number = number_of(name)
         if number == self.segment and self.end == SEGMENT_HEADER_BYTES:
             # The node may have replaced an empty segment after a restart.
@@ -191,7 +194,7 @@ class Mirror:
     # Snapshots, and the files that they replace
 
     def needs_snapshot(self, snapshot: str) -> bool:
-        """Return whether a snapshot of the node is newer than those in the directory."""
+        """Return whether a snapshot of the node is newer than all snapshots in this directory."""
         have = self._snapshots()
         return not have or have[-1] < snapshot
 
@@ -228,7 +231,7 @@ class Mirror:
             self._find_end()
 
     def _come_up(self) -> None:
-        """Replace the old log by the rebuilt one, if that is complete. The move can be interrupted at any point."""
+        """If the rebuilt log is complete, replace the old log by it. The move can be interrupted at any point."""
         whole = self._snapshots()
         if not whole:
             return
@@ -242,12 +245,12 @@ class Mirror:
         self._end_anew()
 
     def _end_anew(self) -> None:
-        """End the rebuild: the log grows in the directory itself again."""
+        """End the rebuild. From now on, new frames are written to the directory itself again."""
         self._disk.drop_below(_ANEW)
         self._log = self._disk
 
     def tidy(self, kept: Iterable[Kept]) -> None:
-        """Remove files and bodies that the node has removed, if recovery does not need them here."""
+        """Remove files, and bodies in files, that the node has removed, unless recovery of this copy needs them."""
         have = self._snapshots()
         if not have:
             return
@@ -313,7 +316,7 @@ class Mirror:
         return self._tail
 
     def _made(self, number: int, fetch: Fetch) -> SegmentHeader:
-        """Create a segment with the node's header and without frames."""
+        """Create a segment without frames. Its header is fetched from the node."""
         name = segment_name(number)
         data = fetch(name, 0, SEGMENT_HEADER_BYTES)
         header = read_header(name, data)

@@ -70,8 +70,8 @@ def trim(disk: Disk, log: Log, retention: Retention, wall: int) -> int:
 def _ends(headers: list[SegmentHeader], since: int) -> list[int]:
     """Return the latest time at which each segment can have ended.
 
-    All its rows were written before any later segment started. The earliest of these starts is used, because a clock
-    that was once ahead must not keep history for ever.
+    All rows of a segment were written before any later segment started. The earliest of these starts is used, because a
+    clock that was once ahead must not keep history for ever.
     """
     later = [*(header.created for header in headers[1:]), since]
     return list(accumulate(reversed(later), min))[::-1]

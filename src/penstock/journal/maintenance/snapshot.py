@@ -29,7 +29,10 @@ _PIECE_BYTES: Final = 256 * 1024
 
 
 class Snapshot:
-    """A snapshot in progress. Methods that access the engine need its lock. All others are slow and do not."""
+    """A snapshot in progress.
+
+    Methods that access the engine need the queue's lock. The others are slow and run without it.
+    """
 
     def __init__(
         self,
@@ -41,7 +44,10 @@ class Snapshot:
         rows_max: int = SLICE_ROWS,
         small: bool = False,
     ) -> None:
-        """Start a snapshot, in a small segment if the disk is full. The caller holds the lock."""
+        """Start a snapshot.
+
+        With `small`, it starts a small segment, because the disk is full. The caller holds the lock.
+        """
         self.number = log.begin_snapshot(now, wall, small)
         self._log_bytes = log.recovery_range.log_bytes
         self._disk = disk
@@ -61,7 +67,7 @@ class Snapshot:
             raise
 
     def slice(self, now: int, wall: int) -> bool:
-        """Visit the next part of the engine. Return whether there is more. The caller holds the lock."""
+        """Collect rows of the next part of the engine. Return whether there is more. The caller holds the lock."""
         self._log.commit(now, wall)
         self._upto = self._log.writer.position
         return self._walk.slice(self._upto, now)
@@ -78,7 +84,7 @@ class Snapshot:
                 self._synced = self._offset
 
     def finish(self) -> None:
-        """Complete the snapshot. Recovery starts from it from now on."""
+        """Complete the snapshot. From now on, recovery starts with it."""
         self._log.make_durable(self._upto)
         self._disk.finish(self._header.name, self._file)
         self._log.has_snapshot(self._header, self._offset, self._log_bytes)
@@ -89,7 +95,7 @@ class Snapshot:
 
 
 def take_snapshot(disk: Disk, log: Log, engine: Engine, now: int, wall: int) -> None:
-    """Take a snapshot in one go, while no other thread uses the engine."""
+    """Take a complete snapshot in one call. No other thread may use the engine meanwhile."""
     snapshot = Snapshot(disk, log, engine, now, wall)
     try:
         more = True
@@ -105,7 +111,7 @@ def take_snapshot(disk: Disk, log: Log, engine: Engine, now: int, wall: int) -> 
 
 
 def read_snapshot(file: FrameFile, replay: Replay, tell: Callable[[int], None]) -> None:
-    """Apply a snapshot to `replay`, or raise DamagedJournal. `tell` receives the bytes read."""
+    """Apply a snapshot to `replay`, or raise DamagedJournal. `tell` is called with the number of bytes read."""
     for data, frames, base in snapshot_pieces(file):
         for frame in frames:
             replay.apply_kept(data, frame, -file.header.segment, base)
@@ -116,7 +122,7 @@ def read_snapshot(file: FrameFile, replay: Replay, tell: Callable[[int], None]) 
 
 
 def whole_at(file: FrameFile) -> int:
-    """Return the position of the log at which a snapshot was complete. The snapshot needs the log up to there."""
+    """Return the position of the log at which a snapshot was complete. Recovery needs the log up to this position."""
     # Reading the whole file checks it.
     last = deque(snapshot_pieces(file), maxlen=1).pop()
     return last.frames[-1].position
@@ -140,7 +146,8 @@ def use_snapshot(
 ) -> Iterator[None]:
     """Make jobs read their bodies from a snapshot, so that earlier files can be removed.
 
-    The file is read without the engine's lock; `locked` acquires it for the rest. The caller may pause at each yield.
+    The file is read without the engine's lock. `locked` acquires the lock for the changes. The caller may pause at each
+    yield.
     """
     with FrameFile(disk, snapshot_name(number)) as file:
         for data, frames, base in file.pieces(piece_bytes=_PIECE_BYTES):

@@ -36,7 +36,7 @@ _OVER: Final = 8
 
 
 class Walk:
-    """One walk over an engine. Rows go to a writer of its own."""
+    """One walk over an engine. It writes the rows to a RowWriter of its own."""
 
     writer: f.RowWriter
     jobs: i64  # Number of jobs seen so far.
@@ -69,7 +69,7 @@ class Walk:
         writer.attach(engine._session_slots)
 
     def slice(self, position: i64, now: i64) -> bool:
-        """Write the next rows, which are valid at `position` of the log. Return whether there is more."""
+        """Write the rows of the next objects, as they are at `position` of the log. Return whether there is more."""
         self.writer.position = position
         stage = self._stage
         if stage == _JOBS:
@@ -140,7 +140,7 @@ class Walk:
             self._go_on()
 
     def _walk_puts(self) -> None:
-        """Write remembered puts. Most tubes have none, so a slice visits as many tubes as it may write rows."""
+        """Write the remembered dedup ids. A slice visits as many tubes as it may write rows, because most have none."""
         for _ in range(self._rows_max):
             number: i64 = self._engine._tube_numbers.next_from(self._next)
             if number < 0 or number >= self._tubes_end:
@@ -196,7 +196,7 @@ class Walk:
 
 
 def use_snapshot_bodies(engine: Engine, data: bytes, found: f.Frame, snapshot: i64, base: i64) -> None:
-    """Replace references to bodies in earlier files by references to a frame of this snapshot."""
+    """Replace the references of jobs to bodies in earlier files by references to a frame of the snapshot."""
     row_at = found.rows_at
     for _ in range(found.rows):
         if data[row_at + 112] == f.SNAPSHOT_JOB:

@@ -82,7 +82,7 @@ class _Check:
         return [SegmentReport(part.header.name, part.frames, part.rows, part.end) for part in begun]
 
     def _check_history(self, name: str) -> None:
-        """Read a segment of history. No rows may be missing in it or before it, except after a repair."""
+        """Read a segment of history. Report missing rows in it or before it, unless a repair has marked the segment."""
         try:
             with FrameFile(self._disk, name) as file:
                 self._follow(file.header)

@@ -85,7 +85,7 @@ def _fill_tube(
 
 
 def fill_holders(engine: Engine, replay: Replay, now: int, log: Log, wall: int) -> None:
-    """Restore the holders of taken jobs.
+    """Restore the sessions and claims that hold taken jobs.
 
     Claimed jobs stay claimed. Jobs of a session with grace time wait for the session. All others return to their tubes.
     """
@@ -115,14 +115,17 @@ def fill_holders(engine: Engine, replay: Replay, now: int, log: Log, wall: int) 
 
 
 def queue_held(engine: Engine, now: int) -> None:
-    """Queue jobs that were waiting for copies when the log ended. Whether they had enough copies is unknown."""
+    """Queue the jobs that were waiting for copies on other nodes when the log ended.
+
+    It is not known whether they had enough copies.
+    """
     held = [job for tube in engine.tubes.values() for job in tube.staged.items if not job.ensure_extra().stage]
     for job in sorted(held, key=lambda job: job.id):
         let_in(engine, job, now)
 
 
 def bury_doubtful(engine: Engine, now: int, log: Log, wall: int) -> None:
-    """Bury at-most-once jobs, because the newest rows may be lost, and a delivery may be among them."""
+    """Bury the at-most-once jobs. The newest rows may be lost, so any of these jobs may have been delivered already."""
     doubtful = [
         job
         for tube in engine.tubes.values()

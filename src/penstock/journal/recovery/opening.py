@@ -50,11 +50,11 @@ def open_log(
 ) -> Opened:
     """Read the log of a directory into an engine, and open it for appending.
 
-    `clock` returns the wall clock in ms. It is called after the log was read, which can take seconds. Changes to jobs
-    have that time from then on, and grace times start. Engine time is never behind the log.
+    `clock` returns the wall clock in ms. It is called after the log was read, which can take seconds. Grace times start
+    at that time, and changes to jobs have it or a later one. Engine time is never less than the last time in the log.
 
-    `segment_bytes` is 0 for a size that suits the disk. With a `memory_max`, bodies are left on disk. With `salvage`,
-    all readable data is used, and the list receives the problems.
+    `segment_bytes` is 0 for a size that suits the disk. With a `memory_max`, bodies are left on disk. If `salvage` is a
+    list, all readable data is used, and the list receives the problems.
     """
     who = opened_by(disk)
     for name in disk.names():

@@ -1,4 +1,4 @@
-"""Reads a directory as an open does: the newest snapshot, then the log from there on.
+"""Reads a directory, as the start of a queue does: the newest snapshot, then the log from there on.
 
 The last row of each job wins. Damage is refused.
 
@@ -40,7 +40,7 @@ from penstock.journal.segment import (
 
 @dataclass(frozen=True)
 class Cut:
-    """A torn tail, which an open cuts."""
+    """A torn tail of a segment. It is truncated when the queue is opened."""
 
     where: str
     what: str
@@ -49,13 +49,13 @@ class Cut:
         return f"{self.where}: cut {self.what}"
 
     def ahead(self) -> str:
-        """Return the sentence for a cut that has not been made yet."""
+        """Return a sentence for a torn tail that has not been truncated yet."""
         return f"{self.where}: the next open will cut {self.what}"
 
 
 @dataclass
 class Part:
-    """A segment that is needed, and how much of it was read."""
+    """A segment that recovery needs, and the offset up to which it was read."""
 
     header: SegmentHeader
     end: int = SEGMENT_HEADER_BYTES  # End of its frames.
@@ -65,7 +65,7 @@ class Part:
 
 
 class Reading:
-    """One reading of a directory."""
+    """One pass over the files of a directory that recovery needs."""
 
     def __init__(
         self,
@@ -96,7 +96,7 @@ class Reading:
         self._durable = 0  # Every position below this was on disk, according to the log.
 
     def read(self) -> Replay:
-        """Read all files that are needed."""
+        """Read all files that recovery needs, and return the result."""
         replay = self._read_snapshot()
         self._read_headers()
         self.report()
@@ -124,7 +124,7 @@ class Reading:
 
     @property
     def next_segment(self) -> int:
-        """Return the number of the segment with which the log continues."""
+        """Return the number of the next segment, in which the log continues."""
         return self.parts[-1].header.segment + 1 if self.parts else self.first_segment
 
     @property
@@ -133,7 +133,7 @@ class Reading:
         return sum(part.end for part in self.parts)
 
     def cut(self, disk: Disk) -> None:
-        """Truncate the log where the reading ended. Called only if nothing was refused."""
+        """Truncate the torn tails that were found. Called only if there was no damage."""
         for name in reversed(self._lost):
             # The first of them stays until the next segment replaces it, because a snapshot needs a segment.
             if number_of(name) != self.next_segment:
@@ -147,7 +147,7 @@ class Reading:
             disk.remove(index)
 
     def write_again(self, disk: Disk) -> None:
-        """Write all rows again that the log itself does not prove durable.
+        """Write all rows again, except those that later frames of the log prove to be durable.
 
         They may be in the page cache only: after a failed sync, the system regards pages as clean that it could not
         write, and no later sync writes them. After another boot, all bytes that were read came from the disk.
@@ -160,9 +160,9 @@ class Reading:
                 break
 
     def _read_snapshot(self) -> Replay:
-        """Return the replay of the newest snapshot that is complete.
+        """Return the replay of the newest complete snapshot.
 
-        Without one, the log must start with the first segment.
+        If there is none, return an empty replay. The log must then start with the first segment.
         """
         for name in reversed(snapshot_names(self._disk)):
             replay = Replay(self._leave_bodies)
@@ -217,9 +217,9 @@ class Reading:
                     self._refuse(f"{header.name} is damaged at offset {SEGMENT_HEADER_BYTES}")
 
     def _follows(self, index: int, replay: Replay) -> bool:
-        """Return whether the log continues with a segment.
+        """Return whether the segment at `index` continues the log.
 
-        If not, it ended before: a power cut can lose the older of two.
+        If not, the log ended before it: a power cut can lose the older of two segments.
         """
         later = [part.header for part in self.parts[index:]]
         header = later[0]
@@ -236,7 +236,7 @@ class Reading:
         return True
 
     def _drop_from(self, index: int) -> None:
-        """End the log before a segment."""
+        """End the log before the segment at `index`."""
         self._lost = [*(part.header.name for part in self.parts[index:]), *self._lost]
         del self.parts[index:]
 
@@ -264,9 +264,9 @@ class Reading:
             self.report(file.size - reported)
 
     def _read_on(self, file: FrameFile, run: Run, part: Part, later: list[SegmentHeader], replay: Replay) -> Run | None:
-        """Handle a frame that cannot be read: refuse damage, record a torn tail.
+        """Handle a frame that cannot be read: refuse damage, or record a torn tail.
 
-        Return a run to continue with, or None.
+        Return the run of frames to continue with, or None if the segment ends here.
         """
         # In this order: an incomplete frame is complete by the time that something follows it.
         proven = self._proves_durable((file, run.end + 8), later, replay)
@@ -286,7 +286,7 @@ class Reading:
         return None if behind is None else file.run(behind.base)
 
     def _apply(self, file: FrameFile, piece: Piece, part: Part, replay: Replay) -> None:
-        """Apply a piece of a segment."""
+        """Apply the frames of a piece of a segment to `replay`."""
         data, frames, base = piece
         part.frames += len(frames)
         part.rows += sum(frame.rows for frame in frames)
@@ -310,7 +310,7 @@ class Reading:
     def _later_frames(
         self, rest: tuple[FrameFile, int] | None, later: list[SegmentHeader]
     ) -> Iterator[tuple[SegmentHeader, Found]]:
-        """Yield every valid frame after a place, at any offset."""
+        """Yield every valid frame after the file and offset `rest`, at any offset, and in the segments `later`."""
         if rest is not None:
             file, start = rest
             for found in file.frames_anywhere(start):
@@ -343,18 +343,21 @@ class Reading:
         return file
 
     def _bytes_from(self, segment: int) -> int:
-        """Return the size of the log from a segment on."""
+        """Return the size of the log, starting with segment number `segment`."""
         return sum(self._disk.size(name) for name in segment_names(self._disk) if number_of(name) >= segment)
 
     def report(self, count: int = 0) -> None:
-        """Report progress after `count` more bytes. Long work that reads nothing reports 0 from time to time."""
+        """Report progress after `count` more bytes.
+
+        Long work that reads nothing calls this with 0 from time to time.
+        """
         self._done += count
         if self._progress is not None:
             self._progress(self._done, self._total)
 
 
 def _cut(disk: Disk, part: Part) -> None:
-    """Truncate a segment of an earlier open at the end of its frames, and sync it."""
+    """Truncate a segment of an earlier start at the end of its frames, and sync it."""
     file = disk.open(part.header.name)
     try:
         if file.size() > part.end:
@@ -366,7 +369,7 @@ def _cut(disk: Disk, part: Part) -> None:
 
 
 def _write_again(disk: Disk, part: Part, durable: int) -> None:
-    """Write the frames with positions from `durable` on again, and sync them."""
+    """Write the frames with rows at or after the position `durable` again, and sync them."""
     file = disk.open(part.header.name)
     try:
         with FrameFile(disk, part.header.name) as source:

@@ -90,9 +90,9 @@ def _problems(disk: ReadableDisk, node: str, boot: str, progress: Progress | Non
 
 
 def _who(disk: ReadableDisk) -> tuple[Identity, list[str]]:
-    """Return the identity of a directory.
+    """Return the identity of a directory, and the problems with it.
 
-    If it is lost, create one: every file has the node's id, but not its secret.
+    If it is lost, create one. Every file has the node's id, but its secret is lost.
     """
     try:
         return identity(disk), []
@@ -142,7 +142,7 @@ def _set_aside(disk: Disk, name: str) -> str:
 
 
 def _mend(disk: Disk, changed: list[str]) -> None:
-    """Rewrite the segments with missing rows in them or before them from their readable frames, and mark them."""
+    """Rewrite each segment with missing rows in it or before it from its readable frames, and mark it as repaired."""
     number, position = 0, NOT_BEGUN
     for name in segment_names(disk):
         with FrameFile(disk, name) as file:

@@ -119,7 +119,7 @@ class Replay:
         return job
 
     def apply_all(self, data: bytes, frames: list[f.Frame], file: i64, base: i64) -> f.Frame | None:
-        """Apply consecutive frames of the log. Return the first frame that does not follow, or None."""
+        """Apply consecutive frames of the log. Return the first frame whose position does not follow, or None."""
         for found in frames:
             if found.position != self.position:
                 return found
@@ -150,7 +150,7 @@ class Replay:
             self.latest_ms = found.engine_ms
 
     def apply_kept(self, data: bytes, found: f.Frame, file: i64, base: i64) -> None:
-        """Apply the rows of a frame of a snapshot."""
+        """Apply the rows of a snapshot frame."""
         at = found.rows_at
         for _ in range(found.rows):
             event = i64(data[at + 112])
@@ -170,13 +170,13 @@ class Replay:
             self.latest_ms = found.engine_ms
 
     def use_up_integers(self) -> None:
-        """Skip the reserved integers of all tubes, because consumers may have seen them before a crash."""
+        """Skip the reserved integers of all tubes. Consumers may have seen jobs with them that a crash removed."""
         for tube in self.tubes:
             if tube is not None and tube.next_local < tube.reserved:
                 tube.next_local = tube.reserved
 
     def drop_bodiless(self) -> None:
-        """Drop the jobs whose bodies are lost, during a salvage."""
+        """Drop the jobs whose bodies are lost. Called only by a salvage."""
         for job_id in list(self.bodiless):
             self.drop(job_id)
 
@@ -224,7 +224,10 @@ class Replay:
     def _count_key(
         self, tube: ReplayedTube, known: Job | None, data: bytes, at: i64, found: f.Frame, event: i64, position: i64
     ) -> None:
-        """Count a row for its key. A job that returns with another key left the old key and arrived at the new one."""
+        """Count a row in the statistics of its key.
+
+        A job that returns with another key is counted as gone from the old key and as new in the new one.
+        """
         job_id = read_i64_le(data, at)
         before, after = i64(data[at + 113]), i64(data[at + 114])
         key = dict(f.var_fields(data, at, found)).get(f.TAG_KEY, b"")

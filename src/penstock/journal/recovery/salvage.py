@@ -25,7 +25,7 @@ _ARRIVALS: Final = {
 
 
 def make_consistent(replay: Replay, now: int) -> None:
-    """Remove all references to missing objects. Counters start again from the existing jobs."""
+    """Remove all references to missing objects. Count the existing jobs anew."""
     jobs_of = restore.by_tube(replay.jobs, replay.late, len(replay.tubes))
     names: set[bytes] = set()
     for number in sorted(replay.tube_at, reverse=True):
@@ -68,7 +68,10 @@ def _count_anew(tube: ReplayedTube, jobs: list[Job]) -> None:
 
 
 def _end_labels(jobs: list[Job]) -> None:
-    """Leave a name or unique value to the newest of several jobs, because the end rows of the others are lost."""
+    """If several jobs have the same name or unique value, leave it to the newest job.
+
+    The rows about the end of the other jobs are lost.
+    """
     names: set[bytes] = set()
     uniques: set[bytes] = set()
     for job in reversed(jobs):
@@ -85,7 +88,7 @@ def _end_labels(jobs: list[Job]) -> None:
 def _end_claims(replay: Replay, jobs: list[Job]) -> None:
     """Create the missing consumers of claims.
 
-    Claims that no row shows as open end, and their jobs return to their tubes.
+    A claim that no row shows as open ends, and its jobs return to their tubes.
     """
     for job in jobs:
         if job.extra is not None and job.extra.consumer:
