@@ -16,7 +16,7 @@ _MACOS: Final = ("sysctl", "-n", "kern.bootsessionuuid")
 
 @functools.cache
 def boot_id() -> str:
-    """Return the boot id. A system without one gets an id of this process, so every opening assumes a power cut."""
+    """Return the boot id. A system without one gets a random id per process, so every start assumes a power cut."""
     return _of_linux() or _of_macos() or _of_this_process()
 
 

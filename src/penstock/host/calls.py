@@ -1,4 +1,4 @@
-"""The context managers around a call: waiting for the disk, the lock, and the refusal that replaces the lock."""
+"""The context managers around a call: waiting for the disk, the lock, and the error that replaces the lock."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Refusal:
 
 
 class Revocable(Protocol):
-    """A session whose calls can be refused from now on."""
+    """A session that can be revoked: all its later calls are refused."""
 
     def revoke(self, refusal: Refusal) -> None:
         """Refuse every later call with `refusal`."""
@@ -43,14 +43,14 @@ class Context(Protocol):
 
 
 class Syncing(Protocol):
-    """A host whose log is synced before a call returns."""
+    """A host whose calls return after the log was synced."""
 
     def make_durable(self) -> None:
         """Return when everything done so far is on disk. The caller does not hold the lock."""
 
 
 class Durable:
-    """Surrounds the lock: changes are durable before the call returns.
+    """Surrounds the lock: the call returns after its changes are durable.
 
     This also holds for reads and refusals, because they may reveal the changes of other calls.
     """

@@ -21,7 +21,7 @@ from penstock.options import to_text
 
 @dataclass(frozen=True, slots=True)
 class WatchedChange:
-    """A change of a job, with the job's body and name at that moment."""
+    """A change of a job, with the body and the name that the job had at that moment."""
 
     change: Change
     name: bytes  # Empty if the job has no name.
@@ -30,7 +30,7 @@ class WatchedChange:
 
 
 class Committing(Protocol):
-    """A host that commits changes."""
+    """The methods of a host that a change feed needs."""
 
     def flush(self) -> None:
         """Commit everything done so far and make it as durable as the fsync policy requires."""
@@ -79,7 +79,10 @@ class ChangeFeed:
         self._changes.put((tube.name, WatchedChange(change, name, body, job.user_body_kind())))
 
     def subscribe(self, callback: Callable[[Change], None], tube: bytes | None) -> Callable[[], None]:
-        """Call `callback` on every change, in one tube or in all. Return a function that cancels the subscription."""
+        """Call `callback` on every change, in one tube or (None) in all.
+
+        Return a function that cancels the subscription.
+        """
         ticket = object()
         self._subscribers[ticket] = (callback, tube)
 
@@ -89,9 +92,9 @@ class ChangeFeed:
         return cancel
 
     def watch(self, callback: Callable[[WatchedChange], None], tube: bytes) -> Callable[[], None]:
-        """Call `callback` on every change in a tube, before the call that made it returns.
+        """Call `callback` on every change in a tube, before the call that made the change returns.
 
-        Return a function to cancel it.
+        Return a function that cancels the subscription.
         """
         ticket = object()
         self._watchers[ticket] = (callback, tube)
@@ -142,7 +145,7 @@ class ChangeFeed:
 
 
 def _call(callback: Callable[[], None]) -> None:
-    """Call a subscriber. Its errors become warnings, and are dropped where warnings raise."""
+    """Call a subscriber. Its exceptions become warnings. If warnings are errors in this process, they are dropped."""
     try:
         callback()
     except Exception as error:

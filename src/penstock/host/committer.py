@@ -26,10 +26,10 @@ _WEIGHT: Final = 0.2
 
 
 class Committer:
-    """Waits for the log of one queue, for the tasks of the running loop.
+    """Waits until the log of one queue is on disk, for the asyncio tasks of the running loop.
 
-    It keeps no reference to the loop, so that it does not keep the loop alive. `commit` writes the pending rows and
-    takes the queue's lock.
+    It keeps no reference to the loop, so that it does not keep the loop alive. `commit` is a function that writes the
+    pending rows; it acquires the queue's lock.
     """
 
     def __init__(self, log: Log, commit: Callable[[], None]) -> None:
@@ -81,7 +81,7 @@ class Committer:
         self.average_s += _WEIGHT * (time.perf_counter() - began - self.average_s)
 
     def _end(self, error: BaseException | None) -> None:
-        """Complete the futures whose rows are on disk. On an error, fail all of them."""
+        """Complete the futures whose rows are on disk. If there is an `error`, all futures fail with it."""
         waiting = self._waiting
         while waiting and (error is not None or waiting[0][0] <= self._log.durable):
             future = waiting.popleft()[1]

@@ -1,7 +1,8 @@
 """The host: one engine in this process, and its turns.
 
 `embedded.py`, `embedded_async.py` and the server are three interfaces to one host. All work happens under its lock.
-Waiting threads and tasks do not poll: one of them is the timekeeper for all, and another takes over when it leaves.
+Waiting threads and asyncio tasks do not poll. One of them is the timekeeper: it wakes up for the next deadline and runs
+the timers for all. Another one takes over when the timekeeper stops waiting.
 """
 
 from __future__ import annotations
@@ -84,10 +85,10 @@ class Host:
 
     Entering the host starts a turn, which is the part of a call that runs under the lock.
 
-    At the end of a turn, its changes are in the log, and the waits that it served are woken. (Tasks that wait for the
-    disk share frames: their changes are in the log when they wait, or when a turn of another caller ends.) The lock
-    around a turn is always a bare `threading.Lock`: `with host.lock, host:`. An interrupt can occur between any two
-    steps of Python code, so a lock that Python code acquires and releases could stay locked for ever. The next turn
+    At the end of a turn, its changes are in the log, and the waits that it served are woken. (Asyncio tasks that wait
+    for the disk share frames: their changes are in the log when they wait, or when a turn of another caller ends.) The
+    lock around a turn is always a bare `threading.Lock`: `with host.lock, host:`. An interrupt can occur between any
+    two steps of Python code, so a lock that Python code acquires and releases could stay locked for ever. The next turn
     completes an interrupted one.
     """
 
@@ -135,7 +136,7 @@ class Host:
         self._change_feed: ChangeFeed | None = None
 
     def _begin(self, store: Store, grace_ms: int) -> None:
-        """Start empty, as a node that has a directory without a log."""
+        """Start with an empty queue, for a node that has a directory but no log."""
         self.disk = store.disk
         self.disk.lock()
         try:
@@ -155,7 +156,7 @@ class Host:
         self._set_clock(clock)
 
     def _recover(self, store: Store, grace_ms: int, memory_max: int) -> None:
-        """Continue where the log of a directory ends."""
+        """Recover the queue from the log of a directory, and continue the log."""
         self.disk = disk = store.disk
         disk.lock()
         try:
@@ -245,7 +246,7 @@ class Host:
             start = jobs[-1].id + 1
 
     def _replace_outbox(self, outbox: Outbox) -> None:
-        """Replace the outbox of the engine. Waits that have ended are taken over."""
+        """Replace the outbox of the engine. The new one gets the ended waits that the old one has not reported."""
         outbox.ended_waits = self.outbox.ended_waits
         self.outbox = self.engine.outbox = outbox
 
@@ -269,7 +270,7 @@ class Host:
         self.check()
 
     def check(self) -> None:
-        """Raise the failure, if the host has failed."""
+        """Raise the stored error if the host has failed."""
         if self.failure is not None:
             self.failure.refuse()
 
@@ -281,11 +282,11 @@ class Host:
 
     @property
     def durable(self) -> Context:
-        """Return the context manager that surrounds the lock in a thread's call."""
+        """Return the context manager that surrounds the lock in a blocking call."""
         return Durable(self) if self.syncs or self.has_watchers else NOTHING
 
     def make_durable(self) -> None:
-        """Return when everything done so far is on disk and watchers were called. The caller does not hold the lock."""
+        """Return when all changes so far are on disk and watchers were called. The caller does not hold the lock."""
         if self.syncs:
             assert self.journal is not None
             log = self.journal.log
@@ -299,7 +300,7 @@ class Host:
             self._change_feed.wait()
 
     async def until_durable(self) -> None:
-        """Return when everything done so far is as durable as the fsync policy requires."""
+        """Return when all changes so far are as durable as the fsync policy requires."""
         if self.journal is not None:
             try:
                 await self.journal.until_durable()
@@ -311,7 +312,7 @@ class Host:
             await asyncio.get_running_loop().run_in_executor(None, self._change_feed.wait)
 
     def join(self) -> Connection:
-        """Open another session."""
+        """Open another session, and return its connection to the engine."""
         if self.closed:
             raise Closed()
         return self.engine.connect(secrets.token_bytes(16))
@@ -330,7 +331,7 @@ class Host:
                 self.close()
 
     def fail(self, error: CommandError) -> None:
-        """Refuse every call and wake all sleepers, because durability can no longer be promised.
+        """Refuse every call and wake all sleepers, because durability can no longer be guaranteed.
 
         The caller holds the lock.
         """
@@ -390,7 +391,10 @@ class Host:
                 pass
 
     def make_room(self, length: int) -> bool:
-        """Make room in the log for `length` bytes of bodies that did not fit. Return whether there is room now."""
+        """Try to provide space in the log for `length` bytes of bodies that did not fit.
+
+        Return whether there is space now.
+        """
         if self.journal is None:
             return False
         with self.lock, self:
@@ -398,7 +402,7 @@ class Host:
             return self.journal.log.make_room(length) >= length
 
     def make_room_now(self, length: int) -> None:
-        """Make room in the log for `length` bytes of bodies, if possible. The caller holds the lock."""
+        """Try to provide space in the log for `length` bytes of bodies. The caller holds the lock."""
         if self.journal is not None:
             self.journal.log.make_room(length)
 
@@ -418,7 +422,7 @@ class Host:
             replace(identity(self.disk), leaving=leaving).write(self.disk)
 
     def node_epoch(self) -> int:
-        """Return the epoch of the node. It grows each time that a standby becomes this node."""
+        """Return the epoch of the node. It grows each time a standby replaces the node."""
         return 0 if self.disk is None else identity(self.disk).node_epoch
 
     def rename(self) -> None:
@@ -430,12 +434,15 @@ class Host:
             replace(who, node=self.node, node_epoch=0, log=who.of_log).write(self.disk)
 
     def set_superseded(self, epoch: int) -> None:
-        """Store that another directory is this node since `epoch`. The log is archived at the next start."""
+        """Store that a standby has replaced this node, with the epoch `epoch`.
+
+        The log is archived at the next start.
+        """
         if self.disk is not None:
             replace(identity(self.disk), superseded=epoch).write(self.disk)
 
     def advance(self) -> None:
-        """Run due timers and end the turn, before a read of the present state. The caller holds the lock."""
+        """Run due timers and end the turn. Called before the present state is read. The caller holds the lock."""
         self.engine.advance(self.now())
         self.settle()
 
@@ -448,21 +455,21 @@ class Host:
             raise
 
     def commit_shared(self) -> None:
-        """Write the rows that tasks left for a shared frame. The caller does not hold the lock."""
+        """Write the rows of asyncio tasks that were left for a shared frame. The caller does not hold the lock."""
         # In the child of a fork, the lock may be held for ever.
         if not self.closed:
             with self.lock, self:
                 pass
 
     def _may_share(self) -> bool:
-        """Return whether a task's turn may leave its rows to a frame that is written when a task waits for the disk."""
+        """Return whether the rows of a task's turn may be written later, in a frame that several tasks share."""
         return self.syncs and self.journal is not None and self.journal.log.writer.frame_bytes() < _SHARED_BYTES
 
     def settle(self, shares: bool = False) -> None:
-        """End a turn: commit it and wake the sleepers that it served. Wake the timekeeper if a deadline came nearer.
+        """End a turn: commit it and wake the sleepers that it served. If a deadline came nearer, wake the timekeeper.
 
-        With `shares`, the caller awaits `until_durable` next, and the commit may be left to a shared frame. The
-        sleepers that it woke need no commit, because they start with a turn of their own.
+        With `shares`, the caller awaits `until_durable` next, and the commit may be left to a shared frame. The woken
+        sleepers need no commit, because each starts with a turn of its own.
         """
         if not shares or not self._may_share():
             self.commit()
@@ -485,7 +492,7 @@ class Host:
             self.settle()
 
     def gives_up(self, error: BaseException) -> bool:
-        """Return whether `error` left a command half done. In that case, fail the host. The caller holds the lock."""
+        """If `error` left a command half done, fail the host. Return whether it did. The caller holds the lock."""
         if not _interrupted_engine(error):
             return False
         if self.journal is not None:
@@ -494,7 +501,7 @@ class Host:
         return True
 
     def sleep_ms(self, wait: Waiting, sleeper: Sleeper) -> int | None:
-        """Return how many ms a sleeper may sleep: -1 for until it is woken, None if its wait has ended."""
+        """Return how many ms a sleeper may sleep: -1 for no limit, None if its wait has ended."""
         with self.lock, self:
             self.advance()
             if wait.outcome != w.WAITING:
@@ -512,7 +519,10 @@ class Host:
             return -1 if self._keeper_until == NEVER else max(0, self._keeper_until - self.now())
 
     def stop_sleeping(self, sleeper: Sleeper) -> None:
-        """Remove a sleeper that is awake. If no sleeper is the timekeeper, wake another one, which becomes it."""
+        """Remove a sleeper that is awake.
+
+        If no sleeper is the timekeeper now, wake another one, which becomes the timekeeper.
+        """
         with self.lock:
             self._sleepers.pop(sleeper, None)
             self.watched = bool(self._sleepers) or self.journal is not None
@@ -538,7 +548,10 @@ class Host:
             return -1 if self._keeper_until == NEVER else max(0, self._keeper_until - self.now())
 
     def _start_keeper(self) -> None:
-        """Start a timekeeper thread for tasks. Their loop may be busy, and other sleepers must not wait for it."""
+        """Start a thread that is the timekeeper, because only asyncio tasks wait.
+
+        Their loop may be busy, and other sleepers must not depend on it.
+        """
         keeper = Timekeeper(self)
         self._keeper = keeper
         keeper.start()
@@ -559,24 +572,33 @@ class Host:
                 self.engine.undelivered(job, self.now(), delivery)
 
     def undeliver_quietly(self, handed: PendingDelivery) -> None:
-        """Undo the deliveries of an interrupted call. If the journal failed, they cannot be undone."""
+        """Undo the deliveries of an interrupted call.
+
+        Do nothing if the journal has failed, because they cannot be undone then.
+        """
         if handed.jobs:
             with contextlib.suppress(CommandError):
                 self.undeliver(handed)
 
     def bury_unreadable(self, session: CoreSession, job: Job, why: str) -> None:
-        """Bury a job that its consumer cannot process, if the tube supports bury. Otherwise leave it."""
+        """Bury a job whose body its consumer cannot decode, if the type of the tube has bury.
+
+        Otherwise leave the job taken.
+        """
         with contextlib.suppress(CommandError), self.lock, self:
             self.engine.bury(session, job, self.now(), why.encode()[:REASON_BYTES_MAX])
 
     def catch_up(self) -> None:
-        """Run due timers, if there are any, before a read."""
+        """Run due timers, if there are any. Called before a read."""
         if self.engine.deadlines.next_due <= self.now() and not self.closed:
             with self.lock, self:
                 self.engine.advance(self.now())
 
     def find(self, id: str) -> Job:
-        """Return the job with an id of either form, or with a number within a tube: `tube#7`."""
+        """Return the job with an id in either form, or with the integer of a job in its tube: `tube#7`.
+
+        Raise UnknownJob if there is none.
+        """
         name, mark, digits = id.rpartition("#") if isinstance(id, str) else ("", "", "")
         tube = self.engine.tubes.get(name.encode("utf-8", "replace")) if mark else None
         if tube is not None and tube.driven:
@@ -590,7 +612,7 @@ class Host:
         return job
 
     def number_of(self, id: str) -> int:
-        """Return the number of a job from its id in either form."""
+        """Return the number of a job from its id in either form. Raise BadId if it is not a job id."""
         if not isinstance(id, str):
             raise WrongType(f"a job's id is text, not {type(id).__name__}")
         number = self.ids.parse(id.encode("utf-8", "replace"))
@@ -599,7 +621,7 @@ class Host:
         return number
 
     def body_of(self, job: Job) -> bytes:
-        """Return the body of a job. Read it from disk if it is there."""
+        """Return the body of a job, from memory or from disk."""
         body = job.body
         if isinstance(body, bytes):
             return body
@@ -607,17 +629,22 @@ class Host:
         return self.journal.fetch(job)
 
     def has_journal(self) -> Journal:
-        """Return the journal, or raise NoJournal."""
+        """Return the journal. Raise NoJournal if the queue is in memory only."""
         if self.journal is None:
             raise NoJournal()
         return self.journal
 
     def subscribe(self, callback: Callable[[Change], None], tube: bytes | None) -> Callable[[], None]:
-        """Call `callback` on every change of a job, in order, in another thread. Return a function that cancels it."""
+        """Call `callback` on every change of a job, in order, in another thread.
+
+        Return a function that cancels the subscription.
+        """
         return self._feed(callback).subscribe(callback, tube)
 
     def watch(self, callback: Callable[[WatchedChange], None], tube: bytes) -> Callable[[], None]:
-        """Call `callback` on every change of a job in a tube, in order. Return a function that cancels it.
+        """Call `callback` on every change of a job in a tube, in order.
+
+        Return a function that cancels the subscription.
 
         The change is committed before the callback runs. The call that made the change waits for the callback.
         """
@@ -641,7 +668,7 @@ class Host:
         return body if isinstance(body, bytes) else self.outbox.body_of(job)
 
     def join_watchers(self) -> None:
-        """If the queue is closed, return when watchers have received every change."""
+        """If the queue is closed, wait until watchers have received every change."""
         if self.shut and self._change_feed is not None:
             self._change_feed.join()
 
@@ -655,7 +682,7 @@ _SUDDEN: Final = (MemoryError, RecursionError, AssertionError, LookupError)
 
 
 def _interrupted_engine(error: BaseException) -> bool:
-    """Return whether an interrupt or a sudden error occurred while the engine was changing.
+    """Return whether an interrupt or a sudden error like MemoryError occurred while the engine was changing.
 
     Compiled code is interrupted only in the Python code that it calls, for example in subscribers.
     """

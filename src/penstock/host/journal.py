@@ -41,7 +41,7 @@ class Owner(Protocol):
         """Fail all pending and future calls, because the journal failed. The caller holds the lock."""
 
     def commit_shared(self) -> None:
-        """Write the rows that tasks left for a shared frame. The caller does not hold the lock."""
+        """Write the rows of asyncio tasks that were left for a shared frame. The caller does not hold the lock."""
 
 
 class Journal:
@@ -83,11 +83,11 @@ class Journal:
             syncing.start()
 
     def events(self, start: int) -> Iterator[Event]:
-        """Yield the durable events from position `start` on."""
+        """Yield the events that are on disk, from position `start` on."""
         return self._reader.events(start, self.log.durable)
 
     def history(self, number: int) -> list[Event]:
-        """Return the durable events of a job, which may have ended. The caller does not hold the lock."""
+        """Return the events of a job that are on disk. The job may have ended. The caller does not hold the lock."""
         host = self._host()
         assert host is not None
         # The turn writes the newest row of the job to a file.
@@ -97,7 +97,7 @@ class Journal:
         return self._reader.history(number, newest, self.log.durable)
 
     async def until_durable(self) -> None:
-        """Return when everything done so far is as durable as the fsync policy requires."""
+        """Return when all changes so far are as durable as the fsync policy requires."""
         log = self.log
         if log.fsync == ALWAYS and log.durable < log.writer.position:
             loop = asyncio.get_running_loop()
@@ -107,7 +107,7 @@ class Journal:
             await committer.durable(log.writer.position)
 
     def fetch(self, job: Job) -> bytes:
-        """Return the body of a job whose body is on disk. Prefetch the bodies of the next jobs."""
+        """Read the body of a job from disk. Prefetch the bodies of the next jobs."""
         tube = self.engine._tube_slots[job.tube]
         self._fetched += 1
         if self._fetched % _AHEAD == 1 and tube is not None:
@@ -162,14 +162,17 @@ class Journal:
             host.fail(error)
 
     def retry_after_full_disk(self) -> None:
-        """Serve calls that wait for disk space, if there is space again. The caller holds the lock."""
+        """Serve calls that wait for disk space, if the disk has space again. The caller holds the lock."""
         host = self._host()
         if host is not None and not self.closed:
             with host:
                 pass
 
     def sync_in_background(self) -> float | None:
-        """Sync the rows that were written. Return the seconds until the next sync, or None to wait for growth."""
+        """Sync the rows that were written.
+
+        Return the seconds until the next sync, or None to wait until the log grows.
+        """
         try:
             self.log.make_durable(self.log.written)
         except JournalFailed as error:
@@ -180,7 +183,7 @@ class Journal:
 
 
 class _Growth:
-    """Called by a log that has grown. It has no reference to the queue, because the queue refers to the log."""
+    """The callback of a log for its growth. It has no reference to the queue, because the queue refers to the log."""
 
     def __init__(self, maintenance: Maintenance, syncer: WakeFlag) -> None:
         self._maintenance = maintenance
@@ -192,7 +195,7 @@ class _Growth:
 
 
 class _Commit:
-    """Writes the pending rows of the queue for a committer.
+    """The callback with which a committer writes the pending rows of the queue.
 
     Its reference to the queue is weak, because the queue refers to the committer.
     """

@@ -1,7 +1,7 @@
 """The clock of a host and the commit of its turns. Compiled.
 
-A host has one ledger and gives it its log. Code that runs many turns per second calls the ledger directly, because a
-call between compiled modules costs a hundredth of a call through the host.
+A host has one ledger, which writes to the host's log. Code that runs many turns per second calls the ledger directly,
+because a call between compiled modules costs a hundredth of a call through the host.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ class Ledger:
                 log.commit(self.clock.now(), wall_ms())
 
     def is_durable(self) -> bool:
-        """Return whether everything committed is as durable as the fsync policy requires."""
+        """Return whether all committed changes are as durable as the fsync policy requires."""
         log = self.log
         return log is None or log.fsync != ALWAYS or log.durable >= log.written
 

@@ -1,6 +1,6 @@
 """Deliveries that a call made but has not returned yet.
 
-The delivery numbers make sure that undoing them never undoes a later delivery of the same job.
+Each has its delivery number. Undoing a delivery therefore never undoes a later delivery of the same job.
 """
 
 from __future__ import annotations

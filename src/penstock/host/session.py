@@ -1,4 +1,4 @@
-"""A session of a host. Threads and tasks call the host through it."""
+"""A session of a host. Synchronous and asyncio callers use the host through it."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Session:
     def for_tasks(self) -> Session:
         """Return a view of this session for asyncio.
 
-        Its calls return at once; the caller awaits `until_durable` after them.
+        Its calls return before their changes are durable. The caller awaits `until_durable` after them.
         """
         twin = Session.__new__(Session)
         twin.host, twin.connection, twin._twins = self.host, self.connection, self._twins
@@ -63,7 +63,7 @@ class Session:
             self.host.settle_after(error)
 
     def refuse(self) -> NoReturn:
-        """Raise the error that says why this session may no longer be used."""
+        """Raise the error with the reason why this session may no longer be used."""
         assert isinstance(self.lock, Refusal)
         self.lock.refuse()
 

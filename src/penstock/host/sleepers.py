@@ -1,6 +1,6 @@
-"""Threads and tasks that sleep until the engine has something for them.
+"""Threads and asyncio tasks that sleep until their command is served or its timeout is over.
 
-They do not poll. One of them, the timekeeper, wakes up for the engine's next deadline on behalf of all.
+They do not poll. One of them, the timekeeper, wakes up for the engine's next deadline and runs the timers for all.
 """
 
 from __future__ import annotations
@@ -13,18 +13,18 @@ from penstock.core.errors import CommandError
 
 
 class Sleeper(Protocol):
-    """A thread or task that sleeps until its wait has ended."""
+    """A thread or asyncio task that sleeps until its wait has ended."""
 
     @property
     def keeps_time(self) -> bool:
-        """Return whether it may be the timekeeper."""
+        """Return whether this sleeper may be the timekeeper."""
 
     def wake(self) -> None:
-        """Wake it, from any thread. Waking it twice does no harm."""
+        """Wake this sleeper. Any thread may call this. Waking it twice does no harm."""
 
 
 class Timed(Protocol):
-    """The part of a host that a timekeeper needs."""
+    """The method of a host that its timekeeper calls."""
 
     closed: bool
 
@@ -36,7 +36,7 @@ class Timed(Protocol):
 
 
 class ThreadSleeper:
-    """A sleeping thread. A bare lock is the cheapest primitive to sleep on."""
+    """A thread that sleeps. It sleeps on a bare lock, which is the cheapest primitive."""
 
     __slots__ = ("_lock",)
 
@@ -49,7 +49,7 @@ class ThreadSleeper:
         return True
 
     def sleep(self, timeout_ms: int) -> None:
-        """Sleep until woken, for at most `timeout_ms`; -1 means no limit."""
+        """Sleep until `wake` is called, for at most `timeout_ms`; -1 means no limit."""
         self._lock.acquire(timeout=-1 if timeout_ms < 0 else min(timeout_ms / 1000, threading.TIMEOUT_MAX))
 
     def wake(self) -> None:
@@ -59,7 +59,7 @@ class ThreadSleeper:
 
 
 class Timekeeper(ThreadSleeper):
-    """A thread that is only a timekeeper. It ends when its host is closed or garbage-collected."""
+    """A thread whose only task is to be the timekeeper. It ends when its host is closed or garbage-collected."""
 
     __slots__ = ("_host",)
 

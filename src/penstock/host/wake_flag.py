@@ -21,7 +21,7 @@ class WakeFlag:
         self._lock.acquire()
 
     def set(self) -> None:
-        """Set the flag: wake the waiting thread, or let the next wait return at once."""
+        """Set the flag: wake the waiting thread, or let the next wait return immediately."""
         with contextlib.suppress(RuntimeError):
             self._lock.release()
 

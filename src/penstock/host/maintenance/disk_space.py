@@ -21,7 +21,7 @@ _log = logging.getLogger("penstock")
 
 
 class DiskSpaceService:
-    """Keeps the log of one queue able to grow."""
+    """Frees space on a full disk, so that the log of one queue can grow."""
 
     def __init__(self, segments: SegmentService, snapshots: SnapshotService, pacing: Pacing) -> None:
         self._segments = segments
@@ -74,7 +74,7 @@ class DiskSpaceService:
         return not log.is_full()
 
     def _shorten(self, queue: MaintainedQueue) -> int:
-        """Take a snapshot in the space of the reserve file. Return the bytes that it freed."""
+        """Take a snapshot in the space of the reserve file. Return how many bytes that freed."""
         room = queue.log.room
         room.kept = _shortening_bytes(queue)
         room.refresh()
@@ -93,5 +93,8 @@ class DiskSpaceService:
 
 
 def _shortening_bytes(queue: MaintainedQueue) -> int:
-    """Return the bytes that a snapshot needs on a full disk, with the small segment that it starts if none is spare."""
+    """Return how many bytes a snapshot needs on a full disk.
+
+    If no next segment exists, this includes the small segment that the snapshot starts.
+    """
     return snapshot_size(queue) + (SMALL_SEGMENT_BYTES if queue.log.room.spare is None else SEGMENT_HEADER_BYTES)

@@ -1,4 +1,4 @@
-"""The part of a queue that maintenance uses."""
+"""The interface of a queue that maintenance uses."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from penstock.journal.log import Log
 
 
 class MaintainedQueue(Protocol):
-    """The queue that is maintained."""
+    """A queue in a directory, as the maintenance services use it."""
 
     lock: threading.Lock
     engine: Engine
@@ -26,4 +26,4 @@ class MaintainedQueue(Protocol):
         """Fail all pending and future calls, because the journal failed. The caller holds the lock."""
 
     def retry_after_full_disk(self) -> None:
-        """Serve calls that wait for disk space, if there is space again. The caller holds the lock."""
+        """Serve calls that wait for disk space, if the disk has space again. The caller holds the lock."""

@@ -29,7 +29,7 @@ class Stopped(Exception):
 
 
 class Pacing:
-    """Pauses and the queue's lock, for the services of one queue."""
+    """Pauses between pieces of work, and access to the queue's lock, for the services of one queue."""
 
     def __init__(self, queue: weakref.ref[MaintainedQueue], stopping: threading.Event) -> None:
         self._queue = queue
@@ -37,7 +37,10 @@ class Pacing:
         self._written = 0  # Position of the log at the last pause.
 
     def pause(self, spent: float, busy: int = PAUSE_BUSY) -> None:
-        """Yield to foreground work. Yield longer if the journal grew since the last slice."""
+        """Sleep after `spent` seconds of work. Sleep `busy` times as long if the journal grew since the last pause.
+
+        Raise Stopped if the queue is being closed.
+        """
         queue = self._queue()
         before, self._written = self._written, 0 if queue is None else queue.log.written
         share = PAUSE_IDLE if before == self._written else busy
@@ -46,7 +49,7 @@ class Pacing:
 
     @contextlib.contextmanager
     def locked(self, queue: MaintainedQueue) -> Iterator[None]:
-        """Acquire the queue's lock, unless `stop()` already holds it."""
+        """Hold the queue's lock in a `with` block, unless the thread that called `stop()` holds it already."""
         while not queue.lock.acquire(timeout=0.05):
             if self._stopping.is_set():
                 raise Stopped

@@ -36,7 +36,7 @@ _FULL_S: Final = 1.0
 
 
 class Maintenance:
-    """Maintains one directory while its queue exists."""
+    """Maintains one directory while its queue is open."""
 
     def __init__(self, queue: MaintainedQueue, retention: Retention, snapshot_bytes: int = SNAPSHOT_BYTES) -> None:
         """Start the thread. No other thread uses the queue yet."""
@@ -63,7 +63,7 @@ class Maintenance:
         self._thread.start()
 
     def wake(self) -> None:
-        """Check for due tasks, because the log has grown."""
+        """Wake the thread to run due services, because the log has grown."""
         self._due.set()
 
     def stop(self) -> None:
@@ -99,7 +99,7 @@ class Maintenance:
                 self._turned.notify_all()
 
     def _turn(self, queue: MaintainedQueue) -> float:
-        """Run all due tasks. Return the seconds until the next one."""
+        """Run all due services. Return the seconds until the next one is due."""
         # A request from now on needs a snapshot that is newer than this one.
         asked = self._asked
         failure: Exception | None = None
@@ -129,7 +129,7 @@ class Maintenance:
         return HISTORY_CHECK_S
 
     def _run_services(self, queue: MaintainedQueue, wanted: bool) -> None:
-        """Run all due services. A `wanted` snapshot is due in any case."""
+        """Run all due services. If `wanted`, take a snapshot in any case."""
         due = wanted or self._snapshots.is_due(queue)
         if due:
             # Delete history first: on a full disk, a segment and a snapshot may need its space.
@@ -144,7 +144,7 @@ class Maintenance:
             self._tidy(queue)
 
     def _tidy(self, queue: MaintainedQueue) -> None:
-        """Delete history that need not be kept, and index the rest."""
+        """Delete history that need not be kept, and create the indexes of the rest."""
         segment = queue.log.segment
         # An index must not refer to rows that can be lost.
         queue.log.make_durable(queue.log.written)

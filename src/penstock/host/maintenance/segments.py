@@ -8,7 +8,7 @@ from penstock.journal import reserve_file
 
 
 class SegmentService:
-    """Keeps a segment ready that the log can continue in. `grown` is set when the log has grown."""
+    """Creates the next segment of the log in advance. `grown` is set when the log has grown."""
 
     def __init__(self, grown: WakeFlag) -> None:
         self._grown = grown
@@ -22,7 +22,7 @@ class SegmentService:
         queue.log.room.refresh()
 
     def run_now(self, queue: MaintainedQueue) -> None:
-        """Create the reserve file and the next segment, even if there was no room for them a moment ago."""
+        """Try to create the reserve file and the next segment, even if the last attempt failed a moment ago."""
         reserve_file.create(queue.disk, queue.log.room.segment_bytes)
         queue.log.prepare_again()
         queue.log.room.refresh()

@@ -46,11 +46,11 @@ class SnapshotService:
         return self._has_grown(queue) or self._is_too_old(queue)
 
     def is_overdue(self, queue: MaintainedQueue) -> bool:
-        """Return whether no session of the queue lasted long enough to take a snapshot that is due."""
+        """Return whether the log is so long that a snapshot must have been due in earlier, short runs of the queue."""
         return self._has_grown(queue, _OVERDUE)
 
     def fits(self, queue: MaintainedQueue) -> bool:
-        """Return whether a snapshot fits on the disk beside the space that is owed to jobs."""
+        """Return whether a snapshot fits on the disk without using space that is reserved for jobs."""
         return snapshot_size(queue) + queue.log.owed_bytes() < queue.disk.free()
 
     def run_once(self, queue: MaintainedQueue, small: bool = False) -> None:
@@ -92,7 +92,7 @@ class SnapshotService:
         return queue.log.needed_bytes() > times * max(self._snapshot_bytes, 2 * queue.log.recovery_range.snapshot_bytes)
 
     def _is_too_old(self, queue: MaintainedQueue) -> bool:
-        """Return whether the log contains rows that should be history and deleted by now."""
+        """Return whether the log contains rows that are older than the retention limit and should be deleted."""
         log = queue.log
         written = log.needed_bytes() - SEGMENT_HEADER_BYTES
         if self._retention.age_ms == NEVER or written == 0:
