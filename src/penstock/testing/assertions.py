@@ -12,7 +12,7 @@ HEAP_CHILDREN: Final = 4
 
 
 def same(invariant: str, what: str, maintained: object, rebuilt: object) -> None:
-    """Assert that a value which the engine maintains equals the one that was rebuilt."""
+    """Assert that a value which the engine maintains equals the value that was rebuilt from the jobs."""
     assert maintained == rebuilt, f"{invariant}: {what}: the engine has {maintained!r}, there should be {rebuilt!r}"
 
 
@@ -28,13 +28,16 @@ def same_job(invariant: str, what: str, maintained: Job | None, rebuilt: Job | N
 
 
 def check_bag(what: str, items: Sequence[Job]) -> None:
-    """E2: check the stored position of each job."""
+    """Check invariant E2 of invariants.py for an unordered list: each job's stored index is its index in the list."""
     for index, job in enumerate(items):
         assert job.pos == index, f"E2: {what}: {shown(job)} is at {index} and says {job.pos}"
 
 
 def check_heap(what: str, items: Sequence[Job]) -> None:
-    """E2: check the stored position of each job, and that no job is behind one that is served after it."""
+    """Check invariant E2 of invariants.py for a heap:
+
+    the stored index of each job is right, and the heap is in order.
+    """
     check_bag(what, items)
     for index in range(1, len(items)):
         parent = items[(index - 1) // HEAP_CHILDREN]
@@ -43,27 +46,27 @@ def check_heap(what: str, items: Sequence[Job]) -> None:
 
 
 def in_state(jobs: Iterable[Job], state: int) -> list[Job]:
-    """Return the jobs in a state."""
+    """Return those jobs that are in a state."""
     return [job for job in jobs if job.state == state]
 
 
 def least(jobs: Iterable[Job]) -> Job | None:
-    """Return the job that is served first."""
+    """Return the job that would be taken first, or None if there is none."""
     return min(jobs, key=rank, default=None)
 
 
 def rank(job: Job) -> tuple[int, int]:
-    """Return the key by which jobs are ordered."""
+    """Return the sort key by which jobs are taken: priority, then order."""
     return job.priority, job.order
 
 
 def filled(slots: Sequence[object]) -> dict[int, object]:
-    """Return the occupied slots with their contents."""
+    """Return the contents of the occupied slots, by index."""
     return {slot: there for slot, there in enumerate(slots) if there is not None}
 
 
 def free(slots: Sequence[object]) -> list[int]:
-    """Return the empty slots."""
+    """Return the indexes of the empty slots."""
     return [slot for slot, there in enumerate(slots) if there is None]
 
 

@@ -29,6 +29,6 @@ class FakeClock:
         return self.ms
 
     def advance_to(self, ms: int) -> int:
-        """Advance the clock to a time, unless it is later already. Return the new time."""
+        """Advance the clock to the time `ms`. Do nothing if the clock is later already. Return the new time."""
         self.ms = max(self.ms, ms)
         return self.ms

@@ -59,7 +59,7 @@ def describe(engine: Engine) -> Iterator[str]:
 
 
 def _waits(engine: Engine) -> dict[int, Waiting]:
-    """Return all waits by number, with those that have ended and are not reported yet."""
+    """Return all waits by number, including ended waits that are not reported yet."""
     found = {wait.number: wait for wait in engine.outbox.ended_waits}
     for watching in engine._end_waits.values():
         found |= {wait.number: wait for wait in watching}
@@ -85,7 +85,10 @@ def _fields(thing: object) -> str:
 
 
 def field_names(kind: type) -> list[str]:
-    """Return the fields of an engine class in a fixed order. Compiled classes list them; others have annotations."""
+    """Return the fields of an engine class in a fixed order.
+
+    Compiled classes have a list of them. The fields of interpreted classes are their annotations.
+    """
     names = getattr(kind, "__mypyc_attrs__", None)
     if names is None:
         names = [name for base in kind.__mro__ for name in inspect.get_annotations(base)]
@@ -93,7 +96,7 @@ def field_names(kind: type) -> list[str]:
 
 
 def _shown(value: object) -> str:
-    """Return a value in full, or the name of an object that has a line of its own."""
+    """Return the text of a value. An object that has a line of its own is represented by its name."""
     if isinstance(value, (bytes, bytearray)) and len(value) > SHOWN_BYTES_MAX:
         return f"{len(value)} bytes, blake2b {hashlib.blake2b(value, digest_size=16).hexdigest()}"
     if value is None or isinstance(value, (int, str, bytes)):

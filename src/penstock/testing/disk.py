@@ -262,7 +262,7 @@ def _disk_of(files: dict[str, bytes]) -> MemoryDisk:
 
 
 def _play(disk: MemoryDisk, effects: list[Effect]) -> MemoryDisk:
-    """Return the original disk after these operations."""
+    """Return a copy of the original disk after these operations."""
     names = dict(disk.base_numbers)
     contents = {number: bytearray(data) for number, data in disk.base.items()}
     for effect in effects:

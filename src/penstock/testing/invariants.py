@@ -9,7 +9,7 @@ size of the engine, so this is for tests, simulations and debugging, never for p
         this holds once the surplus has returned
     E4  the next job is the least available one, by priority and then order
     E5  a job's deadline is the one that its ttl (E5), its ttr (E6) and its delay (E7) imply in its state
-    E8  a taken job is held by one live session, by one claim, or by none of them; no other job is held
+    E8  a taken job belongs to one live session, to one claim, or to none of them; no other job does
     E9  no command waits for something that is available
     E10 a staged job belongs to one known stage; a stage that has ended and has jobs is being emptied
 
@@ -35,7 +35,7 @@ from penstock.testing.wait_checks import check_lines, check_served
 
 
 def check(engine: Engine) -> None:
-    """Raise AssertionError with the name of the invariant if an engine is inconsistent."""
+    """Check all invariants of an engine. Raise AssertionError with the name of the invariant if one is violated."""
     if not __debug__:
         raise RuntimeError("python -O takes away the assertions that this check is made of")
     jobs = check_table(engine.jobs, engine._next_id, lambda job: job.id)
@@ -66,7 +66,7 @@ def is_behind(engine: Engine) -> bool:
 
 
 def _check_slots(engine: Engine) -> None:
-    """E2: tubes and sessions are found by slot, name, number and token."""
+    """Check E2: tubes and sessions are found by slot, name, number and token."""
     tubes = list(engine.tubes.values())
     same("E2", "tubes by slot", filled(engine._tube_slots), {tube.slot: tube for tube in tubes})
     same("E2", "free tube slots", sorted(engine._tube_slots_free), free(engine._tube_slots))
@@ -79,7 +79,7 @@ def _check_slots(engine: Engine) -> None:
 
 
 def _check_deadlines(engine: Engine, jobs: list[Job], waits: list[Waiting], claims: list[Claim]) -> None:
-    """E2, E5: exactly the objects that should have a deadline have one, and the heap is in order."""
+    """Check E2 and E5: exactly the objects that should have a deadline have one, and the heap is in order."""
     items = engine.deadlines._items
     for index, item in enumerate(items):
         assert item.deadline_pos == index, f"E2: the deadline at {index} says {item.deadline_pos}"
@@ -117,14 +117,14 @@ def _has_deadline(engine: Engine, job: Job) -> bool:
 
 
 def _on_grace(session: Session) -> bool:
-    """Return whether a session is in its grace time, after checking that it should be."""
+    """Check that a session is in its grace time exactly if it has no connections. Return whether it is."""
     armed = session.deadline_pos != NOWHERE
     same("E8", f"whether session {session.number} is on its grace time", armed, not session.connections)
     return armed
 
 
 def _check_holders(engine: Engine, jobs: list[Job]) -> None:
-    """E8: a held job is taken and in the list of its session, which is live. Other jobs have no holder."""
+    """Check E8 for sessions: a job that belongs to a session is taken and in the job list of that live session."""
     holdings: dict[int, list[Job]] = {session.slot: [] for session in engine.sessions.values()}
     for job in jobs:
         if job.state == s.TAKEN and job.holder >= 0:
@@ -147,14 +147,14 @@ def _claims(engine: Engine) -> list[Claim]:
 
 
 def _check_claims(jobs: Sequence[Job], claims: list[Claim]) -> None:
-    """E8: a job that is held by a claim is in exactly one claim."""
+    """Check E8 for claims: a job that belongs to a claim is in exactly one claim."""
     claimed = [job for job in jobs if job.holder == HELD_BY_CLAIM]
     same_jobs("E8", "jobs in claims", [job for claim in claims for job in claim.jobs], claimed)
     assert all(job.state == s.TAKEN for job in claimed), "E8: a job is held by a claim and not taken"
 
 
 def _check_stages(engine: Engine, jobs: Sequence[Job]) -> None:
-    """E10: staged jobs and stages refer to each other."""
+    """Check E10: staged jobs and stages refer to each other."""
     stages = engine.stages
     waiting: dict[bytes, list[Job]] = {name: [] for name in stages.by_name}
     for job in jobs:
@@ -178,7 +178,7 @@ def _check_stages(engine: Engine, jobs: Sequence[Job]) -> None:
 
 
 def _is_held(job: Job) -> bool:
-    """Return whether a job waits for copies on other nodes. It is then staged without a stage."""
+    """Return whether a job waits for copies on other nodes. Such a job is in the staged state without a stage."""
     return job.extra is not None and job.extra.copy is not None and not job.extra.stage
 
 

@@ -54,7 +54,7 @@ class Mutant:
 
     @property
     def path(self) -> Path:
-        """The file of the module."""
+        """Return the file of the module."""
         return _ROOT / (self.module.replace(".", "/") + ".py")
 
 
@@ -170,7 +170,7 @@ BY_NAME: Final = {mutant.name: mutant for mutant in MUTANTS}
 
 
 class _Loader(SourceFileLoader):
-    """Loads a module from its source, with the bug if it is the mutant's module."""
+    """Loads a module from its source, and plants the bug if the module is the one that the mutant changes."""
 
     def __init__(self, name: str, path: str, mutant: Mutant) -> None:
         super().__init__(name, path)
@@ -185,7 +185,7 @@ class _Loader(SourceFileLoader):
 
 
 class _Finder(MetaPathFinder):
-    """Finds every module of the package by its source."""
+    """Finds every module of the package as source, even if a compiled one exists."""
 
     def __init__(self, mutant: Mutant) -> None:
         self._mutant = mutant
@@ -215,13 +215,13 @@ def install(name: str) -> None:
 
 
 def install_from_environment() -> None:
-    """Plant the bug that the environment names, if any."""
+    """Plant the bug that the variable PENSTOCK_MUTANT names, if it is set."""
     if VARIABLE in os.environ:
         install(os.environ[VARIABLE])
 
 
 def main(words: list[str]) -> int:
-    """Simulate with a bug until it is caught. Return the exit code."""
+    """Run simulations with a bug until one of them fails. Return the exit code."""
     if not words or words[0] not in BY_NAME:
         print(f"name a mutant: {', '.join(BY_NAME)}", file=sys.stderr)
         return 2

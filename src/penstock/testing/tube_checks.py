@@ -1,4 +1,4 @@
-"""Invariants of one tube. See invariants.py for their names."""
+"""Invariants of one tube. invariants.py lists the invariants E1 to E10."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def check_tube(tube: Tube, jobs: list[Job]) -> None:
 
 
 def check_table(table: JobTable, end: int, number: Callable[[Job], int]) -> list[Job]:
-    """Return all jobs of a table in order, after checking that each is found by its number."""
+    """Check that each job of a table is found by its number. Return all jobs of the table in order."""
     jobs = table.scan(0, table.count + 1)
     same("E2", "jobs in the table", table.count, len(jobs))
     before = -1
@@ -66,7 +66,7 @@ def check_table(table: JobTable, end: int, number: Callable[[Job], int]) -> list
 
 
 def _check_counts(tube: Tube, jobs: list[Job]) -> None:
-    """E1: the transitions into each state minus those out of it equal the number of jobs in it."""
+    """Check E1: the transitions into each state minus those out of it equal the number of jobs in the state."""
     flow = _flow(tube.counts, tube.counts_before)
     for state in LIVE_STATES:
         there = len(in_state(jobs, state))
@@ -90,7 +90,7 @@ def _flow(counts: list[int], before: list[int]) -> list[int]:
 
 
 def _check_places(tube: Tube, jobs: list[Job]) -> None:
-    """E2: each job is in the container of its state, and its stored position is right."""
+    """Check E2: each job is in the container of its state, at the index that the job stores."""
     for state in LIVE_STATES:
         what = f"{s.STATE_NAMES[state]} jobs of {tube.name!r}"
         same_jobs("E2", what, tube.jobs_in(state), in_state(jobs, state))
@@ -110,7 +110,7 @@ def _check_places(tube: Tube, jobs: list[Job]) -> None:
 
 
 def _check_labels(tube: Tube, jobs: list[Job]) -> None:
-    """E2: jobs are found by their integers, names, unique values and bodies, and no other entries exist."""
+    """Check E2: the tube finds each job by its integer id, name, unique value and body, and has no stale entries."""
     if tube.driven:
         assert all(job.extra is not None and job.extra.name for job in jobs), f"E2: {tube.name!r} has jobs without ids"
     elif tube.jobs_by_number is None:
@@ -142,7 +142,7 @@ def _check_bodies(what: str, index: BodyIndex, jobs: list[Job]) -> None:
 
 
 def _check_keys(tube: Tube, keys: Keys, jobs: list[Job]) -> None:
-    """E2, E3: keys exist exactly while they have jobs, their counts are right, and the limit holds."""
+    """Check E2 and E3: a key exists exactly while it has jobs, its counts are right, and its limit holds."""
     members: dict[int, list[Job]] = {}
     for job in jobs:
         members.setdefault(job.key, []).append(job)
@@ -171,7 +171,7 @@ def _check_key(what: str, key: Key, limit: int, jobs: list[Job]) -> None:
 
 
 def _check_open(what: str, keys: Keys) -> None:
-    """E2: the heap of open keys contains exactly the keys with a ready job and free capacity."""
+    """Check E2: the heap of open keys contains exactly the keys with a ready job and a free place under the limit."""
     opened = keys.open_keys()
     room = keys.limit if keys.limit > 0 else NEVER
     could = [key for key in keys.all_keys() if key.first is not None and key.taken < room]
@@ -187,7 +187,7 @@ def _check_open(what: str, keys: Keys) -> None:
 
 
 def _check_next(tube: Tube, keys: Keys, jobs: list[Job]) -> None:
-    """E4: the next job is the least available one, found by a full scan."""
+    """Check E4: the next job is the least available job, which is found by a full scan."""
     ready = in_state(jobs, s.READY)
     if keys.limit > 0:
         taken = Counter(int(job.key) for job in in_state(jobs, s.TAKEN))
@@ -207,7 +207,7 @@ def _turn(key: Key) -> tuple[int, int]:
 
 
 def label_bytes(tube: Tube) -> int:
-    """Return the memory of the names, keys, unique values and dedup ids of a tube."""
+    """Return how many bytes the names, keys, unique values and dedup ids of a tube's jobs use."""
     keys = [] if tube.keys is None else [key.name for key in tube.keys.all_keys()]
     seen = [] if tube.dedups is None else [dedup for dedup, _, _ in tube.dedups.entries()]
     return sum(map(len, [*tube.names, *tube.uniques, *keys, *seen])) + DEDUP_MEMORY_BYTES * len(seen)

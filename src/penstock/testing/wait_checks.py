@@ -1,4 +1,4 @@
-"""Invariants of waiting commands. See invariants.py for their names."""
+"""Invariants of waiting commands. invariants.py lists the invariants E1 to E10."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from penstock.testing.assertions import same, shown
 
 
 def check_lines(engine: Engine) -> list[Waiting]:
-    """E2: check the lines of waiting commands, which are in order of arrival. Return all waits."""
+    """Check E2: each list of waiting commands is in order of arrival. Return all waiting commands."""
     standing: list[Waiting] = []
     for tube in engine.tubes.values():
         assert not tube.requires_key or tube.take_line.length == 0, f"E2: a take of {tube.name!r} waits without a name"
@@ -37,7 +37,10 @@ def check_lines(engine: Engine) -> list[Waiting]:
 
 
 def _for_copies(engine: Engine) -> list[PeerWait]:
-    """Return the waits for other nodes, which are in no line. A job that waits for copies is staged meanwhile."""
+    """Return the commands that wait for other nodes.
+
+    They are in no list. A job that waits for copies is staged meanwhile.
+    """
     found: list[PeerWait] = []
     for session in engine.sessions.values():
         for connection in session.connections.values():
@@ -82,7 +85,7 @@ def _check_line(tube: Tube, line: WaitLine, kind: type[Waiting]) -> list[Waiting
 
 
 def check_served(engine: Engine) -> None:
-    """E9: no command waits for a job or room that is available, and no tube is left to be processed."""
+    """Check E9: no command waits for a job or for space that is available, and no tube is left to be processed."""
     assert not engine._woken, "E9: tubes are left to be processed"
     for tube in engine.tubes.values():
         assert not tube.woken and not tube.woken_keys, f"E9: {tube.name!r} is left to be processed"

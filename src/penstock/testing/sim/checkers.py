@@ -1,7 +1,8 @@
 """Checkers of the guarantees C1 to C13 and V1 to V3. They examine the history of the clients and the jobs of the nodes.
 
-A failed check names the guarantee, the job and the evidence. A fault excuses only a loss that it can cause: each
-checker subtracts the faults that were active, and nothing else.
+The docstring of each checker says which guarantee it checks. A failed check names the guarantee, the job and the
+evidence. A fault excuses only a loss that it can cause: each checker subtracts the faults that were active, and nothing
+else.
 """
 
 from __future__ import annotations
@@ -73,7 +74,7 @@ def _by_id(world: World) -> dict[bytes, list[Delivery]]:
 
 
 def _total_queue(world: World, by_id: dict[bytes, list[Delivery]]) -> Iterator[str]:
-    """C1, C4: a job whose add was answered with an id is delivered, unless it expires."""
+    """Check C1 and C4: if an add was answered with a job id, the job is delivered, unless it expires."""
     delivered = {delivery.body for delivery in world.history.deliveries}
     for add in world.history.adds.values():
         if add.outcome != DONE or add.body in delivered or add.ttl_ms < _LONG_TTL_MS:
@@ -86,7 +87,7 @@ def _total_queue(world: World, by_id: dict[bytes, list[Delivery]]) -> Iterator[s
 
 
 def _excuse(world: World, add: Add) -> str:
-    """Return why the loss of a job is allowed, or nothing."""
+    """Return the reason why the loss of a job is allowed, or "" if it is not allowed."""
     history = world.history
     since = [fault for fault in history.faults if max(fault.began, fault.ended) >= add.invoked]
     if add.retry_ms == 0:
@@ -105,7 +106,7 @@ def _excuse(world: World, add: Add) -> str:
 
 
 def _at_most_once(world: World, by_id: dict[bytes, list[Delivery]]) -> Iterator[str]:
-    """C3: an at-most-once job is delivered once at most."""
+    """Check C3: an at-most-once job is delivered at most once."""
     times: dict[bytes, list[Delivery]] = {}
     for delivery in world.history.deliveries:
         add = world.history.adds.get(delivery.body)
@@ -118,7 +119,7 @@ def _at_most_once(world: World, by_id: dict[bytes, list[Delivery]]) -> Iterator[
 
 
 def _contents(world: World, by_id: dict[bytes, list[Delivery]]) -> Iterator[str]:
-    """C2, C6: a delivered job was added, with the same contents."""
+    """Check C2 and C6: a delivered job was added by a client, with the same contents."""
     # A restarted node uses its wall clock, by which a delay may be over.
     jumps = "clock_jump" in world.options.nemeses
     for delivery in world.history.deliveries:
@@ -138,7 +139,7 @@ def _contents(world: World, by_id: dict[bytes, list[Delivery]]) -> Iterator[str]
 
 
 def _ids(world: World, by_id: dict[bytes, list[Delivery]]) -> Iterator[str]:
-    """C10: an id belongs to one job and shows whether the job may be delivered again."""
+    """Check C10: an id belongs to one job only, and encodes whether the job may be delivered again."""
     owner: dict[bytes, bytes] = {}
     named = [(add.id, add.body) for add in world.history.adds.values() if add.id]
     named += [(delivery.id, delivery.body) for delivery in world.history.deliveries]
@@ -151,9 +152,9 @@ def _ids(world: World, by_id: dict[bytes, list[Delivery]]) -> Iterator[str]:
 
 
 def _spacing(world: World, by_id: dict[bytes, list[Delivery]]) -> Iterator[str]:
-    """C7: a node does not deliver a job again before the retry time.
+    """Check C7: a node does not deliver a job again before the retry time.
 
-    Without faults this holds for all nodes together.
+    Without faults, this holds for all nodes together.
     """
     for deliveries in by_id.values():
         add = world.history.adds.get(deliveries[0].body)
@@ -178,12 +179,15 @@ def _spacing(world: World, by_id: dict[bytes, list[Delivery]]) -> Iterator[str]:
 
 
 def _is_over(add: Add, delivery: Delivery) -> bool:
-    """Return whether the ttl of a job was almost over. Late messages about it then reach nodes that have deleted it."""
+    """Return whether the ttl of a job was almost over at a delivery.
+
+    Late messages about the job then reach nodes that have already deleted it.
+    """
     return delivery.sent > add.invoked + add.ttl_ms * MS * 9 // 10
 
 
 def _may_be_over_early(world: World, add: Add) -> bool:
-    """Return whether a job may have expired early, by the clock of a restarted node."""
+    """Return whether a job may have expired too early, because the clock of a restarted node was wrong."""
     return add.ttl_ms < _LONG_TTL_MS and "clock_jump" in world.options.nemeses
 
 
@@ -194,7 +198,7 @@ def _aged_between(world: World, add: Add, first: Delivery, second: Delivery) -> 
 
 
 def _nacked_between(world: World, first: Delivery, second: Delivery) -> bool:
-    """Return whether a client returned the job between two deliveries. Other nodes may learn of it a little later."""
+    """Return whether a client nacked the job between two deliveries. Other nodes may learn of that a little later."""
     late = 200 * MS if world.options.is_calm else _NETWORK_MAX
     return any(
         nack.invoked <= second.sent and nack.ended + late >= first.sent
@@ -215,7 +219,7 @@ def _fast_acked_between(world: World, first: Delivery, second: Delivery) -> bool
 def _crashed_between(world: World, first: Delivery, second: Delivery) -> bool:
     """Return whether the node was restarted between two deliveries.
 
-    Jobs that it had delivered may then be ready at once.
+    The jobs that it had delivered may be ready immediately after the restart.
     """
     return any(
         fault.node == second.node
@@ -227,7 +231,7 @@ def _crashed_between(world: World, first: Delivery, second: Delivery) -> bool:
 
 
 def _acked(world: World, by_id: dict[bytes, list[Delivery]]) -> Iterator[str]:
-    """C5: an acked job is not delivered again, once every holder can have received the ack."""
+    """Check C5: an acked job is not delivered again after every holder must have received the ack."""
     for id, acks in world.history.acks.items():
         done = [ack for ack in acks if _is_kept(world, ack)]
         if not done or id not in by_id:
@@ -242,18 +246,19 @@ def _acked(world: World, by_id: dict[bytes, list[Delivery]]) -> Iterator[str]:
 
 
 def _is_kept(world: World, ack: Ack) -> bool:
-    """Return whether the node guarantees to distribute an ack.
+    """Return whether the node that received an ack guarantees to send it to all holders.
 
-    A node that leaves, or has joined and knows no other node yet, does so only for jobs that it holds.
+    A node that leaves, or has joined and knows no other node yet, does so only for jobs of which it has a copy.
     """
     comes_or_goes = any(name in world.options.nemeses for name in ("leave", "join", "wipe"))
     return ack.outcome == DONE and (ack.counted or not comes_or_goes)
 
 
 def _known_at(world: World, acked: int, fast: bool) -> int:
-    """Return when every holder must have received an ack.
+    """Return the time at which every holder must have received an ack.
 
-    It is sent at doubling intervals, so the first attempt after the healing may take as long as the faults lasted.
+    The ack is sent at doubling intervals, so the first attempt after the end of the faults may take as long as they
+    lasted.
     """
     if world.options.is_calm:
         return acked + _HEARD_AFTER
@@ -265,7 +270,7 @@ def _known_at(world: World, acked: int, fast: bool) -> int:
 
 
 def _counters(world: World, by_id: dict[bytes, list[Delivery]]) -> Iterator[str]:
-    """C8: the counters of a job never decrease on a node, unless it lost its jobs."""
+    """Check C8: the counters of a job never decrease on a node, unless the node lost its jobs."""
     for id, deliveries in by_id.items():
         # A job that was acked or expired is deleted. A copy that returns has its own counters.
         acked = min((ack.invoked for ack in world.history.acks.get(id, [])), default=NEVER)
@@ -291,7 +296,7 @@ def _when_and_counters(delivery: Delivery) -> tuple[int, int, int]:
 
 
 def _quiet(world: World, by_id: dict[bytes, list[Delivery]]) -> Iterator[str]:
-    """C9, C13, V1: in the end no node holds any jobs or acks."""
+    """Check C9, C13 and V1: at the end of the simulation no node has any jobs or acks."""
     for node in world.nodes:
         for job in _jobs(node):
             if not _is_spent(job):
@@ -301,14 +306,14 @@ def _quiet(world: World, by_id: dict[bytes, list[Delivery]]) -> Iterator[str]:
 
 
 def _engines(world: World, by_id: dict[bytes, list[Delivery]]) -> Iterator[str]:
-    """E1 to E12: every engine is consistent."""
+    """Check E1 to E10 of invariants.py: every engine is consistent."""
     for node in world.nodes:
         check(node.engine)
     return iter(())
 
 
 def is_empty(node: SimNode) -> bool:
-    """Return whether a node holds nothing that can still be delivered."""
+    """Return whether a node has no job that can still be delivered."""
     return node.up and all(map(_is_spent, _jobs(node))) and not node.leftovers()
 
 
@@ -322,7 +327,7 @@ def _jobs(node: SimNode) -> list[Job]:
 
 
 def views_agree(world: World) -> bool:
-    """C12: all nodes are members of all tables, and none is suspected."""
+    """Return whether C12 holds: all nodes are members in the tables of all nodes, and none is suspected."""
     there = [node for node in world.nodes if node.joined]
     everybody = {node.id for node in there}
     for node in there:
@@ -338,7 +343,7 @@ def views_agree(world: World) -> bool:
 def acquainted(world: World) -> list[list[SimNode]]:
     """Return the running nodes in groups.
 
-    The nodes of a group know each other, directly or through other nodes of the group.
+    The nodes of a group are in each other's tables, directly or through other nodes of the group.
     """
     groups: list[list[SimNode]] = []
     for node in world.nodes:
@@ -356,7 +361,7 @@ def _know_each_other(one: SimNode, other: SimNode) -> bool:
 
 
 def kept_back(world: World) -> list[str]:
-    """C4: return the jobs that running nodes could deliver and that were never delivered."""
+    """Return the violations of C4: the jobs that running nodes could deliver and that were never delivered."""
     delivered = {delivery.id for delivery in world.history.deliveries}
     found: list[str] = []
     for node in world.nodes:
@@ -367,7 +372,10 @@ def kept_back(world: World) -> list[str]:
 
 
 def check_copies(world: World, id: bytes, words: list[bytes]) -> None:
-    """C1: when a client receives the id of its job, the requested number of nodes hold it, unless the add is ASYNC."""
+    """Check C1:
+
+    when a client gets the id of its job, the requested number of nodes have a copy, unless the add is ASYNC.
+    """
     add = world.history.adds[words[2]]
     node = world.nodes[add.node]
     if node.left_at < add.invoked and not add.is_async and node.holds(id):
@@ -390,7 +398,7 @@ def check_copies(world: World, id: bytes, words: list[bytes]) -> None:
 
 
 def check_owners(world: World) -> None:
-    """C11: an at-most-once job is in one queue at most."""
+    """Check C11: an at-most-once job is in the queue of one node at most."""
     owner: dict[bytes, int] = {}
     for node in world.nodes:
         if not node.up:
@@ -404,7 +412,7 @@ def check_owners(world: World) -> None:
 
 
 def check_acks(world: World) -> None:
-    """C5: while a node holds an acked job, some node keeps the ack. FASTACK does not guarantee this."""
+    """Check C5: while a node has an acked job, at least one node keeps the ack. FASTACK does not guarantee this."""
     if any(node.up and node.cluster.acks.dummies for node in world.nodes):
         world.sometimes("an ack of an unknown job was kept")
     astray = world.options.loss and any(name in world.options.nemeses for name in _COPIES_ASTRAY)
@@ -424,7 +432,7 @@ def check_acks(world: World) -> None:
 
 
 def check_memory(world: World) -> None:
-    """V3: a node does not exceed its memory limit, unless it did when the limit was set."""
+    """Check V3: a node does not exceed its memory limit, unless it already did when the limit was set."""
     for node in world.nodes:
         if node.up and node.has_room and node.engine.memory_used() > node.memory_max + _MEMORY_SLACK:
             used = node.engine.memory_used()
@@ -432,7 +440,7 @@ def check_memory(world: World) -> None:
 
 
 def check_forgotten(world: World) -> None:
-    """C12: reports of other nodes do not bring back a removed node."""
+    """Check C12: reports of other nodes do not bring a removed node back into the tables."""
     for node, life, id in world.forgotten:
         if node.up and node.life == life and id in node.cluster.members.peers:
             raise Violation(f"C12: node {node.number} has {id!r} in its table again, which it had removed")
@@ -442,7 +450,7 @@ def check_forgotten(world: World) -> None:
 
 
 def _note_sometimes(world: World, by_id: dict[bytes, list[Delivery]]) -> None:
-    """Count events that must occur in some seeds. Without them, passing seeds prove nothing."""
+    """Count events that must occur in some seeds. If they never occur, passing seeds prove nothing."""
     history = world.history
     for deliveries in by_id.values():
         if len(deliveries) > 1:

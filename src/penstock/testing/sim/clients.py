@@ -59,7 +59,7 @@ class Cluster(Protocol):
         """Return the nodes that clients may connect to."""
 
     def sometimes(self, what: str) -> None:
-        """Count an event that must occur in some seeds."""
+        """Count an event that must occur at least once in a run of many seeds."""
 
 
 # Called with the answer, or None if there was none, the node's time and the time at which the answer was sent.
@@ -86,11 +86,11 @@ class Client:
         raise NotImplementedError
 
     def later(self, delay: int, act: Callable[[], None]) -> None:
-        """Schedule an action, which is skipped if the client has stopped by then."""
+        """Schedule an action. It is skipped if the client has stopped by then."""
         self.cluster.schedule.after(delay, lambda: None if self.stopped else act())
 
     def ask(self, args: list[bytes], timeout: int, on_answer: OnAnswer) -> None:
-        """Send a command. `on_answer` gets the answer, or None after the timeout."""
+        """Send a command. `on_answer` is called with the reply, or with None after the timeout."""
         schedule = self.cluster.schedule
         if self._session is None:
             self._connect()
@@ -111,7 +111,7 @@ class Client:
         self.cluster.schedule.after(0, lambda: node.connect(session))
 
     def hang_up(self) -> None:
-        """Close the connection, with or without an outstanding command."""
+        """Close the connection, even if a command is outstanding."""
         session, node = self._session, self.node
         if session is not None and node is not None:
             session.is_open = False
@@ -120,13 +120,13 @@ class Client:
             self._end(None, 0, 0)
 
     def hears(self, session: Session, data: bytes, local_ms: int) -> None:
-        """Receive data that the node sends, after the network delay."""
+        """Process data that arrives from the node, after the network delay."""
         sent = self.cluster.schedule.now
         delay = spread(self.random, _DELAY_US, SECOND)
         self.cluster.schedule.after(delay, lambda: self._hear(session, data, local_ms, sent))
 
     def reset(self, session: Session) -> None:
-        """Receive that the connection was closed."""
+        """Handle that the node closed the connection."""
         delay = spread(self.random, _DELAY_US, SECOND)
         self.cluster.schedule.after(delay, lambda: self._reset(session))
 
@@ -153,7 +153,7 @@ class Client:
 
 
 class Operator(Client):
-    """A client that sends a command to a node and ignores the answer."""
+    """A client that sends a command to a node and ignores the reply."""
 
     def ask_at(self, node: ServingNode, args: list[bytes]) -> None:
         """Send a command to a node."""
@@ -219,7 +219,7 @@ class Producer(Client):
 
 
 class Consumer(Client):
-    """Takes jobs, works on them and usually finishes them."""
+    """Takes jobs, works on them, and usually acks them."""
 
     careful = False  # Whether it acks everything at once, because the cluster is being drained.
 
@@ -269,7 +269,7 @@ class Consumer(Client):
         return bytes(id)
 
     def _finish(self, jobs: list[bytes]) -> None:
-        """Finish jobs that were delivered together, all in the same way."""
+        """Do the same with all jobs that were delivered together: ack, nack, drop, or ask for more time."""
         random, options = self.random, self.cluster.options
         what = random.random()
         if self.careful:

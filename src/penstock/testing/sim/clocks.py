@@ -19,20 +19,20 @@ class MachineClock:
         self._then = 0  # The monotonic clock at that time.
 
     def set_drift(self, ppm: int) -> None:
-        """Run faster or slower from now on, by `ppm` millionths."""
+        """Make the clock run faster or slower from now on, by `ppm` millionths."""
         self._then = self.monotonic_us()
         self._since = self._schedule.now
         self._ppm = ppm
 
     def monotonic_us(self) -> int:
-        """Return the monotonic clock in microseconds."""
+        """Return the time of the monotonic clock in microseconds."""
         passed = self._schedule.now - self._since
         return self._then + passed + passed * self._ppm // _MILLION
 
     def wall_ms(self) -> int:
-        """Return the wall clock in milliseconds."""
+        """Return the time of the wall clock in milliseconds since 1970."""
         return SOME_MOMENT_MS + self.offset_ms + self.monotonic_us() // MS
 
     def truly(self, us: int) -> int:
-        """Convert a time span of this clock to true microseconds."""
+        """Convert a duration measured by this clock to microseconds of simulated time, which has no drift."""
         return us * _MILLION // (_MILLION + self._ppm) + 1

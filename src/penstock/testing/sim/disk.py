@@ -16,7 +16,7 @@ from penstock.testing.disk import SECTOR_BYTES
 
 
 class SimDisk:
-    """One directory. Changes of names are durable at once, as with `journal/disk.py`."""
+    """One directory. Changes of file names are durable immediately, as in `journal/disk.py`."""
 
     def __init__(self) -> None:
         self._files: dict[str, SimFile] = {}
@@ -27,11 +27,11 @@ class SimDisk:
     # Faults
 
     def process_ended(self) -> None:
-        """Release the lock of a process that was killed. Written data is kept."""
+        """Release the directory lock of a process that was killed. Written data is kept."""
         self._locked = False
 
     def power_cut(self, random: Random) -> int:
-        """Lose any part of the unsynced data. Return how many sectors were lost."""
+        """Remove any part of the unsynced data. Return how many sectors were lost."""
         self._locked = False
         lost = 0
         for file in self._files.values():
@@ -161,9 +161,9 @@ class SimFile:
     def close(self) -> None: ...
 
     def power_cut(self, random: Random) -> int:
-        """Lose some unsynced data: none, all, everything from some sector on, or random sectors.
+        """Remove some unsynced data: nothing, everything, everything from a random sector on, or random sectors.
 
-        Return how many were lost.
+        Return how many sectors were lost.
         """
         sectors = [sector for offset, data in self._unsynced for sector in _sectors(offset, data)]
         kept = random.choice((0, len(sectors), random.randint(0, len(sectors)), -1))

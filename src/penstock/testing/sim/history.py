@@ -18,11 +18,11 @@ REFUSED = "refused"
 
 
 class Violation(AssertionError):
-    """A guarantee was violated, found during the run."""
+    """Raised when a guarantee is violated during the run."""
 
 
 class Add:
-    """An ADDJOB. Every body is used once, so a delivery identifies its add."""
+    """The ADDJOB of one job. Every job has a different body, so the body of a delivery identifies the ADDJOB."""
 
     __slots__ = (
         *("body", "queue", "retry_ms", "ttl_ms", "delay_ms", "replicate", "is_async"),
@@ -118,7 +118,7 @@ class History:
         self._hash = hashlib.blake2b(digest_size=16)
 
     def note(self, *words: object) -> None:
-        """Add an event to the digest."""
+        """Add an event to the digest of the history."""
         self._hash.update(repr(words).encode())
 
     def digest(self) -> str:

@@ -2,7 +2,8 @@
 
 A link is opened if both directions work at that moment. It breaks when the process at its other end ends and the reset
 can be delivered. A link over a cut network breaks only when the cluster drops it. Messages to a process that has ended
-are not delivered to the next process at its address; the sender receives a reset instead.
+are not delivered to the next process at its address; the sender receives a reset instead. The *life* of a node is a
+number that rises with each start of its process.
 """
 
 from __future__ import annotations
@@ -30,11 +31,11 @@ class End(Protocol):
 
     @property
     def incarnation(self) -> bytes:
-        """The incarnation of the current process, which it names in the handshake of a link."""
+        """Return the incarnation of the current process, which the process sends in the handshake of a link."""
 
 
 class Links:
-    """The links of a node, by the ids in its table."""
+    """The links of a node, by the peer ids in its table."""
 
     def __init__(
         self,
@@ -58,15 +59,18 @@ class Links:
         self._moves = -1
 
     def to(self, node: bytes) -> End | None:
-        """Return the other end of the link to a node, if there is a link."""
+        """Return the node at the other end of the link to `node`, or None if there is no link."""
         return self._ends.get(node)
 
     def life_of(self, node: bytes) -> int:
-        """Return the life of a node that the link leads to, which may be over; 0 if there is no link."""
+        """Return the number of the process start (life) that the link to a node leads to, or 0 if there is no link.
+
+        That process may have ended.
+        """
         return self._lives.get(node, 0)
 
     def keep(self, members: Members) -> list[bytes]:
-        """Open and close links to match the table. Return the nodes whose links the cluster dropped."""
+        """Open and close links to match the table. Return the nodes whose links the cluster protocol dropped."""
         dropped = members.take_stale()
         for node in dropped:
             self.drop(node)
@@ -89,17 +93,17 @@ class Links:
         self._moves = -1
 
     def leading_to(self, other: End, life: int) -> list[bytes]:
-        """Return the links that lead to a life of `other` that is over."""
+        """Return the links that lead to the process `life` of `other`, which has ended."""
         return [node for node, end in self._ends.items() if end is other and self._lives[node] <= life]
 
     def is_up(self, named: bytes, found: bytes, other: End) -> None:
-        """Record a link that was opened and is of use."""
+        """Record that the link to `named` is up and leads to `found`."""
         self._trying.pop(named, None)
         self._ends[found] = other
         self._lives[found] = other.life
 
     def is_of_no_use(self, named: bytes) -> None:
-        """Discard a link that leads to another node."""
+        """Discard the link to `named`, because another node answered."""
         self._trying.pop(named, None)
         self._moves = -1
 

@@ -1,5 +1,6 @@
-"""Nemeses: faults of processes, machines, disks, networks and operators. Each injects a fault and returns how to undo
-it.
+"""Nemeses: faults of processes, machines, disks, networks and operators.
+
+Each injects a fault and returns its undo function.
 
 Faults have a budget. A cluster that loses more copies than a job has may lose the job, and such a run shows nothing.
 The number of nodes that may lose their jobs is drawn for each seed. Checkers know which nodes did, and when.
@@ -25,7 +26,7 @@ _SPANS = ((10 * MS, 300 * MS), (300 * MS, 2 * SECOND), (2 * SECOND, 6 * SECOND))
 
 
 class Nemeses:
-    """The nemeses of one simulation."""
+    """The fault injectors (nemeses) of one simulation."""
 
     def __init__(self, world: World, random: Random) -> None:
         self._world = world
@@ -51,11 +52,11 @@ class Nemeses:
 
     @property
     def someone_is_away(self) -> bool:
-        """True if `lose` killed a node that has not been started again."""
+        """Return whether a node that `lose` killed has not been started again."""
         return self._bring_back is not None
 
     def bring_back(self) -> None:
-        """Start the lost node again."""
+        """Start the node that `lose` killed again."""
         bring_back, self._bring_back = self._bring_back, None
         if bring_back is not None:
             bring_back()
@@ -113,7 +114,10 @@ class Nemeses:
         return mend
 
     def partition(self) -> Undo | None:
-        """Cut the network: into halves, around one node, into a ring of majorities, or with one node as a bridge."""
+        """Cut the network:
+
+        into halves, around one node, into a ring of majorities, or so that one node connects two halves.
+        """
         count = len(self._world.nodes)
         order = self._random.sample(range(count), count)
         shape = self._random.choice(("halves", "one", "ring", "bridge"))
@@ -227,7 +231,7 @@ class Nemeses:
         return self._crash("wipe", power=True, wipes=True)
 
     def lose(self) -> Undo | None:
-        """Kill a node for longer than all other faults last, preferably one that jobs are being handed to."""
+        """Kill a node for longer than all other faults last, preferably a node that receives a handover."""
         if self.someone_is_away or len(self._world.nodes) == 1:
             return None
         waits = True
@@ -249,7 +253,7 @@ class Nemeses:
         return stop
 
     def _heirs(self) -> list[SimNode]:
-        """Return the nodes that others are handing jobs to."""
+        """Return the nodes that other nodes are handing jobs over to."""
         up = [node for node in self._world.nodes if node.up]
         given = {handing.receiver for node in up for handing in node.cluster.handovers.under_way.values()}
         return [node for node in up if node.id in given]
@@ -271,7 +275,7 @@ class Nemeses:
         return resume
 
     def clock_jump(self) -> Undo | None:
-        """Change a wall clock, which nodes read at their start."""
+        """Set the wall clock of a machine to another time. Nodes read the wall clock only at their start."""
         node = self._random.choice(self._world.nodes)
         jump = self._random.choice((-3_600_000, -60_000, -1_000, 1_000, 60_000, 3_600_000))
         fault = self._begin_fault("clock jump", node.number)
@@ -294,7 +298,7 @@ class Nemeses:
         return mend
 
     def failing_disk(self) -> Undo | None:
-        """Make a sync fail. The node stops, and is started again when the disk works."""
+        """Make a sync fail. The node stops, and is started again when the disk works again."""
         node = self._one_up()
         options = self._world.options
         forgets = options.journal != ALWAYS
@@ -312,7 +316,7 @@ class Nemeses:
         return mend
 
     def full_disk(self) -> Undo | None:
-        """Fill the disk."""
+        """Fill the disk of a node."""
         node = self._random.choice(self._world.nodes)
         fault = self._begin_fault("full disk", node.number)
         node.disk.full = True
@@ -354,7 +358,7 @@ class Nemeses:
         return lambda: None
 
     def leave(self) -> Undo | None:
-        """Let a node leave. Half of them stay in the end."""
+        """Make a node leave the cluster. In half of the cases it stops leaving after a while."""
         node = self._one_up()
         staying = [each for each in self._world.nodes if not each.leaving]
         if node is None or node.leaving or len(staying) < 2:
@@ -371,7 +375,7 @@ class Nemeses:
         return stay
 
     def hang_up(self) -> Undo | None:
-        """Disconnect some clients at any point."""
+        """Close the connections of some clients, even during a command."""
         for client in self._world.clients:
             if self._random.random() < 0.3:
                 client.hang_up()
@@ -393,9 +397,9 @@ class Nemeses:
         return reopen
 
     def set_aside(self) -> Undo | None:
-        """Remove all ready jobs of a node from their queues.
+        """Dequeue all ready jobs of a node.
 
-        At-most-once jobs stay out until they are enqueued again.
+        At-most-once jobs are not queued again until they are enqueued by a command.
         """
         node = self._one_up()
         ready = node.ids_of(s.READY) if node is not None else []

@@ -22,7 +22,7 @@ Receive = Callable[[int, int, list[Message]], None]
 
 
 class Network:
-    """Delivers messages between nodes, which are numbers here."""
+    """Delivers messages between nodes. A node is identified by its number here."""
 
     def __init__(self, schedule: Schedule, random: Random, options: Options) -> None:
         self.delay = options.delay_us
@@ -37,21 +37,21 @@ class Network:
         self._receivers: dict[int, Receive] = {}
 
     def join(self, node: int, receive: Receive) -> None:
-        """Add a node with its function for incoming messages."""
+        """Add a node. `receive` is called with its incoming messages."""
         self._receivers[node] = receive
 
     def cut(self, sender: int, receiver: int) -> None:
-        """Cut one direction until `mend` is called as often."""
+        """Cut one direction. If it is cut several times, it stays cut until `mend` was called as often."""
         link = sender, receiver
         self._cuts[link] = self._cuts.get(link, 0) + 1
 
     def mend(self, sender: int, receiver: int) -> None:
-        """Undo one cut, if there is any."""
+        """Undo one cut of a direction, if there is any."""
         link = sender, receiver
         self._cuts[link] = max(0, self._cuts.get(link, 0) - 1)
 
     def heal(self) -> None:
-        """Deliver everything from now on."""
+        """Undo all cuts, and lose no messages from now on."""
         self._cuts.clear()
         self.loss = self.duplication = 0.0
         self.delay = min(self.delay, 1_000)
@@ -61,7 +61,7 @@ class Network:
         return self._cuts.get((sender, receiver), 0) > 0
 
     def send(self, sender: int, receiver: int, life: int, messages: list[Message]) -> None:
-        """Send the messages of one turn to a life of another node. Most of them arrive together."""
+        """Send the messages of one turn to the process `life` of another node. Most of them arrive together."""
         if self.loss == 0 and self.duplication == 0:
             self._carry(sender, receiver, life, messages)
             return

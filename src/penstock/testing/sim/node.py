@@ -53,7 +53,7 @@ BUS_PORT = 17711
 
 
 class Environment(Protocol):
-    """The surroundings of a node."""
+    """The interface through which a node uses the rest of the simulation."""
 
     schedule: Schedule
     streams: Streams
@@ -65,32 +65,32 @@ class Environment(Protocol):
         """Return the node at an address."""
 
     def id_of(self, number: int) -> bytes:
-        """Return the id of a node."""
+        """Return the node id of the node with a number."""
 
     def others(self, node: SimNode) -> list[SimNode]:
-        """Return all nodes except one."""
+        """Return all nodes except `node`."""
 
     def added(self, id: bytes, words: list[bytes]) -> None:
-        """Check an add that a node answers with the id of the job."""
+        """Check the copies of a job when a node answers its ADDJOB (`words`) with the id."""
 
     def handed_out(self, id: bytes) -> None:
         """Record that a node sends an at-most-once job to a client."""
 
     def wants_back(self, node: SimNode, id: bytes) -> None:
-        """Record that a node received MEET from another one."""
+        """Record that `node` received MEET from the node `id`, which may have been removed."""
 
     def gone_astray(self, id: bytes) -> None:
-        """Record that a node hands a job over to a process that no longer exists."""
+        """Record that a node sends a handover of a job to a process that no longer exists."""
 
     def stopped_by_disk(self, node: SimNode) -> None:
         """Record that a node stopped because its disk failed."""
 
     def sometimes(self, what: str) -> None:
-        """Count an event that must occur in some seeds."""
+        """Count an event that must occur at least once in a run of many seeds."""
 
 
 class SimCaller(Caller):
-    """A client of a node."""
+    """A connected client, as its node sees it."""
 
     def __init__(self, session: Session, connection: Connection) -> None:
         super().__init__(connection)
@@ -100,7 +100,7 @@ class SimCaller(Caller):
 
 
 class Output:
-    """Replies and messages of one turn, which are sent when the log is durable."""
+    """Replies and messages of one turn. They are sent when the log is durable."""
 
     __slots__ = ("answers", "by_peer", "local_ms")
 
@@ -113,7 +113,7 @@ class Output:
 
 
 class SimNode:
-    """One node and its machine."""
+    """One simulated node, with its machine and disk."""
 
     engine: Engine
     cluster: Cluster
@@ -155,7 +155,7 @@ class SimNode:
     # Start and end
 
     def start(self) -> bool:
-        """Start with the data on disk. Return False if the disk is full or fails."""
+        """Start the process with the data on disk. Return False if the disk is full or fails."""
         assert not self.up
         self.disk.lock()
         try:
@@ -217,7 +217,7 @@ class SimNode:
             self._sync_later(self.life)
 
     def crash(self, power: bool) -> None:
-        """End at once: the process alone, or the machine with it."""
+        """End the process immediately. With `power`, also cut the power of the machine, which loses unsynced data."""
         assert self.up
         self.up = self.paused = False
         life = self.life
@@ -234,7 +234,7 @@ class SimNode:
             other.peer_ended(self, life)
 
     def peer_ended(self, other: SimNode, life: int) -> None:
-        """Receive a reset from the machine of a process that ended, if the network delivers it."""
+        """Process the reset of a link after the process `life` of `other` ended, if the network delivers the reset."""
         if self.up and not self.world.network.is_cut(other.number, self.number):
             self._came_in(lambda now: self._link_down(other, life, now))
 
@@ -243,7 +243,7 @@ class SimNode:
         self.paused = True
 
     def resume(self) -> None:
-        """Resume the process. Input has accumulated, and timers are late."""
+        """Resume the process. Its input has accumulated, and its timers are late."""
         self.paused = False
         if self.up:
             self._plan_turn()
@@ -251,19 +251,19 @@ class SimNode:
                 self._synced(self.life)
 
     def wipe(self) -> None:
-        """Lose the disk. The next start creates another node at the same address."""
+        """Remove all data of the disk. The next start creates a node with a new id at the same address."""
         assert not self.up
         self.disk.wipe()
         self.left_at = NEVER
 
     @property
     def joined(self) -> bool:
-        """True if it was ever started."""
+        """Return whether the node was ever started."""
         return self.life > 0
 
     @property
     def incarnation(self) -> bytes:
-        """The incarnation of the current process."""
+        """Return the incarnation of the current process."""
         return self.cluster.members.incarnation
 
     # The clock
@@ -275,7 +275,7 @@ class SimNode:
     # Input
 
     def connect(self, session: Session) -> None:
-        """Accept a client."""
+        """Accept the connection of a client."""
         if self._is_there(session):
             self._came_in(lambda now: self._let_in(session))
 
@@ -285,11 +285,11 @@ class SimNode:
             self._came_in(lambda now: self._answer(session, args, now))
 
     def hang_up(self, session: Session) -> None:
-        """Process that a client closed its connection."""
+        """Handle that a client closed its connection."""
         self._came_in(lambda now: self._leave(session, now))
 
     def receive(self, sender: int, life: int, messages: list[Message]) -> None:
-        """Receive messages of another node, for the current process or an earlier one."""
+        """Receive messages of another node. They are for the process `life`, which may be an earlier one."""
         if life == self.life:
             self._came_in(lambda now: self._receive(sender, messages, now))
         elif self.up:
@@ -327,7 +327,7 @@ class SimNode:
             self.world.stopped_by_disk(self)
 
     def run(self, now: int) -> None:
-        """Process all input, run what is due, and commit."""
+        """Run one turn: process all input, run due timers, and commit."""
         came, self._came = self._came, []
         for act in came:
             act(now)
@@ -377,7 +377,7 @@ class SimNode:
                     self._dirty[caller] = None
 
     def _take_back(self, caller: SimCaller, now: int) -> None:
-        """Undo deliveries that a client which is gone never received."""
+        """Undo deliveries whose replies a disconnected client did not receive."""
         for job, delivery in zip(caller.unsent, caller.unsent_deliveries, strict=True):
             self.engine.undelivered(job, now, delivery)
         caller.unsent.clear()
@@ -408,7 +408,7 @@ class SimNode:
     # Output
 
     def _gather(self, now: int) -> None:
-        """Collect replies and messages. They are sent when the log is durable."""
+        """Collect the replies and messages of a turn. They are sent when the log is durable."""
         if not self._dirty and not self.cluster.outbox.by_peer:
             return
         for caller in self._dirty:
@@ -431,7 +431,7 @@ class SimNode:
             self._begin_sync()
 
     def _look_for_strays(self, letters: dict[bytes, list[Message]]) -> None:
-        """Report jobs that are handed over to a process that no longer exists. This node cannot know that yet."""
+        """Record handovers to a process that no longer exists. The node itself cannot detect them yet."""
         for node, messages in letters.items():
             other = self.links.to(node)
             if other is not None and other.up and self.links.life_of(node) == other.life:
@@ -469,7 +469,7 @@ class SimNode:
             self._send(output)
 
     def _sync_later(self, life: int) -> None:
-        """Sync the log every second (`everysec`)."""
+        """Sync the log every second, under the fsync policy `everysec`."""
         if life == self.life and self.log is not None:
             if not self.paused:
                 try:
@@ -497,7 +497,7 @@ class SimNode:
     # Other nodes
 
     def meet(self, other: SimNode) -> None:
-        """Run CLUSTER MEET."""
+        """Run CLUSTER MEET with the address of `other`."""
         self.cluster.members.meet(other.host, CLIENT_PORT, BUS_PORT, self.now())
         self._plan_turn()
 
@@ -549,21 +549,21 @@ class SimNode:
     # Queries of checkers and nemeses
 
     def holds(self, id: bytes) -> bool:
-        """Return whether it has a copy of a job."""
+        """Return whether the node has a copy of a job."""
         number = self.site.number_of(id)
         return number != NOT_AN_ID and self.engine.jobs.find(number) is not None
 
     def ids_of(self, state: int) -> list[bytes]:
-        """Return the ids of its jobs in a state."""
+        """Return the ids of the node's jobs in a state."""
         jobs = self.engine.jobs.scan(0, self.engine.jobs.count + 1)
         return [self.site.id_of(job) for job in jobs if job.state == state]
 
     def keeps_ack(self, id: bytes) -> bool:
-        """Return whether it keeps the ack of a job, or its tombstone."""
+        """Return whether the node has the ack of a job, or its tombstone."""
         return id in self.cluster.acks.by_id or self.cluster.state.recent.contains(id)
 
     def leftovers(self) -> list[str]:
-        """Return the acks and handovers that should end soon."""
+        """Return a text for each ack and handover of the node. They should end soon."""
         found = [f"the ack of {id.decode()}" for id in self.cluster.acks.by_id]
         return [*found, *(f"handover {number}" for number in self.cluster.handovers.under_way)]
 

@@ -142,6 +142,6 @@ def draw(seed: int) -> Options:
 
 
 def _some(random: Random, values: tuple[int, ...], most: int | None = None) -> tuple[int, ...]:
-    """Return one to three of the values."""
+    """Return one to three of the values at random. Values greater than `most` are replaced by it."""
     chosen = sorted({random.choice(values) for _ in range(random.choice((1, 1, 2, 3)))})
     return tuple(sorted({min(value, most) for value in chosen})) if most is not None else tuple(chosen)

@@ -23,7 +23,7 @@ class Schedule:
         self._said = 0
 
     def at(self, when: int, act: Act) -> None:
-        """Schedule an event at a time, or now if that is over."""
+        """Schedule an event at the time `when`, or now if that time has passed."""
         self.after(max(0, when - self.now), act)
 
     def after(self, delay: int, act: Act) -> None:
@@ -42,13 +42,13 @@ class Schedule:
 
 
 class Streams:
-    """Named random streams. One more draw from one of them does not change the others."""
+    """Named random number generators. A draw from one of them does not change the numbers of the others."""
 
     def __init__(self, seed: int) -> None:
         self.seed = seed
 
     def stream(self, name: str) -> Random:
-        """Return a stream. It is seeded with text, so it does not depend on Python's hash seed."""
+        """Return the generator with a name. Its seed is a text, so it does not depend on Python's hash seed."""
         return Random(f"{self.seed}/{name}")
 
 

@@ -1,4 +1,4 @@
-"""One simulation: a cluster with faults is healed, used once more, drained and checked.
+"""One simulation: a cluster is run with faults, healed, used once more, drained and checked.
 
     chaos → heal → traffic → drain → quiesce → check
 
@@ -38,7 +38,7 @@ _WITHOUT_AFTER = 120 * SECOND
 
 @dataclass
 class Report:
-    """The result of a seed."""
+    """The result of the simulation of one seed."""
 
     seed: int
     options: Options
@@ -62,7 +62,7 @@ class Report:
 
 
 class Simulation(World):
-    """A world with its phases and checks."""
+    """Runs a world through the phases of a simulation, and checks it."""
 
     def __init__(self, seed: int, options: Options) -> None:
         super().__init__(seed, options)
@@ -151,7 +151,7 @@ class Simulation(World):
         self.history.note(self.schedule.now, "healed")
 
     def _do_without(self) -> None:
-        """Check that jobs of the other nodes are delivered while one node is away and there are no other faults."""
+        """Check that the jobs of the other nodes are delivered while one node is down and there are no other faults."""
         if not self.nemeses.someone_is_away:
             return
         self._stop_producers()
@@ -199,7 +199,7 @@ class Simulation(World):
             client.stopped = True
 
     def _dig_up(self) -> None:
-        """Enqueue jobs that the `set_aside` nemesis removed from their queues, once a second."""
+        """Enqueue the jobs that the nemesis `set_aside` dequeued. Repeat this once a second."""
         if "set_aside" in self.options.nemeses:
             for node in self.nodes:
                 buried = node.ids_of(s.BURIED) if node.up else []
@@ -212,9 +212,9 @@ class Simulation(World):
         client.begin()
 
     def _until(self, over: Callable[[], bool], limit: int, complaint: str) -> None:
-        """Run until a condition holds.
+        """Run until the condition `over` holds, for at most `limit`.
 
-        If it takes longer than `limit`, raise a violation with `complaint`, if there is one.
+        If it does not hold by then, raise Violation with `complaint`, unless that is empty.
         """
         end = self.schedule.now + limit
         while not over():
@@ -242,10 +242,10 @@ class Simulation(World):
         return not checkers.kept_back(self)
 
     def _meet_again(self) -> None:
-        """Introduce nodes that cannot learn of each other, as an operator would.
+        """Run CLUSTER MEET between nodes that cannot learn of each other, as an operator would.
 
-        They met nodes that are away or were wiped, or messages were lost. A node learns of all nodes that its peers
-        know, so one meeting is enough for each group.
+        They met nodes that are down or were wiped, or messages were lost. A node learns of all nodes that its peers
+        have in their tables, so one meeting is enough for each group.
         """
         groups = checkers.acquainted(self)
         for group in groups[1:]:
@@ -265,5 +265,5 @@ class Simulation(World):
 
 
 def simulate(seed: int, settings: list[str] | None = None) -> Report:
-    """Run a seed, with some of its options set."""
+    """Run the simulation of a seed. `settings` override some of its options."""
     return Simulation(seed, draw(seed).changed(settings or [])).run()

@@ -1,4 +1,4 @@
-"""Runs of many seeds: the number of failures, the speed, and whether all expected events occurred."""
+"""Runs the simulations of many seeds, and reports failures, speed, and whether all expected events occurred."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ class Tally:
 
 
 def run_seed(seed: int, settings: list[str]) -> Report:
-    """Run a seed. An exception is a violation, because a real node would have stopped."""
+    """Run the simulation of a seed. An exception counts as a violation, because a real node would have stopped."""
     try:
         return simulate(seed, settings)
     except Exception:
@@ -92,7 +92,7 @@ def _run_chunk(first: int, count: int, settings: list[str]) -> list[Report]:
 def run_seeds(
     first: int, count: int, settings: list[str], workers: int, on_report: Callable[[Report], object]
 ) -> Tally:
-    """Run seeds in `workers` processes. Call `on_report` for each in order."""
+    """Run seeds in `workers` processes. Call `on_report` for each seed, in order."""
     tally = Tally()
     began = time.perf_counter()
     for report in _reports(first, count, settings, workers):

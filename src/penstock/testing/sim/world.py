@@ -13,7 +13,7 @@ from penstock.testing.sim.schedule import Schedule, Streams
 
 
 class World:
-    """All objects of a simulation."""
+    """All objects of one simulation."""
 
     def __init__(self, seed: int, options: Options) -> None:
         self.options = options
@@ -36,11 +36,11 @@ class World:
         return self._by_host.get(host)
 
     def id_of(self, number: int) -> bytes:
-        """Return the id of a node."""
+        """Return the node id of the node with a number."""
         return self.nodes[number].id
 
     def others(self, node: SimNode) -> list[SimNode]:
-        """Return all nodes except one."""
+        """Return all nodes except `node`."""
         return [other for other in self.nodes if other is not node]
 
     def serving(self) -> list[SimNode]:
@@ -48,19 +48,19 @@ class World:
         return self.nodes
 
     def introduce(self, node: SimNode) -> None:
-        """Let a node meet another one, and through it all others."""
+        """Make a node meet one other node. Through gossip it then meets all others."""
         others = [other for other in self.others(node) if other.up]
         if others and node.up:
             node.meet(others[0])
 
     def forget(self, node: SimNode) -> None:
-        """Run CLUSTER FORGET on every node that can be reached. Reports of the others must not bring the node back."""
+        """Run CLUSTER FORGET on every reachable node. Reports of unreachable nodes must not bring the node back."""
         for other in self.others(node):
             if other.up and not other.paused and other.cluster.members.forget(node.id, other.now()):
                 self.forgotten.append((other, other.life, node.id))
 
     def wants_back(self, node: SimNode, id: bytes) -> None:
-        """Record that a node received MEET from another one, perhaps sent before that one was removed."""
+        """Record that `node` received MEET from the node `id`. It may have been sent before that node was removed."""
         self.forgotten = [each for each in self.forgotten if each[0] is not node or each[2] != id]
 
     def tell(self, node: SimNode, args: list[bytes]) -> None:
@@ -73,18 +73,18 @@ class World:
             self.tell(node, [b"PAUSE", queue, b"none"])
 
     def sometimes(self, what: str) -> None:
-        """Count an event that must occur in some seeds."""
+        """Count an event that must occur at least once in a run of many seeds."""
         self.counted[what] += 1
 
     def added(self, id: bytes, words: list[bytes]) -> None:
-        """Check an add that a node answers with the id of the job."""
+        """Check the copies of a job when a node answers its ADDJOB (`words`) with the id."""
 
     def handed_out(self, id: bytes) -> None:
         """Record that a node sends an at-most-once job to a client."""
         self.history.written[id] += 1
 
     def gone_astray(self, id: bytes) -> None:
-        """Record that a node hands a job over to a process that no longer exists."""
+        """Record that a node sends a handover of a job to a process that no longer exists."""
         self.history.astray[id] += 1
 
     def stopped_by_disk(self, node: SimNode) -> None:
