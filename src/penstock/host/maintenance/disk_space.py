@@ -87,7 +87,7 @@ class DiskSpaceService:
             self._segments.run_now(queue)
 
     def _is_little(self, queue: MaintainedQueue) -> bool:
-        """Return whether a snapshot fits on a full disk in the space of the reserve file, and frees space there."""
+        """Return whether a snapshot fits in the space of the reserve file, and needs less than half of the log."""
         needed, log = _shortening_bytes(queue), queue.log
         return needed + log.owed_bytes() < reserve_file.available_bytes(queue.disk) and 2 * needed < log.needed_bytes()
 
