@@ -25,7 +25,7 @@ from typing import Final
 from mypy_extensions import i64
 
 from penstock.cluster.messages import DELJOB, GOTACK, MOVED_AWAY, SETACK, HoldersMessage, JobMessage
-from penstock.cluster.state import ClusterState, fingerprint
+from penstock.cluster.state import ClusterState, backoff_ms, fingerprint
 from penstock.core import states as s
 from penstock.core.copy_commands import finish
 from penstock.core.deadlines import Timed
@@ -318,7 +318,7 @@ class Acks:
         for node in place.members.linked() if ack.is_dummy() else ack.holders:
             if node != place.myself and node not in ack.confirmed:
                 place.outbox.send(node, message)
-        period = min(_PERIOD_MS << min(ack.attempts, 10), _PERIOD_MS_MAX)
+        period = backoff_ms(_PERIOD_MS, ack.attempts, _PERIOD_MS_MAX)
         place.deadlines.set(ack, min(ack.expiry, now + period + place.jitter()))
 
     def _collect_if_known(self, ack: Ack, now: i64) -> bool:

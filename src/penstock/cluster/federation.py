@@ -20,7 +20,7 @@ from penstock.cluster.handover import Handovers
 from penstock.cluster.images import image_of, merge_holders, take_in
 from penstock.cluster.messages import ENQUEUE, NEEDJOBS, YOURJOBS, JobImage, JobMessage, JobsMessage, QueueMessage
 from penstock.cluster.requeue import Requeue
-from penstock.cluster.state import ClusterState, retry_ms
+from penstock.cluster.state import ClusterState, backoff_ms, retry_ms
 from penstock.core import states as s
 from penstock.core.copy_commands import first_ready, is_shared, set_aside
 from penstock.core.deadlines import Timed
@@ -101,11 +101,11 @@ class LocalDemand(Timed):
 
     def sources_ms(self) -> i64:
         """Return the present interval between requests to the sources, the nodes that recently sent jobs. It grows."""
-        return min(_SOURCE_MS << min(self.sources_tries, 10), _SOURCE_MS_MAX)
+        return backoff_ms(_SOURCE_MS, self.sources_tries, _SOURCE_MS_MAX)
 
     def all_ms(self) -> i64:
         """Return the present interval between requests to all nodes. It grows."""
-        return 0 if self.all_tries == 0 else min(_ALL_MS << min(self.all_tries - 1, 10), _ALL_MS_MAX)
+        return 0 if self.all_tries == 0 else backoff_ms(_ALL_MS, self.all_tries - 1, _ALL_MS_MAX)
 
     def came(self, source: bytes, count: i64, now: i64) -> None:
         """Record that `count` jobs came from `source`."""

@@ -33,7 +33,7 @@ from penstock.cluster.messages import (
     Receipt,
 )
 from penstock.cluster.requeue import Requeue
-from penstock.cluster.state import ClusterState, retry_ms
+from penstock.cluster.state import ClusterState, backoff_ms, retry_ms
 from penstock.core import states as s
 from penstock.core import waits as w
 from penstock.core.copy_commands import bury, end_wait, finish, postpone, put_for, set_aside, take_back, take_out
@@ -422,7 +422,8 @@ class Handovers:
         message.receiver_incarnation = handing.receiver_incarnation
         place.outbox.send(handing.receiver, message)
         handing.tries += 1
-        place.deadlines.set(handing, now + min(_AGAIN_MS << min(handing.tries - 1, 10), _AGAIN_MS_MAX) + place.jitter())
+        again_ms = backoff_ms(_AGAIN_MS, handing.tries - 1, _AGAIN_MS_MAX)
+        place.deadlines.set(handing, now + again_ms + place.jitter())
 
     def _leave_unreadable(self, job: Job, now: i64) -> None:
         """Remove a job from its handover, because its body cannot be read from disk.

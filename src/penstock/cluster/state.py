@@ -245,6 +245,11 @@ class ClusterState:
         return self.random.below(2 * _JITTER_MS) - _JITTER_MS
 
 
+def backoff_ms(first_ms: i64, doublings: i64, most_ms: i64) -> i64:
+    """Return an interval that is doubled this many times, at most ten, and limited to `most_ms`."""
+    return min(first_ms << min(doublings, 10), most_ms)
+
+
 def fingerprint(holders: list[bytes]) -> i64:
     """Return a number that identifies a set of holders, independent of their order. 0 means no holders."""
     mixed = 0
