@@ -48,7 +48,7 @@ def _flags(word: str) -> Record:
 @contextmanager
 def connect_to_node(target: Target, node: Record, retry_for: str = "2s") -> Iterator[Any]:
     """Connect to another node of the target's cluster. Raise one of `NODE_ERRORS` if that fails."""
-    from penstock.client.url import pieces
+    from penstock.client.url import address, pieces
 
     url = server_url(target)
     if "myself" in node["flags"]:
@@ -57,10 +57,9 @@ def connect_to_node(target: Target, node: Record, retry_for: str = "2s") -> Iter
         raise ConnectionError("its address is not known")
     else:
         host, port, _ = address_of(node["address"])
-        where = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
         found = pieces(url)
         options = f"{found.query}&retry_for={retry_for}" if found.query else f"retry_for={retry_for}"
-        queue = connect(str(replace(found, hosts=where, query=options)))
+        queue = connect(str(replace(found, hosts=address(host, port), query=options)))
     try:
         yield queue
     finally:

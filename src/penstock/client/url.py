@@ -62,7 +62,7 @@ class Target:
         return ", ".join(address(*seed) for seed in self.seeds)
 
 
-def address(host: str, port: int) -> str:
+def address(host: str, port: int | str) -> str:
     """Return an address as text."""
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import BinaryIO, Final
 
 from penstock.cli.console.raw_replies import Reply, read
-from penstock.client.url import target
+from penstock.client.url import address, target
 from penstock.core.errors import CommandError, ConnectionLost, NoServer, ProtocolError, WrongServer, refusal_of
 from penstock.wire.resp_client import encode
 
@@ -32,7 +32,7 @@ class Address:
     resp3: bool = False
 
     def __str__(self) -> str:
-        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+        return address(self.host, self.port)
 
 
 def address_of(
@@ -108,14 +108,14 @@ class RawConnection:
             raise refusal_of(code, f"{address} refuses: {sentence.removesuffix('.')}; see -a and --user")
 
     def send(self, words: list[bytes]) -> None:
-        """Send a command, and connect first if necessary. Read its answer with `hear`."""
+        """Send a command, and connect first if necessary. Read its answer with `receive`."""
         if self._socket is None:
             self.connect()
         assert self._socket is not None
         try:
             self._socket.sendall(encode(words))
         except OSError:
-            # The server may have sent the reason before it closed the connection. `hear` reads it.
+            # The server may have sent the reason before it closed the connection. `receive` reads it.
             pass
 
     def receive(self) -> Reply:
