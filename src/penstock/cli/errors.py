@@ -21,6 +21,7 @@ from typer.core import TyperGroup
 
 from penstock._extras import extra_of, not_installed
 from penstock.core import errors as e
+from penstock.wire.quoting import printable
 
 OK: Final = 0
 ERROR: Final = 1
@@ -76,11 +77,6 @@ def fail(message: str, code: int = ERROR) -> NoReturn:
     """Print an error message on standard error, and exit."""
     print_error(message)
     raise typer.Exit(code)
-
-
-def printable(text: str) -> str:
-    """Return a text on one line, with control characters escaped so that a terminal does not obey them."""
-    return text if text.isprintable() else "".join(each if each.isprintable() else ascii(each)[1:-1] for each in text)
 
 
 def printable_lines(text: str) -> str:

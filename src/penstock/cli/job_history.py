@@ -17,9 +17,9 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Final
 
-from penstock.cli.errors import printable
 from penstock.cli.formats import duration_text
 from penstock.journal.history.reader import Event
+from penstock.wire.quoting import printable
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,9 +15,10 @@ from typing import Annotated, Any, Final
 
 import typer
 
-from penstock.cli.errors import NOT_FOUND, USAGE, exit_code_of, fail, message_of, printable, printable_json
+from penstock.cli.errors import NOT_FOUND, USAGE, exit_code_of, fail, message_of, printable_json
 from penstock.cli.formats import duration_text
 from penstock.core.errors import CommandError, Unreachable
+from penstock.wire.quoting import printable
 
 Record = dict[str, Any]
 

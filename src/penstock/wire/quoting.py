@@ -3,7 +3,7 @@
     requirepass "two words"     'it''s' is refused, 'it\\'s' is not     "\\x00\\n\\r\\t\\b\\a" are bytes
 
 A quote may open in the middle of a word, but must close at its end. In single quotes a backslash escapes only the
-quote.
+quote. `printable` escapes a text for one line of a terminal or a log.
 """
 
 from __future__ import annotations
@@ -83,3 +83,10 @@ def _unescaped(text: bytes, quote: int) -> bytes:
             plain += _ESCAPES.get(what, what)
             at += 2
     return bytes(plain)
+
+
+def printable(text: str) -> str:
+    """Return a text on one line, with control characters escaped so that a terminal does not obey them."""
+    if text.isprintable():
+        return text
+    return "".join([each if each.isprintable() else ascii(each)[1:-1] for each in text])

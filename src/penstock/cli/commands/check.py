@@ -19,7 +19,7 @@ from typing import Annotated, Any, Final
 import typer
 from typer.core import TyperGroup
 
-from penstock.cli.errors import UsageError, message_of, parsing_answer, print_usage_error, printable
+from penstock.cli.errors import UsageError, message_of, parsing_answer, print_usage_error
 from penstock.cli.formats import duration_text
 from penstock.cli.name_completion import find_tube
 from penstock.cli.option_values import TubeName, parse_duration, parse_size
@@ -28,6 +28,7 @@ from penstock.cli.output import Output
 from penstock.cli.records import State, job_count
 from penstock.cli.targets import Target
 from penstock.core.errors import NoJournal, PenstockError
+from penstock.wire.quoting import printable
 
 
 class Result(typer.Exit):

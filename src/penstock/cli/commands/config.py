@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from penstock.cli.errors import USAGE, fail, printable, printable_json
+from penstock.cli.errors import USAGE, fail, printable_json
+from penstock.wire.quoting import printable
 
 if TYPE_CHECKING:
     from penstock.server.config.configuration import Config, Setting

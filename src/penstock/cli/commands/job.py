@@ -10,13 +10,14 @@ import typer
 from penstock.cli.commands.ack import delete, for_each_job
 from penstock.cli.commands.take import Bodies, print_bodies, refuse_json_bodies
 from penstock.cli.conditions import Condition, condition
-from penstock.cli.errors import NOT_FOUND, fail, printable
+from penstock.cli.errors import NOT_FOUND, fail
 from penstock.cli.name_completion import complete_tubes, find_tube
 from penstock.cli.option_values import BodyKind, Delay, JobId, JobIds, TubeName, duration_option, read_body
 from penstock.cli.options import shared_options
 from penstock.cli.output import Output, Record, body_text, naming_directory, seconds_text
 from penstock.cli.records import JOB_COLUMNS, State, job_record, job_records
 from penstock.cli.targets import Target
+from penstock.wire.quoting import printable
 
 if TYPE_CHECKING:
     from penstock.api import Job, Queue

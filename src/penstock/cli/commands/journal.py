@@ -15,8 +15,9 @@ from typing import TYPE_CHECKING, Annotated, BinaryIO
 
 import typer
 
-from penstock.cli.errors import NOT_FOUND, USAGE, fail, printable, printable_json
+from penstock.cli.errors import NOT_FOUND, USAGE, fail, printable_json
 from penstock.cli.output import naming_directory
+from penstock.wire.quoting import printable
 
 if TYPE_CHECKING:
     from penstock.journal.history.reader import Event

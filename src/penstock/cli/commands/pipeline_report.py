@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from penstock._version import __version__
-from penstock.cli.errors import printable, printable_lines
+from penstock.cli.errors import printable_lines
 from penstock.cli.lake_options import LakeDirectory, day_option
 from penstock.cli.options import shared_options
 from penstock.cli.output import Column, Output, naming_directory
+from penstock.wire.quoting import printable
 
 if TYPE_CHECKING:
     from penstock.pipeline.report import Report

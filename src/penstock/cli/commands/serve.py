@@ -19,6 +19,7 @@ import typer
 from penstock.cli.errors import USAGE, exit_code_of, fail, message_of, printable_lines
 from penstock.cli.private_files import open_private, restrict_umask
 from penstock.core.errors import PenstockError
+from penstock.wire.quoting import printable
 
 _log = logging.getLogger("penstock")
 
@@ -168,8 +169,7 @@ class Lines(logging.Formatter):
 
     def format(self, record: logging.LogRecord) -> str:
         when = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(record.created))
-        message = "".join(letter if letter.isprintable() else repr(letter)[1:-1] for letter in record.getMessage())
-        line = f"{when}.{int(record.msecs):03d}Z {record.levelname.lower():7} {message}"
+        line = f"{when}.{int(record.msecs):03d}Z {record.levelname.lower():7} {printable(record.getMessage())}"
         return f"{line}\n{printable_lines(self.formatException(record.exc_info))}" if record.exc_info else line
 
 

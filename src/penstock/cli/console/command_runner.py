@@ -9,9 +9,9 @@ from typing import Final
 from penstock.cli.console.raw_connection import RawConnection
 from penstock.cli.console.raw_replies import Reply
 from penstock.cli.console.reply_formats import format_text
-from penstock.cli.errors import printable
 from penstock.core.errors import Unauthenticated, WrongPassword
 from penstock.server.config.words import UnbalancedQuotes, split, to_bytes
+from penstock.wire.quoting import printable
 
 ReplyFormat = Callable[[Reply], str | bytes]
 

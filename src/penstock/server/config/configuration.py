@@ -32,7 +32,7 @@ from penstock.server.config.settings import (
     suggestion,
 )
 from penstock.server.config.users import User
-from penstock.server.config.words import printable
+from penstock.wire.quoting import printable
 
 __all__ = ["BadValue", "Config", "ConfigError", "OutputLimit", "Setting", "UnknownSetting", "User", "load"]
 

@@ -17,7 +17,8 @@ from typing import Final
 
 from penstock.server.config import text_file
 from penstock.server.config.settings import ConfigError, Setting, find, quoted_input
-from penstock.server.config.words import UnbalancedQuotes, printable, split
+from penstock.server.config.words import UnbalancedQuotes, split
+from penstock.wire.quoting import printable
 
 INCLUDE: Final = "include"
 INCLUDES_DEPTH_MAX: Final = 16

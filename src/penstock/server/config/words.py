@@ -23,11 +23,6 @@ def to_text(raw: bytes) -> str:
     return raw.decode("utf-8", "surrogateescape")
 
 
-def printable(text: str) -> str:
-    """Return a text on one line, without control characters."""
-    return "".join(each if each.isprintable() else ascii(each)[1:-1] for each in text)
-
-
 def split(line: str) -> list[str]:
     """Return the words of a line. A quoted word may be empty."""
     words = split_words(to_bytes(line), False)
