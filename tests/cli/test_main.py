@@ -41,3 +41,18 @@ def test_help_is_shown_before_an_engine_is_imported() -> None:
     )
     done = subprocess.run([sys.executable, "-c", seen], capture_output=True, text=True, check=True)
     assert "Jobs" in done.stdout and done.stdout.endswith("set()\n")
+
+
+def test_help_shows_the_default_that_stands_in_brackets() -> None:
+    shown = CliRunner().invoke(app, ["tube", "create", "--help"], env={"COLUMNS": "160"}).output
+    assert "[default: fifottl]" in shown and "[env: PENSTOCK_CONTEXT]" in shown
+
+
+def test_usage_shows_arguments_in_one_pair_of_brackets() -> None:
+    assert "Usage: penstock put [OPTIONS] TUBE [BODY]..." in run("put", "--help")
+    assert "Usage: penstock serve [OPTIONS] [FILE] [--SETTING VALUE]..." in run("serve", "--help")
+
+
+def test_help_shows_no_type_for_a_flag() -> None:
+    line = next(line for line in run("take", "--help").splitlines() if "--ack" in line)
+    assert "bool" not in line.lower()

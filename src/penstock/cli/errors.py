@@ -14,6 +14,7 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from difflib import get_close_matches
+from functools import partial
 from typing import Any, Final, NoReturn, cast
 
 import typer
@@ -131,13 +132,17 @@ def parsing_answer() -> Iterator[None]:
         raise e.BadAnswer() from error
 
 
+# The start of a bracket that rich reads as markup, unless it is escaped already.
+_MARKUP: Final = re.compile(r"(?<!\\)\[(?=[a-z#/@])")
+
+
 class Program(TyperGroup):
     """The command `penstock` itself."""
 
     def main(self, *args: Any, **options: Any) -> Any:
         """Run a command and end the process."""
         options["standalone_mode"] = False
-        _join_help_lines(self)
+        _prepare_help(self)
         code = OK
         try:
             result = super().main(*args, **options)
@@ -177,11 +182,24 @@ class Program(TyperGroup):
             fail(f"internal error: {type(error).__name__}: {error}; PENSTOCK_TRACEBACK=1 shows where; please report it")
 
 
-def _join_help_lines(command: Any) -> None:
-    """Join the lines of each paragraph of the help, so that the terminal wraps them at its own width."""
+def _prepare_help(command: Any) -> None:
+    """Prepare the help of a command and of its subcommands for the terminal.
+
+    Lines of a paragraph are joined, so that the terminal wraps them at its own width. Square brackets in the help of an
+    option are escaped, because rich would drop them as markup. Some releases of typer show a type for flags and put
+    further brackets around the names of arguments. Flags have no value, and our names are complete.
+    """
     command.help = "\n\n".join(" ".join(paragraph.split()) for paragraph in (command.help or "").split("\n\n"))
+    for param in command.params:
+        if param.help and command.rich_markup_mode == "rich":
+            param.help = _MARKUP.sub(r"\\[", param.help)
+        if param.param_type_name == "argument":
+            if (name := param.metavar) is not None:
+                param._usage_display_name = partial(str, name)
+        elif param.is_flag and param.metavar is None:
+            param.metavar = ""
     for each in getattr(command, "commands", {}).values():
-        _join_help_lines(each)
+        _prepare_help(each)
 
 
 def discard_output() -> None:

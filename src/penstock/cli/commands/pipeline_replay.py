@@ -30,14 +30,17 @@ def replay(
         typer.Option("--table", metavar="TABLE", help="Use a saved table instead of a query: its name or path."),
     ] = None,
     lake: Annotated[str | None, typer.Option("--lake", metavar="DIR", help="Directory of the lake.")] = None,
-    tube: Annotated[str | None, typer.Option("--tube", help="Tube for the new jobs. [the original tube]")] = None,
+    tube: Annotated[
+        str | None, typer.Option("--tube", help="Tube for the new jobs. [default: the original tube]")
+    ] = None,
     to: Annotated[
         str | None,
         typer.Option("--to", metavar="URL", help="Server for the new jobs. [same default as other commands]"),
     ] = None,
     rate: Annotated[float | None, rate_option("Put at most this many jobs per second.")] = None,
     name: Annotated[
-        str | None, typer.Option("--name", help="Name of the replay. It puts each row only once. [a hash of the query]")
+        str | None,
+        typer.Option("--name", help="Name of the replay. It puts each row only once. [default: a hash of the query]"),
     ] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only count the jobs per tube.")] = False,
     master: Master = "local[*]",

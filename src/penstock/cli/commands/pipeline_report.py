@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 def report(
     lake: LakeDirectory,
     to: Annotated[
-        str | None, typer.Option("--to", metavar="FILE", help="File for the HTML page. [LAKE/report.html]")
+        str | None, typer.Option("--to", metavar="FILE", help="File for the HTML page. [default: LAKE/report.html]")
     ] = None,
     page: Annotated[bool, typer.Option("--page/--no-page", help="Write the HTML page, or only print tables.")] = True,
     tubes: Annotated[list[str] | None, typer.Option("--tube", help="Report only this tube. Repeatable.")] = None,

@@ -37,7 +37,8 @@ class Grain(StrEnum):
 
 
 By = Annotated[
-    Grain | None, typer.Option("--by", help="Time unit of the gold tables, set when the lake is created. [minute]")
+    Grain | None,
+    typer.Option("--by", help="Time unit of the gold tables, set when the lake is created. [default: minute]"),
 ]
 
 

@@ -39,10 +39,13 @@ def whatif(
     tube: Annotated[str | None, typer.Option("--tube", help="Use only this tube. Default: all tubes.")] = None,
     workers: Annotated[
         list[int] | None,
-        typer.Option("--workers", min=1, max=100_000, help="Number of workers. Repeatable. [half, the same, twice]"),
+        typer.Option(
+            "--workers", min=1, max=100_000, help="Number of workers. Repeatable. [default: half, the same, twice]"
+        ),
     ] = None,
     per_key: Annotated[
-        list[int] | None, typer.Option("--per-key", min=1, help="Maximum number of taken jobs per key. [as it was]")
+        list[int] | None,
+        typer.Option("--per-key", min=1, help="Maximum number of taken jobs per key. [default: as it was]"),
     ] = None,
     since: Annotated[datetime.date | None, day_option("--since", "Use jobs that ended on this day or later.")] = None,
     until: Annotated[datetime.date | None, day_option("--until", "Use jobs that ended on this day or before.")] = None,
