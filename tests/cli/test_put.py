@@ -99,7 +99,8 @@ def test_a_refused_batch_is_reported_with_its_lines(session: Session) -> None:
     (session.directory / "jobs.jsonl").write_text('{"body": 1}\n{"body": 2, "key": "k"}\n\n{"body": 3, "key": "k"}\n')
     said = session.type("penstock put a --from jobs.jsonl --lines options")
     assert said.startswith(
-        "penstock: lines 2 to 4: a fifottl tube has no key; put 1 job of the first 1 lines; continue"
+        "penstock: lines 2 to 4: a fifottl tube has no key; use a type that has one, such as utubettl; "
+        "put 1 job of the first 1 lines; continue"
     )
 
 

@@ -44,16 +44,19 @@ def complete_jobs(ctx: typer.Context, incomplete: str) -> list[str]:
 
 
 def find_tube(queue: Queue, name: str) -> Tube:
-    """Return the tube of this name. If there is none, the error names the closest one."""
+    """Return the tube of this name. If there is none, the error names the closest one, or how to list them."""
     try:
         return queue.find_tube(name)
     except UnknownTube as error:
         near: list[str] = []
         with contextlib.suppress(CommandError):  # The user may not list tubes.
             near = get_close_matches(name, queue.tubes(), 1, _CLOSE)
-        if not near:
-            raise
-        raise UnknownTube(f"{str(error).partition(';')[0]}; did you mean {near[0]!r}?") from None
+        hint = (
+            f"did you mean {near[0]!r}?"
+            if near
+            else "`penstock tube ls` lists the tubes, and `penstock put` creates one"
+        )
+        raise UnknownTube(f"{str(error).partition(';')[0]}; {hint}") from None
 
 
 def _ask(ctx: typer.Context, names: Callable[[Queue], list[str]], incomplete: str) -> list[str]:

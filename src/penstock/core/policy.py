@@ -119,14 +119,15 @@ class TubePolicy:
         _one_of(self.after_ack, "after_ack", [GOES, KEPT, LINGERS])
         _one_of(self.ids, "ids", [ID_INTEGER, ID_LONG, ID_HEX, ID_NAME])
         self._check_numbers()
+        other = self.type_with_times()
         if not self.has_ttl and self.default_ttl_ms != NEVER:
-            raise Unsupported(f"a {self.type} tube has no ttl, so it cannot have a default one")
+            raise Unsupported(f"a {self.type} tube has no ttl, so it cannot have a default one; use {other}")
         if not self.has_ttr and self.default_ttr_ms != UNSET:
-            raise Unsupported(f"a {self.type} tube has no ttr, so it cannot have a default one")
+            raise Unsupported(f"a {self.type} tube has no ttr, so it cannot have a default one; use {other}")
         if self.order != BY_PRIORITY and self.default_priority != 0:
-            raise Unsupported(f"a {self.type} tube has no priorities, so it cannot have a default one")
+            raise Unsupported(f"a {self.type} tube has no priorities, so it cannot have a default one; use {other}")
         if self.keys != KEYS_LIMITED and self.key_limit != 1:
-            raise Unsupported(f"a {self.type} tube does not limit its keys, so it has no key_limit")
+            raise Unsupported(f"a {self.type} tube does not limit its keys, so it has no key_limit; use utubettl")
         if self.keys == KEYS_NONE and (self.key_order != STRICT or self.key_stats):
             raise Unsupported(f"a {self.type} tube has no keys, so it has no key_order and no key_stats")
         if self.after_ack != LINGERS and self.zombie_ms != UNSET:
@@ -135,6 +136,10 @@ class TubePolicy:
             parse_retry(self.retry)
         if len(self.notes) > NOTES_CHARS_MAX:
             raise OutOfRange(f"the notes of a tube must have at most {NOTES_CHARS_MAX} characters")
+
+    def type_with_times(self) -> str:
+        """Return the preset type that is most like this one and has ttl, ttr, delays and priorities."""
+        return "fifottl" if self.keys == KEYS_NONE else "utubettl"
 
     def _check_numbers(self) -> None:
         check_duration(self.default_ttl_ms, "ttl")

@@ -162,7 +162,8 @@ def parse_retry(text: str) -> RetryPolicy:
     if "0" <= reader.text[reader.at] <= "9":
         start = reader.at
         tries = reader.number("a number of tries")
-        reader.need("x")
+        if not reader.take("x"):
+            raise reader.error(f"'x', as in {tries}x")
         if tries < 1 or tries > TRIES_MAX:
             reader.at = start
             raise reader.error(f"1x to {TRIES_MAX}x")

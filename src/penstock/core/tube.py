@@ -541,7 +541,12 @@ class Tube:
 
     def lacks(self, what: str) -> Unsupported:
         """Return the error for an option or command that this type of tube does not support."""
-        return Unsupported(f"a {self.policy.type} tube has no {what}")
+        hint = ""
+        if what == "key":
+            hint = "; use a type that has one, such as utubettl"
+        elif what in ("ttl", "ttr", "delay", "priority"):
+            hint = f"; use a type that has one, such as {self.policy.type_with_times()}"
+        return Unsupported(f"a {self.policy.type} tube has no {what}{hint}")
 
     def _default_ttr(self, ttl_ms: int) -> int:
         policy = self.policy

@@ -66,7 +66,7 @@ def _made(path: str) -> Iterator[RealDisk]:
     try:
         disk = RealDisk(path)
         if any(whole.iterdir()):
-            raise CommandError("the target is not empty; name a new directory")
+            raise CommandError(f"the target {path} is not empty; name a new directory")
         yield disk
     except BaseException:
         for place in missing:

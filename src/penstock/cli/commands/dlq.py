@@ -72,7 +72,7 @@ def show(
         if jobs:
             reason = Column("reason", lambda record: record["reason"], wide=True)
             columns = [column("id"), Column("tries", lambda record: record["deliveries"]), reason]
-            out.table(found, [*columns, Column("body", body_text, wide=True)], f"No such job of {tube} is buried.")
+            out.table(found, [*columns, Column("body", body_text, wide=True)], _nothing_buried(tube, where))
             return
         for record in found:
             why = record["reason"] or _NO_REASON
@@ -82,7 +82,11 @@ def show(
     rows = sorted(groups.values(), key=lambda row: -row["jobs"])
     oldest = Column("oldest", lambda row: seconds_text(row["oldest"]))
     columns = [column("jobs"), oldest, column("example"), Column("reason", lambda row: row["reason"], wide=True)]
-    out.table(rows, columns, f"No such job of {tube} is buried.")
+    out.table(rows, columns, _nothing_buried(tube, where))
+
+
+def _nothing_buried(tube: str, where: str | None) -> str:
+    return f"No job of {tube} is buried." if where is None else f"No buried job of {tube} matches --where."
 
 
 @app.command()
@@ -126,7 +130,8 @@ def redrive(
             out.report_done(would, tube=tube, to=to or tube, would_redrive=len(found))
             return
         if not found:
-            fail(f"{tube} has no such job", NOTHING)
+            kind = "buried job" if to is None else "buried or ready job"
+            fail(f"{tube} has no {kind}{'' if where is None else ' that matches --where'}", NOTHING)
         confirm(f"Redrive {jobs_text(len(found))} of {tube}{'' if to is None else f' to {to}'}?", yes)
         done, code = 0, OK
         try:

@@ -24,7 +24,7 @@ def sim(
     ] = None,
     workers: Annotated[int, typer.Option("--workers", min=0, help="Number of processes. 0 means one per core.")] = 1,
 ) -> None:
-    """Simulate clusters: real nodes on a simulated network, clock and disk, with failures drawn from the seed.
+    """Simulate clusters: real nodes on a simulated network, clock and disk, with random failures.
 
     Each run is checked against the answers that clients got and the jobs that nodes hold. A failing seed is printed
     with its options and the command that replays it. The same seed always gives the same run.

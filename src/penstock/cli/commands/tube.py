@@ -174,7 +174,7 @@ def info(name: TubeName, *, target: Target, out: Output) -> None:
         out.json_line({**told, "policy": policy})
     else:
         out.record(as_text_record(told))
-        typer.echo("\nPolicy:")
+        typer.echo("\nPolicy (docs/reference/tubes/custom.md describes its fields):")
         out.record({field: value for field, value in policy.items() if field != "type"})
 
 
@@ -289,7 +289,10 @@ def kick(
     target: Target,
     out: Output,
 ) -> None:
-    """Return buried jobs to the tube, the first buried first. Exit with 5 if there is none."""
+    """Return buried jobs to their tube, in the order in which they are served. Exit with 5 if there is none.
+
+    `penstock dig` returns single jobs by their ids, and `penstock dlq redrive` returns jobs that match a condition.
+    """
     with target.open() as queue:
         place = find_tube(queue, tube)
         if dry_run:
@@ -298,5 +301,7 @@ def kick(
             return
         kicked = place.kick(count, delay=delay, ttl=ttl)
         if not kicked:
-            fail(f"no job of {tube} is buried, or the buried jobs may not be delivered again", NOTHING)
+            if place.stats()["buried"]:
+                fail(f"the buried jobs of {tube} allow no further delivery; delete them, or put them again", NOTHING)
+            fail(f"no job of {tube} is buried", NOTHING)
         out.report_done(f"kicked {jobs_text(kicked)} of {tube}", tube=tube, kicked=kicked)

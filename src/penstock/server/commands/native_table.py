@@ -58,7 +58,7 @@ def native_rows(server: Server) -> list[Row]:
         ),
         (
             *("kick", -2, "w", WRITE, "tube [count] [DELAY d] [TTL d]"),
-            *("Make the first buried jobs ready again, one by default. Return their number.", native.kick),
+            *("Make buried jobs ready again in their order, one by default. Return their number.", native.kick),
         ),
         ("job touch", -3, "wF", WRITE, "id [d]", "Extend the TTR of a taken job, or restart it.", jobs.touch),
         (
