@@ -60,11 +60,11 @@ class Ack(Timed):
     """The ack of a job, until all holders have recorded it. Its deadline is the time at which SETACK is sent again."""
 
     id: bytes
-    holders: list[bytes]  # Nodes that are believed to have a copy or the ack, with this node. Empty: a dummy.
+    holders: list[bytes]  # Nodes that may have a copy or the ack, including this node. Empty: a dummy.
     confirmed: dict[bytes, bool]  # The nodes that answered, and whether each had a copy.
     attempts: i64
-    expiry: i64  # When the job would have expired, so that the ack is no longer needed.
-    tubes: TubePatterns  # Of a dummy: the tubes that the client may use.
+    expiry: i64  # When the job would have expired. The ack is not needed after that.
+    tubes: TubePatterns  # If this is a dummy: the tubes that the client may use.
 
     def __init__(self, id: bytes, holders: list[bytes], expiry: i64, tubes: TubePatterns = EVERY_TUBE) -> None:
         super().__init__()

@@ -29,7 +29,7 @@ from penstock.core.job import Copy, Job
 from penstock.core.limits import NEVER
 from penstock.core.tube import Tube
 
-# All nodes are asked at once, then after this interval, which doubles up to the maximum.
+# All nodes are asked immediately, then after this interval, which doubles up to the maximum.
 _ALL_MS: Final = 1_000
 _ALL_MS_MAX: Final = 30_000
 
@@ -59,7 +59,7 @@ _WINDOW_MS: Final = 1_000
 WANTS_BYTES_MAX: Final = 16 * 1024 * 1024
 WISHES_BYTES_MAX: Final = 64 * 1024 * 1024
 _NAMED_BYTES: Final = 500
-# When there is no room for one more, this fraction of them is dropped, the oldest first.
+# When the limit for demands is reached, this fraction of them is dropped, the oldest first.
 _OLDEST: Final = 64
 
 # The demand for a queue is dropped when no client has asked for this long.
@@ -76,7 +76,7 @@ class LocalDemand(Timed):
     sources: dict[bytes, i64]  # Nodes that sent jobs, and when they last did.
     used: i64  # When a client last asked.
     sources_at: i64  # When the sources were last asked.
-    sources_tries: i64  # How often they were asked without result.
+    sources_tries: i64  # How often the sources were asked without result.
     all_at: i64  # When all nodes were last asked.
     all_tries: i64
     all_until: i64  # Until when the request to all nodes is valid.

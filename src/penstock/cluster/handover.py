@@ -111,7 +111,7 @@ class AcceptedNumbers:
     """The numbers of the handovers that this node received from one incarnation of a giver."""
 
     floor: i64  # Handovers with lower numbers are over.
-    numbers: dict[int, bool]  # From `floor` on: whether the jobs were taken, or refused for good.
+    numbers: dict[int, bool]  # From `floor` on: True if the jobs were accepted, False if they were refused for good.
     used: i64
 
     def __init__(self, now: i64) -> None:
@@ -136,7 +136,7 @@ class Handovers:
 
     under_way: dict[int, Handover]  # By number, in ascending order.
     by_job: dict[int, Handover]
-    by_receiver: dict[bytes, dict[int, Handover]]  # The same for each receiver that has any.
+    by_receiver: dict[bytes, dict[int, Handover]]  # By receiver and number.
     lost: i64  # Jobs that were deleted because their receiver lost its jobs and may have delivered them.
     accepted: i64  # Handovers that were taken.
     refused: i64  # Handovers that were refused.

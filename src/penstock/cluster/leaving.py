@@ -45,7 +45,7 @@ class Leaving(Timed):
     _acks: Acks
     _handovers: Handovers
     _next: i64  # The number of the next job to examine.
-    _delivered: dict[int, i64]  # Delivered at-most-once jobs by number, and since when they are known.
+    _delivered: dict[int, i64]  # Delivered at-most-once jobs by number, and when each was found.
     _pause_ms: i64  # The pause before more jobs are handed over.
     _accepted: i64  # The counters of taken and refused handovers at the last turn.
     _refused: i64

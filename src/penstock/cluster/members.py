@@ -53,7 +53,7 @@ FORGOTTEN_MS: Final = 60_000
 # journal before it opens its ports.
 MEET_MS: Final = 60_000
 
-# A lost link is opened again at once. If it is not up after this time, other nodes are used instead.
+# A lost link is opened again immediately. If it is not up after this time, other nodes are used instead.
 UNLINKED_MS: Final = 200
 
 # Every node has a link to every other one. With this many nodes, one greeting per second and node is still cheap.

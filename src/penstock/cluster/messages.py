@@ -21,7 +21,7 @@ MEET: Final = 2
 FAIL: Final = 3
 
 # About jobs and queues. `aux` is the argument of a message; its meaning depends on the kind. A *fingerprint* identifies
-# the holders that the sender knows of (see place.py), so that a receiver that knows others can answer with them.
+# the holders that the sender knows of (see state.py), so that a receiver that knows others can answer with them.
 REPLJOB: Final = 4  # Hold a copy of this job.
 GOTJOB: Final = 5  # The sender holds a copy.
 ENQUEUE: Final = 6  # Queue your copy, after `aux` ms.
@@ -47,7 +47,7 @@ UNCLAIM: Final = 24  # The sender does not create the tube after all.
 TUNNEL: Final = 25  # Opens a tunnel for a client of the sender, or updates the client's credentials.
 FORWARD: Final = 26  # Bytes from the client. aux: one of the marks below.
 FORWARDED: Final = 27  # Bytes for the client. aux 1: the reply is complete.
-TUNNELREAD: Final = 28  # The sender passed on `aux` more bytes, so as many more may be sent.
+TUNNELREAD: Final = 28  # The sender passed on `aux` bytes. The receiver may send this number of bytes more.
 TUNNELEND: Final = 29  # Closes the tunnel. data: a RESP error, unless the client left.
 NOTHELD: Final = 30  # The sender does not hold a copy of this job. aux: one of the reasons below.
 
@@ -62,7 +62,7 @@ MESSAGE_NAMES: Final = (
 )
 
 # Questions: the `about` of an ASK.
-LENGTHS: Final = 0  # How many jobs are ready, taken, delayed and buried, and how many are mere copies.
+LENGTHS: Final = 0  # How many jobs are ready, taken, delayed and buried, and how many are standby copies.
 OLDEST: Final = 1  # The first `count` jobs of the queue.
 EMPTY: Final = 2  # Delete some jobs of the queue. The answer: how many were deleted, and how many are left.
 # Whether a consumer of claims, or a stage, of this name exists on the node.
@@ -100,7 +100,7 @@ RIVAL_PENDING: Final = 1  # `node` is about to create the tube. Ask again.
 LIVES_ELSEWHERE: Final = 2  # The tube lives on `node`.
 IS_SHARED: Final = 3  # A shared queue of this name exists on `node`.
 
-# Marks of a FORWARD: a command is complete; or the client no longer waits, so a blocking command returns at once.
+# Marks of a FORWARD: a command is complete; or the client no longer waits, so a blocking command returns immediately.
 COMMAND_ENDS: Final = 1
 STOP_WAITING: Final = 2
 
@@ -324,8 +324,8 @@ class Question(Message):
     about: i64
     queue: bytes  # Empty for all queues, where the question allows it.
     count: i64
-    cursor: i64  # SOME: where to continue.
-    states: i64  # SOME: a bit for each state whose jobs are wanted.
+    cursor: i64  # NEXT_JOBS: the job to continue with.
+    states: i64  # NEXT_JOBS: a bit for each state whose jobs are wanted.
 
     def __init__(self, kind: i64, number: i64, about: i64, queue: bytes, count: i64) -> None:
         super().__init__(kind)

@@ -23,7 +23,9 @@ class Refusals:
     """Nodes that are not expected to accept copies now, of any job or of jobs of one queue."""
 
     _nodes: dict[bytes, i64]  # The time until which a node is not expected to hold copies.
-    _queues: dict[tuple[bytes, bytes], i64]  # The same for a node and one queue.
+    _queues: dict[
+        tuple[bytes, bytes], i64
+    ]  # The time until which a node is not expected to hold copies of jobs of one queue.
 
     def __init__(self) -> None:
         self._nodes = {}

@@ -76,8 +76,8 @@ class Replication(Timed):
     job: Job
     id: bytes
     asked: list[bytes]  # Nodes that were asked to hold a copy.
-    confirmed: list[bytes]  # Nodes that hold one.
-    needed: i64  # How many of them are needed.
+    confirmed: list[bytes]  # Nodes that have confirmed a copy.
+    needed: i64  # How many other nodes have to confirm a copy.
     external: bool  # This node keeps no copy.
     queue: bytes
     is_default: bool  # The producer named no number of copies, so `needed` follows the nodes that accept copies.

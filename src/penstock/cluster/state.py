@@ -31,7 +31,7 @@ from penstock.core.tube import Tube
 # limit.
 SHORT_PERCENT: Final = 75
 
-# Timers that one message sets on several nodes must not all fire at once.
+# Timers that one message sets on several nodes must not all fire at the same time.
 _JITTER_MS: Final = 250
 
 
@@ -51,7 +51,7 @@ class ClusterState:
     homes: dict[bytes, bytes]  # The home of each tube that lives on another node: see homes.py.
     refusals: Refusals  # Nodes that recently refused copies.
     is_remote_change: bool  # Changes to jobs are applied on behalf of another node now, so they are not announced.
-    _prefix: bytes  # Of the ids of jobs that were made on this node.
+    _prefix: bytes  # The prefix of the ids of jobs that were made on this node.
     _nodes: dict[bytes, bytes]  # Node ids, interned: one object for each id.
     _body_of: Callable[[Job], bytes]
 

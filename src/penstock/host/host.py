@@ -103,14 +103,16 @@ class Host:
     def __init__(self, grace_ms: int, memory_max: int = NEVER, store: Store | None = None) -> None:
         self.lock = threading.Lock()
         self.closed = False  # Whether new sessions are refused.
-        self.shut = False  # Whether its files are closed, too.
+        self.shut = False  # Whether the files of the queue are closed, too.
         self.failure: Refusal | None = None  # Set when the journal failed or a command was interrupted half-way.
-        self.on_failure: Callable[[CommandError], object] | None = None  # Called once with that error, from any thread.
+        self.on_failure: Callable[[CommandError], object] | None = (
+            None  # Called once with the error of `failure`, from any thread.
+        )
         # Called under the lock, from any thread, when waits have ended. Without it, the sleepers are woken.
         self.on_ended_waits: Callable[[], object] | None = None
         # Whether a command must end its turn, because a log or a sleeper depends on it.
         self.watched = False
-        # Whether a thread's call returns only when its changes are on disk. Tasks await `until_durable` instead.
+        # Whether a blocking call returns only when its changes are on disk. Tasks await `until_durable` instead.
         self.syncs = False
         self.has_watchers = False  # Whether a call returns only after watchers have received its changes.
         self.wall = wall_ms
@@ -530,7 +532,7 @@ class Host:
                 self._keeper = None
                 self._keeper_until = -1
             if self._keeper is None:
-                # Also after a sleeper that was not the timekeeper: it may have been woken to take over.
+                # Do this even if the sleeper was not the timekeeper: it may have been woken to become it.
                 for other in self._sleepers:
                     other.wake()
                     break

@@ -32,7 +32,7 @@ class Session:
         with host.durable, host.lock, host:
             self.connection = host.join()
             host.sessions.add(self)
-        # Weak references, so that an unused queue is freed at once and not by a later run of the garbage collector.
+        # Weak references, so that an unused queue is freed immediately and not by a later run of the garbage collector.
         self._twins = [weakref.ref(self)]
         _sessions.add(self)
 

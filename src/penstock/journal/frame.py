@@ -98,7 +98,7 @@ TUBE_DROPPED: Final = 130
 INTEGERS_RESERVED: Final = 131
 SESSION_MADE: Final = 132
 CONSUMER_CHANGED: Final = 133
-STOPPED: Final = 134  # The log was closed in order, so no rows are missing.
+STOPPED: Final = 134  # The log was closed regularly, so no rows are missing.
 PUT_SEEN: Final = 135  # Snapshot only: a put whose dedup id is remembered.
 SNAPSHOT_ENDS: Final = 136  # Snapshot only: the snapshot is complete. Contains the values from which counters continue.
 TUBE_NAMED: Final = 137  # The name of a tube that is used in this segment, so that each segment can be read alone.
@@ -181,7 +181,7 @@ class RowWriter(Outbox):
     bodies: BodySource | None  # Reads bodies that are on disk only.
     room: MoveSource | None  # Computes how much can be written.
     _spilled: list[Spilled]  # Jobs of the collected rows whose bodies will be dropped from memory.
-    _frame_spilled: list[Spilled]  # Such jobs of the frame that was made.
+    _frame_spilled: list[Spilled]  # Jobs of the frame that was made whose bodies will be dropped from memory.
     _var_start: i64  # Offset of the var bytes in that frame.
     _words: vec[i64]  # Space for the frame header, then the collected rows, then unused space.
     _view: memoryview  # A view of the words.
@@ -492,8 +492,8 @@ class RowWriter(Outbox):
         freed: i64 = 0
         for spilled in self._frame_spilled:
             job = spilled.job
-            # A job that was taken at once keeps its body, because it is about to be read. A body that changed stays,
-            # too.
+            # A job that was taken immediately keeps its body, because the body is about to be read. A changed body
+            # stays, too.
             if job.body is spilled.body and job.state != s.TAKEN and job.state != s.GONE:
                 body = spilled.body
                 at = self.offset + self._var_start + spilled.var_offset

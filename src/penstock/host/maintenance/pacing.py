@@ -15,8 +15,8 @@ from penstock.host.maintenance.maintained_queue import MaintainedQueue
 
 # Pauses, as a multiple of the work done before. The slices of a snapshot are short and many, and each costs foreground
 # work more than its own time because of thread switches.
-PAUSE_BUSY: Final = 9  # While there is foreground work.
-PAUSE_SNAPSHOT: Final = 29  # While there is foreground work, between the slices of a snapshot.
+PAUSE_BUSY: Final = 9  # The factor while there is foreground work.
+PAUSE_SNAPSHOT: Final = 29  # The factor between slices of a snapshot while there is foreground work.
 PAUSE_IDLE: Final = 1
 PAUSE_MIN_S: Final = 0.0005
 

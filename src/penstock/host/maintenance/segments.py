@@ -18,7 +18,7 @@ class SegmentService:
         reserve_file.create(queue.disk, queue.log.room.segment_bytes)
         queue.log.prepare()
         queue.log.fill()
-        # After files were created, because they use space.
+        # Update this last, because the created files use space.
         queue.log.room.refresh()
 
     def run_now(self, queue: MaintainedQueue) -> None:

@@ -42,7 +42,7 @@ class Retention:
     bodies: bool = True
 
 
-# Used when the disk is full.
+# The limits that are used when the disk is full.
 NO_HISTORY: Final = Retention(bytes_max=0)
 
 

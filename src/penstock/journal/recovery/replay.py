@@ -74,7 +74,7 @@ class Replay:
     highest_number: i64
     latest_ms: i64
     position: i64  # Position of the next row.
-    stopped: bool  # Whether the log was closed in order at this position.
+    stopped: bool  # Whether the log was closed regularly at this position.
     leave_bodies: bool  # Whether bodies are left on disk, except for the shortest.
     _nodes: dict[bytes, bytes]  # Interned node ids.
     _newest_id: i64  # Greatest id in `jobs`, including jobs that are gone.

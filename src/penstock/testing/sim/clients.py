@@ -221,7 +221,7 @@ class Producer(Client):
 class Consumer(Client):
     """Takes jobs, works on them, and usually acks them."""
 
-    careful = False  # Whether it acks everything at once, because the cluster is being drained.
+    careful = False  # Whether it acks everything immediately, because the cluster is being drained.
 
     def begin(self) -> None:
         """Take the first job after a pause."""

@@ -15,8 +15,8 @@ class MachineClock:
         self.offset_ms = 0  # The error of the wall clock.
         self._schedule = schedule
         self._ppm = 0
-        self._since = 0  # When the drift was set, in true time.
-        self._then = 0  # The monotonic clock at that time.
+        self._since = 0  # When the drift was set, in simulated time.
+        self._then = 0  # The monotonic clock when the drift was set.
 
     def set_drift(self, ppm: int) -> None:
         """Make the clock run faster or slower from now on, by `ppm` millionths."""

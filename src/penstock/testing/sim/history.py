@@ -37,7 +37,7 @@ class Add:
         self.delay_ms = 0
         self.replicate = 1
         self.is_async = False
-        self.invoked = invoked  # True time in microseconds.
+        self.invoked = invoked  # Simulated time in microseconds.
         self.node = node
         self.outcome = UNKNOWN
         self.ended = 0

@@ -133,9 +133,9 @@ class SimNode:
         self.clock = MachineClock(world.schedule)
         self.sync_us = world.options.sync_us
         self.memory_max = NEVER
-        self.has_room = True  # Whether it was within the memory limit when that was set.
+        self.has_room = True  # Whether it was below the memory limit when the limit was set.
         self.on_sync: Callable[[], None] | None = None  # Called at the begin of its next sync.
-        self.left_at = NEVER  # When it was told to leave, in true time.
+        self.left_at = NEVER  # When it was ordered to leave, in simulated time.
         self.installs = 0  # How often it was started with an empty disk.
         self.boots = 0
         self.log: Log | None = None

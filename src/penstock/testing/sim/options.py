@@ -51,10 +51,10 @@ class Options:
     body_bytes: tuple[int, ...] = (0,)
     async_share: float = 0.0
     nack_share: float = 0.0
-    drop_share: float = 0.0  # Of the jobs that a consumer takes and never finishes.
-    elsewhere_share: float = 0.0  # Of the acks that are sent to another node.
-    fast_share: float = 0.0  # Of the acks that are FASTACK.
-    working_share: float = 0.0  # Of the jobs whose consumer asks for more time.
+    drop_share: float = 0.0  # The share of jobs that a consumer takes and never finishes.
+    elsewhere_share: float = 0.0  # The share of acks that are sent to another node.
+    fast_share: float = 0.0  # The share of acks that are FASTACK.
+    working_share: float = 0.0  # The share of jobs whose consumer asks for more time.
     # The faults
     chaos_ms: int = 8_000
     nemeses: tuple[str, ...] = ()
