@@ -81,9 +81,8 @@ def cli(
         fail("use either -h and -p, or --url", USAGE)
     if host or port:
         url = f"penstock://{_in_url(host or '127.0.0.1')}:{port or 7711}"
-    speaker = RawConnection(
-        address_of(_server_url(url), user, password, _tls(cacert, insecure) if tls else None, resp3)
-    )
+    context = _tls(cacert, insecure) if tls else None
+    speaker = RawConnection(address_of(_server_url(url), user, password, context), resp3)
     conversation = CommandRunner(speaker, form)
     try:
         if words:

@@ -6,11 +6,11 @@ import os
 import select
 import socket
 import ssl
-from dataclasses import dataclass
+from dataclasses import replace
 from typing import BinaryIO, Final
 
 from penstock.cli.console.raw_replies import Reply, read
-from penstock.client.url import address, target
+from penstock.client.url import Target, target
 from penstock.core.errors import CommandError, ConnectionLost, NoServer, ProtocolError, WrongServer, refusal_of
 from penstock.wire.resp_client import encode
 
@@ -20,35 +20,24 @@ CONNECT_SECONDS_MAX: Final = 5
 CONNECTION_ERRORS: Final = (NoServer, ConnectionLost, CommandError)
 
 
-@dataclass(frozen=True, slots=True)
-class Address:
-    """The address of a server, and the credentials for it."""
-
-    host: str
-    port: int
-    user: str = ""
-    password: bytes = b""
-    tls: ssl.SSLContext | None = None
-    resp3: bool = False
-
-    def __str__(self) -> str:
-        return address(self.host, self.port)
-
-
-def address_of(
-    url: str, user: str = "", password: str = "", tls: ssl.SSLContext | None = None, resp3: bool = False
-) -> Address:
-    """Return the address in a URL. The other arguments override the parts of the URL."""
+def address_of(url: str, user: str = "", password: str = "", tls: ssl.SSLContext | None = None) -> Target:
+    """Return the first address in a URL, with its credentials. The other arguments override the parts of the URL."""
     found = target(url)
-    host, port = found.seeds[0]
-    return Address(host, port, user or found.user, os.fsencode(password) or found.password, tls or found.tls, resp3)
+    return replace(
+        found,
+        seeds=found.seeds[:1],
+        user=user or found.user,
+        password=os.fsencode(password) or found.password,
+        tls=tls or found.tls,
+    )
 
 
 class RawConnection:
     """Sends commands one at a time, and connects when necessary."""
 
-    def __init__(self, address: Address) -> None:
+    def __init__(self, address: Target, resp3: bool = False) -> None:
         self.address = address
+        self._resp3 = resp3
         self._socket: socket.socket | None = None
         self._file: BinaryIO | None = None
 
@@ -70,7 +59,7 @@ class RawConnection:
         """Connect and authenticate. Raise NoServer, or CommandError if the server refuses the authentication."""
         address = self.address
         try:
-            connection = socket.create_connection((address.host, address.port), timeout=CONNECT_SECONDS_MAX)
+            connection = socket.create_connection(address.seeds[0], timeout=CONNECT_SECONDS_MAX)
         except OSError as error:
             why = error.strerror or str(error)
             raise NoServer(
@@ -78,7 +67,7 @@ class RawConnection:
             ) from None
         try:
             if address.tls is not None:
-                connection = address.tls.wrap_socket(connection, server_hostname=address.host)
+                connection = address.tls.wrap_socket(connection, server_hostname=address.seeds[0][0])
         except OSError as error:
             connection.close()
             raise NoServer(f"{address}: TLS failed ({error}); see --cacert and --insecure, or omit --tls") from None
@@ -93,7 +82,7 @@ class RawConnection:
     def _authenticate(self) -> None:
         address = self.address
         user = [os.fsencode(address.user)] if address.user else []
-        if address.resp3:
+        if self._resp3:
             greeting = [b"HELLO", b"3"]
             if user or address.password:
                 greeting += [b"AUTH", *(user or [b"default"]), address.password]

@@ -20,6 +20,7 @@ from typing import Final
 
 from penstock.server.config.disque_conf import MARKER, Rewrite
 from penstock.server.config.settings import ConfigError, find
+from penstock.server.config.words import quote
 
 # A value is searched in this many lines. A longer value is read, but cannot be changed in place.
 VALUE_LINES_MAX: Final = 100
@@ -145,14 +146,10 @@ def _replaced(lines: list[str], value: str) -> str:
 
 def quoted(text: str) -> str:
     """Return a text as a TOML string on one line."""
-    return f'"{"".join(_escape(character) for character in text)}"'
+    return quote(text, _escape)
 
 
 def _escape(character: str) -> str:
-    if character in '"\\':
-        return f"\\{character}"
-    if character.isprintable():
-        return character
     if "\ud800" <= character <= "\udfff":
         raise ConfigError("a value that is not UTF-8 cannot be written to a TOML file")
     return f"\\U{ord(character):08x}"

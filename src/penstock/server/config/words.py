@@ -6,6 +6,8 @@ password and path can be read and written back unchanged.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from penstock.wire.quoting import split_words
 
 
@@ -31,14 +33,12 @@ def split(line: str) -> list[str]:
     return [to_text(word) for word in words]
 
 
-def quote(word: str) -> str:
-    """Return a word in double quotes, on one line and printable. `split` reads it back unchanged."""
-    return f'"{"".join(_escape(character) for character in word)}"'
-
-
-def _escape(character: str) -> str:
-    if character in '"\\':
-        return f"\\{character}"
-    if character.isprintable():
-        return character
+def hex_escape(character: str) -> str:
+    """Return the bytes of a character as escapes that `split` reads."""
     return "".join(f"\\x{byte:02x}" for byte in to_bytes(character))
+
+
+def quote(word: str, escape: Callable[[str], str] = hex_escape) -> str:
+    """Return a word in double quotes, on one line and printable. By default, `split` reads it back unchanged."""
+    shown = (f"\\{each}" if each in '"\\' else each if each.isprintable() else escape(each) for each in word)
+    return f'"{"".join(shown)}"'
