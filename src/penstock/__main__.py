@@ -1,9 +1,9 @@
 """The `penstock` command, as a console script and as `python -m penstock`.
 
-The base install has no command line. The command then names the extra that brings it.
+The base install has no command line. The command then prints the name of the extra that installs it.
 
-Ctrl-C prints no traceback. Before the command runs and when it has ended, the system ends the process. While it runs,
-`penstock.cli.errors` does.
+Ctrl-C prints no traceback. While the command runs, `penstock.cli.errors` ends the process. Before and after that, the
+operating system does.
 """
 
 import signal

@@ -11,7 +11,7 @@ from mypy_extensions import i64
 
 
 def use_librt() -> int:
-    """Use both parts, because mypyc checks only the parts that a module uses."""
+    """Use both parts of librt, because mypyc checks only the parts that a module uses."""
     writer = BytesWriter()
     writer.append(0)
     numbers = vec[i64]([0])

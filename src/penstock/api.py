@@ -3,7 +3,7 @@
 
 A queue in this process (`embedded.py`) and a queue on a server (`client/queue.py`) implement these types.
 Code that is written for `penstock.Queue` works with both. Every method is documented here and nowhere else. The
-types for threads are generated out of those for asyncio.
+blocking types are generated from the asyncio types.
 
 Times are numbers of seconds, or a `timedelta`. Where a `Duration` is accepted, None means no limit. Every call raises
 `Closed` after `close`. On a server, every call may raise `NoServer` if no server answers, and `ConnectionLost` if the
@@ -54,14 +54,15 @@ class Queue(Interface, ABC):
     @property
     @abstractmethod
     def token(self) -> str:
-        """The secret name of this session: 32 hexadecimal digits. `identify` takes a session over by its token."""
+        """The password of this session: 32 hexadecimal digits. Pass it to `identify` to resume the session later."""
 
     @abstractmethod
     def identify(self, token: str | None = None, *, grace: Seconds | None = None) -> None:
-        """Take over the session that has this token, with the jobs that it holds. None stays in this session.
+        """Resume the session that has this token, with the jobs that it holds. If `token` is None, keep this session.
 
-        `grace` replaces the grace time of the session: for how many seconds its jobs wait to be taken over after the
-        connection is lost or the queue is closed. A queue in a directory keeps it across restarts.
+        `grace` replaces the grace time of the session: for how many seconds its jobs stay taken after the connection is
+        lost or the queue is closed, so that the session can be resumed. A queue in a directory keeps the grace time
+        across restarts.
 
         Raises UnknownSession if the session ended and its grace time has passed.
         """
@@ -81,7 +82,7 @@ class Queue(Interface, ABC):
         minutes for a job, and a job that fails is tried 5 times and then buried. See TubeOptions for the options.
 
         Raises TubeExists if the tube exists with another type or other options. With `alter`, an existing tube gets the
-        given options instead, as by `tube.alter`.
+        given options instead, as with `tube.alter`.
         """
 
     @abstractmethod
@@ -104,25 +105,25 @@ class Queue(Interface, ABC):
     def scan(
         self, cursor: int = 0, *, tube: Tube | None = None, states: Iterable[StateName] = (), count: int = 1_000
     ) -> tuple[list[Job], int]:
-        """Return about `count` jobs and the cursor of the next page. Start with 0; a returned 0 is the end.
+        """Return a page of about `count` jobs, and the cursor of the next page, which is 0 after the last page.
 
-        `tube` and `states` select jobs; a page may then be short or empty. A job that exists during the whole scan is
-        found. A job that is added or removed meanwhile may be found.
+        Start with cursor 0. `tube` and `states` select jobs; a page may then be short or empty. A scan returns every
+        job that exists from its start to its end. A job that is added or removed meanwhile may be returned or not.
         """
 
     @abstractmethod
     def job(self, id: str) -> Job:
-        """Return the job of this id, which may also be a tube and a number: `emails#7`.
+        """Return the job with this id. The id may also be a tube and the number of a job in it: `emails#7`.
 
-        Raises UnknownJob if there is no such job, and BadId if this is not an id.
+        Raises UnknownJob if there is no such job, and BadId if `id` is not a valid id.
         """
 
     @abstractmethod
     def take(self, tubes: Iterable[Tube], count: int = 1, timeout: Duration = 0) -> list[Job]:
-        """Take up to `count` jobs from several tubes, one of each in turn.
+        """Take up to `count` jobs from several tubes, one from each tube in turn.
 
-        If there is none, wait up to `timeout` seconds for the first one; None waits without limit. Returns an empty
-        list if none came.
+        If no job is ready, wait up to `timeout` seconds for the first one; None waits without limit. Return an empty
+        list if there was still no job.
         """
 
     @abstractmethod
@@ -135,56 +136,59 @@ class Queue(Interface, ABC):
 
     @abstractmethod
     def events(self, start: int = 1) -> Iterator[Event]:
-        """Return an iterator over the durable history of this queue from position `start` on.
+        """Return an iterator over the durable history of this queue, starting at journal position `start`.
 
         Raises NoJournal if the queue has no journal, and Trimmed if the history at `start` was deleted.
         """
 
     @abstractmethod
     def history(self, id: str) -> list[Event]:
-        """Return what happened to the job of this id, oldest first, even if the job no longer exists.
+        """Return the events of the job with this id, oldest first, even if the job no longer exists.
 
-        The list has only events that are durable and still kept. Raises NoJournal if the queue has no journal.
+        The list has only events that are durable and that retention has not deleted. Raises NoJournal if the queue has
+        no journal.
         """
 
     @abstractmethod
     def checkpoint(self) -> None:
-        """Write a snapshot now and delete expired history, instead of when it is due.
+        """Write a snapshot and delete expired history now, without waiting for the background maintenance.
 
         Raises NoJournal if the queue has no journal.
         """
 
     @abstractmethod
     def read_claim(self, consumer: str, number: int, shard: tuple[int, int] = (0, 1)) -> list[Job]:
-        """Return the jobs of an open claim. Shard `(i, n)` has every n-th job, starting with the i-th.
+        """Return the jobs of claim `number` of a consumer, or one shard of them.
 
-        Raises ClaimGone if the claim was acked or its lease has run out.
+        Shard `(i, n)` is every n-th job, starting with the job of index `i`. The first index is 0. Raises ClaimGone if
+        the claim was acked, or ended because its lease has run out.
         """
 
     @abstractmethod
     def ack_claims(self, consumer: str, upto: int, *, token: int = 0) -> int:
         """Ack all jobs of the consumer's claims up to number `upto`. Return the number of jobs.
 
-        Raises Fenced if the consumer has a greater token.
+        `token` is the fencing token of `tube.claim`. Raises Fenced if the consumer has used a greater one.
         """
 
     @abstractmethod
     def renew_claims(self, consumer: str, *, lease: Seconds | None = None, token: int = 0) -> int:
-        """Restart the leases of all open claims of a consumer. Return the number of claims.
+        """Restart the leases of all claims of a consumer that have not ended. Return the number of claims.
 
-        Without `lease`, the new lease is as long as the last one. Raises Fenced if the consumer has a greater token.
+        Without `lease`, the new lease is as long as the last one. `token` is the fencing token of `tube.claim`. Raises
+        Fenced if the consumer has used a greater one.
         """
 
     @abstractmethod
     def release_claims(self, consumer: str, *, token: int = 0) -> int:
-        """End all open claims of a consumer and return their jobs to the tubes. Return the number of claims.
+        """End all claims of a consumer and return their unfinished jobs to the tubes. Return the number of claims.
 
-        Raises Fenced if the consumer has a greater token.
+        `token` is the fencing token of `tube.claim`. Raises Fenced if the consumer has used a greater one.
         """
 
     @abstractmethod
     def claim_info(self, consumer: str) -> ClaimInfo:
-        """Return the progress of a consumer: its last acked claim, its newest, its token, and its open claims.
+        """Return the progress of a consumer: last acked claim, newest claim, fencing token, and claims not yet acked.
 
         For an unknown consumer, all numbers are 0.
         """
@@ -198,21 +202,25 @@ class Queue(Interface, ABC):
 
     @abstractmethod
     def publish(self, *stages: Stage | str | bytes) -> int:
-        """Publish all of these stages, or none. Return the number of jobs.
+        """Publish all of these stages, or none of them. Return the number of published jobs.
 
-        Publishing a stage again changes nothing and returns the same number. Raises UnknownStage if a stage is empty or
-        expired, and StageOver if it was discarded.
+        Publishing a stage again changes nothing and returns the same number. Raises UnknownStage if a stage is empty,
+        expired or was discarded.
         """
 
     @abstractmethod
     def discard(self, *stages: Stage | str | bytes) -> int:
-        """Remove the jobs of stages that were not published. Return the number of jobs."""
+        """Remove the jobs of all of these stages. Return the number of removed jobs.
+
+        Raises StageOver, and removes nothing, if one of the stages was published.
+        """
 
     @abstractmethod
     def close(self) -> None:
         """End this session and return the jobs that it holds to their tubes. A second call does nothing.
 
-        If `identify` has set a grace time, the jobs wait that long for another session to take them over.
+        If `identify` has set a grace time, the jobs stay taken for that time, so that `identify` can resume the
+        session.
         """
 
     def __enter__(self) -> Self:
@@ -223,9 +231,9 @@ class Queue(Interface, ABC):
 
 
 class Stage(Interface, ABC):
-    """Jobs that are published together.
+    """A stage: jobs that become visible in their tubes together, when the stage is published.
 
-    As a context manager, it is published at the end of the block, or discarded if the block raised.
+    As a context manager, the stage is published at the end of the block, or discarded if the block raised.
     """
 
     __slots__ = ()
@@ -241,10 +249,10 @@ class Stage(Interface, ABC):
         return f"<penstock stage {self.name!r}>"
 
     def put(self, tube: Tube | str | bytes, body: Body, **options: Unpack[PutOptions]) -> Job:
-        """Put a job for a tube and return it. It appears in the tube when the stage is published.
+        """Add a job for a tube to the stage and return it. The job appears in the tube when the stage is published.
 
-        Its delay and its ttl start when the stage is published. Raises StageOver if the stage has been published or
-        discarded.
+        The delay and the ttl of the job start when the stage is published. Raises StageOver if the stage has been
+        published or discarded.
         """
         check_keywords("put", options, PUT_KEYWORDS, "tube", "body")
         return (self.put_many(tube, [body], **options))[0]
@@ -253,18 +261,19 @@ class Stage(Interface, ABC):
     def put_many(
         self, tube: Tube | str | bytes, bodies: Iterable[Body | NewJob], **options: Unpack[PutOptions]
     ) -> list[Job]:
-        """Put a job for each body, or none at all. A `NewJob` is a body with options of its own, such as its key.
+        """Add a job for each body to the stage, or none at all. Return the jobs in the order of the bodies.
 
-        Raises StageOver if the stage has been published or discarded.
+        A `NewJob` is a body with options of its own, such as its key. Raises StageOver if the stage has been published
+        or discarded.
         """
 
     def publish(self) -> int:
-        """Move all its jobs into their tubes. Return the number of jobs. Publishing again changes nothing."""
+        """Move all jobs of the stage into their tubes. Return the number of jobs. Publishing again changes nothing."""
         queue: Queue = self._queue
         return queue.publish(self)
 
     def discard(self) -> int:
-        """Remove its jobs. Return the number of jobs."""
+        """Remove the jobs of the stage. Return the number of removed jobs. Raises StageOver if it was published."""
         queue: Queue = self._queue
         return queue.discard(self)
 
@@ -279,7 +288,7 @@ class Stage(Interface, ABC):
 
 
 class Tube(Interface, ABC):
-    """One tube, used through one session."""
+    """A tube. The jobs that are taken through this object belong to the session that returned it."""
 
     __slots__ = ()
 
@@ -296,7 +305,7 @@ class Tube(Interface, ABC):
     @property
     @abstractmethod
     def policy(self) -> TubePolicy:
-        """The rules of the tube. For a tube on a server, as of the last reply that contained them."""
+        """The rules of the tube. For a tube on a server, these are the rules in the last reply that contained them."""
 
     def __repr__(self) -> str:
         return f"<penstock tube {self.name!r} ({self.type})>"
@@ -308,32 +317,33 @@ class Tube(Interface, ABC):
         Bytes and text are returned as they are, any other value as JSON. With `unique` or `dedup`, an existing job is
         returned instead of a new one.
 
-        If the tube is full, wait up to `timeout` seconds for room; None waits without limit. Raises Full if there was
-        none, Paused if the tube refuses puts, BodyTooLarge, NoSpace if the disk is full, and NoMemory at the memory
-        limit. On a server, a put with `dedup` is repeated if its reply was lost; any other raises ConnectionLost.
+        If the tube is full, wait up to `timeout` seconds for room; None waits without limit. Raises Full if the tube is
+        still full, Paused if the tube refuses puts, BodyTooLarge, NoSpace if the disk is full, and NoMemory at the
+        memory limit. If the reply of a server was lost, a put with `dedup` is repeated; any other put raises
+        ConnectionLost.
         """
 
     @abstractmethod
     def put_many(self, bodies: Iterable[Body | NewJob], **options: Unpack[PutOptions]) -> list[Job]:
         """Put a job for each body, or none at all. Return the jobs in the order of the bodies.
 
-        A `NewJob` is a body with options of its own, such as its key. Raises what `put` raises. It does not wait for
-        room.
+        A `NewJob` is a body with options of its own, such as its key. `put_many` raises the errors of `put`. It does
+        not wait if the tube is full.
         """
 
     @abstractmethod
     def take(self, timeout: Duration = 0, **options: Unpack[TakeOptions]) -> Job | None:
-        """Take the next job. Return None if there is none.
+        """Take the next job. Return None if no job became ready in time.
 
-        If there is none, wait up to `timeout` seconds; None waits without limit. `key` takes only a job of this key.
-        `ttr` replaces the time in seconds that this session has for the job.
+        If no job is ready, wait up to `timeout` seconds; None waits without limit. With `key`, only a job of this key
+        is taken. `ttr` replaces the time in seconds that this session has for the job.
         """
 
     @abstractmethod
     def take_many(self, count: int, timeout: Duration = 0, **options: Unpack[TakeOptions]) -> list[Job]:
-        """Take up to `count` jobs. Return an empty list if there is none.
+        """Take up to `count` jobs. Return an empty list if no job became ready in time.
 
-        If there is none, wait up to `timeout` seconds for the first one; None waits without limit. The options are
+        If no job is ready, wait up to `timeout` seconds for the first one; None waits without limit. The options are
         those of `take`.
         """
 
@@ -346,7 +356,7 @@ class Tube(Interface, ABC):
 
     @abstractmethod
     def job(self, id: str) -> Job:
-        """Return the job of this id. Raises UnknownJob if it is not in this tube."""
+        """Return the job with this id. Raises UnknownJob if it is not in this tube."""
 
     @abstractmethod
     def named(self, name: str | bytes) -> Job:
@@ -358,25 +368,25 @@ class Tube(Interface, ABC):
 
     @abstractmethod
     def kick(self, count: int = 1, *, delay: Seconds = 0, ttl: Duration | None = None) -> int:
-        """Return up to `count` buried jobs to the tube. Return the number of jobs.
+        """Move up to `count` buried jobs back into the tube, the first buried first. Return the number of jobs.
 
-        They can be taken after `delay` seconds. `ttl` replaces their time to live; None keeps it.
+        The jobs can be taken after `delay` seconds. `ttl` replaces their time to live in seconds; None keeps it.
         """
 
     @abstractmethod
     def release_all(self) -> int:
-        """Return every taken job to the tube, no matter which session holds it. Return the number of jobs.
+        """Make every taken job ready again, no matter which session holds it. Return the number of jobs.
 
         Jobs of claims stay taken.
         """
 
     @abstractmethod
     def pause(self, *, puts: bool = False, takes: bool = False) -> None:
-        """Refuse puts, hold back takes, or both. `pause()` resumes both."""
+        """Pause the tube: with `puts`, puts raise Paused; with `takes`, takes get no job. `pause()` resumes both."""
 
     @abstractmethod
     def alter(self, **options: Unpack[TubeOptions]) -> None:
-        """Change the options of the tube while it is in use. Options that are not given stay."""
+        """Change the given options of the tube. The other options stay as they are. The tube may be in use."""
 
     @abstractmethod
     def truncate(self) -> int:
@@ -411,23 +421,24 @@ class Tube(Interface, ABC):
 
     @abstractmethod
     def subscribe(self, callback: Callable[[Change], None]) -> Callable[[], None]:
-        """Call `callback` with every change of a job of this tube, in order. Return a function that ends it.
+        """Call `callback` with every change of a job of this tube, in order.
 
-        See `queue.subscribe`.
+        Return a function that ends the subscription. See `queue.subscribe`.
         """
 
     @abstractmethod
     def claim(self, consumer: str, number: int, count: int, *, lease: Seconds = 60, token: int = 0) -> list[Job] | None:
-        """Claim up to `count` jobs as claim `number` of a consumer. Return None if there is no job.
+        """Claim up to `count` jobs as claim `number` of a consumer. Return None if no job is ready.
 
         The first claim has number 1. Until it is acked, claiming the same number again returns the same jobs. The claim
-        ends `lease` seconds after it was made or renewed, and its jobs return to the tube. A consumer with a greater
-        token replaces the one before, whose calls then raise Fenced.
+        ends `lease` seconds after it was made or renewed, and its jobs return to the tube. `token` is a fencing token:
+        after a call with a greater one, calls for this consumer with a smaller one raise Fenced. A process that
+        replaces another one under the same consumer name uses a greater token.
         """
 
 
 class Job(Interface, ABC):
-    """A job. As a context manager, it is acked at the end of the block, or nacked if the block raised."""
+    """A job. As a context manager, the job is acked at the end of the block, or nacked if the block raised."""
 
     __slots__ = ()
 
@@ -439,41 +450,42 @@ class Job(Interface, ABC):
     @property
     @abstractmethod
     def tube(self) -> str:
-        """The name of its tube."""
+        """The name of the tube of the job."""
 
     @property
     @abstractmethod
     def state(self) -> str:
         """The state of the job: ready, taken, delayed, buried, done, zombie, staged, or gone.
 
-        The state is current, except on a server with asyncio: there it is that of the last reply. `meta` updates it.
+        An asyncio job on a server has the state of the last reply, and `meta` updates it. All other jobs have their
+        current state.
         """
 
     @property
     @abstractmethod
     def deliveries(self) -> int:
-        """How often the job was delivered. For a job on a server, as of the last reply."""
+        """The number of deliveries of the job. For a job on a server, this is the number in the last reply."""
 
     @property
     @abstractmethod
     def nacks(self) -> int:
-        """How often the job failed. For a job on a server, as of the last reply."""
+        """The number of failures of the job. For a job on a server, this is the number in the last reply."""
 
     @property
     @abstractmethod
     def body(self) -> Any:
         """The body of the job: bytes as bytes, text as text, and any other value as it is read from JSON.
 
-        After `done`, this is the result. On a server with asyncio, a job that was put with `unique` or `dedup` has the
-        body that was given to `put`, even if `put` returned an existing job.
+        After `done`, this is the result. If `put` on a server returned an existing job because of `unique` or `dedup`,
+        an asyncio job nevertheless has the body that was given to `put`.
         """
 
     @abstractmethod
     def ack(self) -> None:
         """Finish the job successfully. It is removed, or kept if its tube keeps acked jobs.
 
-        Raises NotTaken if the job is no longer taken, NotOwner if another session has it, and UnknownJob if it is gone.
-        So do all calls that only the holder of a job may make: `done`, `release`, `requeue`, `nack`, `bury`, `touch`.
+        Raises NotTaken if the job is no longer taken, NotOwner if another session holds it, and UnknownJob if the job
+        no longer exists. `done`, `release`, `requeue`, `nack`, `bury` and `touch` raise the same errors.
         """
 
     @abstractmethod
@@ -485,7 +497,7 @@ class Job(Interface, ABC):
 
     @abstractmethod
     def release(self, delay: Seconds = 0, **options: Unpack[ReleaseOptions]) -> None:
-        """Return the unfinished job to its old place in the tube, or after `delay` seconds.
+        """Return the unfinished job to its old place in the tube, immediately or after `delay` seconds.
 
         `ttl`, `priority` and `key` replace those of the job. `options` are for the driver of the tube, if it has one.
         Raises OnlyOnce if the job may be delivered only once.
@@ -497,79 +509,86 @@ class Job(Interface, ABC):
 
     @abstractmethod
     def nack(self, reason: str = "") -> None:
-        """Return the job because it failed. Its retry policy decides whether it is tried again, and when.
+        """Report that the work on the job failed. The retry policy decides whether the job is tried again, and when.
 
         Raises OnlyOnce if the job may be delivered only once.
         """
 
     @abstractmethod
     def bury(self, reason: str = "") -> None:
-        """Set the job aside until it is kicked or dug up. `reason` is stored with it."""
+        """Set the job aside until `kick` or `dig` returns it to its tube. `reason` is stored with the job."""
 
     @abstractmethod
     def touch(self, seconds: Seconds | None = None) -> None:
-        """Extend the time that the holder has for the job, and its ttl, by `seconds`.
+        """Extend the time that this session has for the job, and the ttl of the job, by `seconds`.
 
-        None restarts its whole `ttr` from now.
+        If `seconds` is None, the whole `ttr` of the job starts again now.
         """
 
     @abstractmethod
     def dig(self, delay: Seconds = 0, *, ttl: Duration | None = None, priority: int | None = None) -> None:
-        """Return the buried job to its old place in the tube, or after `delay` seconds.
+        """Return the buried job to its old place in the tube, immediately or after `delay` seconds.
 
         `ttl` and `priority` replace those of the job; None keeps them. Raises NotBuried if the job is not buried.
         """
 
     @abstractmethod
     def delete(self) -> None:
-        """Remove the job, in any state and no matter which session holds it. Raises UnknownJob if it is gone."""
+        """Remove the job, in any state and no matter which session holds it.
+
+        Raises UnknownJob if the job no longer exists.
+        """
 
     @abstractmethod
     def snatch(self, delay: Seconds = 0) -> None:
-        """Take the job away from its holder and return it to its place, or after `delay` seconds.
+        """Take the job from the session that holds it. It returns to its place, immediately or after `delay` seconds.
 
         Raises NotTaken if the job is not taken.
         """
 
     @abstractmethod
     def restart(self, delay: Seconds = 0) -> None:
-        """Make the job ready again, or after `delay` seconds, if it is delayed, or was acked and kept.
+        """Make a job ready that is delayed, or that was acked and kept: immediately, or after `delay` seconds.
 
-        Raises NotKept if it is in another state.
+        Raises NotKept if the job is in another state.
         """
 
     @abstractmethod
     def switch(self, state: StateName, delay: Seconds = 0) -> None:
-        """Put the job into another state. The states `delayed` and `zombie` need a `delay` in seconds.
+        """Change the state of the job to `state`. The states `delayed` and `zombie` need a `delay` in seconds.
 
         Raises IsTaken if the job is taken.
         """
 
     @abstractmethod
     def move(self, tube: Tube, delay: Seconds = 0) -> None:
-        """Move the job to the end of another tube. It keeps its id, its body and its ttl.
+        """Move the job to the end of another tube. It can be taken there after `delay` seconds.
 
-        Raises NotOwner if another session has taken the job.
+        The job keeps its id, its body and its ttl. Raises NotOwner if another session has taken the job.
         """
 
     @abstractmethod
     def wait(self, timeout: Duration = None) -> JobOutcome:
         """Wait until the job is acked, buried, dead-lettered, dropped, expired or deleted.
 
-        Waits up to `timeout` seconds; None waits without limit. The outcome is true if the job was acked. Otherwise
-        `outcome` says what happened (`timeout` if nothing did), and `reason` why, if a reason is known.
+        Wait up to `timeout` seconds; None waits without limit. The returned object is true if the job was acked. Its
+        field `outcome` names what happened (`timeout` if the time was over first), and `reason` is the reason, if
+        known.
         """
 
     @abstractmethod
     def history(self) -> list[Event]:
-        """Return what happened to the job, oldest first, even if it no longer exists.
+        """Return the events of the job, oldest first, even if the job no longer exists.
 
         Raises NoJournal if the queue has no journal.
         """
 
     @abstractmethod
     def meta(self) -> dict[str, Any]:
-        """Return all properties of the job. Times are in seconds since 1970. Raises UnknownJob if it is gone."""
+        """Return all properties of the job. Times are in seconds since 1970.
+
+        Raises UnknownJob if the job no longer exists.
+        """
 
     def __enter__(self) -> Self:
         return self
@@ -580,6 +599,6 @@ class Job(Interface, ABC):
     ) -> None:
         """Ack the job, nack it if the block raised, or release it if the block was interrupted or cancelled.
 
-        A job that may be delivered only once is buried instead of being returned. A job that was finished in the block
-        is left as it is.
+        If the block fails, a job that may be delivered only once is buried instead of being returned to its tube. A job
+        that was finished in the block is left as it is.
         """

@@ -66,7 +66,7 @@ class DriverTube(Protocol):
 
 
 class Driver(Protocol):
-    """A type of tube that is defined by code."""
+    """A type of tube that is defined by code of the user."""
 
     def create_space(self, name: str, options: dict[str, Any]) -> Any: ...
     def new(self, space: Any, on_task_change: Callable[[Task, str], None], options: dict[str, Any]) -> DriverTube: ...
@@ -142,15 +142,15 @@ class DriverSpace(MutableMapping[Any, Task]):
         return id in self._tasks
 
     def get(self, id: Any, default: Any = None) -> Any:
-        """Return a task, or the default."""
+        """Return the task with this id, or the default."""
         return self._tasks.get(id, default)
 
     def keys(self) -> KeysView[Any]:
-        """Return the ids."""
+        """Return the ids of all tasks."""
         return self._tasks.keys()
 
     def values(self) -> ValuesView[Task]:
-        """Return the tasks."""
+        """Return all tasks."""
         return self._tasks.values()
 
     def items(self) -> ItemsView[Any, Task]:
@@ -163,7 +163,7 @@ class DriverSpace(MutableMapping[Any, Task]):
     # For the tube that runs the driver
 
     def restore(self, body: bytes) -> Task:
-        """Store a task of the journal."""
+        """Store a task that recovery has read from the journal."""
         fields = unpack(body)
         assert isinstance(fields, list)
         task = tuple(fields)
@@ -176,16 +176,16 @@ class DriverSpace(MutableMapping[Any, Task]):
         return self._ids.get(name, name_value(name))
 
     def begin(self) -> None:
-        """Begin a transaction. The changes of the one before are final."""
+        """Begin a transaction. The changes of the previous transaction can no longer be undone."""
         self._before = {}
 
     def changed(self) -> list[tuple[Any, Task | None]]:
-        """Return the tasks that the transaction changed so far; None for those it removed."""
+        """Return the tasks that the current transaction has changed so far, by id. A removed task is None."""
         now = [(id, before, self._tasks.get(id)) for id, before in self._before.items()]
         return [(id, task) for id, before, task in now if task != before]
 
     def undo(self) -> None:
-        """Undo the changes of the transaction."""
+        """Undo the changes of the current transaction."""
         before, self._before = self._before, {}
         for id, task in before.items():
             if task is None:
@@ -197,7 +197,7 @@ class DriverSpace(MutableMapping[Any, Task]):
 
 
 def task_name(id: Any) -> bytes:
-    """Return the name that the job of a task has. A number and its digits are the same name."""
+    """Return the name of the job of a task. The number 7 and the text "7" are the same name."""
     if isinstance(id, int) and not isinstance(id, bool) and -(1 << 63) <= id < 1 << 63:
         return b"%d" % id
     name = id.encode("utf-8", "surrogateescape") if isinstance(id, str) else id
@@ -218,7 +218,7 @@ class RunningDriver(TubeDriver):
         self._tube: DriverTube | None = None  # None: it has to be created.
 
     def create_space(self) -> None:
-        """Let the driver refuse the options of a new tube, and check that it has all methods."""
+        """Call `create_space`, which may refuse the options. Call `new` to check that its object has all methods."""
         try:
             space = self._timed("create_space", lambda: self.driver.create_space(self._name, self._copied_options()))
             if space is not None and (not isinstance(space, Mapping) or len(space)):
@@ -228,7 +228,7 @@ class RunningDriver(TubeDriver):
         self._run("new", lambda tube: None)
 
     def open(self, bodies: list[bytes]) -> list[TaskChange]:
-        """Start with these tasks, in the order in which they were put."""
+        """Fill the mapping with these tasks, in the order in which they were put, and start the driver."""
         tasks = [self._space.restore(body) for body in bodies]
         return self._run("normalize_task", lambda tube: [self._change(tube, task[0], task) for task in tasks])
 
@@ -242,7 +242,7 @@ class RunningDriver(TubeDriver):
         return self._call("put", lambda tube: tube.put(data, options), must=True)
 
     def take(self) -> DriverCall:
-        """Mark the task that is served next as taken."""
+        """Let the driver mark its next task as taken."""
         return self._call("take", lambda tube: tube.take())
 
     def delete(self, name: bytes) -> DriverCall:
@@ -272,7 +272,7 @@ class RunningDriver(TubeDriver):
         return self._run("kick", kick)
 
     def make_ready(self, name: bytes) -> DriverCall:
-        """Store a task as ready without calling the driver, which then starts again."""
+        """Store a task as ready without calling the driver. Then start the driver again, so that it reads the task."""
         id = self._space.id_of(name)
         task = self._space[id]
         self._tube = None
@@ -299,7 +299,7 @@ class RunningDriver(TubeDriver):
     def _call(
         self, method: str, call: Callable[[DriverTube], Task | None], must: bool = False, begins: bool = True
     ) -> DriverCall:
-        """Call a method that returns a task."""
+        """Call a method of the tube object that returns a task."""
 
         def run(tube: DriverTube) -> DriverCall:
             task = call(tube)
@@ -315,7 +315,7 @@ class RunningDriver(TubeDriver):
         return self._run(method, run, begins)
 
     def _run(self, method: str, run: Callable[[DriverTube], T], begins: bool = True) -> T:
-        """Run code of the driver as a transaction. If it fails, it has no effect."""
+        """Run code of the driver as a transaction. If the code raises, all its changes are undone."""
         if begins:
             self._space.begin()
         try:
@@ -364,7 +364,7 @@ class RunningDriver(TubeDriver):
         return options
 
     def _changed(self, task: Task, event: str = "") -> None:
-        """Check the task that a driver returned. The mapping has precedence."""
+        """Check the state of a task that the driver reports. This is the `on_task_change` that `new` receives."""
         self._check_state(task)
 
     def _check_state(self, task: Task) -> None:
@@ -393,7 +393,7 @@ def _number(id: Any) -> int:
 
 
 def encode_shown(data: Any) -> tuple[bytes, int]:
-    """Return data as a body: as JSON if that holds it exactly, else as msgpack."""
+    """Return the data of a task as a body: JSON if JSON can represent the data exactly, otherwise msgpack."""
     try:
         raw, kind = encode_body(data)
         if kind != BODY_JSON or json.loads(raw) == data:
@@ -442,7 +442,7 @@ class HostDrivers(Drivers):
         self._created: dict[bytes, RunningDriver] = {}  # The drivers of tubes that are being created.
 
     def policy(self, type: str, options: dict[str, object]) -> TubePolicy | None:
-        """Return the policy of a new tube with the options of its driver; None if this type is not a driver."""
+        """Return the policy of a new tube with the options of its driver. Return None if no driver has this name."""
         if type not in _registered:
             return None
         try:
@@ -453,13 +453,13 @@ class HostDrivers(Drivers):
         return TubePolicy(type=type, ids=ID_NAME, driven=True, temporary=temporary, notes=notes)
 
     def create(self, name: bytes, policy: TubePolicy) -> None:
-        """Create the space of a new tube."""
+        """Let the driver of a new tube create its space."""
         running = self._make(name, policy)
         running.create_space()
         self._created[name] = running
 
     def find(self, tube: Tube) -> TubeDriver | None:
-        """Return the driver of a tube, if it is in use."""
+        """Return the driver of a tube, or None if it was not started. Raise an error if it is not registered."""
         driver = _registered.get(tube.policy.type)
         if driver is None:
             raise missing_driver(tube.name, tube.policy)

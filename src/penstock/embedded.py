@@ -1,8 +1,8 @@
 """A queue in this process: the implementation of the public types (`api.py`) for `penstock.open`.
 
 Any number of threads may use a queue. Every call runs under the lock of the host, and returns when its effect is as
-durable as `fsync` demands. `put`, `take` and `ack` spell out what the other calls do by context managers, because these
-three calls are the hot path.
+durable as `fsync` demands. `put`, `take` and `ack` contain the code that the other calls share in context managers,
+because these three calls are the hot path.
 """
 
 from __future__ import annotations
@@ -178,7 +178,7 @@ class Queue(api.Queue):
     def __init__(self, session: Session, blocking: Queue | None = None) -> None:
         self._session = session
         self._host = session.host
-        self._blocking = blocking  # The same session for threads, if this queue is part of an AsyncQueue.
+        self._blocking = blocking  # The blocking queue of the same session, if this queue is part of an AsyncQueue.
 
     def session(self) -> Queue:
         with self._session.durable, self._session.lock, self._session:
@@ -278,7 +278,7 @@ class Queue(api.Queue):
         return [*_take(self, self._own(tubes), count, timeout, None, UNSET)]
 
     def _own(self, tubes: Iterable[api.Tube]) -> list[Tube]:
-        """Return the tubes. Raise WrongType if one of them belongs to another queue."""
+        """Return the engine's objects for these tubes. Raise WrongType if one of them belongs to another queue."""
         places = check_tubes(tubes, Tube)
         for tube in places:
             if tube._host is not self._host:
@@ -354,14 +354,14 @@ class Queue(api.Queue):
         return self._finish_closing(self._close_stages(stage_commands.discard, stage_names(stages)))
 
     def _close_stages(self, close: Callable[[Engine, list[bytes], int], int], names: list[bytes]) -> Closing:
-        """Close stages. Their jobs leave them in this turn and the next ones."""
+        """Publish or discard stages. Their jobs are moved in this turn and in the next ones."""
         engine = self._host.engine
         with self._session.durable, self._session.lock, self._session:
             jobs = close(engine, names, self._host.now())
             return Closing(jobs, stage_commands.of_names(engine, names))
 
     def _go_on_closing(self, closing: Closing) -> bool:
-        """Move one turn's worth of jobs out of closed stages. Return whether there are more."""
+        """Move as many jobs of published or discarded stages as one turn may move. Return whether there are more."""
         with self._session.durable, self._session.lock, self._session:
             self._host.advance()
             return stage_commands.are_closing(closing.left)
@@ -687,7 +687,7 @@ class Tube(api.Tube):
         return self._put_at_last(wait)
 
     def _put_at_last(self, wait: PutWait) -> CoreJob:
-        """Return the job of a put that waited for room. Raise its refusal, Closed or Full."""
+        """Return the job of a put that waited for room. Raise the error that refused it, or Closed, or Full."""
         if wait.job is not None:
             return wait.job
         if wait.outcome == CANCELLED:
@@ -695,7 +695,7 @@ class Tube(api.Tube):
         raise wait.refusal or Full(f"tube {self.name!r} was full all the time; take from it, or wait longer")
 
     def _draft(self, method: str, body: Body, options: PutOptions) -> Draft:
-        """Return the draft of a put. `method` is named if a keyword is misspelt."""
+        """Return the draft of a put. The error about a misspelt keyword names `method`."""
         return put_draft(method, body, options)
 
     def _job(self, core: CoreJob) -> Job:
@@ -703,7 +703,7 @@ class Tube(api.Tube):
         return Job(self, core)
 
     def _live(self) -> CoreTube:
-        """Return the tube. If it was dropped, look it up by its name, because it may have been created again."""
+        """Return the engine's tube. If it was dropped, look up its name, because it may have been created again."""
         if self._core.dropped:
             self._core = self._host.engine.tube(self._core.name)
         return self._core
@@ -950,7 +950,7 @@ class Job(api.Job):
         return outcome_in((each.event, each.before, each.reason) for each in found)
 
     def _wait(self, timeout_ms: int, sleeper: object) -> EndWait:
-        """Begin to wait for the end of the job. The caller holds the lock."""
+        """Register a wait for the end of the job. The caller holds the lock."""
         host, home = self._tube._host, self._tube._core
         connection = self._tube._session.connection
         return host.engine.wait_end(connection, self._core, host.now(), timeout_ms, sleeper, True, home)
@@ -993,7 +993,7 @@ class Job(api.Job):
             pass
 
     def _do(self, command: Callable[[Engine, Any, CoreJob, int], int]) -> None:
-        """Run a command on the job, and raise its refusal."""
+        """Run a command on the job. Raise an error if the engine refuses it."""
         host = self._tube._host
         session = self._tube._session
         with session.durable, session.lock, session:
@@ -1006,7 +1006,7 @@ class Job(api.Job):
 
 
 def _back(delay: Seconds, ttl: Duration | None, priority: int | None) -> tuple[int, int, int]:
-    """Return the delay, the ttl and the priority with which a job returns to its tube, as the engine takes them."""
+    """Return the delay, the ttl and the priority with which a job returns to its tube, in the units of the engine."""
     return (
         duration_ms(delay, "delay"),
         UNSET if ttl is None else duration_ms(ttl, "ttl"),
@@ -1057,7 +1057,7 @@ def _states(core: CoreTube) -> dict[str, int]:
 
 
 def _told(name: str, value: bytes | int | None) -> Any:
-    """Return a property of a job for users: text instead of bytes, and times in seconds."""
+    """Return a property of a job in the form of `job.meta`: text instead of bytes, and times in seconds."""
     if isinstance(value, bytes):
         return to_text(value)
     return value / 1000 if value is not None and name in views.TIME_FIELDS else value

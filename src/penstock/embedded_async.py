@@ -1,9 +1,9 @@
 """A queue in this process for asyncio: the implementation of the types of `api_async.py` for `penstock.open_async`.
 
-Each object stands in front of an object of `embedded.py`. A call that cannot wait runs in the event loop at once and
+Each object wraps a blocking object of `embedded.py`. A call that cannot wait runs directly in the event loop and
 returns when its effect is durable (`_Front`). A call that can wait for a job, for room or for the end of a job suspends
-its task. A call that reads or writes files at length runs in a thread. Threads and tasks may share a queue: `sync` is
-the same object for threads.
+its asyncio task. A call that may read or write many bytes of files runs in a thread. Threads and asyncio tasks may
+share a queue: `sync` returns the wrapped blocking object.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ async def _in_thread(function: Callable[..., T], *args: Any) -> T:
 
 
 class _Front:
-    """An object for asyncio in front of one for threads, which does the work of each abstract method and property."""
+    """An asyncio object that wraps a blocking one, which does the work of each abstract method and property."""
 
     __slots__ = ()
 
@@ -95,7 +95,7 @@ def _property(name: str, front: _Front) -> Any:
 
 
 def _delegate(name: str, template: Callable[..., Any]) -> Callable[..., Any]:
-    """Return a method that calls the method `name` of the inner object. It has the signature of `template`."""
+    """Return a method that calls the method `name` of the wrapped object. It has the signature of `template`."""
 
     @functools.wraps(template, updated=())
     async def call(self: _Front, *args: Any, **kwargs: Any) -> Any:
@@ -112,12 +112,12 @@ def _delegate(name: str, template: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _inner_of(value: Any) -> Any:
-    """Return the object for threads behind an argument, or the argument itself."""
+    """Return the blocking object that an argument wraps, or the argument itself if it wraps none."""
     return value._inner if isinstance(value, _Front) else value
 
 
 def _front_of(queue: AsyncQueue, value: Any) -> Any:
-    """Return a result with objects for asyncio in front of the jobs and tubes in it."""
+    """Return a result in which each job and tube is wrapped in its asyncio object."""
     if isinstance(value, Job):
         return AsyncJob._of(queue, value)
     if isinstance(value, Tube):
@@ -129,7 +129,10 @@ def _front_of(queue: AsyncQueue, value: Any) -> Any:
 
 
 class _Task:
-    """A task that sleeps. It never keeps the time for others, because its event loop may be busy."""
+    """An asyncio task that waits for a change of the queue.
+
+    It never runs the timers of the queue for other waiters, because its event loop may be busy.
+    """
 
     __slots__ = ("_event", "_loop")
 
@@ -179,7 +182,7 @@ class AsyncQueue(_Front, api_async.AsyncQueue):
 
     @classmethod
     def _of(cls, queue: Queue) -> Self:
-        """Return the session of `queue` for asyncio."""
+        """Return the asyncio object of the session of a blocking queue."""
         return cls(queue)
 
     @property
@@ -259,7 +262,7 @@ class AsyncQueue(_Front, api_async.AsyncQueue):
         return handed if handed.jobs else None
 
     async def _jobs(self, handed: PendingDelivery) -> list[Job]:
-        """Return the taken jobs as users see them. A thread reads bodies that are on disk."""
+        """Return the asyncio objects of taken jobs. A thread reads the bodies that are on disk."""
         if all(isinstance(core.body, bytes) for core in handed.jobs):
             return as_jobs(self._inner, handed)
         try:
@@ -270,7 +273,7 @@ class AsyncQueue(_Front, api_async.AsyncQueue):
 
 
 async def _read_on(events: Iterator[Event]) -> AsyncIterator[Event]:
-    """Yield events that a thread reads from disk, some at a time."""
+    """Yield events, which a thread reads from disk in batches."""
     some: list[Event]
     while some := await _in_thread(lambda: list(islice(events, _EVENTS_TOGETHER))):
         for event in some:
@@ -286,7 +289,7 @@ class AsyncStage(_Front, api_async.AsyncStage):
 
     @classmethod
     def _of(cls, queue: AsyncQueue, stage: Stage) -> Self:
-        """Return a stage for asyncio."""
+        """Return the asyncio object of a stage."""
         self = cls()
         self._queue, self._inner = queue, stage
         return self
@@ -301,7 +304,7 @@ class AsyncTube(_Front, api_async.AsyncTube):
 
     @classmethod
     def _of(cls, queue: AsyncQueue, tube: Tube) -> Self:
-        """Return a tube for asyncio."""
+        """Return the asyncio object of a tube."""
         self = cls()
         self._queue, self._inner = queue, tube
         return self
@@ -344,7 +347,7 @@ class AsyncJob(_Front, api_async.AsyncJob):
 
     @classmethod
     def _of(cls, queue: AsyncQueue, job: Job) -> Self:
-        """Return a job for asyncio."""
+        """Return the asyncio object of a job."""
         self = cls()
         self._queue, self._inner = queue, job
         return self

@@ -67,7 +67,7 @@ DEFAULT_TYPE: Final = "fifottl"
 
 
 class PutOptions(TypedDict, total=False):
-    """Options of a put. The tube has the defaults."""
+    """Options of a put. Options that are not given have the defaults of the tube."""
 
     delay: Seconds  # Wait this long before the job can be taken.
     at: datetime  # Wait until this time before the job can be taken. Without a time zone, it is local time.
@@ -117,7 +117,7 @@ class TakeOptions(TypedDict, total=False):
 
 
 class ReleaseOptions(TypedDict, total=False):
-    """Options of a release. What is not given, or None, stays as it is."""
+    """Options of a release. An option that is not given, or is None, leaves the job as it is."""
 
     ttl: Duration | None  # Time to live from now on.
     priority: int | None  # A job with a lower priority is taken first.
@@ -174,7 +174,7 @@ _OUTCOMES: Final[dict[str, Outcome]] = {
 
 
 def outcome_in(history: Iterable[tuple[str, str | None, str | None]]) -> JobOutcome:
-    """Return the outcome of a job that is gone, from its history: events, the states before them, and reasons."""
+    """Return the outcome of a removed job. `history` has its events, the states before them, and reasons."""
     last = list(history)[-1:]
     for event, before, reason in last:
         if event in _OUTCOMES:
@@ -189,7 +189,7 @@ class ClaimInfo(NamedTuple):
 
     acked: int  # Every claim up to this number is acked.
     newest: int  # The number of the newest claim.
-    token: int  # The greatest token that the consumer has used.
+    token: int  # The greatest fencing token that the consumer has used.
     open: list[int]  # The numbers of the claims that are not acked yet.
 
 
@@ -214,7 +214,7 @@ def draft(
     state: str = "ready",
     new: bool = False,
 ) -> Draft:
-    """Return the draft of a put."""
+    """Return the draft of a put: the job to be added, in the types of the engine."""
     raw, kind = encode_body(body)
     return Draft(
         raw,
@@ -241,7 +241,7 @@ def draft(
 
 
 def put_draft(method: str, body: Body, options: PutOptions) -> Draft:
-    """Return the draft of a put. `method` is named if a keyword is misspelt."""
+    """Return the draft of a put. The error about a misspelt keyword names `method`."""
     check_keywords(method, options, PUT_KEYWORDS, *(["body", "timeout"] if method == "put" else ["bodies"]))
     return draft(body, **options)
 
@@ -273,7 +273,7 @@ def altered(
     dedup_count: int | None = None,
     temporary: bool | None = None,
 ) -> TubePolicy:
-    """Return a copy of a policy with the fields changed that the options set."""
+    """Return a copy of a policy in which the given options are changed."""
     changes: dict[str, Any] = {
         "default_ttl_ms": None if ttl is ... else duration_ms(ttl, "ttl"),
         "default_ttr_ms": None if ttr is ... else duration_ms(ttr, "ttr"),
@@ -313,7 +313,7 @@ def new_policy(type: str | TubePolicy | None, options: dict[str, Any]) -> TubePo
 
 
 def changed_policy(name: bytes, old: TubePolicy, type: str | TubePolicy | None, options: dict[str, Any]) -> TubePolicy:
-    """Return the policy of an existing tube with some options changed. Raise TubeExists for another type."""
+    """Return the policy of an existing tube with some options changed. Raise TubeExists if `type` is another type."""
     if isinstance(type, TubePolicy):
         return altered(type, **options)
     if type is not None and text(type, "the type of a tube") != old.type:
@@ -322,7 +322,7 @@ def changed_policy(name: bytes, old: TubePolicy, type: str | TubePolicy | None, 
 
 
 def policy_from(fields: object) -> TubePolicy:
-    """Return the policy that has these fields. None as a time means no limit."""
+    """Return the policy that has these fields. A time that is None means no limit."""
     if not isinstance(fields, dict) or "type" not in fields:
         raise WrongType("a policy is an object of the fields of TubePolicy, and has a type")
     given: dict[str, Any] = {}
@@ -407,7 +407,7 @@ def take_options(method: str, options: TakeOptions, *others: str) -> tuple[bytes
 
 
 def check_shard(shard: tuple[int, int]) -> tuple[int, int]:
-    """Return the index and the number of shards. Raise WrongType or OutOfRange if they make no sense."""
+    """Return the index of a shard and the number of shards. Raise WrongType or OutOfRange if they are invalid."""
     if not isinstance(shard, tuple) or len(shard) != 2:
         raise WrongType("a shard is a pair of whole numbers: its index, and the number of shards")
     index, count = integer(shard[0], "the number of a shard"), integer(shard[1], "how many shards there are")
@@ -417,7 +417,7 @@ def check_shard(shard: tuple[int, int]) -> tuple[int, int]:
 
 
 def encode_body(body: Body) -> tuple[bytes, int]:
-    """Return the bytes of a body and its kind."""
+    """Return the bytes of a body and its kind (bytes, text, JSON or msgpack)."""
     if isinstance(body, bytes):
         return body, BODY_BYTES
     if isinstance(body, str):
@@ -464,28 +464,28 @@ def to_text(raw: bytes) -> str:
 
 
 def text(value: str, what: str) -> str:
-    """Return text. Raise WrongType for anything else."""
+    """Return the value if it is text. Raise WrongType otherwise."""
     if not isinstance(value, str):
         raise WrongType(f"{what} must be text, not {type(value).__name__}")
     return value
 
 
 def mapping(value: dict[str, Any], what: str) -> dict[str, Any]:
-    """Return a dict with text as keys. Raise WrongType for anything else."""
+    """Return the value if it is a dict with text as keys. Raise WrongType otherwise."""
     if not isinstance(value, dict) or not all(isinstance(key, str) for key in value):
         raise WrongType(f"{what} must be a dict with text as keys")
     return value
 
 
 def boolean(value: bool, what: str) -> bool:
-    """Return True or False. Raise WrongType for anything else."""
+    """Return the value if it is True or False. Raise WrongType otherwise."""
     if not isinstance(value, bool):
         raise WrongType(f"{what} must be True or False, not {type(value).__name__}")
     return value
 
 
 def integer(value: int, what: str) -> int:
-    """Return a whole number. Raise WrongType for anything else."""
+    """Return the value if it is a whole number. Raise WrongType otherwise."""
     if isinstance(value, bool) or not isinstance(value, int):
         raise WrongType(f"{what} must be a whole number, not {type(value).__name__}")
     return value

@@ -1,1 +1,1 @@
-"""Clients of a Penstock server, for threads and for asyncio, with the interface of the embedded queue."""
+"""Clients of a Penstock server, blocking and for asyncio, with the interface of the embedded queue."""

@@ -24,16 +24,19 @@ _UNWANTED: Final = 100
 
 
 class Addresses:
-    """The addresses to try, in their order."""
+    """The addresses that a client tries, in their order."""
 
     def __init__(self, named: tuple[Address, ...], learns: bool) -> None:
-        """Start with the addresses of the URL. `learns`: also use reported ones; not over TLS, which checks names."""
+        """Start with the addresses `named` in the URL.
+
+        If `learns` is set, also use the addresses that nodes report. This is off with TLS, which checks host names.
+        """
         self._named = named
         self._learns = learns
         self._learned: list[Address] = []
         self._left: set[Address] = set()
         self._by_node: dict[str, Address] = {}  # By the first eight characters of node ids, which job ids contain.
-        self._here = ""  # The same characters of the current node.
+        self._here = ""  # The first eight characters of the id of the current node.
         self.current = named[0]
 
     def all(self) -> list[Address]:
@@ -44,7 +47,7 @@ class Addresses:
         return sorted(turned, key=lambda each: each in self._left)
 
     def learn(self, told: object) -> None:
-        """Read the reply to HELLO: a version, the id of the node, and all nodes with address and priority."""
+        """Store the addresses in a reply to HELLO: a version, a node id, and all nodes with address and priority."""
         if not self._learns or not isinstance(told, list):
             return
         nodes: list[tuple[int, Address]] = []
@@ -72,7 +75,7 @@ class Addresses:
         return int(priority), (host, int(port))
 
     def _may_go_to(self, host: str) -> bool:
-        """Return whether a node may be at this address.
+        """Return whether this client may connect to a reported address.
 
         A server must not send its clients to services that only their own machine or network can use, such as the
         metadata service of a cloud.

@@ -56,7 +56,7 @@ class AsyncConnection(asyncio.Protocol):
         self.max_body = 0
 
     async def open(self, target: Target, seed: tuple[str, int], token: str, grace_ms: int, connect_s: float) -> None:
-        """Connect within `connect_s`, and join the session of a token, or begin one."""
+        """Connect within `connect_s`. Join the session that has this token, or begin one if the token is empty."""
         try:
             async with asyncio.timeout(connect_s):
                 await self._loop.create_connection(
@@ -133,7 +133,7 @@ class AsyncConnection(asyncio.Protocol):
     # Called by the session
 
     def send(self, data: bytes, is_take: bool = False, wait_s: float | None = 0) -> asyncio.Future[Any]:
-        """Send a command with the others of this turn. Return a future of its reply.
+        """Send a command together with the other commands of this turn of the event loop. Return a future of its reply.
 
         `wait_s` is how long the command may wait on the server; None: without limit.
         """
@@ -155,7 +155,7 @@ class AsyncConnection(asyncio.Protocol):
             await asyncio.shield(self._full)
 
     def is_full(self) -> bool:
-        """Return whether a caller should wait before it sends."""
+        """Return whether the write buffer is full, so that a caller should wait before it sends."""
         return self._full is not None
 
     def is_idle(self) -> bool:
@@ -163,7 +163,7 @@ class AsyncConnection(asyncio.Protocol):
         return not self._line
 
     def can_hang_up_politely(self) -> bool:
-        """Return whether this side can be closed while replies can still arrive."""
+        """Return whether this side can be closed while replies can still arrive, which TLS does not allow."""
         return self.lost is None and self.transport.can_write_eof()
 
     def hang_up(self) -> None:
@@ -176,7 +176,7 @@ class AsyncConnection(asyncio.Protocol):
         await asyncio.shield(self._gone)
 
     async def finish(self) -> None:
-        """Close this side and wait for the server to do the same. Then the server holds nothing for the connection."""
+        """Close this side and wait until the server has closed its side. It then holds nothing for this connection."""
         try:
             if self.can_hang_up_politely():
                 self.hang_up()
@@ -188,7 +188,7 @@ class AsyncConnection(asyncio.Protocol):
             self.abort(ConnectionAbortedError("it was closed"))
 
     def abort(self, error: Exception) -> None:
-        """Close the connection at once. Pending commands raise `error`."""
+        """Close the connection immediately. Pending commands raise `error`."""
         self._fail(error)
         if hasattr(self, "transport"):
             self.transport.abort()

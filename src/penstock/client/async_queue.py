@@ -1,7 +1,7 @@
 """A queue on a server: the implementation of the public types for `connect_async`.
 
-`scripts/generate_sync.py` writes the queue for threads out of the one for asyncio. `handles.py` has the differences
-between the two. `commands.py` has the commands and the meaning of their replies.
+`scripts/generate_sync.py` generates the blocking queue from the asyncio queue. `handles.py` has the differences between
+the two. `commands.py` has the commands and the meaning of their replies.
 """
 
 from __future__ import annotations
@@ -58,7 +58,8 @@ def connect_async(url: str | None = None, **options: Unpack[ConnectOptions]) -> 
     PENSTOCK_URL, or else port 7711 of this machine. Further hosts are tried if the first one does not answer. See
     ConnectOptions for the options, which may also be part of the URL: `?tls=1&grace=30s`. `math.inf` means no limit.
 
-    With threads, this connects at once. With asyncio, it connects when the block starts, or with the first call.
+    A blocking queue connects in this call. An asyncio queue connects at the start of its `with` block, or with the
+    first call.
 
     Raises BadUrl, NoServer if no server answers, and WrongPassword or Unauthenticated if the server refuses the user.
     """
@@ -248,7 +249,7 @@ class AsyncQueue(AsyncQueueHandle):
 
 
 class _AsyncSubscription:
-    """A task or thread that reads the journal of the server and calls a subscriber."""
+    """An asyncio task or thread that reads the journal of the server and calls a subscriber."""
 
     def __init__(
         self, session: AsyncSession, callback: Callable[[Change], None], tube: bytes | None, position: int
@@ -261,7 +262,7 @@ class _AsyncSubscription:
         self._stop = session.start(self._run)
 
     def cancel(self) -> None:
-        """Call the subscriber no more."""
+        """End the subscription. The subscriber is not called again."""
         self._cancelled = True
         self._stop()
 

@@ -1,8 +1,8 @@
-"""A session on a server, for asyncio: the driver of `base_session.py` for tasks.
+"""A session on a server, for asyncio: the implementation of `base_session.py` with coroutines that suspend.
 
-All tasks share one connection for calls that do not wait. A call that waits has a connection to itself. If a task is
-cancelled while it waits for a job, the client closes its side of the connection. The server then replies at once. If
-that reply contains jobs, they go back to their tubes.
+All asyncio tasks share one connection for calls that do not wait. A call that waits has a connection to itself. If an
+asyncio task is cancelled while it waits for a job, the client closes its side of the connection. The server then
+replies immediately. If that reply contains jobs, they go back to their tubes.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class _Limit(Deadline):
         self.timeout = asyncio.timeout_at(self._until + MARGIN_S)
 
     def answering(self) -> int:
-        """Record that the server gets the command. Return how many milliseconds it may wait."""
+        """Record that the command is being sent. Return how many milliseconds the server may wait before it replies."""
         self.is_answering = True
         self._reschedule(self._until + self._margin_s)
         # Rounded up, because a server that replies too early would be asked again.
@@ -66,7 +66,10 @@ class AsyncSession(BaseSession[AsyncConnection]):
     _pid = 0
 
     def _begin(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Begin anew: at first, in another event loop, and in a child process. Connections belong to one loop."""
+        """Reset the session when it is created, used in another event loop, or used in a child process.
+
+        A connection belongs to one event loop.
+        """
         outlives = self.outlives
         self._begin_anew()
         self.outlives = outlives
@@ -227,7 +230,7 @@ class AsyncSession(BaseSession[AsyncConnection]):
             self._end_take()
 
     async def _open(self, shared: bool, deadline: Deadline = NO_DEADLINE) -> AsyncConnection:
-        """Return the connection that all tasks share, or one for a single call. Retry as the target says."""
+        """Return the connection that all asyncio tasks share, or one for a single call. Retry as the target says."""
         search = Backoff(self.target.retry_s if self._connected else self.target.first_s, deadline.until)
         while True:
             # One at a time: the first connection begins the session, and the others join it.
@@ -280,7 +283,7 @@ class AsyncSession(BaseSession[AsyncConnection]):
             self._do_later(connection.finish())
 
     async def identify(self, token: str | None, grace: Seconds | None) -> None:
-        """Join the session of another token. The one before ends, unless another connection is in it."""
+        """Join the session of another token. The previous session ends, unless another connection is in it."""
         self._check()
         # All tasks share what is changed here, so cancelling the caller must not leave it half done.
         joining = asyncio.ensure_future(self._identify(commands.identify(token, grace), grace is not None))
@@ -302,7 +305,7 @@ class AsyncSession(BaseSession[AsyncConnection]):
             self._end_settling()
 
     async def _change_to(self, joined: str) -> None:
-        """Continue as the session that the shared connection has joined, and leave the one before."""
+        """Continue as the session that the shared connection has joined, and leave the previous session."""
         left, self.token = self.token, joined
         self.belongings.forget()
         idle, self._idle = self._idle, []
@@ -350,13 +353,13 @@ class AsyncSession(BaseSession[AsyncConnection]):
         self.keep(asyncio.ensure_future(self._quietly(chore)))
 
     def start(self, run: Callable[[], Coroutine[Any, Any, None]]) -> Callable[[], object]:
-        """Run a task until it ends or the session does. Return a function that cancels it."""
+        """Run a coroutine as an asyncio task until it or the session ends. Return a function that cancels it."""
         task = asyncio.ensure_future(run())
         self.keep(task)
         return task.cancel
 
     def keep(self, task: asyncio.Task[None]) -> None:
-        """Keep a task until it ends or the session does."""
+        """Keep an asyncio task until it ends, so that it is not garbage-collected. `close` cancels it."""
         self._chores.add(task)
         task.add_done_callback(self._chores.discard)
 
@@ -382,7 +385,7 @@ class AsyncSession(BaseSession[AsyncConnection]):
             self._end_settling()
 
     async def _begin_to_settle(self) -> None:
-        """Wait until no other task settles. Then no take begins before `_end_settling`."""
+        """Wait until no other asyncio task gives back lost jobs. No take begins before `_end_settling` is called."""
         while self._settling is not None:
             await asyncio.shield(self._settling)
         assert self._loop is not None
@@ -410,7 +413,7 @@ class AsyncSession(BaseSession[AsyncConnection]):
     # The end
 
     async def close(self) -> None:
-        """End the session. Its jobs go back, unless it has a grace time. Calls that wait raise Closed."""
+        """End the session. Its jobs go back to their tubes, unless it has a grace time. Waiting calls raise Closed."""
         if self.closed:
             return
         self.closed = True

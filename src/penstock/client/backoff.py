@@ -21,10 +21,10 @@ MARGIN_S: Final = 1.0
 
 
 class Backoff:
-    """The pauses between attempts. Each is twice as long as the one before, with jitter.
+    """The pauses between attempts to connect. Each is twice as long as the one before, with jitter.
 
-    They end after `patience_s` (None: never) and at `until`. Because of the jitter, many clients do not connect to a
-    restarted server at the same moment.
+    The attempts end after `patience_s` (None: never), or at the time `until`. Because of the jitter, many clients do
+    not connect to a restarted server at the same moment.
     """
 
     def __init__(
@@ -39,7 +39,7 @@ class Backoff:
         self._longest_s = longest_s
 
     def pause(self) -> float | None:
-        """Return the seconds to wait before the next attempt; None if there is none."""
+        """Return the seconds to wait before the next attempt, or None if no attempt is left."""
         pause_s = random.uniform(0.5, 1.0) * self._pause_s
         self._pause_s = min(2 * self._pause_s, self._longest_s)
         left_s = self._until - time.monotonic()
@@ -53,7 +53,10 @@ class Margin:
         self.seconds = MARGIN_S
 
     def missed(self) -> None:
-        """Double the margin, because a reply did not come. With a slow server, jobs would go back and forth forever."""
+        """Double the margin, because a reply came too late.
+
+        With a slow server and a fixed margin, every reply to a take would be too late, and its jobs would go back.
+        """
         self.seconds *= 2
 
     def met(self) -> None:

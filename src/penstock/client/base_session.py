@@ -8,10 +8,10 @@ before the next call (`_settle`).
 The timeout of a call limits everything that the call does (`Deadline`). A take returns nothing if its time is over
 while the server is away. It raises NoServer if the server has been away for longer than `retry_for`.
 
-The decisions are coroutines. They await only the abstract methods below, which send, connect, sleep and lock. For
-asyncio (`async_session.py`) these suspend the task, and the event loop runs the coroutine. For threads (`session.py`)
-they block and never suspend, so one `send(None)` runs the whole coroutine. An interrupt then passes through the frames
-in the same order as through functions.
+The decisions are coroutines. They await only the abstract methods below, which send, connect, sleep and lock. With
+asyncio (`async_session.py`) these methods suspend, and the event loop runs the coroutine. In the blocking session
+(`session.py`) they block and never suspend, so one `send(None)` runs the whole coroutine. An interrupt then passes
+through the frames in the same order as through functions.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ class BaseSession(ABC, Generic[C]):
         self._begin_anew()
 
     def _begin_anew(self) -> None:
-        """Reset everything that belongs to one session: at first, and in a child process after a fork."""
+        """Reset everything that belongs to one session, in the constructor and in a child process after a fork."""
         self.token = ""
         self.max_body = 0
         self.outlives = False  # Whether `identify` has set a grace time, so that the session stays after `close`.
@@ -88,35 +88,35 @@ class BaseSession(ABC, Generic[C]):
         # A user who names a single node wants that node.
         self._sources = Sources() if len(self.target.seeds) > 1 else None
 
-    # What a driver does
+    # Methods of the blocking and of the asyncio session
 
     @abstractmethod
     async def _try(self, call: Call[T], deadline: Deadline) -> T:
-        """Send a call on a connection and return its result. Raise an error of LOST if the connection was lost."""
+        """Send a call on a connection and return its result. Raise one of the exceptions in LOST if it was lost."""
 
     @abstractmethod
     async def _try_take(self, call: Call[T], deadline: Deadline) -> T:
-        """Send a call that takes jobs, as `_try` does, when no lost take is being settled. Record the jobs."""
+        """Wait until no thread or task gives back lost jobs. Then send a call that takes jobs, and record the jobs."""
 
     @abstractmethod
     async def _sleep(self, seconds: float) -> None:
-        """Wait."""
+        """Wait for this number of seconds."""
 
     @abstractmethod
     async def _connect(self, seed: Address, token: str, connect_s: float) -> C:
-        """Connect to an address within `connect_s`, and join the session of a token, or begin one."""
+        """Connect within `connect_s`. Join the session that has this token, or begin one if the token is empty."""
 
     @abstractmethod
     def _drop(self, connection: C) -> None:
-        """Close a connection at once."""
+        """Close a connection immediately."""
 
     @abstractmethod
     async def _settle(self, deadline: Deadline) -> None:
-        """Give back the jobs of lost takes, if there may be any. No take may be in progress meanwhile."""
+        """Return jobs to their tubes if the reply to their take was lost. No take may be in progress meanwhile."""
 
     @abstractmethod
     async def _are_home(self, deadline: Deadline) -> bool:
-        """Wait until no take is in progress, for HOME_S at most. Return whether none is."""
+        """Wait up to HOME_S seconds until no take is in progress. Return whether none is."""
 
     @abstractmethod
     def _interrupt_takes(self) -> None:
@@ -124,11 +124,11 @@ class BaseSession(ABC, Generic[C]):
 
     @abstractmethod
     async def _follow_jobs(self, sources: Sources) -> None:
-        """Move the session to the node that makes most of its jobs, unless it holds jobs or a take is in progress."""
+        """Move to the node that created most of the taken jobs. Do nothing while jobs are held or taken."""
 
     @abstractmethod
     async def _move(self, to: Address | None = None) -> None:
-        """Begin a session on another node: on this one, or on the next one, because the node leaves its cluster."""
+        """Begin a session on the node `to`. None means the next address, because the node leaves its cluster."""
 
     # Calls
 
@@ -138,7 +138,7 @@ class BaseSession(ABC, Generic[C]):
             raise Closed()
 
     async def _call_settled(self, call: Call[T], deadline: Deadline) -> T:
-        """Give back jobs of lost takes, check the arguments, and then send a call and return its result."""
+        """Give back jobs of lost takes and check the length of the body. Then send a call and return its result."""
         if self._in_doubt:
             await self._settle(deadline)
         if call.taken is not None:
@@ -152,14 +152,14 @@ class BaseSession(ABC, Generic[C]):
         return await self._call(call, deadline)
 
     def _without_server(self, call: Call[T], error: NoServer | ConnectionLost, deadline: Deadline) -> T:
-        """Return the result of a call whose time is over while the server is away, or raise the error."""
+        """Return the empty result of a call whose time is over while the server does not answer, or raise the error."""
         is_over = time.monotonic() >= deadline.until and not isinstance(error, BadAnswer)
         if not is_over or call.empty is None or self.target.reach.is_gone(self.target.retry_s):
             raise error
         return call.read(call.empty)
 
     async def _call(self, call: Call[T], deadline: Deadline = NO_DEADLINE, lost: bool = False) -> T:
-        """Send a call and return its result. `lost`: an earlier attempt may have been executed."""
+        """Send a call and return its result. If `lost` is set, an earlier attempt may have been executed."""
         search: Backoff | None = None
         while True:
             token = self.token
@@ -205,7 +205,7 @@ class BaseSession(ABC, Generic[C]):
                 await self._settle(deadline)
 
     async def _check_hold(self, happened: Happened) -> None:
-        """Raise NotTaken or NotOwner if the job is no longer in the delivery that a repeated call is about."""
+        """Raise NotTaken or NotOwner if the delivery that a repeated call is about has ended."""
         try:
             there = await self._call(Call(happened.ask, commands.job, AGAIN))
         except NotAllowed:
@@ -215,7 +215,7 @@ class BaseSession(ABC, Generic[C]):
             raise over
 
     async def _judge(self, happened: Happened, refused: CommandError) -> None:
-        """Return if a refused call was executed by an earlier attempt. Otherwise raise the refusal."""
+        """Raise the refusal of a repeated call, unless the refusal shows that the first attempt was executed."""
         there: JobFacts | None = None
         if not isinstance(refused, UnknownJob):
             try:
@@ -252,7 +252,7 @@ class BaseSession(ABC, Generic[C]):
                 pass  # The session does not hold it any more.
 
     async def _check_belongings(self, deadline: Deadline) -> None:
-        """Remove jobs from the list of held jobs that the session lost, when the list has become long."""
+        """If the list of held jobs is long, remove the jobs that the session no longer holds on the server."""
         asked = self.belongings.to_check()
         if asked is not None:
             held = await self._call(commands.held(end_waits=False), deadline)
@@ -278,7 +278,7 @@ class BaseSession(ABC, Generic[C]):
         return wrong
 
     async def _join(self, seed: Address, connect_s: float) -> C:
-        """Return a connection that has joined this session, or a new session if this one has ended."""
+        """Return a connection that has joined this session. If the session has ended, begin a new one."""
         while True:
             token = self.token
             try:
@@ -310,14 +310,14 @@ class BaseSession(ABC, Generic[C]):
         return found
 
     def _target_of_move(self, sources: Sources) -> Address | None:
-        """Return the address of the node that makes most jobs, if it is another one and may be moved to now."""
+        """Return the address of the node that created most of the taken jobs, if the client should move to it now."""
         main = sources.main()
         to = self._addresses.of_node(main) if main else None
         return to if to is not None and sources.may_move(time.monotonic()) else None
 
 
 def answer_of(steps: Callable[[], Coroutine[Any, Any, T]]) -> T:
-    """Run a coroutine of a session for threads, which never suspends. Return its result.
+    """Run a coroutine of a blocking session, which never suspends. Return its result.
 
     The coroutine is created here, because a signal between its creation and its start would cause a warning that it
     was never awaited.
@@ -327,4 +327,4 @@ def answer_of(steps: Callable[[], Coroutine[Any, Any, T]]) -> T:
     except StopIteration as done:
         result: T = done.value
         return result
-    raise AssertionError("a coroutine for threads was suspended")
+    raise AssertionError("a coroutine of a blocking session was suspended")

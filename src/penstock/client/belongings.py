@@ -24,7 +24,7 @@ class Belongings:
         self.forget()
 
     def forget(self) -> None:
-        """Clear the record: the session ended, or belongs to the parent process."""
+        """Remove all jobs, because the session ended or belongs to the parent process."""
         self._lock = threading.Lock()
         self._ids: dict[str, int] = {}
         self._ask_at = _ASK_FROM
@@ -51,19 +51,19 @@ class Belongings:
         return not self._ids
 
     def unknown(self, held: Iterable[str]) -> list[str]:
-        """Return those of the held jobs that no caller has received."""
+        """Return the ids in `held` that no caller has received."""
         with self._lock:
             return [id for id in held if id not in self._ids]
 
     def to_check(self) -> set[str] | None:
-        """Return all recorded ids if there are many, otherwise None. Pass the server's reply to `keep`."""
+        """Return all recorded ids if there are many, so that the caller checks them with `keep`. Otherwise, None."""
         if len(self._ids) < self._ask_at:
             return None
         with self._lock:
             return set(self._ids)
 
     def keep(self, asked: set[str], held: Iterable[str]) -> None:
-        """Remove those of the `asked` ids that are not `held`. Jobs that were added meanwhile stay."""
+        """Remove the `asked` ids that the session does not hold on the server. Jobs that were added meanwhile stay."""
         with self._lock:
             for id in asked.difference(held):
                 self._ids.pop(id, None)

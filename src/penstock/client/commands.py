@@ -1,13 +1,14 @@
-"""Every command of a client: the words to send and the meaning of the reply. Threads and asyncio share this module.
+"""Every command of a client: the words to send and the meaning of the reply.
 
-Each function below returns a `Call`. This module does no I/O.
+Each function below returns a `Call`, which the blocking and the asyncio client send. This module does no I/O.
 
 A `Call` also states whether it may be repeated if its reply was lost. It may if executing it twice, with commands of
 other clients in between, has the same effect as executing it once:
 - Questions may be repeated.
 - Settings may be repeated, because the last writer wins anyway.
 - Commands with a number or id of their own may be repeated: claims, stages, and puts with a dedup id.
-- Commands that only the holder of a job may send may be repeated. The second one may be refused because the first one
+- Commands that only the session that holds a job may send may be repeated. The second one may be refused because the
+first one
   was executed. Then `Happened` decides from the state of the job.
 - Commands on a set of jobs, such as `kick`, may not be repeated, because the set may have changed.
 - Commands on a job that any client may send may not be repeated, because the job may have changed twice since.
@@ -154,16 +155,16 @@ class Call(Generic[T]):
             self.words[self.timeout_at] = self.wait_word()
 
     def hold(self) -> int:
-        """Return the number of the delivery that the call is about; 0: any."""
+        """Return the number of the delivery that the call is about, or 0 if it is about any delivery."""
         return 0 if self.happened is None else self.happened.hold
 
     def wait_word(self) -> bytes:
-        """Return the time that the command may wait, as a word."""
+        """Return the time that the command may wait, as a word of the command."""
         return duration(self.wait_ms)
 
 
 class Happened:
-    """How to find out whether a command of the holder of a job, whose reply was lost, was executed."""
+    """How to find out whether a command on a taken job was executed, if its reply was lost."""
 
     __slots__ = ("ask", "ends", "gives_back", "hold")
 
@@ -175,22 +176,26 @@ class Happened:
         gives_back: bool,
     ) -> None:
         self.ask = ask  # A command whose reply describes the job.
-        # The number of the delivery that the holder has; 0: unknown, or not relevant because the command ends the job.
+        # The number of the delivery that this session has; 0: unknown, or not relevant because the command ends the
+        # job.
         self.hold = hold
         self.ends = ends  # The job is in one of these states after the call.
         self.gives_back = gives_back  # The call returns the job, so the job may be in any other state by now.
 
     def over(self, there: JobFacts) -> CommandError | None:
-        """Return the refusal if the delivery that the call is about has ended, otherwise None.
+        """Return an error if the delivery that the call is about has ended, otherwise None.
 
-        Then the call must not be repeated, even if the session has taken the job again.
+        If it has ended, the call must not be repeated, even if the session has taken the job again.
         """
         if there.state != "taken":
             return NotTaken()
         return NotOwner() if there.deliveries > self.hold else None
 
     def judge(self, refused: CommandError, there: JobFacts | None) -> None:
-        """Return if the first attempt was executed, otherwise raise the refusal. `there` is None if the job is gone."""
+        """Raise the refusal, unless the state of the job shows that the first attempt was executed.
+
+        `there` describes the job now, or is None if it no longer exists.
+        """
         state = "gone" if there is None else there.state
         if self.gives_back and (
             isinstance(refused, NotOwner)
@@ -206,7 +211,7 @@ class Happened:
 
 
 def duration(ms: int) -> bytes:
-    """Return a time as a word."""
+    """Return a time in milliseconds as a word of a command."""
     return b"forever" if ms == NEVER else b"%dms" % ms
 
 
@@ -300,7 +305,7 @@ _TUBE_OPTIONS: Final = {
 
 
 def _tube_words(options: dict[str, Any]) -> list[bytes]:
-    """Return the words of the options of a tube. None is a value of times only; other options are left out."""
+    """Return the words of the options of a tube. A time may be None. Other options that are None are left out."""
     words: list[bytes] = []
     for name, value in options.items():
         kind = _TUBE_OPTIONS[name]
@@ -334,21 +339,21 @@ def ignored(answer: Reply) -> None:
 
 
 def number(answer: Reply) -> int:
-    """Return a number."""
+    """Return a reply that is a number. Raise BadAnswer otherwise."""
     if type(answer) is not int:
         raise BadAnswer(f"the server answers with {_kind(answer)} instead of a number")
     return answer
 
 
 def octets(answer: Reply) -> bytes:
-    """Return bytes."""
+    """Return a reply that is bytes. Raise BadAnswer otherwise."""
     if type(answer) is not bytes:
         raise BadAnswer(f"the server answers with {_kind(answer)} instead of text")
     return answer
 
 
 def items(answer: Reply) -> list[Reply]:
-    """Return a list."""
+    """Return a reply that is a list. Raise BadAnswer otherwise."""
     if type(answer) is not list:
         raise BadAnswer(f"the server answers with {_kind(answer)} instead of a list")
     return answer
@@ -400,7 +405,7 @@ def _up_to(count: int, answer: Reply) -> list[JobFacts]:
 
 
 def _after(cursor: int, answer: Reply) -> int:
-    """Return the next cursor of a scan: greater than the last one, or 0 at the end. So every scan ends."""
+    """Return the next cursor of a scan: greater than `cursor`, so that every scan ends, or 0 after the last page."""
     following = octets(answer)
     if not following.isdigit() or not (int(following) == 0 or cursor < int(following) < 1 << 63):
         raise BadAnswer("the server answers with a cursor that goes back")
@@ -414,7 +419,7 @@ def page(cursor: bytes, answer: Reply) -> tuple[bytes, list[Reply]]:
 
 
 def names(answer: Reply) -> list[str]:
-    """Return names of tubes."""
+    """Return the names of tubes in a reply."""
     return [to_text(octets(name)) for name in items(answer)]
 
 
@@ -455,7 +460,7 @@ def info(answer: Reply) -> dict[str, Any]:
 
 
 def counts(answer: Reply) -> dict[str, int]:
-    """Return numbers by their names."""
+    """Return the numbers in a reply, by their names."""
     return {octets(name).decode(): number(count) for name, count in answer.items()}
 
 
@@ -543,17 +548,17 @@ def token_of(answer: Reply) -> str:
 
 
 def leave_session(left: str, joined: str) -> list[list[bytes]]:
-    """End the session that was left, if no other connection is in it. Its jobs go back at once."""
+    """End the session that this connection left, unless another connection is in it. Its jobs go back immediately."""
     return [[b"IDENTIFY", left.encode(), b"GRACE", b"0"], [b"IDENTIFY", joined.encode()]]
 
 
 def end_session() -> list[bytes]:
-    """End the session of a client that closes. Its jobs go back at once."""
+    """End the session of a client that closes. Its jobs go back immediately."""
     return [b"IDENTIFY", b"GRACE", b"0"]
 
 
 def held(end_waits: bool) -> Call[list[str]]:
-    """Ask for the ids of all jobs that the session holds. `end_waits`: end its waiting takes first."""
+    """Ask for the ids of all jobs that the session holds. With `end_waits`, the server first ends its waiting takes."""
     words = [b"JOB", b"HELD", b"ENDWAITS"] if end_waits else [b"JOB", b"HELD"]
     return Call(words, lambda answer: [_job_id(id) for id in items(answer)], AGAIN)
 
@@ -832,7 +837,7 @@ def list_jobs(name: bytes, state: str, limit: int) -> Call[list[JobFacts]]:
 
 
 def _finish(id: str, hold: int, words: list[bytes], *ends: str, gives_back: bool = False) -> Call[None]:
-    """Return a call of the holder of a delivery. The job is in one of the states `ends` after it."""
+    """Return a call that only the session with the delivery `hold` may send. `ends` are the states after it."""
     happened = Happened([b"JOB", b"PEEK", id.encode()], hold, ends, gives_back)
     return Call(words, nothing, PERHAPS, happened=happened)
 
@@ -902,7 +907,7 @@ def dig(id: str, delay: Seconds, ttl: Duration | None, priority: int | None) -> 
 
 
 def snatch(id: str, delay: Seconds) -> Call[None]:
-    """Take a job away from its holder."""
+    """Take a job away from the session that holds it."""
     return Call([b"JOB", b"SNATCH", id.encode(), *_delay(delay)], nothing, NOT_AGAIN)
 
 
@@ -948,7 +953,7 @@ def wait(id: str, tube: bytes, timeout: Duration) -> Call[JobOutcome]:
 
 
 def outcome(answer: Reply) -> JobOutcome:
-    """Return the outcome of a job."""
+    """Return the outcome in the reply to a wait for a job."""
     name = octets(answer[b"outcome"]).decode()
     if name not in END_NAMES:
         raise BadAnswer(f"the server answers with an outcome {name!r} that this version does not know")

@@ -1,5 +1,5 @@
-"""One connection to a server, for threads. It is closed at the first error: a connection on which a part of a reply may
-still arrive is never used again."""
+"""One connection to a server, with blocking calls. It is closed at the first error: a connection on which a part of a
+reply may still arrive is never used again."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class Line:
         return self.ask(b"".join(encode(words) for words in first), len(first), self._left_s())
 
     def _left_s(self) -> float:
-        """Return how long making the connection may still take."""
+        """Return the seconds that are left to make the connection. Raise TimeoutError if none are left."""
         left_s = self._until - time.monotonic()
         if left_s <= 0:
             raise TimeoutError("the server does not answer")
@@ -120,7 +120,7 @@ class Line:
             pass
 
     def finish(self) -> None:
-        """Close this side and wait for the server to do the same. Then the server holds nothing for the connection."""
+        """Close this side and wait until the server has closed its side. It then holds nothing for this connection."""
         until = time.monotonic() + _CLOSE_S
         try:
             if not isinstance(self._socket, ssl.SSLSocket):
@@ -138,7 +138,7 @@ class Connection(Line):
     """A connection of a session."""
 
     def __init__(self, target: Target, seed: tuple[str, int], token: str, grace_ms: int, connect_s: float) -> None:
-        """Connect within `connect_s`, and join the session of a token, or begin one."""
+        """Connect within `connect_s`. Join the session that has this token, or begin one if the token is empty."""
         self.token = token
         self._grace_ms = grace_ms
         super().__init__(target, seed, connect_s)
@@ -152,7 +152,7 @@ class Connection(Line):
 
 
 def keep_alive(connection: socket.socket) -> None:
-    """Send without delay, and detect a dead server within a minute, because a take may wait for days."""
+    """Set the socket to send without delay, and to detect a dead server within a minute. A take may wait for days."""
     connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
     for name, value in (("TCP_KEEPIDLE", 20), ("TCP_KEEPINTVL", 10), ("TCP_KEEPCNT", 3)):

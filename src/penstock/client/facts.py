@@ -44,12 +44,12 @@ class JobFacts:
             raise BadAnswer(f"the body of job {self.id} is not what the server says it is") from None
 
     def hold(self) -> int:
-        """Return the number of the delivery that the holder of the job has; 0 if the job was not taken."""
+        """Return the number of the current delivery, or 0 if the job was not taken."""
         return self.deliveries if self.state == "taken" else 0
 
 
 class KnownJob:
-    """The properties that the handles of a job have, for asyncio and for threads."""
+    """The properties that the blocking and the asyncio handle of a job share."""
 
     __slots__ = ("_facts", "_finished", "_queue")
 
@@ -85,12 +85,12 @@ class KnownJob:
         return hash(self.id)
 
     def _hold(self) -> int:
-        """Return which delivery of the job this object stands for; 0 if the job was not taken, or is finished."""
+        """Return the number of the delivery of this object, or 0 if the job was not taken or is finished."""
         return 0 if self._finished else self._facts.hold()
 
 
 class KnownTube:
-    """The name that the handles of a tube have, for asyncio and for threads."""
+    """The name of a tube, which the blocking and the asyncio handle share."""
 
     __slots__ = ()
 

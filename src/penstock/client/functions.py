@@ -24,7 +24,7 @@ _FIRST: Final = 2
 
 
 class Called(NamedTuple):
-    """The results of a function."""
+    """The values that a function returned."""
 
     results: list[Any]
     ids: list[str]  # The ids of the jobs that were delivered.
@@ -41,7 +41,7 @@ class FunctionCall(Call[Called]):
         self.largest = max(len(word) - _BESIDE_BODY_BYTES for word in self.words)
 
     def wait_word(self) -> bytes:
-        """Return the time that the function may wait, as an argument: in seconds."""
+        """Return the time that the function may wait, as an argument of the call, in seconds."""
         return pack(self.wait_ms / 1000)
 
 
@@ -54,7 +54,7 @@ class Functions:
         self._session = queue._session
 
     def call(self, name: bytes, *args: Any, only_reads: bool = False, wait_ms: int = 0) -> list[Any]:
-        """Call a function that delivers no job. It may wait for `wait_ms`."""
+        """Call a function that delivers no job. It may wait for `wait_ms` on the server."""
         return self._session.call(FunctionCall(name, args, AGAIN if only_reads else NOT_AGAIN, wait_ms)).results
 
     def take(self, name: bytes, *args: Any, timeout_at: int, wait_ms: int) -> list[Any]:

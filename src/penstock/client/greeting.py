@@ -40,7 +40,7 @@ class Greeted:
 
 
 def words(target: Target, token: str, grace_ms: int) -> list[list[bytes]]:
-    """Return the commands that open a connection and join the session of a token, or begin one without a token."""
+    """Return the commands that open a connection and join the session of this token, or begin one if it is empty."""
     identify = [b"IDENTIFY", token.encode()] if token else [b"IDENTIFY"]
     hello, *about = plain_words(target)
     return [hello, [*identify, b"GRACE", b"%dms" % grace_ms], *about, [b"HELLO"]]

@@ -1,7 +1,7 @@
-"""The differences between the client's handles for asyncio and for threads. `async_queue.py` has the rest.
+"""The differences between the blocking and the asyncio handles of the client. `async_queue.py` has the rest.
 
-A property cannot be awaited. So `job.state` and the body of a job that `put` found by `unique` or `dedup` are the last
-known values with asyncio, and are asked for with threads.
+A property cannot be awaited. So an asyncio handle returns the last known values of `job.state` and of the body of a job
+that `put` found by `unique` or `dedup`. A blocking handle asks the server.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class AsyncQueueHandle(api_async.AsyncQueue):
 
 
 class QueueHandle(api.Queue):
-    """A session on a server, for threads."""
+    """A session on a server, with blocking calls."""
 
     def __init__(self, session: Session) -> None:
         self._session = session
@@ -65,7 +65,7 @@ class AsyncJobHandle(KnownJob, api_async.AsyncJob):
 
 
 class JobHandle(KnownJob, api.Job):
-    """A job on a server, for threads."""
+    """A job on a server, with blocking calls."""
 
     __slots__ = ()
 

@@ -24,7 +24,7 @@ class Link:
     """A connection to a server that is made again when it is lost."""
 
     def __init__(self, target: Target) -> None:
-        """Connect. An unreachable server is retried only if the target has a time for that."""
+        """Connect. Retry an unreachable server only if the target has the option `retry_for`."""
         self.target = target
         self._seed = 0  # The index of the address that answered last.
         self._line: Line | None = None

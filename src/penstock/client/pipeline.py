@@ -1,6 +1,6 @@
-"""Many commands in one round trip, for threads.
+"""A pipeline of the blocking client: many commands in one round trip.
 
-Tasks of asyncio need no pipeline: what they send in one turn of the event loop goes out in one write.
+Asyncio tasks need no pipeline: all commands that they send in one turn of the event loop go out in one write.
 """
 
 from __future__ import annotations
@@ -94,7 +94,7 @@ class Pipeline(Interface):
         return self._add(commands.kick(_of(KnownTube, tube)._raw, count, delay, ttl))
 
     def send(self) -> list[Answer]:
-        """Send all commands that were added since the last time, and return their answers.
+        """Send all commands that were added since the last `send`, and return their answers.
 
         The error of a command is raised by the `value` of its answer.
         """
@@ -106,7 +106,7 @@ class Pipeline(Interface):
         return answers
 
     def _send_all(self, waiting: list[tuple[Call[Any], Answer]]) -> list[tuple[Call[Any], Answer]]:
-        """Send commands. Return those that have to go to another node, because this one leaves its cluster."""
+        """Send commands. Return those that have to be sent to another node, because this node leaves its cluster."""
         refused: list[tuple[Call[Any], Answer]] = []
         outcomes = self._session.call_all([call for call, _ in waiting])
         for (call, answer), outcome in zip(waiting, outcomes, strict=True):
@@ -154,7 +154,7 @@ class Pipeline(Interface):
 
 
 def _of(kind: type[T], given: object) -> T:
-    """Return a job or tube of this client. Raise WrongType if it is something else."""
+    """Return a job or tube if it belongs to this client. Raise WrongType otherwise."""
     if not isinstance(given, kind):
         raise WrongType(f"a pipeline takes jobs and tubes of a queue on a server, not {type(given).__name__}")
     return given

@@ -1,8 +1,8 @@
-"""Whether the servers of a target answer: since when they do not, and the log lines about it.
+"""The reachability of the servers of a target: since when none of them answers, and the log lines about it.
 
 All sessions that come from one `connect` share a `Reach`, so the loss of a server is logged once, however many sessions
 notice it. A server counts as lost when it does not answer in time, or when it was connected and no address of the
-target can be reached any more. A connection that is lost and made again at once is not logged.
+target can be reached any more. A connection that is lost and made again immediately is not logged.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _LOG_INTERVAL_S: Final = 10.0
 
 
 class Reach:
-    """Whether the servers of one target answer."""
+    """The reachability of the servers of one target."""
 
     __slots__ = ("_address", "_is_logged", "_may_log", "_may_log_at", "_not_logged", "_was_found", "lost_at")
 
@@ -58,6 +58,6 @@ class Reach:
         self._was_found = True
 
     def is_gone(self, retry_s: float | None) -> bool:
-        """Return whether no server has answered for longer than `retry_s`; None: never give up."""
+        """Return whether no server has answered for longer than `retry_s`. If `retry_s` is None, return False."""
         lost_at = self.lost_at
         return retry_s is not None and lost_at is not None and time.monotonic() >= lost_at + retry_s

@@ -1,11 +1,11 @@
-"""A session on a server, for threads: the driver of `base_session.py` for blocking sockets.
+"""A blocking session on a server: the implementation of `base_session.py` with blocking sockets.
 
 Each call has a connection to itself while it lasts, so a take that waits delays no other call. Unused connections are
 kept for the next calls.
 
 A signal may interrupt a thread between any two calls. A lock or a Condition that such a thread has just acquired would
-stay locked. So the exclusive sections that last long are marked by an object that identifies their owner, and other
-threads look from time to time whether it is gone.
+stay locked. So a long exclusive section does not hold a lock: an object marks the section as in use, and other threads
+poll until the mark is removed.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ class Session(BaseSession[Connection]):
             return result
         except (NoServer, ConnectionLost) as error:
             return self._without_server(call, error, deadline)
-        raise AssertionError("a coroutine for threads was suspended")
+        raise AssertionError("a coroutine of a blocking session was suspended")
 
     async def _sleep(self, seconds: float) -> None:
         time.sleep(seconds)
@@ -125,14 +125,14 @@ class Session(BaseSession[Connection]):
             self._takes.discard(take)
 
     def _begins(self, take: object) -> bool:
-        """Begin a take, unless lost takes are being settled. Return whether it has begun."""
+        """Begin a take, unless a thread is giving back jobs of lost takes. Return whether the take has begun."""
         with self._gate:
             if self._settler is None:
                 self._takes.add(take)
             return self._settler is None
 
     def call_all(self, calls: list[Call[Any]]) -> list[Any]:
-        """Send many calls at once. Return the result or the error of each."""
+        """Send many calls in one round trip. Return the result or the error of each."""
         outcomes: list[Any] = []
         try:
             if max((call.largest for call in calls), default=0) > self.max_body:
@@ -189,7 +189,7 @@ class Session(BaseSession[Connection]):
         return outcomes
 
     def _call_all_again(self, calls: list[Call[Any]], lost: BaseException) -> list[Any]:
-        """Repeat the calls whose replies were lost, if that is safe. If no server answers, search for one only once."""
+        """Repeat the calls whose replies were lost, if that is safe. If no server answers, try to connect only once."""
         outcomes: list[Any] = []
         gone: NoServer | None = None
         for call in calls:
@@ -211,7 +211,7 @@ class Session(BaseSession[Connection]):
             return error
 
     def _patience(self, wait_ms: int, until: float) -> float | None:
-        """Return how long the reply to a call may take that waits for `wait_ms` on the server; None: no limit."""
+        """Return how many seconds to wait for a reply if the call waits `wait_ms` on the server. None: no limit."""
         answer_s = self.target.answer_s
         if until == math.inf:
             return None if answer_s is None or wait_ms == NEVER else answer_s + wait_ms / 1000
@@ -330,7 +330,7 @@ class Session(BaseSession[Connection]):
             connection.finish()
 
     def identify(self, token: str | None, grace: Seconds | None) -> None:
-        """Join the session of another token. The one before ends, unless another connection is in it."""
+        """Join the session of another token. The previous session ends, unless another connection is in it."""
         call = commands.identify(token, grace)
         # A user who names a session wants it on this node.
         self._sources = None
@@ -355,7 +355,7 @@ class Session(BaseSession[Connection]):
         self._put_back(connection)
 
     def _change_to(self, connection: Connection, left: str) -> None:
-        """Continue as the session that a connection has joined, and leave the one before."""
+        """Continue as the session that a connection has joined, and leave the previous session."""
         held = commands.held(end_waits=False)
         words = [*commands.leave_session(left, connection.token), held.words]
         answers = connection.ask(b"".join(map(encode, words)), len(words), self._patience(0, math.inf))
@@ -379,7 +379,7 @@ class Session(BaseSession[Connection]):
     # Jobs of lost takes
 
     def disown(self, ids: list[str]) -> None:
-        """Give back jobs, before the next call, whose caller was interrupted before it received them."""
+        """Return jobs whose caller was interrupted before it received them. They go back before the next call."""
         self.belongings.remove_all(ids)
         self._in_doubt = True
 
@@ -399,7 +399,7 @@ class Session(BaseSession[Connection]):
                 self._settler = None
 
     def _settles(self, settler: object) -> bool:
-        """Become the thread that settles, if there may be lost jobs and no other thread settles."""
+        """Let this thread give back lost jobs, if there may be any and no other thread does. Return whether it does."""
         with self._gate:
             if self._in_doubt and self._settler is None:
                 self._settler = settler
@@ -420,12 +420,12 @@ class Session(BaseSession[Connection]):
     # The end
 
     def __del__(self) -> None:
-        """Close the connections. The jobs of the session go back after its grace time."""
+        """Close the connections. The jobs of the session go back to their tubes after its grace time."""
         for connection in getattr(self, "_idle", []):
             connection.close()
 
     def close(self) -> None:
-        """End the session. Its jobs go back, unless it has a grace time. Calls that wait raise Closed."""
+        """End the session. Its jobs go back to their tubes, unless it has a grace time. Waiting calls raise Closed."""
         with self._lock:
             if self.closed:
                 return
@@ -452,7 +452,7 @@ class Session(BaseSession[Connection]):
         return Connection(self.target, self._addresses.current, self.token, 0, self.target.connect_s)
 
     def _forget_parent(self) -> None:
-        """Begin anew in a child process. Close only the child's copies of the connections."""
+        """Reset the session in a child process. Close only the child's copies of the connections."""
         connections = [*self._idle, *self._busy]
         self._begin_anew()
         for connection in connections:
@@ -460,7 +460,7 @@ class Session(BaseSession[Connection]):
 
 
 def _sleep(seconds: float, until: float) -> None:
-    """Sleep. Raise NoServer if the time of the call and its margin are over."""
+    """Sleep for some seconds. Raise NoServer instead if the deadline `until` and a margin have passed."""
     if time.monotonic() >= until + MARGIN_S:
         raise NoServer("the time of the call is over")
     time.sleep(seconds)

@@ -1,7 +1,7 @@
-"""The nodes that the taken jobs come from. If most come from another node, the client moves there.
+"""The nodes that created the taken jobs. If most jobs come from another node, the client moves to that node.
 
 Every job id names the node that created the job. A job from another node has to be fetched, which costs messages and
-time. Disque's documentation proposes this to clients. This module does no I/O.
+time. Disque's documentation recommends that clients move in this way. This module does no I/O.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class Sources:
             self._total //= 2
 
     def main(self) -> str:
-        """Return the first eight characters of the id of the node that made most jobs; empty if no node did."""
+        """Return the first eight characters of the id of the node that created most of the taken jobs, or ""."""
         if self._total < _JOBS:
             return ""
         counts = dict(self._counts)
@@ -52,7 +52,7 @@ class Sources:
         return now - self._moved >= _STAYS_S
 
     def moved(self, now: float) -> None:
-        """Start to count anew, because the client moves to another node or tries to."""
+        """Reset the counts, because the client moves to another node or tries to."""
         self._moved = now
         self._counts = {}
         self._total = 0

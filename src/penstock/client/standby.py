@@ -71,7 +71,7 @@ class Files:
         return self.snapshot is not None and segment < number_of(self.snapshot.name)
 
     def bytes_behind(self, segment: int, offset: int) -> int:
-        """Return the number of bytes of the log after an offset in a segment."""
+        """Return how many bytes the log has after this offset in this segment."""
         log = [file for file in self.files if not is_snapshot(file.name)]
         here = sum(file.bytes - offset for file in log if file.name == segment_name(segment))
         return here + sum(file.bytes for file in log if file.name > segment_name(segment))
@@ -91,7 +91,7 @@ class Standby:
     """One directory that follows one node."""
 
     def __init__(self, target: Target, mirror: Mirror) -> None:
-        """Connect to the node. An unreachable node is not retried, unless the target says so."""
+        """Connect to the node. Retry an unreachable node only if the target has the option `retry_for`."""
         self._link = Link(target)
         self._mirror = mirror
         self._files: Files | None = None
@@ -106,7 +106,7 @@ class Standby:
 
     @property
     def lag(self) -> Lag:
-        """The lag, as of the last list of files."""
+        """How far this standby was behind when the node last listed its files."""
         mirror, files = self._mirror, self._files
         position = mirror.position - 1
         if files is None:
