@@ -1,12 +1,13 @@
 """Home election: how a tube that lives on one node gets exactly one home before it is created.
 
+The *claimant* is a node that wants to create a tube. (Claims of consumers, in core/claims.py, are something else.)
 Protocol:
 1. The claimant sends CLAIM to every peer that is not failed.
-2. A peer answers CLAIMED. If it grants the claim (MAY), it records the claimant as the home at once. It removes this
-   record only if the claimant withdraws, with UNCLAIM or with a list of homes that does not contain the tube. The grant
-   therefore survives restarts of either side, and no timer can end it on one side only.
-3. If two nodes claim at the same time, the one with the lesser id wins.
-4. The claimant creates the tube when all peers that are not failed have granted the claim and they are, with itself,
+2. A peer answers CLAIMED. If it grants the election (GRANTED), it immediately records the claimant as the home. It
+   removes this record only if the claimant withdraws, with UNCLAIM or with a list of homes that does not contain the
+   tube. The grant therefore survives restarts of either side, and no timer can end it on one side only.
+3. If two nodes send CLAIM for a tube at the same time, the one with the lesser id wins.
+4. The claimant creates the tube when all peers that are not failed have granted the election and they are, with itself,
    more than half of all members. Nodes may disagree about which nodes are failed, but two majorities have a node in
    common.
 """
@@ -134,7 +135,7 @@ class HomeElections:
         return claim
 
     def wait_ended(self, wait: ElectionWait) -> None:
-        """Remove the wait of a command. If no other command waits for the election, withdraw the claim."""
+        """Remove the wait of a command. If no other command waits for the election, withdraw from it."""
         claim = self.by_tube.get(wait.tube)
         if claim is not None and claim.waits.pop(wait.number, None) is not None:
             if not claim.waits and not claim.granted:
@@ -150,9 +151,9 @@ class HomeElections:
             self._end(claim, None)
 
     def resend_after_list(self, node: bytes) -> None:
-        """Send all claims to `node` again after it was sent the list of homes.
+        """Send CLAIM for all elections to `node` again after it was sent the list of homes.
 
-        The list cancels the claims that the node has granted, and the node may have lost them in a restart anyway.
+        The list cancels the grants of the node, and the node may have lost them in a restart anyway.
         """
         self.link_down(node)
         for claim in self.by_tube.values():
@@ -161,7 +162,7 @@ class HomeElections:
     def link_down(self, node: bytes) -> None:
         """Discard the grants of a node whose link is down.
 
-        The claims get new numbers, so that answers of the node that are in transit are ignored.
+        The elections get new numbers, so that answers of the node that are in transit are ignored.
         """
         for claim in self.by_tube.values():
             claim.yes.pop(node, None)
@@ -169,7 +170,7 @@ class HomeElections:
             claim.number = self._number
 
     def reset(self) -> None:
-        """Withdraw all claims."""
+        """Withdraw from all elections."""
         for claim in list(self.by_tube.values()):
             self._withdraw(claim)
 
@@ -201,7 +202,7 @@ class HomeElections:
     # Elections of this node
 
     def receive_claimed(self, sender: bytes, message: ElectionMessage, now: i64) -> None:
-        """Process CLAIMED: a peer answers a claim."""
+        """Process CLAIMED: a peer grants or refuses an election of this node."""
         claim = self.by_tube.get(message.tube)
         if claim is None or claim.number != message.number:
             return
@@ -233,20 +234,20 @@ class HomeElections:
         self._grant_if_agreed(claim, now)
 
     def _ask(self, claim: HomeElection) -> None:
-        """Send CLAIM to every peer that has a link and has not granted the claim."""
+        """Send CLAIM to every peer that has a link and has not granted the election."""
         for node in self._missing(claim):
             if self._place.members.is_linked(node):
                 self._place.outbox.send(node, ElectionMessage(CLAIM, claim.tube, claim.number))
 
     def _missing(self, claim: HomeElection) -> list[bytes]:
-        """Return the members that have not granted the claim. Failed nodes are not waited for."""
+        """Return the members that have not granted the election. Failed nodes are left out."""
         peers = self._place.members.peers.values()
         return [
             peer.id for peer in peers if peer.is_member() and not peer.flags & NODE_FAILED and peer.id not in claim.yes
         ]
 
     def _is_agreed(self, claim: HomeElection) -> bool:
-        """Return whether all members that are not failed have granted the claim, and they are a majority."""
+        """Return whether all members that are not failed have granted the election, and they are a majority."""
         members = self._place.members
         yes = [node for node in claim.yes if members.is_member(node)]
         return not self._missing(claim) and 1 + len(yes) > members.size() // 2
@@ -265,7 +266,10 @@ class HomeElections:
             end_wait(self._place.engine, wait, w.SERVED)
 
     def _withdraw(self, claim: HomeElection, refusal: CommandError | None = None) -> None:
-        """Withdraw a claim. Waiting commands get `refusal`, or are run again to find the new home."""
+        """Withdraw from an election (UNCLAIM).
+
+        Waiting commands get `refusal`, or are run again to find the new home.
+        """
         del self.by_tube[claim.tube]
         self._place.deadlines.clear(claim)
         for peer in self._place.members.peers.values():

@@ -460,7 +460,7 @@ class Members:
         self.moves += 1
 
     def _remember(self, node: bytes, epoch: i64) -> None:
-        """Record the epoch of a node that is not in the table."""
+        """Record the epoch of a node that is not in the table of nodes, for example of a former member."""
         self.past.pop(node, None)
         self.past[node] = epoch
         if len(self.past) > _PAST_MAX:

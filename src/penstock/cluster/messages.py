@@ -183,7 +183,7 @@ class Greeting(Message):
 
 
 class FailMessage(Message):
-    """FAIL: the majority cannot reach this node."""
+    """FAIL: the majority of the members cannot reach the node `node`."""
 
     node: bytes
 

@@ -292,7 +292,7 @@ class Cluster(ReplicationHooks):
                 self.homes.take_back(message.tube, sender, message.number, now)
 
     def _tell_homes(self, node: bytes, now: i64) -> None:
-        """Send a node the list of tubes that live on this node, and the claims of this node."""
+        """Send a node the list of tubes that live on this node, and CLAIM for the elections of this node."""
         self.homes.send_list(node, now)
         self.elections.resend_after_list(node)
 

@@ -47,7 +47,7 @@ EMPTIED_MAX: Final = 1_000
 
 
 class QuestionWait(PeerWait):
-    """A client that waits for answers of other nodes."""
+    """A command that waits until other nodes have answered a question."""
 
     question: i64  # The number of the question.
     about: i64  # The subject of the question.

@@ -218,7 +218,7 @@ def _end(frame: f.Frame) -> int:
 
 
 def _fitting(frames: list[f.Frame], bytes_max: int, one: bool) -> list[f.Frame]:
-    """Return the first frames with at most `bytes_max` bytes together; with `one`, at least one."""
+    """Return the first frames that have at most `bytes_max` bytes together. With `one`, return at least one frame."""
     start = frames[0].at
     count = bisect_right(frames, start + bytes_max, key=lambda frame: int(frame.at + frame.length))
     return frames[: max(count, 1 if one else 0)]

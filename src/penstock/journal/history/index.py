@@ -59,7 +59,7 @@ class SegmentIndex:
         return self._marks[-2] if self._marks else 0
 
     def newest(self, job: int) -> int | None:
-        """Return the position of the newest row of a job in this segment, or None."""
+        """Return the position of the newest row of a job in this segment, or None if the segment has none."""
         if self._newest:
             return self._newest.get(job)
         at = bisect_left(self._ids, job)
