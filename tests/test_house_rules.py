@@ -190,6 +190,27 @@ def state_writes(source: str, module: str) -> list[str]:
     ]
 
 
+def private_uses_of_engine(source: str, module: str) -> list[str]:
+    """Underscore attributes of an object that is named `engine`. Only the engine's own package uses them."""
+    if below(module, "core"):
+        return []
+    return [
+        f"{module}:{node.lineno} uses {node.attr} of an engine; give it a public name in core"
+        for node in ast.walk(ast.parse(source))
+        if isinstance(node, ast.Attribute)
+        and node.attr.startswith("_")
+        and not node.attr.endswith("__")
+        and name_of(node.value).removeprefix("_") == "engine"
+    ]
+
+
+def name_of(node: ast.expr) -> str:
+    """`engine` for both `engine` and `self.host.engine`."""
+    if isinstance(node, ast.Attribute):
+        return node.attr
+    return node.id if isinstance(node, ast.Name) else ""
+
+
 def missing_docstring(source: str, module: str) -> list[str]:
     return [] if ast.get_docstring(ast.parse(source)) else [f"{module} does not say what it is"]
 
@@ -245,6 +266,10 @@ def test_pure_code_reaches_no_clock_disk_socket_or_dice() -> None:
 
 def test_a_job_state_is_written_in_one_file_only() -> None:
     assert not complaints_of_modules(state_writes)
+
+
+def test_other_packages_use_only_public_names_of_the_engine() -> None:
+    assert not complaints_of_modules(private_uses_of_engine)
 
 
 def test_every_module_says_what_it_is() -> None:
@@ -362,6 +387,27 @@ def test_a_state_written_outside_its_file_is_found(source: str) -> None:
 @pytest.mark.parametrize("source", ["x = job.state", "state = 1", "def __init__(self):\n    self.state = 0"])
 def test_reading_a_state_or_being_born_with_one_is_fine(source: str) -> None:
     assert not state_writes(source, "penstock.core.job")
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "engine._jobs",
+        "engine._settle(now)",
+        "self._engine._jobs[0] = 1",
+        "self.host.engine._jobs.find(id)",
+        "def late():\n    return place.engine._jobs",
+    ],
+)
+def test_a_private_name_of_the_engine_is_found_outside_core_only(source: str) -> None:
+    assert private_uses_of_engine(source, "penstock.journal.log")
+    assert private_uses_of_engine(source, "penstock.embedded")
+    assert not private_uses_of_engine(source, "penstock.core.claims")
+
+
+@pytest.mark.parametrize("source", ["engine.jobs", "self._engine.jobs", "self._engine = engine", "engine.__class__"])
+def test_a_public_name_of_the_engine_is_fine(source: str) -> None:
+    assert not private_uses_of_engine(source, "penstock.journal.log")
 
 
 def test_a_module_without_docstring_is_found() -> None:

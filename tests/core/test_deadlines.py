@@ -36,7 +36,7 @@ def test_the_heap_does_what_a_sorted_list_does(script: list[tuple[int, int | Non
             expected[which] = (due, step)
         assert len(deadlines) == len(expected)
         assert deadlines.next_due == min((due for due, _ in expected.values()), default=NEVER)
-        for position, item in enumerate(deadlines._items):
+        for position, item in enumerate(deadlines.items):
             assert item.deadline_pos == position
     assert drain(deadlines) == [entities[which] for which in sorted(expected, key=lambda which: expected[which])]
     assert all(entity.deadline_pos == NOWHERE for entity in entities)

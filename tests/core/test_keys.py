@@ -158,7 +158,7 @@ def test_a_key_is_removed_with_its_last_job(desk: EngineHarness) -> None:
         job = desk.put(tube, key=b"key %d" % n)
         assert desk.take(tube) == job
         assert desk.do("ack", job) == "OK"
-    assert tube.keys is not None and len(tube.keys) == 0 and len(tube.keys._slots) == 1
+    assert tube.keys is not None and len(tube.keys) == 0 and len(tube.keys.slots) == 1
     waits = [desk.wait(tube, key=b"key %d" % n) for n in range(50)]
     for wait in waits:
         desk.engine.cancel(wait)

@@ -19,7 +19,7 @@ def job(number: int) -> Job:
 
 def page_slots(table: JobTable) -> int:
     """Return how many slots the pages of the table have."""
-    return sum(len(page.slots) for page in table._pages.values())
+    return sum(len(page.slots) for page in table.pages.values())
 
 
 # Steps: the increment of the next id, and how many jobs to remove from which position.

@@ -70,7 +70,7 @@ class Condition:
             self._tried = now
             self._make_room(self._body_bytes)
         try:
-            engine._check_room(1, self._body_bytes)
+            engine.check_room(1, self._body_bytes)
         except NoSpace:
             return NODE_NO_DISK
         except NoMemory:

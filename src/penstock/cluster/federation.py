@@ -314,7 +314,7 @@ class Federation:
             # taken here, so they may be passed on to a node that asks.
             if want is not None and not self._place.members.is_leaving(sender):
                 want.came(sender, count, now)
-        self._place.engine._settle(now)
+        self._place.engine.settle(now)
 
     def _import(self, sender: bytes, image: JobImage, now: i64) -> bool:
         place = self._place

@@ -248,7 +248,7 @@ class Handovers:
             place.engine.note(_KEY + b"%d" % handing.number, handing.encode(), now)
             self._send(handing, now)
             # A job that was taken out of a delay was ready for a moment, and waiting consumers were woken.
-            place.engine._settle(now)
+            place.engine.settle(now)
         return len(given)
 
     def _back_at(self, job: Job, due: i64, now: i64) -> i64:
@@ -328,7 +328,7 @@ class Handovers:
                 heirs = place.targets([place.myself, sender], 1)
                 if heirs:
                     self.hand_over([job], heirs[0], now)
-        place.engine._settle(now)
+        place.engine.settle(now)
 
     def _take_back(self, job: Job, due: i64, now: i64) -> None:
         """Restore the state that a job had before the handover."""
@@ -512,12 +512,12 @@ class Handovers:
         try:
             for image in images:
                 check_body(len(image.body), place.engine.body_bytes_max)
-            place.engine._check_room(len(images), body_bytes)
+            place.engine.check_room(len(images), body_bytes)
         except CommandError:
             return False
         for at in range(len(images)):
             self._take(sender, images[at], tubes[at], now)
-        place.engine._settle(now)
+        place.engine.settle(now)
         return True
 
     def _gives_away(self, image: JobImage, now: i64) -> bool:

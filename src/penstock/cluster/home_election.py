@@ -114,7 +114,7 @@ class HomeElections:
     def start_and_wait(self, connection: Connection, name: bytes, tag: object, now: i64) -> ElectionWait:
         """Start or join the election for a tube, and wait for its result."""
         engine = self._place.engine
-        wait = ElectionWait(engine._number(), connection, name, tag)
+        wait = ElectionWait(engine.new_number(), connection, name, tag)
         begin_wait(engine, wait, NEVER, now)
         claim = self.start(name, now)
         claim.granted = False

@@ -54,10 +54,10 @@ def take_in(
         return None
     try:
         check_body(len(image.body), engine.body_bytes_max)
-        engine._check_room(1, len(image.body))
+        engine.check_room(1, len(image.body))
     except CommandError:
         return None
-    job = Job(engine._next_id, tube.slot, image.body, u8(image.body_kind), now - image.age_ms)
+    job = Job(engine.next_id, tube.slot, image.body, u8(image.body_kind), now - image.age_ms)
     job.order = image.order
     job.once = image.retry_ms == 0
     job.ttr = NEVER if job.once else image.retry_ms

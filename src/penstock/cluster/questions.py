@@ -99,7 +99,7 @@ class Questions:
     ) -> QuestionWait:
         """Ask every node that can be reached, including this one, about a queue. Return the wait for the answers."""
         place = self._place
-        question = Question(ASK, place.engine._number(), about, queue, count)
+        question = Question(ASK, place.engine.new_number(), about, queue, count)
         return self._ask(connection, question, [place.myself, *place.members.linked()], timeout_ms, tag, now)
 
     def ask_one(
@@ -119,7 +119,7 @@ class Questions:
         If the node cannot be reached, the wait ends without an answer.
         """
         place = self._place
-        question = Question(ASK, place.engine._number(), NEXT_JOBS, queue, count)
+        question = Question(ASK, place.engine.new_number(), NEXT_JOBS, queue, count)
         question.cursor = cursor
         question.states = states
         asked = [node] if node == place.myself or node in place.members.linked() else []

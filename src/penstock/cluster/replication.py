@@ -351,7 +351,7 @@ class Replications:
         try:
             if tube is None and image.queue not in engine.tubes and not self._place.home_of(image.queue):
                 engine.check_new([image.queue], DISQUE)
-            engine._check_room(1, len(image.body))
+            engine.check_room(1, len(image.body))
         except NoSpace:
             return NO_DISK
         except NoMemory:

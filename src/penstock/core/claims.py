@@ -54,7 +54,7 @@ def claim(
     consumer = _consumer(engine, name, token)
     engine._check_moves()
     if name not in engine.consumers:
-        engine._check_room(0, 0, CONSUMER_MEMORY_BYTES + len(name))
+        engine.check_room(0, 0, CONSUMER_MEMORY_BYTES + len(name))
     there = consumer.claims.get(number)
     if there is None:
         there = _new_claim(engine, consumer, number, tube, count, now)
@@ -153,7 +153,7 @@ def _end_some(engine: Engine, claims: list[Claim], now: i64) -> None:
         if ended >= FIRED_PER_TURN_MAX or engine.outbox.full():
             break
         ended += engine._end_claim(each, now)
-    engine._settle(now)
+    engine.settle(now)
 
 
 def _check_number(number: int) -> None:

@@ -33,7 +33,7 @@ def put(engine: Engine, tube: Tube, draft: Draft, copy: Copy, now: i64) -> Job:
     """Add a job with copies that can be delivered immediately, regardless of its copies."""
     job = _make(engine, tube, draft, copy, now)
     _enter(engine, job, tube, s.PUT if job.wake == NEVER else s.PUT_DELAYED, now)
-    engine._settle(now)
+    engine.settle(now)
     return job
 
 
@@ -47,7 +47,7 @@ def put_for(engine: Engine, tube: Tube, draft: Draft, copy: Copy, now: i64) -> J
 def _make(engine: Engine, tube: Tube, draft: Draft, copy: Copy, now: i64) -> Job:
     engine.advance(now)
     engine._check_put(tube, draft)
-    job = tube.make(engine._next_id, draft, now)
+    job = tube.make(engine.next_id, draft, now)
     job.ensure_extra().copy = copy
     job.order = engine._creation(now)
     return job
@@ -56,7 +56,7 @@ def _make(engine: Engine, tube: Tube, draft: Draft, copy: Copy, now: i64) -> Job
 def let_in(engine: Engine, job: Job, now: i64) -> None:
     """Make a held job ready or delayed. Its delay counts from its creation."""
     engine._publish_now(job, engine.tube_of(job), now)
-    engine._settle(now)
+    engine.settle(now)
 
 
 def withdraw(engine: Engine, job: Job, now: i64) -> None:
@@ -69,13 +69,13 @@ def admit(engine: Engine, job: Job, tube: Tube, buried: bool, now: i64) -> None:
 
     It is buried, delayed if it has a wake time, or ready.
     """
-    assert job.id == engine._next_id
+    assert job.id == engine.next_id
     event: i64 = s.MOVED_IN_READY if job.wake == NEVER else s.MOVED_IN_DELAYED
     _enter(engine, job, tube, s.MOVED_IN_BURIED if buried else event, now)
 
 
 def _enter(engine: Engine, job: Job, tube: Tube, event: i64, now: i64) -> None:
-    engine._next_id += 1
+    engine.next_id += 1
     if engine.room_bytes != NEVER:
         engine.room_bytes -= job.body_length() + ROW_ROOM_BYTES
     engine._enter_tube(job, tube, NO_KEY, now)
@@ -86,7 +86,7 @@ def _enter(engine: Engine, job: Job, tube: Tube, event: i64, now: i64) -> None:
 def queue(engine: Engine, job: Job, now: i64) -> None:
     """Make a job ready that waits on this node."""
     engine._move(job, engine.tube_of(job), s.SWITCHED_READY, now)
-    engine._settle(now)
+    engine.settle(now)
 
 
 def set_aside(engine: Engine, job: Job, wake: i64, now: i64) -> None:
@@ -148,7 +148,7 @@ def finish(engine: Engine, job: Job, event: i64, now: i64) -> None:
             # The job was switched to this state here. A job cannot be acked twice.
             event = s.DELETED
     engine._move(job, engine.tube_of(job), event, now)
-    engine._settle(now)
+    engine.settle(now)
 
 
 def wait_copies(
@@ -156,7 +156,7 @@ def wait_copies(
 ) -> CopyWait:
     """Wait until other nodes have copies of a held job."""
     check_duration(timeout_ms, "timeout")
-    wait = CopyWait(engine._number(), connection, job, tag)
+    wait = CopyWait(engine.new_number(), connection, job, tag)
     engine._begin_wait(wait, timeout_ms, now)
     return wait
 

@@ -39,16 +39,16 @@ class Deadlines:
     """
 
     next_due: i64  # The nearest deadline, or NEVER. An idle shell has to check only this.
-    _items: list[Timed]
+    items: list[Timed]
     _seq: i64
 
     def __init__(self) -> None:
         self.next_due = NEVER
-        self._items = []
+        self.items = []
         self._seq = 0
 
     def __len__(self) -> int:
-        return len(self._items)
+        return len(self.items)
 
     def set(self, item: Timed, due: i64) -> None:
         """Set the nearest deadline of an entity. NEVER removes it."""
@@ -61,8 +61,8 @@ class Deadlines:
         if item.deadline_pos == NOWHERE:
             item.due = due
             item.due_seq = seq
-            pos: i32 = len(self._items)
-            self._items.append(item)
+            pos: i32 = len(self.items)
+            self.items.append(item)
             self._up(item, pos)
         else:
             # The new seq is the greatest, so the entry moves up only if its deadline is earlier than before.
@@ -73,7 +73,7 @@ class Deadlines:
                 self._up(item, item.deadline_pos)
             else:
                 self._down(item, item.deadline_pos)
-        self.next_due = self._items[0].due
+        self.next_due = self.items[0].due
 
     def clear(self, item: Timed) -> None:
         """Remove the deadline of an entity, if it has one."""
@@ -82,10 +82,10 @@ class Deadlines:
 
     def first(self) -> Timed:
         """Return the entity with the nearest deadline. There must be one."""
-        return self._items[0]
+        return self.items[0]
 
     def _remove(self, item: Timed) -> None:
-        items = self._items
+        items = self.items
         pos = item.deadline_pos
         item.deadline_pos = NOWHERE
         last = items.pop()
@@ -101,7 +101,7 @@ class Deadlines:
         return a.due < b.due or (a.due == b.due and a.due_seq < b.due_seq)
 
     def _up(self, item: Timed, start: i32) -> None:
-        items = self._items
+        items = self.items
         pos = start
         due = item.due
         seq = item.due_seq
@@ -117,7 +117,7 @@ class Deadlines:
         item.deadline_pos = pos
 
     def _down(self, item: Timed, start: i32) -> None:
-        items = self._items
+        items = self.items
         size: i32 = len(items)
         pos = start
         due = item.due

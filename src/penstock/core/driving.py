@@ -191,8 +191,8 @@ class Driving(Moves):
     def attach(self, tube: Tube, now: i64) -> None:
         """Start the driver of a tube, unless it has started. Raise an error if it is not registered."""
         self._driver(tube, now)
-        if self._woken:
-            self._settle(now)
+        if self.woken_tubes:
+            self.settle(now)
 
     def _driver(self, tube: Tube, now: i64) -> TubeDriver:
         """Return the driver of a tube, after it has released the tasks whose jobs returned without it.
@@ -229,7 +229,7 @@ class Driving(Moves):
         if not tube.driven:
             raise tube.lacks("driver, so a release has no options for one")
         self._release(job, tube, options, s.RELEASED, now)
-        self._settle(now)
+        self.settle(now)
         return OK
 
     def _put_driven(self, tube: Tube, draft: Draft, now: i64) -> Job:
@@ -260,7 +260,7 @@ class Driving(Moves):
         if refusal != OK:
             return refusal
         self._remove(job, tube, s.ACKED, session, now)
-        self._settle(now)
+        self.settle(now)
         return OK
 
     def _remove(self, job: Job, tube: Tube, event: i64, session: Session | None, now: i64) -> None:
@@ -291,7 +291,7 @@ class Driving(Moves):
         self._follow(tube, driver, call, s.BURIED_BY, name, None, now)
         if job.state == s.BURIED:
             job.ensure_extra().reason = reason
-        self._settle(now)
+        self.settle(now)
 
     def _check_let_go(self, tube: Tube, driver: TubeDriver, call: DriverCall, name: bytes, method: str) -> None:
         """Raise BadDriver if a call left a task taken, or did not change it."""
@@ -304,7 +304,7 @@ class Driving(Moves):
         driver = self._driver(tube, now)
         call = driver.kick(count)
         self._follow(tube, driver, call, s.KICKED, b"", None, now)
-        self._settle(now)
+        self.settle(now)
         return call.count
 
     # Jobs that returned without the driver
@@ -398,9 +398,9 @@ class Driving(Moves):
                 self._check_new_body(job, change.body)
                 more_bytes += max(0, len(change.body) - job.body_length())
         if added > 0:
-            self._check_room(added, added_bytes + more_bytes)
+            self.check_room(added, added_bytes + more_bytes)
         elif more_bytes > 0 and self._counts_bodies():
-            self._check_room(0, more_bytes)
+            self.check_room(0, more_bytes)
 
     def _follow_one(
         self, tube: Tube, change: TaskChange, event: i64, is_target: bool, session: Session | None, now: i64
@@ -434,7 +434,7 @@ class Driving(Moves):
     def _enter(self, tube: Tube, change: TaskChange, now: i64) -> Job:
         """Add the job of a new task."""
         draft = Draft(change.body, body_kind=BODY_MSGPACK, name=change.name)
-        job = tube.make(self._next_id, draft, now)
+        job = tube.make(self.next_id, draft, now)
         if change.state == s.DELAYED:
             job.wake = now + i64(DURATION_MS_MAX)
         _show(job, change)

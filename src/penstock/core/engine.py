@@ -7,7 +7,7 @@ A command maps (state, arguments, now) to an outcome. Three rules hold for all o
   directly after `find`, with the same `now`.
 - A refused command changes nothing. Refusals that clients can cause in bulk are returned as small integers (errors.py).
   All others are raised before the first change.
-- Commands change state only through the functions of `moves.py`, and end with `_settle`.
+- Commands change state only through the functions of `moves.py`, and end with `settle`.
 
 A command returns the engine's own Job object. Read it immediately, or find it again by its id. The object is never
 reused for another job. When the job has ended, its state is GONE.
@@ -114,7 +114,7 @@ class Engine(Driving):
         for name in names:
             check_name(name, "the name of a tube")
             tubes_bytes += tube_bytes(name, policy)
-        self._check_room(0, 0, tubes_bytes)
+        self.check_room(0, 0, tubes_bytes)
 
     def check_first(self, name: bytes, policy: TubePolicy, drafts: list[Draft], now: i64) -> None:
         """Raise an error if a new tube with this policy could not accept all of these jobs, or has no room for them."""
@@ -150,7 +150,7 @@ class Engine(Driving):
             return
         more_bytes = tube_bytes(tube.name, policy) - tube_bytes(tube.name, old)
         if more_bytes > 0:
-            self._check_room(0, 0, more_bytes)
+            self.check_room(0, 0, more_bytes)
         self.tubes_bytes += more_bytes
         tube.apply_policy(policy)
         for job in tube.taken.items:
@@ -158,7 +158,7 @@ class Engine(Driving):
         self.outbox.tube_changed(tube, now)
         # The new limits may allow more jobs in total or per key.
         self._wake_all_lines(tube)
-        self._settle(now)
+        self.settle(now)
 
     def pause(self, tube: Tube, inward: bool, outward: bool, now: i64) -> None:
         """Set whether a tube is paused for puts (`inward`) and for takes (`outward`)."""
@@ -171,7 +171,7 @@ class Engine(Driving):
             self.copies.tube_paused(tube)
         self.outbox.tube_changed(tube, now)
         self._wake_all_lines(tube)
-        self._settle(now)
+        self.settle(now)
 
     def truncate(self, tube: Tube, now: i64, limit: int = BATCH_JOBS_MAX) -> int:
         """Remove up to `limit` jobs in any state, and return how many. Call it again until it returns 0.
@@ -194,7 +194,7 @@ class Engine(Driving):
                 else:
                     self._move(job, tube, s.TRUNCATED, now)
                 removed += 1
-        self._settle(now)
+        self.settle(now)
         return removed
 
     def check_drop(self, tube: Tube, now: i64) -> None:
@@ -238,10 +238,10 @@ class Engine(Driving):
         if tube.driven:
             self.drivers.drop(tube)
         del self.tubes[tube.name]
-        del self._tubes_by_number[tube.number]
-        self._tube_numbers.remove(tube.number)
-        self._tube_slots[tube.slot] = None
-        self._tube_slots_free.append(tube.slot)
+        del self.tubes_by_number[tube.number]
+        self.tube_numbers.remove(tube.number)
+        self.tube_slots[tube.slot] = None
+        self.tube_slots_free.append(tube.slot)
         if self.copies is not None:
             self.copies.tube_dropped(tube)
 
@@ -252,12 +252,12 @@ class Engine(Driving):
         """
         check_count(count, "count")
         found: list[Tube] = []
-        number = self._tube_numbers.next_from(cursor)
+        number = self.tube_numbers.next_from(cursor)
         while number >= 0:
             if len(found) == count:
                 return found, number
-            found.append(self._tubes_by_number[number])
-            number = self._tube_numbers.next_from(number + 1)
+            found.append(self.tubes_by_number[number])
+            number = self.tube_numbers.next_from(number + 1)
         return found, 0
 
     # Putting
@@ -271,17 +271,17 @@ class Engine(Driving):
         self._check_put(tube, draft)
         if tube.driven:
             job = self._put_driven(tube, draft, now)
-            self._settle(now)
+            self.settle(now)
             return job
-        job = tube.make(self._next_id, draft, now)
+        job = tube.make(self.next_id, draft, now)
         twin = self._existing_job(tube, draft, now)
         if twin is not None:
             return twin
         if tube.limited and (tube.put_line.length > 0 or not tube.has_room(len(draft.body))):
             raise Full(f"tube {quoted_name(tube.name)} is full; wait for room, or take from it")
         self._admit(job, tube, draft, now)
-        if self._woken:
-            self._settle(now)
+        if self.woken_tubes:
+            self.settle(now)
         return job
 
     def put_many(self, tube: Tube, drafts: list[Draft], now: i64) -> list[Job]:
@@ -292,10 +292,10 @@ class Engine(Driving):
         for draft in drafts:
             job = self._existing_job(tube, draft, now)
             if job is None:
-                job = tube.make(self._next_id, draft, now)
+                job = tube.make(self.next_id, draft, now)
                 self._admit(job, tube, draft, now)
             jobs.append(job)
-        self._settle(now)
+        self.settle(now)
         return jobs
 
     def _check_many(self, tube: Tube, drafts: list[Draft], now: i64, tubes_bytes: i64) -> None:
@@ -313,7 +313,7 @@ class Engine(Driving):
         numbers: set[int] = set()
         for draft in drafts:
             self._check_put(tube, draft)
-            tube.make(self._next_id, draft, now)
+            tube.make(self.next_id, draft, now)
             if self._existing_job(tube, draft, now) is not None:
                 continue
             body_bytes += len(draft.body)
@@ -329,7 +329,7 @@ class Engine(Driving):
                 numbers.add(draft.number)
         if puts_bytes(added, log_bytes) > BATCH_BYTES_MAX:
             raise BodyTooLarge(f"the jobs of one put may have {BATCH_BYTES_MAX} bytes in all; put fewer at a time")
-        self._check_room(added, log_bytes, tubes_bytes)
+        self.check_room(added, log_bytes, tubes_bytes)
         if tube.limited and added > 0 and not self._has_room_for(tube, added, body_bytes):
             raise Full(f"tube {quoted_name(tube.name)} has no room for all of these; wait, or put fewer")
 
@@ -343,14 +343,14 @@ class Engine(Driving):
         self.advance(now)
         check_duration(timeout_ms, "timeout")
         self._check_put(tube, draft)
-        tube.make(self._next_id, draft, now)
-        wait = PutWait(self._number(), connection, tube.slot, draft, tag)
+        tube.make(self.next_id, draft, now)
+        wait = PutWait(self.new_number(), connection, tube.slot, draft, tag)
         self._begin_wait(wait, timeout_ms, now)
         wait.counted = draft.log_bytes()
         self.waiting_bytes += wait.counted
         tube.put_line.join(wait)
         self._wake_line(tube, None)
-        self._settle(now)
+        self.settle(now)
         return wait
 
     def _check_put(self, tube: Tube, draft: Draft) -> None:
@@ -360,7 +360,7 @@ class Engine(Driving):
         if tube.limited and 0 < tube.policy.capacity_bytes < len(draft.body):
             raise BodyTooLarge(f"the body has {len(draft.body)} bytes, more than the capacity of the whole tube")
         if self.room_bytes != NEVER or self.memory_max != NEVER:
-            self._check_room(1, draft.log_bytes())
+            self.check_room(1, draft.log_bytes())
 
     def _has_room_for(self, tube: Tube, jobs: int, body_bytes: int) -> bool:
         policy = tube.policy
@@ -377,8 +377,8 @@ class Engine(Driving):
         if key is None and tube.requires_key:
             key = NO_KEY
         job = self._take(session, tube, key, ttr_ms, now)
-        if self._woken:
-            self._settle(now)
+        if self.woken_tubes:
+            self.settle(now)
         return job
 
     def _check_take(self, session: Session, tube: Tube, key: bytes | None, ttr_ms: int) -> None:
@@ -410,8 +410,8 @@ class Engine(Driving):
             self._check_take(session, tube, key, ttr_ms)
         self.advance(now)
         jobs = self._take_in_turn(session, tubes, count, now, key, ttr_ms, bytes_max)
-        if self._woken:
-            self._settle(now)
+        if self.woken_tubes:
+            self.settle(now)
         return jobs
 
     def _take_in_turn(
@@ -459,7 +459,7 @@ class Engine(Driving):
                 tube.check_key(key)
             if ttr_ms != UNSET:
                 tube.check_ttr(ttr_ms)
-        wait = TakeWait(self._number(), connection, count, count_bytes, ttr_ms, tag)
+        wait = TakeWait(self.new_number(), connection, count, count_bytes, ttr_ms, tag)
         self._begin_wait(wait, timeout_ms, now)
         for tube in tubes:
             line = _line_of(tube, key)
@@ -467,14 +467,14 @@ class Engine(Driving):
             name = None if line is tube.take_line else line.key
             if tube.driven or tube.first_ready(name) is not None:
                 self._wake_line(tube, name)
-        self._settle(now)
+        self.settle(now)
         return wait
 
     def cancel(self, wait: Waiting) -> None:
         """End a wait without a result. A wait that has ended already is not changed."""
         if wait.outcome == w.WAITING:
             self._end_wait(wait, w.CANCELLED)
-            self._settle(self.now)
+            self.settle(self.now)
 
     def undelivered(self, job: Job, now: i64, deliveries: int = UNSET) -> None:
         """Give a job back, because its consumer disconnected before the first byte of the job was sent.
@@ -486,7 +486,7 @@ class Engine(Driving):
             return
         job.deliveries -= 1
         self._move(job, self.tube_of(job), s.UNDELIVERED, now)
-        self._settle(now)
+        self.settle(now)
 
     def _begin_wait(self, wait: Waiting, timeout_ms: int, now: i64) -> None:
         connection = wait.connection
@@ -520,8 +520,8 @@ class Engine(Driving):
             return None
         while job.deadline_pos != NOWHERE and job.due <= now:
             self._fire_job(job, now)
-        if self._woken:
-            self._settle(now)
+        if self.woken_tubes:
+            self.settle(now)
         return None if job.state == s.GONE else job
 
     def find_local(self, tube: Tube, local: i64, now: i64) -> Job | None:
@@ -579,9 +579,9 @@ class Engine(Driving):
         """
         self.advance(now)
         check_duration(timeout_ms, "timeout")
-        wait = EndWait(self._number(), connection, job, failures, tag)
+        wait = EndWait(self.new_number(), connection, job, failures, tag)
         self._begin_wait(wait, timeout_ms, now)
-        self._end_waits.setdefault(job.id, []).append(wait)
+        self.end_waits_by_id.setdefault(job.id, []).append(wait)
         end = w.STILL_THERE
         if job.state == s.GONE:
             end = w.END_UNKNOWN
@@ -655,8 +655,8 @@ class Engine(Driving):
             self._publish_now(job, tube, now)
         self.outbox.acked_by(session, tube)
         self._move(job, tube, event, now)
-        if self._woken:
-            self._settle(now)
+        if self.woken_tubes:
+            self.settle(now)
         return OK
 
     def done(self, session: Session, job: Job, body: bytes, body_kind: int, now: i64, ttl_ms: int = UNSET) -> int:
@@ -680,7 +680,7 @@ class Engine(Driving):
             job.expiry = NEVER if ttl_ms == NEVER else now + i64(ttl_ms)
         self.outbox.acked_by(session, tube)
         self._move(job, tube, s.KEPT, now)
-        self._settle(now)
+        self.settle(now)
         return OK
 
     def release(
@@ -713,7 +713,7 @@ class Engine(Driving):
             self._rekey(job, tube, key)
         job.returns += 1
         self._send_back(job, tube, s.RELEASED, s.POSTPONED, now, delay_ms, ttl_ms, priority)
-        self._settle(now)
+        self.settle(now)
         return OK
 
     def release_many(self, tube: Tube, jobs: list[Job], now: i64) -> int:
@@ -728,7 +728,7 @@ class Engine(Driving):
                     job.returns += 1
                     self._move(job, tube, s.RELEASED, now)
                 released += 1
-        self._settle(now)
+        self.settle(now)
         return released
 
     def requeue(self, session: Session, job: Job, now: i64) -> int:
@@ -750,7 +750,7 @@ class Engine(Driving):
         job.order = self._newest_order(tube, now)
         job.returns += 1
         self._move(job, tube, s.REQUEUED, now)
-        self._settle(now)
+        self.settle(now)
         return OK
 
     def nack(self, session: Session, job: Job, now: i64, reason: bytes = b"") -> int:
@@ -767,7 +767,7 @@ class Engine(Driving):
         job.nacks += 1
         if not tube.driven:
             self._fail(job, tube, s.NACKED, now)
-        self._settle(now)
+        self.settle(now)
         return OK
 
     def bury(
@@ -818,7 +818,7 @@ class Engine(Driving):
         extra.reason = reason
         extra.buries += 1
         self._move(job, tube, s.BURIED_BY, now)
-        self._settle(now)
+        self.settle(now)
         return OK
 
     def touch(self, session: Session, job: Job, now: i64, more_ms: int = UNSET) -> int:
@@ -877,7 +877,7 @@ class Engine(Driving):
             self._remove(job, tube, s.DELETED, None, now)
         else:
             self._move(job, tube, s.DELETED, now)
-        self._settle(now)
+        self.settle(now)
         return OK
 
     def dig(
@@ -909,7 +909,7 @@ class Engine(Driving):
             self._rekey(job, tube, key)
         job.returns += 1
         self._send_back(job, tube, s.KICKED, s.KICKED_DELAYED, now, delay_ms, ttl_ms, priority)
-        self._settle(now)
+        self.settle(now)
         return OK
 
     def kick(
@@ -942,7 +942,7 @@ class Engine(Driving):
                 more: i64 = 0
                 for job in tube.buried.first_many(wanted):
                     more += max(0, len(body) - job.body_length())
-                self._check_room(0, more)
+                self.check_room(0, more)
         kicked = 0
         while kicked < count:
             first = tube.buried.first()
@@ -953,7 +953,7 @@ class Engine(Driving):
             first.returns += 1
             self._send_back(first, tube, s.KICKED, s.KICKED_DELAYED, now, delay_ms, ttl_ms, PRIORITY_UNSET)
             kicked += 1
-        self._settle(now)
+        self.settle(now)
         return kicked
 
     def snatch(self, job: Job, now: i64, delay_ms: int = 0) -> int:
@@ -972,7 +972,7 @@ class Engine(Driving):
         tube.check_return(delay_ms, UNSET, PRIORITY_UNSET)
         job.returns += 1
         self._send_back(job, tube, s.SNATCHED, s.SNATCHED_DELAYED, now, delay_ms, UNSET, PRIORITY_UNSET)
-        self._settle(now)
+        self.settle(now)
         return OK
 
     def restart(self, job: Job, now: i64, delay_ms: int = 0) -> int:
@@ -995,7 +995,7 @@ class Engine(Driving):
             # A delayed job has been counted already.
             job.returns += 1
         self._send_back(job, tube, s.RESTARTED, s.RESTARTED_DELAYED, now, delay_ms, UNSET, PRIORITY_UNSET)
-        self._settle(now)
+        self.settle(now)
         return OK
 
     def switch(self, job: Job, state: int, now: i64, delay_ms: int = 0, failed: bool = False) -> int:
@@ -1037,7 +1037,7 @@ class Engine(Driving):
         if failed:
             job.nacks += 1
         self._move(job, tube, events[state], now)
-        self._settle(now)
+        self.settle(now)
         return OK
 
     def move(self, session: Session, job: Job, target: Tube, now: i64, delay_ms: int = 0) -> int:
@@ -1077,7 +1077,7 @@ class Engine(Driving):
             job.wake = now + i64(delay_ms)
             event = s.MOVED_IN_DELAYED
         self._transfer(job, source, target, body, event, now)
-        self._settle(now)
+        self.settle(now)
         return OK
 
     # Sessions
@@ -1085,17 +1085,17 @@ class Engine(Driving):
     def connect(self, token: bytes) -> Connection:
         """Create a connection with a session of its own. Other connections can join the session with this token."""
         assert token not in self.sessions
-        free = self._session_slots_free
-        slot: i32 = free.pop() if free else len(self._session_slots)
-        session = Session(self._number(), slot, token)
-        if slot == len(self._session_slots):
-            self._session_slots.append(session)
+        free = self.session_slots_free
+        slot: i32 = free.pop() if free else len(self.session_slots)
+        session = Session(self.new_number(), slot, token)
+        if slot == len(self.session_slots):
+            self.session_slots.append(session)
         else:
-            self._session_slots[slot] = session
+            self.session_slots[slot] = session
         self.sessions[token] = session
         if self.session_grace_ms > 0:
             self.outbox.session_made(session, self.now)
-        connection = Connection(self._number(), session)
+        connection = Connection(self.new_number(), session)
         session.connections[connection.number] = connection
         return connection
 
@@ -1128,7 +1128,7 @@ class Engine(Driving):
             for wait in list(connection.waits.values()):
                 if isinstance(wait, TakeWait):
                     self._end_wait(wait, w.TIMED_OUT)
-        self._settle(now)
+        self.settle(now)
 
     def grace_of(self, session: Session) -> i64:
         """Return the time in ms that a session stays alive after its last connection closed."""
@@ -1136,7 +1136,7 @@ class Engine(Driving):
 
     def session_number(self, slot: int) -> int:
         """Return the number of the session in this slot."""
-        session = self._session_slots[slot]
+        session = self.session_slots[slot]
         assert session is not None
         return session.number
 

@@ -84,9 +84,9 @@ class Keys:
     ready: i32  # Number of ready jobs of all keys.
     lowered: bool  # The limit was set below the number of taken jobs of a key, so that key may still exceed it.
     _turn: i64
-    _by_name: dict[bytes, Key]
-    _slots: list[Key | None]
-    _free: list[i32]
+    by_name: dict[bytes, Key]
+    slots: list[Key | None]
+    free_slots: list[i32]
     _open: list[Key]
     _labels: LabelBytes
 
@@ -97,35 +97,35 @@ class Keys:
         self.ready = 0
         self.lowered = False
         self._turn = 0
-        self._by_name = {}
-        self._slots = []
-        self._free = []
+        self.by_name = {}
+        self.slots = []
+        self.free_slots = []
         self._open = []
 
     def __len__(self) -> int:
-        return len(self._by_name)
+        return len(self.by_name)
 
     def find(self, name: bytes) -> Key | None:
         """Return the key with this name, or None if it has no jobs."""
-        return self._by_name.get(name)
+        return self.by_name.get(name)
 
     def of(self, job: Job) -> Key:
         """Return the key of a job."""
-        key = self._slots[job.key]
+        key = self.slots[job.key]
         assert key is not None
         return key
 
     def join(self, job: Job, name: bytes) -> None:
         """Assign a job to the key with this name. Create the key if necessary."""
-        key = self._by_name.get(name)
+        key = self.by_name.get(name)
         if key is None:
-            slot: i32 = self._free.pop() if self._free else len(self._slots)
+            slot: i32 = self.free_slots.pop() if self.free_slots else len(self.slots)
             key = Key(name, slot)
-            if slot == len(self._slots):
-                self._slots.append(key)
+            if slot == len(self.slots):
+                self.slots.append(key)
             else:
-                self._slots[slot] = key
-            self._by_name[name] = key
+                self.slots[slot] = key
+            self.by_name[name] = key
             self._labels.total += len(name)
         key.jobs += 1
         job.key = key.slot
@@ -136,10 +136,10 @@ class Keys:
         key.jobs -= 1
         if key.jobs == 0:
             assert key.taken == 0 and key.first is None
-            del self._by_name[key.name]
+            del self.by_name[key.name]
             self._labels.total -= len(key.name)
-            self._slots[key.slot] = None
-            self._free.append(key.slot)
+            self.slots[key.slot] = None
+            self.free_slots.append(key.slot)
         job.key = NO_SLOT
 
     def first(self) -> Job | None:
@@ -149,7 +149,7 @@ class Keys:
 
     def first_of(self, name: bytes) -> Job | None:
         """Return the job to serve next of one key, or None if the key is not open."""
-        key = self._by_name.get(name)
+        key = self.by_name.get(name)
         return key.first if key is not None and key.pos != NOWHERE else None
 
     def push(self, job: Job) -> None:
@@ -203,7 +203,7 @@ class Keys:
         """Change the limit of taken jobs per key. Jobs that are taken stay taken."""
         self.limit = limit
         self.lowered = False
-        for key in self._by_name.values():
+        for key in self.by_name.values():
             if limit > 0 and key.taken > limit:
                 self.lowered = True
             if key.pos == NOWHERE:
@@ -228,7 +228,7 @@ class Keys:
     def some_ready(self, count: int) -> list[Job]:
         """Return up to `count` ready jobs: those of the newest keys first, and of one key the last served first."""
         found: list[Job] = []
-        for key in reversed(self._by_name.values()):
+        for key in reversed(self.by_name.values()):
             rest = key.rest
             if rest is not None:
                 found.extend(rest.items[: -(count - len(found)) - 1 : -1])
@@ -240,7 +240,7 @@ class Keys:
 
     def all_keys(self) -> list[Key]:
         """Return all keys in the order of their creation, for checkers."""
-        return list(self._by_name.values())
+        return list(self.by_name.values())
 
     def _first_left(self, key: Key) -> None:
         """Update the rank of an open key after its first ready job left, or close it if it has no other."""

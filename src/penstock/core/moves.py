@@ -5,12 +5,13 @@ arguments: `engine.py` does that first, and then calls:
 - `_move`, the only way in which a job changes. It applies a rule of states.py, moves the job from its old container to
   its new one, sets its deadline, and reports the transition to the outbox.
 - `advance`, which fires due deadlines, at most FIRED_PER_TURN_MAX in one turn.
-- `_settle`, which ends a command.
+- `settle`, which ends a command.
 
-Invariant after `_settle`: no take waits while a job is ready that it could get, and no put waits while its tube has
+Invariant after `settle`: no take waits while a job is ready that it could get, and no put waits while its tube has
 room for it. Only three things can break it for the moment: a job becomes ready or its key opens (`_wake`), room
-appears, or a tube is resumed or altered. Each of them adds the tube to `_woken` (`_note`), and `_settle` serves these
-tubes until the list is empty. If one turn has done enough work, the tube is put off to the next turn (`_defer_line`).
+appears, or a tube is resumed or altered. Each of them adds the tube to `woken_tubes` (`_note`), and `settle` serves
+these tubes until the list is empty. If one turn has done enough work, the tube is put off to the next turn
+(`_defer_line`).
 """
 
 from __future__ import annotations
@@ -87,21 +88,21 @@ class Moves:
     memory_max: i64  # Limit of memory for all jobs and tubes, in bytes. The shell sets it.
     spills: bool  # Bodies for which memory has no room stay on disk only.
     session_grace_ms: i64  # Time that a session stays alive after its last connection closed.
-    _next_id: i64
-    _next_front: i64  # Order of the last urgent job. It counts down, so that a later urgent job is served first.
-    _last_creation: i64  # The newest place assigned in tubes ordered by creation.
-    _next_number: i64  # Counter for the numbers of tubes, sessions, connections and waits.
+    next_id: i64
+    next_front: i64  # Order of the last urgent job. It counts down, so that a later urgent job is served first.
+    last_creation: i64  # The newest place assigned in tubes ordered by creation.
+    next_number: i64  # Counter for the numbers of tubes, sessions, connections and waits.
     _random: Xorshift32  # Randomness for the jitter of retries. The shell seeded it.
-    _tube_slots: list[Tube | None]
-    _tube_slots_free: list[i32]
-    _tube_numbers: NumberSet
-    _tubes_by_number: dict[int, Tube]
-    _session_slots: list[Session | None]
-    _session_slots_free: list[i32]
-    _woken: list[Tube]  # Tubes whose waits may be servable now. `_settle` empties it.
+    tube_slots: list[Tube | None]
+    tube_slots_free: list[i32]
+    tube_numbers: NumberSet
+    tubes_by_number: dict[int, Tube]
+    session_slots: list[Session | None]
+    session_slots_free: list[i32]
+    woken_tubes: list[Tube]  # Tubes whose waits may be servable now. `settle` empties it.
     _deferred: list[Tube]  # Tubes whose waits an earlier turn put off, with the keys in `_deferred_keys`.
     _deferred_keys: list[bytes | None]
-    _end_waits: dict[int, list[EndWait]]  # Waits for the end of a job, by its id.
+    end_waits_by_id: dict[int, list[EndWait]]  # Waits for the end of a job, by its id.
     _driving: bool  # Jobs change at present because their driver changed its tasks.
 
     def __init__(self, epoch: int, now: i64, outbox: Outbox, entropy: int = 1) -> None:
@@ -132,32 +133,32 @@ class Moves:
         self.memory_max = NEVER
         self.spills = False
         self.session_grace_ms = 0
-        self._next_id = first_id(epoch)
-        self._next_front = 0
-        self._last_creation = 0
-        self._next_number = 1
+        self.next_id = first_id(epoch)
+        self.next_front = 0
+        self.last_creation = 0
+        self.next_number = 1
         self._random = Xorshift32(entropy)
-        self._tube_slots = []
-        self._tube_slots_free = []
-        self._tube_numbers = NumberSet()
-        self._tubes_by_number = {}
-        self._session_slots = []
-        self._session_slots_free = []
-        self._woken = []
+        self.tube_slots = []
+        self.tube_slots_free = []
+        self.tube_numbers = NumberSet()
+        self.tubes_by_number = {}
+        self.session_slots = []
+        self.session_slots_free = []
+        self.woken_tubes = []
         self._deferred = []
         self._deferred_keys = []
-        self._end_waits = {}
+        self.end_waits_by_id = {}
         self._driving = False
 
     def tube_of(self, job: Job) -> Tube:
         """Return the tube of a job that is not gone."""
-        tube = self._tube_slots[job.tube]
+        tube = self.tube_slots[job.tube]
         assert tube is not None
         return tube
 
     def tube_at(self, slot: i64) -> Tube | None:
         """Return the tube in a slot, or None."""
-        return self._tube_slots[slot]
+        return self.tube_slots[slot]
 
     # Time
 
@@ -171,8 +172,8 @@ class Moves:
             fired: i64 = 0
             while self.deadlines.next_due <= now and fired < FIRED_PER_TURN_MAX and not self.outbox.full():
                 fired += self._fire(self.deadlines.first(), now)
-        if self._woken:
-            self._settle(now)
+        if self.woken_tubes:
+            self.settle(now)
 
     def _fire(self, item: Timed, now: i64) -> i64:
         """Fire one deadline. Return how much work it was, in transitions."""
@@ -181,7 +182,7 @@ class Moves:
             return 1
         if isinstance(item, Waiting):
             # The job or room may have come in time although this turn is late, so serve it first.
-            self._settle(now)
+            self.settle(now)
             if item.outcome == w.WAITING:
                 self._end_wait(item, w.TIMED_OUT)
             return 1
@@ -241,8 +242,8 @@ class Moves:
         if not session.held:
             self.deadlines.clear(session)
             del self.sessions[session.token]
-            self._session_slots[session.slot] = None
-            self._session_slots_free.append(session.slot)
+            self.session_slots[session.slot] = None
+            self.session_slots_free.append(session.slot)
         return released + 1
 
     def _end_claim(self, claim: Claim, now: i64) -> i64:
@@ -322,8 +323,8 @@ class Moves:
         job.wake = later(job.wake, waited)
         job.expiry = later(job.expiry, waited)
         if job.extra is not None and job.extra.priority_given != PRIORITY_UNSET:
-            self._next_front -= 1
-            job.order = self._next_front
+            self.next_front -= 1
+            job.order = self.next_front
         else:
             job.order = self._newest_order(tube, now)
         self._publish_now(job, tube, now)
@@ -362,7 +363,7 @@ class Moves:
                 self._remove_holder(job, tube)
             elif came_from == s.STAGED:
                 self._leave_stage(job)
-            if self._end_waits and (state == s.GONE or s.BURIED <= state <= s.ZOMBIE):
+            if self.end_waits_by_id and (state == s.GONE or s.BURIED <= state <= s.ZOMBIE):
                 self._end_waits_by_event(job, came_from, event)
             if state == s.GONE:
                 self._report(job, tube, rule, now)
@@ -397,7 +398,7 @@ class Moves:
     def _remove_holder(self, job: Job, tube: Tube) -> None:
         """Remove a job from its holder. Its key may have room for another delivery, so wake the takes of the tube."""
         if job.holder >= 0:
-            holder = self._session_slots[job.holder]
+            holder = self.session_slots[job.holder]
             assert holder is not None
             holder.let_go(job)
         elif job.holder == HELD_BY_CLAIM:
@@ -452,7 +453,7 @@ class Moves:
 
     def _admit(self, job: Job, tube: Tube, draft: Draft, now: i64) -> None:
         """Add a job that was made and checked."""
-        self._next_id += 1
+        self.next_id += 1
         if self.room_bytes != NEVER:
             self.room_bytes -= draft.log_bytes() + ROW_ROOM_BYTES
         event: i64 = s.PUT if job.wake == NEVER else s.PUT_DELAYED
@@ -460,8 +461,8 @@ class Moves:
             event = s.ARRIVALS[draft.initial_state]
         if draft.urgent and event == s.PUT:
             event = s.PUT_URGENT
-            self._next_front -= 1
-            job.order = self._next_front
+            self.next_front -= 1
+            job.order = self.next_front
         elif tube.by_creation:
             job.order = self._creation(now)
         self._enter_tube(job, tube, NO_KEY if draft.key is None else draft.key, now)
@@ -473,7 +474,7 @@ class Moves:
 
     def _admit_staged(self, job: Job, tube: Tube, draft: Draft, stage: Stage, now: i64) -> None:
         """Add a job that was made and checked to a stage."""
-        self._next_id += 1
+        self.next_id += 1
         if self.room_bytes != NEVER:
             self.room_bytes -= draft.log_bytes() + ROW_ROOM_BYTES
         job.ensure_extra().stage = stage.name
@@ -526,7 +527,7 @@ class Moves:
                 return alike
         return None
 
-    def _check_room(self, jobs: i64, log_bytes: i64, other_bytes: i64 = 0) -> None:
+    def check_room(self, jobs: i64, log_bytes: i64, other_bytes: i64 = 0) -> None:
         """Raise an error if disk or memory has no room for these jobs.
 
         `other_bytes` are those of tubes or a consumer.
@@ -627,9 +628,9 @@ class Moves:
     def _creation(self, now: i64) -> i64:
         """Return a place in the order of creation. Jobs created in the same millisecond keep their order."""
         creation = now * 1_000_000
-        if creation <= self._last_creation:
-            creation = self._last_creation + 1
-        self._last_creation = creation
+        if creation <= self.last_creation:
+            creation = self.last_creation + 1
+        self.last_creation = creation
         return creation
 
     def _newest_order(self, tube: Tube, now: i64) -> i64:
@@ -639,8 +640,8 @@ class Moves:
         """
         if tube.by_creation:
             return self._creation(now)
-        order = self._next_id
-        self._next_id += 1
+        order = self.next_id
+        self.next_id += 1
         return order
 
     def _body_in(self, job: Job, target: Tube) -> bytes | BodyRef:
@@ -755,7 +756,7 @@ class Moves:
                 extra.reason = str(damage).encode()[:REASON_BYTES_MAX]
             else:
                 self._transfer(job, tube, target, body, s.MOVED_IN_READY, now)
-                if self._end_waits:
+                if self.end_waits_by_id:
                     self._end_waits_for(job, tube.slot, s.READY, w.END_DEAD_LETTERED)
                 return
         extra.buries += 1
@@ -788,9 +789,9 @@ class Moves:
     # Tubes
 
     def _make_tube(self, name: bytes, policy: TubePolicy, now: i64) -> Tube:
-        free = self._tube_slots_free
-        slot: i32 = free.pop() if free else len(self._tube_slots)
-        tube = Tube(name, self._number(), slot, policy, now, self.labels)
+        free = self.tube_slots_free
+        slot: i32 = free.pop() if free else len(self.tube_slots)
+        tube = Tube(name, self.new_number(), slot, policy, now, self.labels)
         self.add_tube(tube)
         if self.room_bytes != NEVER:
             self.room_bytes -= tube_bytes(name, policy)
@@ -801,13 +802,13 @@ class Moves:
 
     def add_tube(self, tube: Tube) -> None:
         """Add a tube to the indexes of the node."""
-        if tube.slot == len(self._tube_slots):
-            self._tube_slots.append(tube)
+        if tube.slot == len(self.tube_slots):
+            self.tube_slots.append(tube)
         else:
-            self._tube_slots[tube.slot] = tube
+            self.tube_slots[tube.slot] = tube
         self.tubes[tube.name] = tube
-        self._tube_numbers.add(tube.number)
-        self._tubes_by_number[tube.number] = tube
+        self.tube_numbers.add(tube.number)
+        self.tubes_by_number[tube.number] = tube
         self.tubes_bytes += tube_bytes(tube.name, tube.policy)
 
     # Waits
@@ -827,7 +828,7 @@ class Moves:
             tube.woken_keys.append(key)
         if not tube.woken:
             tube.woken = True
-            self._woken.append(tube)
+            self.woken_tubes.append(tube)
 
     def _defer_line(self, tube: Tube, key: bytes | None) -> None:
         """Leave this line to the next turn, because this turn has done enough work."""
@@ -844,11 +845,11 @@ class Moves:
             if not later[i].dropped:
                 self._wake_line(later[i], keys[i])
 
-    def _settle(self, now: i64) -> None:
+    def settle(self, now: i64) -> None:
         """Serve the waits of all woken tubes, until no wait can be served."""
-        while self._woken:
-            woken = self._woken
-            self._woken = []
+        while self.woken_tubes:
+            woken = self.woken_tubes
+            self.woken_tubes = []
             for tube in woken:
                 tube.woken = False
                 self._serve_puts(tube, now)
@@ -876,9 +877,9 @@ class Moves:
                 return
             self._uncount(wait)
             try:
-                self._check_room(1, draft.log_bytes())
+                self.check_room(1, draft.log_bytes())
                 twin = self._existing_job(tube, draft, now)
-                job = tube.make(self._next_id, draft, now) if twin is None else twin
+                job = tube.make(self.next_id, draft, now) if twin is None else twin
             except CommandError as refusal:
                 # The put was valid when it started to wait, but is not any more.
                 wait.refusal = refusal
@@ -1007,7 +1008,7 @@ class Moves:
         """Raise NoMemory if the new body is longer than the old one and memory has no room for the difference."""
         more = len(body) - job.body_length()
         if more > 0 and self._counts_bodies():
-            self._check_room(0, more)
+            self.check_room(0, more)
 
     def _counts_bodies(self) -> bool:
         """Return whether all bodies have to fit in memory."""
@@ -1056,7 +1057,7 @@ class Moves:
             self._end_waits_for(job, job.tube, came_from, w.END_DELETED)
 
     def _end_waits_for(self, job: Job, tube: i32, came_from: i64, end: i64) -> None:
-        waits = self._end_waits.get(job.id)
+        waits = self.end_waits_by_id.get(job.id)
         if waits is None:
             return
         failed = end == w.END_BURIED or end == w.END_DEAD_LETTERED
@@ -1073,16 +1074,16 @@ class Moves:
         if isinstance(wait, PutWait):
             self._uncount(wait)
             # A smaller put behind it may fit.
-            tube = self._tube_slots[wait.tube]
+            tube = self.tube_slots[wait.tube]
             if tube is not None and tube.put_line.length > 0:
                 self._wake_line(tube, None)
         self.deadlines.clear(wait)
         del wait.connection.waits[wait.number]
         if isinstance(wait, EndWait):
-            waits = self._end_waits[wait.job.id]
+            waits = self.end_waits_by_id[wait.job.id]
             waits.remove(wait)
             if not waits:
-                del self._end_waits[wait.job.id]
+                del self.end_waits_by_id[wait.job.id]
         elif isinstance(wait, PeerWait) and self.copies is not None:
             self.copies.wait_ended(wait)
         if outcome != w.CANCELLED:
@@ -1093,9 +1094,10 @@ class Moves:
         self.waiting_bytes -= wait.counted
         wait.counted = 0
 
-    def _number(self) -> i64:
-        number = self._next_number
-        self._next_number += 1
+    def new_number(self) -> i64:
+        """Return a number for a tube, session, connection or wait. It is not used again."""
+        number = self.next_number
+        self.next_number += 1
         return number
 
 

@@ -23,7 +23,7 @@ from penstock.core.tube import Tube
 
 def restore_tube(engine: Engine, number: i64, name: bytes, policy: TubePolicy, created: i64) -> Tube:
     """Create a tube from the log."""
-    tube = Tube(name, number, len(engine._tube_slots), policy, created, engine.labels)
+    tube = Tube(name, number, len(engine.tube_slots), policy, created, engine.labels)
     engine.add_tube(tube)
     used_number(engine, number)
     return tube
@@ -119,9 +119,9 @@ def restore_notes(engine: Engine, notes: dict[bytes, bytes]) -> None:
 
 def restore_session(engine: Engine, number: i64, token: bytes, grace_ms: i64, held: list[Job], now: i64) -> None:
     """Restore a session. It has no connection, so its grace time starts."""
-    slot = len(engine._session_slots)
+    slot = len(engine.session_slots)
     session = Session(number, slot, token, grace_ms)
-    engine._session_slots.append(session)
+    engine.session_slots.append(session)
     engine.sessions[token] = session
     for job in held:
         session.hold(job)
@@ -215,16 +215,16 @@ def bury_doubtful(engine: Engine, job: Job, now: i64) -> None:
 
 def used_number(engine: Engine, number: i64) -> None:
     """Reserve the number of a tube or session, so that it is not assigned again."""
-    if number >= engine._next_number:
-        engine._next_number = number + 1
+    if number >= engine.next_number:
+        engine.next_number = number + 1
 
 
 def used_orders(engine: Engine, front: i64, creation: i64) -> None:
     """Continue the orders of urgent jobs and of creation behind these."""
-    if front < engine._next_front:
-        engine._next_front = front
-    if creation > engine._last_creation:
-        engine._last_creation = creation
+    if front < engine.next_front:
+        engine.next_front = front
+    if creation > engine.last_creation:
+        engine.last_creation = creation
 
 
 def creation_of(jobs: list[Job]) -> i64:

@@ -60,7 +60,7 @@ def stage_jobs(engine: Engine, name: bytes, tube: Tube, drafts: list[Draft], exp
     engine.outbox.stages_changed([stage], now)
     jobs: list[Job] = []
     for draft in drafts:
-        job = tube.make(engine._next_id, draft, now)
+        job = tube.make(engine.next_id, draft, now)
         engine._admit_staged(job, tube, draft, stage, now)
         jobs.append(job)
     return jobs
@@ -150,4 +150,4 @@ def _close(engine: Engine, stages: list[Stage], phase: i64, now: i64) -> None:
     if opened:
         engine.outbox.stages_changed(opened, now)
         engine._empty_stages(now)
-    engine._settle(now)
+    engine.settle(now)

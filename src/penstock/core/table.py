@@ -122,18 +122,18 @@ class JobTable:
 
     count: i64
     _local: bool
-    _pages: dict[int, Page]
+    pages: dict[int, Page]
     _order: NumberSet
-    _newest: Page | None  # The page that is being filled. It is neither shrunk nor removed.
+    newest: Page | None  # The page that is being filled. It is neither shrunk nor removed.
     _hot_number: i64  # Number of the page that was used last. Producers and consumers mostly stay on one page.
     _hot: Page | None
 
     def __init__(self, local: bool = False) -> None:
         self.count = 0
         self._local = local
-        self._pages = {}
+        self.pages = {}
         self._order = NumberSet()
-        self._newest = None
+        self.newest = None
         self._hot_number = -1
         self._hot = None
 
@@ -152,7 +152,7 @@ class JobTable:
     def add(self, job: Job) -> None:
         """Add a job. Its number is greater than all numbers added before."""
         number = job.local if self._local else job.id
-        page = self._newest
+        page = self.newest
         if page is None or page.number != number >> PAGE_BITS:
             page = self._new_page(number >> PAGE_BITS)
         page.slots[number & (PAGE_SLOTS - 1)] = job
@@ -168,7 +168,7 @@ class JobTable:
             page = Page(number >> PAGE_BITS)
             page.sparse = True
             page.slots = []
-            self._pages[page.number] = page
+            self.pages[page.number] = page
             self._order.insert(page.number)
         if page.sparse and page.live >= SPARSE_JOBS:
             self._spread_out(page)
@@ -191,7 +191,7 @@ class JobTable:
             page.slots[number & (PAGE_SLOTS - 1)] = None
         page.live -= 1
         self.count -= 1
-        if page.live <= SPARSE_JOBS and page is not self._newest:
+        if page.live <= SPARSE_JOBS and page is not self.newest:
             self._thin_out(page)
 
     def scan(self, start: i64, examine: i64) -> list[Job]:
@@ -202,7 +202,7 @@ class JobTable:
         found: list[Job] = []
         number = self._order.next_from(start >> PAGE_BITS)
         while number >= 0 and len(found) < examine:
-            for job in self._pages[number].slots:
+            for job in self.pages[number].slots:
                 if job is not None and (job.local if self._local else job.id) >= start:
                     found.append(job)
             number = self._order.next_from(number + 1)
@@ -213,7 +213,7 @@ class JobTable:
         found: list[Job] = []
         number = self._order.last_to(start >> PAGE_BITS)
         while number >= 0 and len(found) < examine:
-            for job in reversed(self._pages[number].slots):
+            for job in reversed(self.pages[number].slots):
                 if job is not None and (job.local if self._local else job.id) <= start:
                     found.append(job)
             number = self._order.last_to(number - 1)
@@ -222,22 +222,22 @@ class JobTable:
     def _page(self, number: i64) -> Page | None:
         if number == self._hot_number:
             return self._hot
-        page = self._pages.get(number)
+        page = self.pages.get(number)
         if page is not None:
             self._hot_number = number
             self._hot = page
         return page
 
     def _new_page(self, number: i64) -> Page:
-        filled = self._newest
-        page = self._pages.get(number)
+        filled = self.newest
+        page = self.pages.get(number)
         if page is None:
             page = Page(number)
-            self._pages[number] = page
+            self.pages[number] = page
             self._order.add(number)
         elif page.sparse:
             self._spread_out(page)
-        self._newest = page
+        self.newest = page
         if filled is not None and filled.live <= SPARSE_JOBS:
             self._thin_out(filled)
         return page
@@ -258,7 +258,7 @@ class JobTable:
                 page.slots = [job for job in page.slots if job is not None]
                 page.sparse = True
             return
-        del self._pages[page.number]
+        del self.pages[page.number]
         self._order.remove(page.number)
         if self._hot_number == page.number:
             self._hot_number = -1

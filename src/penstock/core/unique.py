@@ -17,42 +17,42 @@ from penstock.core.limits import DEDUP_MEMORY_BYTES, NEVER
 class BodyIndex:
     """The jobs of one state by body."""
 
-    _one: dict[bytes, Job]
-    _more: dict[bytes, list[Job]]  # Bodies of several jobs. extra.unique_pos is the index.
+    single: dict[bytes, Job]  # Bodies of one job.
+    several: dict[bytes, list[Job]]  # Bodies of several jobs. extra.unique_pos is the index.
 
     def __init__(self) -> None:
-        self._one = {}
-        self._more = {}
+        self.single = {}
+        self.several = {}
 
     def __len__(self) -> int:
-        return len(self._one) + sum(len(jobs) for jobs in self._more.values())
+        return len(self.single) + sum(len(jobs) for jobs in self.several.values())
 
     def find(self, body: bytes) -> Job | None:
         """Return a job with this body, or None."""
-        more = self._more.get(body)
-        return more[0] if more is not None else self._one.get(body)
+        more = self.several.get(body)
+        return more[0] if more is not None else self.single.get(body)
 
     def add(self, body: bytes, job: Job) -> None:
         """Add a job."""
-        more = self._more.get(body)
+        more = self.several.get(body)
         if more is None:
-            one = self._one.get(body)
+            one = self.single.get(body)
             if one is None:
-                self._one[body] = job
+                self.single[body] = job
                 return
-            del self._one[body]
+            del self.single[body]
             one.ensure_extra().unique_pos = 0
             more = [one]
-            self._more[body] = more
+            self.several[body] = more
         job.ensure_extra().unique_pos = len(more)
         more.append(job)
 
     def remove(self, body: bytes, job: Job) -> None:
         """Remove a job."""
-        more = self._more.get(body)
+        more = self.several.get(body)
         if more is None:
-            assert self._one[body] is job
-            del self._one[body]
+            assert self.single[body] is job
+            del self.single[body]
             return
         last = more.pop()
         if last is not job:
@@ -60,7 +60,7 @@ class BodyIndex:
             more[pos] = last
             last.ensure_extra().unique_pos = pos
         if not more:
-            del self._more[body]
+            del self.several[body]
 
 
 class DedupWindow:

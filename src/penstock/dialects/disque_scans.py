@@ -145,7 +145,7 @@ class QueueScan(_CursorScan):
     _disque: Disque
 
     def __init__(self, engine: Engine, disque: Disque, query: Query) -> None:
-        super().__init__(query, engine._next_number)
+        super().__init__(query, engine.next_number)
         self._engine = engine
         self._disque = disque
 
@@ -177,7 +177,7 @@ class JobScan(_CursorScan):
     _disque: Disque
 
     def __init__(self, engine: Engine, disque: Disque, query: Query) -> None:
-        super().__init__(query, engine._next_id)
+        super().__init__(query, engine.next_id)
         self._engine = engine
         self._disque = disque
 

@@ -108,7 +108,7 @@ class Journal:
 
     def fetch(self, job: Job) -> bytes:
         """Read the body of a job from disk. Prefetch the bodies of the next jobs."""
-        tube = self.engine._tube_slots[job.tube]
+        tube = self.engine.tube_slots[job.tube]
         self._fetched += 1
         if self._fetched % _AHEAD == 1 and tube is not None:
             # The beginning of a heap is not sorted, but the next jobs are among its first items.

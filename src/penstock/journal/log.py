@@ -128,7 +128,7 @@ class Log:
     def attach(self, engine: Engine) -> None:
         """Log the changes of `engine`. Must be called before the first commit."""
         self._engine = engine
-        self.writer.attach(engine._session_slots)
+        self.writer.attach(engine.session_slots)
 
     @property
     def written(self) -> int:
@@ -489,7 +489,7 @@ class Log:
         writer = self.writer
         fits = writer.offset + writer.frame_bytes() <= self._tail.size
         if not fits:
-            writer.name_tubes(self._engine._tubes_by_number, self._tail.number + 1, now)
+            writer.name_tubes(self._engine.tubes_by_number, self._tail.number + 1, now)
         length = writer.frame_bytes()
         if length > FRAME_BYTES_MAX:
             raise OSError(errno.EFBIG, f"a frame of {length} bytes could not be read back")

@@ -61,7 +61,7 @@ def describe(engine: Engine) -> Iterator[str]:
 def _waits(engine: Engine) -> dict[int, Waiting]:
     """Return all waits by number, including ended waits that are not reported yet."""
     found = {wait.number: wait for wait in engine.outbox.ended_waits}
-    for watching in engine._end_waits.values():
+    for watching in engine.end_waits_by_id.values():
         found |= {wait.number: wait for wait in watching}
     for tube in engine.tubes.values():
         for line in (tube.take_line, tube.put_line, *tube.key_lines.values()):

@@ -38,7 +38,7 @@ def check(engine: Engine) -> None:
     """Check all invariants of an engine. Raise AssertionError with the name of the invariant if one is violated."""
     if not __debug__:
         raise RuntimeError("python -O takes away the assertions that this check is made of")
-    jobs = check_table(engine.jobs, engine._next_id, lambda job: job.id)
+    jobs = check_table(engine.jobs, engine.next_id, lambda job: job.id)
     _check_slots(engine)
     by_tube: dict[int, list[Job]] = {tube.slot: [] for tube in engine.tubes.values()}
     for job in jobs:
@@ -68,19 +68,19 @@ def is_behind(engine: Engine) -> bool:
 def _check_slots(engine: Engine) -> None:
     """Check E2: tubes and sessions are found by slot, name, number and token."""
     tubes = list(engine.tubes.values())
-    same("E2", "tubes by slot", filled(engine._tube_slots), {tube.slot: tube for tube in tubes})
-    same("E2", "free tube slots", sorted(engine._tube_slots_free), free(engine._tube_slots))
+    same("E2", "tubes by slot", filled(engine.tube_slots), {tube.slot: tube for tube in tubes})
+    same("E2", "free tube slots", sorted(engine.tube_slots_free), free(engine.tube_slots))
     same("E2", "tubes by name", engine.tubes, {tube.name: tube for tube in tubes})
-    same("E2", "tubes by number", engine._tubes_by_number, {tube.number: tube for tube in tubes})
+    same("E2", "tubes by number", engine.tubes_by_number, {tube.number: tube for tube in tubes})
     sessions = list(engine.sessions.values())
-    same("E2", "sessions by slot", filled(engine._session_slots), {x.slot: x for x in sessions})
-    same("E2", "free session slots", sorted(engine._session_slots_free), free(engine._session_slots))
+    same("E2", "sessions by slot", filled(engine.session_slots), {x.slot: x for x in sessions})
+    same("E2", "free session slots", sorted(engine.session_slots_free), free(engine.session_slots))
     same("E2", "sessions by token", engine.sessions, {session.token: session for session in sessions})
 
 
 def _check_deadlines(engine: Engine, jobs: list[Job], waits: list[Waiting], claims: list[Claim]) -> None:
     """Check E2 and E5: exactly the objects that should have a deadline have one, and the heap is in order."""
-    items = engine.deadlines._items
+    items = engine.deadlines.items
     for index, item in enumerate(items):
         assert item.deadline_pos == index, f"E2: the deadline at {index} says {item.deadline_pos}"
         parent = items[(index - 1) // HEAP_CHILDREN if index else 0]
@@ -142,7 +142,7 @@ def _check_holders(engine: Engine, jobs: list[Job]) -> None:
 def _claims(engine: Engine) -> list[Claim]:
     """Return the open claims, and those that have ended and still have jobs to return."""
     opened = [claim for consumer in engine.consumers.values() for claim in consumer.claims.values()]
-    ending = [item for item in engine.deadlines._items if isinstance(item, Claim) and item not in opened]
+    ending = [item for item in engine.deadlines.items if isinstance(item, Claim) and item not in opened]
     return opened + ending
 
 

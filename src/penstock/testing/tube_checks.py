@@ -55,10 +55,10 @@ def check_table(table: JobTable, end: int, number: Callable[[Job], int]) -> list
         assert before < number(job) < end, f"E2: {shown(job)} is out of order in the table, or not before {end}"
         assert table.find(number(job)) is job, f"E2: {shown(job)} is not found by its number"
         before = number(job)
-    for page in table._pages.values():
+    for page in table.pages.values():
         live = sum(1 for job in page.slots if job is not None)
         same("E2", f"jobs on page {page.number}", page.live, live)
-        assert live or page is table._newest, f"E2: page {page.number} is empty and still there"
+        assert live or page is table.newest, f"E2: page {page.number} is empty and still there"
     return jobs
 
 
@@ -130,7 +130,7 @@ def _check_labels(tube: Tube, jobs: list[Job]) -> None:
 
 def _check_bodies(what: str, index: BodyIndex, jobs: list[Job]) -> None:
     with_bodies = [job for job in jobs if isinstance(job.body, bytes)]
-    entered = [*index._one.values(), *(job for more in index._more.values() for job in more)]
+    entered = [*index.single.values(), *(job for more in index.several.values() for job in more)]
     same_jobs("E2", f"{what} by body", entered, with_bodies)
     for job in with_bodies:
         assert isinstance(job.body, bytes)
@@ -148,9 +148,9 @@ def _check_keys(tube: Tube, keys: Keys, jobs: list[Job]) -> None:
         members.setdefault(job.key, []).append(job)
     every = keys.all_keys()
     same("E2", f"keys of {tube.name!r} with jobs", sorted(key.slot for key in every), sorted(members))
-    same("E2", f"keys of {tube.name!r} by name", keys._by_name, {key.name: key for key in every})
-    same("E2", f"keys of {tube.name!r} by slot", filled(keys._slots), {key.slot: key for key in every})
-    same("E2", f"free key slots of {tube.name!r}", sorted(keys._free), free(keys._slots))
+    same("E2", f"keys of {tube.name!r} by name", keys.by_name, {key.name: key for key in every})
+    same("E2", f"keys of {tube.name!r} by slot", filled(keys.slots), {key.slot: key for key in every})
+    same("E2", f"free key slots of {tube.name!r}", sorted(keys.free_slots), free(keys.slots))
     same("E2", f"ready jobs of the keys of {tube.name!r}", keys.ready, len(in_state(jobs, s.READY)))
     for key in every:
         limit = 0 if keys.lowered else keys.limit

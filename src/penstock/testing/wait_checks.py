@@ -25,7 +25,7 @@ def check_lines(engine: Engine) -> list[Waiting]:
     waits = {wait.number: wait for wait in standing}
     for wait in waits.values():
         same("E2", f"links of wait {wait.number}", len(wait.links), standing.count(wait))
-    for job_id, watching in engine._end_waits.items():
+    for job_id, watching in engine.end_waits_by_id.items():
         job = engine.jobs.find(job_id)
         assert watching and job is not None, f"E2: job {job_id} has an empty list of watchers, or is gone"
         assert job.state not in (s.DONE, s.ZOMBIE), f"E9: {shown(job)}, and a command still waits for its end"
@@ -86,7 +86,7 @@ def _check_line(tube: Tube, line: WaitLine, kind: type[Waiting]) -> list[Waiting
 
 def check_served(engine: Engine) -> None:
     """Check E9: no command waits for a job or for space that is available, and no tube is left to be processed."""
-    assert not engine._woken, "E9: tubes are left to be processed"
+    assert not engine.woken_tubes, "E9: tubes are left to be processed"
     for tube in engine.tubes.values():
         assert not tube.woken and not tube.woken_keys, f"E9: {tube.name!r} is left to be processed"
         _check_room(tube)

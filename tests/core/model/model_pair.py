@@ -292,7 +292,7 @@ class ModelPair:
     def shown(self, job: Job) -> tuple[object, ...]:
         """Return all fields of a job that the model has, too."""
         tube = self.engine.tube_of(job)
-        holder = None if job.holder < 0 else self.engine._session_slots[job.holder]
+        holder = None if job.holder < 0 else self.engine.session_slots[job.holder]
         extra = job.extra or Extra()
         return (
             job.id - FIRST_ID,

@@ -96,9 +96,9 @@ def test_a_snapshot_and_the_log_since_it_began_are_the_whole_log(seed: int, memo
         assert picture(from_snapshot.engine, restarted=False) == known
         assert from_snapshot.warnings == []
         check(from_snapshot.engine)
-        assert from_snapshot.engine._next_front <= whole.engine._next_front
-        assert from_snapshot.engine._last_creation >= whole.engine._last_creation
-        assert from_snapshot.engine._next_number >= whole.engine._next_number
+        assert from_snapshot.engine.next_front <= whole.engine.next_front
+        assert from_snapshot.engine.last_creation >= whole.engine.last_creation
+        assert from_snapshot.engine.next_number >= whole.engine.next_number
         disk = trimmed.copy()
 
 

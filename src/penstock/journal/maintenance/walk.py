@@ -60,13 +60,13 @@ class Walk:
         self._stage = _JOBS
         self._next = 0
         self._next_put = 0
-        self._jobs_end = engine._next_id
-        self._tubes_end = engine._next_number
+        self._jobs_end = engine.next_id
+        self._tubes_end = engine.next_number
         self._began = now
         self._consumers = []
         self._stages = []
         self._notes = []
-        writer.attach(engine._session_slots)
+        writer.attach(engine.session_slots)
 
     def slice(self, position: i64, now: i64) -> bool:
         """Write the rows of the next objects, as they are at `position` of the log. Return whether there is more."""
@@ -111,7 +111,7 @@ class Walk:
                     return
 
     def _walk_sessions(self, now: i64) -> None:
-        slots = self._engine._session_slots
+        slots = self._engine.session_slots
         end = min(self._next + self._rows_max, len(slots))
         for slot in range(self._next, end):
             session = slots[slot]
@@ -142,12 +142,12 @@ class Walk:
     def _walk_puts(self) -> None:
         """Write the remembered dedup ids. A slice visits as many tubes as it may write rows, because most have none."""
         for _ in range(self._rows_max):
-            number: i64 = self._engine._tube_numbers.next_from(self._next)
+            number: i64 = self._engine.tube_numbers.next_from(self._next)
             if number < 0 or number >= self._tubes_end:
                 self._go_on()
                 self._notes = list(self._engine.notes)
                 return
-            tube = self._engine._tubes_by_number[number]
+            tube = self._engine.tubes_by_number[number]
             self._next = number
             if tube.dedups is not None and not tube.temporary:
                 self._next_put, puts = tube.dedups.some(self._next_put, self._rows_max - self.writer.rows)
@@ -174,11 +174,11 @@ class Walk:
 
     def _walk_tubes(self, now: i64) -> None:
         for _ in range(SLICE_TUBES):
-            number: i64 = self._engine._tube_numbers.next_from(self._next)
+            number: i64 = self._engine.tube_numbers.next_from(self._next)
             if number < 0 or number >= self._tubes_end:
                 self._go_on()
                 return
-            self.writer.kept_tube(self._engine._tubes_by_number[number], now)
+            self.writer.kept_tube(self._engine.tubes_by_number[number], now)
             self._next = number + 1
 
     def _end(self, position: i64, now: i64) -> None:
@@ -186,10 +186,10 @@ class Walk:
         told: dict[str, int] = {
             "upto": position,
             "jobs": self.jobs,
-            "next_id": engine._next_id,
-            "next_front": engine._next_front,
-            "last_creation": engine._last_creation,
-            "next_number": engine._next_number,
+            "next_id": engine.next_id,
+            "next_front": engine.next_front,
+            "last_creation": engine.last_creation,
+            "next_number": engine.next_number,
         }
         self.writer.kept_end(told, now)
         self._go_on()

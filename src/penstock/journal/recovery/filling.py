@@ -47,7 +47,7 @@ def fill(engine: Engine, replay: Replay, report: Callable[[], None]) -> None:
     staged = [job for tube in engine.tubes.values() for job in tube.staged.items if job.ensure_extra().stage]
     restore.restore_stages(engine, list(replay.stages.values()), sorted(staged, key=lambda job: job.id))
     for number, dedup, job_id, ttl_minutes, when in replay.dedups:
-        known = engine._tubes_by_number.get(number)
+        known = engine.tubes_by_number.get(number)
         if known is not None:
             restore.restore_dedup(known, dedup, job_id, ttl_minutes, when)
 
