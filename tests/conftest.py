@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
-from penstock.testing.mutants import install_from_environment
+from tests.simulation.planted_bugs import install_from_environment
 
 # Before anything else of the package is imported: a planted bug, if one is named.
 install_from_environment()

@@ -9,7 +9,7 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
-from penstock.testing.mutants import MUTANTS, VARIABLE
+from tests.simulation.planted_bugs import MUTANTS, VARIABLE
 
 ROOT = Path(__file__).parent.parent.parent
 
@@ -71,7 +71,7 @@ def catch(name: str) -> str:
     by = CAUGHT_BY[name]
     if isinstance(by, Seeds):
         words = [word for setting in by.settings for word in ("--set", setting)]
-        done = _run([sys.executable, "-m", "penstock.testing.mutants", name, "--seeds", str(by.count), *words])
+        done = _run([sys.executable, "-m", "tests.simulation.planted_bugs", name, "--seeds", str(by.count), *words])
         return done.stdout.partition("\n")[0] if done.returncode == 0 else ""
     if isinstance(by, Tests):
         done = _run(
@@ -85,7 +85,7 @@ def catch(name: str) -> str:
 
 def _digest(name: str, seed: int, hash_seed: str) -> str:
     program = (
-        f"from penstock.testing import mutants; mutants.install_from_environment(); "
+        "from tests.simulation import planted_bugs; planted_bugs.install_from_environment(); "
         f"from penstock.testing.sim import simulate; print(simulate({seed}).digest)"
     )
     done = _run([sys.executable, "-c", program], mutant=name, PYTHONHASHSEED=hash_seed)

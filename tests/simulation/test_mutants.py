@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from penstock.testing.mutants import BY_NAME, MUTANTS, Mutant
 from tests.simulation.mutants import CAUGHT_BY, catch
+from tests.simulation.planted_bugs import BY_NAME, MUTANTS, Mutant
 
 # One of each kind that is caught quickly.
 SAMPLE = ["answers-before-all-copies", "heap-out-of-order", "replicas-in-the-order-of-a-set"]

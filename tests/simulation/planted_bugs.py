@@ -2,7 +2,7 @@
 
 A mutant is applied when its module is imported, so there is no effect or cost without one. It runs in its own process:
 
-    python -m penstock.testing.mutants NAME --seeds 50      simulate with the bug; exit code 0 if it was caught
+    python -m tests.simulation.planted_bugs NAME --seeds 50      simulate with the bug; exit code 0 if it was caught
 
 or, with PENSTOCK_MUTANT=NAME, in a program that calls `install_from_environment` first. Mutants run interpreted: the
 package is loaded from its source even if a compiled one exists.
@@ -16,14 +16,22 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib.abc import MetaPathFinder
 from importlib.machinery import ModuleSpec, SourceFileLoader
-from importlib.util import spec_from_file_location
+from importlib.util import find_spec, spec_from_file_location
 from pathlib import Path
 from types import ModuleType
 from typing import Final
 
 VARIABLE: Final = "PENSTOCK_MUTANT"
 
-_ROOT: Final = Path(__file__).parent.parent
+
+def _package_dir() -> Path:
+    """Return the folder of the package under test, without importing it."""
+    spec = find_spec("penstock")
+    assert spec is not None and spec.origin is not None
+    return Path(spec.origin).parent
+
+
+_ROOT: Final = _package_dir()
 
 
 @dataclass(frozen=True)
