@@ -117,7 +117,7 @@ class LocalDemand(Timed):
         self._came += count
 
     def rate(self, now: i64) -> i64:
-        """Return how many jobs arrive per second."""
+        """Return how many jobs of this queue arrive from other nodes per second."""
         self._turn(now)
         counted = self._came + self._came_before
         if counted == 0:

@@ -28,16 +28,13 @@ def same_job(invariant: str, what: str, maintained: Job | None, rebuilt: Job | N
 
 
 def check_bag(what: str, items: Sequence[Job]) -> None:
-    """Check invariant E2 of invariants.py for an unordered list: each job's stored index is its index in the list."""
+    """Check invariant E2 of invariants.py for an unordered list: each job's stored index is right."""
     for index, job in enumerate(items):
         assert job.pos == index, f"E2: {what}: {shown(job)} is at {index} and says {job.pos}"
 
 
 def check_heap(what: str, items: Sequence[Job]) -> None:
-    """Check invariant E2 of invariants.py for a heap:
-
-    the stored index of each job is right, and the heap is in order.
-    """
+    """Check invariant E2 of invariants.py for a heap: each job's stored index is right, and the heap is in order."""
     check_bag(what, items)
     for index in range(1, len(items)):
         parent = items[(index - 1) // HEAP_CHILDREN]

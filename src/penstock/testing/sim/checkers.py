@@ -372,10 +372,7 @@ def kept_back(world: World) -> list[str]:
 
 
 def check_copies(world: World, id: bytes, words: list[bytes]) -> None:
-    """Check C1:
-
-    when a client gets the id of its job, the requested number of nodes have a copy, unless the add is ASYNC.
-    """
+    """Check C1: when a client gets the id of its job, enough nodes have a copy, unless the add is ASYNC."""
     add = world.history.adds[words[2]]
     node = world.nodes[add.node]
     if node.left_at < add.invoked and not add.is_async and node.holds(id):

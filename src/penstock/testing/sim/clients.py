@@ -24,7 +24,7 @@ _OPEN_REFUSALS = (b"NOREPL", b"LEAVING")
 
 
 class Session:
-    """One connection of a client, as its node sees it."""
+    """One connection between a client and its node."""
 
     def __init__(self, client: Client) -> None:
         self.client = client
