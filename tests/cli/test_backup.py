@@ -111,3 +111,11 @@ def test_repair_refuses_what_it_cannot_repair(directory: Path, tmp_path: Path) -
     with penstock.open(directory):
         result = run("journal", "repair", directory)
         assert result.exit_code == 75 and "pid" in result.output
+
+
+def test_a_restore_names_the_target_that_is_not_empty(directory: Path, tmp_path: Path) -> None:
+    target = tmp_path / "full"
+    target.mkdir()
+    (target / "file").touch()
+    result = run("restore", directory, target)
+    assert result.exit_code == 4 and f"the target {target} is not empty; name a new directory" in result.output

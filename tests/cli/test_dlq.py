@@ -53,3 +53,14 @@ def test_an_interrupted_redrive_reports_its_progress(directory: str, monkeypatch
 def test_reasons_are_counted(directory: str) -> None:
     out, _, code = run(["dlq", "show", "orders", "--json", "-d", directory], b"", {})
     assert code == 0 and b'"reason": "no stock", "jobs": 1000' in out
+
+
+def test_a_kick_explains_that_a_buried_job_allows_no_further_delivery(tmp_path: Path) -> None:
+    with penstock.open(tmp_path / "queue") as queue:
+        tube = queue.tube("mail", "disque")
+        tube.put("x", once=True)
+        job = tube.take()
+        assert job is not None
+        job.bury()
+    _, said, code = run(["kick", "mail", "-d", str(tmp_path / "queue")], b"", {})
+    assert code == 5 and "the buried jobs of mail allow no further delivery" in said

@@ -17,7 +17,7 @@ import typer
 
 from penstock.cli.errors import NOT_FOUND, USAGE, exit_code_of, fail, message_of, printable_json
 from penstock.cli.formats import duration_text
-from penstock.core.errors import CommandError, Unreachable
+from penstock.core.errors import BadId, CommandError, Unreachable
 from penstock.wire.quoting import printable
 
 Record = dict[str, Any]
@@ -198,8 +198,9 @@ def naming_directory(directory: str) -> Iterator[None]:
         fail(f"{error.filename or directory} does not exist; check the path", NOT_FOUND)
     except (NotADirectoryError, FileExistsError) as error:
         fail(f"{error.filename or directory} is not a directory; name the directory of the queue")
-    except (BrokenPipeError, Unreachable):
-        # `Program` handles a closed pipe. The error of an unreachable server names the server already.
+    except (BrokenPipeError, Unreachable, BadId):
+        # `Program` handles a closed pipe. The error of an unreachable server names the server already. An invalid id is
+        # no fault of the directory.
         raise
     except CommandError as error:
         sentence = message_of(error)

@@ -15,7 +15,7 @@ import typer
 
 from penstock.cli.commands.job import Where, matching
 from penstock.cli.conditions import condition
-from penstock.cli.errors import NOTHING, OK, exit_code_of, fail, print_error
+from penstock.cli.errors import NOTHING, OK, exit_code_of, fail, message_of, print_error
 from penstock.cli.name_completion import complete_tubes, find_tube
 from penstock.cli.option_values import Delay, DryRun, TubeName, Yes, rate_option
 from penstock.cli.options import shared_options
@@ -156,7 +156,7 @@ def _redrive(job: Job, to: Tube | None, delay: float) -> int:
         else:
             job.move(to, delay)
     except CommandError as error:
-        print_error(f"{job.id}: {error}")
+        print_error(f"{job.id}: {message_of(error)}")
         return exit_code_of(error)
     return OK
 

@@ -208,7 +208,7 @@ def _show(events: deque[Event] | list[Event], json: bool) -> None:
 
 
 def _line(event: Event) -> str:
-    parts = [f"{event.position:>8}", _moment(event), f"{event.event:<14}", event.tube or "", event.job or ""]
+    parts = [f"{event.position:>8}", _moment(event), f"{event.event:<17}", event.tube or "", event.job or ""]
     if event.before is not None and event.before != event.after:
         parts.append(f"{event.before} → {event.after}")
     if event.reason is not None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import sys
 from typing import TYPE_CHECKING, Annotated
 
@@ -53,6 +54,8 @@ def take(
     """
     if len(tubes) > 1 and (key is not None or ttr is not None):
         fail("--key and --ttr can only be used with one tube", USAGE)
+    if math.isinf(hold):
+        fail("--hold must be a limited time, for example 10m", USAGE)
     refuse_json_bodies(body, out)
     with target.open() as queue:
         held = shared_session.hold(queue, target, hold)
