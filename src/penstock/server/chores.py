@@ -24,7 +24,7 @@ _REST_S: Final = 10.0
 
 
 def start(server: Server, info: Info) -> list[asyncio.Task[None]]:
-    """Start all periodic tasks."""
+    """Start all periodic tasks. Return the asyncio tasks, which run until they are cancelled."""
     garbage = GarbageCollection(server)
     chores: list[tuple[float, Callable[[], bool | None]]] = [
         (SAMPLE_S, info.sample),
@@ -38,7 +38,7 @@ def start(server: Server, info: Info) -> list[asyncio.Task[None]]:
 
 
 async def every(server: Server, seconds: float, chore: Callable[[], bool | None], rest_s: float = _REST_S) -> None:
-    """Run `chore` every `seconds`. While it returns that there is more to do, run it again after other commands."""
+    """Run `chore` every `seconds`. If it returns True, it has more to do and runs again after other work."""
     is_done = True
     while True:
         await asyncio.sleep(seconds if is_done else 0)

@@ -26,14 +26,17 @@ _CLIENT_S: Final = 1_500e-9
 
 
 def freeze_loaded() -> None:
-    """Collect once, exclude present objects from later ones, and let `GarbageCollection` schedule those."""
+    """Collect garbage once, and exclude all present objects from later collections.
+
+    `GarbageCollection` starts the later collections, instead of Python.
+    """
     gc.collect()
     gc.freeze()
     gc.disable()
 
 
 class GarbageCollection:
-    """Runs the garbage collector of a server."""
+    """Starts the garbage collections of a server."""
 
     def __init__(self, server: Server, thought_s: float = _ESTIMATE_S_MAX) -> None:
         self._server = server
@@ -42,7 +45,7 @@ class GarbageCollection:
         self._looks = 0
 
     def collect(self) -> None:
-        """Collect some garbage. Called every second."""
+        """Collect young objects, or all objects if that is due and short. This is called every second."""
         self._looks += 1
         second = self._looks
         if second % _FULL_INTERVAL_S == 0 and self._is_short():
@@ -53,7 +56,7 @@ class GarbageCollection:
             gc.collect(1 if second % _YOUNG_INTERVAL_S == 0 else 0)
 
     def _is_short(self) -> bool:
-        """Return whether a full collection would be short."""
+        """Return whether a collection of all objects would be short."""
         server = self._server
         jobs, tubes = server.membership.cluster.registered(), len(server.node.engine.tubes)
         thought_s = jobs * _JOB_S + tubes * _TUBE_S + len(server.clients) * _CLIENT_S

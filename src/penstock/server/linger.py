@@ -34,7 +34,7 @@ class Linger:
         end_turn: Callable[[], None],
         clock_ns: Callable[[], int] = time.perf_counter_ns,
     ) -> None:
-        """Take the function that ends a turn. It may begin the next one, which then ends with the next round."""
+        """Create the object. `end_turn` ends a turn, and may begin the next one, which ends with the next round."""
         self.linger_ns = 0
         self._loop = loop
         self._end_turn = end_turn
@@ -46,7 +46,7 @@ class Linger:
         self._on_round = self._come_round  # Bound once, because it is scheduled very often.
 
     def turn_begins(self) -> None:
-        """Note that a turn has begun, and schedule its end."""
+        """Record that a turn has begun, and schedule its end."""
         self._in_turn = True
         if not self._awake:
             self._awake = True

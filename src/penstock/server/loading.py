@@ -64,7 +64,7 @@ OpenHost = Callable[[Config, Callable[[int, int], None]], Host]
 
 
 class Progress:
-    """How much of the journal has been loaded. A thread writes it, and the loop reads it."""
+    """The progress of loading the journal. A thread writes it, and the event loop reads it."""
 
     def __init__(self) -> None:
         self.began = time.time()
@@ -75,7 +75,7 @@ class Progress:
     def update(self, done_bytes: int, total_bytes: int) -> None:
         """Store the new figures, log them from time to time, and let the event loop run.
 
-        The loop has to be given time, because compiled code never releases the interpreter by itself.
+        Compiled code never releases the interpreter lock by itself, so this sleeps for 0 seconds.
         """
         self.done_bytes, self.total_bytes = done_bytes, total_bytes
         if time.monotonic() - self._logged > _LOG_INTERVAL_S:
@@ -85,7 +85,7 @@ class Progress:
 
     @property
     def percent(self) -> float:
-        """Return how much of the journal has been read."""
+        """Return how much of the journal has been read, in percent."""
         return 100 * self.done_bytes / self.total_bytes if self.total_bytes else 0.0
 
     @property
@@ -98,7 +98,7 @@ class Progress:
         return f"{self.percent:.0f} % ({self.done_bytes >> 20} of {self.total_bytes >> 20} MB)"
 
     def sentence(self) -> str:
-        """Return the error that every command is refused with, including its code."""
+        """Return the error line, with its code, that is the reply to every command."""
         return f"{LoadingError.code} Penstock is loading its journal, {self}; try again soon"
 
     def info(self) -> str:
@@ -131,7 +131,10 @@ class Loading:
         self.ports = Ports(config, loop, partial(_RespLoading, self), iproto, self._pages(), self._handshakes)
 
     async def run(self, open_host: OpenHost, stopped: asyncio.Future[None]) -> Host | None:
-        """Load the journal. Return None if the server is stopped first. Stopping does no harm to the directory."""
+        """Load the journal and return its host, or None if the server is stopped first.
+
+        Stopping does no harm to the directory.
+        """
         loaded = _in_thread(self._loop, lambda: open_host(self.config, self.progress.update))
         ends: list[asyncio.Future[Any]] = [loaded, stopped]
         await asyncio.wait(ends, timeout=SOON_S, return_when=asyncio.FIRST_COMPLETED)
@@ -150,7 +153,7 @@ class Loading:
             raise
 
     def hand_over(self, server: Server, doors: dict[str, IprotoPort], pages: Pages) -> None:
-        """Hand all present and future connections over to the server."""
+        """Hand all present and future connections over to the server. `doors` are its IPROTO ports by setting."""
         self.ports.resp = server.clients.accept
         self.ports.iproto = {name: door.accept for name, door in doors.items()}
         self.ports.http.pages = pages
@@ -159,14 +162,14 @@ class Loading:
             connection.hand_over(server, doors)
 
     def opened(self, connection: _LoadingConnection) -> bool:
-        """Count a connection. Return whether it may stay."""
+        """Count a new connection. Return whether it is within the limit."""
         if len(self.connections) >= self._clients_max:
             return False
         self.connections[connection] = None
         return True
 
     def _make_room(self) -> bool:
-        """Make room for one more TLS handshake."""
+        """Make room for one more TLS handshake. It always succeeds."""
         if len(self._handshakes) >= HANDSHAKES_MAX:
             self._handshakes.close_oldest()
         return True
@@ -210,7 +213,7 @@ class _LoadingConnection(asyncio.Protocol):
         self._answer()
 
     def _answer(self) -> None:
-        """Refuse all complete commands, while the client reads the replies."""
+        """Refuse all complete commands. Stop if the client does not read the replies."""
         while not self._is_unread and not self.transport.is_closing():
             self.transport.write(self.answers())
             if self.parser.error:
@@ -219,11 +222,11 @@ class _LoadingConnection(asyncio.Protocol):
                 return
 
     def answers(self) -> bytes:
-        """Return the replies to the next commands, and the error if the bytes are malformed."""
+        """Return the replies to the commands that were received, and an error if the bytes are malformed."""
         raise NotImplementedError
 
     def hand_over(self, server: Server, doors: dict[str, IprotoPort]) -> None:
-        """Become a client of the server, which continues with a command that is not complete."""
+        """Replace this object by a client of the server, which also gets the received part of an incomplete command."""
         if self._is_unread or self.transport.is_closing():
             # The client has not read its refusals. Closing is safe, because none of its commands was run.
             self.transport.abort()
@@ -234,12 +237,12 @@ class _LoadingConnection(asyncio.Protocol):
         client.data_received(b"")
 
     def client(self, server: Server, doors: dict[str, IprotoPort]) -> Connection:
-        """Return the server's client that replaces this one."""
+        """Return the server's client object that replaces this one."""
         raise NotImplementedError
 
 
 class _RespLoading(_LoadingConnection):
-    """A client over RESP."""
+    """A RESP client that is connected while the journal is loaded."""
 
     parser: RespParser
 
@@ -268,7 +271,7 @@ class _RespLoading(_LoadingConnection):
 
 
 class _IprotoLoading(_LoadingConnection):
-    """A client over IPROTO."""
+    """An IPROTO client that is connected while the journal is loaded."""
 
     parser: IprotoParser
 

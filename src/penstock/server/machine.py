@@ -15,7 +15,10 @@ def memory_bytes() -> int:
 
 
 def _cgroup_limits() -> Iterator[int]:
-    """Yield every cgroup limit above this process. In a container, its own group may be mounted as the root."""
+    """Yield the memory limits of all cgroups that contain this process.
+
+    In a container, its own group may be mounted as the root.
+    """
     for path in [*_own_groups(), _CGROUPS / "memory.max", _CGROUPS / "memory/memory.limit_in_bytes"]:
         try:
             text = path.read_text().strip()

@@ -54,7 +54,7 @@ _SWITCH_S: Final = 0.0005
 
 
 def open_host(config: Config, progress: Callable[[int, int], None] | None = None) -> Host:
-    """Open the directory of a configuration and recover its jobs."""
+    """Open the queue directory that a configuration names, and recover its jobs."""
     os.makedirs(config.dir, mode=0o700, exist_ok=True)
     retention = Retention(config.history_bytes, duration_ms(config.history, "history"), config.history_bodies)
     keeps = config.journal or config.aof_enqueue_jobs_once
@@ -102,7 +102,7 @@ async def _load_and_serve(config: Config, ready: Callable[[Server], None] | None
 
 
 def _reset_enqueue_once(config: Config, host: Host) -> None:
-    """Reset aof-enqueue-jobs-once after the journal was loaded, and stop the journal unless `journal` is set."""
+    """Set aof-enqueue-jobs-once to no after the journal was loaded. Stop the journal if `journal` is off."""
     config.change("aof-enqueue-jobs-once", "no")
     if config.file is not None:
         try:
@@ -168,7 +168,7 @@ async def _serve(
 
 
 def _failure(server: Server) -> int:
-    """Log why the node failed, if it did. Return the exit code."""
+    """Return the exit code: 1 if the node failed, otherwise 0. Log the failure."""
     if not server.node.failed.done():
         return 0
     error = server.node.failed.exception()
@@ -182,7 +182,7 @@ def _failure(server: Server) -> int:
 
 
 async def _stop(server: Server) -> None:
-    """Let clients read their last replies, then close them, the bus and the node."""
+    """Let clients read their last replies. Then close the clients, the bus and the node."""
     until = time.monotonic() + _DRAIN_S
     while time.monotonic() < until and any(client.has_answers() for client in server.clients):
         await asyncio.sleep(0.01)
@@ -205,8 +205,11 @@ def _new_loop() -> asyncio.AbstractEventLoop:
 
 
 def _handle_signals(loop: asyncio.AbstractEventLoop, stop: Callable[[int], None]) -> None:
-    """Call `stop` on SIGTERM and SIGINT. The loop's own handlers are not used: uvloop reports some signals twice, and
-    a second SIGINT exits at once."""
+    """Call `stop` on SIGTERM and SIGINT.
+
+    The loop's own handlers are not used, because uvloop reports some signals twice, and a second SIGINT exits
+    immediately.
+    """
 
     def tell(signum: int, _: object) -> None:
         loop.call_soon_threadsafe(stop, signum)
@@ -234,7 +237,7 @@ def _on_signal(server: Server, signum: int) -> None:
 
 
 def _check_bindings(config: Config) -> None:
-    """Refuse a configuration that would serve everyone by mistake."""
+    """Raise ConfigError if clients of other machines or users could connect without a password by mistake."""
     elsewhere = [address for address in config.bind if not is_loopback(address)]
     is_open = config.port or config.iproto_port or config.iproto15_port
     if elsewhere and is_open and config.protected_mode and not (config.requirepass or config.users):
@@ -253,7 +256,7 @@ def _check_bindings(config: Config) -> None:
 
 
 def _warnings_of_secrets(config: Config) -> list[str]:
-    """Return a warning for each secret that other users of the machine can read."""
+    """Return a warning for each secret on the command line, because other users of the machine can read it there."""
     return [
         f"secret on the command line: {config.origin(setting.name)}: other users of this machine can read it in the "
         f"process list; write it to a file, and set PENSTOCK_{setting.name.upper()}_FILE to the path of that file"
@@ -262,7 +265,7 @@ def _warnings_of_secrets(config: Config) -> list[str]:
 
 
 async def open_bus(server: Server, ports: Ports) -> None:
-    """Open the port for other nodes, if there is one."""
+    """Open the port of the cluster bus, if there is one."""
     config, membership = server.config, server.membership
     contexts = tls_contexts(config)
     bus = membership.bus
@@ -283,8 +286,10 @@ async def open_bus(server: Server, ports: Ports) -> None:
 
 
 def _log_locked_bus(server: Server) -> None:
-    """Log that other nodes are refused, and which setting to change. It is no warning if the server is meant to be
-    alone."""
+    """If the bus refuses other nodes, log this and the setting to change.
+
+    It is logged as a warning, unless the server has no peers and no configured bus port.
+    """
     membership = server.membership
     if membership.bus.is_locked:
         alone = membership.is_alone and server.config.origin("cluster_port") == "default"
@@ -292,7 +297,7 @@ def _log_locked_bus(server: Server) -> None:
 
 
 def pages(server: Server) -> Pages:
-    """Return the pages of the HTTP port."""
+    """Return the functions that make the pages of the HTTP port, by path."""
     try:
         from penstock.server.net.metrics import Metrics
     except ImportError:

@@ -50,7 +50,7 @@ _REST: Final = 19
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class Client(Caller):
-    """A client as the node uses it."""
+    """A client of a node. Each protocol has its own subclass."""
 
     def __init__(self, number: int, connection: Connection) -> None:
         super().__init__(connection)
@@ -66,23 +66,23 @@ class Client(Caller):
 
     @property
     def is_waiting(self) -> bool:
-        """Return whether the client waits for a reply."""
+        """Return whether the client waits for the reply of a command."""
         return bool(self.connection.waits) or self.remote_count > 0
 
     def end_wait(self, wait: Waiting, now: int, refusal: bytes = b"") -> None:
-        """Reply to a command whose wait has ended, or refuse it with the RESP error `refusal`."""
+        """Write the reply of a command whose wait has ended, or the RESP error `refusal` if it is not empty."""
         raise NotImplementedError
 
     def hold(self) -> None:
-        """Stop reading from the client while it has sent much that cannot be run yet."""
+        """Pause reading from the client while it has sent more than can be run now."""
         raise NotImplementedError
 
     def send(self, answers: bytes) -> None:
-        """Send replies, and close the connection if they were the last."""
+        """Send replies. Close the connection if they were the last ones."""
         raise NotImplementedError
 
     def abort(self) -> None:
-        """Close the connection at once and drop its replies."""
+        """Close the connection immediately and drop its replies."""
         raise NotImplementedError
 
 
@@ -91,24 +91,27 @@ class SuspendedCommand(SlicedCommand):
     """A long command that waits for an event outside of the engine. `Node.resume` continues it."""
 
     def stop_waiting(self) -> None:
-        """Stop waiting as soon as possible, because the client sends no more."""
+        """Stop waiting as soon as possible and reply, because the client sends no more."""
 
     def cancel(self) -> None:
-        """Drop the command, because its client is gone."""
+        """Drop the command, because its client has disconnected."""
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class RemoteCommands:
-    """The commands that clients run on other nodes. This base class is for a node without peers and does nothing."""
+    """The commands that clients of this node run on other nodes.
+
+    This base class is for a node without peers and does nothing.
+    """
 
     def stop_waiting(self, client: Client) -> None:
-        """Stop the client's waits on other nodes as soon as possible."""
+        """End the client's waits on other nodes as soon as possible."""
 
     def leaves(self, client: Client) -> None:
-        """Drop the client's remote commands, because it is gone."""
+        """Drop the client's commands on other nodes, because it has disconnected."""
 
     def reads_again(self, client: Client) -> None:
-        """Continue, because the client reads its replies again."""
+        """Continue to receive replies from other nodes, because the client reads its replies again."""
 
 
 class _Outgoing:
@@ -181,7 +184,7 @@ class Node:
             self._step_long()
 
     def arrived(self, client: Client) -> None:
-        """Note that a client has sent bytes. They are run after the loop has read from all ready sockets.
+        """Record that a client has sent bytes. Its commands run after the loop has read from all ready sockets.
 
         Reading all sockets first keeps each phase's code in the instruction cache. The lock is not held while reading.
         """
@@ -191,7 +194,7 @@ class Node:
             self.linger.turn_begins()
 
     def run(self, client: Client) -> None:
-        """Run the commands that a client has sent, as many as fit in a turn, and note that it has replies."""
+        """Run the commands that a client has sent, up to the limit per turn. Send its replies after the turn."""
         if not self._in_turn:
             self.begin_turn()
         client.has_arrived = False
@@ -207,7 +210,7 @@ class Node:
             self._dirty.append(client)
 
     def keep_frames_small(self) -> None:
-        """Commit early if the outbox fills a frame. The replies are still sent at the end of the turn."""
+        """Commit early if the changes of this turn fill a frame. The replies are still sent at the end of the turn."""
         if self.engine.outbox.full():
             self.host.commit()
 
@@ -217,7 +220,7 @@ class Node:
         self._to_run[client] = None
 
     def answered(self, client: Client) -> None:
-        """Note that a client has a reply that none of its own commands caused in this turn."""
+        """Record that a client has a reply to send that was not caused by its own commands in this turn."""
         self.begin_turn()
         if not client.is_dirty:
             client.is_dirty = True
@@ -241,7 +244,7 @@ class Node:
             self._long.append((client, parked))
 
     def reads_again(self, client: Client) -> None:
-        """Continue with a client that reads its replies again."""
+        """Continue the commands of a client, because it reads its replies again."""
         long = self._unread.pop(client, None)
         if long is not None:
             self._long.append((client, long))
@@ -295,7 +298,7 @@ class Node:
                     client.abort()
 
     def _run_rest(self) -> None:
-        """Run the clients that had more commands than fit in the previous turn."""
+        """Run the clients that had more commands than the limit of the previous turn."""
         waiting, self._to_run = self._to_run, {}
         for client in waiting:
             if not client.lost:
@@ -346,7 +349,7 @@ class Node:
             self.post.advance(self.now)
 
     def _set_timer(self) -> None:
-        """Start a turn when the next deadline is due."""
+        """Set a timer that starts a turn at the next deadline of the engine or the cluster."""
         due = min(self.engine.deadlines.next_due, self.post.next_due)
         if due < self._timer_due:
             if self._timer is not None:
@@ -381,7 +384,7 @@ class Node:
             self.loop.run_in_executor(None, sync).add_done_callback(lambda done: self._synced(done, outgoing))
 
     def _send_all(self) -> None:
-        """Send all messages and replies. The log is durable."""
+        """Send all messages and replies. The caller has made sure that the log is durable."""
         # Peers come first, because they can work while the clients' sockets are written.
         letters = self.post.take()
         if letters is not None:
@@ -399,9 +402,10 @@ class Node:
         return _Outgoing([(client, client.take_replies()) for client in dirty], self.post.take())
 
     def _log_to_sync(self) -> Callable[[], float]:
-        """Return a function that makes the present log durable and returns the seconds it took. Any thread may call it.
+        """Return a function that makes the log durable up to its present end. It returns the seconds that this took.
 
-        If the journal is switched off in the meantime, it was closed, and all of it is durable.
+        Any thread may call the function. If the journal is switched off in the meantime, it was closed, and all of it
+        is durable.
         """
         log = self.ledger.log
         assert log is not None
@@ -434,14 +438,14 @@ class Node:
             self._send()
 
     def _fail(self, error: BaseException) -> None:
-        """Abort all clients, because no further reply can be trusted."""
+        """Fail the node with `error` and abort all clients, because no further reply can be trusted."""
         if not self.failed.done():
             self.failed.set_exception(error)
         for client in list(self.clients.values()):
             client.abort()
 
     def report(self, defect: Exception) -> None:
-        """Log an internal error. If it left a change half done, the node ends."""
+        """Log an internal error. If the error left a change half done, stop the node."""
         _log.error("internal error; please report it", exc_info=defect)
         self.host.gives_up(defect)
 
@@ -463,7 +467,7 @@ class Node:
         self.clients[client.number] = client
 
     def stop(self) -> None:
-        """End the running turn. All clients are gone, and no other turn follows."""
+        """End the last turn. All clients are disconnected before, and no other turn follows."""
         self._stopped = True
         self._end_turn()
         for timer in (self._timer, self._rest):
@@ -471,7 +475,7 @@ class Node:
                 timer.cancel()
 
     def leave(self, client: Client) -> None:
-        """Remove a client: run its last commands, take unsent deliveries back, and end its session."""
+        """Remove a client that has disconnected: run its last commands, undo unsent deliveries, and end its session."""
         if self.clients.pop(client.number, None) is None or self.failed.done() or self._stopped:
             return
         self.begin_turn()
@@ -490,7 +494,7 @@ class Node:
         self.engine.disconnect(client.connection, self.now)
 
     def _take_back(self, client: Client) -> None:
-        """Undo the deliveries that a disconnected client was never sent."""
+        """Undo the deliveries to a disconnected client whose replies were not sent."""
         for job, delivery in zip(client.unsent, client.unsent_deliveries):
             self.engine.undelivered(job, self.now, delivery)
         client.unsent.clear()
@@ -503,7 +507,7 @@ class Node:
                 self.engine.undelivered(job, self.now, delivery)
 
     def _unanswered(self, client: Client) -> list[TakeWait]:
-        """Return the takes of a client that were served in this turn and have no reply yet."""
+        """Return the waiting takes of a client that got jobs in this turn and have no reply yet."""
         waits: list[Waiting] = []
         if client.wait is not None:
             waits.append(client.wait)
@@ -518,7 +522,7 @@ class Node:
             self.run(client)
 
     def cancel_waits(self, client: Client, refusal: bytes = b"") -> bool:
-        """End all waits of a client with a refusal, or as if they had timed out. Return whether there were any."""
+        """End all waits of a client, with the error `refusal` or as if they had timed out. Return whether any ended."""
         parked = self._parked.get(client)
         if parked is not None:
             parked.stop_waiting()
@@ -557,7 +561,7 @@ class Node:
 
 
 def _client_of(wait: Waiting) -> Client:
-    """Return the client of a wait. The tag is the client, or the IPROTO call that it made."""
+    """Return the client of a wait. The tag of the wait is the client, or an IPROTO call of the client."""
     tag = wait.tag
     client = tag.caller if isinstance(tag, Pending) else tag
     assert isinstance(client, Client)

@@ -74,7 +74,7 @@ LOG_LEVELS: Final = {
 
 
 class Server:
-    """The objects that the commands of a server work on."""
+    """A server: the objects that its commands use."""
 
     def __init__(self, config: Config, host: Host, loop: asyncio.AbstractEventLoop) -> None:
         self.config = config
@@ -118,13 +118,13 @@ class Server:
 
     @property
     def node_id(self) -> str:
-        """The id of this node: 40 hex digits."""
+        """Return the id of this node: 40 hex digits."""
         return self.host.node
 
     # Settings
 
     def apply_all(self) -> None:
-        """Apply all settings, before any client is served."""
+        """Apply all settings. This happens before any client is served."""
         self._add_users()
         names = ("requirepass", "max_memory", "slowlog_log_slower_than", "loglevel", "queue15_pri_mode", "linger")
         for name in (*names, "queue_in_replicaset"):
@@ -143,7 +143,7 @@ class Server:
         self.log.warning("%s", text)
 
     def _add_users(self) -> None:
-        """Add the configured users. This happens once: tubes granted later are kept until the server ends."""
+        """Add the configured users. This happens only at the start, so that tubes which are granted later are kept."""
         for user in self.config.users.values():
             secret = user.password_sha256 or hashlib.sha256(to_bytes(user.password)).hexdigest()
             chap = chap_of(to_bytes(user.password)) if user.password else b""
@@ -159,7 +159,7 @@ class Server:
                     raise ConfigError(f"{self.config.origin('xqueue')}: space {name}: {error}") from None
 
     def make_spaces_left(self) -> None:
-        """Create the configured spaces for which other nodes had to be asked."""
+        """Create the configured xqueue spaces that wait for answers of other nodes."""
         if self._spaces_left:
             self.node.begin_turn()
             for name in list(self._spaces_left):
@@ -184,7 +184,7 @@ class Server:
         self._spaces_left.pop(name, None)
 
     def apply(self, name: str, by: Connection | None = None) -> None:
-        """Apply a changed setting. `by` is the client that changed it, if any."""
+        """Apply a changed setting. `by` is the client that changed it, or None."""
         config = self.config
         if name == "requirepass":
             # If `default` is a configured user, it has a password of its own.
@@ -244,20 +244,20 @@ class Server:
         self.host.engine.body_bytes_max = self.desk.body_bytes_max = config.max_body
 
     def _keep_journal(self, wanted: bool) -> None:
-        """Start or stop the journal. All clients wait meanwhile."""
+        """Start or stop the journal. All clients wait until this is done."""
         if wanted and self.host.journal is None:
             self.start_journal()
         elif not wanted and self.host.journal is not None:
             self.host.stop_journal()
 
     def start_journal(self) -> None:
-        """Start a journal, beginning with the present jobs."""
+        """Start a journal that begins with the present jobs."""
         config = self.config
         retention = Retention(config.history_bytes, duration_ms(config.history, "history"), config.history_bodies)
         self.host.start_journal(config.fsync, retention)
 
     def reset_statistics(self) -> None:
-        """Reset all counters."""
+        """Reset all statistics to 0."""
         clients, node, desk = self.clients, self.node, self.desk
         clients.accepted = clients.rejected = 0
         node.bytes_in = node.bytes_out = 0
@@ -266,7 +266,7 @@ class Server:
             command.calls = command.ns = 0
 
     def set_leaving(self, leaving: bool) -> None:
-        """Set whether this node is about to leave. This survives a restart."""
+        """Set whether this node is about to leave the cluster. The value survives a restart."""
         self.host.set_leaving(leaving)
         self.site.leaving = leaving
         self.membership.set_leaving(leaving)
@@ -277,7 +277,7 @@ class Server:
     # Housekeeping
 
     def drop_idle_queues(self) -> None:
-        """Drop some idle queues that were created implicitly; sooner if memory is short."""
+        """Drop some idle queues that clients created by using them. If memory is short, drop them sooner."""
         engine = self.node.engine
         idle_ms = _IDLE_MS
         if self._uses_more_than(75):
@@ -292,7 +292,7 @@ class Server:
                 engine.drop_if_empty(tube, self.node.now)
 
     def used_memory(self) -> int:
-        """Return how many bytes the jobs and queues take, as `maxmemory` counts them."""
+        """Return how many bytes the jobs and queues use, in the way that `maxmemory` counts them."""
         return int(self.node.engine.memory_used())
 
     def _uses_more_than(self, percent: int) -> bool:
@@ -300,14 +300,14 @@ class Server:
         return bool(limit) and self.used_memory() > limit * percent // 100
 
     def evict(self) -> bool:
-        """Free memory if there is little left. Return whether that helped and there is more to do."""
+        """Free some memory if it is almost full. Return whether some was freed and more has to be freed."""
         if not self._uses_more_than(_EVICT_PERCENT):
             return False
         self.node.begin_turn()
         return self.evict_some(_EVICT_PERCENT) and self._uses_more_than(_EVICT_PERCENT)
 
     def evict_some(self, percent: int = 0) -> bool:
-        """Delete some jobs or acks that are not needed any more, if there is no journal. Return whether there were any.
+        """If there is no journal, delete some jobs or acks that are no longer needed. Return whether there were any.
 
         Stop when at most `percent` of the memory is used. The candidates are delivered jobs of RETRY 0, the oldest
         delivery first, and then acks. A put for which there is no memory calls this, so it is not refused while there
@@ -326,7 +326,7 @@ class Server:
         return bool(jobs) or cluster.acks.evict(_EVICT_SLICE, self.node.now) > 0
 
     def rewrite_in_background(self) -> None:
-        """Take a snapshot in the background, and remove the log before it."""
+        """Start a snapshot in the background. The log before it is then removed."""
         task = self.loop.create_task(self._rewrite())
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
@@ -358,12 +358,12 @@ class Server:
             self.stopping.set_result(None)
 
     def keep_memory(self) -> None:
-        """Write all jobs to disk for the next start, if there is no journal."""
+        """If there is no journal, write all jobs to disk for the next start."""
         if self.host.journal is None:
             self.start_journal()
 
     def _step_down(self, epoch: int) -> None:
-        """Stop serving and restart as a new node, because another process is this node in a greater epoch."""
+        """Stop serving and restart as a new node, because another process has replaced this node in `epoch`."""
         self.log.warning("node replaced, so it stops serving and restarts as a new node: epoch=%d", epoch)
         self.node.pause_clients(_FOR_EVER_S)
         for client in list(self.clients):
@@ -375,7 +375,7 @@ class Server:
         self.stop()
 
     def restart(self, crash: bool, delay_s: float) -> None:
-        """Shut down and restart in this process. With `crash`, restart at once without a shutdown."""
+        """Restart the server in this process after `delay_s` seconds. If `crash` is set, do not shut it down first."""
         if crash:
             time.sleep(delay_s)
             start_again()
@@ -386,7 +386,7 @@ class Server:
 
 
 def start_again() -> None:
-    """Replace this process by a new run of the program. The system closes all files, sockets and locks."""
+    """Replace this process by a new run of the program. The system closes all its files, sockets and locks."""
     os.execv(sys.executable, sys.orig_argv)
 
 

@@ -42,7 +42,7 @@ _UUID: Final = 2  # Tarantool's extension type.
 
 
 class Body:
-    """A body in the form in which jobs store it."""
+    """The body of a job: its bytes and their kind, as the job stores them."""
 
     data: bytes
     kind: int
@@ -53,7 +53,7 @@ class Body:
 
 
 def from_value(raw: bytes) -> Body:
-    """Return the body of one msgpack value. Refuse a value that is nested too deep."""
+    """Convert one msgpack value to a body. Raise an error if the value is nested too deep."""
     first: i64 = raw[0]
     if first & 0xE0 == 0xA0 or 0xD9 <= first <= 0xDB:
         text = Reader(raw).string()
@@ -72,7 +72,7 @@ def _check_depth(raw: bytes) -> None:
 
 
 def from_fields(fields: list[bytes]) -> Body:
-    """Return the body of any number of msgpack values."""
+    """Convert any number of msgpack values to one body."""
     if len(fields) == 1:
         return from_value(fields[0])
     writer = BytesWriter()
@@ -84,7 +84,7 @@ def from_fields(fields: list[bytes]) -> Body:
 
 
 def to_value(data: bytes, kind: int) -> bytes:
-    """Return a body as one msgpack value."""
+    """Convert a body to one msgpack value."""
     if kind == BODY_MSGPACK:
         if data[0] == _ONE_FIELD:
             return data[1:]
@@ -108,7 +108,7 @@ def fields_count(data: bytes, kind: int) -> i64:
 
 
 def to_fields(data: bytes, kind: int) -> bytes:
-    """Return the fields of a body as consecutive msgpack values."""
+    """Convert a body to consecutive msgpack values, one for each field."""
     if kind != BODY_MSGPACK:
         return to_value(data, kind)
     reader = Reader(data)
@@ -117,7 +117,7 @@ def to_fields(data: bytes, kind: int) -> bytes:
 
 
 def to_python(data: bytes, kind: int) -> object:
-    """Return a body as a Python value."""
+    """Convert a body to a Python value."""
     if kind == BODY_BYTES:
         return data
     if kind == BODY_TEXT:
@@ -135,7 +135,7 @@ def to_python(data: bytes, kind: int) -> object:
 
 
 def to_plain(data: bytes, kind: int) -> bytes:
-    """Return a body as bytes, for dialects without types."""
+    """Convert a body to plain bytes, for dialects without types."""
     if kind != BODY_MSGPACK:
         return data
     value = to_python(data, kind)
@@ -162,7 +162,7 @@ def write_name(writer: BytesWriter, name: bytes) -> None:
 
 
 def name_value(name: bytes) -> object:
-    """Return a name as str, or as bytes if it is not UTF-8."""
+    """Return a name as str, or as bytes if it is not valid UTF-8."""
     return name.decode() if is_utf8(name) else name
 
 
@@ -178,7 +178,7 @@ def is_utf8(data: bytes) -> bool:
 
 
 def _json_value(value: object) -> object:
-    """Return a value that JSON can represent: text for bytes, uuids and keys, null for NaN and infinity."""
+    """Convert a value for JSON: bytes, uuids and the keys of maps become text, NaN and infinity become null."""
     if isinstance(value, (list, tuple)):
         return [_json_value(each) for each in value]
     if isinstance(value, dict):

@@ -130,22 +130,28 @@ def encode_opening(node: bytes, nonce: bytes, epoch: i64) -> bytes:
 
 
 def encode_answer(node: bytes, nonce: bytes, proof: bytes, epoch: i64, known: i64, incarnation: bytes) -> bytes:
-    """Return the second message, from the listener. `known` is the dialler's epoch as the listener knows it."""
+    """Return the second handshake message, from the listener.
+
+    `known` is the greatest epoch of the dialler that the listener has seen.
+    """
     return _framed(pack([NAME, VERSION, node, nonce, proof, int(epoch), int(known), incarnation]))
 
 
 def encode_refusal(node: bytes, why: str) -> bytes:
-    """Return the second message of a listener that refuses the link, with the reason."""
+    """Return the second handshake message of a listener that refuses the link, with the reason."""
     return _framed(pack([NAME, VERSION, node, b"", why.encode()[:512]]))
 
 
 def encode_proof(proof: bytes, known: i64) -> bytes:
-    """Return the third message, from the dialler. `known` is the listener's epoch as the dialler knows it."""
+    """Return the third handshake message, from the dialler.
+
+    `known` is the greatest epoch of the listener that the dialler has seen.
+    """
     return _framed(pack([proof, int(known)]))
 
 
 class DiallerProof:
-    """The contents of the third message."""
+    """The contents of the third handshake message."""
 
     proof: bytes
     known: i64
@@ -156,7 +162,7 @@ class DiallerProof:
 
 
 def parse_proof(word: bytes) -> DiallerProof:
-    """Parse the third message."""
+    """Parse the third handshake message."""
     reader = Reader(word)
     if reader.length_of_array() != 2:
         raise ProtocolError("the third message of the handshake must have a proof and an epoch")
@@ -165,7 +171,7 @@ def parse_proof(word: bytes) -> DiallerProof:
 
 
 class Hello:
-    """The contents of the first or the second message."""
+    """The contents of the first or the second handshake message."""
 
     node: bytes
     nonce: bytes
@@ -186,7 +192,7 @@ class Hello:
 
 
 def parse_hello(word: bytes, answers: bool) -> Hello:
-    """Parse the first message, or the second if `answers`."""
+    """Parse the first handshake message, or the second one if `answers` is set."""
     reader = Reader(word)
     count = reader.length_of_array()
     if count < 4 or reader.string() != NAME:
@@ -211,7 +217,7 @@ def parse_hello(word: bytes, answers: bool) -> Hello:
 
 
 class Secrets:
-    """The proofs and the key that are derived from the shared secret and the handshake."""
+    """The proofs and the HMAC key of one link. They are derived from the shared secret and the handshake."""
 
     _secret: bytes
     _said: bytes
@@ -227,11 +233,11 @@ class Secrets:
         return self._made(b"listener")
 
     def dialler_proof(self, known: i64) -> bytes:
-        """Return the proof that the dialler has the secret. It also covers `known`."""
+        """Return the proof that the dialler has the secret. It also covers `known`, the epoch in the third message."""
         return self._made(b"dialler", _epoch_bytes(known))
 
     def link_key(self) -> bytes:
-        """Return the key for the tags of packets."""
+        """Return the HMAC key with which the packets of this link are tagged."""
         return self._made(b"link")
 
     def _made(self, purpose: bytes, more: bytes = b"") -> bytes:
@@ -244,12 +250,12 @@ def _epoch_bytes(epoch: i64) -> bytes:
 
 
 def equal_in_constant_time(proof: bytes, expected: bytes) -> bool:
-    """Return whether both are equal, in constant time."""
+    """Return whether two proofs are equal. The time does not depend on their contents."""
     return hmac.compare_digest(proof, expected)
 
 
 class PacketTags:
-    """Makes the tags of the packets of one link in their order."""
+    """Computes the tags of the packets of one link. A tag depends on the number of its packet."""
 
     _key: bytes
     _number: int
@@ -259,7 +265,7 @@ class PacketTags:
         self._number = 0
 
     def next(self, payload: bytes) -> bytes:
-        """Return the tag of the next packet."""
+        """Return the tag of the next packet, which has these contents."""
         number, self._number = self._number, self._number + 1
         salt = number.to_bytes(8, "big")
         return hashlib.blake2b(payload, digest_size=TAG_BYTES, key=self._key, salt=salt).digest()
@@ -289,7 +295,7 @@ class Frames:
         self._buffer += data
 
     def next(self) -> bytes | None:
-        """Return the next frame, or None if it is incomplete."""
+        """Return the next frame, or None if it is incomplete. Raise ProtocolError if it is too long."""
         at = self._at
         have = len(self._buffer) - at
         if have < _LENGTH_BYTES:
@@ -306,14 +312,14 @@ class Frames:
         return bytes(self._buffer[start : self._at])
 
     def _tidy(self) -> None:
-        """Drop the frames that were returned."""
+        """Free the bytes of frames that were already returned."""
         if self._at:
             del self._buffer[: self._at]
             self._at = 0
 
 
 def verified_payload(frame: bytes, seal: PacketTags) -> bytes:
-    """Check the tag of a packet and return its contents."""
+    """Return the contents of a packet. Raise ProtocolError if its tag is wrong."""
     payload = frame[TAG_BYTES:]
     if not equal_in_constant_time(frame[:TAG_BYTES], seal.next(payload)):
         raise ProtocolError("a packet has a wrong tag: it was changed, repeated or lost on the way")
@@ -332,7 +338,7 @@ class MessageEncoder:
         self._written = {}
 
     def write(self, message: Message) -> bytes:
-        """Return a message as bytes. Messages stay alive as long as this object, so `id` identifies them."""
+        """Return a message as bytes. Results are cached by `id(message)`, because no message is freed during a turn."""
         known = self._written.get(id(message))
         if known is None:
             writer = BytesWriter()
@@ -343,7 +349,7 @@ class MessageEncoder:
 
 
 def encode_packets(messages: list[Message], seal: PacketTags, scribe: MessageEncoder) -> bytes:
-    """Return the packets with all messages to one peer."""
+    """Return packets that contain all messages to one peer."""
     out: list[bytes] = []
     written: list[bytes] = []
     size: i64 = 0
@@ -434,7 +440,7 @@ def _write(writer: BytesWriter, message: Message) -> None:
 
 
 def _begin(writer: BytesWriter, fields: i64, kind: i64) -> None:
-    """Write the head of a message: the number of its fields and its kind."""
+    """Write the beginning of a message: the number of its fields and its kind."""
     write_array(writer, fields)
     write_integer(writer, kind)
 
@@ -732,7 +738,7 @@ def _nodes(reader: Reader) -> list[bytes]:
 
 
 def _incarnation(reader: Reader) -> bytes:
-    """Return an incarnation, or empty bytes if the message does not need one."""
+    """Read an incarnation, or empty bytes if the message does not need one."""
     memory = reader.string()
     return _exactly(memory, INCARNATION_BYTES, "an incarnation") if memory else memory
 
@@ -827,7 +833,7 @@ def _host(reader: Reader, may_be_empty: bool) -> str:
 
 
 def address(text: str) -> str:
-    """Return the address of a node in canonical form. It must be an IPv4 or IPv6 literal of one machine."""
+    """Return an IP address in canonical form. Raise ProtocolError if the text is no address of one machine."""
     try:
         found = ipaddress.ip_address(text)
     except ValueError:

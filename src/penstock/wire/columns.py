@@ -11,7 +11,10 @@ from mypy_extensions import i32, i64, u8
 
 
 class VarColumn:
-    """A field of variable length: a byte per row that is 1 if it has a value, the end of each value, all values."""
+    """A column of values of variable length, in three buffers.
+
+    The buffers are a byte per row that is 1 if the row has a value, the end of each value, and the values themselves.
+    """
 
     _present: BytesWriter
     _ends: BytesWriter
@@ -26,7 +29,7 @@ class VarColumn:
         self._has = 0
 
     def add(self, data: bytes, at: i64, size: i64) -> None:
-        """Append bytes to the value of the current row."""
+        """Append `size` bytes of `data`, starting at `at`, to the value of the current row."""
         self._bytes.write(data[at : at + size])
         self._has = 1
 

@@ -28,25 +28,25 @@ class BoxError(PenstockError):
 
 
 class LuaError(BoxError):
-    """An error that a Lua procedure raises. In the originals the text begins with a file and a line."""
+    """An error that a Lua procedure raises. In the originals, its text begins with a file name and a line number."""
 
     def __init__(self, text: str) -> None:
         super().__init__(32, text)
 
 
 class NoProcedure(BoxError):
-    """The function does not exist, or the tube that it is called on."""
+    """A function that does not exist, or that is called on a tube that does not exist."""
 
     def __init__(self, name: bytes) -> None:
         super().__init__(33, f"Procedure '{name[:200].decode('utf-8', 'backslashreplace')}' is not defined")
 
 
 class RefusedByPeer(ProtocolError):
-    """The peer works correctly and refused the connection, with its reason."""
+    """A peer refused the connection and gave the reason. Its messages are well-formed."""
 
 
 class Elsewhere(NoHome):
-    """The tube or the job of a command is on another node. Nothing is changed, so the command can be forwarded."""
+    """A command whose tube or job is on another node. Nothing is changed, so the command can be forwarded."""
 
     def __init__(self, node: bytes, what: str, is_promised: bool = False) -> None:
         super().__init__(f"{what} lives on node {node.decode()}; connect to that node")
@@ -56,7 +56,7 @@ class Elsewhere(NoHome):
 
 
 class OnSeveralNodes(Elsewhere):
-    """The tubes or jobs of a command are on several nodes. `parts` has the words for each node, also for this one."""
+    """A command whose tubes or jobs are on several nodes. `parts` has the words to run on each node and on this one."""
 
     def __init__(self, parts: dict[bytes, list[bytes]]) -> None:
         super().__init__(next(iter(parts)), "a part of this")
@@ -64,14 +64,14 @@ class OnSeveralNodes(Elsewhere):
 
 
 class NeedsAnswer(PenstockError):
-    """Other nodes have to be asked before a command can run. Nothing is changed."""
+    """A command that can run only after other nodes have answered a question. Nothing is changed."""
 
     def __init__(self) -> None:
         super().__init__("the other nodes have to be asked first; try again")
 
 
 class NeedsHome(NeedsAnswer):
-    """A tube with one home is to be made, and the other nodes have not agreed to it yet."""
+    """A command that creates a tube with a home. The other nodes have to agree on the home first."""
 
     def __init__(self, tube: bytes) -> None:
         super().__init__()
@@ -79,7 +79,7 @@ class NeedsHome(NeedsAnswer):
 
 
 class NeedsLookup(NeedsAnswer):
-    """A name is unknown here, and the other nodes have not been asked about it yet."""
+    """A command with a name that this node does not have. The other nodes have to be asked for it first."""
 
     def __init__(self, about: int, name: bytes) -> None:
         super().__init__()

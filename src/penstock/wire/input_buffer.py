@@ -37,7 +37,7 @@ class InputBuffer:
         self._seen = 0
 
     def _clear(self) -> None:
-        """Drop all bytes. The parser reads no more."""
+        """Drop all bytes, because the parser has failed and reads no more."""
         self._buffer = b""
         self._pos = 0
         self._pending = bytearray()
@@ -54,9 +54,9 @@ class InputBuffer:
             self._pending += data
 
     def _free_consumed(self) -> None:
-        """Free consumed bytes, because a client that sent a long message may be idle for days."""
+        """Free bytes that were parsed, because a client that sent a long message may be idle for days."""
         if self._pos == len(self._buffer):
-            # The waiting bytes become the buffer now. Otherwise `_came` would put newer bytes before them.
+            # The waiting bytes become the buffer now. Otherwise `_append` would put newer bytes before them.
             self._buffer = bytes(self._pending)
             self._pos = 0
             self._pending = bytearray()
@@ -66,13 +66,13 @@ class InputBuffer:
             self._pos = 0
 
     def _await_line(self, end: bytes, most: i64) -> None:
-        """Wait for the end of an incomplete line, or until it has `most` bytes."""
+        """Record that parsing can continue when the line end `end` has arrived, or when there are `most` bytes."""
         if self._pos < len(self._buffer):
             self._need = most
             self._line_end = end
 
     def _join(self) -> bool:
-        """Join the two buffers if together they have the bytes that the parser needs. Return whether they have."""
+        """Join the two buffers if they have the bytes that the parser needs. Return whether they have."""
         there = len(self._buffer) - self._pos + len(self._pending)
         if there < self._need and not (self._line_end and self._has_line_end()):
             return False
@@ -86,7 +86,7 @@ class InputBuffer:
         return True
 
     def _has_line_end(self) -> bool:
-        """Return whether a line end has arrived after the buffer since the last call."""
+        """Return whether the second buffer contains a line end among the bytes that arrived since the last call."""
         behind = self._pending
         end = self._line_end
         before = self._seen

@@ -87,7 +87,7 @@ def greeting(version: str, uuid: str, salt: bytes) -> bytes:
 
 
 class Request:
-    """One request."""
+    """One request of an IPROTO client."""
 
     code: i64
     sync: i64  # Any 64 bits.
@@ -126,7 +126,7 @@ class IprotoParser(InputBuffer):
     _discard: i64  # The number of bytes that are still to be discarded.
 
     def __init__(self, packet_max: i64, buffer_max: i64, known: bool = True) -> None:
-        """Make a parser for an authenticated client, or for one that has to authenticate first."""
+        """Create a parser. If `known` is not set, the client has lower limits until it has authenticated."""
         super().__init__()
         self.error = b""
         self.has_more = False
@@ -138,7 +138,7 @@ class IprotoParser(InputBuffer):
         self._discard = 0
 
     def raise_limits(self, packet_max: i64) -> None:
-        """Raise the limits after authentication."""
+        """Raise the limits, because the client has authenticated."""
         self.packet_max = packet_max
         self._is_known = True
 
@@ -151,11 +151,11 @@ class IprotoParser(InputBuffer):
             self._fail("too many requests are waiting")
 
     def pending(self) -> i64:
-        """Return the number of bytes that were not returned as requests yet."""
+        """Return the number of received bytes that `parse` has not returned as requests yet."""
         return len(self._buffer) - self._pos + len(self._pending)
 
     def is_unfinished(self) -> bool:
-        """Return whether there is an incomplete request, or one that was not returned yet."""
+        """Return whether there is a request that is incomplete, or that `parse` has not returned yet."""
         return self._oversized is not None or self.pending() > 0
 
     def parse(self, requests_max: i64) -> list[Request]:
@@ -195,7 +195,7 @@ class IprotoParser(InputBuffer):
         return requests
 
     def _find_packet(self, reader: Reader) -> bool:
-        """Set the reader to the next packet and its end. Return whether the packet is complete."""
+        """Set the reader to the beginning and the end of the next packet. Return whether the packet is complete."""
         first: i64 = self._buffer[self._pos]
         prefix: i64 = 1 if first < 0x80 else 0
         if 0xCC <= first <= 0xCF:
@@ -219,7 +219,7 @@ class IprotoParser(InputBuffer):
         return True
 
     def _refuse_packet(self, reader: Reader, length: i64) -> None:
-        """Start to discard a packet of `length` bytes, when enough of it has arrived to read its sync number."""
+        """Start to discard an oversized packet of `length` bytes. Wait until its sync number has arrived."""
         if length < 0 or length > DISCARDED_PACKET_BYTES_MAX or not self._is_known:
             raise ProtocolError(f"a packet may have at most {self.packet_max} bytes")
         start = reader.at
@@ -234,7 +234,10 @@ class IprotoParser(InputBuffer):
         self._pos = start
 
     def _discard_some(self, requests: list[Request]) -> i64:
-        """Discard the received part of an oversized packet. Return 1 if that completed it and its request, else 0."""
+        """Discard the received part of an oversized packet.
+
+        At its end, append a request OVERSIZED to `requests` and return 1. Otherwise return 0.
+        """
         there = min(self._discard, len(self._buffer) - self._pos)
         self._pos += there
         self._discard -= there
@@ -253,7 +256,7 @@ class IprotoParser(InputBuffer):
 
 
 def _request(reader: Reader) -> Request:
-    """Parse a packet."""
+    """Parse one packet. Return its request."""
     request = _header(reader)
     try:
         _read_body(reader, request)
@@ -265,7 +268,7 @@ def _request(reader: Reader) -> Request:
 
 
 def _header(reader: Reader) -> Request:
-    """Parse the header of a packet for its code and sync number. Other header fields are skipped."""
+    """Parse the header of a packet. Return a request with its code and sync number. Other header fields are skipped."""
     code: i64 = -1
     sync: i64 = 0
     for _ in range(reader.length_of_map()):
@@ -306,17 +309,17 @@ def _read_body(reader: Reader, request: Request) -> None:
 
 
 def _bounded(bits: i64) -> i64:
-    """Return a number of 64 bits, or NEVER if it does not fit into 63."""
+    """Return an unsigned number of 64 bits, or NEVER if it is too large for a signed one."""
     return NEVER if bits < 0 else bits
 
 
 def _why(error: str) -> bytes:
-    """Return the error text for invalid bytes."""
+    """Return Tarantool's error text for invalid bytes."""
     return f"Invalid MsgPack - {error}".encode()
 
 
 def encode(request: Request) -> bytes:
-    """Encode a call."""
+    """Encode a request that calls a function."""
     writer = BytesWriter()
     writer.append(0x82)
     writer.append(0)
@@ -340,7 +343,7 @@ def encode(request: Request) -> bytes:
 
 
 class ReplyPackets:
-    """Splits a stream of replies that another of our nodes has written (`IprotoReply`) into packets."""
+    """Splits a stream of replies into packets. Another Penstock node has written them with `IprotoReply`."""
 
     _buffer: bytearray
 
@@ -364,7 +367,7 @@ class ReplyPackets:
 
 
 def sync_of(packet: bytes) -> i64:
-    """Return the sync number of one of our replies."""
+    """Return the sync number of a reply that `IprotoReply` has written."""
     return read_i64_be(packet, _SYNC_AT)
 
 
@@ -384,12 +387,12 @@ class IprotoReply(Reply):
         self._writer.append(0x80)
 
     def body(self, sync: i64, fields: bytes) -> None:
-        """Write a reply whose body is this map."""
+        """Write a reply with a body of these encoded fields."""
         self._head(sync, 0, len(fields))
         self._writer.write(fields)
 
     def refusal(self, sync: i64, number: i64, text: bytes) -> None:
-        """Write an error: Tarantool's number and a sentence."""
+        """Write an error reply with Tarantool's error number and a sentence."""
         told = BytesWriter()
         write_text(told, text)
         fields = told.getvalue()

@@ -66,7 +66,7 @@ class Ext:
 
 
 class Reader:
-    """Reads values from a position on. No value may pass the end."""
+    """Reads msgpack values from a part of a buffer. Raises ProtocolError for malformed values."""
 
     data: bytes
     at: i64
@@ -80,7 +80,7 @@ class Reader:
         self.left = VALUES_MAX
 
     def skip(self, depth: i64 = DEPTH_MAX) -> None:
-        """Skip a value."""
+        """Skip the next value without decoding it."""
         byte = self._first()
         if byte < 0x80 or byte >= 0xE0:
             return
@@ -107,7 +107,7 @@ class Reader:
             self.skip(depth - 1)
 
     def _scalar_bytes(self, byte: i64) -> i64:
-        """Return the number of bytes that follow in a value without nested values. A length field is read here."""
+        """Return how many bytes follow the type byte `byte` of a value without nested values. Read its length field."""
         if byte < 0xC4:
             if byte == 0xC1:
                 raise ProtocolError("0xc1 is not a value")
@@ -127,7 +127,7 @@ class Reader:
         return self._number(1 << (byte - 0xD9))
 
     def value(self, depth: i64 = DEPTH_MAX) -> object:
-        """Return the next value. Bytes of text that are not UTF-8 become lone surrogates, as in Python's file names."""
+        """Decode the next value. Bytes of text that are not UTF-8 become lone surrogates, as in Python's file names."""
         byte = self._first()
         if byte < 0x80:
             return byte
@@ -198,7 +198,7 @@ class Reader:
             raise ProtocolError("a value is cut off")
 
     def length_of_array(self) -> i64:
-        """Return the number of values in the array that is next. The values are read after this."""
+        """Read the head of an array and return the number of its values. The values are read next."""
         byte = self._first()
         if byte & 0xF0 == 0x90:
             return byte & 0x0F
@@ -207,7 +207,7 @@ class Reader:
         raise ProtocolError("expected an array")
 
     def length_of_map(self) -> i64:
-        """Return the number of pairs in the map that is next."""
+        """Read the head of a map and return the number of its pairs. The pairs are read next."""
         byte = self._first()
         if byte & 0xF0 == 0x80:
             return byte & 0x0F
@@ -216,7 +216,7 @@ class Reader:
         raise ProtocolError("expected a map")
 
     def unsigned(self) -> i64:
-        """Return the next value, an unsigned integer, as 64 bits."""
+        """Read an unsigned integer. Return its 64 bits, which are negative if it is above 63 bits."""
         byte = self._first()
         if byte < 0x80:
             return byte
@@ -229,13 +229,13 @@ class Reader:
         return self._number(1 << (byte - 0xCC))
 
     def raw(self) -> bytes:
-        """Return the bytes of the next value, an argument of a call: a value, or a row of values."""
+        """Return the bytes of the next value without decoding it."""
         start = self.at
         self.skip(VALUE_DEPTH_MAX + 1)
         return self.data[start : self.at]
 
     def string(self) -> bytes:
-        """Return the contents of the text or binary value that is next."""
+        """Read a text or binary value. Return its bytes."""
         byte = self._first()
         if byte & 0xE0 == 0xA0:
             return self._bytes(byte & 0x1F)
@@ -254,7 +254,7 @@ class Reader:
         return byte
 
     def _number(self, size: i64) -> i64:
-        """Return the next bytes as a length."""
+        """Read a length field of `size` bytes."""
         at = self.at
         self._pass(size)
         if size == 1:
@@ -277,7 +277,7 @@ class Reader:
 
 
 def _frozen(value: object) -> object:
-    """Return an array or a map as a tuple, so that it can be the key of a map."""
+    """Convert an array or a map to a tuple, so that it can be a key in a Python dict."""
     if isinstance(value, list):
         return tuple([_frozen(each) for each in value])
     if isinstance(value, dict):
@@ -286,7 +286,7 @@ def _frozen(value: object) -> object:
 
 
 def unpack(data: bytes) -> object:
-    """Return the value of these bytes, which must be exactly one value."""
+    """Decode bytes that are exactly one value."""
     reader = Reader(data)
     value = reader.value()
     if reader.at != len(data):
@@ -299,7 +299,7 @@ TOO_DEEP: Final = -2
 
 
 def values_in(data: bytes, most: i64) -> i64:
-    """Return the number of values in an argument of a call.
+    """Return the number of values in an argument of a call, nested values included.
 
     Return -1 if the bytes are not exactly one value, or if it has more than `most` values. Return TOO_DEEP if it is
     nested too deep.
@@ -314,7 +314,7 @@ def values_in(data: bytes, most: i64) -> i64:
 
 
 def pack(value: object, depth: i64 = DEPTH_MAX) -> bytes:
-    """Encode a value, with each number as short as possible. Refuse types that msgpack does not have."""
+    """Encode a value, with each number as short as possible. Raise an error for types that msgpack does not have."""
     writer = BytesWriter()
     write_value(writer, value, depth)
     return writer.getvalue()

@@ -59,7 +59,7 @@ def _is_space(byte: int, inline: bool) -> bool:
 
 
 def _is_escape(text: bytes, at: i64, quote: int) -> bool:
-    """Return whether a backslash here escapes the next byte. In single quotes it escapes only a quote."""
+    """Return whether the backslash at index `at` escapes the next byte. In single quotes it escapes only a quote."""
     return text[at] == _BACKSLASH and (quote == _QUOTE or text[at + 1 : at + 2] == b"'")
 
 

@@ -81,7 +81,7 @@ class RespParser(InputBuffer):
     _fresh: bool  # No byte has been parsed yet.
 
     def __init__(self, bulk_max: i64, buffer_max: i64, known: bool = True) -> None:
-        """Make a parser for an authenticated client, or for one that has to authenticate first."""
+        """Create a parser. If `known` is not set, the client has lower limits until it has authenticated."""
         super().__init__()
         self.error = b""
         self.has_more = False
@@ -100,7 +100,7 @@ class RespParser(InputBuffer):
         self._fresh = True
 
     def raise_limits(self, bulk_max: i64) -> None:
-        """Raise the limits after authentication."""
+        """Raise the limits, because the client has authenticated."""
         self.args_max = ARGS_COUNT_MAX
         self.bulk_max = bulk_max
         self.line_max = LINE_BYTES_MAX
@@ -114,15 +114,15 @@ class RespParser(InputBuffer):
             self._fail(b"too big query buffer")
 
     def pending(self) -> i64:
-        """Return the number of bytes that were not returned as commands yet."""
+        """Return the number of received bytes that `parse` has not returned as commands yet."""
         return len(self._buffer) - self._pos + len(self._pending) + self._args_bytes
 
     def is_unfinished(self) -> bool:
-        """Return whether there is an incomplete command, or one that was not returned yet."""
+        """Return whether there is a command that is incomplete, or that `parse` has not returned yet."""
         return self._missing > 0 or self.pending() > 0
 
     def parse(self, commands_max: i64) -> list[list[bytes]]:
-        """Return at most `commands_max` complete commands. If `has_more`, the next call returns the next ones.
+        """Return at most `commands_max` complete commands. If `has_more` is set afterwards, call it again.
 
         Empty commands are not returned, but they count, so that a client that sends only these is limited as well.
         """
@@ -234,7 +234,7 @@ class RespParser(InputBuffer):
         return True
 
     def _parse_long_length(self) -> i64:
-        """Return the length of an argument from a line of any length, or _NO_LENGTH if it is incomplete or wrong."""
+        """Parse the length of an argument from its line. Return _NO_LENGTH if it is incomplete or wrong."""
         line = self._line(b"too big bulk count string")
         if line is None:
             return _NO_LENGTH
@@ -247,7 +247,7 @@ class RespParser(InputBuffer):
         return length
 
     def _refuse_argument(self, length: i64) -> bool:
-        """Discard the command because an argument has `length` bytes. Return whether the command was complete."""
+        """Discard the command, because an argument of `length` bytes is too long. Return whether it was complete."""
         if self.args_max < ARGS_COUNT_MAX:
             self._fail(b"unauthenticated bulk length")
             return False
@@ -294,7 +294,10 @@ class RespParser(InputBuffer):
         return True
 
     def _line(self, too_long: bytes) -> bytes | None:
-        """Return the next line without its CRLF, or None if it is incomplete."""
+        """Return the next line without its CRLF, or None if it is incomplete.
+
+        If the line is too long, fail with the error `too_long` and return None.
+        """
         end = self._buffer.find(b"\r\n", self._pos, self._pos + self.line_max + 2)
         if end < 0:
             # The last byte may be a CR whose LF is still to come.
@@ -308,7 +311,7 @@ class RespParser(InputBuffer):
         return line
 
     def _parse_inline(self, commands: list[list[bytes]]) -> bool:
-        """Parse an inline command."""
+        """Parse an inline command. Return whether parsing can continue."""
         end = self._buffer.find(b"\n", self._pos, self._pos + self.line_max + 1)
         if end < 0:
             if len(self._buffer) - self._pos > self.line_max:
@@ -330,9 +333,10 @@ class RespParser(InputBuffer):
 
 
 def _short_head(buffer: bytes, at: i64, mark: i64) -> i64:
-    """Parse a line of a mark and one to three digits. Return the number and the length of the line, or 0.
+    """Parse a line that consists of the byte `mark` and one to three digits, the form of most lengths.
 
-    All other lines are parsed, or refused, by the code for lines of any length.
+    Return the number and the length of the line, packed into one integer, or 0 for any other line. The code for lines
+    of any length parses or refuses those.
     """
     left = len(buffer) - at
     if left < 4:
@@ -356,7 +360,7 @@ def _short_head(buffer: bytes, at: i64, mark: i64) -> i64:
 
 
 def parse_length(digits: bytes) -> i64:
-    """Return a length of one to ten digits, or _NO_LENGTH. Python's int would also accept signs and underscores."""
+    """Parse a length of one to ten digits. Return _NO_LENGTH for other text, such as signs or underscores."""
     if not digits.isdigit() or len(digits) > 10:
         return _NO_LENGTH
     return int(digits)

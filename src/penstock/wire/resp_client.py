@@ -73,7 +73,7 @@ def encode(words: list[bytes]) -> bytes:
 
 
 class ErrorReply:
-    """The error reply to a refused command. The line begins with the error code."""
+    """The error reply to a refused command. Its text begins with the error code."""
 
     line: bytes
 
@@ -157,7 +157,7 @@ class ReplyParser(InputBuffer):
         return answers
 
     def _parse_item(self, answers: list[object]) -> bool:
-        """Parse one item, or the head of an array. Return whether it was complete."""
+        """Parse one item, or the head of an array. Return whether it was complete. Complete replies go to `answers`."""
         if self._bulk >= 0:
             return self._parse_bulk(answers)
         buffer = self._buffer
@@ -239,7 +239,7 @@ class ReplyParser(InputBuffer):
         self._open.append(_Open(kind, count))
 
     def _add(self, value: object, answers: list[object]) -> None:
-        """Add a complete item. It may complete the arrays that contain it."""
+        """Add a complete item to the innermost open array, or to `answers`. Close the arrays that it completes."""
         while self._open:
             innermost = self._open[-1]
             innermost.items.append(value)
@@ -274,7 +274,7 @@ def _closed(kind: i64, items: list[object]) -> object:
 
 
 def _scalar(kind: i64, line: bytes, start: bytes) -> object:
-    """Return the value of a one-line type of version 3."""
+    """Parse a one-line type that version 3 added. `start` is the type byte."""
     if kind == _UNDERSCORE and not line:
         return None
     if kind == _HASH and line in (b"t", b"f"):
@@ -294,7 +294,7 @@ def _strange(start: bytes) -> str:
 
 
 def _length(digits: bytes, most: int) -> i64:
-    """Return a length of one to ten digits. Python's int would also accept signs, spaces and underscores."""
+    """Parse a length of one to ten digits, at most `most`. Raise ProtocolError for signs, spaces and underscores."""
     if not digits.isdigit() or len(digits) > 10 or int(digits) > most:
         raise ProtocolError(f"the reply has the invalid length {digits[:16]!r}")
     return int(digits)

@@ -35,7 +35,7 @@ _ESCAPED: Final = {byte: f"\\x{byte:02x}" for byte in range(256) if not 32 <= by
 
 
 class ClientCommands:
-    """CLIENT and MONITOR."""
+    """The CLIENT and MONITOR commands."""
 
     def __init__(self, server: Server) -> None:
         self._server = server
@@ -51,7 +51,7 @@ class ClientCommands:
         }
 
     def client(self, caller: Connection, args: list[bytes], now: int) -> None:
-        """CLIENT LIST | ID | GETNAME | SETNAME | SETINFO | KILL | PAUSE | REPLY"""
+        """Run CLIENT LIST | ID | GETNAME | SETNAME | SETINFO | KILL | PAUSE | REPLY."""
         word = args[1].upper()
         run = self._words.get(word)
         if run is None:
@@ -152,14 +152,14 @@ class ClientCommands:
             caller.reply.ok()
 
     def monitor(self, caller: Connection, args: list[bytes], now: int) -> None:
-        """MONITOR"""
+        """Run MONITOR: send all commands that the server runs to the caller from now on."""
         caller.is_monitor = True
         self._server.clients.monitors[caller] = None
         self._server.desk.is_monitored = True
         caller.reply.ok()
 
     def show(self, caller: Connection, args: list[bytes]) -> None:
-        """Send a command to all monitors."""
+        """Send the words of a command that `caller` runs to all clients that ran MONITOR."""
         monitors = self._server.clients.monitors
         self._server.desk.is_monitored = bool(monitors)
         seconds, ns = divmod(time.time_ns(), 1_000_000_000)
@@ -174,14 +174,14 @@ class ClientCommands:
 
 
 def _wait_word(wait: Waiting | None) -> str:
-    """Return the kind of a client's wait, for CLIENT LIST."""
+    """Return the word for a client's wait in CLIENT LIST: no, put, job or take."""
     if wait is None:
         return "no"
     return "put" if isinstance(wait, PutWait) else "job" if isinstance(wait, EndWait) else "take"
 
 
 def _parse_kill(args: list[bytes]) -> tuple[Callable[[Connection], bool], bool]:
-    """Return the filter of CLIENT KILL, and whether the caller is skipped."""
+    """Parse CLIENT KILL. Return a function that selects connections, and whether the caller's own one is spared."""
     tests: list[Callable[[Connection], bool]] = []
     skip_me = True
     if len(args) < 4 or len(args) % 2:
@@ -207,9 +207,9 @@ def _parse_kill(args: list[bytes]) -> tuple[Callable[[Connection], bool], bool]:
 
 
 def redacted(desk: Dispatcher, args: list[bytes]) -> list[bytes]:
-    """Return the words of a command, or of a function and its arguments, for other users: shortened, without secrets.
+    """Return the words of a command as other users may see them: shortened, and without secrets.
 
-    Over IPROTO the first word is the name of a function, which CALL has as its second.
+    `args` are the words of a RESP command. Over IPROTO they are the name of a function and its arguments.
     """
     command = desk.find(args[0])
     name = command.name if command else b""
@@ -232,12 +232,12 @@ def redacted(desk: Dispatcher, args: list[bytes]) -> list[bytes]:
 
 
 def _is_secret_function(name: bytes) -> bool:
-    """Return whether a function takes the token of a session. It has the same name in each module."""
+    """Return whether an argument of a function is the token of a session. Only `identify` has one, in every module."""
     return name.rpartition(b".")[2] == b"identify"
 
 
 def is_secret(name: bytes) -> bool:
-    """Return whether a setting is secret."""
+    """Return whether the value of a setting is secret."""
     setting = find(to_text(name))
     return setting is not None and setting.secret
 
@@ -253,5 +253,5 @@ def _unknown_form() -> Refused:
 
 
 def quoted(word: bytes) -> bytes:
-    """Return a word as it is written between double quotes."""
+    """Escape a word so that it can be written between double quotes."""
     return word.decode("latin-1").translate(_ESCAPED).encode()

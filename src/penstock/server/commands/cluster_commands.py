@@ -26,13 +26,13 @@ _WRONG: Final = b"ERR Wrong CLUSTER subcommand or number of arguments"
 
 
 class ClusterCommands:
-    """CLUSTER"""
+    """The CLUSTER commands."""
 
     def __init__(self, server: Server) -> None:
         self._server = server
 
     def cluster(self, caller: Connection, args: list[bytes], now: int) -> None:
-        """CLUSTER MEET | NODES | HOMES | MYID | INFO | SAVECONFIG | FORGET | RESET | LEAVING | EPOCH | …"""
+        """Run CLUSTER MEET | NODES | HOMES | MYID | INFO | SAVECONFIG | FORGET | RESET | LEAVING | EPOCH | …"""
         word, count = args[1].upper(), len(args)
         if word not in _READ_ONLY:
             check_whole_server(caller)
@@ -140,7 +140,10 @@ class ClusterCommands:
         caller.reply.integer(members.failure_reports(node, now))
 
     def _epoch(self, caller: Connection, node: bytes, raised: list[bytes], now: int) -> None:
-        """Reply with the greatest known epoch of a node, or raise it, because a standby is about to become the node."""
+        """Run CLUSTER EPOCH: reply with the greatest known epoch of a node. If `raised` has an epoch, set it first.
+
+        A standby raises the epoch of a node before it replaces the node.
+        """
         if not wire.is_node_id(node):
             raise Refused(b"ERR Invalid node identifier")
         members = self._server.membership.members
@@ -169,7 +172,7 @@ def _epoch(word: bytes) -> int:
 
 
 class _Homes(PagedReply):
-    """CLUSTER HOMES: every tube that has a home node, with that node and its epoch."""
+    """Runs CLUSTER HOMES: replies with every tube that has a home, the home and its epoch."""
 
     def __init__(self, cluster: Cluster) -> None:
         super().__init__()

@@ -16,7 +16,10 @@ from penstock.server.server import Server
 
 
 def tables() -> tuple[list[Command], list[Command]]:
-    """Return the commands over RESP: those of Disque and the server, and our own. Families are expanded to members."""
+    """Return all RESP commands in two lists: those of Disque and the server, and Penstock's own.
+
+    Families of commands are expanded to their members.
+    """
     loop = asyncio.new_event_loop()
     try:
         server = Server(load(None, [], {}, Path()), Host(0), loop)

@@ -29,7 +29,7 @@ _WHOLE_SERVER: Final = frozenset(["monitor", "slowlog", "latency", "config", "bg
 
 
 def commands_of(rows: list[Row]) -> list[Command]:
-    """Return the commands of some rows. Rows with names of two words are grouped into one command per first word."""
+    """Make commands from rows of the table. Rows with the same first word become one command (see CommandFamily)."""
     commands: list[Command] = []
     families: dict[str, CommandFamily] = {}
     for name, arity, flags, group, grammar, summary, handler in rows:
@@ -45,7 +45,7 @@ def commands_of(rows: list[Row]) -> list[Command]:
 
 
 def install(server: Server) -> Info:
-    """Add all commands to a server. Return the handler of INFO, which takes samples periodically."""
+    """Add all commands to a server. Return the handler of INFO, whose `sample` has to be called periodically."""
     greeting, clients, info = ConnectionCommands(server), ClientCommands(server), Info(server)
     cluster, debugging, persistence = ClusterCommands(server), Debugging(server), Persistence(server)
     slowlog, latency, scans = Slowlog(server), Latency(server), ScanCommands(server)

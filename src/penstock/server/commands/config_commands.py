@@ -12,14 +12,14 @@ from penstock.wire.errors import Refused
 
 
 class ConfigCommands:
-    """CONFIG"""
+    """The CONFIG commands."""
 
     def __init__(self, server: Server, info: Info) -> None:
         self._server = server
         self._info = info
 
     def config(self, caller: Connection, args: list[bytes], now: int) -> None:
-        """CONFIG GET pattern | SET name value | RESETSTAT | REWRITE"""
+        """Run CONFIG GET pattern | SET name value | RESETSTAT | REWRITE."""
         word = args[1].upper()
         wanted = {b"GET": 3, b"SET": 4, b"RESETSTAT": 2, b"REWRITE": 2}.get(word)
         if wanted is None:

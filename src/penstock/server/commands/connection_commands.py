@@ -42,13 +42,13 @@ _FLAGS: Final = {"w": b"write", "r": b"readonly", "m": b"denyoom", "a": b"admin"
 
 
 class ConnectionCommands:
-    """HELLO, AUTH, PING, TIME and COMMAND."""
+    """The HELLO, AUTH, PING, TIME and COMMAND commands."""
 
     def __init__(self, server: Server) -> None:
         self._server = server
 
     def hello(self, caller: Connection, args: list[bytes], now: int) -> None:
-        """Run HELLO, which is Disque's, or HELLO 2|3 [AUTH user password] [SETNAME name], which is Redis's."""
+        """Run HELLO: without arguments as in Disque, or HELLO 2|3 [AUTH user password] [SETNAME name] as in Redis."""
         if len(args) == 1:
             if not caller.is_authenticated:
                 raise Refused(b"NOAUTH Authentication required.")
@@ -81,7 +81,7 @@ class ConnectionCommands:
         greet()
 
     def _greet(self, caller: Connection, version: bytes, name: bytes | None) -> None:
-        """Reply to HELLO, switch to a version of RESP, and set the client's name if one is given."""
+        """Reply to Redis's HELLO, switch to a version of RESP, and set the client's name if one is given."""
         if name is not None:
             caller.name = name
         reply = caller.reply
@@ -117,7 +117,7 @@ class ConnectionCommands:
             reply.bulks([peer.id, peer.host.encode(), b"%d" % int(peer.port), b"%d" % priority])
 
     def auth(self, caller: Connection, args: list[bytes], now: int) -> None:
-        """AUTH [user] password"""
+        """Run AUTH [user] password: log the client in."""
         if len(args) > 3:
             raise Refused(SYNTAX)
         if len(args) == 3:
@@ -130,11 +130,11 @@ class ConnectionCommands:
     def _log_in(
         self, caller: Connection, name: str, password: bytes, refusal: bytes, accept: Callable[[], None]
     ) -> None:
-        """Log a client in. The reply is made by `accept`, or is `refusal`."""
+        """Log a client in. If the password is right, `accept` writes the reply. Otherwise the reply is `refusal`."""
         self._server.logins.begin(caller, _RespLogin(self._server, caller, name, password, refusal, accept))
 
     def ping(self, caller: Connection, args: list[bytes], now: int) -> None:
-        """PING [message]"""
+        """Run PING [message]: reply with PONG, or with the message."""
         if len(args) > 2:
             raise Refused(b"ERR wrong number of arguments for 'ping' command")
         if len(args) == 2:
@@ -143,12 +143,12 @@ class ConnectionCommands:
             caller.reply.simple(b"PONG")
 
     def time(self, caller: Connection, args: list[bytes], now: int) -> None:
-        """TIME"""
+        """Run TIME: reply with the seconds since 1970, and the microseconds of the second."""
         seconds, ns = divmod(time.time_ns(), 1_000_000_000)
         caller.reply.bulks([b"%d" % seconds, b"%d" % (ns // 1000)])
 
     def command(self, caller: Connection, args: list[bytes], now: int) -> None:
-        """COMMAND [COUNT | LIST | INFO name ... | DOCS name ...]
+        """Run COMMAND [COUNT | LIST | INFO name ... | DOCS name ...]: describe commands.
 
         A user sees the commands that it may run. A renamed command is shown only to a user who asks for its new name.
         """
@@ -187,7 +187,10 @@ class ConnectionCommands:
             raise Refused(b"ERR Unknown subcommand or wrong number of arguments.")
 
     def _write_docs(self, caller: Connection, command: Command) -> None:
-        """Write the help that redis-cli shows. It cannot describe our arguments, so all of them are one."""
+        """Write the help that redis-cli shows for a command. All arguments are described as a single one.
+
+        The format of redis-cli cannot describe our arguments.
+        """
         reply = caller.reply
         reply.map(4 if command.members else 3)
         if command.members:
@@ -272,7 +275,7 @@ def _priority(flags: int, is_linked: bool) -> int:
 
 
 def check_client_name(name: bytes) -> bytes:
-    """Return the name, or refuse one that is too long or would break the lines of CLIENT LIST."""
+    """Return the name of a client if it is valid. Raise an error if it is too long or would break CLIENT LIST."""
     if len(name) > _NAME_BYTES_MAX:
         raise Refused(b"ERR Client names may have up to %d bytes." % _NAME_BYTES_MAX)
     if any(byte < 33 or byte > 126 for byte in name):

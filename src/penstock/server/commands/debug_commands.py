@@ -35,7 +35,7 @@ _SLEEP_S_MAX: Final = 3_600.0
 
 
 class Debugging:
-    """DEBUG"""
+    """The DEBUG commands."""
 
     def __init__(self, server: Server) -> None:
         self._server = server
@@ -55,7 +55,7 @@ class Debugging:
         assert self._handlers.keys() == SUBCOMMANDS.keys()
 
     def debug(self, caller: Connection, args: list[bytes], now: int) -> None:
-        """DEBUG subcommand [words]"""
+        """Run DEBUG subcommand [words]."""
         word, words = args[1].upper(), args[2:]
         allowed = self._server.config.debug_commands
         if not caller.is_local and not allowed:

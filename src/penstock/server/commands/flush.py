@@ -48,7 +48,7 @@ class _Flush(SlicedCommand):
         return False
 
     def _end_waits(self, tube: Tube) -> None:
-        """End all waits on a queue as if they had timed out."""
+        """End all waits for a queue as if they had timed out."""
         waiting = []
         for line in (tube.take_line, tube.put_line, *tube.key_lines.values()):
             link = line.head

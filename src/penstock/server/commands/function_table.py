@@ -31,7 +31,10 @@ VERSION: Final = "2.11.0"
 
 
 def functions(server: Server, is_15: bool, log_in: LogIn) -> CallDispatcher:
-    """Return all functions. With `is_15`, `queue.statistics` is that of the 1.5 API."""
+    """Return a dispatcher for all functions. If `is_15` is set, `queue.statistics` is that of the 1.5 API.
+
+    `log_in` runs AUTH requests.
+    """
     administration = Administration(server)
     tubes = TubeMethods(server.site)
     tubes.add(b"grant", Method(ADMIN, administration.grant))
@@ -49,7 +52,7 @@ def functions(server: Server, is_15: bool, log_in: LogIn) -> CallDispatcher:
 
 
 def function_rows(server: Server) -> list[Row]:
-    """Return the row of the command table for CALL."""
+    """Return the rows of the command table for functions. There is one: CALL."""
     command = CallCommand(server.site, functions(server, False, _no_log_in))
     return [
         (
@@ -63,18 +66,18 @@ def function_rows(server: Server) -> list[Row]:
 
 
 def _no_log_in(caller: Caller, request: Request) -> None:
-    """Fail, because RESP clients log in with AUTH."""
+    """Raise NotImplementedError. RESP clients log in with AUTH, so this is never called."""
     raise NotImplementedError
 
 
 def uuid_of(node: str) -> str:
-    """Return the UUID of a node, for protocols whose ids are UUIDs."""
+    """Return a UUID made from the id of a node, for protocols whose node ids are UUIDs."""
     # net.box closes the connection if the version bits are wrong, as they are in one of eight random ids.
     return str(uuid.UUID(hex=node[:32], version=4))
 
 
 class Administration:
-    """The queue functions about the server: permissions of users, and how long sessions last."""
+    """The functions that administer the server: box.info, queue.cfg, and grants of tubes to users."""
 
     def __init__(self, server: Server) -> None:
         self._server = server
@@ -94,7 +97,10 @@ class Administration:
         )
 
     def cfg(self, caller: Caller, call: Request, _: bytes, now: int) -> bytes | None:
-        """Run queue.cfg({ttr, in_replicaset}): set how long sessions outlive connections; refuse temporary tubes"""
+        """Run queue.cfg({ttr, in_replicaset}): change settings of the server.
+
+        `ttr` is the grace time of sessions. With `in_replicaset`, temporary tubes are refused.
+        """
         check_whole_server(caller)
         for name, value in read_options(call.args[0]).items() if call.args else ():
             if name == "ttr":
@@ -113,7 +119,10 @@ class Administration:
         return NO_VALUES
 
     def grant(self, caller: Caller, call: Request, tube: bytes, now: int) -> bytes | None:
-        """Run tube:grant(user, {call, truncate}): let a user use a tube until the server ends, and truncate it"""
+        """Run tube:grant(user, {call, truncate}): give a user access to a tube until the server ends.
+
+        With `truncate`, the user may also truncate the tube.
+        """
         if tube not in self._server.node.engine.tubes:
             self._server.site.raise_if_elsewhere([tube])
             raise NoProcedure(call.name)
@@ -126,5 +135,5 @@ class Administration:
         return NO_VALUES
 
     def grant_role(self, caller: Caller, call: Request, tube: bytes, now: int) -> bytes | None:
-        """Run tube:grant_role(role): refuse it, because there are no roles"""
+        """Run tube:grant_role(role): raise an error, because there are no roles."""
         raise BoxError(_ER_NO_SUCH_ROLE, f"Role '{lua_text(argument(call, 0))}' is not found; grant users instead")

@@ -23,7 +23,7 @@ class HistoryCommands:
         self._server = server
 
     def history(self, caller: Connection, args: list[bytes], now: int) -> None:
-        """JOB HISTORY id"""
+        """Run JOB HISTORY id: reply with all events of a job, even if the job has ended."""
         server = self._server
         number = server.native.number(caller, args[2], now)
         journal = server.host.has_journal()
@@ -37,7 +37,7 @@ class HistoryCommands:
         reading.add_done_callback(lambda done: self._reply(caller, done))
 
     def _reply(self, caller: Connection, reading: asyncio.Future[list[Event]]) -> None:
-        """Start the reply, in slices."""
+        """Start to reply with the events that were read. The reply is written in slices."""
         if not caller.lost:
             self._server.node.begin_turn()
             self._server.node.start_long(caller, _Events(reading))
@@ -67,7 +67,7 @@ class _Events(PagedReply):
 
 
 def write_event(reply: Reply, event: Event) -> None:
-    """Write an event as a map with the field names of the log's readers. Unknown fields are left out."""
+    """Write an event as a map. The names are those of the Python class `Event`; unknown fields are left out."""
     told = {name: value for name in EVENT_FIELDS if (value := getattr(event, name)) is not None}
     reply.map(len(told))
     for name, value in told.items():

@@ -29,7 +29,7 @@ Figures = dict[str, object]
 
 
 class Info:
-    """INFO"""
+    """The INFO command."""
 
     def __init__(self, server: Server) -> None:
         self._server = server
@@ -48,7 +48,7 @@ class Info:
         }
 
     def info(self, caller: Connection, args: list[bytes], now: int) -> None:
-        """INFO [section]"""
+        """Run INFO [section]: reply with the statistics of the node."""
         if len(args) > 2:
             raise Refused(SYNTAX)
         wanted = args[1].decode("utf-8", "replace").lower() if len(args) == 2 else "default"
@@ -61,17 +61,17 @@ class Info:
         caller.reply.bulk(to_bytes("\r\n".join(parts)))
 
     def forget_rates(self) -> None:
-        """Drop the samples, because the counters were reset."""
+        """Drop the samples of the counters, because the counters were reset."""
         self._samples.clear()
 
     def sample(self) -> None:
-        """Record the counters, for the rates."""
+        """Record the present values of the counters. Rates are computed from the last samples."""
         node, desk = self._server.node, self._server.desk
         self._samples.append((time.monotonic(), int(desk.executed), int(node.bytes_in), int(node.bytes_out)))
         self._memory_peak = max(self._memory_peak, self._server.used_memory())
 
     def _rate(self, figure: int) -> float:
-        """Return the growth per second of a figure of the samples."""
+        """Return how much a counter grows per second. `figure` is its index in a sample."""
         if len(self._samples) < 2:
             return 0.0
         first, last = self._samples[0], self._samples[-1]
@@ -193,7 +193,7 @@ class Info:
 
 
 def section(name: str, figures: Figures) -> str:
-    """Return the lines of a section."""
+    """Return the text of a section of INFO."""
     return "".join(line + "\r\n" for line in (f"# {name}", *(f"{key}:{value}" for key, value in figures.items())))
 
 
@@ -207,7 +207,7 @@ def _rss_bytes() -> int:
 
 
 def human_bytes(number: int) -> str:
-    """Return a size for people, as Disque writes it."""
+    """Return a size as readable text, in the form that Disque uses."""
     if number < 1024:
         return f"{number}B"
     size = float(number)

@@ -47,7 +47,7 @@ class _Query(NamedTuple):
 
 
 class JournalCommands:
-    """JOURNAL HEAD, READ, EVENTS, FILES and FETCH."""
+    """The JOURNAL commands: HEAD, READ, EVENTS, FILES and FETCH."""
 
     def __init__(self, server: Server) -> None:
         self._server = server
@@ -56,12 +56,12 @@ class JournalCommands:
         self._reads: dict[tuple[_Query, int], list[_Follow]] = {}  # Followers that wait for each running read.
 
     def head(self, caller: Connection, args: list[bytes], now: int) -> None:
-        """JOURNAL HEAD"""
+        """Run JOURNAL HEAD: reply with the first and last positions of the log."""
         _check_own_client(caller)
         self._start(caller, _Head(self, caller), now)
 
     def read(self, caller: Connection, args: list[bytes], now: int) -> None:
-        """JOURNAL READ position [BYTES n] [TIMEOUT d] [NAMES] [PLACE]"""
+        """Run JOURNAL READ position [BYTES n] [TIMEOUT duration] [NAMES] [PLACE]: reply with raw frames of the log."""
         _check_every_tube(caller)
         position, words = _position(args)
         most, names, placed, timeout_ms = _BYTES, False, False, 0
@@ -80,7 +80,7 @@ class JournalCommands:
         self._start(caller, _Follow(self, caller, _Query(position, most, False, names, placed), timeout_ms), now)
 
     def events(self, caller: Connection, args: list[bytes], now: int) -> None:
-        """JOURNAL EVENTS position [COUNT n] [TIMEOUT d] [TUBE tube]"""
+        """Run JOURNAL EVENTS position [COUNT n] [TIMEOUT duration] [TUBE tube]: reply with decoded events."""
         _check_own_client(caller)
         position, words = _position(args)
         most, tube, timeout_ms = _COUNT, None, 0
@@ -100,12 +100,12 @@ class JournalCommands:
         self._start(caller, _Follow(self, caller, _Query(position, most, True, tube=tube), timeout_ms), now)
 
     def files(self, caller: Connection, args: list[bytes], now: int) -> None:
-        """JOURNAL FILES"""
+        """Run JOURNAL FILES: describe the log and list its files."""
         _check_every_tube(caller)
         self._start(caller, _Files(self, caller), now)
 
     def fetch(self, caller: Connection, args: list[bytes], now: int) -> None:
-        """JOURNAL FETCH file offset [BYTES n]"""
+        """Run JOURNAL FETCH file offset [BYTES n]: reply with a piece of a file of the log."""
         _check_every_tube(caller)
         name, offset, most, words = args[2].decode("ascii", "replace"), parse_integer(args[3]), _BYTES, Words(args, 4)
         if not (is_segment(name) or is_snapshot(name)):
@@ -129,7 +129,7 @@ class JournalCommands:
         return self._server
 
     def follow(self, follower: _Follow) -> None:
-        """Let a follower wait at the head of the log."""
+        """Let a follower wait until more of the log is durable."""
         journal = self._server.host.has_journal()
         journal.log.on_durable = self._schedule_wake
         self._followers[follower] = None
@@ -142,7 +142,7 @@ class JournalCommands:
         self._followers.pop(follower, None)
 
     def _schedule_wake(self) -> None:
-        """Wake the followers from the event loop, because more of the log is durable. Any thread may call this."""
+        """Schedule `_wake` in the event loop, because more of the log is durable. Any thread may call this."""
         if self._followers and not self._wake_scheduled:
             self._wake_scheduled = True
             self._server.loop.call_soon_threadsafe(self._wake)
@@ -197,7 +197,7 @@ class _JournalCommand(SuspendedCommand):
         return False
 
     def go_on(self) -> None:
-        """Continue the command, because the thread has finished."""
+        """Continue the command, because its result is available or more of the log can be read."""
         self._commands.server.node.resume(self._caller, self)
 
 
@@ -205,7 +205,7 @@ class _Lookup(_JournalCommand):
     """A command that reads files before it replies."""
 
     def step(self, caller: Caller, now: int) -> bool:
-        """Start to read, or reply when that is done."""
+        """Start to read. When that is done, reply."""
         if self.found is None:
             self._commands.in_thread(self.read, self._looked_up)
             return self.park()
@@ -219,7 +219,7 @@ class _Lookup(_JournalCommand):
         self.go_on()
 
     def read(self, tap: LogFollower) -> object:
-        """Read files in a thread, and return the result."""
+        """Read files and return the result. A thread calls this."""
         raise NotImplementedError
 
     def answer(self, reply: Reply) -> None:
@@ -228,16 +228,16 @@ class _Lookup(_JournalCommand):
 
 
 class _Files(_Lookup):
-    """JOURNAL FILES"""
+    """Runs JOURNAL FILES."""
 
     def read(self, tap: LogFollower) -> object:
-        """Return the identity of the log's node, and the files of the log."""
+        """Return the identity of the node that wrote the log, and the files of the log."""
         disk = self._commands.server.host.disk
         assert disk is not None
         return identity(disk), tap.files()
 
     def answer(self, reply: Reply) -> None:
-        """Write the node, the keys that its job ids need, the positions, and the files."""
+        """Write the node, the secret keys that make its job ids, the positions, and the files."""
         assert isinstance(self.found, tuple)
         who, files = self.found
         log = self._commands.server.host.has_journal().log
@@ -262,7 +262,7 @@ class _Files(_Lookup):
 
 
 class _Fetch(_Lookup):
-    """JOURNAL FETCH"""
+    """Runs JOURNAL FETCH."""
 
     def __init__(self, commands: JournalCommands, caller: Connection, name: str, offset: int, most: int) -> None:
         super().__init__(commands, caller)
@@ -273,13 +273,13 @@ class _Fetch(_Lookup):
         return tap.fetch(*self._place)
 
     def answer(self, reply: Reply) -> None:
-        """Write the piece."""
+        """Write the piece of the file."""
         assert isinstance(self.found, bytes)
         reply.bulk(self.found)
 
 
 class _Head(_Lookup):
-    """JOURNAL HEAD"""
+    """Runs JOURNAL HEAD."""
 
     def read(self, tap: LogFollower) -> object:
         """Return the first position that is kept."""
@@ -300,7 +300,7 @@ class _Head(_Lookup):
 
 
 class _Follow(_JournalCommand):
-    """JOURNAL READ and EVENTS: read from a position on, and wait for more at the head."""
+    """Runs JOURNAL READ and JOURNAL EVENTS: reads from a position on. At the head of the log, it waits for more."""
 
     def __init__(self, commands: JournalCommands, caller: Connection, query: _Query, timeout_ms: int) -> None:
         super().__init__(commands, caller)
@@ -318,7 +318,7 @@ class _Follow(_JournalCommand):
         return self._query.position
 
     def step(self, caller: Caller, now: int) -> bool:
-        """Reply with the result, or start to read, or wait."""
+        """Reply if there is a result or the timeout has passed. Otherwise start to read or to wait."""
         found = self.found
         if isinstance(found, BaseException):
             self.cancel()
@@ -334,7 +334,7 @@ class _Follow(_JournalCommand):
         return True
 
     def _is_at_end(self) -> bool:
-        """Return whether there is nothing to read and no time to wait. Otherwise start to read or to wait."""
+        """Return whether there is nothing to read and the timeout has passed. Otherwise start to read or to wait."""
         journal = self._commands.server.host.journal
         if journal is None:
             self.cancel()
@@ -379,7 +379,7 @@ class _Follow(_JournalCommand):
                 reply.bulk(name)
 
     def stop_waiting(self) -> None:
-        """Reply with the present result, because the timeout has passed, unless a read is running."""
+        """End the wait and reply, because the timeout has passed. A read that is running is completed first."""
         self._is_over = True
         if self in self._commands._followers:
             self._commands.unfollow(self)
@@ -393,7 +393,7 @@ class _Follow(_JournalCommand):
 
 
 def _position(args: list[bytes]) -> tuple[int, Words]:
-    """Return the position of a command, and the words after it."""
+    """Parse the position of a command. Return it and the words after it."""
     position = parse_integer(args[2])
     if not 1 <= position < NEVER:
         raise OutOfRange(f"{excerpt(args[2])} is not a position of the log; positions start at 1")
@@ -407,7 +407,10 @@ def _within(number: int, what: str, most: int) -> int:
 
 
 def _check_own_client(caller: Connection) -> None:
-    """Refuse a client of another node. Each node has its own journal, and no node forwards these commands."""
+    """Raise an error if the client is connected to another node.
+
+    Each node has its own journal, and no node forwards these commands.
+    """
     if caller.entry_node:
         check_whole_server(caller)
 

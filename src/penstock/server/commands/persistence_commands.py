@@ -15,14 +15,14 @@ class Persistence:
         self._server = server
 
     def bgrewriteaof(self, caller: Connection, args: list[bytes], now: int) -> None:
-        """BGREWRITEAOF: take a snapshot, and remove the log before it."""
+        """Run BGREWRITEAOF: start a snapshot in the background. The log before it is then removed."""
         if self._server.rewriting:
             raise Refused(b"ERR Background append only file rewriting already in progress")
         self._server.rewrite_in_background()
         caller.reply.simple(b"Background append only file rewriting started")
 
     def shutdown(self, caller: Connection, args: list[bytes], now: int) -> None:
-        """SHUTDOWN [REWRITE-AOF]"""
+        """Run SHUTDOWN [REWRITE-AOF]: stop the server."""
         if len(args) > 2 or (len(args) == 2 and args[1].upper() != b"REWRITE-AOF"):
             raise Refused(SYNTAX)
         if len(args) == 2:
@@ -37,5 +37,5 @@ class Persistence:
         self._server.stop()
 
     def loadjob(self, caller: Connection, args: list[bytes], now: int) -> None:
-        """LOADJOB is a line of Disque's AOF, not a command for clients."""
+        """Refuse LOADJOB: it is a line of Disque's AOF, not a command for clients."""
         raise Refused(b"ERR LOADJOB is a special command only processed from AOF")

@@ -10,18 +10,18 @@ from penstock.server.server import Server
 
 
 class ScanCommands:
-    """The commands that can visit all jobs or queues."""
+    """The QSCAN, JSCAN and QPEEK commands."""
 
     def __init__(self, server: Server) -> None:
         self._server = server
 
     def qscan(self, caller: Connection, args: list[bytes], now: int) -> None:
-        """QSCAN [cursor] [COUNT n] [BUSYLOOP] [MINLEN n] [MAXLEN n] [IMPORTRATE n]"""
+        """Run QSCAN [cursor] [COUNT n] [BUSYLOOP] [MINLEN n] [MAXLEN n] [IMPORTRATE n]: list queues."""
         query = parse_query(args, jobs=False)
         self._server.site.run_sliced(caller, QueueScan(self._server.node.engine, self._server.disque, query), now)
 
     def jscan(self, caller: Connection, args: list[bytes], now: int) -> None:
-        """JSCAN [cursor] [COUNT n] [BUSYLOOP] [QUEUE q] [STATE s ...] [REPLY all|id]"""
+        """Run JSCAN [cursor] [COUNT n] [BUSYLOOP] [QUEUE q] [STATE s ...] [REPLY all|id]: list jobs."""
         query = parse_query(args, jobs=True)
         if query.queue is not None:
             check_tube(caller, query.queue)
@@ -29,7 +29,7 @@ class ScanCommands:
         self._server.site.run_sliced(caller, JobScan(self._server.node.engine, self._server.disque, query), now)
 
     def qpeek(self, caller: Connection, args: list[bytes], now: int) -> None:
-        """QPEEK queue count"""
+        """Run QPEEK queue count: reply with the oldest jobs of a queue, or with the newest if `count` is negative."""
         count = integer(args[2])
         check_tube(caller, args[1])
         self._seek(args[1])
@@ -41,6 +41,6 @@ class ScanCommands:
             self._server.disque.oldest(caller, args[1], count, now)
 
     def _seek(self, queue: bytes) -> None:
-        """Forward the command to the home of a queue that is not on this node."""
+        """Raise Elsewhere if a queue is on another node, so that the command is forwarded."""
         if queue not in self._server.node.engine.tubes:
             self._server.site.raise_if_elsewhere([queue])

@@ -17,7 +17,7 @@ _SAMPLES_MAX: Final = 160
 
 
 class Slowlog:
-    """The last slow commands, newest first."""
+    """The SLOWLOG commands, and the last slow commands, newest first."""
 
     def __init__(self, server: Server) -> None:
         self._server = server
@@ -25,7 +25,7 @@ class Slowlog:
         self._number = 0
 
     def add(self, caller: Connection, args: list[bytes], ns: int) -> None:
-        """Record a command that took `ns`, if that is above the threshold."""
+        """Record a command that took `ns` nanoseconds, if that is above the threshold."""
         if not 0 <= self._server.config.slowlog_log_slower_than * 1000 <= ns:
             return
         kept = redacted(self._server.desk, args)
@@ -35,7 +35,7 @@ class Slowlog:
             self._entries.pop()
 
     def slowlog(self, caller: Connection, args: list[bytes], now: int) -> None:
-        """SLOWLOG GET [count] | LEN | RESET"""
+        """Run SLOWLOG GET [count] | LEN | RESET."""
         word, reply = args[1].upper(), caller.reply
         if word == b"GET" and len(args) <= 3:
             count = integer(args[2]) if len(args) == 3 else 10
@@ -56,7 +56,10 @@ class Slowlog:
 
 
 class Latency:
-    """Latency spikes by event: operations that kept the event loop from other clients."""
+    """The LATENCY commands, and latency spikes by event.
+
+    A spike is an operation that kept the event loop from serving other clients.
+    """
 
     def __init__(self, server: Server) -> None:
         self._server = server
@@ -64,7 +67,7 @@ class Latency:
         self._worst: dict[bytes, int] = {}
 
     def add(self, event: bytes, ms: int) -> None:
-        """Record an event that took `ms`, if that is above the threshold. One sample per second and event is kept."""
+        """Record an event that took `ms` milliseconds, if that is above the threshold. Keep one sample per second."""
         threshold = self._server.config.latency_monitor_threshold
         if threshold == 0 or ms < threshold:
             return
@@ -76,7 +79,7 @@ class Latency:
         self._worst[event] = max(ms, self._worst.get(event, 0))
 
     def latency(self, caller: Connection, args: list[bytes], now: int) -> None:
-        """LATENCY HISTORY event | LATEST | RESET [event ...] | GRAPH event | DOCTOR"""
+        """Run LATENCY HISTORY event | LATEST | RESET [event ...] | GRAPH event | DOCTOR."""
         word, reply = args[1].upper(), caller.reply
         if word == b"HISTORY" and len(args) == 3:
             samples = self._samples.get(args[2], deque())
@@ -107,7 +110,7 @@ class Latency:
             raise Refused(SYNTAX)
 
     def _graph(self, event: bytes) -> bytes:
-        """Return a bar for each sample, oldest first."""
+        """Return a text chart with a bar for each sample of an event, oldest first."""
         samples, now = self._samples[event], int(time.time())
         worst = max(ms for _, ms in samples)
         lines = [f"{event.decode()} - high {worst} ms, all time high {self._worst[event]} ms"]

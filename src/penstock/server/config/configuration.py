@@ -41,7 +41,7 @@ PATTERN_CHARACTERS_MAX: Final = 256
 
 
 class Source(Enum):
-    """The source of a value. A later one overrides an earlier one."""
+    """The source of a value. A source that is listed later overrides an earlier one."""
 
     DEFAULT = auto()
     FILE = auto()
@@ -53,7 +53,7 @@ class Source(Enum):
 
 @dataclass(frozen=True)
 class Origin:
-    """The source of a value, and its description for people."""
+    """The source of a value, and a description of the place for people."""
 
     source: Source
     place: str
@@ -166,7 +166,7 @@ class Config:
         return getattr(self, setting.name)
 
     def origin(self, name: str) -> str:
-        """Return the origin of a value, for people: "flag --port", "disque.conf line 12", "default"."""
+        """Return where a value comes from, as text: "flag --port", "disque.conf line 12", "default"."""
         return self._origins[name].place
 
     def secrets_on_command_line(self) -> list[Setting]:
@@ -182,17 +182,17 @@ class Config:
         return bool(self.value(setting) == self._default(setting))
 
     def within_dir(self, path: str) -> Path:
-        """Return the path of `logfile`, `pidfile` or `unixsocket`. They are relative to `dir`, as in Disque."""
+        """Return the path of `logfile`, `pidfile` or `unixsocket`. Relative paths start in `dir`, as in Disque."""
         return self.dir / path
 
     def tls_cluster_settings(self) -> tuple[str, str, str]:
-        """Return the settings with this node's certificate and key for the bus, and the authority that signs nodes."""
+        """Return the names of the three settings for TLS on the bus: certificate, key, and authority of the peers."""
         has_own = self.tls_cluster_cert_file or self.tls_cluster_key_file
         own = ("tls_cluster_cert_file", "tls_cluster_key_file") if has_own else ("tls_cert_file", "tls_key_file")
         return *own, "tls_cluster_ca_cert_file"
 
     def matching(self, pattern: str) -> list[tuple[str, str]]:
-        """Return the reply of CONFIG GET: the directives that match, and their values as Disque writes them."""
+        """Return the reply of CONFIG GET: the directives that match a pattern, and their values in Disque's form."""
         if len(pattern) > PATTERN_CHARACTERS_MAX:
             return []
         glob = Glob(pattern)
@@ -209,7 +209,7 @@ class Config:
     # ---- Changes -----------------------------------------------------------------------------------------------------
 
     def change(self, directive: str, text: str) -> Setting:
-        """Run CONFIG SET, and return the changed setting. A setting that cannot be changed counts as unknown."""
+        """Run CONFIG SET and return the changed setting. Raise UnknownSetting if it cannot be changed at run time."""
         setting = find(directive)
         if setting is None or not setting.changeable:
             hint = "it can only be set at the start" if setting else f"there is no such setting{suggestion(directive)}"
@@ -229,7 +229,10 @@ class Config:
         return lambda: self._keep(setting, value, origin)
 
     def give(self, setting: Setting, word: str, given: object, origin: Origin) -> None:
-        """Set a setting. `given` is in a form that `Kind.take` accepts, and `word` is the name that the user used."""
+        """Set the value of a setting. `word` is the name that the user used for it, for errors.
+
+        `given` is a value in any form that `Kind.take` accepts: words, one text, or a TOML value.
+        """
         if setting.only_in_file and origin.source not in (Source.FILE, Source.INCLUDED):
             raise ConfigError(f"{origin.place}: {word} names code that the server runs; set it in the config file")
         try:
@@ -303,7 +306,10 @@ _IN_CONFIG_GET: Final = sorted(
 def load(
     file: str | None, flags: Sequence[str] | Mapping[str, str], environment: Mapping[str, str], cwd: Path
 ) -> Config:
-    """Return the configuration of a server started in `cwd` with a file ("-" is standard input) and flags."""
+    """Return the configuration of a server. `file` is a path, "-" for standard input, or None.
+
+    Relative paths start in `cwd`, the directory in which the server was started.
+    """
     config = Config(cwd) if file is None else _from_file(file, cwd)
     _take_environment(config, environment, cwd)
     for flag in command_line.read(flags):
@@ -365,7 +371,7 @@ def _take_environment(config: Config, environment: Mapping[str, str], cwd: Path)
 
 
 def _check_together(config: Config) -> None:
-    """Refuse settings that need other settings which are missing."""
+    """Raise ConfigError if a setting needs another setting that is missing."""
     for name in ("tls_port", "iproto_tls_port", "iproto15_tls_port"):
         if getattr(config, name) and not (config.tls_cert_file and config.tls_key_file):
             directive = name.replace("_", "-")

@@ -44,7 +44,7 @@ class Line:
 
 
 class ConfFile:
-    """A file and the files it includes."""
+    """A config file and the files that it includes."""
 
     def __init__(self, path: Path, label: str) -> None:
         self._path = Path(os.path.realpath(path))
@@ -52,7 +52,7 @@ class ConfFile:
         self._includes = 0
 
     def lines(self, text: str) -> Iterator[Line]:
-        """Yield every directive of the file's text and of its included files, in the order in which they count."""
+        """Yield every directive of the text and of included files. Later directives override earlier ones."""
         return self._lines(text, self._label, (self._path,))
 
     def _lines(self, text: str, label: str, above: tuple[Path, ...]) -> Iterator[Line]:
@@ -89,14 +89,14 @@ def words_of(line: str) -> list[str]:
 
 @dataclass(frozen=True)
 class Rewrite:
-    """The new line of a setting in a file."""
+    """The line that CONFIG REWRITE writes for a setting."""
 
     line: str  # In TOML only the value, because a key can be written in several ways.
     needed: bool  # The line is added if the file does not mention the setting.
 
 
 def rewritten(text: str, rewrites: dict[str, Rewrite]) -> str:
-    """Return the text with new lines for these settings, by name, and with everything else unchanged.
+    """Return the text of a config file with new lines for settings, and everything else unchanged.
 
     The last line of a setting counts, so it is replaced and the others are removed. A line before an `include` may be
     overridden there, so such a setting is written at the end.
@@ -127,7 +127,7 @@ def _is_include(line: str) -> bool:
 
 
 def _setting_of(line: str) -> Setting | None:
-    """Return the setting of a line, if CONFIG REWRITE writes it."""
+    """Return the setting of a line, or None if CONFIG REWRITE does not write it."""
     try:
         words = words_of(line)
     except UnbalancedQuotes:

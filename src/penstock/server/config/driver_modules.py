@@ -22,7 +22,7 @@ _TARGET: Final = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*(\.[A-Za
 
 
 class DriverModules(Collected[str]):
-    """The setting `drivers`: the code of each tube type."""
+    """The kind of the setting `drivers`: the module and class of each tube type."""
 
     annotation = "dict[str, str]"
     allowed = "a type of tube, then a module and a name in it, like my_drivers:Lifo"
@@ -43,7 +43,7 @@ class CannotLoad(PenstockError):
 
 
 def load_drivers(drivers: dict[str, str]) -> None:
-    """Import drivers, and register each as a tube type. Raise CannotLoad."""
+    """Import the configured drivers, and register each as a tube type. Raise CannotLoad if that fails."""
     for name, target in drivers.items():
         try:
             driver = _load(target)

@@ -27,7 +27,7 @@ class Flag:
 
 
 def read(flags: Sequence[str] | Mapping[str, str]) -> Iterator[Flag]:
-    """Yield every flag in order. The last one of a setting wins."""
+    """Yield every flag in order. If a setting has several flags, the last one counts."""
     arguments = [f"--{name}={value}" for name, value in flags.items()] if isinstance(flags, Mapping) else flags
     at = 0
     while at < len(arguments):

@@ -50,7 +50,7 @@ class Refused(ValueError):
 
 
 class Kind(Generic[T]):
-    """A kind of value."""
+    """A kind of setting: it reads and writes the values of settings of this kind."""
 
     # The type of its values, as written in an annotation.
     annotation: str
@@ -60,17 +60,20 @@ class Kind(Generic[T]):
     several = False
 
     def read(self, word: str) -> T:
-        """Return the value of one word. Raise Refused."""
+        """Parse a value that is one word. Raise Refused if it is not valid."""
         raise NotImplementedError
 
     def parse(self, words: list[str], before: T | None) -> T:
-        """Return the value of these words, given the previous value. Raise Refused."""
+        """Parse a value that is a list of words. `before` is the previous value. Raise Refused if it is not valid."""
         if len(words) != 1:
             raise Refused(f"one value: {self.allowed}")
         return self.read(words[0])
 
     def take(self, given: object, before: T | None) -> T:
-        """Return the value of words, of one text, or of a TOML value, given the previous value. Raise Refused."""
+        """Parse a value in any form: a list of words, one text, or a TOML value.
+
+        `before` is the previous value. Raise Refused if the new one is not valid.
+        """
         if isinstance(given, str) and len(given) <= TEXT_CHARACTERS_MAX:
             return self.parse(self.words(given), before)
         if isinstance(given, list) and all(isinstance(each, str) for each in given):
@@ -82,7 +85,7 @@ class Kind(Generic[T]):
         raise Refused(self.allowed)
 
     def words(self, text: str) -> list[str]:
-        """Return the words of a text."""
+        """Split the text of a value into words."""
         if not self.several:
             return [text]
         try:
@@ -91,27 +94,27 @@ class Kind(Generic[T]):
             raise Refused("words with closed quotes") from None
 
     def initial(self, default: str) -> T:
-        """Return the value of a setting that is not configured."""
+        """Return the value of a setting that the user has not set."""
         return self.take(default, None)
 
     def text(self, value: T) -> str:
-        """Return the value as users write it."""
+        """Return the text of a value in the form that users write."""
         return str(value)
 
     def masked(self, value: T) -> str:
-        """Return the part of a secret that may be shown: whether it is set."""
+        """Return the text that may be shown for a secret: only whether it is set."""
         return MASK if value else ""
 
     def disque(self, value: T) -> str:
-        """Return the value as CONFIG GET replies it."""
+        """Return the text of a value in the reply of CONFIG GET."""
         return self.text(value)
 
     def conf(self, value: T) -> str:
-        """Return the value as it follows the directive in a config file of Disque's form."""
+        """Return the text of a value that follows the directive in a config file of Disque's form."""
         return self.disque(value)
 
     def writes(self, words: list[str]) -> bool:
-        """Return whether `conf` replaces a line that has these words after the directive."""
+        """Return whether CONFIG REWRITE may replace a line that has these words after the directive."""
         return True
 
 
@@ -139,7 +142,7 @@ class WholeNumber(Kind[int]):
 
 
 class Mode(Kind[int]):
-    """File permissions in octal digits. This also holds in TOML, where 700 means the same as for chmod."""
+    """File permissions in octal digits. TOML numbers are read in the same way: 700 means the same as for chmod."""
 
     annotation = "int"
     allowed = "permissions in octal digits, from 0 to 777"
@@ -206,7 +209,7 @@ class Seconds(Kind[float]):
 
 
 class Keepalive(Seconds):
-    """A duration that is yes or no in Disque's CONFIG, and in seconds in its file."""
+    """A duration that CONFIG shows as yes or no, and Disque's config file in seconds."""
 
     _YES: Final = 300.0
 
@@ -238,7 +241,7 @@ class YesNo(Kind[bool]):
 
 
 class Choice(Kind[str]):
-    """One of several words. Disque's word for one of them is accepted, too."""
+    """One of several words. Disque's own word for one of the choices is accepted, too."""
 
     annotation = "str"
 
@@ -278,7 +281,7 @@ class Text(Kind[str]):
 
 
 class Secret(Text):
-    """A random secret, or none."""
+    """A text that is secret and must be random, or an empty text for none."""
 
     def __init__(self) -> None:
         super().__init__(512)
@@ -295,7 +298,7 @@ class Secret(Text):
 
 
 class Texts(Kind[tuple[str, ...]]):
-    """Several words."""
+    """A list of words."""
 
     annotation = "tuple[str, ...]"
     several = True
@@ -314,7 +317,7 @@ class Texts(Kind[tuple[str, ...]]):
 
 
 class HostNames(Kind[tuple[str, ...]]):
-    """Host names, or none."""
+    """A list of host names, which may be empty."""
 
     annotation = "tuple[str, ...]"
     several = True
@@ -373,7 +376,7 @@ class OutputLimit(NamedTuple):
 
 
 class OutputLimits(Kind[OutputLimit]):
-    """The limit of normal clients, the only class that Disque has.
+    """The output limits of normal clients. Disque has no other class of clients.
 
     Early versions of Disque's example file had lines for two other classes of Redis. They are accepted and ignored.
     """
@@ -412,16 +415,16 @@ class OutputLimits(Kind[OutputLimit]):
 
 
 class Collected(Kind[dict[str, T]]):
-    """Entries by name. Every line adds one. CONFIG REWRITE keeps their lines as they are."""
+    """A dictionary of entries by name. Every line of a config file adds one. CONFIG REWRITE keeps these lines."""
 
     several = True
 
     def entry(self, words: list[str]) -> tuple[str, T]:
-        """Return the name and the value of one line's entry. Raise Refused."""
+        """Parse the words of one line. Return the name and the value of the entry, or raise Refused."""
         raise NotImplementedError
 
     def toml_entry(self, name: str, value: object) -> tuple[str, T]:
-        """Return the name and the value of a TOML table's entry. Raise Refused."""
+        """Parse an entry of a TOML table. Return its name and value, or raise Refused."""
         raise NotImplementedError
 
     def initial(self, default: str) -> dict[str, T]:
@@ -442,7 +445,7 @@ class Collected(Kind[dict[str, T]]):
 
 
 class Renames(Collected[str]):
-    """New names of commands by their old ones, in lower case. An empty new name removes the command."""
+    """New names of commands, by their old names in lower case. An empty new name removes the command."""
 
     annotation = "dict[str, str]"
     allowed = 'a command and its new name, or "" for none'
@@ -459,13 +462,13 @@ class Renames(Collected[str]):
 
 
 def read_size(word: str) -> int | None:
-    """Return a number of bytes, or None. As in Disque, 1k is 1,000 bytes and 1kb is 1,024; 1kib is the same as 1kb."""
+    """Parse a number of bytes, or return None. As in Disque, 1k is 1,000 bytes and 1kb is 1,024; 1kib equals 1kb."""
     found = _SIZE.fullmatch(word)
     return int(found[1]) * _SIZE_UNITS[(found[2] or "").lower().replace("i", "")] if found else None
 
 
 def size_text(value: int) -> str:
-    """Return a size in the largest unit that divides it."""
+    """Return the text of a size in the largest unit that divides it."""
     for unit in ("gb", "mb", "kb"):
         if value and value % _SIZE_UNITS[unit] == 0:
             return f"{value // _SIZE_UNITS[unit]}{unit}"
@@ -473,7 +476,7 @@ def size_text(value: int) -> str:
 
 
 def seconds_text(value: float) -> str:
-    """Return a duration in the largest unit that divides it."""
+    """Return the text of a duration in the largest unit that divides it."""
     ms = round(value * 1000)
     for unit in ("d", "h", "m", "s", "ms"):
         if ms and ms % UNITS_MS[unit.encode()] == 0:
@@ -482,7 +485,7 @@ def seconds_text(value: float) -> str:
 
 
 def _share_of_memory(percent: int) -> int:
-    """Return a percentage of the memory in whole megabytes, which are easier to read."""
+    """Return a percentage of the machine's memory in bytes, rounded to whole megabytes for readability."""
     megabyte = _SIZE_UNITS["mb"]
     return max(machine.memory_bytes() * percent // 100 // megabyte, 1) * megabyte
 

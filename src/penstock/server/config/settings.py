@@ -71,7 +71,7 @@ class BadValue(ConfigError):
 
 @dataclass(frozen=True)
 class Setting:
-    """One setting."""
+    """One setting: its names, kind, default and documentation."""
 
     name: str
     directive: str
@@ -441,7 +441,7 @@ DISQUE_ORDER: Final = (
 
 
 def _spelled(word: str) -> str:
-    """Return the spelling by which settings are looked up."""
+    """Return a name of a setting in the spelling that is used to look it up."""
     return word.lower().replace("_", "-")
 
 
@@ -451,12 +451,12 @@ _BY_WORD: Final[dict[str, Setting]] = {
 
 
 def find(word: str) -> Setting | None:
-    """Return the setting with this name or directive, or None."""
+    """Return the setting with this name or Disque directive, or None."""
     return _BY_WORD.get(_spelled(word)) if len(word) <= WORD_CHARACTERS_MAX else None
 
 
 def suggestion(word: str, prefix: str = "") -> str:
-    """Return the end of an error sentence that suggests the closest setting, or ""."""
+    """Return the end of an error sentence that suggests the setting with the most similar name, or ""."""
     if len(word) > WORD_CHARACTERS_MAX:
         return ""
     close = difflib.get_close_matches(_spelled(word), _BY_WORD, 1, 0.7)
@@ -464,5 +464,5 @@ def suggestion(word: str, prefix: str = "") -> str:
 
 
 def quoted_input(text: str) -> str:
-    """Return an input as errors repeat it: shortened, and without characters that could garble a terminal."""
+    """Return a user's input for an error message: shortened, and without characters that could garble a terminal."""
     return repr(text if len(text) <= 60 else f"{text[:60]}…")

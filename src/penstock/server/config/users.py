@@ -28,7 +28,7 @@ _SHA256: Final = re.compile(r"[0-9a-f]{64}", re.ASCII)
 
 @dataclass(frozen=True)
 class User:
-    """One user. Either `password` or `password_sha256` is set and the other is empty. Neither is ever shown."""
+    """One user. Either `password` or `password_sha256` is set, and the other one is empty. Neither is ever shown."""
 
     name: str
     password: str = field(repr=False)
@@ -38,7 +38,7 @@ class User:
 
 
 class Users(Collected[User]):
-    """Users by name."""
+    """The kind of the setting `users`: users by name."""
 
     annotation = "dict[str, User]"
     allowed = (

@@ -18,7 +18,7 @@ from penstock.server.config.kinds import Collected, Refused
 
 
 class XqueueSpaces(Collected[dict[str, Any]]):
-    """The options of spaces by their names."""
+    """The kind of the setting `xqueue`: the options of each space, by the name of the space."""
 
     annotation = "dict[str, dict[str, Any]]"
     allowed = "a name, then the options of xqueue.upgrade as JSON"

@@ -19,7 +19,7 @@ DEFAULT_USER: Final = "default"
 
 
 class Account:
-    """A user with a password, who may run some groups of commands on some tubes."""
+    """A user: its password, and the commands and tubes that it may use."""
 
     def __init__(
         self,
@@ -29,7 +29,10 @@ class Account:
         tubes: TubePatterns = EVERY_TUBE,
         chap: bytes = b"",
     ) -> None:
-        """Take the SHA-256 of the password, or None if any password is right. `chap` checks logins over IPROTO."""
+        """Create a user. `secret` is the SHA-256 of the password, or None if every password is accepted.
+
+        `chap` is the digest that logins over IPROTO are checked with (`chap_of`). If it is empty, these are refused.
+        """
         self.name = name
         self.groups = groups
         self.chap = chap  # The SHA-1 of the SHA-1 of the password; empty if only the SHA-256 is configured.
@@ -38,7 +41,7 @@ class Account:
         self.truncates: set[bytes] = set()  # Tubes that the user was granted to truncate.
 
     def has_password(self, password: bytes) -> bool:
-        """Return whether the password is right. This takes the same time in both cases."""
+        """Return whether the password is right. The time does not depend on the result."""
         return self._secret is None or hmac.compare_digest(hashlib.sha256(password).digest(), self._secret)
 
     def has_scrambled(self, scramble: bytes, salt: bytes) -> bool:
@@ -50,7 +53,7 @@ class Account:
         return is_right and len(scramble) == len(mask)
 
     def grant(self, tube: bytes, truncate: bool = False) -> None:
-        """Let the user use another tube, and truncate it if `truncate` is set."""
+        """Give the user access to another tube. If `truncate` is set, the user may also truncate the tube."""
         if len(self.tubes.texts) >= PATTERNS_MAX and not self.tubes.match(tube):
             raise OutOfRange(
                 f"user {self.name!r} already has the maximum of {PATTERNS_MAX} tube patterns; "
@@ -76,9 +79,9 @@ class Accounts:
         self._users: dict[str, Account] = {}
 
     def set_password(self, password: str) -> None:
-        """Give the default user a password, or remove the user if the password is empty.
+        """Set the password of the default user, or remove the user if `password` is empty.
 
-        Another password makes another account. Clients that have the old account are not admitted any more.
+        A changed password creates a new account, so clients that logged in with the old one are no longer admitted.
         """
         if not password:
             self._users.pop(DEFAULT_USER, None)
@@ -91,7 +94,7 @@ class Accounts:
     def add(
         self, name: str, secret: bytes | None, groups: Iterable[str], tubes: Iterable[bytes], chap: bytes = b""
     ) -> None:
-        """Add a user."""
+        """Add a user. `secret` and `chap` are digests of the password (see Account)."""
         mask = 0
         for group in groups:
             mask |= GROUPS[group]
@@ -99,7 +102,7 @@ class Accounts:
 
     @property
     def has_default_password(self) -> bool:
-        """Return whether AUTH with a password alone is possible."""
+        """Return whether clients can log in with a password alone, because the default user exists."""
         return DEFAULT_USER in self._users
 
     @property
@@ -108,11 +111,11 @@ class Accounts:
         return bool(self._users)
 
     def admits(self, account: Account) -> bool:
-        """Return whether a client that has this account may stay: it is one of the users, or there are no users."""
+        """Return whether a client with this account may stay connected: it is one of the users, or there are none."""
         return not self._users or self._users.get(account.name) is account
 
     def log_in(self, name: str, password: bytes) -> Account | None:
-        """Return the user with this name and password, or None. An unknown name takes the same time."""
+        """Return the user with this name and password, or None. The time does not show whether the name is known."""
         user = self._users.get(name)
         if user is None:
             _UNKNOWN_USER.has_password(password)
@@ -125,13 +128,13 @@ class Accounts:
         return user if user.has_scrambled(scramble, salt) and user.chap else None
 
     def has_no_scramble(self, name: str) -> bool:
-        """Return whether only the SHA-256 of a user's password is configured, so it cannot log in over IPROTO."""
+        """Return whether a user cannot log in over IPROTO, because only the SHA-256 of its password is configured."""
         return name in self._users and not self._users[name].chap
 
     def grant(self, name: str, tube: bytes, truncate: bool) -> bool:
-        """Let a user use another tube until the server ends, and truncate it if `truncate` is set.
+        """Give a user access to another tube until the server ends. Return whether there is such a user.
 
-        Return whether there is such a user.
+        If `truncate` is set, the user may also truncate the tube.
         """
         user = self._users.get(name)
         if user is not None:
@@ -140,7 +143,7 @@ class Accounts:
 
 
 def chap_of(password: bytes) -> bytes:
-    """Return the digest that scrambles of a password are checked with."""
+    """Return the digest with which the scrambles of a password are checked: the SHA-1 of its SHA-1."""
     return hashlib.sha1(hashlib.sha1(password).digest()).digest()
 
 

@@ -55,7 +55,7 @@ _PASSWORD_SET: Final = b"-NOAUTH a password was just set; connect again\r\n"
 
 
 class Limits:
-    """Limits of clients. A change also applies to connected clients where possible."""
+    """The limits of clients. A change also applies to connected clients where that is possible."""
 
     def __init__(self) -> None:
         self.clients = 10_000
@@ -100,7 +100,7 @@ class Clients:
         return len(self._node.clients)
 
     def accept(self) -> asyncio.BaseProtocol:
-        """Return the asyncio protocol of the next connection over RESP."""
+        """Return the asyncio protocol object for the next RESP connection."""
         return self.accept_as(self.resp)
 
     def resp(self, number: int, engine_connection: EngineConnection) -> Connection:
@@ -109,12 +109,12 @@ class Clients:
         return connection
 
     def accept_as(self, make: Callable[[int, EngineConnection], Connection]) -> asyncio.BaseProtocol:
-        """Return the asyncio protocol of the next connection, built by `make`."""
+        """Return the asyncio protocol object for the next connection. `make` builds it."""
         # Sixteen bytes of text, because Tarantool clients receive them as a string.
         return self.connection(make, secrets.token_urlsafe(12).encode())  # type: ignore[return-value]
 
     def connection(self, make: Callable[[int, EngineConnection], Connection], token: bytes) -> Connection:
-        """Return a new connection built by `make`, with a session of this token."""
+        """Return a new connection that `make` builds. Its session has this token."""
         node = self._node
         node.begin_turn()
         self._numbers += 1
@@ -135,7 +135,7 @@ class Clients:
                 connection.inbox.parser.raise_limits(bulk_max)
 
     def opened(self, connection: Connection) -> None:
-        """Add a new connection, or refuse it."""
+        """Register a connection that was opened. Refuse it if it exceeds a limit or is not allowed."""
         transport = connection.transport
         self.accepted += 1
         found_at = transport.get_extra_info("sockname")
@@ -191,7 +191,7 @@ class Clients:
         connection.close()
 
     def closed(self, connection: Connection) -> None:
-        """Remove a connection that is gone."""
+        """Remove a connection that was closed."""
         self._closing.pop(connection, None)
         self._unwatch(connection)
 
@@ -201,39 +201,39 @@ class Clients:
             those.pop(connection, None)
 
     def authenticated(self, connection: Connection) -> None:
-        """Note that a client has authenticated."""
+        """Record that a client has authenticated."""
         self._unknown.pop(connection, None)
         connection.transport.set_write_buffer_limits(high=UNSENT_BYTES_HIGH)
 
     def is_unfinished(self, connection: Connection, unfinished: bool) -> None:
-        """Note that a client has sent a part of a command, or the rest of it."""
+        """Record whether a client has sent an incomplete command. `sweep` closes it if the rest is late."""
         if unfinished:
             self._unfinished[connection] = time.monotonic()
         else:
             self._unfinished.pop(connection, None)
 
     def is_slow(self, connection: Connection, slow: bool) -> None:
-        """Note whether a client reads its replies slower than they are written."""
+        """Record whether a client reads its replies too slowly. `sweep` closes clients that stay slow."""
         if slow:
             self._slow.setdefault(connection, time.monotonic())
         else:
             self._slow.pop(connection, None)
 
     def is_held(self, connection: Connection, held: bool) -> None:
-        """Note whether reading from a client is paused."""
+        """Record whether reading from a client is paused. `sweep` checks whether such a client has disconnected."""
         if held:
             self._held[connection] = None
         else:
             self._held.pop(connection, None)
 
     def note_unread(self, connection: Connection, unread: int) -> None:
-        """Close a client that has more than the hard limit of bytes left in earlier replies."""
+        """Close a client if `unread`, the bytes of its earlier replies that it has not read, exceed the hard limit."""
         hard = self.limits.output_hard
         if hard and unread > hard:
             self._close(connection, "hard limit of client-output-buffer-limit exceeded")
 
     def close_outdated(self, keep: Connection | None) -> None:
-        """Close the clients that are not admitted any more after a change of passwords, except `keep`.
+        """Close the clients whose accounts are no longer valid after a change of passwords, except `keep`.
 
         The clients of other nodes stay. Their own node closes them.
         """
@@ -243,7 +243,7 @@ class Clients:
                 self._close(connection, "password changed")
 
     def sweep(self, now: float) -> None:
-        """Close the connections that exceed a limit."""
+        """Close the connections that exceed a limit. This is called periodically."""
         limits = self.limits
         self._log_limit()
         for connection in _began_before(self._unknown, now - limits.auth_s):
@@ -265,7 +265,7 @@ class Clients:
                     self._close(connection, "timeout exceeded")
 
     def _log_limit(self) -> None:
-        """Log how many connections were closed or refused since the last line, which is at least a second ago."""
+        """Log how many connections were closed or refused for lack of room since the last call."""
         if self._displaced or self._refused:
             _log.warning(
                 "connection limit reached: max_clients=%d closed_unauthenticated=%d refused=%d",
@@ -276,7 +276,7 @@ class Clients:
             self._displaced = self._refused = 0
 
     def _is_silent(self, connection: Connection, since: float) -> bool:
-        """Return whether a client is idle: it could have sent a command, because it waits for no reply."""
+        """Return whether an idle client may be closed: it waits for no reply, or has not read one since `since`."""
         if connection.is_waiting or connection.is_monitor or connection.entry_node:
             # The clients of other nodes are closed by their own nodes.
             return False
@@ -312,7 +312,7 @@ class Clients:
 
 
 def _began_before(those: dict[Connection, float], when: float) -> list[Connection]:
-    """Return the connections that began before `when`. `those` is in the order in which they began."""
+    """Return the connections whose time is before `when`. `those` is in the order of these times."""
     found = []
     for connection, began in those.items():
         if began > when:
@@ -322,14 +322,14 @@ def _began_before(those: dict[Connection, float], when: float) -> list[Connectio
 
 
 def _has_left(sock: socket.socket | None) -> bool:
-    """Return whether the peer has closed a TCP socket. The system knows this before all bytes are read."""
+    """Return whether the peer has closed a TCP connection. The system knows this before all bytes are read."""
     if sock is None or sock.family == socket.AF_UNIX or not hasattr(socket, "TCP_INFO"):
         return False
     return sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 1)[0] != _TCP_ESTABLISHED
 
 
 def _keep_alive(sock: socket.socket | None, seconds: float) -> None:
-    """Let the system check whether a silent client is still connected."""
+    """Turn on TCP keepalive: the system checks whether a client is still connected after `seconds` of silence."""
     if sock is None or sock.family == socket.AF_UNIX or not seconds:
         return
     # A client whose socket does not support this is served all the same.
@@ -340,7 +340,7 @@ def _keep_alive(sock: socket.socket | None, seconds: float) -> None:
 
 
 def _address(name: object) -> tuple[str, bool]:
-    """Return an address as text, and whether it is a loopback address."""
+    """Return a socket address as text, and whether it is a loopback address."""
     if isinstance(name, tuple):
         host, port = name[0], name[1]
         shown = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"

@@ -39,7 +39,7 @@ _RESERVE_MIN: Final = 64
 
 
 def clients_that_fit(wanted: int) -> int:
-    """Raise the system's limit to what `wanted` clients need. Return how many clients the limit allows."""
+    """Raise the system's limit of file descriptors for `wanted` clients. Return how many clients it allows."""
     limit, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     needed = max(wanted, RESERVE) + RESERVE
     if limit != resource.RLIM_INFINITY and limit < needed:
@@ -54,7 +54,7 @@ def clients_that_fit(wanted: int) -> int:
 
 
 def share(most: int) -> int:
-    """Return how many of `most` connections of the reserve are allowed: fewer if the system allows few descriptors."""
+    """Return how many of `most` reserved connections are allowed: fewer if the system allows few descriptors."""
     limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     if limit == resource.RLIM_INFINITY or limit >= 2 * RESERVE:
         return most

@@ -35,7 +35,7 @@ _REASONS: Final = {
 
 
 class Answer:
-    """The response to a request."""
+    """The HTTP response to a request."""
 
     def __init__(self, status: int, text: str, content_type: str = TEXT) -> None:
         self.status = status
@@ -43,7 +43,7 @@ class Answer:
         self.content_type = content_type
 
     def encode(self, with_body: bool) -> bytes:
-        """Return the bytes of the response."""
+        """Return the bytes of the response. Without `with_body`, the body is left out, as for HEAD."""
         body = self.text.encode("utf-8", "replace")
         head = (
             f"HTTP/1.1 {self.status} {_REASONS[self.status]}\r\n"
@@ -57,10 +57,13 @@ Pages = dict[str, Callable[[], Answer]]
 
 
 class HttpPort:
-    """All connections to the HTTP port."""
+    """All connections to the HTTP port of a node."""
 
     def __init__(self, pages: Pages, allowed_hosts: Callable[[], Sequence[str]], connections_max: int) -> None:
-        """Take the pages by their paths, and a function that returns the setting `http-hosts`."""
+        """Create the port. `pages` are functions that make responses, by path.
+
+        `allowed_hosts` returns the present value of the setting `http-hosts`.
+        """
         self.pages = pages
         self.allowed_hosts = allowed_hosts
         self._connections_max = connections_max
@@ -68,11 +71,11 @@ class HttpPort:
         self._answered: dict[HttpConnection, None] = {}  # Not all of their response is sent.
 
     def accept(self) -> HttpConnection:
-        """Return the protocol of the next connection."""
+        """Return the asyncio protocol object for the next connection."""
         return HttpConnection(self)
 
     def opened(self, connection: HttpConnection) -> None:
-        """Add a connection. It may take the place of another."""
+        """Register a connection. If there are too many, close another one."""
         if len(self._asking) + len(self._answered) >= self._connections_max:
             oldest = next(iter(self._asking or self._answered))
             self.closed(oldest)
@@ -80,19 +83,19 @@ class HttpPort:
         self._asking[connection] = None
 
     def answering(self, connection: HttpConnection) -> None:
-        """Note that the response of a connection is being sent."""
+        """Record that the response of a connection is being sent."""
         if connection in self._asking:
             del self._asking[connection]
             self._answered[connection] = None
 
     def closed(self, connection: HttpConnection) -> None:
-        """Remove a connection."""
+        """Remove a connection that was closed."""
         self._asking.pop(connection, None)
         self._answered.pop(connection, None)
 
 
 class HttpConnection(asyncio.Protocol):
-    """One request."""
+    """A connection to the HTTP port: one request and its response."""
 
     def __init__(self, port: HttpPort) -> None:
         self._port = port
@@ -109,7 +112,7 @@ class HttpConnection(asyncio.Protocol):
         self._port.closed(self)
 
     def abort(self) -> None:
-        """Close the connection at once."""
+        """Close the connection immediately."""
         self._transport.abort()
 
     def data_received(self, data: bytes) -> None:

@@ -27,7 +27,10 @@ class BadHost(Exception):
 
 
 def named_host(headers: Sequence[bytes]) -> str:
-    """Return the host that the headers name, in lower case and without its port, or "" for none. Raise BadHost."""
+    """Return the host that the headers name, in lower case and without its port, or "" if there is no Host header.
+
+    Raise BadHost if the header is malformed or occurs twice.
+    """
     found = None
     for header in headers:
         name, _, value = header.partition(b":")
@@ -47,7 +50,7 @@ def named_host(headers: Sequence[bytes]) -> str:
 
 
 def is_allowed(host: str, names: Sequence[str]) -> bool:
-    """Return whether a request for this host is answered, given the names of the setting `http-hosts`."""
+    """Return whether a request for this host is answered. `names` is the setting `http-hosts`."""
     host = host.removesuffix(".")
     return (
         "." not in host  # This includes "", IPv6 addresses and localhost.

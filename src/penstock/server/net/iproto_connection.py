@@ -55,24 +55,24 @@ class IprotoConnection(Connection):
         super().connection_made(transport)
 
     def end_wait(self, wait: Waiting, now: int, refusal: bytes = b"") -> None:
-        """Reply to a call whose wait has ended, or refuse it."""
+        """Write the reply of a call whose wait has ended, or the error `refusal` if it is not empty."""
         pending = wait.tag
         assert isinstance(pending, Pending)
         self._calls.end_wait(pending, wait, now, Refused(refusal) if refusal else None)
 
     def refuse_bytes(self, why: bytes) -> None:
-        """Reply with the reason why nothing more of this connection is read."""
+        """Write an error reply, because malformed bytes were received. Nothing more of this connection is read."""
         answers_of(self).refusal(0, iproto.ER_INVALID_MSGPACK, why)
 
     def refusal(self, why: bytes) -> bytes:
-        """Return the reply to a client that may not stay: the sentence of a RESP error line."""
+        """Return the error packet for a client that may not stay connected. `why` is a RESP error line."""
         answers = IprotoReply()
         answers.refusal(0, iproto.ER_ACCESS_DENIED, why.partition(b" ")[2].strip())
         return answers.take()
 
 
 class IprotoPort:
-    """An IPROTO port, and the functions that its clients can call."""
+    """An IPROTO port, with the functions that its clients can call."""
 
     def __init__(self, server: Server, is_15: bool, entropy: Callable[[int], bytes]) -> None:
         self.server = server
@@ -82,18 +82,18 @@ class IprotoPort:
         self.calls = functions(server, is_15, self._log_in)
 
     def accept(self) -> asyncio.BaseProtocol:
-        """Return the asyncio protocol of the next connection."""
+        """Return the asyncio protocol object for the next connection."""
         return self.server.clients.accept_as(self._connection)
 
     def greeted(self, number: int, engine_connection: EngineConnection) -> IprotoConnection:
-        """Return the connection of a client that was greeted by another node, or while the journal loaded."""
+        """Return a connection that sends no greeting, because another node, or this one while loading, has sent it."""
         return IprotoConnection(self, number, engine_connection, False)
 
     def _connection(self, number: int, engine_connection: EngineConnection) -> IprotoConnection:
         return IprotoConnection(self, number, engine_connection)
 
     def _log_in(self, caller: Caller, request: Request) -> None:
-        """Run AUTH: log a client in."""
+        """Run an AUTH request: log a client in."""
         assert isinstance(caller, IprotoConnection)
         if request.name.decode("utf-8", "replace") == _DEFAULT_USER and not self.server.accounts.any:
             caller.log_in(ANONYMOUS)
@@ -131,7 +131,10 @@ class _IprotoLogin(Login):
 
 
 def _scramble(request: Request) -> bytes:
-    """Return the proof that a client has the password: [method, 20 bytes], as text or binary. Empty if missing."""
+    """Return the scramble of an AUTH request, which proves that the client has the password, or b"" if it is missing.
+
+    The request contains [method, 20 bytes]. Both are text or binary.
+    """
     try:
         if len(request.args) == 2 and Reader(request.args[0]).string() == b"chap-sha1":
             return Reader(request.args[1]).string()
@@ -141,6 +144,6 @@ def _scramble(request: Request) -> bytes:
 
 
 def iproto_ports(server: Server) -> dict[str, IprotoPort]:
-    """Return the IPROTO ports of a server by their settings."""
+    """Return the IPROTO ports of a server, by the names of their settings."""
     today, old = (IprotoPort(server, is_15, secrets.token_bytes) for is_15 in (False, True))
     return {"iproto_port": today, "iproto15_port": old, "iproto_tls_port": today, "iproto15_tls_port": old}

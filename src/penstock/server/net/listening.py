@@ -21,7 +21,7 @@ ACCEPTED_AT_ONCE: Final = 4
 async def bind(
     loop: asyncio.AbstractEventLoop, accept: Accept, hosts: Sequence[str], port: int, backlog: int
 ) -> asyncio.Server:
-    """Open a TCP port. The system queues up to `backlog` connections, which are accepted after `start`."""
+    """Open a TCP port. Up to `backlog` connections wait in the system's queue until `start` is called."""
     listener = await loop.create_server(accept, hosts, port, backlog=ACCEPTED_AT_ONCE, start_serving=False)
     _set_backlog(listener, backlog)
     return listener
@@ -30,20 +30,20 @@ async def bind(
 async def bind_unix(
     loop: asyncio.AbstractEventLoop, accept: Accept, sock: socket.socket, backlog: int
 ) -> asyncio.Server:
-    """Open a Unix socket that is bound to its path. Connections are accepted after `start`."""
+    """Open a Unix socket that is already bound to its path. Connections are accepted after `start`."""
     listener = await loop.create_unix_server(accept, sock=sock, backlog=ACCEPTED_AT_ONCE, start_serving=False)
     _set_backlog(listener, backlog)
     return listener
 
 
 async def start(listener: asyncio.Server, backlog: int) -> None:
-    """Start to accept connections."""
+    """Start to accept connections. At most `backlog` wait in the system's queue."""
     await listener.start_serving()
     _set_backlog(listener, backlog)
 
 
 def _set_backlog(listener: asyncio.Server, backlog: int) -> None:
-    """Set how many connections the system queues. `create_server` uses one argument for both numbers.
+    """Set how many connections wait in the system's queue. asyncio has one argument for this and for its own limit.
 
     Two processes can bind one port until one of them listens, so this raises OSError if another process was faster.
     """

@@ -43,27 +43,27 @@ _IPV6_PREFIX_BITS: Final = 64
 
 
 class Login:
-    """One login of a client. Each protocol has its own subclass."""
+    """One attempt of a client to log in. Each protocol has its own subclass."""
 
     def account(self) -> Account | None:
         """Return the account whose password was given, or None if the password is wrong."""
         raise NotImplementedError
 
     def accept(self) -> None:
-        """Reply to a client that is now logged in."""
+        """Write the reply for a client that is now logged in."""
         raise NotImplementedError
 
     def refuse(self) -> None:
-        """Reply to a client whose password is wrong."""
+        """Write the reply for a client whose password is wrong."""
         raise NotImplementedError
 
     def refuse_as_busy(self, sentence: str) -> None:
-        """Reply to a client whose password is not compared now."""
+        """Write the error `sentence`, because too many logins from this address wait. The password was not compared."""
         raise NotImplementedError
 
 
 class Logins:
-    """The logins of all clients of a server."""
+    """The logins of all clients of a server, and the wrong passwords of each address."""
 
     def __init__(self, node: Node) -> None:
         self._node = node
@@ -73,9 +73,10 @@ class Logins:
         self._not_logged = 0
 
     def begin(self, caller: Connection, login: Login) -> None:
-        """Compare the password of a login and reply, now or after the delay.
+        """Compare the password of a login and reply, now or after the delay of its address.
 
-        A client of another node has logged in there. Its address comes from that node, so guesses cannot be counted.
+        A client of another node is refused. It has logged in there, and its address comes from that node, so wrong
+        passwords could not be counted.
         """
         if caller.entry_node:
             login.refuse()
@@ -92,7 +93,7 @@ class Logins:
             self._node.park(caller, delayed)
 
     def compare(self, caller: Connection, login: Login) -> None:
-        """Compare the password of a login and reply."""
+        """Compare the password of a login, log the client in if it is right, and reply."""
         account = login.account()
         if account is None:
             self._was_wrong(caller.address)
@@ -102,7 +103,7 @@ class Logins:
             login.accept()
 
     def leave(self, source: str) -> None:
-        """Free the place of a delayed login."""
+        """Record that a delayed login of `source` no longer waits."""
         waiting = self._waiting.pop(source) - 1
         if waiting:
             self._waiting[source] = waiting
@@ -131,7 +132,7 @@ class Logins:
 
 
 class _DelayedLogin(SuspendedCommand):
-    """A delayed login. Its client is busy meanwhile, so later commands run after it."""
+    """A login that waits for its delay. Meanwhile the client is busy, so its later commands run afterwards."""
 
     timer: asyncio.TimerHandle
 
@@ -147,15 +148,16 @@ class _DelayedLogin(SuspendedCommand):
         return True
 
     def cancel(self) -> None:
-        """Free the place, because the client is gone."""
+        """Stop waiting, because the client has disconnected."""
         self.timer.cancel()
         self._logins.leave(self.source)
 
 
 def source_of(address: str) -> str:
-    """Return the key by which wrong passwords are counted: an IPv4 address, an IPv6 network, or a Unix socket's path.
+    """Return the group of addresses that share a count of wrong passwords.
 
-    An IPv4 client of an IPv6 socket counts by its IPv4 address.
+    It is an IPv4 address, an IPv6 network, or the path of a Unix socket. An IPv4 client of an IPv6 socket belongs to
+    its IPv4 address.
     """
     host = _host_of(address)
     try:

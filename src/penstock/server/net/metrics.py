@@ -31,13 +31,13 @@ class Metrics:
         self._server = server
 
     def page(self) -> tuple[str, str]:
-        """Return the metrics as text, and its content type."""
+        """Return the metrics as text, and the content type of the text."""
         registry = CollectorRegistry()
         registry.register(self)
         return generate_latest(registry).decode(), CONTENT_TYPE_LATEST
 
     def collect(self) -> Iterable[Metric]:
-        """Yield all metrics. Called by prometheus-client."""
+        """Yield all metrics. prometheus-client calls this."""
         server = self._server
         engine, desk, clients = server.node.engine, server.desk, server.clients
         journal = server.host.journal

@@ -46,7 +46,7 @@ _CLIENT_PORTS: Final = {
 
 
 class Ports:
-    """The listeners of a server, and the protocols of new connections."""
+    """The listeners of a server, and the functions that make the protocol objects of new connections."""
 
     def __init__(
         self,
@@ -57,7 +57,10 @@ class Ports:
         pages: Pages,
         handshakes: Handshakes,
     ) -> None:
-        """Take the protocol factory of RESP, those of IPROTO by their settings, and the pages of the HTTP port."""
+        """Create the ports, all closed. `resp` makes the protocol objects of RESP connections.
+
+        `iproto` does this for IPROTO connections, by the settings of the ports. `pages` are the pages of the HTTP port.
+        """
         self.resp = resp
         self.iproto = iproto
         self.http = HttpPort(pages, lambda: config.http_hosts, share(CONNECTIONS_MAX))
@@ -70,8 +73,10 @@ class Ports:
         self._waiting: list[asyncio.Server] = []  # Listeners that do not accept yet.
 
     async def bind(self) -> None:
-        """Reserve all ports except the cluster bus, unless that was already done. Set the settings of ports that stay
-        closed to 0."""
+        """Reserve all ports except the cluster bus. If this was done before, do nothing.
+
+        The settings of ports that stay closed are set to 0.
+        """
         if self._listeners:
             return
         config = self._config
@@ -90,11 +95,14 @@ class Ports:
             raise
 
     async def bind_bus(self, port: int, accept: Accept, is_needed: bool) -> bool:
-        """Reserve the bus port. Return whether it is open."""
+        """Reserve the port of the cluster bus. Return whether that succeeded.
+
+        Raise CannotListen if it fails and `is_needed` is set, or the user asked for the port.
+        """
         return await self._bind("cluster_port", port, self._config.bind, accept, "cluster bus", is_needed)
 
     async def accept(self) -> None:
-        """Accept connections on all ports."""
+        """Start to accept connections on all ports."""
         for listener in reversed(self._waiting):
             await start(listener, self._config.tcp_backlog)
         self._waiting.clear()
@@ -135,7 +143,10 @@ class Ports:
     async def _bind(
         self, setting: str, port: int, hosts: Sequence[str], accept: Accept, name: str, is_needed: bool = False
     ) -> bool:
-        """Reserve a port on all addresses of `hosts`. Return False if it stays closed and was not asked for."""
+        """Reserve a port on all addresses of `hosts`. Return whether that succeeded.
+
+        Raise CannotListen if it fails and the port is needed or was requested by the user.
+        """
         try:
             self._add(await bind(self._loop, accept, hosts, port, self._config.tcp_backlog))
         except OSError as error:
@@ -168,7 +179,7 @@ class Ports:
 
 
 def _explain(port: int, setting: str, error: OSError) -> tuple[str, str]:
-    """Return why a port could not be opened, and a remedy."""
+    """Return why a port could not be opened, and what the operator can do."""
     if error.errno == errno.EADDRINUSE:
         return f"port {port} is in use", f"choose another port with {_flag(setting)}"
     if error.errno == errno.EACCES:
@@ -179,7 +190,7 @@ def _explain(port: int, setting: str, error: OSError) -> tuple[str, str]:
 
 
 def _no_port(warnings: Sequence[str]) -> str:
-    """Return the error of a server that no client could reach."""
+    """Return the error for a server that would have no port for clients."""
     if not warnings:
         return "no port for clients is open; choose one with --port, --tls-port, --iproto-port or --unixsocket"
     causes = " and ".join(warning.partition(", so")[0] for warning in warnings)
@@ -191,9 +202,10 @@ def _flag(setting: str) -> str:
 
 
 def _unix_socket(path: Path, mode: int) -> socket.socket:
-    """Return a Unix socket that is bound to a path. With mode 0, the umask applies, and others have no access.
+    """Return a Unix socket that is bound to a path and has these permissions.
 
-    The socket does not listen yet, so no client can connect before the permissions are set.
+    With mode 0, the umask applies, and other users have no access. The socket does not listen yet, so no client can
+    connect before the permissions are set.
     """
     sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:

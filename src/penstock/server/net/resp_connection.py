@@ -32,33 +32,33 @@ _UNCHECKED_BYTES_MAX: Final = 16 * 1024
 
 
 class ConnectionObserver(Protocol):
-    """An observer of all connections."""
+    """The interface of `Clients` that connections report to."""
 
     def opened(self, connection: Connection) -> None:
-        """Add a new connection, or refuse it."""
+        """Register a connection that was opened, or refuse it."""
 
     def closed(self, connection: Connection) -> None:
-        """Remove a connection that is gone."""
+        """Remove a connection that was closed."""
 
     def authenticated(self, connection: Connection) -> None:
-        """Note that the client has authenticated."""
+        """Record that the client has authenticated."""
 
     def is_unfinished(self, connection: Connection, unfinished: bool) -> None:
-        """Note that the client has sent a part of a command, or the rest of it."""
+        """Record whether the client has sent an incomplete command."""
 
     def is_slow(self, connection: Connection, slow: bool) -> None:
-        """Note whether the client reads its replies slower than they are written."""
+        """Record whether the client reads its replies slower than they are written."""
 
     def is_held(self, connection: Connection, held: bool) -> None:
-        """Note whether reading from the connection is paused."""
+        """Record whether reading from the connection is paused."""
 
     def note_unread(self, connection: Connection, unread: int) -> None:
-        """Note that `unread` bytes of earlier replies are still in the write buffer."""
+        """Check `unread`, the bytes of earlier replies that the client has not read, against the hard limit."""
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class Connection(Client):
-    """A client connection. asyncio calls it as a Protocol."""
+    """A client connection over RESP. asyncio calls it as a Protocol."""
 
     inbox: Inbox | CallInbox
     transport: asyncio.Transport
@@ -96,7 +96,7 @@ class Connection(Client):
         self._overseer.opened(self)
 
     def data_received(self, data: bytes) -> None:
-        """Parse received bytes, and run them at the end of the turn."""
+        """Pass received bytes to the parser. Complete commands run at the end of the turn."""
         self._node.bytes_in += len(data)
         self.inbox.parser.feed(data)
         if len(data) > _UNREAD_BYTES_MAX and not self._held:
@@ -107,7 +107,7 @@ class Connection(Client):
             self._node.arrived(self)
 
     def eof_received(self) -> bool:
-        """Run and answer everything received, because the client sends no more. Its waits end at once."""
+        """Run all received commands, because the client sends no more. End its waits immediately."""
         self._eof = True
         self._node.end_waits(self)
         self._node.run(self)
@@ -115,19 +115,19 @@ class Connection(Client):
         return self.transport.get_extra_info("sslcontext") is None
 
     def connection_lost(self, error: Exception | None) -> None:
-        """Remove the connection."""
+        """Remove the connection, because it was closed."""
         self.lost = self._closed = True
         self._node.leave(self)
         self._overseer.closed(self)
 
     def pause_writing(self) -> None:
-        """Pause the client, because it does not read its replies."""
+        """Stop running the client's commands, because it does not read its replies."""
         self.is_unread = True
         self._overseer.is_slow(self, True)
         self.hold()
 
     def resume_writing(self) -> None:
-        """Continue, because the client reads again."""
+        """Run the client's commands again, because it reads its replies again."""
         self.is_unread = False
         self._overseer.is_slow(self, False)
         if not self.lost:
@@ -156,7 +156,10 @@ class Connection(Client):
         return left == MORE_LEFT
 
     def _all_run(self) -> None:
-        """Handle the state in which all complete commands have run."""
+        """Handle the state in which all complete commands have run: read again if reading was paused.
+
+        Close the connection after malformed bytes, or if the client sends no more.
+        """
         self.active = self._node.now
         parser = self.inbox.parser
         if parser.error:
@@ -169,15 +172,15 @@ class Connection(Client):
             self._read_on()
 
     def refuse_bytes(self, why: bytes) -> None:
-        """Reply with the reason why nothing more of this connection is read."""
+        """Write an error reply, because malformed bytes were received. Nothing more of this connection is read."""
         self.reply.error(b"ERR " + why)
 
     def refusal(self, why: bytes) -> bytes:
-        """Return the reply to a client that may not stay. `why` is a RESP error line."""
+        """Return the reply to a client that may not stay connected. `why` is a RESP error line."""
         return why
 
     def end_wait(self, wait: Waiting, now: int, refusal: bytes = b"") -> None:
-        """Reply to a command whose wait has ended, or refuse it."""
+        """Write the reply of a command whose wait has ended, or the error `refusal` if it is not empty."""
         self._node.desk.end_wait(self, wait, now, refusal)
 
     def _note_unfinished(self, unfinished: bool) -> None:
@@ -186,7 +189,7 @@ class Connection(Client):
             self._overseer.is_unfinished(self, unfinished)
 
     def send(self, answers: bytes) -> None:
-        """Send replies, and close the connection if they were the last."""
+        """Send replies. Close the connection if they were the last ones."""
         # If the system has closed the socket, the jobs in the reply are not delivered.
         if self._closed or (self.unsent and self.transport.is_closing()):
             return
@@ -209,17 +212,17 @@ class Connection(Client):
             self._overseer.note_unread(self, unread)
 
     def close(self) -> None:
-        """Close the connection after its written replies have left. Nothing more is sent."""
+        """Close the connection after all written replies are sent. Nothing more is written."""
         self._closed = True
         self.transport.close()
 
     def abort(self) -> None:
-        """Close the connection at once and drop its replies."""
+        """Close the connection immediately and drop its replies."""
         self.closing = self._closed = True
         self.transport.abort()
 
     def log_in(self, user: Account) -> None:
-        """Use the account of a user who has logged in."""
+        """Give the connection the permissions of a user who has logged in."""
         self.user = user
         self.is_authenticated = True
         self.groups = user.groups
@@ -229,20 +232,20 @@ class Connection(Client):
         self._overseer.authenticated(self)
 
     def fileno(self) -> int:
-        """Return the file descriptor of the socket, or -1."""
+        """Return the file descriptor of the socket, or -1 if there is none."""
         socket = self.transport.get_extra_info("socket")
         return -1 if socket is None else int(socket.fileno())
 
     def has_answers(self) -> bool:
-        """Return whether there are replies that have not left."""
+        """Return whether there are replies that are not sent completely."""
         return self.reply.length > 0 or self.sending > 0 or self.buffered() > 0
 
     def buffered(self) -> int:
-        """Return how many bytes of replies the client has not read: in the socket's buffer, and owed after that."""
+        """Return how many bytes of replies are not sent: in the write buffer, and in results of a running command."""
         return self.transport.get_write_buffer_size() + int(self.owed)
 
     def hold(self) -> None:
-        """Stop reading while the client has sent much that cannot be run yet, or does not read its replies."""
+        """Pause reading while the client has sent more than can be run now, or does not read its replies."""
         if self.lost:
             return
         most = _UNREAD_BYTES_MAX_WAITING if self.is_waiting else _UNREAD_BYTES_MAX
@@ -253,7 +256,7 @@ class Connection(Client):
             self._read_on()
 
     def has_left(self) -> None:
-        """Handle a disconnect that was noticed while reading was paused. Ending its waits lets the rest be read."""
+        """End the client's waits, because it has disconnected while reading was paused. The rest can then be read."""
         self._left = True
         self._node.end_waits(self)
 

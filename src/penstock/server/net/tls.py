@@ -26,7 +26,7 @@ class Handshakes:
     """The unfinished TLS handshakes of some listeners, oldest first."""
 
     def __init__(self, make_room: Callable[[], bool]) -> None:
-        """Take a function that makes room for one more handshake, and returns whether it could."""
+        """Create an empty group. `make_room` tries to make room for a handshake and returns whether there is room."""
         self._make_room = make_room
         self._unfinished: dict[Handshake, None] = {}
 
@@ -34,7 +34,10 @@ class Handshakes:
         return len(self._unfinished)
 
     def accept(self, accept: Accept, context: ssl.SSLContext, timeout_s: float) -> asyncio.BaseProtocol:
-        """Return the protocol of the next connection to a TLS port. `accept` makes its protocol over TLS."""
+        """Return the asyncio protocol object for the next connection to a TLS port.
+
+        `accept` makes the protocol object that gets the decrypted bytes after the handshake.
+        """
         return _Accepted(self, accept, context, timeout_s)
 
     def begin(self, transport: asyncio.Transport, accept: Accept, context: ssl.SSLContext, timeout_s: float) -> None:
@@ -49,7 +52,7 @@ class Handshakes:
         transport.abort()
 
     def end(self, handshake: Handshake) -> None:
-        """Stop counting a handshake, because it is finished or failed."""
+        """Stop counting a handshake, because it has finished or failed."""
         self._unfinished.pop(handshake, None)
 
     def close_oldest(self) -> bool:
@@ -76,7 +79,7 @@ class Handshake(asyncio.Protocol):
         self._task: asyncio.Task[None] | None = None
 
     def begin(self, context: ssl.SSLContext, timeout_s: float) -> None:
-        """Start the handshake."""
+        """Start the handshake with this context. It fails after `timeout_s` seconds."""
         self._task = asyncio.get_running_loop().create_task(self._run(context, timeout_s))
 
     async def _run(self, context: ssl.SSLContext, timeout_s: float) -> None:
@@ -98,7 +101,7 @@ class Handshake(asyncio.Protocol):
         protocol.connection_made(transport)
 
     def close(self) -> None:
-        """Close the connection. Its transport notices that the socket has ended in every state of the handshake."""
+        """Close the socket. The transport detects this in every state of the handshake."""
         with contextlib.suppress(OSError):
             self._socket.shutdown(socket.SHUT_RDWR)
 

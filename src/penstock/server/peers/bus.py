@@ -66,7 +66,7 @@ _MOVED_BACK_S: Final = 10.0
 
 
 class _NodeAddresses:
-    """The present and the last address of a node."""
+    """The present address of a node, and the one before it."""
 
     def __init__(self, place: str) -> None:
         self.place = place
@@ -76,10 +76,10 @@ class _NodeAddresses:
 
 
 class Bus:
-    """All links of a node. `LinkOwner` is the part of it that links use."""
+    """The cluster bus: all links of a node. Links use the part of it that `LinkOwner` describes."""
 
     def __init__(self, node: Node, cluster: Cluster, keep: Callable[[], None]) -> None:
-        """Take the cluster, and a function that saves the node table after a change."""
+        """Create the bus of a cluster. `keep` saves the node table after a change."""
         self.members = cluster.members
         self.node = cluster.members.myself
         self.secret = b""
@@ -118,11 +118,11 @@ class Bus:
         node.post.open(cluster, self)
 
     def accept(self) -> Inbound:
-        """Return the protocol of the next incoming link."""
+        """Return the asyncio protocol object for the next incoming link."""
         return Inbound(self)
 
     def close(self) -> None:
-        """Close all links and open no others."""
+        """Close all links, and open no new ones."""
         self._closed = True
         self._node.post.close()
         for again in self._retries.values():
@@ -134,7 +134,10 @@ class Bus:
             link.close()
 
     def begin_anew(self, node: bytes) -> None:
-        """Close all incoming links, because this node has a new id or no peers any more."""
+        """Use `node` as the id of this node, and close all incoming links.
+
+        They belong to the previous id, or to nodes that are no longer peers.
+        """
         self.node = node
         for link in [*self._inbound.values(), *self._unknown]:
             link.close()
@@ -170,7 +173,7 @@ class Bus:
             self._log_disputes()
 
     def send(self, letters: Letters) -> None:
-        """Send messages by peer."""
+        """Send the messages in `letters`, a dictionary by peer. Messages to a peer without a link are dropped."""
         scribe = MessageEncoder()
         unsent_max = _UNSENT_BYTES_MAX + _UNSENT_BODIES_MAX * self._node.engine.body_bytes_max
         for node, said in letters.items():
@@ -185,12 +188,12 @@ class Bus:
                 link.fail("unread messages exceed the limit")
 
     def tunnelled(self, sender: bytes, message: Message) -> None:
-        """Receive a message about a client of the sender, or of this node."""
+        """Handle a message about a tunnel between this node and the sender."""
         if self.tunnels is not None and self.members.is_member(sender):
             self.tunnels.receive(sender, message)
 
     def send_now(self, node: bytes, message: Message) -> None:
-        """Send a message at once, because it depends on no change that is not in the log."""
+        """Send a message immediately. It must not depend on a change that is not durable yet."""
         kind = int(message.kind)
         self._mail.sent[kind] += 1
         self.send({node: [message]})
@@ -200,18 +203,18 @@ class Bus:
         return node in self._inbound and self.members.is_linked(node)
 
     def is_crowded(self, node: bytes) -> bool:
-        """Return whether a node has so much to read that bytes of clients have to wait."""
+        """Return whether the link to a node has so many unsent bytes that clients' bytes have to wait."""
         link = self._outbound.get(node)
         return link is not None and link.is_crowded
 
-    # Called by links: see links.Exchange
+    # Called by links: see links.LinkOwner
 
     def handshake_s(self) -> float:
-        """Return the seconds that a handshake may take."""
+        """Return how many seconds a handshake may take."""
         return min(HANDSHAKE_S, self.members.timeout_ms / 2_000)
 
     def why_not(self, host: str) -> str:
-        """Return why links to or from an address are not allowed, or "".
+        """Return the reason why links to or from an address are not allowed, or "" if they are.
 
         A peer acts for its clients with the rights that it claims for them, so an unauthenticated peer is an admin. A
         server without a password trusts every process of its machine anyway. One with a password does not.
@@ -226,11 +229,11 @@ class Bus:
 
     @property
     def is_locked(self) -> bool:
-        """Return whether no links are allowed, because peers cannot be authenticated."""
+        """Return whether all links are refused, because clients need passwords and no secret authenticates peers."""
         return self._needs_secret and not self.secret
 
     def set_needs_secret(self, needs_secret: bool) -> None:
-        """Set whether links need a secret, because clients need passwords. Close links that are no longer allowed."""
+        """Set whether links need a secret, as they do if clients need passwords. Close links that are not allowed."""
         was_locked = self.is_locked
         self._needs_secret = needs_secret
         if was_locked and not self.is_locked:
@@ -251,7 +254,7 @@ class Bus:
         return True
 
     def _make_room(self) -> bool:
-        """Make room for one more link in a handshake, and return whether there is any."""
+        """Make room for one more unfinished handshake. Return whether there is room."""
         if len(self._inbound) >= 2 * NODES_MAX:
             return False
         if len(self._unknown) + len(self.handshakes) >= self.opening_max and not self.handshakes.close_oldest():
@@ -265,7 +268,7 @@ class Bus:
         return int(self.members.epoch_of(node))
 
     def why_superseded(self, node: bytes, epoch: int, known: int) -> str:
-        """Return why a node with a proven id and epoch is refused, or "".
+        """Return the reason why a node with a proven id and epoch is refused, or "" if it is accepted.
 
         `known` is the greatest epoch of this node that the other node has received.
         """
@@ -297,7 +300,7 @@ class Bus:
             self._dial(link.node)
 
     def receive(self, link: Inbound, said: list[Message]) -> None:
-        """Receive messages from a peer."""
+        """Handle messages that arrived on an incoming link."""
         if link.epoch < self.epoch_of(link.node):
             link.fail(self.why_superseded(link.node, link.epoch, 0))
             return
@@ -331,13 +334,13 @@ class Bus:
         link.opened_at = self._node.loop.time()
 
     def has_room(self, link: Outbound) -> None:
-        """Send waiting bytes of clients, because an outgoing link has room again."""
+        """Send clients' bytes that waited, because an outgoing link has room again."""
         if self.tunnels is not None and not self._closed:
             self._node.begin_turn()
             self.tunnels.has_room(link.expected)
 
     def lost(self, link: Link) -> None:
-        """Remove a link that is gone."""
+        """Remove a link that was closed."""
         if isinstance(link, Inbound):
             self._unknown.pop(link, None)
             if self._inbound.get(link.node) is link:
@@ -347,7 +350,7 @@ class Bus:
             self._lost_ours(link)
 
     def refused(self, link: Link, why: str) -> None:
-        """Count and log a link that was closed for a malformed message or a failed handshake."""
+        """Count and log a link that failed, because of a malformed message or in the handshake. `why` is the reason."""
         self.refusals += 1
         now = self._node.loop.time()
         if now - self._refusal_logged_at >= _LOG_INTERVAL_S:
@@ -357,7 +360,7 @@ class Bus:
     # Outgoing links
 
     def _match_links(self) -> None:
-        """Open links to all nodes in the table, and close all others."""
+        """Open links to all nodes in the node table, and close links to all other nodes."""
         wanted = {peer.id: peer for peer in self.members.to_connect()}
         for node, link in list(self._outbound.items()):
             peer = wanted.get(node)
@@ -374,7 +377,7 @@ class Bus:
                 self._dial(node)
 
     def _hang_up(self, node: bytes) -> None:
-        """Close an outgoing link. If the node is in the table, a new link is opened."""
+        """Close the outgoing link to a node. If the node is still in the node table, a new link is opened."""
         link = self._outbound.get(node)
         if link is not None:
             link.close()
@@ -394,7 +397,7 @@ class Bus:
             self._dial_later(link.expected)
 
     def _lose_tunnels(self, node: bytes) -> None:
-        """Close the tunnels to a node, because messages in either direction may be lost."""
+        """Close all tunnels to a node, because a link was closed and messages in either direction may be lost."""
         if self.tunnels is not None and not self._closed:
             self._node.begin_turn()
             self.tunnels.link_lost(node)
@@ -405,7 +408,7 @@ class Bus:
         self._retries[node] = self._node.loop.call_later(delay, self._dial, node)
 
     def _dial(self, node: bytes) -> None:
-        """Open a link to a node in the table."""
+        """Start to open a link to a node in the node table."""
         self._retries.pop(node, None)
         peer = self.members.peers.get(node)
         if peer is None or node in self._outbound or self._closed or self.why_not(peer.host):
@@ -513,7 +516,7 @@ async def connected(loop: asyncio.AbstractEventLoop, addresses: Addresses) -> so
 
 
 async def _connected(loop: asyncio.AbstractEventLoop, made: socket.socket, address: Any) -> socket.socket:
-    """Connect a socket and return it. Close it if that fails."""
+    """Connect a socket to an address and return it. If that fails, close it and raise the error."""
     try:
         made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         made.setblocking(False)

@@ -30,7 +30,7 @@ _STATED_BYTES_MAX: Final = 1_024
 
 
 class ForwardedClient(Connection):
-    """A forwarded client over RESP. It runs one command at a time, and marks the end of each reply for its node."""
+    """A forwarded client over RESP. It runs one command at a time, and marks the end of each reply."""
 
     __slots__ = ("has_command",)
 
@@ -41,7 +41,7 @@ class ForwardedClient(Connection):
         self.has_command = False
 
     def send(self, answers: bytes) -> None:
-        """Send replies, and mark the end of the command's reply."""
+        """Send replies through the tunnel. When the command is finished, mark the end of its reply."""
         self.transport.gather()
         super().send(answers)
         is_answered = self.has_command and self._is_finished()
@@ -50,13 +50,13 @@ class ForwardedClient(Connection):
         self.transport.flush(is_answered)
 
     def _is_finished(self) -> bool:
-        """Return whether its command has run and all of the reply was sent."""
+        """Return whether the command has run and its whole reply was sent."""
         waits = self.wait is not None or self.busy
         return not waits and self.reply.length == 0 and not self.inbox.parser.is_unfinished()
 
 
 class TunnelTransport(asyncio.Transport):
-    """The transport of a forwarded client."""
+    """The asyncio transport of a forwarded client: it sends and receives bytes through a tunnel instead of a socket."""
 
     def __init__(self, guests: ForwardedClients, node: bytes, number: int) -> None:
         super().__init__()
@@ -75,7 +75,7 @@ class TunnelTransport(asyncio.Transport):
     # Messages from the other end
 
     def receive(self, message: TunnelMessage) -> None:
-        """Receive a message from the other end."""
+        """Handle a message from the other end of the tunnel."""
         if message.kind == m.TUNNELREAD:
             self._out.confirmed(message.argument)
             self._update_flow_control()
@@ -88,12 +88,12 @@ class TunnelTransport(asyncio.Transport):
             self._in.read(len(message.data))
 
     def flow(self) -> None:
-        """Send more of the waiting bytes, because there is room."""
+        """Send more of the waiting bytes, because the link has room again."""
         self._out.flow()
         self._update_flow_control()
 
     def lose(self) -> None:
-        """Lose the connection, because the other end is gone."""
+        """Report to the client that its connection is lost, because the other end of the tunnel is gone."""
         self._closing = True
         connection = self.connection
         # The tunnel and the connection refer to each other. This breaks the cycle, so that both are freed.
@@ -104,18 +104,18 @@ class TunnelTransport(asyncio.Transport):
     # The methods of an asyncio transport
 
     def gather(self) -> None:
-        """Collect all writes until `flush`."""
+        """Collect the bytes of all writes until `flush` is called."""
         self._gathered = bytearray()
 
     def flush(self, ends: bool) -> None:
-        """Send the collected bytes. `ends` marks the end of a reply."""
+        """Send the collected bytes. If `ends` is set, they are the end of a reply."""
         gathered, self._gathered = self._gathered or b"", None
         if (gathered or ends) and not self._closing:
             self._out.write(bytes(gathered), ends)
             self._update_flow_control()
 
     def write(self, data: bytes | bytearray | memoryview) -> None:
-        """Send bytes, or collect them."""
+        """Send bytes, or collect them after `gather`."""
         if self._gathered is not None:
             self._gathered += data
         elif isinstance(self.connection, ForwardedClient):
@@ -134,11 +134,11 @@ class TunnelTransport(asyncio.Transport):
             self.connection.resume_writing()
 
     def close(self) -> None:
-        """Close the tunnel. Bytes that the other end cannot take now are dropped."""
+        """Close the tunnel. Bytes for which the window has no room are dropped."""
         self.abort()
 
     def abort(self) -> None:
-        """Close the tunnel at once."""
+        """Close the tunnel immediately."""
         if not self._closing:
             self._closing = True
             said = bytes(self._gathered or self._why)
@@ -160,7 +160,7 @@ class TunnelTransport(asyncio.Transport):
         """Do nothing, because a tunnel has its own limits."""
 
     def pause_reading(self) -> None:
-        """Stop confirming received bytes, because the connection cannot take more."""
+        """Stop confirming received bytes, because the client cannot process more. The other end then stops sending."""
         self._in.hold()
 
     def resume_reading(self) -> None:
@@ -174,7 +174,10 @@ class ForwardedClients:
     def __init__(
         self, node: Node, clients: Clients, epoch: Callable[[], int], doors: dict[int, IprotoPort], lines: PeerLinks
     ) -> None:
-        """Take a function that returns the node's epoch, the IPROTO ports by kind, and the links to other nodes."""
+        """Create an empty set of clients. `epoch` returns the epoch of this node.
+
+        `doors` are the IPROTO ports by kind. `lines` sends messages to other nodes.
+        """
         self.node = node
         self.lines = lines
         self._clients = clients
@@ -186,7 +189,7 @@ class ForwardedClients:
         return len(self._tunnels)
 
     def receive(self, sender: bytes, message: Credentials | TunnelMessage) -> None:
-        """Receive a message for a forwarded client."""
+        """Handle a message about a forwarded client. Credentials add the client."""
         tunnel = self._tunnels.get((sender, message.number))
         if isinstance(message, Credentials):
             self._admit(sender, message, tunnel)
@@ -200,7 +203,7 @@ class ForwardedClients:
             self.lines.send(sender, TunnelMessage(m.TUNNELEND, message.number, True, 0, b""))
 
     def has_room(self, node: bytes) -> None:
-        """Send more to a node, because it has read most of its buffer."""
+        """Send more waiting bytes to a node, because the link to it has room again."""
         for tunnel in [each for each in self._tunnels.values() if each.node == node]:
             tunnel.flow()
 
@@ -210,13 +213,13 @@ class ForwardedClients:
             self._tunnels.pop(key).lose()
 
     def ends(self, tunnel: TunnelTransport, why: bytes) -> None:
-        """Close a tunnel, and send the reason to its node."""
+        """Close a tunnel. Send the reason `why` to the other node."""
         if self._tunnels.pop((tunnel.node, tunnel.number), None) is not None:
             self.lines.send(tunnel.node, TunnelMessage(m.TUNNELEND, tunnel.number, True, 0, why))
             self.node.loop.call_soon(tunnel.lose)
 
     def _admit(self, sender: bytes, papers: Credentials, tunnel: TunnelTransport | None) -> None:
-        """Add a forwarded client, or update its credentials."""
+        """Add a forwarded client with these credentials. If `tunnel` exists, update its client instead."""
         if papers.epoch != self._epoch():
             why = b"NOHOME the home of this tube has been replaced; try again"
             self.lines.send(sender, TunnelMessage(m.TUNNELEND, papers.number, True, 0, why))
@@ -263,5 +266,8 @@ class ForwardedClients:
 
 
 def _printable(stated: bytes) -> str:
-    """Return a text that a node sent about its client, as it is safe in CLIENT LIST, MONITOR and the log."""
+    """Return a text that another node sent about its client, with spaces and control characters replaced.
+
+    It is then safe in CLIENT LIST, MONITOR and the log.
+    """
     return printable(stated[:_STATED_BYTES_MAX]).replace(b" ", b"?").decode()

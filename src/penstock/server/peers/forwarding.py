@@ -36,7 +36,7 @@ _UNKNOWN: Final = "; the command may have been executed"
 
 
 class Tunnel:
-    """This end of a tunnel: the commands of one client on one other node."""
+    """The end of a tunnel at the node of the client. It carries the commands of one client to one other node."""
 
     def __init__(self, forwarding: Forwarding, client: Connection, node: bytes, number: int) -> None:
         self.client = client
@@ -48,15 +48,15 @@ class Tunnel:
         self._out = Outflow(self._voice.write_command, self._voice.has_to_wait)
 
     def send(self, command: bytes) -> None:
-        """Send a command."""
+        """Send a complete command."""
         self._out.write(command, True)
 
     def is_full(self) -> bool:
-        """Return whether the other end has a full window of bytes to read."""
+        """Return whether more than a window of bytes waits to be sent."""
         return self._out.waiting() > WINDOW_BYTES
 
     def receive(self, message: TunnelMessage) -> None:
-        """Receive a message from the other end."""
+        """Handle a message from the other end of the tunnel."""
         if message.kind == m.TUNNELREAD:
             self._out.confirmed(message.argument)
             self.was_read()
@@ -67,42 +67,45 @@ class Tunnel:
             self.inflow.read(len(message.data))
 
     def flow(self) -> None:
-        """Send more of the waiting bytes, because there is room."""
+        """Send more of the waiting bytes, because the link has room again."""
         self._out.flow()
         self.was_read()
 
     def was_read(self) -> None:
-        """Continue, because the other end has read bytes."""
+        """Continue with the client, because the other end has read bytes. By default, do nothing."""
 
     def answered(self, data: bytes, ends: bool) -> None:
-        """Receive a part of a reply. `ends` marks the last one."""
+        """Handle a part of a reply. `ends` marks the last part."""
         raise NotImplementedError
 
     def fail(self, why: str, line: bytes) -> None:
-        """End the tunnel, and refuse the commands in progress, with the RESP error `line` if there is one."""
+        """End the tunnel, and refuse the commands in progress. `why` is the reason.
+
+        If `line` is not empty, it is the RESP error with which the other node ended the tunnel.
+        """
         raise NotImplementedError
 
     def send_hurry(self) -> None:
-        """Stop the waits of the commands in progress."""
+        """Ask the other end to stop the waits of the commands in progress."""
         self._voice.write(m.FORWARD, m.STOP_WAITING, b"")
 
     def send_end(self) -> None:
-        """Close the other end, because the client is gone."""
+        """Ask the other end to close, because the client has disconnected."""
         self._voice.write(m.TUNNELEND, 0, b"")
 
 
 class RespTunnel(Tunnel):
-    """The tunnel of a RESP client: one command at a time, with a reader for its reply."""
+    """The tunnel of a RESP client. It has at most one command in progress."""
 
     reader: ReplyReader | None = None
 
     def ask(self, command: bytes, reader: ReplyReader) -> None:
-        """Send a command. `reader` gets the reply."""
+        """Send a command. `reader` processes the reply."""
         self.reader = reader
         self.send(command)
 
     def answered(self, data: bytes, ends: bool) -> None:
-        """Receive a part of the reply. `ends` marks the last one."""
+        """Handle a part of the reply. `ends` marks the last part."""
         if self.reader is not None:
             self.reader.read(data)
             if ends:
@@ -110,14 +113,14 @@ class RespTunnel(Tunnel):
                 reader.end()
 
     def fail(self, why: str, line: bytes) -> None:
-        """End the tunnel, and refuse the command in progress."""
+        """End the tunnel, and refuse the command in progress (see Tunnel.fail)."""
         reader, self.reader = self.reader, None
         if reader is not None:
             reader.fail(Refused(line) if line else NoHome(f"{reader.what} lives on {why}{_UNKNOWN}"))
 
 
 class CallTunnel(Tunnel):
-    """The tunnel of an IPROTO client: many calls at a time."""
+    """The tunnel of an IPROTO client. It can have many calls in progress."""
 
     def __init__(self, forwarding: Forwarding, client: Connection, node: bytes, number: int) -> None:
         super().__init__(forwarding, client, node, number)
@@ -127,7 +130,7 @@ class CallTunnel(Tunnel):
         self._node = forwarding.node
 
     def ask(self, request: Request, what: str) -> None:
-        """Send a call."""
+        """Send a call. `what` names its tube or job in errors."""
         self._calls.setdefault(request.sync, []).append(what)
         self.client.remote_count += 1
         self.send(iproto.encode(request))
@@ -135,13 +138,13 @@ class CallTunnel(Tunnel):
             self._blocks = self.client.busy = True
 
     def was_read(self) -> None:
-        """Serve the client again, if it had to wait until the other end has read."""
+        """Run the client's calls again, if they had to wait until the other end has read bytes."""
         if self._blocks and not self.is_full():
             self._blocks = self.client.busy = False
             self._node.run(self.client)
 
     def answered(self, data: bytes, ends: bool) -> None:
-        """Receive bytes of replies, and send the complete ones to the client."""
+        """Handle received bytes of replies, and send the complete replies to the client."""
         for packet in self._packets.feed(data):
             if self._is_over(int(iproto.sync_of(packet))):
                 self.client.reply.raw(packet)
@@ -158,7 +161,7 @@ class CallTunnel(Tunnel):
         return True
 
     def fail(self, why: str, line: bytes) -> None:
-        """End the tunnel, and refuse all calls in progress."""
+        """End the tunnel, and refuse all calls in progress (see Tunnel.fail)."""
         if self._blocks:
             self.client.busy = False
         for sync, calls in list(self._calls.items()):
@@ -169,7 +172,7 @@ class CallTunnel(Tunnel):
 
 
 class ReplyReader:
-    """Passes the reply to a forwarded RESP command on to its client."""
+    """Passes the reply of a forwarded RESP command on to the client."""
 
     def __init__(self, forwarding: Forwarding, client: Connection, what: str) -> None:
         self.what = what
@@ -200,7 +203,7 @@ class ReplyReader:
 
 
 class PartReply(ReplyReader):
-    """Collects the reply to one part of a command."""
+    """Collects the reply of one part of a command that runs on several nodes."""
 
     def __init__(self, whole: MergedReply, what: str) -> None:
         self.what = what
@@ -221,7 +224,7 @@ class PartReply(ReplyReader):
 
 
 class MergedReply:
-    """The reply to a command that several nodes ran in parts. Counts are added, and lists are concatenated."""
+    """The reply to a command that several nodes run in parts. Counts are added, and lists are concatenated."""
 
     def __init__(self, forwarding: Forwarding, client: Connection, parts: int) -> None:
         self._forwarding = forwarding
@@ -230,7 +233,7 @@ class MergedReply:
         self._answers: list[bytes] = []
 
     def add(self, answer: bytes) -> None:
-        """Add the reply of one part. After the last one, reply to the client."""
+        """Add the reply of one part. After the last part, reply to the client."""
         self._answers.append(answer)
         self._missing -= 1
         if self._missing == 0 and not self._client.lost:
@@ -240,7 +243,7 @@ class MergedReply:
 
 
 def _merge(parts: list[bytes]) -> bytes:
-    """Merge replies: return the first error, the sum of numbers, or the items of all lists."""
+    """Merge the replies of all parts: return the first error, or the sum of the numbers, or the items of all lists."""
     for part in parts:
         if part.startswith(b"-"):
             return part
@@ -250,7 +253,7 @@ def _merge(parts: list[bytes]) -> bytes:
 
 
 class Forwarding(RemoteCommands):
-    """The remote commands of all clients of a node, and their tunnels."""
+    """The commands that clients of a node run on other nodes, and their tunnels."""
 
     def __init__(self, node: Node, desk: Dispatcher, cluster: Cluster, lines: PeerLinks) -> None:
         self.node = node
@@ -269,7 +272,7 @@ class Forwarding(RemoteCommands):
     # Called by the dispatchers
 
     def forward(self, client: Connection, args: list[bytes], where: Elsewhere) -> None:
-        """Forward a RESP command to another node, or its parts to several."""
+        """Forward a RESP command to another node, or its parts to several nodes."""
         if not isinstance(where, OnSeveralNodes):
             tunnel = self._tunnel(client, where.node, where.what, where.is_promised)
             self._begin(client, 1)
@@ -294,14 +297,20 @@ class Forwarding(RemoteCommands):
         client.remote_count = count
 
     def finish(self, client: Connection, before: int) -> None:
-        """Finish the command of a RESP client, whose reply starts at `before` in its buffer, and run the next one."""
+        """Finish the forwarded command of a RESP client and run the next one.
+
+        The reply of the command starts at `before` in the client's buffer.
+        """
         client.remote_count = 0
         client.busy = False
         self._desk.drop_muted_reply(client, before)
         self.node.run(client)
 
     def _tunnel(self, client: Connection, node: bytes, what: str, is_promised: bool = False) -> Tunnel:
-        """Return the tunnel of a client to a node. The other end has the client's credentials."""
+        """Return the tunnel of a client to a node. Open it if necessary, and send the client's credentials.
+
+        Raise an error if the node cannot be reached. `what` names the tube or job in it.
+        """
         if client.entry_node:
             raise NoHome(f"{what} has moved to {self._cluster.state.describe(node)}; try again")
         if not self.links.is_two_way(node):
@@ -325,7 +334,7 @@ class Forwarding(RemoteCommands):
     # Credentials of a client
 
     def _send_credentials(self, tunnel: Tunnel) -> None:
-        """Send the client's credentials to the other end, if they have changed."""
+        """Send the client's credentials to the other end, if they have changed since the last time."""
         papers = self._credentials(tunnel)
         if tunnel.credentials is None or not papers.is_like(tunnel.credentials):
             tunnel.credentials = papers
@@ -358,14 +367,14 @@ class Forwarding(RemoteCommands):
             self._used_max = 2 * len(self._used) + 1_024
 
     def nodes_in_use(self, client: Connection) -> list[bytes]:
-        """Return the other nodes that a client's session uses and that can be reached."""
+        """Return the reachable other nodes that a client's session uses."""
         if client.entry_node:
             return []
         nodes = self._used.get(client.connection.session.token, {})
         return [node for node in nodes if self.links.is_two_way(node)]
 
     def identified(self, client: Connection) -> None:
-        """Update all nodes that a client uses, because its session or the session's grace time has changed."""
+        """Send new credentials to all nodes that a client uses, because its session or grace time has changed."""
         for tunnel in self._by_client.get(client, {}).values():
             self._send_credentials(tunnel)
         for node in self.nodes_in_use(client):
@@ -374,26 +383,26 @@ class Forwarding(RemoteCommands):
     # Called by the node
 
     def stop_waiting(self, client: Client) -> None:
-        """Stop the client's waits on other nodes as soon as possible."""
+        """End the client's waits on other nodes as soon as possible."""
         for tunnel in self._by_client.get(client, {}).values():
             tunnel.send_hurry()
 
     def leaves(self, client: Client) -> None:
-        """End the client's tunnels, because it is gone."""
+        """Close the client's tunnels, because it has disconnected."""
         for tunnel in self._by_client.pop(client, {}).values():
             del self._tunnels[tunnel.number]
             self._send_credentials(tunnel)
             tunnel.send_end()
 
     def reads_again(self, client: Client) -> None:
-        """Continue, because the client reads its replies again."""
+        """Continue to receive replies from other nodes, because the client reads its replies again."""
         for tunnel in self._by_client.get(client, {}).values():
             tunnel.inflow.go_on()
 
     # Called by the bus
 
     def receive(self, sender: bytes, message: Credentials | TunnelMessage) -> None:
-        """Receive a message from the other end of a tunnel."""
+        """Handle a message from the other end of a tunnel."""
         assert isinstance(message, TunnelMessage)
         tunnel = self._tunnels.get(message.number)
         if tunnel is None or tunnel.node != sender:
@@ -407,7 +416,7 @@ class Forwarding(RemoteCommands):
             tunnel.receive(message)
 
     def has_room(self, node: bytes) -> None:
-        """Send more to a node, because it has read most of its buffer."""
+        """Send more waiting bytes to a node, because the link to it has room again."""
         for tunnel in [each for each in self._tunnels.values() if each.node == node]:
             tunnel.flow()
 
@@ -426,7 +435,7 @@ class Forwarding(RemoteCommands):
 
 
 class _PeerLinks:
-    """The links to other nodes, and to this one, because a part of a command may run here."""
+    """Sends messages to other nodes, and to this node itself, because a part of a command may run here."""
 
     def __init__(self, node: Node, bus: Bus) -> None:
         self._node = node
@@ -444,7 +453,7 @@ class _PeerLinks:
         return node == self._bus.node or self._bus.is_two_way(node)
 
     def is_crowded(self, node: bytes) -> bool:
-        """Return whether a node has so much to read that bytes of clients have to wait."""
+        """Return whether the link to a node has so many unsent bytes that clients' bytes have to wait."""
         return self._bus.is_crowded(node)
 
     def _receive(self, message: Credentials | TunnelMessage) -> None:
@@ -454,7 +463,7 @@ class _PeerLinks:
 
 
 def open_tunnels(server: Server, doors: list[IprotoPort]) -> None:
-    """Forward commands of clients to other nodes, and run commands that other nodes forward."""
+    """Set up forwarding: of commands of clients to other nodes, and of other nodes' commands to this one."""
     node, bus, cluster = server.node, server.membership.bus, server.membership.cluster
     lines = _PeerLinks(node, bus)
     by_door = {m.IPROTO_15 if door.is_15 else m.IPROTO: door for door in doors}

@@ -28,7 +28,7 @@ TOO_MANY: Final = "too many links are being opened"
 
 
 class LinkOwner(Protocol):
-    """The interface of the bus for its links."""
+    """The interface that links use to report to the bus."""
 
     node: bytes
     secret: bytes
@@ -37,10 +37,10 @@ class LinkOwner(Protocol):
     bytes_out: int
 
     def handshake_s(self) -> float:
-        """Return the seconds that a handshake may take."""
+        """Return how many seconds a handshake may take."""
 
     def why_not(self, host: str) -> str:
-        """Return why links to or from an address are not allowed, or ""."""
+        """Return the reason why links to or from an address are not allowed, or "" if they are."""
 
     def opened(self, link: Inbound) -> bool:
         """Count a new incoming link. Return whether there is room for it."""
@@ -49,7 +49,7 @@ class LinkOwner(Protocol):
         """Return the greatest known epoch of a node, which may be this one."""
 
     def why_superseded(self, node: bytes, epoch: int, known: int) -> str:
-        """Return why a node with a proven id and epoch is refused, or "".
+        """Return the reason why a node with a proven id and epoch is refused, or "" if it is accepted.
 
         `known` is the greatest epoch of this node that the other node has received.
         """
@@ -58,7 +58,7 @@ class LinkOwner(Protocol):
         """Use an incoming link whose node has proven its identity."""
 
     def receive(self, link: Inbound, said: list[Message]) -> None:
-        """Receive messages from a peer."""
+        """Handle messages that arrived on an incoming link."""
 
     def incarnation(self) -> bytes:
         """Return the incarnation of this node, which changes when it loses its jobs."""
@@ -67,17 +67,17 @@ class LinkOwner(Protocol):
         """Use an outgoing link to the node `found`, which has proven its identity and its incarnation."""
 
     def has_room(self, link: Outbound) -> None:
-        """Send waiting bytes of clients, because an outgoing link has room again."""
+        """Send clients' bytes that waited, because an outgoing link has room again."""
 
     def lost(self, link: Link) -> None:
-        """Remove a link that is gone."""
+        """Remove a link that was closed."""
 
     def refused(self, link: Link, why: str) -> None:
-        """Count and log a link that was closed for a malformed message or a failed handshake."""
+        """Count and log a link that failed, because of a malformed message or in the handshake. `why` is the reason."""
 
 
 class Link(asyncio.Protocol):
-    """The common part of both sides of a link. asyncio calls it as a Protocol."""
+    """The part of a link that both sides have in common. asyncio calls it as a Protocol."""
 
     def __init__(self, exchange: LinkOwner, host: str = "", port: int = 0) -> None:
         self.owner = exchange
@@ -99,7 +99,7 @@ class Link(asyncio.Protocol):
         self._timeout = loop.call_later(self.owner.handshake_s(), self.fail, "the handshake took too long")
 
     def data_received(self, data: bytes) -> None:
-        """Handle all complete frames."""
+        """Handle all frames that are complete."""
         self.owner.bytes_in += len(data)
         self._frames.feed(data)
         try:
@@ -112,13 +112,13 @@ class Link(asyncio.Protocol):
             self.fail(str(error))
 
     def connection_lost(self, error: Exception | None) -> None:
-        """Remove the link."""
+        """Remove the link, because its connection was closed."""
         self.stop_timeout()
         self.transport = None
         self.owner.lost(self)
 
     def read(self, frame: bytes) -> None:
-        """Handle a frame."""
+        """Handle one frame. Raise ProtocolError if it is malformed."""
         raise NotImplementedError
 
     def write(self, data: bytes) -> None:
@@ -128,13 +128,13 @@ class Link(asyncio.Protocol):
             self.owner.bytes_out += len(data)
 
     def stop_timeout(self) -> None:
-        """Stop the timeout, because the handshake is over."""
+        """Stop the timeout of the handshake, because the handshake is over."""
         if self._timeout is not None:
             self._timeout.cancel()
             self._timeout = None
 
     def fail(self, why: str) -> None:
-        """Close the link because of the other side's behaviour."""
+        """Close the link, because the other side made an error. Log the reason `why`."""
         if self.transport is not None:
             self.owner.refused(self, why)
             self.close()
@@ -147,7 +147,7 @@ class Link(asyncio.Protocol):
             self.transport = None
 
     def close(self) -> None:
-        """Close the link at once."""
+        """Close the link immediately."""
         if self.transport is not None:
             self.transport.abort()
             self.transport = None
@@ -163,7 +163,7 @@ class Inbound(Link):
         self._seal: wire.PacketTags | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Check the address and the certificate of the other side."""
+        """Start the timeout. Refuse the link if the address or the certificate of the other side is not allowed."""
         super().connection_made(transport)
         self.host = _host(transport.get_extra_info("peername"))
         why_not = self.owner.why_not(self.host) or self._wrong_certificate(transport)
@@ -173,9 +173,10 @@ class Inbound(Link):
             self.refuse(TOO_MANY)
 
     def _wrong_certificate(self, transport: asyncio.BaseTransport) -> str:
-        """Return why the certificate of the other side is not that of a node, or "". Without TLS it is "".
+        """Return the reason why the certificate of the other side is not that of a node, or "".
 
-        TLS has checked the signature. The name is checked here, as a dialler checks the name of a listener.
+        TLS has checked the signature. The name is checked here, as a dialler checks the name of a listener. Without TLS
+        there is no certificate to check.
         """
         certificate = transport.get_extra_info("peercert")
         wanted = self.owner.tls_name or self.host
@@ -272,11 +273,11 @@ class Outbound(Link):
         self.write(wire.encode_packets(letters, self.seal, scribe))
 
     def pause_writing(self) -> None:
-        """Note that the peer has much to read."""
+        """Record that the peer reads slowly, so that clients' bytes have to wait."""
         self.is_crowded = True
 
     def resume_writing(self) -> None:
-        """Continue, because the peer has read most of it."""
+        """Let clients' bytes be sent again, because the peer has read most of the written bytes."""
         self.is_crowded = False
         self.owner.has_room(self)
 
@@ -299,7 +300,7 @@ def certificate_names(certificate: dict[str, Any]) -> set[str]:
 
 
 def _host(name: object) -> str:
-    """Return the address in the name of a socket."""
+    """Return the IP address in a socket name."""
     if not isinstance(name, tuple):
         return ""
     try:

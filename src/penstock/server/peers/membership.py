@@ -56,16 +56,20 @@ class Membership:
 
     @property
     def is_alone(self) -> bool:
-        """Return whether there are no peers."""
+        """Return whether this server has no peers."""
         return not self.members.peers
 
     def close_bus(self) -> None:
-        """Announce no bus port, because it cannot be opened."""
+        """Record that this node has no bus port, because the port cannot be opened."""
         self.bus_port = 0
         self.members.bus_port = 0
 
     def address_for(self, found_at: str) -> str:
-        """Return the address for clients: the announced one, or `found_at`, which is "" for a Unix socket."""
+        """Return the address at which clients reach this node. It is the announced address, if one is configured.
+
+        Otherwise it is `found_at`, the local address of the client's own connection, or for a Unix socket (""), the
+        first address that the server listens on.
+        """
         config = self._config
         host, _, port = found_at.rpartition(":")
         if not found_at:
@@ -84,7 +88,7 @@ class Membership:
     # The file that survives a restart
 
     def save(self) -> None:
-        """Write the peers to disk. Raise OSError."""
+        """Write the peers to disk. Raise OSError if that fails."""
         text_file.replace(self._path, file_text(self.members))
 
     def _save_and_log(self) -> None:
@@ -121,7 +125,7 @@ class Membership:
     # Commands of the operator
 
     def meet(self, host: str, port: int, bus_port: int) -> str:
-        """Start to connect to the node at an address. Return why that is not possible, or ""."""
+        """Start to connect to the node at an address. Return why that is not possible, or "" if it was started."""
         if not self.bus_port:
             return "the cluster bus of this node is off; start it with --cluster-port"
         why_not = self.bus.why_not(host)
@@ -138,7 +142,7 @@ class Membership:
         self.cluster.set_leaving(leaving, self._node.now)
 
     def reset(self, hard: bool) -> None:
-        """Drop all peers. With `hard`, take a new node id. All jobs are about to be removed."""
+        """Drop all peers, because all jobs are about to be removed. If `hard` is set, give this node a new id."""
         self._node.begin_turn()
         if hard:
             self._host.rename()
@@ -149,7 +153,7 @@ class Membership:
 
 
 def bus_port_of(config: Config) -> int:
-    """Return the port for other nodes: `cluster-port`, or 10,000 above `port`; 0 if there is no such port."""
+    """Return the port of the cluster bus: `cluster-port`, or `port` plus 10,000. Return 0 if there is no such port."""
     if config.cluster_port:
         return config.cluster_port
     usual = config.port + BUS_OFFSET
@@ -157,12 +161,12 @@ def bus_port_of(config: Config) -> int:
 
 
 def bracketed(host: str) -> str:
-    """Return an address as it is written before a port."""
+    """Return an address in the form that can be followed by a port: an IPv6 address in brackets."""
     return f"[{host}]" if ":" in host else host
 
 
 def announced_ip(config: Config) -> str:
-    """Return the address that this node announces, or "" if peers use the address they see."""
+    """Return the address that this node announces to its peers, or "" if they use the one from which it connects."""
     if not config.cluster_announce_ip:
         return ""
     try:
@@ -172,7 +176,10 @@ def announced_ip(config: Config) -> str:
 
 
 def tls_contexts(config: Config) -> tuple[ssl.SSLContext, ssl.SSLContext] | None:
-    """Return the TLS contexts of the bus, for links from other nodes and to them. Both sides need a certificate."""
+    """Return the two TLS contexts of the bus, for incoming and for outgoing links, or None without TLS.
+
+    Both sides of a link need a certificate.
+    """
     if not config.tls_cluster:
         return None
     contexts = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER), ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
@@ -184,7 +191,10 @@ def tls_contexts(config: Config) -> tuple[ssl.SSLContext, ssl.SSLContext] | None
 
 
 def load_tls_files(context: ssl.SSLContext, config: Config, settings: tuple[str, str, str]) -> None:
-    """Load the files that three settings name: a certificate, its key, and the authorities of the other side."""
+    """Load three files into a TLS context: a certificate, its key, and the authorities of the other side.
+
+    `settings` are the names of the settings with their paths.
+    """
     for name in settings:
         path = getattr(config, name)
         try:

@@ -20,20 +20,20 @@ _NOTHING_SEEN: Final = -1
 
 
 class Links(Protocol):
-    """All links to other nodes."""
+    """The interface of the bus for the turns of a node."""
 
     def tend(self) -> None:
-        """Open and close links, because nodes came or went or a link is stale (see Cluster.news)."""
+        """Open and close links, because the node table has changed or a link is stale (see Cluster.news)."""
 
     def send(self, letters: Letters) -> None:
-        """Send messages by peer."""
+        """Send the messages in `letters`, a dictionary by peer."""
 
     def tunnelled(self, sender: bytes, message: Message) -> None:
-        """Receive a message about a client of the sender, or of this node."""
+        """Handle a message about a tunnel between this node and the sender."""
 
 
 class Post:
-    """Connects a node to its cluster in every turn. It does nothing for a node without a cluster."""
+    """Runs the cluster logic of a node in every turn. Without a cluster, it does nothing."""
 
     next_due: i64  # The time at which the cluster has to be advanced again.
     _cluster: Cluster | None
@@ -47,18 +47,18 @@ class Post:
         self._seen = _NOTHING_SEEN
 
     def open(self, cluster: Cluster, links: Links) -> None:
-        """Connect the node to a cluster."""
+        """Start to run the logic of a cluster. `links` sends its messages."""
         self._cluster = cluster
         self._links = links
 
     def close(self) -> None:
-        """Disconnect the cluster, because all links are closed for good."""
+        """Stop running the cluster logic. The bus calls this when it closes all links at the end."""
         self._cluster = None
         self._links = None
         self.next_due = NEVER
 
     def advance(self, now: i64) -> None:
-        """Advance the cluster to `now`."""
+        """Run the timers of the cluster that are due at `now`. Let the bus update its links if necessary."""
         cluster = self._cluster
         if cluster is not None:
             cluster.advance(now)
@@ -69,7 +69,7 @@ class Post:
                 self._links.tend()
 
     def hear(self, sender: bytes, place: str, said: list[Message], now: i64) -> None:
-        """Receive messages from a node at an address."""
+        """Handle messages from the node `sender`. `place` is the address from which it connected."""
         for message in said:
             # A message can end all links.
             cluster, links = self._cluster, self._links
@@ -88,11 +88,14 @@ class Post:
         return cluster is not None and len(cluster.outbox.by_peer) > 0
 
     def take(self) -> Letters | None:
-        """Take the messages to send. They are sent when the log is durable."""
+        """Remove and return the messages to send, by peer, or None if there are none.
+
+        The caller sends them with `send` when the log is durable.
+        """
         cluster = self._cluster
         return cluster.outbox.take() if cluster is not None and cluster.outbox.by_peer else None
 
     def send(self, letters: Letters) -> None:
-        """Send messages that were taken."""
+        """Send messages that `take` returned."""
         if self._links is not None:
             self._links.send(letters)

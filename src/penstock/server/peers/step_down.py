@@ -20,7 +20,7 @@ _log = logging.getLogger("penstock")
 
 
 def restart_as_new_node(config: Config) -> None:
-    """If the node of the directory was replaced, archive its files and give the directory a new node id."""
+    """If another process has replaced the node of this directory, archive its files and create a new node id."""
     disk = RealDisk(str(config.dir))
     if NODE_FILE not in disk.names() or not identity(disk).superseded:
         return
@@ -49,7 +49,7 @@ def restart_as_new_node(config: Config) -> None:
 
 
 def _known(config: Config) -> Roster:
-    """Return the peers of the node and their addresses."""
+    """Return the peers of the replaced node and their addresses."""
     path = config.within_dir(config.cluster_config_file)
     if not path.exists():
         return Roster(b"")

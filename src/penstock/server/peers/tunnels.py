@@ -19,41 +19,41 @@ _CONFIRM_BYTES: Final = WINDOW_BYTES // 4
 
 
 class TunnelEnds(Protocol):
-    """One end of all tunnels of a node, as the bus uses it."""
+    """The interface of all tunnel ends of one kind: those of this node's own clients, or of forwarded clients."""
 
     def __len__(self) -> int:
         """Return the number of tunnels."""
 
     def receive(self, sender: bytes, message: Credentials | TunnelMessage) -> None:
-        """Receive a message for this end."""
+        """Handle a message for one of these tunnel ends."""
 
     def has_room(self, node: bytes) -> None:
-        """Send waiting bytes, because a node has read most of its buffer."""
+        """Send waiting bytes, because the link to a node has room again."""
 
     def link_lost(self, node: bytes) -> None:
         """Close the tunnels to a node, because messages in either direction may be lost."""
 
 
 class Tunnels:
-    """Both ends of all tunnels of a node."""
+    """All tunnel ends of a node: those of its own clients, and those of forwarded clients."""
 
     def __init__(self, entries: TunnelEnds, homes: TunnelEnds) -> None:
         self._entries = entries
         self._homes = homes
 
     def receive(self, sender: bytes, message: Message) -> None:
-        """Receive a message about a tunnel."""
+        """Pass a message to the tunnel end that it is for."""
         if isinstance(message, Credentials):
             self._homes.receive(sender, message)
         elif isinstance(message, TunnelMessage):
             (self._entries if message.is_reply else self._homes).receive(sender, message)
 
     def counts(self) -> dict[str, int]:
-        """Return the numbers of tunnels for CLUSTER INFO."""
+        """Return the number of tunnel ends of each kind, for CLUSTER INFO."""
         return {"cluster_tunnels_out": len(self._entries), "cluster_tunnels_in": len(self._homes)}
 
     def has_room(self, node: bytes) -> None:
-        """Send waiting bytes, because a node has read most of its buffer."""
+        """Send waiting bytes, because the link to a node has room again."""
         self._entries.has_room(node)
         self._homes.has_room(node)
 
@@ -64,7 +64,7 @@ class Tunnels:
 
 
 class PeerLinks(Protocol):
-    """The links to other nodes."""
+    """The interface with which tunnels send messages to other nodes."""
 
     def send(self, node: bytes, message: Credentials | TunnelMessage) -> None:
         """Send a message to a node."""
@@ -73,14 +73,14 @@ class PeerLinks(Protocol):
         """Return whether messages can be sent to a node and received from it."""
 
     def is_crowded(self, node: bytes) -> bool:
-        """Return whether a node has so much to read that bytes of clients have to wait."""
+        """Return whether the link to a node has so many unsent bytes that clients' bytes have to wait."""
 
 
 class TunnelWriter:
-    """Sends the messages of one end of a tunnel.
+    """Sends the messages of one tunnel end.
 
-    It has no reference to its end. So an end is part of no cycle, and is freed at once when it is closed. This matters,
-    because a server with many jobs rarely collects garbage among old objects.
+    It has no reference to its tunnel end. So the end is part of no reference cycle and is freed as soon as it is
+    closed. This matters, because a server with many jobs rarely collects garbage among old objects.
     """
 
     def __init__(self, lines: PeerLinks, node: bytes, number: int, is_back: bool) -> None:
@@ -90,31 +90,34 @@ class TunnelWriter:
         self._is_back = is_back
 
     def write(self, kind: int, aux: int, data: bytes) -> None:
-        """Send a message."""
+        """Send a message of this kind, with the number `aux` and bytes."""
         self._lines.send(self.node, TunnelMessage(kind, self._number, self._is_back, aux, data))
 
     def write_command(self, data: bytes, ends: bool) -> None:
-        """Send a part of a command. `ends` marks the last one."""
+        """Send a part of a command. `ends` marks the last part."""
         self.write(m.FORWARD, m.COMMAND_ENDS if ends else 0, data)
 
     def write_reply(self, data: bytes, ends: bool) -> None:
-        """Send a part of a reply. `ends` marks the last one."""
+        """Send a part of a reply. `ends` marks the last part."""
         self.write(m.FORWARDED, 1 if ends else 0, data)
 
     def write_read(self, count: int) -> None:
-        """Confirm that `count` bytes were read."""
+        """Confirm to the other end that `count` bytes were read."""
         self.write(m.TUNNELREAD, count, b"")
 
     def has_to_wait(self) -> bool:
-        """Return whether the other node has so much to read that bytes of clients have to wait."""
+        """Return whether the link to the other node has so many unsent bytes that clients' bytes have to wait."""
         return self._lines.is_crowded(self.node)
 
 
 class Outflow:
-    """The outgoing bytes of one end of a tunnel."""
+    """The outgoing bytes of one tunnel end. A window limits the bytes that the other end has not confirmed."""
 
     def __init__(self, send: Callable[[bytes, bool], None], waits: Callable[[], bool]) -> None:
-        """Take a function that sends bytes and an end mark, and one that returns whether sending has to wait."""
+        """Create an empty flow. `send` sends bytes; its second argument marks the end of a command or reply.
+
+        `waits` returns whether sending has to wait, because the link is full.
+        """
         self._send = send
         self._waits = waits
         self._queue = bytearray()
@@ -135,7 +138,7 @@ class Outflow:
         self.flow()
 
     def flow(self) -> None:
-        """Send as many bytes as the window allows."""
+        """Send as many of the queued bytes as the window and the link allow."""
         queue = self._queue
         while queue and self._under_way < WINDOW_BYTES and not self._waits():
             some = bytes(queue[: min(TUNNEL_BYTES_MAX, WINDOW_BYTES - self._under_way)])
@@ -144,7 +147,7 @@ class Outflow:
             self._send(some, self._ends and not queue)
 
     def waiting(self) -> int:
-        """Return how many bytes are not sent yet."""
+        """Return how many queued bytes are not sent yet."""
         return len(self._queue)
 
     def unread(self) -> int:
@@ -153,7 +156,7 @@ class Outflow:
 
 
 class Inflow:
-    """The incoming bytes of one end of a tunnel. Read bytes are confirmed from time to time."""
+    """The incoming bytes of one tunnel end. It confirms bytes to the other end after they were read."""
 
     def __init__(self, tell: Callable[[int], None]) -> None:
         self._confirm = tell
@@ -161,17 +164,17 @@ class Inflow:
         self._held = False
 
     def read(self, count: int) -> None:
-        """Count bytes that were read, and confirm them when they are a quarter of the window."""
+        """Count `count` bytes as read. Confirm them when they are a quarter of the window."""
         self._unconfirmed += count
         if self._unconfirmed >= _CONFIRM_BYTES and not self._held:
             self._confirm(self._unconfirmed)
             self._unconfirmed = 0
 
     def hold(self) -> None:
-        """Stop confirming, because no more can be read now."""
+        """Stop confirming, because the client cannot process more bytes now."""
         self._held = True
 
     def go_on(self) -> None:
-        """Confirm again."""
+        """Start confirming again."""
         self._held = False
         self.read(0)
