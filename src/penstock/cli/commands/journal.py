@@ -22,7 +22,10 @@ from penstock.wire.quoting import printable
 if TYPE_CHECKING:
     from penstock.journal.history.reader import Event
 
-app = typer.Typer(help="Read, check, export and repair the log of a queue directory.", no_args_is_help=True)
+app = typer.Typer(
+    help="Read, check, export and repair the journal of a queue directory: the log of its changes.",
+    no_args_is_help=True,
+)
 
 Directory = Annotated[str, typer.Argument(metavar="DIR", help="Queue directory.")]
 

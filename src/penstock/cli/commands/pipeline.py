@@ -6,7 +6,9 @@ import typer
 
 from penstock.cli.commands import pipeline_audit, pipeline_replay, pipeline_report, pipeline_run, pipeline_whatif
 
-app = typer.Typer(help="Load the history of queues into a lake with Spark, and evaluate it.", no_args_is_help=True)
+app = typer.Typer(
+    help="Load the history of queues into a lake (Parquet tables) with Spark, and evaluate it.", no_args_is_help=True
+)
 
 for command in (
     *(pipeline_run.once, pipeline_run.run, pipeline_run.backfill, pipeline_run.compact),

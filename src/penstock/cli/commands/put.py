@@ -70,7 +70,12 @@ class PutFlags:
     nacks: Annotated[int | None, typer.Option("--nacks", help="Initial number of failures, for imported jobs.")] = None
     options: Annotated[
         dict[str, Any] | None,
-        typer.Option("--options", parser=parse_json_object, metavar="JSON", help="Options for the driver of the tube."),
+        typer.Option(
+            "--options",
+            parser=parse_json_object,
+            metavar="JSON",
+            help="Options for a tube with a driver (an order written in Python).",
+        ),
     ] = None
     number: Annotated[
         int | None,
@@ -102,7 +107,9 @@ def put(
     tube: TubeName,
     bodies: Annotated[
         list[str] | None,
-        typer.Argument(metavar="[BODY]...", help="Bodies: text, @FILE, or - for standard input. @@ stands for @."),
+        typer.Argument(
+            metavar="[BODY]...", help="Bodies: text, @FILE, or - for standard input. @@ begins a body with @."
+        ),
     ] = None,
     kind: Annotated[
         BodyKind | None, typer.Option("--as", help="Type of the bodies. Default: text if they are UTF-8, else bytes.")
@@ -135,7 +142,7 @@ def put(
     """Add jobs to a tube. The tube is created if it does not exist.
 
     With --from, each line of a JSON lines file becomes a job. Each batch is put completely or not at all. If loading
-    stops, the message names the number of lines to continue with --skip. `penstock import jsonl` reads the lines of
+    stops, the error shows the value of --skip to continue with. `penstock import jsonl` reads the lines of
     --lines options in the same way, for several tubes, and continues by itself.
     """
     from penstock.options import draft

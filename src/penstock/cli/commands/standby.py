@@ -40,7 +40,7 @@ def standby(
     once: Annotated[bool, typer.Option("--once", help="Copy the current state, and exit.")] = False,
     out: Output,
 ) -> None:
-    """Copy the journal of a node into a directory continuously, until you stop it.
+    """Copy the journal of a server (a node) into a directory continuously, until you stop it.
 
     When the node is lost, `penstock cluster rehome` makes the directory that node, with the same jobs and ids. The
     standby and the node can be stopped and started at any time; the standby continues where it stopped. The user in

@@ -39,7 +39,8 @@ def take(
     ] = None,
     ack: Annotated[bool, typer.Option("--ack", help="Ack the jobs after printing them.")] = False,
     hold: Annotated[
-        float, duration_option("--hold", help="Keep the jobs this long between commands.", default="60s")
+        float,
+        duration_option("--hold", help="Keep the jobs taken this long while no other command runs.", default="60s"),
     ] = float(SESSION_GRACE_S),
     body: Bodies = False,
     *,

@@ -72,8 +72,10 @@ class TubeFlags:
     dead_letter: Annotated[
         str | None, typer.Option("--dead-letter", help="With --max-deliveries: move failed jobs to this tube instead.")
     ] = None
-    keep: Annotated[bool | None, typer.Option("--keep/--no-keep", help="Keep acked jobs as done.")] = None
-    zombie: Annotated[float | None, duration_option("--zombie", help="Keep acked jobs this long as zombies.")] = None
+    keep: Annotated[bool | None, typer.Option("--keep/--no-keep", help="Keep acked jobs, in the state done.")] = None
+    zombie: Annotated[
+        float | None, duration_option("--zombie", help="Keep acked jobs this long, in the state zombie.")
+    ] = None
     dedup_window: Annotated[
         float | None, duration_option("--dedup-window", help="Remember dedup values for this long.")
     ] = None
@@ -139,9 +141,11 @@ def create(
     target: Target,
     out: Output,
 ) -> None:
-    """Create a tube. A tube that exists with the same type and options stays unchanged. With others, this is refused.
+    """Create a tube. If it exists with the same type and options, nothing changes. With others, this is refused.
 
     Without a type and options, the tube gets a ttr of 5m and the retry policy "5x exp(1s..10m) jitter then bury".
+    If you give one of them, all options that you leave out are unset: without --retry, a failed job is retried at once
+    and without limit.
     """
     with target.open(makes=True) as queue:
         tube = queue.tube(name, type.value if type else None, **flags.given())
