@@ -2,7 +2,7 @@
 
 import pytest
 
-from penstock.cluster.members import FORGOTTEN_MS, HANDSHAKES_MAX, MEET_MS, NODES_MAX
+from penstock.cluster.members import FORGOTTEN_MS, HANDSHAKES_MAX, MEET_MS, NODES_MAX, Members
 from penstock.cluster.messages import (
     FAIL,
     MEET,
@@ -10,11 +10,14 @@ from penstock.cluster.messages import (
     NODE_LEAVING,
     NODE_SUSPECTED,
     PING,
+    PONG,
     FailMessage,
     Greeting,
     Rumour,
 )
+from penstock.cluster.peer_outbox import PeerOutbox
 from penstock.cluster.peers import NOADDR
+from penstock.cluster.roster import file_text, read_file
 from penstock.core.limits import NEVER
 
 from .member_tables import TIMEOUT_MS, MemberNetwork, town_of
@@ -78,6 +81,75 @@ def test_a_node_that_was_suspended_continues_meeting():
     town.down.clear()
     town.run(1_000)
     assert town.everybody_knows_everybody()
+
+
+def restart(town: MemberNetwork, number: int) -> None:
+    """Replace a node by a process that has its file."""
+    before = town.nodes[number]
+    mail = PeerOutbox()
+    node = Members(before.myself, before.incarnation, number + 101, mail, TIMEOUT_MS)
+    node.announced, node.host, node.port, node.bus_port = before.announced, before.host, before.port, before.bus_port
+    roster = read_file(file_text(before))
+    node.restore(roster.peers, town.now, roster.past)
+    town.nodes[number], town.mails[number] = node, mail
+    for other in town.nodes:
+        other.link_down(node.myself, town.now)
+
+
+def test_a_node_that_is_killed_while_it_meets_another_one_tries_again():
+    town = MemberNetwork(3)
+    town.meet(0, 1)
+    town.run(500)
+    town.meet(2, 0)
+    assert town.nodes[2].changes == 1, "the file is written before MEET is sent"
+    # The other node receives MEET and answers. The answer is lost with the process.
+    town.cut.add((0, 2))
+    town.turn()
+    town.turn()
+    assert town.nodes[2].myself in town.nodes[0].peers and not town.nodes[2].reachable()
+    restart(town, 2)
+    town.cut.clear()
+    town.run(500)
+    assert town.nodes[0].is_member(town.nodes[2].myself)
+    town.run(2_000)
+    assert town.everybody_knows_everybody()
+    assert not any("invited" in file_text(node) for node in town.nodes)
+
+
+def test_a_member_that_is_met_again_is_sent_meet_after_a_restart():
+    town = town_of(2)
+    town.nodes[1].forget(town.nodes[0].myself, town.now)
+    town.cut.add((0, 1))
+    changes = town.nodes[0].changes
+    town.meet(0, 1)
+    assert town.nodes[0].changes == changes + 1
+    restart(town, 0)
+    town.cut.clear()
+    town.run(500)
+    assert town.everybody_knows_everybody()
+
+
+def test_an_answer_without_a_link_does_not_end_the_meeting():
+    town = MemberNetwork(2)
+    town.meet(0, 1)
+    town.turn()
+    node, other = town.nodes
+    node.link_down(other.myself, town.now)
+    node.receive(other.myself, Greeting(PONG, other.host, 7711, 17711, 0, bytes(16), []), town.now)
+    assert not node.is_member(other.myself)
+    restart(town, 0)
+    town.run(500)
+    assert town.everybody_knows_everybody()
+
+
+def test_an_address_that_was_given_up_is_not_tried_after_a_restart():
+    town = MemberNetwork(1)
+    assert town.nodes[0].meet("10.9.9.9", 7711, 17711, town.now)
+    restart(town, 0)
+    changes = town.nodes[0].changes
+    town.run(MEET_MS + 500)
+    assert len(town.nodes[0].take_unmet()) == 1 and town.nodes[0].changes > changes
+    assert not read_file(file_text(town.nodes[0])).peers
 
 
 def test_a_dead_node_is_suspected_and_then_declared_failed_by_the_majority():

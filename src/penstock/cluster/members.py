@@ -9,7 +9,8 @@ clears both. A node answers on its own link, as it sends all messages. A node th
 to us is therefore not reachable; it could not confirm a copy either.
 
 Differences from Disque:
-- An address that the operator names is tried for at least a minute.
+- An address that the operator names is tried for at least a minute, and again after a restart. The node there may have
+  this node as a member already, while this node ignores greetings of nodes that it does not know.
 - A node whose address answers with another id is no target. If it has not appeared elsewhere after two timeouts, it is
   removed.
 - A node that was suspended itself asks again before it suspects others.
@@ -250,7 +251,7 @@ class Members:
         """Start to meet the node at an address. Return False if too many nodes are being met already."""
         for peer in self.peers.values():
             if peer.host == host and peer.bus_port == bus_port and not peer.flags & NOADDR:
-                peer.invited = True
+                self._invite(peer)
                 if not peer.is_member():
                     # The node is being met already. The time starts again.
                     peer.added = now
@@ -258,8 +259,16 @@ class Members:
                     self._greet(peer, MEET, now)
                 return True
         peer = Peer(self._random.node_id(), host, port, bus_port, HANDSHAKE, now)
-        peer.invited = True
-        return self._add(peer, now)
+        if not self._add(peer, now):
+            return False
+        self._invite(peer)
+        return True
+
+    def _invite(self, peer: Peer) -> None:
+        """Send MEET to a peer until it answers, also after a restart."""
+        if not peer.invited:
+            peer.invited = True
+            self.changes += 1
 
     def forget(self, node: bytes, now: i64) -> bool:
         """Remove a node, and ignore reports about it for a minute. Return whether it was in the table."""
@@ -457,6 +466,8 @@ class Members:
         peer = self.peers.pop(node)
         if peer.is_member() or peer.epoch:
             self._remember(node, peer.epoch)
+        if peer.invited:
+            self.changes += 1
         self.moves += 1
 
     def _remember(self, node: bytes, epoch: i64) -> None:
@@ -490,7 +501,7 @@ class Members:
         known = self.peers.get(found)
         if known is not None:
             # The node is in the table already. It may not have this node in its table, or its address here may be old.
-            known.invited = True
+            self._invite(known)
             if known.linked:
                 self._greet(known, MEET, now)
             else:
@@ -631,7 +642,10 @@ class Members:
         peer.ping_sent = 0
         peer.pong_received = now
         peer.lost_at = 0
-        peer.invited = False
+        if peer.invited and peer.linked:
+            # Without a link the peer does not become a member now, and would not survive a restart.
+            peer.invited = False
+            self.changes += 1
         if peer.is_failing():
             peer.flags &= ~_FAILING
             self.changes += 1

@@ -47,7 +47,7 @@ _FLAGS: Final = {
 # Prefix of an epoch among the flags.
 _EPOCH: Final = "epoch="
 
-# The flag of a node that may not know this one and is sent MEET. It occurs in files that were not written by the node.
+# The flag of a node that may not know this one and is sent MEET. It occurs only in the file.
 _INVITED: Final = "invited"
 
 
@@ -73,9 +73,11 @@ def nodes_text(members: Members, address: str) -> str:
 
 
 def file_text(members: Members) -> str:
-    """Return the contents of the file: the members, without nodes that are being met."""
+    """Return the contents of the file: the members, and the nodes that the operator has asked this node to meet."""
     lines = [_own_line(members, _address(members.host, members.port, members.bus_port), 0)]
-    lines += [_line(peer, peer.flags & ~NODE_CONDITION) for peer in members.peers.values() if peer.is_member()]
+    for peer in members.peers.values():
+        if peer.is_member() or peer.invited:
+            lines.append(_line(peer, peer.flags & ~NODE_CONDITION, _INVITED if peer.invited else ""))
     return "".join([*lines, _epochs(members.past), _vars("forgotten", [node.decode() for node in members.given_up])])
 
 
@@ -87,7 +89,7 @@ def first_text(myself: bytes, peers: list[Peer], past: dict[bytes, i64] | None =
     lines = [f"{myself.decode()} :0 myself 0 0 connected\n"]
     lines += [
         f"{peer.id.decode()} {_address(peer.host, peer.port, peer.bus_port)} "
-        f"{_flags(_INVITED, peer.epoch)} 0 0 disconnected\n"
+        f"{_flags(flags_text(peer.flags & HANDSHAKE), peer.epoch, _INVITED)} 0 0 disconnected\n"
         for peer in peers
     ]
     return "".join([*lines, _epochs(past or {})])
@@ -129,10 +131,10 @@ def _own_line(members: Members, address: str, condition: i64) -> str:
     return f"{members.myself.decode()} {address} {_flags(flags, members.epoch)} 0 0 connected\n"
 
 
-def _line(peer: Peer, shown: i64) -> str:
+def _line(peer: Peer, shown: i64, invited: str = "") -> str:
     address = ":0" if peer.flags & NOADDR else _address(peer.host, peer.port, peer.bus_port)
     state = "connected" if peer.linked else "disconnected"
-    flags = _flags(flags_text(shown), peer.epoch) or "noflags"
+    flags = _flags(flags_text(shown), peer.epoch, invited) or "noflags"
     return f"{peer.id.decode()} {address} {flags} {peer.ping_sent} {peer.pong_received} {state}\n"
 
 
@@ -145,9 +147,9 @@ def _vars(name: str, words: list[str]) -> str:
     return f"vars {name} {' '.join(words)}\n" if words else ""
 
 
-def _flags(words: str, epoch: i64) -> str:
+def _flags(words: str, epoch: i64, invited: str = "") -> str:
     """Return the flag words, with `epoch=N` appended if the epoch is not 0."""
-    return ",".join([word for word in (words, f"{_EPOCH}{epoch}" if epoch else "") if word])
+    return ",".join([word for word in (words, invited, f"{_EPOCH}{epoch}" if epoch else "") if word])
 
 
 def _address(host: str, port: i64, bus_port: i64) -> str:

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 import penstock
-from penstock.cluster.peers import Peer
+from penstock.cluster.peers import HANDSHAKE, Peer
 from penstock.cluster.roster import first_text, read_file
 from penstock.core.errors import Superseded
 from penstock.journal.disk import RealDisk
@@ -39,7 +39,8 @@ def test_an_interrupted_step_down_is_finished_at_the_next_start(tmp_path: Path) 
     before = identity(disk)
     replace(before, superseded=3, node_epoch=2).write(disk)
     peer = Peer(b"b" * 40, "127.0.0.1", 1, 2)
-    (home / "nodes.conf").write_text(first_text(before.node.encode(), [peer], {b"c" * 40: 4}))
+    met = Peer(b"d" * 40, "127.0.0.1", 3, 4, HANDSHAKE)
+    (home / "nodes.conf").write_text(first_text(before.node.encode(), [peer, met], {b"c" * 40: 4}))
     config = load(None, ["--dir", str(home)], {}, tmp_path)
     with pytest.raises(Superseded, match="moved aside"):
         open_host(config)
@@ -51,7 +52,10 @@ def test_an_interrupted_step_down_is_finished_at_the_next_start(tmp_path: Path) 
     assert disk.names() == ["lock", NODE_FILE, "nodes.conf"]
     known = read_file((home / "nodes.conf").read_text())
     assert known.myself == after.node.encode()
-    assert [(each.id, each.invited) for each in known.peers] == [(peer.id, True)]
+    assert [(each.id, each.invited, each.flags) for each in known.peers] == [
+        (peer.id, True, 0),
+        (met.id, True, HANDSHAKE),
+    ]
     assert known.past == {b"c" * 40: 4, before.node.encode(): 3}
     assert bodies(aside, "orders") == [b"order"]
     assert identity(RealDisk(str(aside))).node_epoch == 2

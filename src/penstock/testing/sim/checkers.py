@@ -356,8 +356,14 @@ def acquainted(world: World) -> list[list[SimNode]]:
 
 
 def _know_each_other(one: SimNode, other: SimNode) -> bool:
-    """Return whether one of two nodes has the other in its table. It then opens a link, and both greet each other."""
-    return other.id in one.cluster.members.peers or one.id in other.cluster.members.peers
+    """Return whether two nodes become members for each other without help.
+
+    This is so if both have the other in their tables, or if one has and an operator ordered one to meet the other.
+    Otherwise the node that does not have the other ignores its greetings, and can learn of it only from a third node.
+    """
+    known = [other.id in one.cluster.members.peers, one.id in other.cluster.members.peers]
+    ordered = other.id in one.ordered_to_meet or one.id in other.ordered_to_meet
+    return all(known) or (any(known) and ordered)
 
 
 def kept_back(world: World) -> list[str]:

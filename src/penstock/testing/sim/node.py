@@ -136,6 +136,7 @@ class SimNode:
         self.has_room = True  # Whether it was below the memory limit when the limit was set.
         self.on_sync: Callable[[], None] | None = None  # Called at the begin of its next sync.
         self.left_at = NEVER  # When it was ordered to leave, in simulated time.
+        self.ordered_to_meet: set[bytes] = set()  # The ids of the nodes that CLUSTER MEET named to it.
         self.installs = 0  # How often it was started with an empty disk.
         self.boots = 0
         self.log: Log | None = None
@@ -255,6 +256,7 @@ class SimNode:
         assert not self.up
         self.disk.wipe()
         self.left_at = NEVER
+        self.ordered_to_meet.clear()
 
     @property
     def joined(self) -> bool:
@@ -497,8 +499,10 @@ class SimNode:
     # Other nodes
 
     def meet(self, other: SimNode) -> None:
-        """Run CLUSTER MEET with the address of `other`."""
+        """Run CLUSTER MEET with the address of `other`. The reply is sent when the table is saved."""
         self.cluster.members.meet(other.host, CLIENT_PORT, BUS_PORT, self.now())
+        self.ordered_to_meet.add(other.id)
+        self._save_table()
         self._plan_turn()
 
     def set_leaving(self, leaving: bool) -> None:
@@ -531,6 +535,10 @@ class SimNode:
         members = self.cluster.members
         for node in self.links.keep(members):
             self.cluster.link_down(node, now)
+        self._save_table()
+
+    def _save_table(self) -> None:
+        members = self.cluster.members
         if members.changes != self._table_changes:
             self._table_changes = members.changes
             self.disk.replace(_NODES_FILE, file_text(members).encode())
