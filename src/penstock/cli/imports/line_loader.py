@@ -6,9 +6,10 @@ to skip in the next run. `importer.py` loads several tubes from the same lines, 
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
@@ -48,7 +49,9 @@ def load(
 ) -> None:
     """Put every line of a file that `parse` turns into jobs, or only check the file if `dry_run` is set."""
     loading = LoadProgress(skip)
-    with _opened(source) as (file, size):
+    is_stdin = source == "-"
+    with nullcontext(sys.stdin.buffer) if is_stdin else Path(source).open("rb") as file:
+        size = None if is_stdin else os.fstat(file.fileno()).st_size
         jobs = read_lines(file, tube, parse, skip, options)
         if dry_run:
             try:
@@ -147,13 +150,3 @@ def read_lines(file: BinaryIO, tube: str, parse: Parse, skip: int, options: dict
         except BadLine as error:
             raise BadLine(f"{line_label(number)}: {error}") from None
         yield FileLine(number, end, line.body, {**options, **line.options} if line.options else options)
-
-
-@contextmanager
-def _opened(source: str) -> Iterator[tuple[BinaryIO, int | None]]:
-    """Open a file and yield it with its size. The size of standard input is None."""
-    if source == "-":
-        yield sys.stdin.buffer, None
-        return
-    with Path(source).open("rb") as file:
-        yield file, Path(source).stat().st_size
