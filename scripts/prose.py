@@ -2,7 +2,7 @@
 
     python scripts/prose.py [PATH ...]      count per file, the worst files first; without paths: everything we write
 
-The limits are checked by tests/test_house_rules.py. Code blocks and generated tables of the documentation are not
+The limits are checked by tests/test_prose.py. Code blocks and generated tables of the documentation are not
 counted, because their words come from elsewhere.
 """
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -15,6 +15,9 @@ from penstock.cli.options import shared_options
 from penstock.cli.output import Column, Output, column, jobs_text
 from penstock.cli.progress import count_bar
 from penstock.cli.targets import Target
+
+if TYPE_CHECKING:
+    from penstock.pipeline.replay import ReplayResult
 
 _COLUMNS = (column("tube"), column("jobs"), Column("bytes", lambda record: record["body_bytes"]), column("bodiless"))
 
@@ -79,14 +82,14 @@ def replay(
     _print_summary(done, out)
 
 
-def _print_summary(done: Any, out: Output) -> None:
+def _print_summary(done: ReplayResult, out: Output) -> None:
     words = f"{jobs_text(done.put)} put, in this run or in an earlier run of the same name"
-    if done.there:
-        words += f"; {done.there:,} of another replay still exist"
+    if done.existing:
+        words += f"; {done.existing:,} of another replay still exist"
     if done.bodiless:
         words += f"; {done.bodiless:,} have no body in the lake"
     refused = done.refused.total()
-    out.report_done(words, put=done.put, there=done.there, bodiless=done.bodiless, refused=refused)
+    out.report_done(words, put=done.put, there=done.existing, bodiless=done.bodiless, refused=refused)
     for why, count in done.refused.most_common(5):
         print_error(f"{count:,} refused: {why}")
     if refused:
