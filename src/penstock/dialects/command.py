@@ -313,7 +313,7 @@ AskOthers = Callable[[Caller, NeedsAnswer, object, int], Waiting]
 
 
 class Dispatcher:
-    """Runs commands. The server registers callbacks, because calls to an interpreted subclass would be slow."""
+    """Runs commands. The server sets callbacks, because calls to methods of an interpreted subclass would be slow."""
 
     commands: dict[bytes, Command]  # By their names in lower case.
     clock_ns: Callable[[], int]  # Any monotonic clock; measures the time that commands take.
@@ -322,7 +322,7 @@ class Dispatcher:
     is_monitored: bool  # A client runs MONITOR.
     executed: i64
     internal_errors: i64
-    on_command: Show | None  # Called with each command before it runs, if `watched`.
+    on_command: Show | None  # Called with each command before it runs, if `is_monitored`.
     on_slow: Slow | None  # Called with a slow command and its time in nanoseconds.
     on_error: Report | None  # Called with an internal error.
     forward: PassOn | None  # Forwards a command to another node. None: such a command is refused.

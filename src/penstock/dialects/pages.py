@@ -53,7 +53,7 @@ class PagedReply(SlicedCommand):
     def step(self, caller: Caller, now: i64) -> bool:
         """Examine a slice. When everything is examined, write a part of the reply instead."""
         if not self._is_answering:
-            # The pages are in memory, and many clients may ask at once, so they count as unsent reply bytes.
+            # The pages are in memory, and many clients may ask at the same time, so they count as unsent reply bytes.
             caller.owed = 0
             is_last = self.scan(caller, now)
             if not is_last:

@@ -4,7 +4,7 @@ A turn ends with the round of the loop in which it began. Waking a sleeping proc
 virtual machine up to a hundred, and the process that wakes it spends as much. This is several times the cost of a
 command. So after a turn the loop polls for more work without sleeping, for the time of the setting `linger`, if that
 recently paid off. As KVM does for halted processors, it decides by the last pause. If the pause was shorter than
-`linger`, sleeping was a loss. After a longer pause the loop sleeps at once, so an idle server uses no processor.
+`linger`, sleeping was a loss. After a longer pause the loop sleeps immediately, so an idle server uses no processor.
 """
 
 from __future__ import annotations

@@ -34,7 +34,7 @@ from penstock.wire.iproto import IprotoReply
 
 _log = logging.getLogger("penstock")
 
-# This many commands of one connection run before the others get their turn: about half a millisecond of work.
+# The maximum number of commands of one connection in a turn: about half a millisecond of work.
 COMMANDS_PER_TURN: Final = 256
 
 # A sync runs in the event loop if it takes no longer than this on average, because a change of threads costs as much.

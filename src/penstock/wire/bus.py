@@ -177,7 +177,7 @@ class Hello:
     nonce: bytes
     proof: bytes  # Empty in the first message.
     epoch: i64
-    known: i64  # Our epoch as the peer knows it; 0 in the first message.
+    known: i64  # The greatest epoch of this node that the peer has seen; 0 in the first message.
     incarnation: bytes  # Empty in the first message.
 
     def __init__(

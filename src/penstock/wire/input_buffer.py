@@ -25,10 +25,10 @@ class InputBuffer:
     _pending: bytearray  # Bytes received after the buffer; empty if all of the buffer is consumed.
     _need: i64  # The parser needs this many bytes from _pos on before it can continue; 0 for any number.
     _line_end: bytes  # The parser can also continue when this line end arrives; empty for none.
-    _seen: i64  # The number of bytes in _behind that were searched for the line end.
+    _seen: i64  # The number of bytes in _pending that were searched for the line end.
 
     def __init__(self) -> None:
-        # Not by `_forget`: mypyc knows that attributes assigned here are always defined, and omits the check.
+        # Not by calling `_clear`: mypyc knows that attributes assigned here are always defined, and omits the check.
         self._buffer = b""
         self._pos = 0
         self._pending = bytearray()

@@ -22,7 +22,7 @@ from penstock.wire.input_buffer import InputBuffer
 # enough to use up the memory.
 DEPTH_MAX: Final = 32
 
-# The maximum number of items in an array: ten times as many as one command can take jobs.
+# The maximum number of items in an array: ten times the number of jobs that one command can take.
 ITEMS_MAX: Final = 1024 * 1024
 
 # The maximum length of a bulk string: that of the longest possible body.

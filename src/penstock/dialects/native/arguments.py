@@ -247,7 +247,7 @@ def body_kind(word: bytes) -> int:
 
 
 def check_kind(body: bytes, kind: int) -> None:
-    """Refuse a body that is not of its declared kind, because no consumer could read it. Long JSON is not checked."""
+    """Raise an error if a body is not of its declared kind: no consumer could read it. Long JSON is not checked."""
     if kind == BODY_TEXT:
         text(body, "a body that is put AS text")
     elif kind == BODY_JSON and len(body) <= _JSON_BYTES_MAX:

@@ -124,7 +124,7 @@ class Native:
             caller.reply.bulk(self.context.id_of(job))
 
     def check_puts(self, caller: Caller, name: bytes, drafts: list[Draft]) -> None:
-        """Refuse puts if the caller may not use their tube, or the target tube of one of their retry policies."""
+        """Raise an error if the caller may not use the tube of these puts, or a target tube of their retry policies."""
         self._check_put(caller, name)
         if not caller.any_tube:
             for draft in drafts:
@@ -209,7 +209,7 @@ class Native:
         return self._engine.tube(args[1])
 
     def _request_jobs(self, tubes: list[Tube], patience_ms: i64, now: i64) -> None:
-        """Ask other nodes for jobs of the tubes that have none here."""
+        """Ask other nodes for jobs of these tubes, because this node has none."""
         if self.context.cluster is not None:
             for tube in tubes:
                 self.context.cluster.wants(tube.name, patience_ms, now)
@@ -339,13 +339,13 @@ class Native:
         self.finish(caller, self._engine.bury(caller.connection.session, job, now, reason))
 
     def dig(self, caller: Caller, args: list[bytes], now: i64) -> None:
-        """Run DIG id [DELAY duration] [TTL duration] [PRIORITY n]: return one buried job to its tube."""
+        """Run DIG id [DELAY duration] [TTL duration] [PRIORITY n]: move one buried job back to its tube."""
         back = _ReturnOptions(args, 2, _DIG_WORDS)
         job = self.job(caller, args[1], now)
         self.finish(caller, self._engine.dig(job, now, back.delay, back.ttl, back.priority))
 
     def kick(self, caller: Caller, args: list[bytes], now: i64) -> None:
-        """Run KICK tube [count] [DELAY duration] [TTL duration]: return the first buried jobs to their tube."""
+        """Run KICK tube [count] [DELAY duration] [TTL duration]: move the first buried jobs back to their tube."""
         counted = len(args) > 2 and parse_integer(args[2]) != NOT_A_NUMBER
         count = check_count(parse_integer(args[2]) if counted else 1, "the number of jobs to kick")
         back = _ReturnOptions(args, 3 if counted else 2, _KICK_WORDS)
@@ -447,13 +447,13 @@ class Native:
 
 
 def check_policy(caller: Caller, policy: TubePolicy) -> None:
-    """Refuse a tube policy that would move jobs into a tube that the caller may not use."""
+    """Raise an error if a tube policy would move jobs into a tube that the caller may not use."""
     if policy.retry:
         check_target(caller, parse_retry(policy.retry))
 
 
 def check_target(caller: Caller, retry: RetryPolicy) -> None:
-    """Refuse a retry policy that would move jobs into a tube that the caller may not use."""
+    """Raise an error if a retry policy would move jobs into a tube that the caller may not use."""
     if retry.then == THEN_MOVE:
         check_tube(caller, retry.target)
 
@@ -633,7 +633,7 @@ class AckOrDeleteMany(SlicedCommand):
 
 
 class _Kicking(SlicedCommand):
-    """Runs KICK: returns buried jobs to their tube, one slice per turn."""
+    """Runs KICK: moves buried jobs back to their tube, one slice per turn."""
 
     _native: Native
     _tube: Tube
@@ -651,7 +651,7 @@ class _Kicking(SlicedCommand):
         self._done = 0
 
     def step(self, caller: Caller, now: i64) -> bool:
-        """Return the next buried jobs to the tube."""
+        """Move the next buried jobs back to the tube."""
         some = min(self._left, SLICE)
         kicked = 0
         if not self._tube.dropped:

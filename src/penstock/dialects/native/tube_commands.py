@@ -1,6 +1,6 @@
 """The TUBE commands: TUBE CREATE, INFO, STATS, LIST and others.
 
-The options of a tube are those of Python: a word becomes the option of its name in `options.py`.
+The options of a tube have the names of the Python API (`options.py`), with hyphens.
 """
 
 from __future__ import annotations

@@ -63,7 +63,7 @@ _TAKEN_2_FIELDS: Final = _fields(
 
 _QUEUE_INDEXES: Final = [Index(0, "tube", [0], _QUEUE_FIELDS), Index(1, "tube_id", [1], _QUEUE_FIELDS)]
 _CONSUMERS_INDEXES: Final = [
-    # A client of another protocol that waits for several tubes at once has a row for each of them.
+    # A client of another protocol that waits for several tubes has a row for each of them.
     Index(0, "pk", [0, 1], _CONSUMERS_FIELDS),
     Index(1, "consumer", [2, 3], _CONSUMERS_FIELDS, False),
 ]

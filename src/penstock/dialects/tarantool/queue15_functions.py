@@ -382,14 +382,14 @@ class Queue15:
     # Calls that do not need the task to be held
 
     def dig(self, caller: Caller, call: Request, _: bytes, now: i64) -> bytes | None:
-        """Run queue.dig(space, id): return a buried task to its tube."""
+        """Run queue.dig(space, id): move a buried task back to its tube."""
         job = self._job(caller, call, now)
         if self._engine.dig(job, now) != OK:
             raise LuaError("Task is not buried")
         return self.task(job, _space(call), "ready")
 
     def kick(self, caller: Caller, call: Request, _: bytes, now: i64) -> bytes | None:
-        """Run queue.kick(space, tube, count): return the first buried tasks to their tube, and return their number."""
+        """Run queue.kick(space, tube, count): move buried tasks back to their tube, and return their number."""
         tube = self._find_tube(self._name(caller, call, _space(call)))
         value = argument(call, 2)
         count = 1 if value is None else number(value, "count")

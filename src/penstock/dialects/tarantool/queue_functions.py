@@ -115,7 +115,7 @@ _NOT_IN_POLICY: Final = frozenset(["if_not_exists", "engine", "storage_mode"])
 _TIME_OPTIONS: Final = frozenset(["ttl", "ttr"])
 _WHOLE_OPTIONS: Final = frozenset(["pri", "capacity"])
 
-# The shortest ttr. It stands for a ttr of 0: as in the original, the task is delivered and released at once.
+# The shortest ttr. It stands for a ttr of 0: as in the original, the task is delivered and immediately released.
 TTR_MS_MIN: Final = 1
 
 # The number of the priority field in the rows of all types that have one, counted from 1.
@@ -521,7 +521,7 @@ class TubeMethods(FunctionFamily):
         return results
 
     def kick(self, caller: Caller, call: Request, name: bytes, now: i64) -> bytes | None:
-        """Run tube:kick(count): return the first buried tasks to the tube, and return their number."""
+        """Run tube:kick(count): move the first buried tasks back to the tube, and return their number."""
         tube = self.tasks.tube(call, name)
         count = kick_count(argument(call, 0))
         if count < 0:
@@ -647,7 +647,7 @@ class _Put(Pending):
 
 
 class Kicking(SlicedCall):
-    """Returns up to `count` buried tasks to their tube. The result is their number."""
+    """Moves up to `count` buried tasks back to their tube. The result is their number."""
 
     _engine: Engine
     _tube: Tube
@@ -662,7 +662,7 @@ class Kicking(SlicedCall):
         self._kicked = 0
 
     def run_slice(self, caller: Caller, now: i64) -> bytes | None:
-        """Return the next buried tasks to the tube."""
+        """Move the next buried tasks back to the tube."""
         if self._left > 0 and not self._tube.dropped:
             wanted = min(self._left, SLICE)
             kicked = self._engine.kick(self._tube, wanted, now)

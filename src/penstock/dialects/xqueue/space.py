@@ -295,7 +295,7 @@ class Space:
     # Methods that any client may call
 
     def dig(self, caller: Caller, args: list[object], now: int, tag: object) -> Outcome:
-        """Run dig(key, {update, delay, ttl}): return one buried task. dig(N, …) returns the first N buried tasks.
+        """Run dig(key, {update, delay, ttl}): dig up one task. dig(N, …) digs up the first N buried tasks.
 
         If the primary keys are numbers, a number is a key. Clients then use `plow` to pass a count.
         """
@@ -306,7 +306,7 @@ class Space:
         return self._dig_one(caller, args, now)
 
     def kick(self, caller: Caller, args: list[object], now: int, tag: object) -> Outcome:
-        """Run kick(N, {update, delay, ttl}): return the first N buried tasks. kick(key, …) returns one buried task.
+        """Run kick(N, {update, delay, ttl}): dig up the first N buried tasks. kick(key, …) digs up one task.
 
         A number is always a count, never a key.
         """
@@ -321,7 +321,7 @@ class Space:
         return [self._dig(caller, self._find(args, now), attr, delay_ms, ttl_ms, now)]
 
     def plow(self, caller: Caller, args: list[object], now: int, tag: object) -> Outcome:
-        """Run plow(N, {update, delay, ttl}): return the first N buried tasks, or all of them without a number."""
+        """Run plow(N, {update, delay, ttl}): dig up the first N buried tasks, or all of them if N is missing."""
         attr = attributes(args, 1, "plow", ("update", "delay", "ttl"))
         delay_ms, ttl_ms = self._delay(attr), self._ttl(attr)
         self._engine.advance(now)

@@ -282,7 +282,7 @@ class _Head(_Lookup):
     """Runs JOURNAL HEAD."""
 
     def read(self, tap: LogFollower) -> object:
-        """Return the first position that is kept."""
+        """Return the first position that the log still contains."""
         return tap.first(self._commands.server.host.has_journal().log.durable)
 
     def answer(self, reply: Reply) -> None:

@@ -53,7 +53,7 @@ class Source(Enum):
 
 @dataclass(frozen=True)
 class Origin:
-    """The source of a value, and a description of the place for people."""
+    """The source of a value, and a text that describes it, such as "flag --port"."""
 
     source: Source
     place: str

@@ -119,7 +119,7 @@ class Kind(Generic[T]):
 
 
 class WholeNumber(Kind[int]):
-    """A whole number."""
+    """A whole number within limits."""
 
     annotation = "int"
 
@@ -226,7 +226,7 @@ class Keepalive(Seconds):
 
 
 class YesNo(Kind[bool]):
-    """Yes or no."""
+    """A value that is yes or no."""
 
     annotation = "bool"
     allowed = "yes or no"
@@ -370,7 +370,7 @@ class Folder(Kind[Path]):
 class OutputLimit(NamedTuple):
     """Limits of a client's unread replies. A client that exceeds one is disconnected. Zero is no limit."""
 
-    hard_bytes: int  # More than this disconnects at once.
+    hard_bytes: int  # A client with more unread bytes is disconnected immediately.
     soft_bytes: int  # More than this, for `soft_seconds` without a break, disconnects.
     soft_seconds: int
 

@@ -20,7 +20,7 @@ from penstock.core import states as s
 from penstock.core import views
 from penstock.server.server import Server
 
-# This many tubes are listed by name: those with the most jobs.
+# The maximum number of tubes that are listed by name. Tubes with the most jobs are chosen.
 _TUBES_MAX: Final = 200
 
 

@@ -116,7 +116,7 @@ class Ports:
             self._config.within_dir(self._config.unixsocket).unlink(missing_ok=True)
 
     def __str__(self) -> str:
-        """Return the addresses of all open ports, for people."""
+        """Return a text with the addresses of all open ports, for the log."""
         return ", ".join(self._open.values())
 
     def _accept_resp(self) -> asyncio.BaseProtocol:

@@ -45,7 +45,7 @@ STRANGERS_MAX: Final = 16
 _UNSENT_BYTES_MAX: Final = 64 * 1024 * 1024
 _UNSENT_BODIES_MAX: Final = 2
 
-# The second attempt to connect follows at once. The third waits this long, and later ones longer, up to the maximum.
+# The second attempt to connect follows immediately. The third waits this long, later ones longer, up to the maximum.
 _RETRY_S: Final = 0.1
 _RETRY_S_MAX: Final = 1.0
 
