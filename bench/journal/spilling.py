@@ -51,7 +51,10 @@ def _drain(tube: Tube, jobs: int) -> None:
 
 
 def _most_resident_mb() -> float:
-    """Return the peak resident memory. Linux only. getrusage is not used: its maximum includes the parent process."""
+    """Return the peak resident memory in MB. Linux only.
+
+    The maximum that getrusage returns is not used, because it starts with the memory of the parent process.
+    """
     lines = Path("/proc/self/status").read_text().splitlines()
     kilobytes = next(line.split()[1] for line in lines if line.startswith("VmHWM:"))
     return int(kilobytes) / 1024

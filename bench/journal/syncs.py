@@ -29,7 +29,9 @@ from penstock.journal.log import ALWAYS, SEGMENT_BYTES
 
 _PUTTERS = 50
 _PUTS = 40  # Per producer and sample.
-_WARM_UP = 5  # Samples that are not counted, because the queue adapts to the duration of a sync.
+# Samples that are not counted. The queue syncs in a thread if syncs take long on average (`host/committer.py`), and the
+# average starts at 0.
+_WARM_UP = 5
 
 
 def trials(scale: Scale) -> list[Trial]:

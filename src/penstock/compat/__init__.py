@@ -1,1 +1,1 @@
-"""The originals' own APIs in Python, over a queue in this process."""
+"""The Python APIs for users of tarantool/queue, of its version for Tarantool 1.5, and of xqueue."""

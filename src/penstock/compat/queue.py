@@ -1,4 +1,4 @@
-"""The present API of Tarantool's queue in Python, for any Penstock queue: `Queue(penstock.open("./jobs"))`.
+"""The API of the present tarantool/queue in Python, for any Penstock queue: `Queue(penstock.open("./jobs"))`.
 
     queue = require('queue')                                  queue = Queue(penstock.open("./jobs"))
     queue.create_tube('mail', 'fifottl', {ttl = 60})          queue.create_tube("mail", "fifottl", ttl=60)
@@ -89,7 +89,7 @@ OnChange = Callable[["Task", str], object]
 
 
 class QueueError(CommandError):
-    """A refusal of Tarantool's queue, with its sentence."""
+    """A call was refused. The message is the one of Tarantool's queue."""
 
 
 class Task(NamedTuple):
@@ -101,7 +101,7 @@ class Task(NamedTuple):
 
 
 class Queue:
-    """The module `queue`: the tubes by their names, and the functions for all of them."""
+    """The Lua module `queue`: the tubes by their names, and the functions of the module."""
 
     def __init__(self, over: api.Queue) -> None:
         self._over = over
@@ -139,7 +139,7 @@ class Queue:
         return tube
 
     def statistics(self, name: str | None = None) -> dict[str, Any]:
-        """Return the tasks in each state and the number of calls, of one tube or of all tubes by their names."""
+        """Return the number of tasks in each state and of calls, for one tube, or for each tube by its name."""
         if name is None:
             return {each: self.tube[each]._statistics() for each in self._over.tubes()}
         return self.tube[name]._statistics()
@@ -159,7 +159,7 @@ class Queue:
     def cfg(self, options: dict[str, Any] | None = None, **more: Any) -> None:
         """Set options of the queue.
 
-        `ttr` is the grace time in seconds: how long the taken tasks of this session wait for it after it ended. With
+        `ttr` is the grace time in seconds: how long the tasks of this session stay taken after it ended. With
         `in_replicaset`, this object refuses to create temporary tubes.
         """
         for name, value in {**(options or {}), **more}.items():
@@ -185,7 +185,10 @@ class Queue:
 
 
 class _Tubes:
-    """`queue.tube`: the tubes by their names. A call returns all names, or whether a tube exists."""
+    """The object `queue.tube`, which has the tubes as attributes.
+
+    `queue.tube()` returns all names, and `queue.tube(name)` whether the tube exists.
+    """
 
     def __init__(self, over: api.Queue) -> None:
         self._over = over
@@ -214,7 +217,7 @@ class _Tubes:
 
 
 class Tube:
-    """A tube."""
+    """A tube, with the methods of tarantool/queue."""
 
     def __init__(self, over: api.Queue, tube: api.Tube) -> None:
         self._queue = over
@@ -255,7 +258,7 @@ class Tube:
         return Task(self._id(job), _returned_letter(job), job.body)
 
     def take(self, timeout: float | None = None, options: dict[str, Any] | None = None, **more: Any) -> Task | None:
-        """Take the next task. Wait up to `timeout` seconds; None waits without limit. Return None if there is none."""
+        """Take the next task, or return None. If none is ready, wait `timeout` seconds; None waits without limit."""
         key = _known("take", self._over.policy, {**(options or {}), **more}, _has_take_option).pop("key", None)
         job = self._over.take(None if timeout is None else _at_least_zero(timeout, "timeout"), key=key)
         if job is None:
@@ -354,9 +357,9 @@ class Tube:
     def on_task_change(self, callback: OnChange | None) -> OnChange | None:
         """Call a function with every task that changes and with the event. Return the function that was set before.
 
-        The task is as it was at that change. The function is called in order, in a thread of its own, after the commit
-        and before the command that caused the change returns. With a server it is called later, and the data of a task
-        that is gone may be None.
+        The function receives the task with its state after the change. The function is called in order, in a thread of
+        its own, after the commit and before the command that caused the change returns. With a server it is called
+        later, and the data of a task that is gone may be None.
         """
         before, self._callback = self._callback, callback
         if self._unsubscribe is not None:
@@ -403,7 +406,7 @@ class Tube:
         callback(task, _WHAT.get(call, call))
 
     def _id(self, job: api.Job) -> Any:
-        """Return the id of a task. If another client has put and removed it, only its job id is known."""
+        """Return the id of a task. If the job no longer exists, return the id of the job instead."""
         try:
             known = job.meta()
         except UnknownJob:
@@ -451,13 +454,13 @@ class Tube:
 
 
 def _returned_letter(job: api.Job) -> str:
-    """Return the state of a task that a command returned to the queue. Another client may have taken it already."""
+    """Return the state of a task after its return to the queue: ready, even if another client has taken it since."""
     letter = _LETTERS[job.state]
     return "r" if letter == "t" else letter
 
 
 def _give_back(job: api.Job, deliveries: int) -> None:
-    """Give back a job that the caller did not receive. If that fails, the end of the session gives it back."""
+    """Return a job that the caller did not receive to its tube. If that fails, it returns when the session ends."""
     with contextlib.suppress(PenstockError):
         if isinstance(job, EmbeddedJob):
             job._tube._host.undeliver(PendingDelivery([job._core], [deliveries]))
@@ -470,7 +473,7 @@ def _give_back(job: api.Job, deliveries: int) -> None:
 
 
 def _known(function: str, policy: TubePolicy, options: dict[str, Any], has: HasOption) -> dict[str, Any]:
-    """Return the options of a call that the tube has, under the names of Penstock."""
+    """Return the options of a call under their Penstock names, without those that the tube does not have."""
     known = _ignored.supported(function, policy, cast("dict[object, object]", options), has)
     given: dict[str, Any] = {_RENAMED.get(name, name): value for name, value in known.items()}
     if given.get("ttr") == 0 and not isinstance(given["ttr"], bool):
@@ -491,14 +494,14 @@ def _has_release_option(policy: TubePolicy, name: str) -> bool:
 
 
 def _has_own(policy: TubePolicy, name: str) -> bool:
-    """Return whether a tube has an option that is given under its Penstock name."""
+    """Return whether a tube has an option with this Penstock name (`priority` or `key`)."""
     if name == "priority":
         return has_put_option(policy, "pri")
     return name == "key" and policy.keys != KEYS_NONE
 
 
 def _at_least_zero(number: Any, what: str) -> float:
-    """Return a number as Lua does. A negative one becomes 0."""
+    """Return a number, or 0 if it is negative, as the Lua functions do. Raise QueueError if it is not a number."""
     if isinstance(number, bool) or not isinstance(number, (int, float)):
         raise QueueError(f"{what} must be a number, not {type(number).__name__}")
     return max(number, 0)

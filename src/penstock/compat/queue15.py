@@ -32,16 +32,17 @@ _READING: Final = (b"peek", b"meta", b"statistics")
 
 
 class Queue15Error(CommandError):
-    """A refusal of the 1.5 API, with its sentence."""
+    """A call was refused. The message is the one of the 1.5 API."""
 
 
 class Queue15:
-    """The functions of the API."""
+    """The functions of the 1.5 API."""
 
     def __init__(self, over: api.Queue, pri_mode: Literal["absolute", "offset"] | None = None) -> None:
-        """Use a queue. `pri_mode`: pri is 0 to 255 ("absolute", as documented) or an "offset" to 127 (as implemented).
+        """Wrap a queue.
 
-        A server has a setting for that: `queue15-pri-mode`.
+        `pri_mode` is the meaning of the argument `pri` of a put. "absolute": a priority from 0 to 255, as documented.
+        "offset": a number that is added to 127, as implemented. A server has the setting `queue15-pri-mode` instead.
         """
         if pri_mode not in (None, "absolute", "offset"):
             raise WrongType(f"pri_mode is absolute or offset, not {pri_mode!r}")
@@ -121,7 +122,7 @@ class Queue15:
         return cast(Task, self._call(b"done", space, id, *data))
 
     def dig(self, space: int, id: str) -> Task:
-        """Make a buried task ready."""
+        """Make one buried task ready."""
         return cast(Task, self._call(b"dig", space, id))
 
     unbury = dig
@@ -159,7 +160,7 @@ class Queue15:
 
 
 class _InProcess:
-    """The functions over a queue in this process."""
+    """The functions of the 1.5 API, for a queue in this process."""
 
     def __init__(self, over: EmbeddedQueue, pri_is_offset: bool) -> None:
         host = over._host
@@ -216,7 +217,7 @@ class _InProcess:
 
 
 class _OnServer:
-    """The functions of a server."""
+    """The functions of the 1.5 API, called on a server."""
 
     def __init__(self, over: api.Queue) -> None:
         self._functions = Functions(over)
@@ -238,7 +239,7 @@ class _OnServer:
 
 
 def _refusal(error: CommandError) -> CommandError:
-    """Return the error for a refusal of a server: one of the API, unless it has a code of Penstock."""
+    """Return the error to raise for a refusal of a server: a Queue15Error, unless it has a code of Penstock."""
     return Queue15Error(str(error)) if error.code == CommandError.code else error
 
 

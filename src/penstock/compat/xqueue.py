@@ -1,7 +1,7 @@
 """xqueue in Python, for any Penstock queue: `upgrade(queue, "space", {...})` returns a space with xqueue's methods.
 
 A map is a dict, an array is a list, and a tuple is a tuple. `wait` returns two values. A method that returns nothing in
-Lua returns None. A refusal raises an `XqueueError` with xqueue's own sentence.
+Lua returns None. A refused call raises an `XqueueError` with xqueue's own message.
 """
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ def _spaces_of(host: Host) -> XqueueSpaces:
 
 
 class _WeakHost:
-    """Return the functions that spaces need of their host. They hold no reference, so that an unused queue is freed."""
+    """The methods of a host that spaces use. It has only a weak reference, so that an unused queue can be freed."""
 
     def __init__(self, host: Host) -> None:
         self._host = weakref.ref(host)
@@ -203,21 +203,21 @@ class _OnServer:
             raise self._refusal(error) from None
 
     def _refusal(self, error: CommandError) -> CommandError:
-        """Return the error for a refusal of a server, as a space in this process raises it."""
+        """Return the error that a space in this process would raise for this refusal of a server."""
         if error.code == XqueueError.code:
             return XqueueError(str(error))
         return _unknown(self.name) if str(error).endswith("is not defined") else error
 
 
 def _timeout_first(timeout: Any, attr: Any) -> tuple[Any, Any]:
-    """Return the arguments of a take in the form in which the timeout is an argument."""
+    """Return the timeout and the options of a take. The timeout may be the first argument or one of the options."""
     if not isinstance(timeout, dict) or isinstance(timeout.get("timeout"), (dict, list)):
         return timeout, attr
     return timeout.get("timeout"), {name: value for name, value in timeout.items() if name != "timeout"}
 
 
 def _wait_ms(timeout: object) -> int:
-    """Return the milliseconds that a server will wait; 0 if it will refuse the timeout."""
+    """Return how many milliseconds a server waits with this timeout, or 0 if it refuses the timeout."""
     if isinstance(timeout, bool) or not isinstance(timeout, (int, float)) or not timeout > 0:
         return 0
     return NEVER if timeout * 1000 > DURATION_MS_MAX else int(timeout * 1000)
@@ -228,7 +228,7 @@ def _unknown(name: bytes) -> UnknownTube:
 
 
 class Space:
-    """One space, used through one session."""
+    """One space. The tasks that are taken through this object belong to the session of the queue."""
 
     changed: dict[str, list[Any]]  # The options that the upgrade changed: name to old and new value.
 
@@ -258,11 +258,11 @@ class Space:
         return results[0] if len(results) == 1 else tuple(results)
 
     def take(self, timeout: float | dict[str, Any] | None = None, attr: dict[str, Any] | None = None) -> Any:
-        """Take the next task, of one `tube` or of any. Wait up to `timeout` seconds. Return None if there is none."""
+        """Take the next task of one `tube` or of any. Wait up to `timeout` seconds. Return None if none came."""
         return _one(self._call("take", timeout, attr))
 
     def ack(self, key: Any, attr: dict[str, Any] | None = None) -> Any:
-        """Finish a task successfully. It is removed, or kept if the features say so."""
+        """Finish a task successfully. It is removed, or kept if the option `features` of the space says so."""
         return _one(self._call("ack", key, attr))
 
     def release(self, key: Any, attr: dict[str, Any] | None = None) -> Any:
@@ -303,7 +303,7 @@ class Space:
         return _one(self._call("switch", key, status, attr))
 
     def snatch(self, key: Any, attr: dict[str, Any] | None = None) -> Any:
-        """Take a task away from its holder."""
+        """Take a task away from the session that holds it."""
         return _one(self._call("snatch", key, attr))
 
     def restart(self, key: Any, attr: dict[str, Any] | None = None) -> Any:
@@ -315,17 +315,17 @@ class Space:
         return _one(self._call("get", key))
 
     def select(self, key: Any = None, options: dict[str, Any] | None = None) -> list[Any]:
-        """Return rows as lists, in the order of the primary key; the options are iterator, limit and offset."""
+        """Return tasks as lists, in the order of the primary key. The options are iterator, limit and offset."""
         rows: list[Any] = _one(self._call("select", key, options))
         return rows
 
     def stats(self, pretty: bool = False) -> dict[str, Any]:
-        """Return the number of tasks in each status, and of the transitions since the start."""
+        """Return the number of tasks in each status, and of transitions between them since the start."""
         told: dict[str, Any] = _one(self._call("stats", pretty))
         return told
 
     def queue_stats(self) -> dict[str, Any]:
-        """Return the same as `stats`."""
+        """Return the statistics of `stats`, under the other name that xqueue has for it."""
         return self.stats()
 
     def truncate(self) -> None:
@@ -396,7 +396,7 @@ class Space:
 
 
 def _pauses() -> Backoff:
-    """Return the pauses of a worker after failures in a row."""
+    """Return the pauses of a worker after consecutive failures. Each pause is longer than the one before."""
     return Backoff(None, first_s=_FIRST_PAUSE_S, longest_s=_LONGEST_PAUSE_S)
 
 

@@ -58,7 +58,7 @@ class Finding:
 
     @property
     def kept(self) -> bool | None:
-        """Whether no violation was found, or None if nothing could be checked."""
+        """True if no violation was found, False otherwise, or None if nothing could be checked."""
         if self.broken:
             return False
         return True if self.judged else None
@@ -74,7 +74,7 @@ class Verdict:
 
     @property
     def kept(self) -> bool:
-        """Whether no guarantee was violated. Guarantees that could not be checked do not count."""
+        """True if no guarantee was violated. Guarantees that could not be checked do not count."""
         return not any(finding.broken for finding in self.findings)
 
 
@@ -143,7 +143,7 @@ class _Scope:
         return any(known or name not in _BY_TUBE for known, _ in self.tubes.values())
 
     def not_checked(self, name: str) -> Iterator[str]:
-        """Yield which events or tubes the guarantee was not checked for, and why."""
+        """Yield sentences about the events or tubes for which the guarantee was not checked, and why."""
         older = self.rows - sum(events for _, events in self.tubes.values())
         unknown = sorted(tube for tube, (known, _) in self.tubes.items() if not known)
         if not self.tubes:
@@ -170,9 +170,9 @@ def _rules() -> list[tuple[str, str, str]]:
 
 
 def _compare(lake: Lake, source: Source, heads: dict[str, Head] | None) -> Finding:
-    """Check that no count of the nodes is greater than that of the lake.
+    """Check for each tube and change of state that the nodes do not count more changes than the lake.
 
-    The lake may have more, because the nodes start counting again if a tube is dropped and created again.
+    The lake may count more, because the nodes start counting again if a tube is dropped and created again.
     """
     name, promise = "counts", "All state changes that the nodes have counted are in the lake."
     since = nodes.load(lake)

@@ -28,17 +28,17 @@ WereRead = Callable[[], dict[str, int]]
 
 
 def read_positions_unknown() -> dict[str, int]:
-    """Return no positions: the logs were read at least up to the last event."""
+    """Return no positions. It is used if the caller knows only that the logs were read up to the last event."""
     return {}
 
 
 def append(lake: Lake, events: DataFrame, were_read: WereRead = read_positions_unknown) -> int:
-    """Add new events to bronze in one commit. Return how many. The events of a node must arrive in order."""
+    """Add new events to bronze in one commit. Return their number. The events of a node must arrive in order."""
     return _add(lake, from_positions(events, lake.manifest.positions), were_read)
 
 
 def fill(lake: Lake, events: DataFrame, were_read: WereRead = read_positions_unknown) -> int:
-    """Add all events that bronze lacks in one commit, also between existing ones. Return how many."""
+    """Add all events that bronze lacks in one commit, also between existing ones. Return their number."""
     known = lake.read(events.sparkSession, EVENTS).select("node", "position")
     return _add(lake, events.join(known, ["node", "position"], "left_anti"), were_read)
 

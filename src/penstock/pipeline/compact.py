@@ -38,7 +38,7 @@ def compact(spark: SparkSession, lake: Lake, only_many: bool = False) -> tuple[i
 
 
 def _small(lake: Lake, table: Table, day: str) -> list[str]:
-    """Return the small files of a day, except those that silver has not processed: the manifest lists them by name."""
+    """Return the small files of a day, except those that silver has not processed, which the manifest names."""
     fresh = lake.manifest.fresh if table is EVENTS else ()
     return [
         name for name in lake.files(table, [day]) if name not in fresh and _size(lake, table, name) < FILE_BYTES // 2

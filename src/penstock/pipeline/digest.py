@@ -33,7 +33,7 @@ RowsProgress = Callable[[int, int], None]
 
 
 def digest(spark: SparkSession, lake: Lake, told: RowsProgress = lambda done, total: None) -> int:
-    """Add all new events of bronze to silver and gold. Return how many there were."""
+    """Add all new events of bronze to silver and gold. Return the number of events."""
     spark = configure(spark)
     done, total = 0, lake.rows(EVENTS, lake.manifest.fresh)
     while lake.manifest.fresh:
@@ -88,7 +88,7 @@ def _commit_turn(spark: SparkSession, lake: Lake, names: list[str]) -> None:
 
 
 def _write_views(spark: SparkSession, lake: Lake, change: LakeCommit, days: list[str], sums: dict[Table, Any]) -> None:
-    """Write the views of tallies: latency for the affected days, and backlog from the first of them on."""
+    """Write the views of tallies: `latency` for the affected days, `backlog` for the first of them and later days."""
     later = [day for day in lake.days(FLOWS) if day > days[0] and day not in days]
     before = [day for day in lake.days(BACKLOG) if day < days[0]][-1:]
     for name, rows in (

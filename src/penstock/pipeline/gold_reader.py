@@ -45,11 +45,11 @@ class GoldReader:
         self.grain = lake.require_exists().manifest.grain
 
     def table(self, name: str) -> pa.Table:
-        """Return a table of gold."""
+        """Return the rows of a gold table for the days and tubes of this reader."""
         return pa.concat_tables([schema_of(gold_table(name)).empty_table(), *self._days(name)])
 
     def reduced(self, name: str, reduce: Callable[[pa.Table], pa.Table]) -> pa.Table:
-        """Return a table reduced by day, and then as a whole, because some tables do not fit into memory."""
+        """Apply `reduce` to each day of a table, and then to all results. Some tables do not fit into memory."""
         nothing = schema_of(gold_table(name)).empty_table()
         return reduce(pa.concat_tables(reduce(part) for part in chain([nothing], self._days(name))))
 
@@ -85,7 +85,7 @@ class GoldReader:
         return pa.concat_tables(self.table(name).select(["tube", "minute"]) for name in ("rates", "flows"))
 
     def require_tubes(self, tubes: Collection[str]) -> GoldReader:
-        """Refuse tubes that are not in the lake, because they are probably misspelt. Return this reader."""
+        """Raise an error if a tube is not in the lake, because it is probably misspelt. Return this reader."""
         from penstock.pipeline import nodes
 
         known = {tube for node in nodes.load(self._lake).values() for tube in node["tubes"]}

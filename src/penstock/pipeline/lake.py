@@ -152,7 +152,7 @@ class Lake:
         return found.append_column(table.by, pa.repeat(day, len(found))).select(table.arrow.names).cast(table.arrow)
 
     def show(self, spark: SparkSession, tables: Iterable[Table] = ALL) -> None:
-        """Create SQL views of the tables with their names: events, jobs, rates and so on."""
+        """Create a SQL view for each table, under its name: events, jobs, rates and so on."""
         for table in tables:
             self.read(spark, table).createOrReplaceTempView(table.name)
 
@@ -168,7 +168,7 @@ class Lake:
 
     @contextmanager
     def writing(self) -> Iterator[Lake]:
-        """Hold the lock for writing during the block. Before it, delete the files of incomplete commits."""
+        """Delete the files of incomplete commits, and hold the lock for writing during the block."""
         self.make()
         lock = os.open(self.state / "lock", os.O_RDWR | os.O_CREAT, 0o644)
         try:
@@ -184,7 +184,7 @@ class Lake:
             os.close(lock)
 
     def change(self) -> LakeCommit:
-        """Return a new commit."""
+        """Return a new, empty commit on the present manifest."""
         return LakeCommit(self)
 
     def reload(self) -> None:
@@ -202,7 +202,7 @@ class Lake:
             self.update_links(table, counted.keys() - shown, shown - counted.keys())
 
     def update_links(self, table: Table, came: Iterable[str], gone: Iterable[str]) -> None:
-        """Add links to the folder of a table for the files `came`, and remove the links of the files `gone`."""
+        """In the folder of a table, add links to the files `came` and remove the links to the files `gone`."""
         folder = self.root / table.path
         for name in came:
             _link(self.path(table, name), folder / name)
@@ -256,7 +256,7 @@ class LakeCommit:
         return list(came)
 
     def remove(self, table: Table, names: Iterable[str]) -> None:
-        """Remove files of a table with this commit."""
+        """Mark files of a table for removal by this commit."""
         self._gone.setdefault(table.path, set()).update(names)
 
     def replace(self, table: Table, rows: Any, days: Iterable[str]) -> None:
@@ -275,7 +275,7 @@ class LakeCommit:
         newest: dict[str, int] | None = None,
         read: dict[str, int] | None = None,
     ) -> None:
-        """Make all changes valid at once. Arguments that are None keep their present value in the manifest."""
+        """Publish all changes atomically, with a new manifest. Arguments that are None keep their value in it."""
         lake, old = self._lake, self._lake.manifest
         now = int(time.time())
         new = Manifest(VERSION, self._number, grain=old.grain)

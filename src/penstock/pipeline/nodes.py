@@ -35,7 +35,7 @@ def check(lake: Lake, source: Source) -> None:
 
 
 def refresh(lake: Lake, source: Source, from_first: bool = False) -> None:
-    """Request the facts from the nodes and store them. `from_first`: the logs will be read from the beginning."""
+    """Request the facts from the nodes and store them. With `from_first`, the logs will be read from the beginning."""
     check(lake, source)
     known = load(lake)
     _find_gaps(lake, source.heads(), known, from_first)
@@ -69,7 +69,10 @@ def read_to(lake: Lake, heads: dict[str, Head]) -> dict[str, int]:
 
 
 def _find_gaps(lake: Lake, heads: dict[str, Head], known: Nodes, from_first: bool = False) -> bool:
-    """If history was trimmed before it was read, move `since` behind it. Return whether anything changed."""
+    """If history was trimmed before it was read, move the start of the complete history behind it.
+
+    Return whether anything changed.
+    """
     reached, before = read_to(lake, heads), json.dumps(known)
     for node, head in heads.items():
         mine = known.setdefault(node, {"since": head.first, "tubes": {}})

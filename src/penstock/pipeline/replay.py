@@ -57,7 +57,7 @@ FROM (SELECT node, job, max_by(struct(body, body_kind), position) AS newest FROM
 
 @dataclass
 class ReplayResult:
-    """The result of a replay, in jobs."""
+    """The result of a replay: numbers of jobs."""
 
     put: int = 0  # Includes earlier runs of this replay, because the reply to a repeated dedup id is the same.
     existing: int = 0  # Not put, because a job of another replay with this origin is unfinished.
@@ -91,7 +91,7 @@ def rows_of(spark: SparkSession, lake: Lake | None, query: str | None, table: st
 
 @as_pipeline_error()
 def as_jobs(rows: DataFrame, tube: str | None, lake_is_there: bool) -> DataFrame:
-    """Convert rows to jobs: tube, body, kind of a body from the lake, origin, and options."""
+    """Convert rows to rows of jobs: tube, body, kind of a body from the lake, origin, and options."""
     from pyspark.sql import functions as f
 
     # Column names are case-insensitive in Spark.
@@ -118,7 +118,7 @@ def as_jobs(rows: DataFrame, tube: str | None, lake_is_there: bool) -> DataFrame
 
 
 def _with_bodies(rows: DataFrame, known: bool) -> DataFrame:
-    """Add the body and its kind to rows: their own body, or the one of their job in the lake."""
+    """Add the columns body and kind to rows: the body in the row, or else the body of its job in the lake."""
     from pyspark.sql import functions as f
 
     names = [name.lower() for name in rows.columns]

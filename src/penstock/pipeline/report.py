@@ -75,7 +75,7 @@ class _ReportBuilder:
 
     @cached_property
     def _step_s(self) -> int:
-        """Seconds per point of a chart: the smallest step that gives at most POINTS_MAX points."""
+        """The seconds per point of a chart: the smallest step that gives at most POINTS_MAX points."""
         span = self._gold.span
         seconds = 0.0 if span is None else (span[1] - span[0]).total_seconds()
         fine = [step for step in _STEPS if step >= 60 or self._gold.grain == "second"]
@@ -298,7 +298,7 @@ class _ReportBuilder:
 
 
 def percentiles(counts: pa.Table, by: Sequence[str]) -> list[Row]:
-    """Return percentiles of durations in ms: the end of the bucket that contains the percentile."""
+    """Return percentiles of durations in ms. Each is the upper end of the bucket that contains the percentile."""
     buckets: dict[tuple[Any, ...], list[tuple[int, int]]] = defaultdict(list)
     for row in counts.to_pylist():
         buckets[tuple(row[each] for each in by)].append((row["bucket"], row["count"]))

@@ -32,7 +32,7 @@ class Source:
     rows_a_batch: int = ROWS_A_BATCH
 
     def stream(self, spark: SparkSession, positions: dict[str, int]) -> DataFrame:
-        """Stream the events from `positions` on; other nodes start at their first. A checkpoint takes precedence."""
+        """Stream the events from `positions` on. Other nodes start at their first one. A checkpoint has precedence."""
         start = json.dumps(positions) if positions else "earliest"
         reader = spark.readStream.format(NAME).option("maxRowsPerTrigger", self.rows_a_batch)
         return reader.options(startingOffsets=start, **self._options()).load()
@@ -51,9 +51,10 @@ class Source:
         return found
 
     def diverged(self, known: dict[str, tuple[int, int]]) -> Iterator[str]:
-        """Yield the nodes whose log differs from `known`: by node, a position and the time of its event in ms.
+        """Yield the nodes whose log differs from `known`.
 
-        Positions that a node no longer keeps are not checked.
+        `known` has for each node a position and the time of the event at this position, in ms. Positions that a node no
+        longer keeps are not checked.
         """
         for url in self.urls:
             with Node(url) as node:

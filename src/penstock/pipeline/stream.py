@@ -38,7 +38,7 @@ _REFRESH_S: Final = 60
 
 
 def no_progress(what: str, done: int, total: int) -> None:
-    """Ignore progress."""
+    """Ignore the progress of a run."""
 
 
 @dataclass
@@ -115,7 +115,7 @@ def behind(lake: Lake, source: Source) -> int:
 
 
 def _ends(lake: Lake, batch: int) -> dict[str, int]:
-    """Return the end of a batch by node. Spark writes it to the checkpoint before the batch, in the last line."""
+    """Return the end positions of a batch, by node. Spark has written them to its checkpoint before the batch."""
     ends: dict[str, int] = json.loads((lake.checkpoint / "offsets" / str(batch)).read_text().splitlines()[-1])
     return ends
 

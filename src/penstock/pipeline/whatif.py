@@ -111,7 +111,7 @@ def _per_key(keys: list[Any], spans: list[tuple[int, int]]) -> int | None:
 
 
 def _pause_ms(table: pa.Table, spans: list[tuple[int, int]]) -> float:
-    """Return the mean time between two jobs of a worker, counted where the next job was already waiting."""
+    """Return the mean pause of a worker between two jobs, if the next job was already waiting."""
     pauses: list[int] = []
     done_at: dict[tuple[str, int], int] = {}
     turns = zip(spans, table["node"].to_pylist(), table["session"].to_pylist(), _ms(table["ready_at"]))
@@ -133,7 +133,7 @@ def estimates(
     per_key: Sequence[int],
     progress: Progress = lambda done, total: None,
 ) -> list[Outcome]:
-    """Return the measured wait times, the estimate for the real workers, and estimates for the given numbers.
+    """Return the measured wait times, the estimate for the real number of workers, and one for each of `workers`.
 
     Without `workers`, estimate for half and twice the real number.
     """

@@ -2,7 +2,8 @@
 
 Needs `pip install 'penstock-queue[spark]'`. Spark finds the sources by name, in `pyspark_penstock.py` and
 `pyspark_penstock_events.py`; this package implements them. Names are imported on first use, because every Python
-process of Spark imports this package and most of them need only one source.
+process of Spark imports this package and most of them need only one source. In this package, the words driver, task and
+partition have the meaning of Spark.
 """
 
 from importlib import import_module

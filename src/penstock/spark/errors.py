@@ -29,7 +29,7 @@ class SourceError(PenstockError):
 
 @contextmanager
 def as_source_error() -> Iterator[None]:
-    """Turn every PenstockError of the block into a SourceError of one line. All methods that Spark calls use it."""
+    """Turn every PenstockError of the block into a SourceError of one line. Every method that Spark calls uses this."""
     try:
         yield
     except SourceError:

@@ -40,7 +40,7 @@ _LOGGING: Final = Path(__file__).parent / "log4j2.properties"
 def session(
     master: str | None = None, *, app: str = "penstock", quiet: bool = False, **config: str | int | bool
 ) -> SparkSession:
-    """Return a Spark session. If one exists, return it, with those of the settings that can still be changed.
+    """Return a Spark session. If one exists, change the settings that can still be changed, and return it.
 
     `master`: `local[*]` by default, `spark://host:7077`, `sc://host:15002` for Spark Connect, or another master.
     `quiet`: start Java without its module for linear algebra, so that Java prints no warning about it.
@@ -63,7 +63,7 @@ def session(
 
 
 def _connect_session(master: str, settings: dict[str, str]) -> SparkSession:
-    """Return a session on a Spark Connect server. Our defaults are not set: they need a server that starts."""
+    """Return a session on a Spark Connect server. Our default settings have an effect only when a server starts."""
     from pyspark.sql import SparkSession
 
     try:
@@ -76,7 +76,7 @@ def _connect_session(master: str, settings: dict[str, str]) -> SparkSession:
 
 
 def prepare(master: str, quiet: bool = False) -> None:
-    """Set the environment variables for Java, Python and the local address that Spark needs and that are not set."""
+    """Set the environment variables that Spark needs for Java, Python and its local address, if they are not set."""
     home = java_home(quiet)
     if home is not None:
         os.environ["JAVA_HOME"] = home
@@ -96,7 +96,7 @@ def _silence_query_loggers() -> None:
 
 
 def _java(settings: dict[str, str]) -> dict[str, str]:
-    """Return the Java options. The driver's name the log settings, because Spark logs before the session exists."""
+    """Return the Java options. The driver's have the log settings, because Spark logs before a session exists."""
     driver, executor = "spark.driver.extraJavaOptions", "spark.executor.extraJavaOptions"
     quiet = f"-Dlog4j2.configurationFile={_LOGGING.as_uri()}"
     return {

@@ -52,7 +52,7 @@ class Piece:
 
 
 class Node:
-    """A connection to a server, for one task or for the driver of a stream."""
+    """A connection to a server, for one Spark task or for the driver."""
 
     def __init__(self, url: str) -> None:
         self.url = url
@@ -86,7 +86,7 @@ class Node:
         self.call(Call(words, commands.ignored, AGAIN, wait_ms))
 
     def read(self, position: int, bytes_max: int, names: bool) -> Piece:
-        """Return frames from the one that contains `position` on, with the names of tubes if `names` is set."""
+        """Return frames, starting with the one that contains `position`, and the names of tubes if `names` is set."""
         words = [b"JOURNAL", b"READ", b"%d" % position, b"BYTES", b"%d" % bytes_max]
         return self.call(Call([*words, b"NAMES"] if names else words, _piece, AGAIN))
 

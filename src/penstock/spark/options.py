@@ -55,7 +55,7 @@ class Options:
         return value
 
     def words(self, name: str) -> tuple[str, ...]:
-        """Return a comma-separated option."""
+        """Return the words of a comma-separated option."""
         return split_words(self._given.get(name.lower()))
 
     def integer(self, name: str, default: int, least: int, most: int) -> int:

@@ -43,7 +43,7 @@ def batches(range: EventsRange, options: EventsOptions) -> Iterator[pa.RecordBat
 
 
 def _read_rows(range: EventsRange) -> Iterator[tuple[Gathered, dict[int, bytes]]]:
-    """Yield the rows of a range in large groups, each with the names of its tubes by their numbers."""
+    """Yield the rows of a range in large groups. Each group has a dict of the names of its tubes by tube number."""
     with Node(range.url) as node:
         position = range.start
         names: dict[int, bytes] = {}

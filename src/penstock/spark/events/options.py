@@ -32,7 +32,7 @@ _ROWS_PER_PARTITION: Final = 250_000
 
 @dataclass(frozen=True)
 class EventsOptions:
-    """The parsed options."""
+    """The parsed options of the source `penstock_events`."""
 
     urls: tuple[str, ...]
     start: StartPoint
@@ -98,7 +98,7 @@ def _parse_start_point(text: str | None, name: str, default: str) -> StartPoint:
 
 
 def _parse_time_ms(text: str) -> int:
-    """Return a time in ms since 1970. `text` is such a number, or an ISO time, in UTC if it has no time zone."""
+    """Return a time in ms since 1970. `text` is this number, or an ISO time, in UTC if it has no time zone."""
     word = text.strip()
     if word.isascii() and word.isdigit():
         return int(word)

@@ -1,4 +1,4 @@
-"""Planning: turns the start and end that users give into positions of each node's log, and these into tasks.
+"""Planning: turns the start and end that users give into positions of each node's log, and these into Spark tasks.
 
 A position in an offset is the next one to read: with {"node": 4711}, everything before 4711 has been read.
 """
@@ -22,7 +22,7 @@ _TIME_AT: Final = 48
 
 @dataclass(frozen=True)
 class EventsRange(InputPartition):
-    """The input of one task: positions of one node from `start` to before `end`."""
+    """The input of one Spark task: the positions of one node's log from `start` to before `end`."""
 
     url: str
     node: str
@@ -35,7 +35,7 @@ class EventsRange(InputPartition):
 
 
 class NodeLogs:
-    """Connections to the logs of all nodes, used in the driver to plan tasks."""
+    """Connections to the logs of all nodes. Spark's driver uses them to plan tasks."""
 
     def __init__(self, options: EventsOptions) -> None:
         self._options = options
@@ -60,7 +60,7 @@ class NodeLogs:
         self._nodes[head.node] = node
 
     def _check_tubes(self) -> None:
-        """Refuse tubes that no node has, because they are more often misspelt than dropped."""
+        """Raise UnknownTube if no node has a selected tube, because it was more likely misspelt than dropped."""
         for tube in self._options.tubes:
             if not any(_has_tube(node, tube) for node in self._nodes.values()):
                 raise UnknownTube(
@@ -88,7 +88,7 @@ class NodeLogs:
         return ends
 
     def positions(self, place: StartPoint, heads: dict[str, Head]) -> dict[str, int]:
-        """Return the start position of every node. Nodes that `place` does not name start at their first position."""
+        """Return the start position of every node: the one that `place` gives, or the first one of its log."""
         if isinstance(place, dict):
             self.check_nodes(place)
             return {name: place.get(name, head.first) for name, head in heads.items()}
@@ -98,7 +98,7 @@ class NodeLogs:
         return {name: head.first if place == EARLIEST else head.end for name, head in heads.items()}
 
     def ends(self, heads: dict[str, Head]) -> dict[str, int]:
-        """Return the end position of every node for a batch. Nodes that endingOffsets does not name are read whole."""
+        """Return the end position of every node for a batch: the one in endingOffsets, or the end of its log."""
         place = self._options.end
         if not isinstance(place, dict):
             return {name: head.end for name, head in heads.items()}
@@ -109,7 +109,7 @@ class NodeLogs:
         return {name: place.get(name, head.end) for name, head in heads.items()}
 
     def check_nodes(self, named: dict[str, int]) -> None:
-        """Refuse nodes that no URL leads to, unless failOnDataLoss is off."""
+        """Raise WrongServer if a named node is at none of the URLs, unless failOnDataLoss is off."""
         for name in named:
             if name not in self._nodes and self._options.fails_on_loss:
                 raise WrongServer(
@@ -118,7 +118,7 @@ class NodeLogs:
                 )
 
     def check_starts(self, starts: dict[str, int], heads: dict[str, Head]) -> dict[str, int]:
-        """Return `starts`, moved into the range that each log has. If failOnDataLoss is on, refuse to move them."""
+        """Return `starts`, moved into the range of each log. With failOnDataLoss, raise an error instead."""
         found = {}
         for name, head in heads.items():
             start = starts.get(name, head.first)
@@ -137,7 +137,7 @@ class NodeLogs:
         return found
 
     def ranges(self, starts: dict[str, int], ends: dict[str, int]) -> list[InputPartition]:
-        """Return the tasks that read the logs between two offsets."""
+        """Return the Spark tasks that read the logs from `starts` to before `ends`."""
         most = self._options.rows_per_partition
         found: list[InputPartition] = []
         for name, end in ends.items():
@@ -169,7 +169,7 @@ def _has_tube(node: Node, tube: str) -> bool:
 
 
 def time_at(node: Node, position: int) -> int | None:
-    """Return the time of the event at a position in ms, or None if the log does not keep it."""
+    """Return the time in ms of the event at a position, or None if the log no longer has the position."""
     piece = node.read(position, 1, False)
     frame = Frame(piece.frames, 0)
     if not frame.position <= position < frame.position + frame.rows:
@@ -178,7 +178,7 @@ def time_at(node: Node, position: int) -> int | None:
 
 
 def _first_since(node: Node, head: Head, moment_ms: int) -> int:
-    """Return the position of the first event at or after a time. Frames are in order of time: a binary search."""
+    """Return the position of the first event at or after a time. Frames are in order of time, so this bisects them."""
     low, high = head.first, head.end
     while low < high:
         middle = (low + high) // 2

@@ -52,7 +52,7 @@ _NULLABLE: Final = frozenset(("session", "number", "wake", "expiry", "ttr_ms", "
 
 
 def select_columns(names: Iterable[str]) -> tuple[str, ...]:
-    """Return the columns to read: `names`, or all if it is empty. Refuse unknown and repeated names."""
+    """Return the columns to read: `names`, or all if it is empty. Raise an error for unknown and repeated names."""
     found = tuple(names) or NAMES
     for name in found:
         if name not in NAMES:

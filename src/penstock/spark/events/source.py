@@ -50,7 +50,7 @@ class EventsReader(DataSourceReader):
         self._options = options
 
     def partitions(self) -> list[InputPartition]:
-        """Ask the nodes for the ends of their logs, and divide the logs into tasks."""
+        """Ask the nodes for the ends of their logs. Return the Spark tasks that read the logs."""
         from penstock.spark.events.ranges import NodeLogs
 
         with as_source_error():
@@ -63,7 +63,7 @@ class EventsReader(DataSourceReader):
                 logs.close()
 
     def read(self, partition: InputPartition) -> Iterator[RecordBatch]:
-        """Yield the events of one range. Spark passes another partition if there are no ranges."""
+        """Yield the events of one range. If there are no ranges, Spark passes a partition of its own; yield nothing."""
         from penstock.spark.events.columns import batches
         from penstock.spark.events.ranges import EventsRange
 

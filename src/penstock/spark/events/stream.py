@@ -34,7 +34,7 @@ class EventsStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._target: Offset | None = None  # With the trigger availableNow: the offset at which the query ends.
 
     def __getstate__(self) -> dict[str, Any]:
-        """Leave out the connections, which stay in the driver."""
+        """Return the state to pickle for Spark tasks. The connections stay in the driver."""
         return {**self.__dict__, "_logs": None}
 
     def _get_logs(self) -> NodeLogs:
@@ -70,11 +70,11 @@ class EventsStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return {name: head.end for name, head in self._get_logs().heads().items()}
 
     def prepareForTriggerAvailableNow(self) -> None:
-        """Make the query end at the present end of the logs."""
+        """Make the query stop at the present end of the logs."""
         self._target = self.reportLatestOffset()
 
     def partitions(self, start: Offset, end: Offset) -> list[InputPartition]:
-        """Return the tasks of a batch."""
+        """Return the Spark tasks that read a batch."""
         with as_source_error():
             logs = self._get_logs()
             logs.check_nodes(end)
@@ -83,7 +83,7 @@ class EventsStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return logs.ranges(logs.check_starts(start, heads), logs.check_starts(end, heads))
 
     def read(self, partition: InputPartition) -> Iterator[RecordBatch]:
-        """Yield the events of one task."""
+        """Yield the events of one Spark task."""
         from penstock.spark.events.columns import batches
 
         assert isinstance(partition, EventsRange)

@@ -87,7 +87,7 @@ class StreamOptions:
 
 @dataclass(frozen=True)
 class WriteOptions:
-    """Options of writing."""
+    """Options of a write."""
 
     url: str
     tube: str | None  # None: the column `tube` of each row.

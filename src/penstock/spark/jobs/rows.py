@@ -1,4 +1,4 @@
-"""Puts the rows of one task: many jobs per command. If a command is refused, it is split to find the refused rows."""
+"""Puts the rows of one Spark task: many jobs per command. A refused command is split to find the refused rows."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ class _RowGroup(NamedTuple):
 
 
 class RowWriter:
-    """Puts the rows of one task."""
+    """Puts the rows of one Spark task as jobs."""
 
     def __init__(self, node: Node, options: WriteOptions, columns: tuple[str, ...], stage: bytes) -> None:
         self._node = node
@@ -89,7 +89,7 @@ class RowWriter:
             self._put_tube(self._tube(tube), batch.filter(chosen))
 
     def _tube(self, tube: str | None) -> bytes:
-        """Return the tube of a row: its own value, else the option, else an empty name."""
+        """Return the tube of a row: its column `tube`, or else the option `tube`, or else an empty name."""
         return ((tube if tube is not None else self._options.tube) or "").encode()
 
     def _put_tube(self, tube: bytes, batch: pa.RecordBatch) -> None:
@@ -157,8 +157,8 @@ class RowWriter:
     def _command(self, rows: _RowGroup, at: int, end: int) -> Call[Any]:
         """Return the command that puts the rows from `at` to before `end`.
 
-        Repeating the command adds no duplicates. Unstaged jobs have a unique or dedup value, and AFTER names the number
-        of jobs that the stage must have.
+        Repeating the command adds no duplicates. Jobs that are put directly have a unique or dedup value. For staged
+        jobs, AFTER is the number of jobs that the stage must have before the command.
         """
         words = [b"MPUT", rows.tube, b"EXISTING"]
         if rows.staged:
@@ -196,7 +196,7 @@ def _word(value: Any) -> bytes:
 
 
 def _time(value: Any) -> bytes:
-    """Return a duration as the server parses it. Numbers are seconds. NaN and infinity are left for it to refuse."""
+    """Return a duration in the syntax of the server. Numbers are seconds. The server refuses NaN and infinity."""
     if isinstance(value, str) or not math.isfinite(value):
         return str(value).encode()
     return b"%dms" % round(value * 1000)

@@ -28,7 +28,7 @@ _PAGE: Final = b"1000"
 
 
 class Scan(InputPartition):
-    """The input of one task: a tube of a server, or all of its tubes if `tube` is None."""
+    """The input of one Spark task: a tube of a server, or all of its tubes if `tube` is None."""
 
     def __init__(self, url: str, tube: str | None) -> None:
         self.url = url
@@ -39,7 +39,7 @@ class _PushFilters:
     """A `pushFilters` that works whether or not the session has filter pushdown switched on.
 
     By default it is off, and then Spark refuses a source that overrides `pushFilters`. Spark compares `__func__` with
-    its own method, so it takes this object for the default one. If pushdown is on, Spark calls the object.
+    its own method, so it treats this object as the default one. If pushdown is on, Spark calls the object.
     """
 
     def __init__(self, push: Callable[[list[Filter]], Iterable[Filter]]) -> None:
@@ -78,7 +78,7 @@ class JobsReader(DataSourceReader):
                 yield each
 
     def partitions(self) -> list[InputPartition]:
-        """Return a task for each selected tube of each server, or one task per server for all tubes."""
+        """Return a Spark task for each selected tube of each server, or one per server if no tube is selected."""
         options = self._options
         with as_source_error():
             homes = _servers_by_tube(options.urls, {*self._required_tubes, *options.tubes})
@@ -95,7 +95,7 @@ class JobsReader(DataSourceReader):
             return [Scan(url, tube) for tube in named for url in homes.get(tube) or options.urls[:1]]
 
     def read(self, partition: InputPartition) -> Iterator[RecordBatch]:
-        """Yield the jobs of one task. Spark passes another partition if there are no tasks."""
+        """Yield the jobs of one Spark task. If there are none, Spark passes a partition of its own; yield nothing."""
         from penstock.spark.jobs.columns import batch
 
         if not isinstance(partition, Scan):
@@ -123,7 +123,7 @@ class JobsReader(DataSourceReader):
 
 
 def _scan(cursor: bytes, words: list[bytes]) -> Call[tuple[bytes, list[Group]]]:
-    """Return the call for one page. Its result is the next cursor and the packed jobs."""
+    """Return the call that reads one page of a scan. Its result is the next cursor and the packed jobs."""
     from penstock.spark.jobs.columns import groups_of
 
     def read(answer: Any) -> tuple[bytes, list[Group]]:
@@ -134,9 +134,10 @@ def _scan(cursor: bytes, words: list[bytes]) -> Call[tuple[bytes, list[Group]]]:
 
 
 def _servers_by_tube(urls: tuple[str, ...], wanted: set[str]) -> dict[str, list[str]]:
-    """Return the servers that have each wanted tube themselves, if there are several servers.
+    """Return the URLs of the servers that have each wanted tube. With a single server, return no URLs.
 
-    In a cluster, each node forwards a scan to the tube's home, so scanning every node would return jobs repeatedly.
+    In a cluster, a node that does not have a tube forwards a scan of it to the node that has it. If every node were
+    scanned, the jobs of the tube would be returned several times.
     """
     found: dict[str, list[str]] = {tube: [] for tube in wanted}
     if wanted and len(urls) > 1:

@@ -29,7 +29,7 @@ PUT_COLUMNS: Final = (*BODIES, "tube", "kind", "key", "priority", "delay", "ttl"
 
 
 def select_columns(names: Iterable[str]) -> tuple[str, ...]:
-    """Return the columns to read: `names`, or all if it is empty. Refuse unknown and repeated names."""
+    """Return the columns to read: `names`, or all if it is empty. Raise an error for unknown and repeated names."""
     found = tuple(names) or tuple(COLUMNS)
     for name in found:
         if name not in COLUMNS:

@@ -86,7 +86,7 @@ class JobsSource(DataSource):
 
 
 def _check_schema(options: WriteOptions, schema: StructType) -> WriteOptions:
-    """Check the schema and the tube in the driver, so that the tasks do not fail one by one."""
+    """Check the schema and the tube in the driver, because otherwise each Spark task would fail."""
     for field in schema.fields:
         if field.name not in PUT_COLUMNS:
             raise WrongType(f"a job has no column {field.name!r}; its columns are {', '.join(PUT_COLUMNS)}")

@@ -1,4 +1,4 @@
-"""A stage that a task has filled, as the task reports it to the driver."""
+"""A stage that a Spark task has filled with jobs. The task reports it to the driver."""
 
 from __future__ import annotations
 

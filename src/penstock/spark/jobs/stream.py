@@ -8,8 +8,8 @@ Claims are acked when Spark asks for the next offset, because this call states h
 `commit` is too late: it is called with the batch after, or never.
 
 The leases of the claims are renewed while the query runs. If the query dies and is not restarted before they expire,
-its jobs return to their tube. A restarted query uses a greater token, so the server refuses an old driver that hung
-and resumes later.
+its jobs return to their tube. A restarted query uses a greater fencing token, so the server refuses an old driver that
+hung and resumes later.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ T = TypeVar("T")
 
 
 class ClaimPart(InputPartition):
-    """The input of one task: shards of claims."""
+    """The input of one Spark task: shards of claims."""
 
     def __init__(self, consumer: str, shards: list[tuple[int, int, int]]) -> None:
         self.consumer = consumer
@@ -65,7 +65,7 @@ class JobsStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._lost: Offset | None = None  # An offset whose claims the server lost. The query continues as a new one.
 
     def __getstate__(self) -> dict[str, Any]:
-        """Leave out the driver's connection, which tasks do not use."""
+        """Return the state to pickle for Spark tasks, which do not use the driver's connection."""
         return {**self.__dict__, "_desk": None}
 
     def _client_for(self, consumer: str) -> _ClaimClient:
@@ -77,7 +77,7 @@ class JobsStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self._client
 
     def initialOffset(self) -> Offset:
-        """Return the offset after the last acked claim of the consumer. A generated consumer has none."""
+        """Return the offset after the last acked claim of the consumer. It is 0 for a generated consumer name."""
         acked = 0
         if self._options.consumer is not None:
             with as_source_error(), Node(self._options.url) as node:
@@ -104,8 +104,9 @@ class JobsStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _ack_finished(self, start: Offset) -> Offset:
         """Ack the claims up to `start`. Return the offset to continue from.
 
-        This is `start`, unless the server does not have these claims. Then the server has crashed and lost its last
-        second, or it is another server. The jobs are in their tube, so a new consumer claims them again.
+        The offset is `start`, unless the server does not have these claims. In this case the server has crashed and
+        lost the changes of its last second, or it is another server. The jobs are in their tube, so a new consumer
+        claims them again.
         """
         if start != self._lost:
             desk = self._client_for(start["consumer"])
@@ -126,7 +127,7 @@ class JobsStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             self._left = _ready_count(node, self._options.tube)
 
     def partitions(self, start: Offset, end: Offset) -> list[InputPartition]:
-        """Return the tasks that read the claims of a batch."""
+        """Return the Spark tasks that read the claims of a batch."""
         with as_source_error():
             # If the first batch is planned again after a restart, the start has a newly generated consumer. The end has
             # the consumer that made the claims.
@@ -135,7 +136,7 @@ class JobsStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return list(desk.parts(start["claim"] if same else 0, end["claim"]))
 
     def read(self, partition: InputPartition) -> Iterator[RecordBatch]:
-        """Yield the jobs of one task."""
+        """Yield the jobs of one Spark task."""
         from penstock.spark.jobs.columns import batch, groups_of
 
         assert isinstance(partition, ClaimPart)
@@ -205,9 +206,10 @@ class _ClaimClient:
             self._sizes = {number: size for number, size in self._sizes.items() if number > upto}
 
     def claim(self, start: int, most: int, wait: bool) -> tuple[int, int]:
-        """Claim up to `most` jobs after the claim `start`. Return the number of the newest claim, and the jobs added.
+        """Claim up to `most` jobs after the claim `start`. Return the newest claim, and how many jobs were claimed now.
 
-        Existing claims after `start`, which perhaps were in no batch yet, are always included, even beyond `most`.
+        Claims after `start` that exist already, because they may not have been in a batch yet, are always included,
+        even if they have more than `most` jobs.
         """
         newest, jobs, more = start, 0, 0
         while newest - start < CLAIMS_OPEN_MAX and (jobs < most or newest < self.newest):
@@ -234,7 +236,7 @@ class _ClaimClient:
         return False
 
     def _take(self, number: int, count: int) -> tuple[int, int] | None:
-        """Make the claim `number` if it does not exist. Return its jobs and bytes.
+        """Make the claim `number` if it does not exist. Return the number of its jobs and of their bytes.
 
         Return None if its lease expired, or if there are no jobs to claim.
         """
@@ -250,7 +252,7 @@ class _ClaimClient:
         return size
 
     def parts(self, start: int, end: int) -> Iterator[ClaimPart]:
-        """Yield tasks of about the same size for the claims after `start` up to and including `end`."""
+        """Yield Spark tasks of about the same size for the claims after `start` up to and including `end`."""
         shards: list[tuple[int, int, int]] = []
         rows = 0
         for number in range(start + 1, end + 1):

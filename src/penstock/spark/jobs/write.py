@@ -1,4 +1,4 @@
-"""Writes rows as jobs. Tasks put them into stages, which consumers do not see; the driver publishes all stages at once.
+"""Writes rows as jobs. Spark tasks put them into stages, and the driver publishes all stages atomically.
 
 A task that is retried, or that runs twice, adds no duplicates, because only the stages of tasks that Spark has accepted
 are published. A batch of a stream that Spark repeats after a crash is published once, because PUBLISHONCE gets a mark
@@ -36,7 +36,7 @@ _BATCH: Final = "streaming.sql.batchId"
 
 @dataclass
 class TaskResult(WriterCommitMessage):
-    """The result of a task, which Spark passes to the driver."""
+    """The result of a Spark task, which Spark passes to the driver."""
 
     stage: FilledStage | None  # None: the task staged no rows.
     mark: str  # Identifies the batch of a stream. Empty outside streams.
@@ -52,11 +52,11 @@ class _StagedWriter:
 
     @property
     def _prefix(self) -> str:
-        """The prefix of stage names: the tube, because a user may be limited to names that start like its tubes."""
+        """The prefix of stage names. It starts with the tube, because a user may be limited to such names."""
         return f"{self._options.tube}/spark" if self._options.tube else "spark"
 
     def write(self, iterator: Iterator[RecordBatch]) -> TaskResult:
-        """Put the rows of a task into a stage of its own. If this fails, discard the stage."""
+        """Put the rows of a Spark task into a stage of its own. If this fails, discard the stage."""
         from penstock.spark.jobs.rows import RowWriter
 
         with as_source_error(), Node(self._options.url) as node:
@@ -71,7 +71,7 @@ class _StagedWriter:
             return TaskResult(rows.stage, self._mark(), rows.refused_rows())
 
     def _mark(self) -> str:
-        """Return the mark of the query and batch that this task belongs to, or an empty string outside streams."""
+        """Return the mark of the query and batch of this Spark task (for PUBLISHONCE), or "" outside streams."""
         context = TaskContext.get()
         query = context.getLocalProperty(_QUERY) if context is not None else None
         return f"{self._prefix}/{query}/{context.getLocalProperty(_BATCH)}" if context is not None and query else ""

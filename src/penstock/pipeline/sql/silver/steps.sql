@@ -5,10 +5,11 @@
 -- puts, takes, acks and failures.
 --
 -- In a cluster, several nodes have a job, and one of them delivers it. On the others it is "aside": it arrived as a copy,
--- or it was dequeued because another node has it. Jobs that are aside are not in the backlog, and their ack is counted on
--- another node. The log does not mark them. A delayed job is taken to be aside if its order is a time (in ns), and if
--- it wakes up at another time than after its ttr. Jobs that a user dequeues wake up after their ttr, or are in tubes that
--- are not replicated, in which orders are not times.
+-- or it was delayed because another node has it queued or taken. Jobs that are aside are not in the backlog, and their ack
+-- is counted on another node. The log does not mark them, so two rules recognise them. Only tubes that can be replicated
+-- have orders that are creation times (in ns). In these tubes, DEQUEUE delays a job for exactly its ttr, and a node that
+-- sets a job aside delays it for another time. A job of such a tube that a user delays for another time (JOB SWITCH, JOB
+-- SNATCH) is counted as aside by mistake.
 WITH news AS (
   SELECT
     *,
