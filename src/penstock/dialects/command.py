@@ -202,7 +202,7 @@ class SlicedCommand:
     """A command that runs in slices. Other clients are served between two slices."""
 
     def step(self, caller: Caller, now: i64) -> bool:
-        """Run a slice. Return whether it was the last one, which writes the reply."""
+        """Run one slice. Return whether the command is finished. The last slice writes the reply."""
         return True
 
 
@@ -351,7 +351,7 @@ class Dispatcher:
         self.ask_others = None
 
     def add(self, command: Command, name: bytes) -> None:
-        """Make a command callable under a name."""
+        """Add a command, so that clients can call it by `name`."""
         self.commands[name.lower()] = command
         self._spellings[name.lower()] = command
         self._spellings[name.upper()] = command
@@ -371,7 +371,7 @@ class Dispatcher:
         return self.commands.get(name.lower()) or self._originals.get(name.lower())
 
     def run_all(self, caller: Caller, commands: list[list[bytes]], start: i64, now: i64) -> i64:
-        """Run the caller's commands from `start` on until it has to wait. Return the index of the next one."""
+        """Run the caller's commands from index `start` on until it waits. Return the index of the next command."""
         at = start
         count: i64 = len(commands)
         began: i64 = self.clock_ns()
@@ -504,7 +504,7 @@ class Dispatcher:
             self.drop_muted_reply(caller, before)
 
     def _failed(self, caller: Caller, error: Exception) -> None:
-        """Close the caller after an internal error. Other clients are not affected."""
+        """Close the caller's connection after an internal error. Other clients are not affected."""
         caller.closing = True
         caller.reply.error(b"ERR " + INTERNAL_ERROR)
         self.report(error)

@@ -305,7 +305,7 @@ class Node:
                 self.run(client)
 
     def _may_step_long(self) -> bool:
-        """Return whether a long command may continue: no other client ran, or the others had their share of time."""
+        """Return whether a long command may continue: no other client ran, or others had their share of the time."""
         return not self._others_ran or time.perf_counter() >= self._rested_at
 
     def _have_rested(self) -> None:
@@ -456,7 +456,7 @@ class Node:
             self.loop.call_soon_threadsafe(self._fail, error)
 
     def _on_ended_waits(self) -> None:
-        """Start a turn that replies to waits which another thread ended."""
+        """Start a turn that writes the replies of waits which another thread ended."""
         with contextlib.suppress(RuntimeError):
             self.loop.call_soon_threadsafe(self.begin_turn)
 

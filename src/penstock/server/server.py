@@ -353,7 +353,7 @@ class Server:
     # Stopping
 
     def stop(self) -> None:
-        """Start the shutdown."""
+        """Start the shutdown of the server."""
         if not self.stopping.done():
             self.stopping.set_result(None)
 

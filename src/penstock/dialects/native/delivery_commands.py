@@ -137,7 +137,7 @@ class Native:
             raise self.context.leaving_error(caller)
 
     def finish_put(self, caller: Caller, wait: PutWait) -> None:
-        """Answer a PUT that waited for room."""
+        """Write the reply of a PUT that waited for room."""
         job = wait.job
         if job is None:
             raise wait.refusal or Full("the tube stayed full until the timeout; take jobs from it, or wait longer")
@@ -230,7 +230,7 @@ class Native:
         return tubes
 
     def deliver(self, caller: Caller, jobs: list[Job], now: i64) -> None:
-        """Reply with jobs that were taken."""
+        """Reply with jobs that were just taken."""
         bodies = self.context.bodies(caller, jobs, now)
         reply = caller.reply
         reply.array(len(jobs))

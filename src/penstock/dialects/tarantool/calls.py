@@ -153,11 +153,11 @@ class SlicedCall(SlicedCommand):
         self.is_16 = call.code == iproto.CALL_16
 
     def run_slice(self, caller: Caller, now: i64) -> bytes | None:
-        """Run a slice. Return the results if it was the last one, otherwise None."""
+        """Run one slice. Return the encoded results if the call is finished, otherwise None."""
         raise NotImplementedError
 
     def step(self, caller: Caller, now: i64) -> bool:
-        """Run a slice. Return whether it was the last one, which writes the reply."""
+        """Run one slice. Return whether the call is finished. The last slice writes the reply."""
         try:
             results = self.run_slice(caller, now)
         except PenstockError as refusal:
@@ -311,7 +311,7 @@ class CallDispatcher:
         self._routes = {}
 
     def run_all(self, caller: Caller, requests: list[Request], start: i64, waits_max: i64, now: i64) -> i64:
-        """Run the caller's requests from `start` on until it has to wait. Return the index of the next one."""
+        """Run the caller's requests from index `start` on until it waits. Return the index of the next request."""
         at = start
         count: i64 = len(requests)
         waits = caller.connection.waits
@@ -353,7 +353,7 @@ class CallDispatcher:
             self._failed(caller, request.sync, defect)
 
     def _failed(self, caller: Caller, sync: i64, defect: Exception) -> None:
-        """Close the caller after an internal error. Other clients are not affected."""
+        """Close the caller's connection after an internal error. Other clients are not affected."""
         caller.closing = True
         answers_of(caller).refusal(sync, iproto.ER_PROC_LUA, INTERNAL_ERROR)
         self.dispatcher.report(defect)
@@ -452,7 +452,7 @@ class CallDispatcher:
         return route
 
     def end_wait(self, pending: Pending, wait: Waiting, now: i64, refusal: PenstockError | None = None) -> None:
-        """End the wait of a call: answer it with its results or with `refusal`."""
+        """End the wait of a call: write its results, or the error `refusal` if there is one."""
         if refusal is not None:
             refuse(pending.caller, pending.sync, refusal)
             return

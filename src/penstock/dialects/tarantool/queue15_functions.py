@@ -557,7 +557,7 @@ class _Statistics(SlicedCall):
         self._statistics = []
 
     def run_slice(self, caller: Caller, now: i64) -> bytes | None:
-        """Examine the next tubes."""
+        """Collect the statistics of the next tubes. Return all if these were the last tubes, otherwise None."""
         tubes, self._cursor = self._engine.scan_tubes(self._cursor, _TUBES_SLICE)
         for tube in tubes:
             if self._space < 0 or _split(tube.name)[0] == self._space:

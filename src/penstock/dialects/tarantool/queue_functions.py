@@ -692,7 +692,7 @@ class EmptyingCall(SlicedCall):
         self._emptying = Emptying(engine, tube)
 
     def run_slice(self, caller: Caller, now: i64) -> bytes | None:
-        """Remove the next tasks."""
+        """Remove the next tasks. Return the results if these were the last tasks, otherwise None."""
         tube = self._tube
         if not self._emptying.step(SLICE, now):
             return None
@@ -728,7 +728,7 @@ class _Releasing(SlicedCall):
         self._left = len(tube.taken)
 
     def run_slice(self, caller: Caller, now: i64) -> bytes | None:
-        """Release the next tasks."""
+        """Release the next tasks. Return the results if these were the last tasks, otherwise None."""
         tube = self._tube
         end = min(self._left, len(tube.taken))
         self._left = max(end - SLICE, 0)
@@ -966,7 +966,7 @@ class _Names(SlicedCall):
         self._names = []
 
     def run_slice(self, caller: Caller, now: i64) -> bytes | None:
-        """Examine the next tubes."""
+        """Collect the names of the next tubes. Return all names if these were the last tubes, otherwise None."""
         tubes, self._cursor = self._engine.scan_tubes(self._cursor, SLICE)
         for tube in tubes:
             if caller.any_tube or caller.may_use(tube.name):
@@ -990,7 +990,7 @@ class _Statistics(SlicedCall):
         self._writer = BytesWriter()
 
     def run_slice(self, caller: Caller, now: i64) -> bytes | None:
-        """Examine the next tubes."""
+        """Collect the statistics of the next tubes. Return all if these were the last tubes, otherwise None."""
         tubes, self._cursor = self._engine.scan_tubes(self._cursor, _TUBES_SLICE)
         for tube in tubes:
             if caller.any_tube or caller.may_use(tube.name):

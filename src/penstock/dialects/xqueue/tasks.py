@@ -10,7 +10,7 @@ from penstock.dialects.xqueue.rows import Row, Rows
 
 
 class Changes:
-    """The changes of an `update`."""
+    """The parts of a job that an `update` changes: its body, priority and key."""
 
     body: bytes | None = None
     kind: int = 0

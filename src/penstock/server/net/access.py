@@ -73,7 +73,7 @@ class Account:
 
 
 class Accounts:
-    """All users."""
+    """All users of a server, by name."""
 
     def __init__(self) -> None:
         self._users: dict[str, Account] = {}

@@ -23,7 +23,7 @@ _OWN_NAME: Final = socket.gethostname().lower()
 
 
 class BadHost(Exception):
-    """The Host header is malformed, or there are several."""
+    """The Host header is malformed, or occurs several times."""
 
 
 def named_host(headers: Sequence[bytes]) -> str:

@@ -282,7 +282,7 @@ class Bus:
         )
 
     def authenticated(self, link: Inbound) -> None:
-        """Use an incoming link whose node has proven its identity."""
+        """Start to receive messages on an incoming link, whose node has proven its identity."""
         self._unknown.pop(link, None)
         before = self._inbound.get(link.node)
         self._inbound[link.node] = link
@@ -317,7 +317,7 @@ class Bus:
         return self.members.incarnation
 
     def link_opened(self, link: Outbound, found: bytes, incarnation: bytes) -> None:
-        """Use an outgoing link to the node `found`, which has proven its identity and its incarnation."""
+        """Start to send messages on an outgoing link. The node `found` has proven its identity and incarnation."""
         self._node.begin_turn()
         now = self._node.now
         if self._outbound.get(link.expected) is not link:
@@ -497,7 +497,7 @@ async def _dial(loop: asyncio.AbstractEventLoop, link: Outbound, security: dict[
 
 
 async def connected(loop: asyncio.AbstractEventLoop, addresses: Addresses) -> socket.socket:
-    """Return a socket that is connected to the first reachable address. Raise the error of the last one.
+    """Return a socket that is connected to the first reachable address. If none is, raise the last error.
 
     The local port of the socket may be the port of a node that is down. That node can still listen on it when it comes
     back, because both sides set SO_REUSEADDR.

@@ -164,7 +164,7 @@ class TunnelTransport(asyncio.Transport):
         self._in.hold()
 
     def resume_reading(self) -> None:
-        """Confirm received bytes again."""
+        """Confirm received bytes again, because the client can process more."""
         self._in.go_on()
 
 

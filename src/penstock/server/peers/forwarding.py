@@ -181,7 +181,7 @@ class ReplyReader:
         self._began = False
 
     def read(self, data: bytes) -> None:
-        """Pass a part of the reply on."""
+        """Pass a part of the reply on to the client."""
         if data and self._client.reply_mode == ANSWERED:
             self._began = True
             self._client.reply.raw(data)

@@ -55,7 +55,7 @@ class LinkOwner(Protocol):
         """
 
     def authenticated(self, link: Inbound) -> None:
-        """Use an incoming link whose node has proven its identity."""
+        """Start to receive messages on an incoming link, whose node has proven its identity."""
 
     def receive(self, link: Inbound, said: list[Message]) -> None:
         """Handle messages that arrived on an incoming link."""
@@ -64,7 +64,7 @@ class LinkOwner(Protocol):
         """Return the incarnation of this node, which changes when it loses its jobs."""
 
     def link_opened(self, link: Outbound, found: bytes, incarnation: bytes) -> None:
-        """Use an outgoing link to the node `found`, which has proven its identity and its incarnation."""
+        """Start to send messages on an outgoing link. The node `found` has proven its identity and incarnation."""
 
     def has_room(self, link: Outbound) -> None:
         """Send clients' bytes that waited, because an outgoing link has room again."""
