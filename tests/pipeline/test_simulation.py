@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from penstock.pipeline.simulation import Arrivals, WorkerPool, max_concurrent, percentile, waits
@@ -42,6 +42,8 @@ def slow_waits(line: Arrivals, crew: WorkerPool) -> list[float]:
 CREWS = st.builds(WorkerPool, st.integers(1, 4), st.none() | st.integers(1, 4), st.integers(0, 20), st.integers(0, 3))
 
 
+# A job with a run time of 0 does not block the next job of its key, although another key has a waiting job.
+@example([(0, 0, "a"), (0, 0, "a"), (0, 0, "a"), (0, 0, "a"), (0, 0, "b")], WorkerPool(2, 1, 0, 1))
 @given(JOBS, CREWS)
 def test_waits_equal_those_of_the_simple_model(jobs: list[tuple[int, int, str]], crew: WorkerPool) -> None:
     line = arrivals(jobs)

@@ -112,11 +112,13 @@ def _waits_by_key(arrivals: Arrivals, crew: WorkerPool, per_key: int, progress: 
             number, key = heappop(open_keys)
             line = lines[key]
             line.waiting.popleft()
-            line.busy += 1
             idle -= 1
             waited[number] = now - arrivals.at_ms[number]
             end = now + arrivals.run_ms[number]
-            heappush(ends, (end, number))
+            # A job with a run time of 0 has ended already, so it does not block the next job of its key.
+            if end > now:
+                line.busy += 1
+                heappush(ends, (end, number))
             heappush(ends, (end + crew.pause_ms, _PAUSE))
             if line.waiting and line.busy < per_key:
                 heappush(open_keys, (line.waiting[0], key))
