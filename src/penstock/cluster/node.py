@@ -393,10 +393,7 @@ class Cluster(ReplicationHooks):
         return id[2:10] != self.state.myself[:8] and self.members.size() > 1
 
     def whom_to_ask(self, id: bytes) -> str:
-        """Return a hint for users about a job that another node created and that is not on this node:
-
-        which node to ask.
-        """
+        """Return a hint for users: which node to ask about a job that is not on this node and was created elsewhere."""
         maker = self.node_of(id[2:10])
         if maker:
             return f"ask its maker, {self.state.describe(maker)}"

@@ -1,7 +1,8 @@
 """Batches of jobs that are handled as one: claims go out to a consumer, stages come in from a producer.
 
-`claims.py` and `stages.py` explain the concepts and have the commands. The classes are here, below the engine, because
-the engine holds the batches and closes those whose deadlines pass.
+`claims.py` and `stages.py` explain the concepts and have the commands. A claim is closed when it was acked or released,
+or its lease ended. A stage is closed when it was published or discarded. The classes are here, below the engine,
+because the engine holds the batches and closes those whose deadlines pass.
 """
 
 from __future__ import annotations
@@ -39,12 +40,12 @@ class Claim(Timed):
         self.acked = False
 
     def shard(self, index: int, count: int) -> list[Job]:
-        """Return one reader's part of the batch: the same jobs on every read."""
+        """Return the part of the batch for reader `index` of `count` readers: the same jobs on every read."""
         return self.jobs[index::count]
 
 
 class Consumer:
-    """A named reader: its fencing token and its progress."""
+    """A named reader of claims: its fencing token and its progress."""
 
     name: bytes
     token: i64  # The greatest token that was used.
@@ -65,7 +66,7 @@ class Consumer:
 
 
 class Stage(Timed):
-    """A stage. While it is open, its deadline is its expiry."""
+    """A stage. While jobs can be put into it, its deadline is its expiry."""
 
     name: bytes
     phase: i64  # OPEN, PUBLISHED or DISCARDED.
@@ -91,7 +92,7 @@ class Stage(Timed):
         self.at = 0
 
     def let_go(self) -> None:
-        """Count a job as no longer staged."""
+        """Count down the jobs of the stage, because one of them has left it."""
         self.count -= 1
         if self.phase == OPEN and len(self.jobs) > 64 and self.count * 2 < len(self.jobs):
             # Compact the list only when more than half of it is gone, so that removing a job costs O(1) on average.
@@ -99,7 +100,10 @@ class Stage(Timed):
 
 
 class Stages(Timed):
-    """All stages of a node. While jobs have to leave closed stages, its deadline is the present time."""
+    """All stages of a node.
+
+    While jobs have to leave published or discarded stages, its deadline is the present time.
+    """
 
     by_name: dict[bytes, Stage]  # In the order in which they were created or closed.
     closing: list[Stage]  # Closed stages that still have jobs, in the order in which they are emptied.
@@ -114,14 +118,20 @@ class Stages(Timed):
         self._start = 0
 
     def find(self, name: bytes, now: i64) -> Stage | None:
-        """Return the stage with this name, or None if there is none or its name is no longer kept."""
+        """Return the stage with this name.
+
+        Return None if it never existed, or ended so long ago that it was removed.
+        """
         stage = self.by_name.get(name)
         if stage is not None and stage.phase != OPEN and stage.until <= now and not stage.closing:
             return None
         return stage
 
     def add_closed(self, stage: Stage, now: i64) -> None:
-        """Record that a stage was closed. Remove the oldest names if they are too old or too many."""
+        """Record that a stage was published or discarded.
+
+        The names of such stages are kept. Remove the oldest of them if they are too old or too many.
+        """
         # Move it to the end of the dict.
         self.by_name.pop(stage.name, None)
         self.by_name[stage.name] = stage
@@ -139,5 +149,5 @@ class Stages(Timed):
             self._start = 0
 
     def names(self) -> list[bytes]:
-        """Return the names of all stages, in the order in which they were created or closed."""
+        """Return the names of all stages, in the order in which they were created or ended."""
         return list(self.by_name)

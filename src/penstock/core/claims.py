@@ -31,7 +31,7 @@ from penstock.core.tube import Tube
 
 
 def last_lease(engine: Engine, name: bytes) -> int:
-    """Return the last lease of a consumer in ms, for clients that request the same again."""
+    """Return the last lease of a consumer in ms, or 0 if it has none. It is used if a request names no lease."""
     consumer = engine.consumers.get(name)
     return 0 if consumer is None else consumer.lease_ms
 
@@ -71,7 +71,7 @@ def claim(
 
 
 def read_claim(engine: Engine, name: bytes, number: int, now: i64) -> Claim:
-    """Return an open claim. Raise ClaimGone if it ended."""
+    """Return an open claim. Raise ClaimGone if it has ended."""
     engine.advance(now)
     consumer = engine.consumers.get(name)
     found = None if consumer is None else consumer.claims.get(number)
@@ -92,7 +92,7 @@ def renew_claims(engine: Engine, name: bytes, token: int, lease_ms: int, now: i6
 
 
 def ack_claims(engine: Engine, name: bytes, token: int, upto: int, now: i64) -> int:
-    """Ack all claims up to a number in one step. Return how many jobs they have.
+    """Ack all claims up to number `upto` in one step. Return how many jobs they have.
 
     The jobs are removed up to the limit of each turn. `is_acking` returns whether some are left. Acking again has no
     effect.
@@ -126,9 +126,9 @@ def is_acking(engine: Engine, name: bytes) -> bool:
 
 
 def release_claims(engine: Engine, name: bytes, token: int, now: i64) -> int:
-    """Close all claims of a consumer.
+    """End all claims of a consumer without an ack. Return how many there were.
 
-    Return how many there were. Their jobs are given back up to the limit of each turn.
+    Their jobs return to their tubes, up to the limit of each turn.
     """
     engine.advance(now)
     consumer = _consumer(engine, name, token)
@@ -144,9 +144,9 @@ def release_claims(engine: Engine, name: bytes, token: int, now: i64) -> int:
 
 
 def _end_some(engine: Engine, claims: list[Claim], now: i64) -> None:
-    """Give back or remove jobs of closed claims, up to the limit of this turn.
+    """Return the jobs of ended claims to their tubes, or remove them if acked, up to the limit of this turn.
 
-    Their deadlines continue in the next turn.
+    The deadlines of these claims continue the work in the next turn.
     """
     ended: i64 = 0
     for each in claims:
@@ -178,7 +178,7 @@ def _consumer(engine: Engine, name: bytes, token: int) -> Consumer:
 
 
 def _admit(engine: Engine, consumer: Consumer, token: int) -> None:
-    """Make this token the newest of the consumer."""
+    """Store `token` as the newest token of the consumer."""
     if token != consumer.token:
         consumer.token = token
         engine.outbox.consumer_changed(consumer, engine.now)

@@ -18,7 +18,10 @@ from penstock.core.waits import Connection, CopyWait, Waiting
 
 
 def is_shared(tube: Tube) -> bool:
-    """Return whether jobs of a tube may be on any node: none of its promises requires all of them on one node."""
+    """Return whether jobs of a tube may be on any node.
+
+    They may if none of the tube's guarantees, for example a limit per key, needs all jobs on one node.
+    """
     return tube.by_creation and not tube.session_owned and tube.keys is None and tube.deletes_on_ack and not tube.driven
 
 
@@ -54,20 +57,20 @@ def _make(engine: Engine, tube: Tube, draft: Draft, copy: Copy, now: i64) -> Job
 
 
 def let_in(engine: Engine, job: Job, now: i64) -> None:
-    """Make a held job ready or delayed. Its delay counts from its creation."""
+    """Make a job that was added by `hold` ready or delayed. Its delay counts from its creation."""
     engine._publish_now(job, engine.tube_of(job), now)
     engine.settle(now)
 
 
 def withdraw(engine: Engine, job: Job, now: i64) -> None:
-    """Remove a held job."""
+    """Remove a job that was added by `hold`."""
     engine._move(job, engine.tube_of(job), s.WITHDRAWN, now)
 
 
 def admit(engine: Engine, job: Job, tube: Tube, buried: bool, now: i64) -> None:
     """Add a job from another node, with the next id of this node.
 
-    It is buried, delayed if it has a wake time, or ready.
+    The job is buried if `buried`, delayed if it has a wake time, and ready otherwise.
     """
     assert job.id == engine.next_id
     event: i64 = s.MOVED_IN_READY if job.wake == NEVER else s.MOVED_IN_DELAYED
@@ -84,7 +87,7 @@ def _enter(engine: Engine, job: Job, tube: Tube, event: i64, now: i64) -> None:
 
 
 def queue(engine: Engine, job: Job, now: i64) -> None:
-    """Make a job ready that waits on this node."""
+    """Make a job ready that is not taken, for example a delayed copy."""
     engine._move(job, engine.tube_of(job), s.SWITCHED_READY, now)
     engine.settle(now)
 
@@ -99,7 +102,7 @@ def set_aside(engine: Engine, job: Job, wake: i64, now: i64) -> None:
 def postpone(engine: Engine, job: Job, wake: i64) -> None:
     """Change the wake time of a taken or delayed job.
 
-    It is not logged, because after a restart the node asks the other holders before it queues the job.
+    This is not logged, because after a restart the node asks the other holders before it queues the job.
     """
     if job.state == s.TAKEN or job.state == s.DELAYED:
         job.wake = wake
@@ -107,7 +110,7 @@ def postpone(engine: Engine, job: Job, wake: i64) -> None:
 
 
 def take_out(engine: Engine, job: Job, now: i64) -> None:
-    """Take a job that no session holds, in any state, to hand it over to another node. It counts as a delivery."""
+    """Take a job in any state that no session has taken, to hand it over to another node. This counts as a delivery."""
     tube = engine.tube_of(job)
     if job.state != s.READY:
         engine._move(job, tube, s.SWITCHED_READY, now)
@@ -129,13 +132,13 @@ def take_back(engine: Engine, job: Job, wake: i64, buried: bool, now: i64) -> No
 
 
 def bury(engine: Engine, job: Job, reason: bytes, now: i64) -> None:
-    """Bury a job that waits on this node, because it is buried on another node."""
+    """Bury a job that is not taken, because it is buried on another node."""
     job.ensure_extra().reason = reason
     engine._move(job, engine.tube_of(job), s.SWITCHED_BURIED, now)
 
 
 def first_ready(engine: Engine, tube: Tube, now: i64) -> Job | None:
-    """Return the job of a tube that is served next, or None."""
+    """Return the job of a tube that would be taken next, or None."""
     return engine._first(tube, None, now)
 
 
@@ -154,7 +157,7 @@ def finish(engine: Engine, job: Job, event: i64, now: i64) -> None:
 def wait_copies(
     engine: Engine, connection: Connection, job: Job, now: i64, timeout_ms: int = NEVER, tag: object = None
 ) -> CopyWait:
-    """Wait until other nodes have copies of a held job."""
+    """Create a wait that ends when other nodes have copies of a job that was added by `hold`."""
     check_duration(timeout_ms, "timeout")
     wait = CopyWait(engine.new_number(), connection, job, tag)
     engine._begin_wait(wait, timeout_ms, now)
@@ -162,10 +165,10 @@ def wait_copies(
 
 
 def begin_wait(engine: Engine, wait: Waiting, timeout_ms: int, now: i64) -> None:
-    """Start a wait for other nodes."""
+    """Start a wait for other nodes, with a timeout."""
     engine._begin_wait(wait, timeout_ms, now)
 
 
 def end_wait(engine: Engine, wait: Waiting, outcome: i64) -> None:
-    """End a wait for other nodes."""
+    """End a wait for other nodes with an outcome."""
     engine._end_wait(wait, outcome)

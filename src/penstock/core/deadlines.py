@@ -19,7 +19,7 @@ NOWHERE: Final = -1
 
 @mypyc_attr(acyclic=True)
 class Timed:
-    """An entity with a deadline."""
+    """An object with a deadline, for example a job, a wait or a session."""
 
     due: i64  # The nearest deadline in ms; meaningful while deadline_pos is not NOWHERE.
     due_seq: i64  # Sequence number of the call that set the deadline. It orders equal deadlines.
@@ -32,7 +32,7 @@ class Timed:
 
 
 class Deadlines:
-    """A 4-ary indexed heap of Timed, by (due, due_seq).
+    """A 4-ary indexed heap of Timed objects, by deadline and then by the order in which deadlines were set.
 
     With four children per node the heap is half as deep as a binary one, and the additional comparisons stay in the
     cache.
@@ -51,7 +51,7 @@ class Deadlines:
         return len(self.items)
 
     def set(self, item: Timed, due: i64) -> None:
-        """Set the nearest deadline of an entity. NEVER removes it."""
+        """Set the nearest deadline of an object. NEVER removes the object from the heap."""
         if due == NEVER:
             if item.deadline_pos != NOWHERE:
                 self._remove(item)
@@ -76,12 +76,12 @@ class Deadlines:
         self.next_due = self.items[0].due
 
     def clear(self, item: Timed) -> None:
-        """Remove the deadline of an entity, if it has one."""
+        """Remove the deadline of an object, if it has one."""
         if item.deadline_pos != NOWHERE:
             self._remove(item)
 
     def first(self) -> Timed:
-        """Return the entity with the nearest deadline. There must be one."""
+        """Return the object with the nearest deadline. The heap must not be empty."""
         return self.items[0]
 
     def _remove(self, item: Timed) -> None:

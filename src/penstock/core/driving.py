@@ -1,8 +1,8 @@
 """Tubes with a driver: code outside the engine decides in which state each task is, and which task is served next.
 
 The driver stores its tasks in a mapping from id to tuple. Each task is a job in the engine. The job's name is the
-task's id, and its body is the whole tuple, so that the journal has every field. `shown` is the part that users see: the
-task's data.
+task's id, and its body is the whole tuple, so that the journal has every field. `user_body` is the part that users
+see: the task's data.
 
 A call of a driver is a transaction. `TubeDriver` runs the driver's code and returns the tasks that the call stored or
 removed. The engine checks all of them first. If it refuses one, `undo` restores the driver's mapping, and no job has
@@ -58,7 +58,7 @@ _NO_OPTIONS: Final[dict[str, object]] = {}
 
 
 class TaskChange:
-    """A task that a driver stored or removed, in the engine's terms."""
+    """A task that a driver stored or removed, with its state in the engine."""
 
     name: bytes  # The task's id, which is the job's name.
     number: i64  # The task's id if it is a whole number from 0 on; otherwise NO_SLOT.
@@ -98,14 +98,17 @@ class DriverCall:
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class TubeDriver:
-    """The driver of one tube. If the driver's code fails, a call raises BadDriver and changes nothing."""
+    """The driver of one tube, as the engine calls it. If the driver's code fails, a call raises BadDriver.
+
+    Nothing has changed in that case.
+    """
 
     def put(self, draft: Draft) -> DriverCall:
         """Add a task."""
         raise NotImplementedError
 
     def take(self) -> DriverCall:
-        """Mark the task that is served next as taken. The result has no name if there is none."""
+        """Mark the next task as taken. The result has no task name if there is no task to take."""
         raise NotImplementedError
 
     def delete(self, name: bytes) -> DriverCall:
@@ -136,23 +139,26 @@ class TubeDriver:
         """Restore the state before the last call, because the engine refused its changes."""
 
     def failed(self, error: CommandError) -> None:
-        """Report an error for which no client waits."""
+        """Report an error of the driver that occurred outside a client's command."""
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class Drivers:
-    """The registered drivers by type, and those in use. This base class is for nodes without drivers."""
+    """The registered drivers by type, and the drivers of tubes. This base class is for nodes without drivers."""
 
     def policy(self, type: str, options: dict[str, object]) -> TubePolicy | None:
-        """Return the policy of a new tube of this type, or None if no driver has this name."""
+        """Return the policy of a new tube of this type, or None if no driver is registered for the type."""
         return None
 
     def create(self, name: bytes, policy: TubePolicy) -> None:
-        """Create the space of a new tube. Raise an error if its driver refuses the options."""
+        """Create the driver's storage for a new tube. Raise an error if the driver refuses the options."""
         raise missing_driver(name, policy)
 
     def find(self, tube: Tube) -> TubeDriver | None:
-        """Return the driver of a tube, or None if it is not in use yet. Raise Unsupported if it is not registered."""
+        """Return the driver of a tube, or None if it has not been started.
+
+        Raise Unsupported if it is not registered.
+        """
         raise missing_driver(tube.name, tube.policy)
 
     def open(self, tube: Tube, bodies: list[bytes]) -> list[TaskChange]:
@@ -160,7 +166,7 @@ class Drivers:
         raise missing_driver(tube.name, tube.policy)
 
     def drop(self, tube: Tube) -> None:
-        """Remove a tube."""
+        """Remove the driver of a tube that is dropped."""
 
 
 def driver_options(policy: TubePolicy) -> dict[str, object]:
@@ -195,7 +201,9 @@ class Driving(Moves):
             self.settle(now)
 
     def _driver(self, tube: Tube, now: i64) -> TubeDriver:
-        """Return the driver of a tube, after it has released the tasks whose jobs returned without it.
+        """Return the driver of a tube.
+
+        First let it release the tasks whose jobs returned to the tube without the driver.
 
         At its first use, the driver gets the tasks from the journal.
         """
@@ -264,7 +272,7 @@ class Driving(Moves):
         return OK
 
     def _remove(self, job: Job, tube: Tube, event: i64, session: Session | None, now: i64) -> None:
-        """Let the driver delete a task."""
+        """Call the driver to delete a task, and remove its job."""
         driver = self._driver(tube, now)
         name = job.ensure_extra().name
         call = driver.delete(name)
@@ -274,7 +282,7 @@ class Driving(Moves):
         self._follow(tube, driver, call, event, name, session, now)
 
     def _release(self, job: Job, tube: Tube, options: dict[str, object], event: i64, now: i64) -> None:
-        """Let the driver release a task."""
+        """Call the driver to release a task, and return its job to the tube."""
         driver = self._driver(tube, now)
         name = job.ensure_extra().name
         call = driver.release(name, options)
@@ -282,7 +290,7 @@ class Driving(Moves):
         self._follow(tube, driver, call, event, name, None, now)
 
     def _bury_driven(self, job: Job, tube: Tube, reason: bytes, now: i64) -> None:
-        """Let the driver bury a task."""
+        """Call the driver to bury a task, and bury its job."""
         driver = self._driver(tube, now)
         name = job.ensure_extra().name
         call = driver.bury(name)
@@ -294,7 +302,7 @@ class Driving(Moves):
         self.settle(now)
 
     def _check_let_go(self, tube: Tube, driver: TubeDriver, call: DriverCall, name: bytes, method: str) -> None:
-        """Raise BadDriver if a call left a task taken, or did not change it."""
+        """Raise BadDriver if a call of `method` left the task `name` taken, or did not change it."""
         state = call.state_of(name)
         if state == s.TAKEN or state < s.GONE:
             driver.undo()
@@ -310,7 +318,7 @@ class Driving(Moves):
     # Jobs that returned without the driver
 
     def _serve_driver(self, tube: Tube, now: i64) -> bool:
-        """Let the driver release the tasks of returned jobs. Return whether it can serve takes."""
+        """Call the driver to release the tasks of jobs that returned to the tube. Return whether it can serve takes."""
         try:
             self._driver(tube, now)
         except CommandError:
@@ -342,7 +350,7 @@ class Driving(Moves):
             driver.failed(error)
 
     def _driver_failed(self, tube: Tube, error: CommandError) -> None:
-        """Report an error of a driver for which no client waits."""
+        """Report an error of a driver that occurred outside a client's command."""
         if not tube.driven:
             raise error
         driver = self.drivers.find(tube)
@@ -361,7 +369,7 @@ class Driving(Moves):
         session: Session | None,
         now: i64,
     ) -> None:
-        """Apply the changes of a call to the jobs, or refuse all of them.
+        """Apply the changes of a driver call to the jobs. If one of them is refused, apply none and raise the error.
 
         `event` is the effect of the command on the task `target`. `session` is the session of a take or ack.
         """
@@ -378,7 +386,7 @@ class Driving(Moves):
             self._driving = False
 
     def _check_changes(self, tube: Tube, call: DriverCall, taken: bytes) -> None:
-        """Raise an error if changes cannot be stored, or are only allowed in another command."""
+        """Raise an error if changes cannot be stored, or are not allowed in this command."""
         added: i64 = 0
         added_bytes: i64 = 0
         more_bytes: i64 = 0

@@ -28,7 +28,10 @@ _DIGITS_MAX: Final = 15
 
 
 def read_duration(text: bytes) -> int:
-    """Return milliseconds, NEVER or NO_DURATION. A fraction of a millisecond is rounded up."""
+    """Return a duration in milliseconds, NEVER for no limit, or NO_DURATION if the text is not a duration.
+
+    A fraction of a millisecond is rounded up.
+    """
     # Fast path without temporary objects, because puts contain durations: digits, with "ms" or no unit.
     length: i64 = len(text)
     whole: i64 = 0

@@ -109,7 +109,7 @@ class Engine(Driving):
         return tube
 
     def check_new(self, names: list[bytes], policy: TubePolicy) -> None:
-        """Raise an error if there is no room for new tubes with all of these names."""
+        """Raise an error if there is no memory or disk space for new tubes with all of these names."""
         tubes_bytes: i64 = 0
         for name in names:
             check_name(name, "the name of a tube")
@@ -117,7 +117,7 @@ class Engine(Driving):
         self.check_room(0, 0, tubes_bytes)
 
     def check_first(self, name: bytes, policy: TubePolicy, drafts: list[Draft], now: i64) -> None:
-        """Raise an error if a new tube with this policy could not accept all of these jobs, or has no room for them."""
+        """Raise an error if a new tube with this policy could not accept all of these jobs, or lacks space for them."""
         check_name(name, "the name of a tube")
         policy.check()
         self._check_many(Tube(name, 0, 0, policy, now), drafts, now, tube_bytes(name, policy))
@@ -176,8 +176,8 @@ class Engine(Driving):
     def truncate(self, tube: Tube, now: i64, limit: int = BATCH_JOBS_MAX) -> int:
         """Remove up to `limit` jobs in any state, and return how many. Call it again until it returns 0.
 
-        Jobs that a claim holds are counted now, but removed when the claim ends. On a full disk the result may be 0
-        although jobs are left.
+        Jobs of a claim are counted now, but removed when the claim ends. On a full disk the result may be 0 although
+        jobs are left.
         """
         self.advance(now)
         if limit < 0:
@@ -219,7 +219,7 @@ class Engine(Driving):
         self._drop(tube, now)
 
     def drop_if_empty(self, tube: Tube, now: i64) -> bool:
-        """Fire what is due, then remove the tube if it has no jobs and no client waits on it.
+        """Fire all due deadlines, then remove the tube if it has no jobs and no client waits on it.
 
         Return whether it was removed.
         """
@@ -301,7 +301,7 @@ class Engine(Driving):
     def _check_many(self, tube: Tube, drafts: list[Draft], now: i64, tubes_bytes: i64) -> None:
         """Raise an error if these jobs cannot all be put.
 
-        `tubes_bytes` is the room that a tube takes which has to be created first.
+        `tubes_bytes` is the space for a tube that has to be created first.
         """
         check_count(len(drafts), "the number of jobs in one put")
         if tube.driven:
@@ -336,7 +336,7 @@ class Engine(Driving):
     def wait_put(
         self, connection: Connection, tube: Tube, draft: Draft, now: i64, timeout_ms: int, tag: object = None
     ) -> PutWait:
-        """Add a job as soon as its tube has room.
+        """Add a job as soon as its tube has space for it.
 
         When the job was put or the timeout passed, the wait is in `outbox.ended_waits`.
         """
@@ -445,9 +445,9 @@ class Engine(Driving):
         tag: object = None,
         count_bytes: int = NEVER,
     ) -> TakeWait:
-        """Take jobs as soon as there are any. When the wait ends, it is in `outbox.ended_waits`.
+        """Create a wait that takes jobs as soon as there are any. When the wait ends, it is in `outbox.ended_waits`.
 
-        It is served with at most `count` jobs, and with no further job once their bodies have `count_bytes` bytes.
+        The wait gets at most `count` jobs, and no further job once their bodies have `count_bytes` bytes.
         """
         self.advance(now)
         check_duration(timeout_ms, "timeout")
@@ -477,9 +477,9 @@ class Engine(Driving):
             self.settle(self.now)
 
     def undelivered(self, job: Job, now: i64, deliveries: int = UNSET) -> None:
-        """Give a job back, because its consumer disconnected before the first byte of the job was sent.
+        """Return a job to its tube, because its consumer disconnected before the first byte of the job was sent.
 
-        `deliveries` is the number of that delivery. If the job was given back and delivered again since then, nothing
+        `deliveries` is the number of that delivery. If the job has returned and was delivered again since then, nothing
         changes.
         """
         if job.state != s.TAKEN or (deliveries != UNSET and job.deliveries != deliveries):
@@ -512,9 +512,9 @@ class Engine(Driving):
         self._refreshed(job, now)
 
     def _refreshed(self, job: Job | None, now: i64) -> Job | None:
-        """Fire the job's own deadlines, even if the limit of the turn postponed them.
+        """Fire the job's own due deadlines, even if the limit of the turn postponed them.
 
-        Return None if the job is gone.
+        Return the job, or None if it is gone.
         """
         if job is None:
             return None
@@ -572,7 +572,7 @@ class Engine(Driving):
         failures: bool = False,
         home: Tube | None = None,
     ) -> EndWait:
-        """Wait until a job ends. A job that was acked and is kept has ended.
+        """Create a wait for the end of a job. A job that was acked and is kept counts as ended.
 
         With `failures`, the wait also ends when the job is buried or dead-lettered. A job that was in the tube `home`
         counts as dead-lettered if it is now in the tube to which its retry policy moves exhausted jobs.
@@ -695,7 +695,7 @@ class Engine(Driving):
         body: bytes | None = None,
         body_kind: int = BODY_BYTES,
     ) -> int:
-        """Give a taken job back to its old place, or delay it.
+        """Return a taken job to its old place, or delay it.
 
         The other arguments change its ttl, priority, key and body.
         """
@@ -717,7 +717,7 @@ class Engine(Driving):
         return OK
 
     def release_many(self, tube: Tube, jobs: list[Job], now: i64) -> int:
-        """Release those of these jobs that are taken, by any session. Return how many. Jobs of claims stay taken."""
+        """Release those of the given jobs that sessions have taken. Return how many. Jobs of claims stay taken."""
         self.advance(now)
         released = 0
         for job in jobs:
@@ -732,7 +732,7 @@ class Engine(Driving):
         return released
 
     def requeue(self, session: Session, job: Job, now: i64) -> int:
-        """Give a taken job back to the end of its tube."""
+        """Return a taken job to the end of its tube."""
         refusal = self._not_returnable(job, session)
         if refusal != OK:
             return refusal
@@ -861,9 +861,9 @@ class Engine(Driving):
         return OK
 
     def delete(self, job: Job, now: i64) -> int:
-        """Remove a job in any state, also if a session holds it.
+        """Remove a job in any state, even if a session has taken it.
 
-        A job that a claim holds is removed when the claim ends.
+        A job of a claim is removed when the claim ends.
         """
         if job.state == s.GONE:
             return NO_JOB
@@ -922,7 +922,7 @@ class Engine(Driving):
         body: bytes | None = None,
         body_kind: int = BODY_BYTES,
     ) -> int:
-        """Dig up to `count` buried jobs, in the order in which they are served. Return how many were dug.
+        """Dig up to `count` buried jobs, in the order in which they would be taken. Return how many were dug.
 
         Each of them gets the given delay, ttl and body.
         """
@@ -1043,7 +1043,7 @@ class Engine(Driving):
     def move(self, session: Session, job: Job, target: Tube, now: i64, delay_ms: int = 0) -> int:
         """Move a job to the end of another tube.
 
-        Only its holder can move a taken job. Staged jobs and zombies are refused.
+        A taken job can only be moved by the session that has taken it. Staged jobs and zombies are refused.
         """
         self._check_moves()
         if job.state == s.GONE:
@@ -1100,9 +1100,9 @@ class Engine(Driving):
         return connection
 
     def identify(self, connection: Connection, token: bytes, now: i64, grace_ms: int = UNSET) -> Session:
-        """Leave the present session and join the session of this token with all its jobs.
+        """Leave the present session, and join the session of this token with all its jobs.
 
-        Optionally change its grace time.
+        If `grace_ms` is given, change the grace time of the joined session.
         """
         self.advance(now)
         if grace_ms != UNSET:
@@ -1164,7 +1164,7 @@ class Engine(Driving):
         return refusal
 
     def _doom(self, job: Job, tube: Tube, now: i64) -> None:
-        """Mark a job that a claim holds as deleted.
+        """Mark a job of a claim as deleted.
 
         It is removed when the claim ends, because an open claim must not change.
         """
@@ -1191,13 +1191,13 @@ class Engine(Driving):
                 job.extra.priority_given = PRIORITY_UNSET
 
     def _wake_all_lines(self, tube: Tube) -> None:
-        """Note that all lines of a tube have to be served when the command ends."""
+        """Mark all lists of waits of a tube, so that they are served when the command ends."""
         tube.woken_keys.extend(tube.key_lines)
         self._wake_line(tube, None)
 
 
 def _check_free(tube: Tube, command: str) -> None:
-    """Raise an error if the tube has a driver, because drivers do not support this command."""
+    """Raise an error if the tube has a driver, because drivers do not support `command`."""
     if tube.driven:
         raise tube.lacks(f"{command}: its driver has put, take, release, bury, kick and delete")
 
@@ -1221,7 +1221,7 @@ def _is_awaited(tube: Tube) -> bool:
 
 
 def _line_of(tube: Tube, key: bytes | None) -> WaitLine:
-    """Return the line in which takes of this tube and key wait. Create it if necessary."""
+    """Return the list of the takes that wait for this tube and key. Create it if necessary."""
     if key is None:
         if not tube.requires_key:
             return tube.take_line
@@ -1234,7 +1234,7 @@ def _line_of(tube: Tube, key: bytes | None) -> WaitLine:
 
 
 def _reset_result_ttl(job: Job, tube: Tube, now: i64) -> None:
-    """Give a DONE job that becomes active again its tube's default ttl, because its ttl is that of its result."""
+    """Give a DONE job that becomes active again the default ttl of its tube. Its present ttl is that of its result."""
     if job.state == s.DONE and job.expiry != NEVER:
         ttl_ms = tube.policy.default_ttl_ms
         job.expiry = NEVER if ttl_ms == NEVER else now + i64(ttl_ms)

@@ -86,7 +86,10 @@ class IdForms:
     _block_numbers: list[int]
 
     def __init__(self, node: bytes, key: bytes) -> None:
-        """Take the first 8 characters of the node id, and a secret of 16 to 64 bytes that is stored with the data."""
+        """Create the forms for a node. `node` is the first 8 characters of the node id.
+
+        `key` is a secret of 16 to 64 bytes that is stored with the data.
+        """
         assert len(node) == 8 and 16 <= len(key) <= 64
         self._prefix = b"D-" + node + b"-"
         self._keyed = hashlib.blake2b(key=key, digest_size=64, person=b"penstock job id")
@@ -99,7 +102,7 @@ class IdForms:
         self._prefix = b"D-" + node + b"-"
 
     def long(self, job_id: i64, ttl_minutes: int) -> bytes:
-        """Return the 40-character form."""
+        """Return the 40-character form of a job's id."""
         tags = self._tags(job_id)
         at = _tag_at(job_id)
         tag = read_i64_be(tags, at)
@@ -117,7 +120,7 @@ class IdForms:
         return text.getvalue()
 
     def hex(self, job_id: i64) -> bytes:
-        """Return the 32-digit form."""
+        """Return the 32-digit form of a job's id."""
         return binascii.hexlify(_masked(job_id, self._tags(job_id), _tag_at(job_id)).getvalue())
 
     def parse_long(self, text: bytes) -> i64:
@@ -144,7 +147,7 @@ class IdForms:
         return job_id if tag == read_i64_be(tags, at) and text.endswith(shown) else NOT_AN_ID
 
     def parse_hex(self, text: bytes) -> i64:
-        """Return the number in a 32-digit id, or NOT_AN_ID."""
+        """Return the number in a 32-digit id, or NOT_AN_ID if it is malformed or forged."""
         if len(text) != HEX_ID_BYTES:
             return NOT_AN_ID
         try:
@@ -154,11 +157,11 @@ class IdForms:
         return job_id if job_id >= 0 and self.hex(job_id) == text else NOT_AN_ID
 
     def parse(self, text: bytes) -> i64:
-        """Return the number in an id of either form, or NOT_AN_ID."""
+        """Return the number in an id of either form, or NOT_AN_ID if it is invalid."""
         return self.parse_hex(text) if len(text) == HEX_ID_BYTES else self.parse_long(text)
 
     def _tags(self, job_id: i64) -> bytes:
-        """Return the tags of a block of neighbouring ids that contains this one."""
+        """Return the tags of all ids in the block of neighbouring ids that contains `job_id`."""
         block = job_id >> _BLOCK_BITS
         slot = block & (_CACHED_BLOCKS - 1)
         if self._block_numbers[slot] != block:
@@ -212,5 +215,5 @@ def _value(text: bytes, start: i64, count: i64) -> i64:
 
 
 def _unmasked(raw: bytes) -> i64:
-    """Return the id in a masked form. The caller verifies it."""
+    """Return the number in a masked id. The caller verifies its tag."""
     return read_i64_be(raw, 0) ^ read_i64_be(raw, 8)

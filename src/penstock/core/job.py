@@ -30,7 +30,7 @@ ARRIVES_READY: Final = 1  # Equal to states.READY, which cannot be imported here
 
 @mypyc_attr(acyclic=True)
 class BodyRef:
-    """A reference to a body that is only on disk: its place, and a checksum to verify it."""
+    """A reference to a body that is only on disk: its file and offset, and a checksum to verify it."""
 
     file: i64  # Number of a log segment, or the negated number of a snapshot.
     offset: i64
@@ -295,7 +295,7 @@ class Draft:
         )
 
     def log_bytes(self) -> i64:
-        """Return how many bytes of the log the job needs in addition to its fixed row."""
+        """Return how many bytes the job needs in the log, in addition to its fixed row."""
         length: i64 = len(self.body)
         if self.key is not None:
             length += len(self.key)
@@ -317,7 +317,7 @@ def plain_draft(body: bytes) -> Draft:
 
 @mypyc_attr(acyclic=True)
 class LabelBytes:
-    """Memory of labels: the total length of names of jobs, keys, unique values and dedup ids, each up to 64 KB.
+    """Counts the memory of labels: the names of jobs, keys, unique values and dedup ids, each up to 64 KB.
 
     All tubes of an engine share one counter, because each put checks the memory limit and there may be a million tubes.
     """

@@ -77,7 +77,7 @@ class Key:
 
 
 class Keys:
-    """All keys of one tube, and a 4-ary indexed heap of the open ones, by rank."""
+    """All keys of one tube, and a 4-ary indexed heap of the open keys: those with a ready job and below their limit."""
 
     limit: i32  # Maximal number of taken jobs per key; 0 for no limit.
     fair: bool  # Open keys are ranked by turn, not by first job.
@@ -143,12 +143,12 @@ class Keys:
         job.key = NO_SLOT
 
     def first(self) -> Job | None:
-        """Return the job to serve next among all open keys, or None."""
+        """Return the job to take next among all open keys, or None if no key is open."""
         opened = self._open
         return opened[0].first if opened else None
 
     def first_of(self, name: bytes) -> Job | None:
-        """Return the job to serve next of one key, or None if the key is not open."""
+        """Return the job to take next of one key, or None if the key has no ready job or has reached its limit."""
         key = self.by_name.get(name)
         return key.first if key is not None and key.pos != NOWHERE else None
 
@@ -174,9 +174,9 @@ class Keys:
             self._first_left(key)
 
     def take(self, job: Job) -> None:
-        """Move a ready job to the taken ones.
+        """Count a ready job as taken.
 
-        Its key may reach its limit, and in fair order the next turn is another key's.
+        Its key may reach its limit. In fair order, the next turn belongs to another key.
         """
         key = self.of(job)
         key.taken += 1
@@ -193,7 +193,7 @@ class Keys:
                 self._first_left(key)
 
     def give_back(self, job: Job) -> None:
-        """Count a job as no longer taken. Its key may open."""
+        """Count a job as no longer taken. Its key may then be below its limit again."""
         key = self.of(job)
         key.taken -= 1
         if key.pos == NOWHERE:
@@ -212,7 +212,7 @@ class Keys:
                 self._close(key)
 
     def set_fair(self, fair: bool) -> None:
-        """Change how open keys are ranked."""
+        """Set whether open keys are ranked by turn (fair) or by their first jobs."""
         self.fair = fair
         opened = self._open
         self._open = []
@@ -222,11 +222,11 @@ class Keys:
             self._open_up(key)
 
     def open_keys(self) -> list[Key]:
-        """Return the open keys in no particular order, for checkers."""
+        """Return the keys that have a ready job and are below their limit, in no particular order. Used by tests."""
         return list(self._open)
 
     def some_ready(self, count: int) -> list[Job]:
-        """Return up to `count` ready jobs: those of the newest keys first, and of one key the last served first."""
+        """Return up to `count` ready jobs: those of the newest keys first, and the last jobs of each key first."""
         found: list[Job] = []
         for key in reversed(self.by_name.values()):
             rest = key.rest
@@ -239,11 +239,11 @@ class Keys:
         return found
 
     def all_keys(self) -> list[Key]:
-        """Return all keys in the order of their creation, for checkers."""
+        """Return all keys in the order of their creation. Used by tests."""
         return list(self.by_name.values())
 
     def _first_left(self, key: Key) -> None:
-        """Update the rank of an open key after its first ready job left, or close it if it has no other."""
+        """Update the rank of a key after its first ready job left. If it has no other, remove it from the heap."""
         first = key.first
         if first is None:
             self._close(key)
@@ -258,7 +258,7 @@ class Keys:
         key.rank_order = 0
 
     def _open_up(self, key: Key) -> None:
-        """Open a key if it has a ready job and is below its limit."""
+        """Add a key to the heap of open keys if it has a ready job and is below its limit."""
         first = key.first
         if first is None or (self.limit > 0 and key.taken >= self.limit):
             return

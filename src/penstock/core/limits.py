@@ -147,7 +147,7 @@ def check_integer(value: int, what: str) -> None:
 
 
 def check_duration(value: int, what: str) -> int:
-    """Return a duration in milliseconds: 0 to DURATION_MS_MAX, or NEVER."""
+    """Return a duration in ms if it is 0 to DURATION_MS_MAX, or NEVER. Raise OutOfRange otherwise."""
     check_integer(value, what)
     if value < 0 or (value > DURATION_MS_MAX and value != NEVER):
         raise OutOfRange(f"{what} must be 0 to {DURATION_MS_MAX // 1000} seconds, or none for no limit")
@@ -155,7 +155,10 @@ def check_duration(value: int, what: str) -> int:
 
 
 def check_finite(value: int, what: str) -> int:
-    """Return a duration that must end. A job with an endless delay, for example, would never be delivered."""
+    """Return a duration in ms. Raise OutOfRange if it is NEVER or too long.
+
+    A job with an endless delay, for example, would never be delivered.
+    """
     check_integer(value, what)
     if value < 0 or value > DURATION_MS_MAX:
         raise OutOfRange(f"{what} must be 0 to {DURATION_MS_MAX // 1000} seconds")
@@ -163,7 +166,7 @@ def check_finite(value: int, what: str) -> int:
 
 
 def check_priority(value: int) -> int:
-    """Return a valid priority. Lower values are served first."""
+    """Return the priority if it is valid. Raise OutOfRange otherwise. Jobs with lower values are taken first."""
     check_integer(value, "a priority")
     if value < -PRIORITY_MAX or value > PRIORITY_MAX:
         raise OutOfRange(f"a priority must be between -{PRIORITY_MAX} and {PRIORITY_MAX}; lower is served first")
@@ -171,7 +174,7 @@ def check_priority(value: int) -> int:
 
 
 def check_nacks(value: int) -> int:
-    """Return a valid initial number of failures, for an imported job."""
+    """Return the number of failures of an imported job if it is valid. Raise OutOfRange otherwise."""
     check_integer(value, "nacks")
     if value < 0 or value > NACKS_MAX:
         raise OutOfRange(f"nacks must be 0 to {NACKS_MAX}")
@@ -179,7 +182,7 @@ def check_nacks(value: int) -> int:
 
 
 def check_number(value: int) -> int:
-    """Return a valid integer id of a job."""
+    """Return the integer id of a job if it is valid. Raise OutOfRange otherwise."""
     check_integer(value, "a number")
     if value < 0 or value > NUMBER_MAX:
         raise OutOfRange(f"a number must be 0 to {NUMBER_MAX}")
@@ -187,7 +190,7 @@ def check_number(value: int) -> int:
 
 
 def check_count(value: int, what: str) -> int:
-    """Return a valid number of jobs: at least 1, at most BATCH_JOBS_MAX."""
+    """Return the number of jobs if it is 1 to BATCH_JOBS_MAX. Raise OutOfRange otherwise."""
     check_integer(value, what)
     if value < 1 or value > BATCH_JOBS_MAX:
         raise OutOfRange(f"{what} must be 1 to {BATCH_JOBS_MAX}")
@@ -195,7 +198,7 @@ def check_count(value: int, what: str) -> int:
 
 
 def check_name(name: bytes, what: str) -> bytes:
-    """Return a valid name: any 1 to 65,535 bytes."""
+    """Return the name if it is valid: any 1 to 65,535 bytes. Raise BadName otherwise."""
     if len(name) < 1 or len(name) > NAME_BYTES_MAX:
         raise BadName(f"{what} must have 1 to {NAME_BYTES_MAX} bytes, this one has {len(name)}")
     return name

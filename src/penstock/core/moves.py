@@ -9,7 +9,7 @@ arguments: `engine.py` does that first, and then calls:
 
 Invariant after `settle`: no take waits while a job is ready that it could get, and no put waits while its tube has
 room for it. Only three things can break it for the moment: a job becomes ready or its key opens (`_wake`), room
-appears, or a tube is resumed or altered. Each of them adds the tube to `woken_tubes` (`_note`), and `settle` serves
+appears, or a tube is resumed or altered. Each of them adds the tube to `woken_tubes` (`_wake_line`), and `settle` serves
 these tubes until the list is empty. If one turn has done enough work, the tube is put off to the next turn
 (`_defer_line`).
 """
@@ -221,9 +221,9 @@ class Moves:
             self._move(job, tube, s.DELAY_PASSED, now)
 
     def _hold_back(self, job: Job, tube: Tube, now: i64) -> bool:
-        """Delay a job by another ttr instead of making it ready in a paused tube.
+        """Delay a job by another ttr, because its tube is paused, instead of making it ready.
 
-        Return False if it has no ttr, or if its ttl has ended.
+        Return False and do nothing if the job has no ttr, or if its ttl has ended.
         """
         if job.expiry <= now or job.ttr == NEVER or not (job.state == s.TAKEN or job.state == s.DELAYED):
             return False
@@ -232,7 +232,10 @@ class Moves:
         return True
 
     def _end_session(self, session: Session, now: i64) -> i64:
-        """Give back the jobs of a session, up to the limit of one turn. Remove the session when it holds none."""
+        """Return the jobs of a session to their tubes, up to the limit of one turn.
+
+        Remove the session when it has none.
+        """
         released: i64 = 0
         while session.held and released < FIRED_PER_TURN_MAX and not self.outbox.full():
             job = session.held[-1]
@@ -247,7 +250,7 @@ class Moves:
         return released + 1
 
     def _end_claim(self, claim: Claim, now: i64) -> i64:
-        """Close a claim, and give back or ack its jobs, up to the limit of one turn."""
+        """End a claim, and return its jobs to their tubes or ack them, up to the limit of one turn."""
         consumer = claim.consumer
         if claim.number in consumer.claims:
             self._close_claim(claim)
@@ -280,7 +283,10 @@ class Moves:
         claim.consumer.claims.pop(claim.number, None)
 
     def _close_stage(self, stage: Stage, phase: i64, now: i64) -> None:
-        """Close an open stage. Its jobs leave it after those of the stages that were closed before."""
+        """Publish or discard a stage (`phase`): from now on it accepts no jobs.
+
+        Its jobs leave it later, after the jobs of stages that were published or discarded before.
+        """
         self.deadlines.clear(stage)
         stage.phase = phase
         stage.until = now + STAGE_REMEMBERED_MS
@@ -292,7 +298,10 @@ class Moves:
         self.stages.add_closed(stage, now)
 
     def _empty_stages(self, now: i64) -> i64:
-        """Publish or remove the jobs of closed stages, up to the limit of one turn."""
+        """Move the jobs of published stages to their tubes, and remove those of discarded stages.
+
+        Do this up to the limit of one turn. Return how much work it was, in transitions.
+        """
         closing = self.stages.closing
         moved: i64 = 0
         has_moves = self.moves_left > 0 or self._refill_moves()
@@ -317,7 +326,7 @@ class Moves:
         return moved + 1
 
     def _publish(self, job: Job, now: i64) -> None:
-        """Publish a staged job. Its delay and ttl start now, and it is placed behind all jobs of its tube."""
+        """Move a job from its published stage to the end of its tube. Its delay and ttl start now."""
         tube = self.tube_of(job)
         waited = now - job.created
         job.wake = later(job.wake, waited)
@@ -396,7 +405,10 @@ class Moves:
             self.watch(job, tube, rule, now)
 
     def _remove_holder(self, job: Job, tube: Tube) -> None:
-        """Remove a job from its holder. Its key may have room for another delivery, so wake the takes of the tube."""
+        """Remove a taken job from its session or claim.
+
+        Wake the takes of the tube, because its key may be below its limit now.
+        """
         if job.holder >= 0:
             holder = self.session_slots[job.holder]
             assert holder is not None
@@ -452,7 +464,7 @@ class Moves:
             self._wake_line(tube, None)
 
     def _admit(self, job: Job, tube: Tube, draft: Draft, now: i64) -> None:
-        """Add a job that was made and checked."""
+        """Add a job that was created from a draft and checked."""
         self.next_id += 1
         if self.room_bytes != NEVER:
             self.room_bytes -= draft.log_bytes() + ROW_ROOM_BYTES
@@ -473,7 +485,7 @@ class Moves:
         self._move(job, tube, event, now)
 
     def _admit_staged(self, job: Job, tube: Tube, draft: Draft, stage: Stage, now: i64) -> None:
-        """Add a job that was made and checked to a stage."""
+        """Add a job that was created from a draft and checked to a stage."""
         self.next_id += 1
         if self.room_bytes != NEVER:
             self.room_bytes -= draft.log_bytes() + ROW_ROOM_BYTES
@@ -485,9 +497,10 @@ class Moves:
         self._move(job, tube, s.PUT_STAGED, now)
 
     def _existing_job(self, tube: Tube, draft: Draft, now: i64) -> Job | None:
-        """Return the job that exists already for a draft, because it is unique or was put recently.
+        """Return the job that already exists for a draft: it has the same unique value, body or dedup id.
 
-        Return None if there is none.
+        Return None if there is none. Raise JobExists if the draft requires a new job, and NameTaken or NumberTaken if
+        another job has its name or number.
         """
         twin = self._find_duplicate(tube, draft, now)
         if twin is not None:
@@ -528,9 +541,9 @@ class Moves:
         return None
 
     def check_room(self, jobs: i64, log_bytes: i64, other_bytes: i64 = 0) -> None:
-        """Raise an error if disk or memory has no room for these jobs.
+        """Raise an error if disk or memory has no space for these jobs.
 
-        `other_bytes` are those of tubes or a consumer.
+        `other_bytes` is the additional space for tubes or a consumer.
         """
         if puts_bytes(jobs, log_bytes) + other_bytes > self.room_bytes:
             raise NoSpace()
@@ -553,17 +566,23 @@ class Moves:
             )
 
     def _refill_moves(self) -> bool:
-        """Ask the log again for its room, because the moves granted before are used up. Return whether there is any."""
+        """Ask the log how many more transitions it has space for, because the granted number is used up.
+
+        Return whether there are any.
+        """
         self.count_moves()
         return self.moves_left > 0
 
     def count_moves(self) -> None:
-        """Update how many moves the log has room for, apart from the room that taken jobs need to end."""
+        """Update the number of transitions that the log has space for.
+
+        Space that taken jobs need to end does not count.
+        """
         label_bytes = self.labels.total // max(1, self.jobs.count)
         self.moves_left = self.outbox.more_moves(self.moves_left, self.taken_count, label_bytes)
 
     def wake_all_takes(self) -> None:
-        """Note all lines of waiting takes, because the log has room for moves again."""
+        """Mark all lists of waiting takes to be served, because the log has space for transitions again."""
         for tube in self.tubes.values():
             if tube.take_line.length > 0:
                 self._wake_line(tube, None)
@@ -626,7 +645,7 @@ class Moves:
             self.old_ids[extra.name] = job
 
     def _creation(self, now: i64) -> i64:
-        """Return a place in the order of creation. Jobs created in the same millisecond keep their order."""
+        """Return the order number of a new job. It increases even for jobs that are created in the same millisecond."""
         creation = now * 1_000_000
         if creation <= self.last_creation:
             creation = self.last_creation + 1
@@ -634,9 +653,9 @@ class Moves:
         return creation
 
     def _newest_order(self, tube: Tube, now: i64) -> i64:
-        """Return a place behind all jobs of the tube.
+        """Return an order number that places a job behind all jobs of the tube.
 
-        Orders and ids come from the same counter, so this uses up an id.
+        Order numbers and ids come from the same counter, so this uses up an id.
         """
         if tube.by_creation:
             return self._creation(now)
@@ -645,9 +664,9 @@ class Moves:
         return order
 
     def _body_in(self, job: Job, target: Tube) -> bytes | BodyRef:
-        """Return the body in the form that the target tube needs.
+        """Return the body of a job in the form that the target tube needs.
 
-        Call it before anything changes, because reading a body from disk can fail.
+        Call this before anything changes, because reading a body from disk can fail.
         """
         if target.temporary or target.ready_bodies is not None:
             # The job leaves the log, or the target indexes it by its body.
@@ -691,7 +710,7 @@ class Moves:
         return s.LINGERED
 
     def _fail(self, job: Job, tube: Tube, cause: i64, now: i64) -> None:
-        """End a failed delivery: give the job back, or apply its retry policy."""
+        """End a failed delivery: return the job to its tube, or apply its retry policy."""
         retry = tube.retry
         if job.extra is not None and job.extra.retry is not None:
             retry = job.extra.retry
@@ -707,7 +726,10 @@ class Moves:
             self._move(job, tube, s.HELD_BACK, now)
 
     def _rekey(self, job: Job, tube: Tube, key: bytes) -> None:
-        """Give a taken or buried job another key. It counts as moved out of the old key and into the new one."""
+        """Give a taken or buried job another key.
+
+        The statistics count it as gone from the old key and new in the new one.
+        """
         keys = tube.keys
         assert keys is not None
         state = i64(job.state)
@@ -814,7 +836,10 @@ class Moves:
     # Waits
 
     def _wake(self, tube: Tube, job: Job) -> None:
-        """Note that a job, or another one of its key, can be delivered. The waits are served when the command ends."""
+        """Record that a job, or another job of its key, can be delivered.
+
+        The waits are served when the command ends.
+        """
         if tube.key_lines:
             self._wake_line(tube, key_of(tube, job))
         elif tube.take_line.length > 0:
@@ -823,7 +848,7 @@ class Moves:
             self.copies.job_ready(tube)
 
     def _wake_line(self, tube: Tube, key: bytes | None) -> None:
-        """Note that this tube, and the line of `key` if it is not None, has to be served when the command ends."""
+        """Record that this tube, and the waits for `key` if it is not None, have to be served when the command ends."""
         if key is not None:
             tube.woken_keys.append(key)
         if not tube.woken:
@@ -831,12 +856,12 @@ class Moves:
             self.woken_tubes.append(tube)
 
     def _defer_line(self, tube: Tube, key: bytes | None) -> None:
-        """Leave this line to the next turn, because this turn has done enough work."""
+        """Leave the waits for this tube and key to the next turn, because this turn has done enough work."""
         self._deferred.append(tube)
         self._deferred_keys.append(key)
 
     def _wake_deferred(self) -> None:
-        """Note the lines that an earlier turn put off."""
+        """Record that the waits which an earlier turn deferred have to be served."""
         later = self._deferred
         keys = self._deferred_keys
         self._deferred = []
@@ -862,7 +887,7 @@ class Moves:
                         self._serve_key(tube, name, now)
 
     def _serve_puts(self, tube: Tube, now: i64) -> None:
-        """Put the jobs of waiting puts while there is room."""
+        """Add the jobs of waiting puts while the tube has space."""
         while not tube.paused_in:
             head = tube.put_line.head
             if head is None:
@@ -891,14 +916,14 @@ class Moves:
             self._end_wait(wait, w.SERVED)
 
     def _serve_any(self, tube: Tube, now: i64) -> None:
-        """Serve the line of takes that accept any job."""
+        """Serve the waiting takes that accept jobs of any key."""
         while True:
             head = tube.take_line.head
             if head is None or not self._serve_take(head.wait, tube, None, now):
                 return
 
     def _serve_key(self, tube: Tube, name: bytes, now: i64, before: i64 = NEVER) -> bool:
-        """Serve those takes of one key that have a number below `before`. Return whether any was served."""
+        """Serve the waiting takes for one key whose number is below `before`. Return whether any was served."""
         line = tube.key_lines.get(name)
         served = False
         while line is not None:
@@ -909,7 +934,10 @@ class Moves:
         return served
 
     def _serve_take(self, wait: Waiting, tube: Tube, key: bytes | None, now: i64) -> bool:
-        """Serve one waiting take with up to as many jobs as it wants. Return False if there was none for it."""
+        """Serve one waiting take with jobs, at most the number that it wants.
+
+        Return False if there was no job for it.
+        """
         assert isinstance(wait, TakeWait)
         session = wait.connection.session
         while wait.wants_more():
@@ -933,7 +961,10 @@ class Moves:
         return True
 
     def _serve_earlier(self, tube: Tube, wait: Waiting, now: i64) -> None:
-        """Serve the takes of the next job's key that are older than `wait`, until the next job has none."""
+        """Serve the takes that wait for the key of the next job and are older than `wait`.
+
+        Repeat this for the job that is next then, until no older take waits for its key.
+        """
         while not self.outbox.full():
             job = self._first(tube, None, now)
             if job is None:
@@ -985,7 +1016,7 @@ class Moves:
     def _not_held(self, job: Job, session: Session) -> int:
         """Return OK if the session may finish the job, otherwise the refusal.
 
-        Any session may finish a job without a holder.
+        Any session may finish a job that belongs to no session.
         """
         if job.state != s.TAKEN:
             return NOT_TAKEN
@@ -1005,7 +1036,7 @@ class Moves:
             raise NoSpace()
 
     def _check_growth(self, job: Job, body: bytes) -> None:
-        """Raise NoMemory if the new body is longer than the old one and memory has no room for the difference."""
+        """Raise NoMemory if the new body is longer than the old one and there is no memory for the difference."""
         more = len(body) - job.body_length()
         if more > 0 and self._counts_bodies():
             self.check_room(0, more)
@@ -1032,11 +1063,11 @@ class Moves:
         raise NotImplementedError
 
     def _serve_driver(self, tube: Tube, now: i64) -> bool:
-        """Let the driver release the tasks of returned jobs. Return whether it can serve takes."""
+        """Call the driver to release the tasks of jobs that returned to the tube. Return whether it can serve takes."""
         raise NotImplementedError
 
     def _driver_failed(self, tube: Tube, error: CommandError) -> None:
-        """Report an error of a driver for which no client waits."""
+        """Report an error of a driver that occurred outside a client's command."""
         raise NotImplementedError
 
     # Waits for the end of a job
@@ -1141,15 +1172,18 @@ def resident_length(job: Job) -> i64:
 
 
 def puts_bytes(jobs: i64, log_bytes: i64) -> i64:
-    """Return how many bytes of the log these puts take.
+    """Return how many bytes of the log these puts need.
 
-    The row of a single job is not counted, as it always has room.
+    The row of a single job is not counted, because there is always space for it.
     """
     return log_bytes + (jobs - 1) * ROW_ROOM_BYTES if jobs > 1 else log_bytes
 
 
 def tube_bytes(name: bytes, policy: TubePolicy) -> i64:
-    """Return how many bytes of memory a tube uses without its jobs. It takes at most as many in the log."""
+    """Return how many bytes of memory a tube uses without its jobs.
+
+    In the log it uses this number of bytes or fewer.
+    """
     # A character takes up to 12 bytes in the log: JSON may write it as two escapes of 6 bytes.
     return TUBE_MEMORY_BYTES + len(name) + 12 * len(policy.notes)
 

@@ -17,7 +17,7 @@ from penstock.core.job import Job
 
 
 class JobHeap:
-    """A 4-ary indexed heap of jobs by (priority, order). The least is first."""
+    """A 4-ary indexed heap of jobs by (priority, order). The job with the least values is first."""
 
     items: list[Job]
 
@@ -28,15 +28,12 @@ class JobHeap:
         return len(self.items)
 
     def first(self) -> Job | None:
-        """Return the job to serve next, or None."""
+        """Return the job to take next, or None if the heap is empty."""
         items = self.items
         return items[0] if items else None
 
     def first_many(self, count: int) -> list[Job]:
-        """Return up to `count` jobs in the order in which they are served.
-
-        It examines about 4 * `count` jobs, not all.
-        """
+        """Return up to `count` jobs in the order in which they would be taken. This examines about 4 * `count` jobs."""
         items = self.items
         found: list[Job] = []
         reached = [(items[0].priority, items[0].order, 0)] if items else []
@@ -117,7 +114,8 @@ class JobHeap:
 class TakenBag:
     """Taken jobs in no particular order, except that doomed jobs come first.
 
-    A truncate in slices can therefore skip the jobs that it has doomed already without examining them.
+    A job is doomed if it was deleted while a claim had it. A truncate in slices can skip these jobs without examining
+    them.
     """
 
     items: list[Job]
@@ -136,7 +134,7 @@ class TakenBag:
         self.items.append(job)
 
     def doom(self, job: Job) -> None:
-        """Move a job to the doomed ones."""
+        """Move a job to the doomed jobs, because it was deleted while a claim had it."""
         items = self.items
         other = items[self.doomed]
         items[job.pos] = other

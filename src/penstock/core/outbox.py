@@ -41,9 +41,9 @@ class Outbox:
         return False
 
     def more_moves(self, left: i64, taken: i64, label_bytes: i64) -> i64:
-        """Return for how many transitions the log has room, beside the room that the `taken` jobs need to end.
+        """Return for how many transitions the log has space, without the space that the `taken` jobs need to end.
 
-        `left` is what remains of the last answer, and `label_bytes` the mean length of the labels of a job.
+        `left` is what remains of the last answer, and `label_bytes` is the mean length of the labels of a job.
         """
         return left
 
@@ -63,7 +63,7 @@ class Outbox:
         """Called when a tube was removed."""
 
     def integers_reserved(self, tube: Tube, ceiling: i64, now: i64) -> None:
-        """Called when the tube may assign integers below `ceiling`. After a crash it continues from there."""
+        """Called when the tube may assign integer ids below `ceiling`. After a crash it continues with `ceiling`."""
 
     def session_made(self, session: Session, now: i64) -> None:
         """Called when a session that can outlive its connections was created, or got another grace time."""
@@ -72,7 +72,7 @@ class Outbox:
         """Called when a consumer of claims made progress, or was taken over by another client."""
 
     def stages_changed(self, stages: list[Stage], now: i64) -> None:
-        """Called when stages were created or extended, or when all of them were closed in the same way."""
+        """Called when stages were created or extended, or when all of them were published or all were discarded."""
 
     def noted(self, key: bytes, value: bytes, now: i64) -> None:
         """Called when a note got a new value. An empty value deletes the note."""
@@ -96,7 +96,8 @@ class Outbox:
 class ReplicationHooks:
     """Callbacks of the engine for replication.
 
-    They are called in the middle of a transition. They may record and send, but must not change a job's state.
+    They are called in the middle of a transition. They may record facts and send messages, but must not change a job's
+    state.
     """
 
     def moved(self, job: Job, tube: Tube, rule: i64, now: i64) -> None:

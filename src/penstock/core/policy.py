@@ -269,7 +269,7 @@ def _value_text(field: str, value: object) -> str:
 
 
 def preset(name: str) -> TubePolicy:
-    """Return the policy of a type."""
+    """Return the policy of the type with this name. Raise UnknownType if there is none."""
     policy = PRESETS.get(name)
     if policy is None:
         raise UnknownType(f"there is no type of tube called {name!r}; choose one of {', '.join(PRESETS)}")

@@ -30,7 +30,7 @@ def restore_tube(engine: Engine, number: i64, name: bytes, policy: TubePolicy, c
 
 
 def index_jobs(engine: Engine, tube: Tube, jobs: list[Job], keys: dict[int, bytes]) -> None:
-    """Add jobs to the indexes of a tube, in ascending order of their ids. `place_jobs` follows."""
+    """Add jobs to the indexes of a tube. They must be in ascending order of ids. Call `place_jobs` afterwards."""
     keyed = tube.keys is not None
     for job in jobs:
         job.tube = tube.slot
@@ -75,7 +75,7 @@ def by_tube(table: JobTable, late: dict[int, Job], tubes: int) -> list[list[Job]
 
 
 def restore_table(engine: Engine, table: JobTable, late: dict[int, Job]) -> None:
-    """Set the engine's table of jobs by id."""
+    """Set the engine's table of jobs by id. `late` are the jobs that were read out of order."""
     if not late:
         engine.jobs = table
         return
@@ -104,7 +104,7 @@ def _index(tube: Tube, job: Job) -> None:
 
 
 def restore_dedup(tube: Tube, dedup: bytes, job_id: i64, ttl_minutes: i64, when: i64) -> None:
-    """Add a put to the dedup window of a tube."""
+    """Add the dedup id of a put to the dedup window of a tube."""
     dedups = tube.dedup_window()
     if dedups.find(dedup, when) < 0:
         dedups.add(dedup, job_id, ttl_minutes, when)
@@ -151,7 +151,7 @@ def restore_claims(engine: Engine, consumer: Consumer, jobs: list[Job], now: i64
 
 
 def end_claims(engine: Engine, consumer: Consumer, still_open: list[int], acked: list[int], now: i64) -> None:
-    """Continue the end of claims that were closed or acked, but still had jobs when the log stopped."""
+    """Continue to end the claims that were acked or had ended, but still had jobs at the end of the log."""
     for claim in list(consumer.claims.values()):
         if claim.number not in still_open:
             engine._close_claim(claim)
@@ -164,7 +164,7 @@ def end_claims(engine: Engine, consumer: Consumer, still_open: list[int], acked:
 def restore_stages(engine: Engine, stages: list[Stage], jobs: list[Job]) -> None:
     """Restore stages in the order of their last change, and the staged jobs in the order of their ids.
 
-    If jobs were leaving a closed stage, they continue to do so.
+    If jobs were leaving a published or discarded stage, they continue to leave it.
     """
     known = engine.stages.by_name
     for stage in stages:
@@ -193,7 +193,7 @@ def restore_stages(engine: Engine, stages: list[Stage], jobs: list[Job]) -> None
 
 
 def release_orphan(engine: Engine, job: Job, now: i64) -> None:
-    """Give back a job whose session was not restored, as after a disconnect."""
+    """Return a job whose session was not restored to its tube, as after a disconnect."""
     assert job.state == s.TAKEN and job.holder == NO_SLOT
     job.returns += 1
     engine._fail(job, engine.tube_of(job), s.DISCONNECTED, now)
@@ -220,7 +220,7 @@ def used_number(engine: Engine, number: i64) -> None:
 
 
 def used_orders(engine: Engine, front: i64, creation: i64) -> None:
-    """Continue the orders of urgent jobs and of creation behind these."""
+    """Skip the order numbers in the log: down to `front` for urgent jobs, up to `creation` for the others."""
     if front < engine.next_front:
         engine.next_front = front
     if creation > engine.last_creation:
@@ -228,7 +228,7 @@ def used_orders(engine: Engine, front: i64, creation: i64) -> None:
 
 
 def creation_of(jobs: list[Job]) -> i64:
-    """Return the newest order of these jobs, in a tube ordered by creation."""
+    """Return the greatest order number of these jobs, in a tube that is ordered by creation."""
     newest: i64 = 0
     for job in jobs:
         if job.order > newest:

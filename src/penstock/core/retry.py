@@ -67,7 +67,7 @@ class RetryPolicy:
         return self.tries > 0 and deliveries >= self.tries
 
     def wait_ms(self, failures: i64, random32: i64) -> i64:
-        """Return how long to wait after this many failures. `random32` is a random number of 32 bits."""
+        """Return how many ms to wait after this number of failures. `random32` is a random number of 32 bits."""
         if self.shape == AT_ONCE:
             return 0
         wait = self.first_ms
@@ -97,7 +97,7 @@ class _Reader:
         self.at = 0
 
     def error(self, expected: str) -> BadRetry:
-        """Return the error for a position at which something else was expected."""
+        """Return the error that says what was expected at the present position of the text."""
         rest = self.text[self.at : self.at + 12]
         found = f"found {rest!r}" if rest else "it ends there"
         return BadRetry(f"retry policy {self.text[:80]!r}: at character {self.at + 1}, expected {expected}; {found}")
@@ -118,7 +118,7 @@ class _Reader:
         return self.text[self.at : end]
 
     def take(self, token: str) -> bool:
-        """Consume a token if it is next. Return whether it was."""
+        """Consume `token` if the text continues with it. Return whether it did."""
         if self.text.startswith(token, self.at):
             self.at += len(token)
             return True

@@ -1,8 +1,8 @@
 """Work on many jobs of a tube, in slices: listing them, and removing them all.
 
-`Listing` finds the first or last jobs in one state, in the order in which they are served. The heap of ready jobs gives
-its first jobs directly. In all other cases every job of the tube has to be examined. Jobs that changed in the meantime
-are left out of the result.
+`Listing` finds the first or last jobs in one state, in the order in which they would be taken. The heap of ready jobs
+gives its first jobs directly. In all other cases every job of the tube has to be examined. Jobs that changed in the
+meantime are left out of the result.
 
 `Emptying` removes as many jobs as the tube had at the start. It does not run until the tube is empty, because producers
 may put as fast as jobs are removed.
@@ -38,7 +38,10 @@ class Listing:
     def __init__(
         self, engine: Engine, tube: Tube, state: int, count: int, at_once_max: int, last: bool = False
     ) -> None:
-        """Start a listing. If a heap has the jobs in order, up to `at_once_max` of them are listed without a scan."""
+        """Start a listing of up to `count` jobs.
+
+        If a heap has the jobs in order, up to `at_once_max` of them are listed without a scan.
+        """
         self._engine = engine
         self._tube = tube
         self._state = state

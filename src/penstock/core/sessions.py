@@ -34,7 +34,7 @@ class Session(Timed):
         self.held = []
 
     def hold(self, job: Job) -> None:
-        """Make the session the holder of a job."""
+        """Add a taken job to the session."""
         job.holder = self.slot
         job.held_pos = len(self.held)
         self.held.append(job)

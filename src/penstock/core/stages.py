@@ -1,12 +1,13 @@
 """Stages: puts that are invisible until all of them are published together.
 
 Several writers of one batch put their jobs into stages of their own. A coordinator then publishes all of these stages
-at once, or none. A staged job is already in the table of its tube, with its id, body and name. Everything that could
+together, or none. A staged job is already in the table of its tube, with its id, body and name. Everything that could
 refuse it was checked when it was put, so that publishing cannot fail.
 
 One row of the log publishes all stages of a command. After that, the jobs move to their tubes, up to the limit of each
 turn, in the order in which stages were published and jobs were staged. A crash in between does not undo the
-publication. The names of closed stages are kept for a while, so that a repeated request does not publish twice.
+publication. The names of closed stages, which were published or discarded, are kept for a while, so that a repeated
+request does not publish twice.
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ def check_stage(engine: Engine, name: bytes, drafts: list[Draft], expire_ms: int
 def stage_jobs(engine: Engine, name: bytes, tube: Tube, drafts: list[Draft], expire_ms: int, now: i64) -> list[Job]:
     """Put all of these jobs into a stage, or none. Create the stage if necessary, and restart its expiry.
 
-    With UNSET, the stage keeps its time to expire. A new one gets a day.
+    If `expire_ms` is UNSET, the stage keeps its time to expire. A new stage gets a day.
     """
     check_stage(engine, name, drafts, expire_ms, now)
     if tube.driven:
@@ -118,7 +119,10 @@ def discard(engine: Engine, names: list[bytes], now: i64) -> int:
 
 
 def are_closing(stages: list[Stage]) -> bool:
-    """Return whether any of these stages still has jobs to move. Remove finished stages from the end of the list."""
+    """Return whether any of these published or discarded stages still has jobs.
+
+    Remove finished stages from the list's end.
+    """
     while stages and not stages[-1].closing:
         stages.pop()
     return len(stages) > 0
@@ -143,7 +147,7 @@ def _all(engine: Engine, names: list[bytes], now: i64) -> list[Stage]:
 
 
 def _close(engine: Engine, stages: list[Stage], phase: i64, now: i64) -> None:
-    """Close the open ones of these stages in one row of the log, and move the first jobs."""
+    """Publish or discard (`phase`) those of the stages that are open, in one row of the log. Move their first jobs."""
     opened = [stage for stage in stages if stage.phase == OPEN]
     for stage in opened:
         engine._close_stage(stage, phase, now)

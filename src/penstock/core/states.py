@@ -268,7 +268,7 @@ def state_of(name: str) -> int:
 
 
 def rule_of(event: i64, state: i64) -> i64:
-    """Return the rule of an event in a state that allows it."""
+    """Return the rule of an event in a state. The state must allow the event."""
     rule: i64 = RULE_OF[event * 8 + state]
     assert rule != NO_RULE
     return rule

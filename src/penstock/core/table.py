@@ -195,7 +195,7 @@ class JobTable:
             self._thin_out(page)
 
     def scan(self, start: i64, examine: i64) -> list[Job]:
-        """Return at least `examine` jobs from a number on in ascending order, or all that are left.
+        """Return at least `examine` jobs with numbers from `start` on in ascending order, or all that are left.
 
         Pages are returned whole.
         """
@@ -209,7 +209,10 @@ class JobTable:
         return found
 
     def scan_back(self, start: i64, examine: i64) -> list[Job]:
-        """Return at least `examine` jobs from a number downwards, or all that are left. Pages are returned whole."""
+        """Return at least `examine` jobs with numbers from `start` downwards, or all that are left.
+
+        Pages are returned whole.
+        """
         found: list[Job] = []
         number = self._order.last_to(start >> PAGE_BITS)
         while number >= 0 and len(found) < examine:

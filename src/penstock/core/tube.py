@@ -1,7 +1,7 @@
-"""One tube: its compiled policy, its jobs by state, its indexes and its wait lines.
+"""One tube: its compiled policy, its jobs by state, its indexes and its lists of waits.
 
-A tube knows which container a job belongs to in each state (`place`), how to make a job from a draft (`make`), and
-whether it has room. It changes no job's state and reads no clock. The engine does both.
+A tube determines which container a job belongs to in each state (`place`), creates jobs from drafts (`make`), and
+checks whether it has space for more. It changes no job's state and reads no clock. The engine does both.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ _RETRY_MS_MIN: Final = 1_000
 
 
 class KeyStats:
-    """Counters of one key that the tube's policy counts separately."""
+    """Counters of a key. A tube has them for the keys that its policy counts separately."""
 
     counts: list[int]  # Number of times each rule was applied since start.
     counts_before: list[int]  # Number of times each rule was applied before this start.
@@ -56,7 +56,7 @@ class KeyStats:
 
 
 class Tube:
-    """A tube."""
+    """A tube: a named queue of jobs with its own policy."""
 
     name: bytes
     number: i64  # Assigned in the order of creation and never reused. Scans and the log identify tubes by it.
@@ -212,7 +212,7 @@ class Tube:
                 self._count_states(name)
 
     def _count_states(self, name: bytes) -> None:
-        """Count the jobs that a key already has when separate counting starts."""
+        """Count the present jobs of a key by state, because the key is counted separately from now on."""
         keys = self.keys
         if keys is not None and keys.find(name) is not None:
             for state in range(1, s.STATES_COUNT):
@@ -221,7 +221,7 @@ class Tube:
                         self.key_stats[name].states[state] += 1
 
     def reserve(self, now: i64) -> None:
-        """Start using the block of integers that is reserved already, and reserve the next block."""
+        """Start to use the block of integer ids that is already reserved, and reserve the next block."""
         if now - self._reserved_when < 1_000 and self._block < LOCAL_IDS_BLOCK_MAX:
             self._block *= 2
         elif now - self._reserved_when >= 1_000:
@@ -254,14 +254,14 @@ class Tube:
         return total + len(self.staged)
 
     def has_room(self, body_length: int) -> bool:
-        """Return whether one more job with a body of this length fits."""
+        """Return whether the limits of the tube allow one more job with a body of this length."""
         policy = self.policy
         if policy.capacity > 0 and self.total() >= policy.capacity:
             return False
         return policy.capacity_bytes == 0 or self.body_bytes + body_length <= policy.capacity_bytes
 
     def first_jobs(self, state: int, count: int) -> list[Job]:
-        """Return up to `count` jobs of a state, in the order in which they are served."""
+        """Return up to `count` jobs of a state, in the order in which they would be taken."""
         if state == s.READY and self.keys is None:
             return self.ready.first_many(count)
         return heapq.nsmallest(count, self.jobs_in(state), key=_place)
@@ -269,7 +269,7 @@ class Tube:
     def last_jobs(self, state: int, count: int) -> list[Job]:
         """Return up to `count` jobs of a state from the end of its container, where removing them is cheapest.
 
-        Doomed jobs are not included.
+        Jobs that were deleted while a claim had them are not included.
         """
         if count <= 0:
             return []
@@ -311,7 +311,7 @@ class Tube:
         return self.staged.items if state == s.STAGED else []
 
     def first_ready(self, key: bytes | None) -> Job | None:
-        """Return the job to serve next, of any key if `key` is None. Return None if there is none."""
+        """Return the job to take next, of any key if `key` is None. Return None if there is none."""
         keys = self.keys
         if keys is None:
             return self.ready.first()
@@ -334,7 +334,7 @@ class Tube:
         self.body_bytes += i64(job.body_length())
 
     def dedup_window(self) -> DedupWindow:
-        """Return the window of recent puts. Create it if necessary."""
+        """Return the window with the dedup ids of recent puts. Create it if necessary."""
         dedups = self.dedups
         if dedups is None:
             dedups = DedupWindow(i64(self.policy.dedup_count), i64(self.policy.dedup_ms), self.labels)
@@ -486,7 +486,10 @@ class Tube:
             )
 
     def _check_number(self, number: int) -> i64:
-        """Check an integer id that the producer chose. It must be below those that the tube assigns."""
+        """Return an integer id that the producer chose, if it is below those that the tube assigns.
+
+        Raise an error otherwise.
+        """
         if self.jobs_by_number is None:
             raise self.lacks("numbers")
         end = min(self.policy.first_integer, self.next_local)
@@ -505,7 +508,7 @@ class Tube:
             raise BadName(f"a key must have at most {NAME_BYTES_MAX} bytes, this one has {len(key)}")
 
     def check_label(self, label: bytes, what: str) -> bytes:
-        """Return a name, unique value or dedup id. Raise an error if it is empty or too long."""
+        """Return a name, unique value or dedup id if it is valid. Raise an error if it is empty or too long."""
         if len(label) < 1 or len(label) > NAME_BYTES_MAX:
             raise BadName(f"{what} must have 1 to {NAME_BYTES_MAX} bytes, this one has {len(label)}")
         return label
@@ -528,7 +531,7 @@ class Tube:
             check_priority(priority)
 
     def check_return(self, delay_ms: int, ttl_ms: int, priority: int) -> None:
-        """Raise an error if a job of this tube cannot get this delay, ttl or priority when it is given back."""
+        """Raise an error if a job of this tube cannot get this delay, ttl or priority when it returns to the tube."""
         if delay_ms != 0:
             if not self.policy.has_delay:
                 raise self.lacks("delay")

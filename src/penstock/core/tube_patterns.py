@@ -80,9 +80,9 @@ def _parts(pattern: str) -> list[_Character]:
 
 
 def _set(pattern: str, at: int) -> tuple[_Character, int]:
-    """Return a character set, and the position behind its closing bracket.
+    """Parse a character set. Return it, and the position after its closing bracket.
 
-    Without one, it extends to the end of the pattern.
+    If there is no closing bracket, the set extends to the end of the pattern.
     """
     negated = pattern[at : at + 1] == "^"
     at += negated
@@ -131,7 +131,7 @@ class TubePatterns:
         self.texts.append(text)
 
     def union(self, other: TubePatterns) -> TubePatterns:
-        """Return patterns that allow what either of the two allows."""
+        """Return patterns that allow all tubes which either of the two allows."""
         if self.any_tube:
             return self
         if other.any_tube:

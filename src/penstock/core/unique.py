@@ -89,7 +89,7 @@ class DedupWindow:
         return len(self._jobs)
 
     def find(self, dedup: bytes, now: i64) -> int:
-        """Return the id of the job that was put with this dedup id, or -1."""
+        """Return the id of the job that was put with this dedup id, or -1 if there is none in the window."""
         self.expire(now)
         seen = self._jobs.get(dedup)
         return -1 if seen is None else seen[0]
@@ -99,7 +99,7 @@ class DedupWindow:
         return self._jobs[dedup][1]
 
     def add(self, dedup: bytes, job_id: i64, ttl_minutes: i64, now: i64) -> None:
-        """Add a put."""
+        """Add the dedup id of a put."""
         self._jobs[dedup] = (job_id, ttl_minutes)
         self._ring.append(dedup)
         self._times.append(now)
@@ -113,10 +113,10 @@ class DedupWindow:
         return [(self._ring[i], self._jobs[self._ring[i]][0], self._times[i]) for i in seen]
 
     def some(self, number: int, count: int) -> tuple[int, list[tuple[bytes, int, int, int]]]:
-        """Return the next number, and up to `count` puts from a number on, oldest first.
+        """Return up to `count` puts from the put with `number` on, oldest first, and the number of the next put.
 
-        Each put is returned as its dedup id, the job's id and ttl class, and the time. Puts are numbered in order, so a
-        walk returns each put exactly once that stays in the window, even if others come and go.
+        Each put is returned as its dedup id, the job's id and ttl class, and the time. Puts are numbered in order. A
+        walk therefore returns each put that stays in the window exactly once, even if other puts are added or removed.
         """
         first = max(number - self._cut, self._start)
         end = min(first + count, len(self._ring))
@@ -129,7 +129,7 @@ class DedupWindow:
         self.expire(0)
 
     def expire(self, now: i64, most: i64 = NEVER) -> None:
-        """Remove puts that are too old or too many, at most `most`.
+        """Remove the puts that are too old or too many, at most `most` of them.
 
         Each is removed once, so the cost per put is O(1).
         """

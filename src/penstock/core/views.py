@@ -1,4 +1,4 @@
-"""What users see: all public fields of a job, and the statistics of a tube.
+"""The view of users: all public fields of a job, and the statistics of a tube.
 
 The fields have the names that all our dialects use. Names are bytes, times are milliseconds, and a missing value is
 None. Each dialect converts them to its own types.
@@ -28,7 +28,7 @@ _ARRIVALS: Final = frozenset(s.ARRIVALS[s.READY : s.STAGED])
 
 
 def meta(engine: Engine, job: Job, id: bytes) -> dict[str, bytes | int | None]:
-    """Return all fields of a job."""
+    """Return all public fields of a job by name."""
     tube = engine.tube_of(job)
     extra = job.ensure_extra()
     return {
@@ -62,7 +62,7 @@ def _moment(moment: int) -> int | None:
 
 
 def rule_counts(tube: Tube, life: bool) -> list[int]:
-    """Return how often each rule was applied: since this start, or in the whole life of the tube."""
+    """Return how often each rule was applied: since this start, or (`life`) since the tube was created."""
     if not life:
         return list(tube.counts)
     return [now + before for now, before in zip(tube.counts, tube.counts_before, strict=True)]
@@ -74,7 +74,7 @@ def transitions(tube: Tube, life: bool = False) -> dict[tuple[int, int], int]:
 
 
 def sum_transitions(counts: list[int]) -> dict[tuple[int, int], int]:
-    """Add the counters of rules up by source and target state. Other tubes count as the state ELSEWHERE."""
+    """Add up the counters of rules by source and target state. A move to or from another tube counts as ELSEWHERE."""
     found: dict[tuple[int, int], int] = {}
     for (event, source, target), count in zip(s.TRANSITIONS, counts, strict=True):
         if event == s.MOVED_OUT:

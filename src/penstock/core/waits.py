@@ -1,7 +1,8 @@
-"""Connections and their waits: for a job to take, for room to put one, for copies on other nodes, for the end of a job.
+"""Connections and their waits: for a job to take, space to put one, copies on other nodes, or the end of a job.
 
-Waits are served first come, first served. A waiting take has a link in one line of each tube that it waits on. When it
-ends, it leaves all of them. A tube has one line for takes of any job and one line for each key that takes wait for.
+A *line* is a list of waits in order of arrival. Waits are served first come, first served. A waiting take has a link in
+one line of each tube that it waits on. When it ends, it leaves all of them. A tube has one line for takes of any job
+and one line for each key that takes wait for.
 
 Which take gets which job follows the order of arrival over all lines: before a take of any job gets a job, earlier
 takes of that job's key are served. The order in which the takes of different lines are delivered within one turn is not
@@ -51,7 +52,7 @@ class Connection:
 
 
 class Waiting(Timed):
-    """A client that waits. The deadline is its timeout."""
+    """A command of a client that waits. Its deadline is its timeout."""
 
     number: i64  # Order of arrival.
     connection: Connection
@@ -96,12 +97,12 @@ class TakeWait(Waiting):
         self.want_bytes -= job.body_length()
 
     def wants_more(self) -> bool:
-        """Return whether the wait can take another job."""
+        """Return whether the wait accepts another job."""
         return len(self.jobs) < self.want and self.want_bytes > 0
 
 
 class PutWait(Waiting):
-    """A put that waits for room in its tube."""
+    """A put that waits for space in its tube."""
 
     draft: Draft
     tube: i32  # Slot of the tube.
@@ -142,7 +143,7 @@ class EndWait(Waiting):
         self.before = 0
 
     def ended(self, end: i64, tube: i32) -> None:
-        """Record how the job ended, why, and whether in another tube."""
+        """Record how and why the job ended, and whether it ended in another tube."""
         self.end = end
         self.moved = tube != self.tube
         self.processed = end == END_ACKED
@@ -152,7 +153,7 @@ class EndWait(Waiting):
 
 
 class PeerWait(Waiting):
-    """A client that waits for other nodes."""
+    """A command of a client that waits for other nodes."""
 
 
 class CopyWait(PeerWait):
@@ -168,7 +169,7 @@ class CopyWait(PeerWait):
 
 
 class Link:
-    """The place of one wait in one line, an entry of a doubly linked list."""
+    """The entry of one wait in one line, which is a doubly linked list."""
 
     wait: Waiting
     line: WaitLine
@@ -183,7 +184,7 @@ class Link:
 
 
 class WaitLine:
-    """A line of waits in order of arrival: for any job of a tube, for one of its keys, or for room in it."""
+    """A list of waits in order of arrival: for any job of a tube, for jobs of one key, or for space in the tube."""
 
     head: Link | None
     tail: Link | None
@@ -213,7 +214,7 @@ class WaitLine:
         wait.links.append(link)
 
     def leave(self, link: Link) -> None:
-        """Remove the link of a wait. An empty line of a key is removed from its tube."""
+        """Remove the link of a wait from its line. If the line of a key is empty then, remove it from its tube."""
         before = link.before
         after = link.after
         if before is None:

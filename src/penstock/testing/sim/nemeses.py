@@ -114,10 +114,7 @@ class Nemeses:
         return mend
 
     def partition(self) -> Undo | None:
-        """Cut the network:
-
-        into halves, around one node, into a ring of majorities, or so that one node connects two halves.
-        """
+        """Cut the network into halves, around one node, into a ring of majorities, or with one node between halves."""
         count = len(self._world.nodes)
         order = self._random.sample(range(count), count)
         shape = self._random.choice(("halves", "one", "ring", "bridge"))
