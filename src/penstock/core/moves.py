@@ -9,8 +9,8 @@ arguments: `engine.py` does that first, and then calls:
 
 Invariant after `settle`: no take waits while a job is ready that it could get, and no put waits while its tube has
 room for it. Only three things can break it for the moment: a job becomes ready or its key opens (`_wake`), room
-appears, or a tube is resumed or altered. Each of them adds the tube to `woken_tubes` (`_wake_line`), and `settle` serves
-these tubes until the list is empty. If one turn has done enough work, the tube is put off to the next turn
+appears, or a tube is resumed or altered. Each of them adds the tube to `woken_tubes` (`_wake_line`), and `settle`
+serves these tubes until the list is empty. If one turn has done enough work, the tube is deferred to the next turn
 (`_defer_line`).
 """
 
