@@ -843,7 +843,7 @@ class Engine(Driving):
         self._move(job, tube, s.TOUCHED, now)
         return OK
 
-    # Commands that do not require the job's holder
+    # Commands that any session may use
 
     def prolong(self, job: Job, now: i64, more_ms: int) -> int:
         """Extend the ttl of a ready job. A job without a ttl is not changed."""

@@ -2,7 +2,7 @@
 
 The fields of a job are its complete state. Nothing about a job is stored only in a container. `states.py` alone writes
 `state`. Containers (`order.py`, `deadlines.py`, `sessions.py`) store a job's position in the job itself, so that
-removing it needs no search. A job refers to its tube, key and holder by slot numbers. Jobs are therefore never part of
+removing it needs no search. A job refers to its tube, key and session by slot numbers. Jobs are therefore never part of
 a reference cycle, and the garbage collector does not track them.
 """
 
@@ -131,7 +131,7 @@ class Job(Timed):
     # Slot of the session that holds the job, or HELD_BY_CLAIM. NO_SLOT if not taken, or if anyone may ack it.
     holder: i32
     pos: i32  # Position in the container of the present state.
-    held_pos: i32  # Position among the jobs of the holder, or NOWHERE.
+    held_pos: i32  # Position among the jobs of the session that holds this job, or NOWHERE.
     deliveries: i32  # Number of deliveries.
     nacks: i32  # Number of failures that consumers reported.
     returns: i32  # Number of times the job was given back for another reason: release, ttr, disconnect, kick.
