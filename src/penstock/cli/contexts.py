@@ -45,7 +45,7 @@ def read_private(path: Path) -> Any:
 
 @dataclass
 class Contexts:
-    """The URLs of all contexts by name, the selected context and the one that was selected before."""
+    """The URLs of all contexts by name, the selected context and the previously selected one."""
 
     urls: dict[str, str] = field(default_factory=dict)
     selected: str | None = None

@@ -118,14 +118,14 @@ def message_of(error: Exception) -> str:
 
 
 def as_clause(sentence: str) -> str:
-    """Return a sentence without its capital letter and full stop, to follow `penstock: ` and precede more text."""
+    """Return a sentence without its capital letter and full stop, for the middle of a message."""
     first, rest = sentence[:1], sentence[1:].removesuffix(".")
     return (first if rest[:1].isupper() or rest[:1] == "-" else first.lower()) + rest
 
 
 @contextmanager
 def parsing_answer() -> Iterator[None]:
-    """Raise BadAnswer if the block cannot read a server's answer: the server caused it, not a bug here."""
+    """Turn every error of the block, which reads a server's answer, into BadAnswer, because the server caused it."""
     try:
         yield
     except (AttributeError, LookupError, StopIteration, TypeError, ValueError) as error:

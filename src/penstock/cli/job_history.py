@@ -1,7 +1,8 @@
 """The history of a job in words: its events, and the time it spent in each state.
 
-Pure: the input is a list of events and, if the job may still exist, the current time. An event becomes a line with its
-time. The time between two changes of state becomes a line without a time, before the change that ended it:
+This module does no I/O. Its input is a list of events and, if the job may still exist, the current time. An event
+becomes a line with its time. The time between two changes of state becomes a line without a time, before the change
+that ended it:
 
     2026-11-16 05:49:40.387  put into emails
                              waited 3.2 s

@@ -34,12 +34,12 @@ _SAFE: Final = re.compile(r"[\w.@%+,/=#][\w.@%+,/=#:-]*")
 
 
 def complete_tubes(ctx: typer.Context, incomplete: str) -> list[str]:
-    """Return the names of tubes that begin like this."""
+    """Return the names of tubes that begin with the typed text."""
     return _ask(ctx, lambda queue: queue.tubes(), incomplete)
 
 
 def complete_jobs(ctx: typer.Context, incomplete: str) -> list[str]:
-    """Return the ids of jobs that begin like this, if there are few jobs."""
+    """Return the ids of jobs that begin with the typed text, if there are few jobs."""
     return _ask(ctx, _ids, incomplete)
 
 

@@ -22,7 +22,7 @@ RATE_MIN: Final = 0.001
 
 
 def parse_duration(text: str | float) -> float:
-    """Parse a duration like 30, 1.5, 250ms, 30s, 5m, 2h, 1d or forever. Return seconds. Defaults pass unchanged."""
+    """Parse a duration like 30, 1.5, 250ms, 30s, 5m, 2h, 1d or forever. Return seconds. Return a number unchanged."""
     from penstock.core.durations import NO_DURATION, read_duration
     from penstock.core.limits import NEVER
 
@@ -35,7 +35,7 @@ def parse_duration(text: str | float) -> float:
 
 
 def parse_datetime(text: str | datetime) -> datetime:
-    """Parse a date and time in ISO 8601, in local time unless it has an offset or a Z. Defaults pass unchanged."""
+    """Parse a date and time in ISO 8601. Without an offset or a Z it is local time. Return a datetime unchanged."""
     if not isinstance(text, str):
         return text
     try:
@@ -48,7 +48,7 @@ def parse_datetime(text: str | datetime) -> datetime:
 
 
 def parse_rate(text: str | float) -> float:
-    """Parse a number of jobs per second. Defaults pass unchanged."""
+    """Parse a number of jobs per second. Raise BadParameter if it is below RATE_MIN or not finite."""
     try:
         found = float(text)
     except ValueError:
@@ -64,7 +64,7 @@ def rate_option(help: str) -> Any:
 
 
 def parse_json_object(text: str | dict[str, Any]) -> dict[str, Any]:
-    """Parse a JSON object. Defaults pass unchanged."""
+    """Parse a JSON object. A value that is not text is a default and is returned unchanged."""
     if not isinstance(text, str):
         return text
     try:
@@ -77,7 +77,7 @@ def parse_json_object(text: str | dict[str, Any]) -> dict[str, Any]:
 
 
 def parse_size(text: str | int) -> int:
-    """Parse a number of bytes like 1000, 64kb or 10gb. Defaults pass unchanged."""
+    """Parse a number of bytes like 1000, 64kb or 10gb. A value that is not text is a default: return it unchanged."""
     from penstock.server.config.kinds import read_size
 
     if not isinstance(text, str):
@@ -94,7 +94,7 @@ def duration_option(*names: str, help: str, default: str | bool = False) -> Any:
 
 
 class BodyKind(StrEnum):
-    """The type of a body that consumers receive."""
+    """The type in which consumers receive a body."""
 
     BYTES = "bytes"
     TEXT = "text"

@@ -33,7 +33,7 @@ class Column:
 
 
 def column(name: str) -> Column:
-    """Return a column that shows the field `name` under its own name."""
+    """Return a column that shows the field `name`, with this name as its heading."""
     return Column(name.replace("_", " "), lambda record: record.get(name))
 
 
@@ -189,7 +189,7 @@ def confirm(question: str, yes: bool) -> None:
 
 @contextmanager
 def naming_directory(directory: str) -> Iterator[None]:
-    """Turn errors of a block that uses a directory into messages that name the directory."""
+    """Turn errors of the block, which uses a directory, into messages that name the directory."""
     try:
         yield
     except PermissionError as error:

@@ -32,7 +32,7 @@ def job_count(info: Record) -> int:
 
 
 def job_record(job: Job) -> Record:
-    """Return the current record of a job, with its body."""
+    """Return the current metadata of a job as a dict, with its body."""
     return _record(job, job.meta())
 
 

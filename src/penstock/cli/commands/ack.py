@@ -24,7 +24,7 @@ NewPriority = Annotated[int | None, typer.Option("--priority", "-p", help="New p
 
 
 def for_each_job(ids: list[str], what: str, target: Target, out: Output, do: Callable[[Job], object]) -> None:
-    """Call `do` for every job, in the session of the last take."""
+    """Call `do` for every job, in the session of the last `penstock take`."""
     with shared_session.open_session(target) as queue:
         for_each_job_in(queue, ids, what, out, do)
 

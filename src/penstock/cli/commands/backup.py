@@ -58,7 +58,7 @@ def _copy(what: str, source: str, target: str, to_position: int | None) -> None:
 
 @contextmanager
 def _made(path: str) -> Iterator[RealDisk]:
-    """Create a directory. Remove it if the block fails."""
+    """Create a directory for the block. Remove it if the block fails."""
     from penstock.journal.disk import RealDisk
 
     whole = Path(path).absolute()

@@ -49,7 +49,7 @@ class Load:
 
 @dataclass
 class Tally:
-    """The result of one client."""
+    """The measurements of one client."""
 
     jobs: int = 0
     seconds: list[float] = field(default_factory=list)  # Duration of each call.

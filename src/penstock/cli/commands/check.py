@@ -32,7 +32,7 @@ from penstock.wire.quoting import printable
 
 
 class Result(typer.Exit):
-    """The end of a check, with its level as exit code."""
+    """Ends a check. Its exit code is the level: 0 ok, 1 warning, 2 critical, 3 unknown."""
 
 
 class Checks(TyperGroup):
@@ -100,7 +100,7 @@ class Metric:
     unit: str = ""  # "s" for seconds, "B" for bytes, "" for a count.
 
     def figure(self) -> str:
-        """Return the number as text for programs."""
+        """Return the number as text that programs can parse."""
         return f"{self.value:.6f}" if self.unit == "s" else f"{self.value:.0f}"
 
     def read(self, text: str) -> float:

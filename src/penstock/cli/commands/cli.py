@@ -101,7 +101,7 @@ def cli(
 
 
 def _in_url(host: str) -> str:
-    """Return a host as it is written in a URL."""
+    """Return a host as it is written in a URL: an IPv6 address in brackets."""
     return f"[{host}]" if ":" in host and not host.startswith("[") else host
 
 

@@ -277,7 +277,7 @@ def demo(
 
 
 def _names_of(target: Target, host: str, port: str) -> set[str]:
-    """Return the names of the node at an address: the address as nodes write it, and its id if it answers."""
+    """Return the names that a node at this address may have in lists: the address, and its id if it answers."""
     from penstock.wire.bus import address
 
     names = {f"{address(host)}:{port}"}
@@ -288,7 +288,7 @@ def _names_of(target: Target, host: str, port: str) -> set[str]:
 
 
 def _id_of(word: str, known: list[Record]) -> str:
-    """Return the full id of a node. A complete id need not be known here."""
+    """Return the id of the known node whose id begins with `word`. A full id is accepted even if it is unknown."""
     found = [each["node"] for each in known if each["node"].startswith(word)]
     if not found and _ID.fullmatch(word):
         return word
@@ -298,7 +298,7 @@ def _id_of(word: str, known: list[Record]) -> str:
 
 
 def _described(gone: str, known: list[Record], target: Target) -> str:
-    """Describe a node with enough detail to notice that it is the wrong one."""
+    """Describe a node, so that the user notices if it is the wrong one."""
     tubes = sum(row["node"] == gone for row in _homes(target))
     home = f", the home of {tubes} tube{'' if tubes == 1 else 's'}"
     for each in known:
@@ -310,7 +310,7 @@ def _described(gone: str, known: list[Record], target: Target) -> str:
 
 
 def _checked(target: Target, node: Record) -> Record:
-    """Ask a node about the others, and return its row."""
+    """Ask a node about the other nodes. Return its row in the table of `check`."""
     row: Record = {"node": node["node"], "address": node["address"], "reaches": None, "problem": "", "knows": []}
     # If the node cannot be asked, these are the last flags that the first node has received.
     row |= _warned(node, 0)
@@ -335,7 +335,7 @@ def _checked(target: Target, node: Record) -> Record:
 
 
 def _warned(node: Record, paused_queues: int) -> Record:
-    """Return why a node accepts no copies of jobs: as flags and in words."""
+    """Return the conditions under which a node accepts no copies of jobs, as flags and in words."""
     queues = "1 paused queue" if paused_queues == 1 else f"{paused_queues or 'some'} paused queues"
     found = [flag for flag in node["flags"] if flag in _CONDITIONS]
     words = "; ".join(_CONDITIONS[flag].format(queues=queues) for flag in found)

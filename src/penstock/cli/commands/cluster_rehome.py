@@ -138,7 +138,7 @@ class RemainingNodes:
     missed: dict[str, str] = field(default_factory=dict)  # Address of each node that does not answer, and the reason.
 
     def ask_all(self) -> None:
-        """Ask all nodes."""
+        """Ask all nodes about each other and about the lost node."""
         with connect_to_node(self.target, {"flags": ["myself"]}) as queue:
             first = list_nodes(queue)
         if first[0]["node"] == self.lost:
@@ -160,13 +160,13 @@ class RemainingNodes:
             self._learn_addresses(known)
 
     def _learn_addresses(self, known: dict[str, Record]) -> None:
-        """Use the address that other nodes have for the first node. The address in --via may only work from here."""
+        """Use the address that other nodes have for the first node. The one in --via may work only on this machine."""
         for id, node in self.nodes.items():
             if "myself" in node["flags"] and id in known and "myself" not in known[id]["flags"]:
                 self.nodes[id] = node | {"address": known[id]["address"]}
 
     def objections(self) -> list[str]:
-        """Return the reasons to believe that the node is not lost. Nodes that do not know it are ignored."""
+        """Return the reasons to believe that the node is not lost. Answers of nodes that do not know it are ignored."""
         found = [
             f"{address} sees it as {', '.join(lost['flags']) or 'reachable'}, {lost['state']}"
             for address, lost in self.views

@@ -149,7 +149,7 @@ def redrive(
 
 
 def _redrive(job: Job, to: Tube | None, delay: float) -> int:
-    """Return a job to its tube, or move it to `to`. Return OK, or the exit code of the refusal."""
+    """Return a job to its tube, or move it to the tube `to`. Return OK, or an exit code if this was refused."""
     try:
         if to is None:
             job.dig(delay)

@@ -268,7 +268,7 @@ def _were(count: int) -> str:
 
 
 def _run(source: Source, state: ImportState, state_path: Path, place: QueueAddress, ids: IdMap, dry_run: bool) -> int:
-    """Import, or only count. Return the number of jobs that were put now."""
+    """Import the items of a source, or only count them. Return the number of jobs that this run has put."""
     import asyncio
 
     from penstock.cli.imports.importer import Importer, count_only

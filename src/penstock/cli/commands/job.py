@@ -61,7 +61,7 @@ def _show(job: Job, body: bool, out: Output) -> None:
 
 
 def _as_text_record(record: Record) -> Record:
-    """Return a job's record with times as text, and with the body at its end."""
+    """Return a job's record with times as text, and with the body as its last field."""
     import datetime
 
     told = {name: value for name, value in record.items() if name not in ("body", "body_base64")}

@@ -112,7 +112,7 @@ class Background:
     """
 
     def __init__(self, pidfile: PidFile) -> None:
-        """Fork. The child continues as the server. The parent waits until it is ready, and exits."""
+        """Fork. The child continues as the server. The parent exits when the child is ready."""
         self.pidfile = pidfile
         news, self._ready_pipe = os.pipe()
         server = os.fork()
@@ -165,7 +165,7 @@ class LogFile(WatchedFileHandler):
 
 
 class Lines(logging.Formatter):
-    """Log lines as text. Control characters in a message are escaped, so a message cannot forge a line."""
+    """Formats log lines as text. Control characters in a message are escaped, so a message cannot forge a line."""
 
     def format(self, record: logging.LogRecord) -> str:
         when = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(record.created))
@@ -174,7 +174,7 @@ class Lines(logging.Formatter):
 
 
 class JsonLines(logging.Formatter):
-    """Log lines as JSON."""
+    """Formats log lines as JSON."""
 
     def format(self, record: logging.LogRecord) -> str:
         told: dict[str, Any] = {

@@ -153,7 +153,7 @@ def wait(
 
 
 def _fail_unacked(queue: Queue, id: str) -> None:
-    """Exit with the reason why a job was not acked: it still exists, or it ended otherwise."""
+    """Exit with a message that says why a job was not acked: it still exists, or it ended otherwise."""
     try:
         state = queue.job(id).state
     except UnknownJob:

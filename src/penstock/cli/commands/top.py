@@ -40,7 +40,7 @@ def top(
 
 
 def open_reader(place: QueueAddress) -> QueueReader:
-    """Return the watcher of a queue."""
+    """Return the reader of a queue, which provides the data of the screen."""
     import penstock
     from penstock.cli.console.raw_connection import RawConnection, address_of
     from penstock.cli.top.data import DirectoryBackend, QueueReader, ServerBackend

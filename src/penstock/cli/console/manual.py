@@ -69,7 +69,7 @@ class Manual:
 
 
 def _options(grammar: str, typed: list[str]) -> list[str]:
-    """Return the capitalised words of a grammar. If it has alternatives, only those of the one that was begun."""
+    """Return the option words (in capitals) of a grammar. If it has alternatives, only the begun one counts."""
     alternatives = [part.strip() for part in grammar.strip("[]").split(" | ")]
     if len(alternatives) == 1:
         return _WORD.findall(grammar)

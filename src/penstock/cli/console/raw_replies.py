@@ -1,7 +1,7 @@
 """RESP answers with the type of every value, for the prompt to show.
 
 The client library discards these types: here a status differs from a bulk string and a map keeps its order. The
-server can be any RESP server, or something else that happens to listen there, so sizes are limited.
+server can be any RESP server, or a program of another protocol that listens at the address, so sizes are limited.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class _Budget:
         self.elements = _ELEMENTS_MAX
 
     def take(self, count: int, elements: int) -> None:
-        """Use up bytes and elements. Raise ProtocolError if there are not enough."""
+        """Subtract bytes and elements from the budget. Raise ProtocolError if it has not enough."""
         self.bytes -= count
         self.elements -= elements
         if self.bytes < 0 or self.elements < 0:

@@ -1,4 +1,4 @@
-"""Formats of answers, as redis-cli and Disque's tool print them. Pure.
+"""Formats of answers, as redis-cli and Disque's tool print them. This module does no I/O.
 
 The format for people shows the type of every value: elements are numbered and nested, a bulk string is quoted, a
 status is not. The formats for scripts are raw bytes, CSV and JSON. Each formatted answer ends with a newline.

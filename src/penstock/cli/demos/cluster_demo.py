@@ -49,7 +49,7 @@ class DemoNode:
         return True
 
     def reaches(self) -> int:
-        """Return the number of other nodes that it reaches."""
+        """Return the number of other nodes that this node reaches."""
         lines = self.ask("CLUSTER", "INFO").decode().split()
         return int(dict(line.split(":") for line in lines)["cluster_reachable_nodes"])
 

@@ -130,7 +130,7 @@ def enqueue(spark: SparkSession, url: str, pages: list[Page], fifo: str, utube: 
 
 
 def process_history(spark: SparkSession, url: str, directory: Path) -> Verdict:
-    """Load the history into a lake and audit it. The lake counts per second, because the demo is short."""
+    """Load the history into a lake and audit it. Gold has statistics per second, because the demo is short."""
     from penstock.pipeline.audit import audit
     from penstock.pipeline.lake import Lake
     from penstock.pipeline.source import Source

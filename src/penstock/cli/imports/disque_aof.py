@@ -55,7 +55,7 @@ class AofJob:
     body: bytes
 
     def delay_left_ms(self, now_ms: int) -> int:
-        """Return the rest of the delay, at most the whole delay, because the clock of the node may have been wrong."""
+        """Return the rest of the delay. It is at most the whole delay, even if the clock of the node was wrong."""
         return min(self.delay_ms, max(0, self.created // _CTIMES_PER_MS + self.delay_ms - now_ms))
 
     @property
@@ -64,7 +64,7 @@ class AofJob:
 
     @property
     def was_delivered(self) -> bool:
-        """Return whether the file says that the job was delivered. The file does not record most deliveries."""
+        """Return whether the file records that the job was delivered. Most deliveries are not recorded."""
         return self.flags & _DELIVERED_FLAG != 0
 
 

@@ -14,7 +14,7 @@ from typing import Any, BinaryIO
 
 
 class IdMap:
-    """The file. It is created with its first line."""
+    """The file of the id map. It is created with its first line."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -22,7 +22,7 @@ class IdMap:
         self.count = 0
 
     def add(self, tube: str, old: Any, id: str, number: int | None) -> None:
-        """Append a line."""
+        """Append a line with the old and the new id of a job."""
         if self._file is None:
             self._file = self.path.open("ab+")
             _drop_torn_line(self._file)

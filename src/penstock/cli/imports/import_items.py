@@ -1,4 +1,4 @@
-"""Items of an import. An item is a job to be put, or it is passed over with a reason.
+"""Items of an import. An item is either a job to be put, or it is skipped for a reason.
 
 A file always gives the same items in the same order, so the number of finished items is the progress of an import.
 The rows of a server may change between two runs, so its items have cursors.
@@ -106,7 +106,7 @@ class AofSource:
 
 
 class JsonLinesSource:
-    """The lines of a JSON lines file."""
+    """The jobs in the lines of a JSON lines file."""
 
     def __init__(self, file: BinaryIO, tube: str | None, type: str | None, progress: Progress) -> None:
         self._file = file

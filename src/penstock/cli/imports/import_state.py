@@ -24,7 +24,7 @@ class ImportState:
     cursor: Any = None  # Position of the source, if its items have no fixed numbers.
     imported: int = 0  # Jobs of the source that are or were in the queue, put by this import or before.
     created: dict[str, float] = field(default_factory=dict)  # Created tubes, with their final dedup window.
-    passed: dict[str, int] = field(default_factory=dict)  # Counts of items that were passed over, by reason.
+    passed: dict[str, int] = field(default_factory=dict)  # Counts of skipped items, by reason.
     finished: bool = False
 
     def pass_over(self, reason: str) -> None:
@@ -35,7 +35,10 @@ class ImportState:
 
 
 def load(path: Path, fingerprint: str, into: str) -> ImportState:
-    """Read the state file, or return a new state if there is none. Raise OtherImport."""
+    """Read the state file, or return a new state if there is none.
+
+    Raise StateMismatch if the file belongs to another import or cannot be read.
+    """
     try:
         told = json.loads(path.read_bytes())
         state = ImportState(**told)

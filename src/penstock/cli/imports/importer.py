@@ -58,12 +58,12 @@ def open_queue(place: QueueAddress) -> AsyncQueue:
 
 
 def tube_text(name: str | bytes) -> str:
-    """Return the name of a tube as a queue lists it."""
+    """Return the name of a tube as text, in the form that `queue.tubes()` returns."""
     return to_text(name) if isinstance(name, bytes) else name
 
 
 def options_for(policy: TubePolicy, arrival: ImportItem) -> dict[str, Any]:
-    """Return the options of a put into a tube of this policy, without a number that the tube assigns itself."""
+    """Return the options of a put. The job number is left out if a tube of this policy would assign it itself."""
     number = arrival.options.get("number")
     if number is None or arrival.old_id is None or number < policy.first_integer:
         return arrival.options
@@ -124,7 +124,7 @@ async def _body_bytes_max(queue: AsyncQueue) -> int:
 
 
 def _pass_over(state: ImportState, item: SkippedItem) -> None:
-    """Count an item that is not imported. Print a message if it is wrong."""
+    """Count a skipped item. Print a message if the item is invalid."""
     state.pass_over(item.reason)
     count = state.passed[item.reason]
     if item.wrong and count <= MESSAGES_MAX:
@@ -172,7 +172,7 @@ class Importer:
         self._state.save(self._path)
 
     async def _put_batch(self, queue: AsyncQueue, existing: set[str], batch: list[ImportItem | SkippedItem]) -> None:
-        """Put a batch. All puts are sent at once, so that they share a commit or a round trip."""
+        """Put a batch. All puts are sent together, so that they share a commit or a round trip."""
         # Creating a tube writes the state file, which must not count items of this batch yet.
         passed: list[SkippedItem] = []
         arrivals: list[ImportItem] = []
@@ -228,7 +228,7 @@ class _Outcome:
 
 
 async def _outcome(tube: AsyncTube, arrival: ImportItem) -> _Outcome:
-    """Put a job. Raise errors that are not permanent, because a later run may succeed."""
+    """Put a job and return the result. An error that is not permanent is raised, because a later run may succeed."""
     outcome = _Outcome()
     options = options_for(tube.policy, arrival)
     try:

@@ -48,7 +48,7 @@ class JobLine:
 
 
 def numbered_lines(file: BinaryIO) -> Iterator[tuple[int, int, bytes]]:
-    """Yield each line with its number, from 1, and the position after it, counted from the current one."""
+    """Yield each line with its number, from 1, and the number of bytes read so far."""
     number, end = 0, 0
     while raw := file.readline(LINE_BYTES_MAX):
         number += 1
@@ -67,7 +67,7 @@ def scan_lines(file: BinaryIO, progress: Callable[[int, int], None]) -> Iterator
 
 
 def line_label(number: int) -> str:
-    """Return the name of a line in messages."""
+    """Return the words that name a line in messages."""
     return f"line {number:,}"
 
 
@@ -105,7 +105,7 @@ def _json(raw: bytes) -> Any:
 
 
 def _checked(line: JobLine) -> JobLine:
-    """Return the line. Raise BadLine if a put into any tube would refuse it."""
+    """Return the line if it is valid. Raise BadLine if every tube would refuse to put it."""
     try:
         to_bytes(line.tube, "a tube's name")
         draft(line.body, **line.options)

@@ -84,7 +84,7 @@ class LoadProgress:
         self.in_flight = []
 
     def batch(self) -> str:
-        """Return the line numbers of the batch in flight."""
+        """Return the line numbers of the batch that is being put, as text."""
         first, last = self.in_flight[0].number, self.in_flight[-1].number
         return line_label(first) if first == last else f"lines {first:,} to {last:,}"
 

@@ -75,14 +75,14 @@ class QueueTube:
         self.policy = _policy(self._type, options if isinstance(options, dict) else {}, self.name)
 
     def numbers_from(self, last: bytes | None) -> TubePolicy:
-        """Return the policy of a new tube, whose numbers start after the id of the last row."""
+        """Return the policy of a new tube, whose job numbers start after the id of the last row."""
         greatest = -1 if last is None else unpack(fields_of(last)[0])
         if isinstance(greatest, int) and 0 <= greatest < NUMBER_MAX:
             return dataclasses.replace(self.policy, first_integer=greatest + 1)
         return self.policy
 
     def item(self, raw: bytes, now_ms: int) -> ImportItem | SkippedItem:
-        """Convert a row to a job, or return the reason why it is passed over."""
+        """Convert a row to a job, or return the reason why it is skipped."""
         label = f"tube {self.name}"
         try:
             fields = fields_of(raw)
@@ -187,7 +187,7 @@ class XqueueSpace:
         return self.policy
 
     def item(self, raw: bytes, now_ms: int) -> ImportItem | SkippedItem:
-        """Convert a row to a job, or return the reason why it is passed over."""
+        """Convert a row to a job, or return the reason why it is skipped."""
         options, label = self._options, f"space {self.name}"
         try:
             row = unpack(raw)

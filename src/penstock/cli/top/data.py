@@ -263,7 +263,7 @@ class ServerBackend:
         self._speaker = speaker
 
     def consumers(self, queue: Queue) -> ViewData:
-        """Return all connections."""
+        """Return all connections of the server as rows."""
         with parsing_answer():
             lines = self._text(b"CLIENT", b"LIST").splitlines()
             rows = dict(_consumer(dict(word.partition("=")[::2] for word in line.split(" "))) for line in lines)
@@ -288,7 +288,7 @@ class ServerBackend:
 
 
 def _consumer(told: dict[str, str]) -> tuple[str, tuple[str, ...]]:
-    """Return the id and the row of a connection in CLIENT LIST."""
+    """Return the id of a connection and its table row, from a line of CLIENT LIST."""
     return told["id"], (
         *(told["id"], told["addr"], told["name"] or told["lib-name"], told["user"]),
         *(duration_text(int(told["age"]) * 1_000), duration_text(int(told["idle"]) * 1_000)),

@@ -88,7 +88,7 @@ T   delete all jobs of the tube"""
 
 @dataclass
 class Refreshed(Message):
-    """A refresh finished with this result."""
+    """A message: a refresh finished with this result."""
 
     view: str
     tube: str
@@ -97,7 +97,7 @@ class Refreshed(Message):
 
 @dataclass
 class Failed(Message):
-    """A refresh or a command failed."""
+    """A message: a refresh or a command failed."""
 
     why: str
     is_refresh: bool
@@ -105,7 +105,7 @@ class Failed(Message):
 
 @dataclass
 class ConfirmationNeeded(Message):
-    """A command has to be confirmed. `what` runs it and returns the words of its result."""
+    """A message: the user has to confirm a command. `what` runs it and returns its result in words."""
 
     question: str
     what: Callable[[], str]
@@ -113,7 +113,7 @@ class ConfirmationNeeded(Message):
 
 @dataclass
 class Done(Message):
-    """A command finished."""
+    """A message: a command finished."""
 
     words: str
 
