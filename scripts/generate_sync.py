@@ -1,6 +1,6 @@
-"""Write the modules for threads out of the modules for asyncio; with --check, fail if one is out of date.
+"""Generate the blocking modules from the asyncio modules; with --check, fail if one is out of date.
 
-A generated module has the code of its source without `async` and `await`, under the names for threads. Blocks between
+A generated module has the code of its source without `async` and `await`, under the blocking names. Blocks between
 `# async only: begin` and `# async only: end` are left out.
 """
 

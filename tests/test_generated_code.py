@@ -1,4 +1,4 @@
-"""The modules for threads are what `make generate` writes out of the modules for asyncio."""
+"""The blocking modules are equal to what `make generate` writes from the asyncio modules."""
 
 import importlib.util
 import re

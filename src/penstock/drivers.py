@@ -108,7 +108,7 @@ class DriverSpace(MutableMapping[Any, Task]):
     def __init__(self) -> None:
         self._tasks: dict[Any, Task] = {}
         self._ids: dict[bytes, Any] = {}  # The ids of tasks by the names of their jobs.
-        self._before: dict[Any, Task | None] = {}  # The tasks that the call changed, as they were.
+        self._before: dict[Any, Task | None] = {}  # The tasks that the current transaction changed, before the change.
 
     def __getitem__(self, id: Any) -> Task:
         return self._tasks[id]

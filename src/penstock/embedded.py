@@ -316,7 +316,7 @@ class Queue(api.Queue):
             acked = claims.ack_claims(host.engine, raw, integer(token, "token"), integer(upto, "upto"), host.now())
             more = claims.is_acking(host.engine, raw)
         while more:
-            # One turn's worth at a time, so that other threads get the lock in between.
+            # Ack the jobs of one turn at a time, so that other threads get the lock in between.
             with self._session.durable, self._session.lock, self._session:
                 host.advance()
                 more = claims.is_acking(host.engine, raw)
@@ -367,7 +367,7 @@ class Queue(api.Queue):
             return stage_commands.are_closing(closing.left)
 
     def _finish_closing(self, closing: Closing) -> int:
-        # One turn's worth at a time, so that other threads get the lock in between.
+        # Move the jobs of one turn at a time, so that other threads get the lock in between.
         while stage_commands.are_closing(closing.left) and self._go_on_closing(closing):
             pass
         return closing.jobs

@@ -50,7 +50,7 @@ def limited(work: Callable[[], Any]) -> Any:
 
 
 class Client:
-    """A client for threads, or one for asyncio with the same interface."""
+    """The blocking client, or the asyncio client behind the same interface."""
 
     def __init__(self, face: str, where: str, **options: Any) -> None:
         self._loop = asyncio.new_event_loop() if face == "async" else None

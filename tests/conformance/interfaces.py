@@ -89,7 +89,7 @@ class AsyncFace(Interface):
 
 
 class SyncFace(Interface):
-    """The embedded queue for threads. Each call that may sleep gets its own thread."""
+    """The blocking embedded queue. Each call that may sleep gets its own thread."""
 
     @asynccontextmanager
     async def opened(self, path: str, **options: Any) -> AsyncIterator[Any]:
@@ -188,7 +188,7 @@ class AsyncServerFace(ServerFace):
 
 
 class SyncServerFace(ServerFace):
-    """The client for threads."""
+    """The blocking client."""
 
     @asynccontextmanager
     async def opened(self, path: str, **options: Any) -> AsyncIterator[Any]:

@@ -83,7 +83,7 @@ class Addresses:
         try:
             address = ipaddress.ip_address(host)
         except ValueError:
-            return True  # A name.
+            return True  # The host is a name, not an IP address.
         if address.is_loopback:
             return any(_is_local(named) for named, _ in self._named)
         return not (address.is_link_local or address.is_multicast or address.is_unspecified or host == _BROADCAST)

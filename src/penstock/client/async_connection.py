@@ -43,9 +43,9 @@ class AsyncConnection(asyncio.Protocol):
         self._line: deque[tuple[asyncio.Future[Any], bool]] = deque()  # Pending replies; True for those of takes.
         self._out: list[bytes] = []
         self._heard = 0.0  # The time of the last progress: a reply, enough bytes of one, or the first pending command.
-        self._progress = 0  # The number of bytes received since then.
+        self._progress = 0  # The number of bytes received since the last progress.
         self._written = 0  # The number of bytes written to the transport.
-        self._sent = 0  # The number of bytes that had left the transport when the time was last over.
+        self._sent = 0  # The number of bytes that had left the transport at the last check of the time limit.
         self._patience_s: float | None = None  # How long there may be no progress; None: no limit.
         self._watching: asyncio.TimerHandle | None = None
         self._full: asyncio.Future[None] | None = None

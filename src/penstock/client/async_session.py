@@ -422,7 +422,7 @@ class AsyncSession(BaseSession[AsyncConnection]):
         try:
             await self._take_leave()
         finally:
-            # Also if closing was cancelled, because a second `close` does nothing.
+            # This also runs if closing was cancelled, because a second `close` does nothing.
             for connection in list(self._all):
                 connection.abort(ConnectionAbortedError("the queue was closed"))
 

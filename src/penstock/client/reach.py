@@ -26,9 +26,9 @@ class Reach:
     def __init__(self, address: str) -> None:
         self._address = address
         self.lost_at: float | None = None  # Since when no server answers; None: one does.
-        self._may_log = float(_LOGGED_MAX)  # How many losses may be logged,
-        self._may_log_at = 0.0  # at this moment.
-        self._is_logged = False  # The loss that lasts was logged, so its end is logged too.
+        self._may_log = float(_LOGGED_MAX)  # How many losses could be logged at `_may_log_at`.
+        self._may_log_at = 0.0  # The time at which `_may_log` was computed.
+        self._is_logged = False  # Whether the present loss was logged. If so, its end is logged, too.
         self._not_logged = 0
         self._was_found = False
 

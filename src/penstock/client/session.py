@@ -34,14 +34,14 @@ from penstock.wire.resp_client import ErrorReply, encode
 
 T = TypeVar("T")
 
-# How often a thread looks whether it may begin a take, or settle.
+# How often a thread checks whether it may begin a take, or give back jobs of lost takes.
 _LOOK_S: Final = 0.005
 
 # How many commands of a pipeline are sent before their replies are read, and how many bytes of them.
 _TOGETHER_MAX: Final = 1_000
 _TOGETHER_BYTES: Final = 64 * 1024
 
-# How often a thread looks whether it may make a connection.
+# How often a thread checks whether it may make a connection.
 _OPEN_LOOK_S: Final = 0.001
 
 _sessions: weakref.WeakSet[Session] = weakref.WeakSet()
@@ -61,7 +61,7 @@ class Session(BaseSession[Connection]):
         self._busy: set[Connection] = set()
         self._lock = threading.Lock()
         self._opener: object = None  # The thread that makes a connection or changes the session.
-        self._gate = threading.Lock()  # Protects the next two.
+        self._gate = threading.Lock()  # Protects `_takes` and `_settler`.
         self._takes: set[object] = set()  # The takes in progress.
         self._settler: object = None  # The thread that gives back the jobs of lost takes.
 
@@ -361,7 +361,7 @@ class Session(BaseSession[Connection]):
         answers = connection.ask(b"".join(map(encode, words)), len(words), self._patience(0, math.inf))
         # A caller of the session received these jobs before. A user who may not ask for them gets a refusal.
         ids = [] if isinstance(answers[-1], ErrorReply) else held.read(answers[-1])
-        # No connection may be made meanwhile, because it would join the session before.
+        # No connection may be made meanwhile, because it would join the previous session.
         opener = object()
         try:
             self._begin_to_open(opener)

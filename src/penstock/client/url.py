@@ -52,8 +52,8 @@ class Target:
     name: str  # The name of this client, for CLIENT LIST.
     grace_ms: int
     connect_s: float
-    answer_s: float | None  # None: no limit.
-    retry_s: float | None  # None: no limit.
+    answer_s: float | None  # How long a reply may take, beyond the time that the call waits. None: no limit.
+    retry_s: float | None  # How long an unreachable server is retried. None: no limit.
     first_s: float | None  # The value of `retry_s` for the first connection; 0: it is tried once.
     reach: Reach = field(compare=False)
 

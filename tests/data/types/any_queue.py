@@ -6,7 +6,7 @@ import penstock
 
 
 def work(queue: penstock.Queue) -> list[penstock.Job]:
-    """Use every public type for threads."""
+    """Use every blocking public type."""
     tube: penstock.Tube = queue.tube("emails", "fifottl", ttr=30)
     with queue.stage("batch") as stage:
         staged: penstock.Job = stage.put(tube, {"to": "ann"}, delay=5)
