@@ -567,7 +567,7 @@ def held(end_waits: bool) -> Call[list[str]]:
 
 
 def tube(name: bytes, type: str | TubePolicy | None, options: dict[str, Any]) -> Call[TubePolicy]:
-    """Create a tube, or find it."""
+    """Build the call that creates a tube, or finds it."""
     words = [b"TUBE", b"CREATE", name]
     if isinstance(type, TubePolicy):
         words += _policy_words(type, options)
@@ -639,7 +639,7 @@ def tube_stats(name: bytes, read: Callable[[Reply], T]) -> Call[T]:
 
 
 def alter(name: bytes, options: dict[str, Any]) -> Call[TubePolicy]:
-    """Change the options of a tube."""
+    """Build the call that changes the options of a tube."""
     check_keywords("alter", options, TUBE_KEYWORDS)
     altered(PRESETS[DEFAULT_TYPE], **options)
     words = _tube_words(options)
@@ -656,22 +656,22 @@ def pause(name: bytes, puts: bool, takes: bool) -> Call[None]:
 
 
 def truncate(name: bytes) -> Call[int]:
-    """Remove every job of a tube. A repetition would remove jobs that were put since."""
+    """Build the call that removes every job of a tube. A repetition would remove jobs that were put since."""
     return Call([b"TUBE", b"TRUNCATE", name], number, NOT_AGAIN)
 
 
 def drop(name: bytes) -> Call[None]:
-    """Remove a tube."""
+    """Build the call that removes a tube."""
     return Call([b"TUBE", b"DROP", name], nothing, NOT_AGAIN)
 
 
 def release_all(name: bytes) -> Call[int]:
-    """Return every taken job to its tube. A repetition would return jobs that were taken since."""
+    """Build the call that returns every taken job to its tube. A repetition would return jobs that were taken since."""
     return Call([b"TUBE", b"RELEASE", name], number, NOT_AGAIN)
 
 
 def kick(name: bytes, count: int, delay: Seconds, ttl: Duration | None) -> Call[int]:
-    """Return buried jobs to their tube."""
+    """Build the call that returns buried jobs to their tube."""
     delay_ms = duration_ms(delay, "delay")
     words = [b"KICK", name, b"%d" % check_count(integer(count, "count"), "the number of jobs to kick")]
     if delay_ms:
@@ -685,7 +685,7 @@ def kick(name: bytes, count: int, delay: Seconds, ttl: Duration | None) -> Call[
 
 
 def put(name: bytes, body: Body, timeout: Duration, options: PutOptions) -> Call[JobFacts]:
-    """Put a job."""
+    """Build the call that puts a job."""
     timeout_ms = 0 if timeout == 0 else duration_ms(timeout, "timeout")
     if isinstance(body, bytes) and not options and not timeout_ms:
         plain = Call([b"PUT", name, body, b"EXISTING"], lambda id: _was_put(id, name, body, BODY_BYTES), NOT_AGAIN)
@@ -785,7 +785,7 @@ def put_many(name: bytes, bodies: Iterable[Body | NewJob], options: PutOptions) 
 
 
 def take_one(name: bytes) -> Call[list[JobFacts]]:
-    """Take the next job, if there is one."""
+    """Build the call that takes the next job, if there is one."""
     return Call([b"TAKE", name], lambda answer: _up_to(1, answer), AGAIN, taken=_holds)
 
 
@@ -799,7 +799,7 @@ def may_be_more(found: list[JobFacts]) -> bool:
 
 
 def take(names: list[bytes], count: int, timeout_ms: int, key: bytes | None, ttr_ms: int) -> Call[list[JobFacts]]:
-    """Take up to `count` jobs, or wait for the first one."""
+    """Build the call that takes up to `count` jobs, or waits for the first one."""
     words = [b"TAKE", names[0], b"TIMEOUT", duration(timeout_ms)]
     if count != 1:
         words += [b"COUNT", b"%d" % count]
@@ -843,12 +843,12 @@ def _finish(id: str, hold: int, words: list[bytes], *ends: str, gives_back: bool
 
 
 def ack(id: str) -> Call[None]:
-    """Finish a job successfully."""
+    """Build the call that acks a job."""
     return _finish(id, 0, [b"ACK", id.encode()], "gone", "done", "zombie")
 
 
 def done(id: str, result: Body, ttl: Duration | EllipsisType) -> Call[None]:
-    """Finish a job successfully, with a result."""
+    """Build the call that acks a job and replaces its body by a result."""
     raw, kind = encode_body(result)
     words = [b"JOB", b"DONE", id.encode(), raw]
     if kind != BODY_BYTES:
@@ -861,7 +861,7 @@ def done(id: str, result: Body, ttl: Duration | EllipsisType) -> Call[None]:
 
 
 def release(id: str, delay: Seconds = 0, options: ReleaseOptions | None = None, hold: int = 0) -> Call[None]:
-    """Return a job to its tube."""
+    """Build the call that returns a job to its tube."""
     given = options or {}
     check_keywords("release", given, RELEASE_KEYWORDS, "delay")
     key = given.get("key")
@@ -873,18 +873,18 @@ def release(id: str, delay: Seconds = 0, options: ReleaseOptions | None = None, 
 
 
 def requeue(id: str, hold: int = 0) -> Call[None]:
-    """Return a job to the end of its tube."""
+    """Build the call that returns a job to the end of its tube."""
     return _finish(id, hold, [b"REQUEUE", id.encode()], "ready", "gone", gives_back=True)
 
 
 def nack(id: str, reason: str, hold: int = 0) -> Call[None]:
-    """Return a job because it failed."""
+    """Build the call that reports the failure of a job."""
     words = [b"JOB", b"NACK", id.encode(), *_reason(reason)]
     return _finish(id, hold, words, "ready", "delayed", "buried", "gone", gives_back=True)
 
 
 def bury(id: str, reason: str, hold: int = 0) -> Call[None]:
-    """Bury a job."""
+    """Build the call that buries a job."""
     return _finish(id, hold, [b"BURY", id.encode(), *_reason(reason)], "buried")
 
 
@@ -897,32 +897,32 @@ def touch(id: str, seconds: Seconds | None) -> Call[None]:
 
 
 def delete(id: str) -> Call[None]:
-    """Remove a job."""
+    """Build the call that removes a job."""
     return _finish(id, 0, [b"JOB", b"DELETE", id.encode()], "gone")
 
 
 def dig(id: str, delay: Seconds, ttl: Duration | None, priority: int | None) -> Call[None]:
-    """Return a buried job to its tube."""
+    """Build the call that returns a buried job to its tube."""
     return Call([b"DIG", id.encode(), *_delay(delay), *_ttl_and_priority(ttl, priority)], nothing, NOT_AGAIN)
 
 
 def snatch(id: str, delay: Seconds) -> Call[None]:
-    """Take a job away from the session that holds it."""
+    """Build the call that takes a job away from the session that holds it."""
     return Call([b"JOB", b"SNATCH", id.encode(), *_delay(delay)], nothing, NOT_AGAIN)
 
 
 def restart(id: str, delay: Seconds) -> Call[None]:
-    """Make a job ready that is delayed or kept."""
+    """Build the call that makes a delayed or kept job ready."""
     return Call([b"JOB", b"RESTART", id.encode(), *_delay(delay)], nothing, NOT_AGAIN)
 
 
 def switch(id: str, state: str, delay: Seconds) -> Call[None]:
-    """Put a job into another state."""
+    """Build the call that changes the state of a job."""
     return Call([b"JOB", b"SWITCH", id.encode(), _state(state), *_delay(delay)], nothing, NOT_AGAIN)
 
 
 def move(id: str, tube: bytes, delay: Seconds) -> Call[None]:
-    """Move a job to another tube."""
+    """Build the call that moves a job to another tube."""
     return Call([b"JOB", b"MOVE", id.encode(), tube, *_delay(delay)], nothing, NOT_AGAIN)
 
 
@@ -944,7 +944,7 @@ def scan(cursor: int, tube: bytes | None, wanted: Iterable[str], count: int) -> 
 
 
 def wait(id: str, tube: bytes, timeout: Duration) -> Call[JobOutcome]:
-    """Wait until a job ends. `tube` is its last known tube."""
+    """Build the call that waits until a job ends. `tube` is its last known tube."""
     timeout_ms = duration_ms(timeout, "timeout")
     words = [b"JOB", b"WAIT", id.encode(), b"TIMEOUT", duration(timeout_ms), b"TUBE", tube, b"OUTCOME"]
     call = Call(words, outcome, AGAIN, timeout_ms, 4)
@@ -1021,7 +1021,7 @@ def leave(facts: JobFacts, kind: type[BaseException] | None, error: BaseExceptio
 
 
 def claim(tube: bytes, consumer: str, number: int, count: int, lease: Seconds, token: int) -> Call[Any]:
-    """Claim jobs. A repetition returns the same jobs."""
+    """Build the call that claims jobs. A repetition returns the same jobs."""
     words = [
         *(b"CLAIM", b"TAKE", tube, to_bytes(consumer, "a consumer"), b"%d" % integer(number, "number")),
         *(b"COUNT", b"%d" % integer(count, "count"), b"LEASE", duration(duration_ms(lease, "lease"))),
@@ -1094,12 +1094,12 @@ def journal_events(position: int, tube: bytes | None, wait_ms: int = 0) -> Call[
 
 
 def checkpoint() -> Call[None]:
-    """Write a snapshot."""
+    """Build the call that writes a snapshot."""
     return Call([b"BGREWRITEAOF"], ignored, AGAIN)
 
 
 def execute(words: tuple[str | bytes | int, ...]) -> Call[Any]:
-    """Send any command. The result is the reply."""
+    """Build the call for any command. Its result is the reply."""
     if not words:
         raise WrongType("give a command")
     return Call(
