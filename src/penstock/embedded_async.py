@@ -182,7 +182,7 @@ class AsyncQueue(_Front, api_async.AsyncQueue):
 
     @classmethod
     def _of(cls, queue: Queue) -> Self:
-        """Return the asyncio object of the session of a blocking queue."""
+        """Wrap a blocking queue for asyncio. Both use the same session."""
         return cls(queue)
 
     @property
@@ -289,7 +289,7 @@ class AsyncStage(_Front, api_async.AsyncStage):
 
     @classmethod
     def _of(cls, queue: AsyncQueue, stage: Stage) -> Self:
-        """Return the asyncio object of a stage."""
+        """Wrap a stage of the blocking queue for asyncio."""
         self = cls()
         self._queue, self._inner = queue, stage
         return self

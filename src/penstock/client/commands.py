@@ -7,11 +7,10 @@ other clients in between, has the same effect as executing it once:
 - Questions may be repeated.
 - Settings may be repeated, because the last writer wins anyway.
 - Commands with a number or id of their own may be repeated: claims, stages, and puts with a dedup id.
-- Commands that only the session that holds a job may send may be repeated. The second one may be refused because the
-first one
-  was executed. Then `Happened` decides from the state of the job.
-- Commands on a set of jobs, such as `kick`, may not be repeated, because the set may have changed.
-- Commands on a job that any client may send may not be repeated, because the job may have changed twice since.
+- Commands that require the session that holds the job may be repeated. If the repetition is refused, `Happened` (below)
+  finds out from the state of the job whether the first command was executed.
+- Commands on a set of jobs, such as `kick`, must not be repeated, because the set may have changed.
+- Commands that any client can send for a job must not be repeated, because the job may have changed twice since.
 """
 
 from __future__ import annotations

@@ -202,7 +202,10 @@ class Acks:
         )
 
     def _acked(self, job: Job, id: bytes, sender: bytes, by_dummy: bool, now: i64) -> Ack | None:
-        """Delete a job that was acked on another node. Return the ack if it has to be collected."""
+        """Delete a job that was acked on another node.
+
+        Return its `Ack` if this node has to send the ack to other holders and wait for their confirmations.
+        """
         place = self._place
         copy = job.copy()
         holders = [place.myself] if copy is None else list(copy.holders)

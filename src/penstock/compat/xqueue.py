@@ -282,7 +282,7 @@ class Space:
         return int(_one(self._call("plow", count, attr)))
 
     def kick(self, what: Any = None, attr: dict[str, Any] | None = None) -> Any:
-        """Make the first N buried tasks ready, or the task of a key that is not a number."""
+        """Make buried tasks ready: the first N if `what` is a number, otherwise the one whose primary key is `what`."""
         return _one(self._call("kick", what, attr))
 
     def kill(self, key: Any) -> Any:

@@ -40,7 +40,7 @@ class Page:
 
 @dataclass
 class Visits:
-    """Counts of the workers: concurrent visits and all visits per domain."""
+    """Counters that the workers update: concurrent visits and all visits per domain."""
 
     lock: threading.Lock = field(default_factory=threading.Lock)
     now: Counter[str] = field(default_factory=Counter)

@@ -14,7 +14,10 @@ class SegmentService:
         self._grown = grown
 
     def run_once(self, queue: MaintainedQueue) -> None:
-        """Create the reserve file and the next segment, and write the zeros of the segment, if the disk has room."""
+        """Create the next segment, fill it with zeros, and create the file that reserves space for a full disk.
+
+        Do nothing that the disk has no room for.
+        """
         reserve_file.create(queue.disk, queue.log.room.segment_bytes)
         queue.log.prepare()
         queue.log.fill()

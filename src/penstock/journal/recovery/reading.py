@@ -310,7 +310,10 @@ class Reading:
     def _later_frames(
         self, rest: tuple[FrameFile, int] | None, later: list[SegmentHeader]
     ) -> Iterator[tuple[SegmentHeader, Found]]:
-        """Yield every valid frame after the file and offset `rest`, at any offset, and in the segments `later`."""
+        """Yield every valid frame in the damaged part of a file and in the segments `later`.
+
+        `rest` is that file and the offset at which the damage begins. Frames are searched at every offset after it.
+        """
         if rest is not None:
             file, start = rest
             for found in file.frames_anywhere(start):

@@ -334,7 +334,7 @@ class Bus:
         link.opened_at = self._node.loop.time()
 
     def has_room(self, link: Outbound) -> None:
-        """Send clients' bytes that waited, because an outgoing link has room again."""
+        """Send the forwarded commands and replies that were held back while the outgoing link was full."""
         if self.tunnels is not None and not self._closed:
             self._node.begin_turn()
             self.tunnels.has_room(link.expected)

@@ -114,7 +114,11 @@ class Nemeses:
         return mend
 
     def partition(self) -> Undo | None:
-        """Cut the network into halves, around one node, into a ring of majorities, or with one node between halves."""
+        """Partition the network in one of four shapes.
+
+        Two halves; one node apart; a ring, in which every node reaches another majority; or a bridge, in which only one
+        node reaches both halves.
+        """
         count = len(self._world.nodes)
         order = self._random.sample(range(count), count)
         shape = self._random.choice(("halves", "one", "ring", "bridge"))
