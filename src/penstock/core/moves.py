@@ -1063,7 +1063,7 @@ class Moves:
         raise NotImplementedError
 
     def _serve_driver(self, tube: Tube, now: i64) -> bool:
-        """Call the driver of a tube for every job that returned to the tube. Return whether the driver can serve takes."""
+        """Call a tube's driver for every job that returned to the tube. Return whether the driver can serve takes."""
         raise NotImplementedError
 
     def _driver_failed(self, tube: Tube, error: CommandError) -> None:

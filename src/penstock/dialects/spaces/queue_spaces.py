@@ -146,7 +146,7 @@ class QueueSpace(_AllTubesSpace):
         return _Tubes(self.engine, int(min(start, NEVER)), True)
 
     def few(self, query: Query, now: i64) -> list[object] | None:
-        """Return the one tube whose name or number the query gives. Return None if the query needs a scan of all tubes."""
+        """Return the one tube whose name or number the query gives, or None if the query needs a scan of all tubes."""
         if not query.exact:
             return None
         if query.index.number == 1:

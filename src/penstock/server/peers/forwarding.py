@@ -3,8 +3,9 @@
     client ── RESP or IPROTO ── this node ── tunnel ── the home of the tube
 
 A client has a tunnel to each home that it uses, as long as both links to that node are up. A RESP client has one
-command in progress and waits for it. An IPROTO client can have many, identified by the request number (sync) of IPROTO.
-A command is never sent twice: if the link is lost before the reply arrives, the client gets an error that the outcome is unknown.
+command in progress and waits for it. An IPROTO client can have many, identified by the request number (sync) of
+IPROTO. A command is never sent twice: if the link is lost before the reply arrives, the client gets an error that the
+outcome is unknown.
 """
 
 from __future__ import annotations
