@@ -23,7 +23,7 @@ def image_of(place: ClusterState, job: Job, now: i64) -> JobImage:
 
 
 def outline_of(place: ClusterState, job: Job, now: i64) -> JobImage:
-    """Return the image of a job without its body."""
+    """Return the image of a job, which is its state as it is sent to other nodes, without the body."""
     image = JobImage(place.id_of(job), place.engine.tube_of(job).name, b"")
     copy = job.copy()
     image.body_kind = i64(job.body_kind)

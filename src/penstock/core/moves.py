@@ -556,7 +556,7 @@ class Moves:
                 raise NoMemory()
 
     def _check_moves(self) -> None:
-        """Raise NoSpace if the rest of the disk is reserved for taken jobs, which need it to end.
+        """Raise NoSpace if the free disk space is only sufficient for the acks and releases of taken jobs.
 
         This is checked by commands that a client could repeat without limit.
         """

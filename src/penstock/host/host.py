@@ -85,11 +85,11 @@ class Host:
 
     Entering the host starts a turn, which is the part of a call that runs under the lock.
 
-    At the end of a turn, its changes are in the log, and the waits that it served are woken. (Asyncio tasks that wait
-    for the disk share frames: their changes are in the log when they wait, or when a turn of another caller ends.) The
-    lock around a turn is always a bare `threading.Lock`: `with host.lock, host:`. An interrupt can occur between any
-    two steps of Python code, so a lock that Python code acquires and releases could stay locked for ever. The next turn
-    completes an interrupted one.
+    At the end of a turn, its changes are in the log, and the waits that it served are woken. (Asyncio tasks share
+    frames. Their changes are written to the log when one of them starts to wait for the disk, or when another caller
+    ends a turn.) The lock around a turn is always a bare `threading.Lock`: `with host.lock, host:`. An interrupt can
+    occur between any two steps of Python code, so a lock that Python code acquires and releases could stay locked for
+    ever. The next turn completes an interrupted one.
     """
 
     now: Callable[[], int]  # Engine time, in ms.

@@ -233,7 +233,10 @@ class Secrets:
         return self._made(b"listener")
 
     def dialler_proof(self, known: i64) -> bytes:
-        """Return the proof that the dialler has the secret. It also covers `known`, the epoch in the third message."""
+        """Return the proof that the dialler has the secret.
+
+        It also covers `known`, the listener's epoch as the dialler knows it, which is sent with the proof.
+        """
         return self._made(b"dialler", _epoch_bytes(known))
 
     def link_key(self) -> bytes:

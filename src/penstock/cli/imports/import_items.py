@@ -1,7 +1,7 @@
 """Items of an import. An item is either a job to be put, or it is skipped for a reason.
 
 A file always gives the same items in the same order, so the number of finished items is the progress of an import.
-The rows of a server may change between two runs, so its items have cursors.
+A live server may change between two runs. Its items therefore have cursors: positions at which a later run continues.
 """
 
 from __future__ import annotations

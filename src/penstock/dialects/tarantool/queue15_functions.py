@@ -501,7 +501,7 @@ class Queue15:
         return self.with_body(job, space, status, body, kind)
 
     def with_body(self, job: Job, space: int, status: str, body: bytes, kind: int) -> bytes:
-        """Return the encoded results of a function that returns a task. Its body was read before."""
+        """Return the encoded results of a function that returns a task. `body` is the body of the task."""
         writer = BytesWriter()
         writer.append(0x91)
         write_array(writer, 3 + fields_count(body, kind))

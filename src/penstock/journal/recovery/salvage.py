@@ -88,7 +88,7 @@ def _end_labels(jobs: list[Job]) -> None:
 def _end_claims(replay: Replay, jobs: list[Job]) -> None:
     """Create the missing consumers of claims.
 
-    A claim that no row shows as open ends, and its jobs return to their tubes.
+    If no row says that a claim is open, the claim ends and its jobs return to their tubes.
     """
     for job in jobs:
         if job.extra is not None and job.extra.consumer:

@@ -103,7 +103,7 @@ class Links:
         self._lives[found] = other.life
 
     def is_of_no_use(self, named: bytes) -> None:
-        """Discard the link to `named`, because another node answered."""
+        """Discard a new link: it was opened to the node `named`, but another node answered at that address."""
         self._trying.pop(named, None)
         self._moves = -1
 
