@@ -8,6 +8,7 @@ because these three calls are the hot path.
 from __future__ import annotations
 
 import os
+import sys
 import warnings
 from collections.abc import Callable, Iterable, Iterator
 from types import EllipsisType, TracebackType
@@ -128,11 +129,19 @@ def open(
     host.engine.body_bytes_max = max_body
     try:
         for warning in host.warnings:
-            warnings.warn(warning, RuntimeWarning, stacklevel=2)
+            warnings.warn(warning, RuntimeWarning, stacklevel=_caller_level())
         return Queue(Session(host))
     except BaseException:
         host.close()
         raise
+
+
+def _caller_level() -> int:
+    """Return the stack level of the first caller outside this package, so that a warning names the user's line."""
+    level, frame = 1, sys._getframe(1)
+    while frame.f_back is not None and frame.f_globals.get("__name__", "").startswith("penstock."):
+        level, frame = level + 1, frame.f_back
+    return level
 
 
 def open_host(

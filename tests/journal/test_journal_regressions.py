@@ -226,6 +226,16 @@ def test_a_torn_tail_under_warnings_as_errors_does_not_lock_the_directory(tmp_pa
     assert bodies(tmp_path, "t") == ["x"]
 
 
+def test_the_warning_about_a_torn_tail_names_the_line_that_opened_the_queue(tmp_path: Path) -> None:
+    with penstock.open(tmp_path) as queue:
+        queue.tube("t").put("x")
+    path = tmp_path / "segment-0000000001.log"
+    path.write_bytes(path.read_bytes()[:-8])
+    with pytest.warns(RuntimeWarning, match="torn tail") as warned:
+        penstock.open(tmp_path).close()
+    assert [warning.filename for warning in warned] == [__file__]
+
+
 def claims_engine(disk: MemoryDisk, boot: str) -> tuple[Any, Engine]:
     opened = open_log(disk, lambda: WALL, boot, segment_bytes=4 * SEGMENT)
     return opened, opened.engine
