@@ -203,7 +203,7 @@ class Bus:
         return node in self._inbound and self.members.is_linked(node)
 
     def is_crowded(self, node: bytes) -> bool:
-        """Return whether the link to a node has so many unsent bytes that clients' bytes have to wait."""
+        """Return whether the link to a node is too full, so that clients' bytes have to wait."""
         link = self._outbound.get(node)
         return link is not None and link.is_crowded
 

@@ -454,7 +454,7 @@ class _PeerLinks:
         return node == self._bus.node or self._bus.is_two_way(node)
 
     def is_crowded(self, node: bytes) -> bool:
-        """Return whether the link to a node has so many unsent bytes that clients' bytes have to wait."""
+        """Return whether the link to a node is too full, so that clients' bytes have to wait."""
         return self._bus.is_crowded(node)
 
     def _receive(self, message: Credentials | TunnelMessage) -> None:

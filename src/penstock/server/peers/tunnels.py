@@ -73,7 +73,7 @@ class PeerLinks(Protocol):
         """Return whether messages can be sent to a node and received from it."""
 
     def is_crowded(self, node: bytes) -> bool:
-        """Return whether the link to a node has so many unsent bytes that clients' bytes have to wait."""
+        """Return whether the link to a node is too full, so that clients' bytes have to wait."""
 
 
 class TunnelWriter:
@@ -106,7 +106,7 @@ class TunnelWriter:
         self.write(m.TUNNELREAD, count, b"")
 
     def has_to_wait(self) -> bool:
-        """Return whether the link to the other node has so many unsent bytes that clients' bytes have to wait."""
+        """Return whether the link to the other node is too full, so that clients' bytes have to wait."""
         return self._lines.is_crowded(self.node)
 
 
