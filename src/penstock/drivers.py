@@ -142,19 +142,15 @@ class DriverSpace(MutableMapping[Any, Task]):
         return id in self._tasks
 
     def get(self, id: Any, default: Any = None) -> Any:
-        """Return the task with this id, or the default."""
         return self._tasks.get(id, default)
 
     def keys(self) -> KeysView[Any]:
-        """Return the ids of all tasks."""
         return self._tasks.keys()
 
     def values(self) -> ValuesView[Task]:
-        """Return all tasks."""
         return self._tasks.values()
 
     def items(self) -> ItemsView[Any, Task]:
-        """Return the ids with their tasks."""
         return self._tasks.items()
 
     def __repr__(self) -> str:
@@ -233,30 +229,24 @@ class RunningDriver(TubeDriver):
         return self._run("normalize_task", lambda tube: [self._change(tube, task[0], task) for task in tasks])
 
     def opened(self) -> DriverCall:
-        """Return the changes that the driver made when it started."""
         return DriverCall(b"", 0, self._run("normalize_task", self._changes, begins=False))
 
     def put(self, draft: Draft) -> DriverCall:
-        """Add a task."""
         data, options = decode_body(draft.body, draft.body_kind), _put_options(draft)
         return self._call("put", lambda tube: tube.put(data, options), must=True)
 
     def take(self) -> DriverCall:
-        """Let the driver mark its next task as taken."""
         return self._call("take", lambda tube: tube.take())
 
     def delete(self, name: bytes) -> DriverCall:
-        """Remove a task."""
         id = self._space.id_of(name)
         return self._call("delete", lambda tube: tube.delete(id))
 
     def release(self, name: bytes, options: dict[str, object]) -> DriverCall:
-        """Return a task to the queue."""
         id, given = self._space.id_of(name), dict(options)
         return self._call("release", lambda tube: tube.release(id, given))
 
     def bury(self, name: bytes) -> DriverCall:
-        """Set a task aside."""
         id = self._space.id_of(name)
         return self._call("bury", lambda tube: tube.bury(id))
 
@@ -293,7 +283,6 @@ class RunningDriver(TubeDriver):
         self._tube = None
 
     def failed(self, error: CommandError) -> None:
-        """Log an error that no client receives."""
         _log.error("driver failed outside of a command: driver=%s tube=%s error=%s", self._type, self._name, error)
 
     def _call(
@@ -382,7 +371,6 @@ class RunningDriver(TubeDriver):
 
 
 def _data(normalized: Task) -> Any:
-    """Return the data of a task as users see it."""
     if not isinstance(normalized, (tuple, list)):
         raise TypeError(f"normalize_task returned {normalized!r}; return (id, state, data)"[:300])
     return normalized[2] if len(normalized) > 2 else None
@@ -442,7 +430,6 @@ class HostDrivers(Drivers):
         self._created: dict[bytes, RunningDriver] = {}  # The drivers of tubes that are being created.
 
     def policy(self, type: str, options: dict[str, object]) -> TubePolicy | None:
-        """Return the policy of a new tube with the options of its driver. Return None if no driver has this name."""
         if type not in _registered:
             return None
         try:
@@ -453,13 +440,11 @@ class HostDrivers(Drivers):
         return TubePolicy(type=type, ids=ID_NAME, driven=True, temporary=temporary, notes=notes)
 
     def create(self, name: bytes, policy: TubePolicy) -> None:
-        """Let the driver of a new tube create its space."""
         running = self._make(name, policy)
         running.create_space()
         self._created[name] = running
 
     def find(self, tube: Tube) -> TubeDriver | None:
-        """Return the driver of a tube, or None if it was not started. Raise an error if it is not registered."""
         driver = _registered.get(tube.policy.type)
         if driver is None:
             raise missing_driver(tube.name, tube.policy)
@@ -467,14 +452,12 @@ class HostDrivers(Drivers):
         return running if running is not None and running.driver is driver else None
 
     def open(self, tube: Tube, bodies: list[bytes]) -> list[TaskChange]:
-        """Start the driver of a tube with these tasks."""
         running = self._created.pop(tube.name, None) or self._make(tube.name, tube.policy)
         changes = running.open(bodies)
         self._running[tube] = running
         return changes
 
     def drop(self, tube: Tube) -> None:
-        """Remove the driver of a tube."""
         self._running.pop(tube, None)
 
     def _make(self, name: bytes, policy: TubePolicy) -> RunningDriver:

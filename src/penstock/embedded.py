@@ -235,7 +235,6 @@ class Queue(api.Queue):
             return self._tube(core)
 
     def _tube(self, core: CoreTube) -> Tube:
-        """Return the handle of a tube."""
         if not core.driven:
             return Tube(self, core)
         self._host.engine.attach(core, self._host.now())
@@ -704,11 +703,9 @@ class Tube(api.Tube):
         raise wait.refusal or Full(f"tube {self.name!r} was full all the time; take from it, or wait longer")
 
     def _draft(self, method: str, body: Body, options: PutOptions) -> Draft:
-        """Return the draft of a put. The error about a misspelt keyword names `method`."""
         return put_draft(method, body, options)
 
     def _job(self, core: CoreJob) -> Job:
-        """Return the handle of a job of this tube."""
         return Job(self, core)
 
     def _live(self) -> CoreTube:
@@ -953,7 +950,6 @@ class Job(api.Job):
         return self._in_history() if ended.outcome == "gone" else ended
 
     def _in_history(self) -> JobOutcome:
-        """Return the outcome of a job that is gone, according to the journal."""
         journal = self._tube._host.journal
         found = [] if journal is None else journal.history(self._core.id)
         return outcome_in((each.event, each.before, each.reason) for each in found)
@@ -1002,7 +998,6 @@ class Job(api.Job):
             pass
 
     def _do(self, command: Callable[[Engine, Any, CoreJob, int], int]) -> None:
-        """Run a command on the job. Raise an error if the engine refuses it."""
         host = self._tube._host
         session = self._tube._session
         with session.durable, session.lock, session:

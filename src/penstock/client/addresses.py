@@ -109,7 +109,6 @@ class Addresses:
 
 
 def _is_local(host: str) -> bool:
-    """Return whether a host in a URL is this machine."""
     try:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:

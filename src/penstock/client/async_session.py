@@ -189,7 +189,6 @@ class AsyncSession(BaseSession[AsyncConnection]):
     # Connections
 
     async def _own_connection(self, deadline: Deadline) -> AsyncConnection:
-        """Return a connection for one call."""
         while self._idle:
             connection = self._idle.pop()
             if connection.lost is None:

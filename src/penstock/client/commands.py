@@ -158,7 +158,6 @@ class Call(Generic[T]):
         return 0 if self.happened is None else self.happened.hold
 
     def wait_word(self) -> bytes:
-        """Return the time that the command may wait, as a word of the command."""
         return duration(self.wait_ms)
 
 
@@ -265,7 +264,6 @@ def _put_words(asked: Draft) -> list[bytes]:
 
 
 def _for_driver(options: dict[str, Any] | None) -> list[bytes]:
-    """Return the words of the options for the driver of a tube."""
     if options is None:
         return []
     try:
@@ -391,7 +389,6 @@ def job(answer: Reply) -> JobFacts:
 
 
 def jobs(answer: Reply) -> list[JobFacts]:
-    """Return the facts about several jobs."""
     return [job(each) for each in items(answer)]
 
 
@@ -418,7 +415,6 @@ def page(cursor: bytes, answer: Reply) -> tuple[bytes, list[Reply]]:
 
 
 def names(answer: Reply) -> list[str]:
-    """Return the names of tubes in a reply."""
     return [to_text(octets(name)) for name in items(answer)]
 
 
@@ -439,7 +435,6 @@ def policy(answer: Reply) -> TubePolicy:
 
 
 def states(answer: Reply) -> dict[str, int]:
-    """Return the number of jobs in each state."""
     return {name: number(answer[name.encode()]) for name in s.STATE_NAMES[1:]}
 
 
@@ -459,7 +454,6 @@ def info(answer: Reply) -> dict[str, Any]:
 
 
 def counts(answer: Reply) -> dict[str, int]:
-    """Return the numbers in a reply, by their names."""
     return {octets(name).decode(): number(count) for name, count in answer.items()}
 
 
@@ -497,7 +491,6 @@ def event(answer: Reply) -> Event:
 
 
 def events(answer: Reply) -> tuple[int, list[Event]]:
-    """Return the position after some events, and the events."""
     position, found = items(answer)
     return number(position), [event(each) for each in items(found)]
 
@@ -537,7 +530,6 @@ def identify(token: str | None, grace: Seconds | None) -> Call[tuple[str, int]]:
 
 
 def max_body() -> Call[int]:
-    """Ask for the maximum length of a body in bytes."""
     return Call([b"IDENTIFY"], lambda answer: number(answer[b"max-body"]), AGAIN)
 
 
@@ -585,7 +577,6 @@ def tube(name: bytes, type: str | TubePolicy | None, options: dict[str, Any]) ->
 
 
 def _policy_words(policy: TubePolicy, options: dict[str, Any]) -> list[bytes]:
-    """Create a tube with a policy and options, or find it."""
     check_keywords("tube", options, TUBE_KEYWORDS, "name", "type", "alter")
     wanted = dataclasses.asdict(altered(policy, **options))
     told = {field: None if value == NEVER else value for field, value in wanted.items()}
@@ -603,12 +594,10 @@ def alter_to(name: bytes, type: str | TubePolicy | None, options: dict[str, Any]
 
 
 def find_tube(name: bytes) -> Call[TubePolicy]:
-    """Ask for the policy of an existing tube."""
     return Call([b"TUBE", b"INFO", name], policy, AGAIN)
 
 
 def tubes() -> Call[list[str]]:
-    """Ask for the names of all tubes."""
     return Call([b"TUBE", b"LIST"], names, AGAIN)
 
 
@@ -638,7 +627,6 @@ def tube_stats(name: bytes, read: Callable[[Reply], T]) -> Call[T]:
 
 
 def alter(name: bytes, options: dict[str, Any]) -> Call[TubePolicy]:
-    """Build the call that changes the options of a tube."""
     check_keywords("alter", options, TUBE_KEYWORDS)
     altered(PRESETS[DEFAULT_TYPE], **options)
     words = _tube_words(options)
@@ -660,7 +648,6 @@ def truncate(name: bytes) -> Call[int]:
 
 
 def drop(name: bytes) -> Call[None]:
-    """Build the call that removes a tube."""
     return Call([b"TUBE", b"DROP", name], nothing, NOT_AGAIN)
 
 
@@ -670,7 +657,6 @@ def release_all(name: bytes) -> Call[int]:
 
 
 def kick(name: bytes, count: int, delay: Seconds, ttl: Duration | None) -> Call[int]:
-    """Build the call that returns buried jobs to their tube."""
     delay_ms = duration_ms(delay, "delay")
     words = [b"KICK", name, b"%d" % check_count(integer(count, "count"), "the number of jobs to kick")]
     if delay_ms:
@@ -684,7 +670,6 @@ def kick(name: bytes, count: int, delay: Seconds, ttl: Duration | None) -> Call[
 
 
 def put(name: bytes, body: Body, timeout: Duration, options: PutOptions) -> Call[JobFacts]:
-    """Build the call that puts a job."""
     timeout_ms = 0 if timeout == 0 else duration_ms(timeout, "timeout")
     if isinstance(body, bytes) and not options and not timeout_ms:
         plain = Call([b"PUT", name, body, b"EXISTING"], lambda id: _was_put(id, name, body, BODY_BYTES), NOT_AGAIN)
@@ -784,7 +769,6 @@ def put_many(name: bytes, bodies: Iterable[Body | NewJob], options: PutOptions) 
 
 
 def take_one(name: bytes) -> Call[list[JobFacts]]:
-    """Build the call that takes the next job, if there is one."""
     return Call([b"TAKE", name], lambda answer: _up_to(1, answer), AGAIN, taken=_holds)
 
 
@@ -817,7 +801,6 @@ def take(names: list[bytes], count: int, timeout_ms: int, key: bytes | None, ttr
 
 
 def peek(id: str) -> Call[JobFacts]:
-    """Ask for a job."""
     return Call([b"JOB", b"PEEK", _id(id)], job, AGAIN)
 
 
@@ -842,7 +825,6 @@ def _finish(id: str, hold: int, words: list[bytes], *ends: str, gives_back: bool
 
 
 def ack(id: str) -> Call[None]:
-    """Build the call that acks a job."""
     return _finish(id, 0, [b"ACK", id.encode()], "gone", "done", "zombie")
 
 
@@ -872,7 +854,6 @@ def release(id: str, delay: Seconds = 0, options: ReleaseOptions | None = None, 
 
 
 def requeue(id: str, hold: int = 0) -> Call[None]:
-    """Build the call that returns a job to the end of its tube."""
     return _finish(id, hold, [b"REQUEUE", id.encode()], "ready", "gone", gives_back=True)
 
 
@@ -883,7 +864,6 @@ def nack(id: str, reason: str, hold: int = 0) -> Call[None]:
 
 
 def bury(id: str, reason: str, hold: int = 0) -> Call[None]:
-    """Build the call that buries a job."""
     return _finish(id, hold, [b"BURY", id.encode(), *_reason(reason)], "buried")
 
 
@@ -896,32 +876,26 @@ def touch(id: str, seconds: Seconds | None) -> Call[None]:
 
 
 def delete(id: str) -> Call[None]:
-    """Build the call that removes a job."""
     return _finish(id, 0, [b"JOB", b"DELETE", id.encode()], "gone")
 
 
 def dig(id: str, delay: Seconds, ttl: Duration | None, priority: int | None) -> Call[None]:
-    """Build the call that returns a buried job to its tube."""
     return Call([b"DIG", id.encode(), *_delay(delay), *_ttl_and_priority(ttl, priority)], nothing, NOT_AGAIN)
 
 
 def snatch(id: str, delay: Seconds) -> Call[None]:
-    """Build the call that takes a job away from the session that holds it."""
     return Call([b"JOB", b"SNATCH", id.encode(), *_delay(delay)], nothing, NOT_AGAIN)
 
 
 def restart(id: str, delay: Seconds) -> Call[None]:
-    """Build the call that makes a delayed or kept job ready."""
     return Call([b"JOB", b"RESTART", id.encode(), *_delay(delay)], nothing, NOT_AGAIN)
 
 
 def switch(id: str, state: str, delay: Seconds) -> Call[None]:
-    """Build the call that changes the state of a job."""
     return Call([b"JOB", b"SWITCH", id.encode(), _state(state), *_delay(delay)], nothing, NOT_AGAIN)
 
 
 def move(id: str, tube: bytes, delay: Seconds) -> Call[None]:
-    """Build the call that moves a job to another tube."""
     return Call([b"JOB", b"MOVE", id.encode(), tube, *_delay(delay)], nothing, NOT_AGAIN)
 
 
@@ -969,17 +943,14 @@ def ended_before(id: str) -> Call[JobOutcome]:
 
 
 def job_meta(id: str) -> Call[dict[str, Any]]:
-    """Ask for all properties of a job."""
     return Call([b"JOB", b"META", _id(id)], meta, AGAIN)
 
 
 def state_of(id: str) -> Call[str]:
-    """Ask for the state of a job."""
     return Call([b"JOB", b"META", _id(id)], lambda answer: octets(answer[b"state"]).decode(), AGAIN)
 
 
 def history(id: str) -> Call[list[Event]]:
-    """Ask for the history of a job."""
     return Call([b"JOB", b"HISTORY", _id(id)], lambda answer: [event(each) for each in items(answer)], AGAIN)
 
 
@@ -1051,7 +1022,6 @@ def release_claims(consumer: str, token: int) -> Call[int]:
 
 
 def claim_info(consumer: str) -> Call[ClaimInfo]:
-    """Ask for the progress of a consumer."""
     return Call(
         [b"CLAIM", b"INFO", to_bytes(consumer, "a consumer")],
         _claim_info,
@@ -1071,7 +1041,6 @@ def ack_claims(consumer: str, upto: int, token: int) -> Call[int]:
 
 
 def journal_head() -> Call[int]:
-    """Ask for the position after the last event."""
     return Call([b"JOURNAL", b"HEAD"], lambda answer: number(answer[b"written"]) + 1, AGAIN)
 
 
@@ -1093,7 +1062,6 @@ def journal_events(position: int, tube: bytes | None, wait_ms: int = 0) -> Call[
 
 
 def checkpoint() -> Call[None]:
-    """Build the call that writes a snapshot."""
     return Call([b"BGREWRITEAOF"], ignored, AGAIN)
 
 

@@ -26,7 +26,6 @@ class Line:
     """One connection without a session, used by one thread at a time."""
 
     def __init__(self, target: Target, seed: tuple[str, int], connect_s: float) -> None:
-        """Connect and authenticate, within `connect_s`."""
         self._until = time.monotonic() + connect_s
         self._parser = ReplyParser()
         self._timeout: float | None = connect_s
@@ -108,7 +107,6 @@ class Line:
             self._timeout = timeout_s
 
     def close(self) -> None:
-        """Close the connection."""
         self._socket.close()
 
     def interrupt(self) -> None:

@@ -40,7 +40,6 @@ class Answer:
         return self._outcome
 
     def settle(self, outcome: Any) -> None:
-        """Record the result or the error of the call."""
         self._outcome = outcome if isinstance(outcome, PenstockError) else self._shown(outcome)
         self._sent = True
 

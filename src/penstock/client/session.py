@@ -229,7 +229,6 @@ class Session(BaseSession[Connection]):
     # Connections
 
     def _take_connection(self, until: float = math.inf) -> Connection:
-        """Return a connection for one call."""
         with self._lock:
             while True:
                 if self.closed:

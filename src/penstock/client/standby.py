@@ -192,7 +192,6 @@ class Standby:
         self._mirror.begin_at(number, position, self._fetch)
 
     def _read(self, wait_ms: int) -> None:
-        """Fetch the next piece of the log."""
         mirror = self._mirror
         words = [b"READ", b"%d" % mirror.position, b"BYTES", b"%d" % _READ_BYTES, b"PLACE"]
         _, data, name, offset = self._ask([*words, b"TIMEOUT", duration(wait_ms)], list, wait_ms)

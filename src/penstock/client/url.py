@@ -187,7 +187,6 @@ def _seed(text: str) -> tuple[str, int]:
 
 
 def _host(name: str) -> str:
-    """Return the name of a host. Raise BadUrl if no host can have it."""
     try:
         if b"\0" not in name.encode("idna"):
             return name

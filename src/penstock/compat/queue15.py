@@ -223,14 +223,12 @@ class _OnServer:
         self._functions = Functions(over)
 
     def call(self, name: bytes, *args: Any) -> list[Any]:
-        """Call a function that does not wait. Return its results."""
         try:
             return self._functions.call(b"queue15." + name, *args, only_reads=name in _READING)
         except CommandError as error:
             raise _refusal(error) from None
 
     def take(self, space: int, tube: str, wait_ms: int) -> list[Any]:
-        """Take a task, or wait for one."""
         timeout = None if wait_ms == NEVER else wait_ms / 1000
         try:
             return self._functions.take(b"queue15.take", space, tube, timeout, timeout_at=2, wait_ms=wait_ms)

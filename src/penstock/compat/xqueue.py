@@ -114,17 +114,14 @@ class _InProcess:
         self._host, self._session = queue._host, queue._session
 
     def upgrade(self, options: object) -> dict[str, list[Any]]:
-        """Create the space, or change its options. Return the options that changed."""
         with self._session.durable, self._session.lock, self._session:
             return _spaces_of(self._host).upgrade(self.name, options, self._host.now()).changed
 
     def options(self) -> dict[str, Any]:
-        """Return the options of the space."""
         with self._session.durable, self._session.lock, self._session:
             return _told(self._find().options)
 
     def call(self, method: str, *args: Any) -> list[Any]:
-        """Call a method of the space. Return its results."""
         host, session = self._host, self._session
         caller = Caller(session.connection)
         sleeper = ThreadSleeper()
@@ -164,7 +161,6 @@ class _OnServer:
         self._functions = Functions(queue)
 
     def upgrade(self, options: Any) -> dict[str, list[Any]]:
-        """Create the space, or change its options. Return the options that changed."""
         features = options.get("features") if isinstance(options, dict) else None
         if isinstance(features, dict) and callable(features.get("id")):
             raise XqueueError("features.id is a function, which cannot be sent to a server; name a kind of id")
@@ -175,7 +171,6 @@ class _OnServer:
         return changed
 
     def options(self) -> dict[str, Any]:
-        """Return the options of the space."""
         try:
             found = options_of(self._queue.find_tube(self.name).policy)
         except UnknownTube:
@@ -185,7 +180,6 @@ class _OnServer:
         return _told(found)
 
     def call(self, method: str, *args: Any) -> list[Any]:
-        """Call a method of the space. Return its results."""
         function = b"box.space.%b:%b" % (self.name, method.encode())
         try:
             if method == "take":

@@ -147,7 +147,6 @@ class RealFile:
             self._write_rest(offset + written, data[written:])
 
     def _write_rest(self, offset: int, data: bytes) -> None:
-        """Continue a short write."""
         while data:
             written = os.pwrite(self._fd, data, offset)
             offset += written

@@ -223,7 +223,6 @@ class RowWriter(Outbox):
         self._sessions = sessions
 
     def moved(self, job: Job, tube: Tube, rule: i64, now: i64) -> None:
-        """Add the row of a job that changed."""
         if tube.defined_in_segment != self.segment:
             self._announce(tube, TUBE_NAMED, now, None)
         if tube.temporary:
@@ -322,7 +321,6 @@ class RowWriter(Outbox):
             self._dedup = dedup
 
     def body_of(self, job: Job) -> bytes:
-        """Return the body of a job, from memory or from disk."""
         body = job.body
         if isinstance(body, bytes):
             # Keep it in memory, because the caller may need it there.
@@ -343,15 +341,12 @@ class RowWriter(Outbox):
         return room.more_moves(self.tail, self.offset, self.frame_bytes(), taken, label_bytes)
 
     def tube_made(self, tube: Tube, now: i64) -> None:
-        """Add a row about a new tube."""
         self._announce(tube, TUBE_MADE, now, _tube_fields(tube))
 
     def tube_changed(self, tube: Tube, now: i64) -> None:
-        """Add a row about a changed tube."""
         self._announce(tube, TUBE_CHANGED, now, _tube_fields(tube))
 
     def tube_dropped(self, tube: Tube, now: i64) -> None:
-        """Add a row about a dropped tube."""
         self._announce(tube, TUBE_DROPPED, now, None)
 
     def integers_reserved(self, tube: Tube, ceiling: i64, now: i64) -> None:
@@ -370,7 +365,6 @@ class RowWriter(Outbox):
         tube.reserved_at = self.position - 1
 
     def session_made(self, session: Session, now: i64) -> None:
-        """Add a row about a new session, or about the changed grace time of a session."""
         start = self._var_bytes
         self._var(TAG_NAME, session.token)
         if session.grace_ms != UNSET:
@@ -378,7 +372,6 @@ class RowWriter(Outbox):
         self._plain(SESSION_MADE, session.number, 0, 0, now, start)
 
     def consumer_changed(self, consumer: Consumer, now: i64) -> None:
-        """Add a row with the state of a consumer."""
         start = self._var_bytes
         self._var(TAG_NAME, consumer.name)
         told = {
@@ -407,7 +400,6 @@ class RowWriter(Outbox):
         self._plain(STAGES_CHANGED, 0, 0, 0, now, start)
 
     def noted(self, key: bytes, value: bytes, now: i64) -> None:
-        """Add a row about a note. An empty value removes the note."""
         start = self._var_bytes
         self._var(TAG_NAME, key)
         if value:
@@ -445,7 +437,6 @@ class RowWriter(Outbox):
         self._plain(STOPPED, 0, 0, 0, now, self._var_bytes)
 
     def full(self) -> bool:
-        """Return whether the collected rows fill a frame."""
         return self.frame_bytes() >= TURN_BYTES_MAX
 
     def frame_bytes(self) -> i64:
@@ -549,7 +540,6 @@ class RowWriter(Outbox):
         self._var_bytes += VAR_HEADER_BYTES + len(value)
 
     def _announce(self, tube: Tube, event: i64, now: i64, told: dict[str, object] | None) -> None:
-        """Add a row about a tube."""
         if tube.temporary:
             return
         tube.defined_in_segment = self.segment

@@ -115,7 +115,6 @@ class Lake:
         return self.state / "files" / table.path
 
     def path(self, table: Table, name: str) -> Path:
-        """Return the path of a file."""
         return self.folder(table) / name
 
     def files(self, table: Table, days: Iterable[str] | None = None) -> list[str]:
@@ -125,7 +124,6 @@ class Lake:
         return sorted(name for name in names if wanted is None or day_of(name) in wanted)
 
     def days(self, table: Table) -> list[str]:
-        """Return the days that a table has."""
         return sorted({day_of(name) for name in self.files(table)} - {NO_DAY})
 
     def rows(self, table: Table, names: Iterable[str] | None = None) -> int:
@@ -184,7 +182,6 @@ class Lake:
             os.close(lock)
 
     def change(self) -> LakeCommit:
-        """Return a new, empty commit on the present manifest."""
         return LakeCommit(self)
 
     def reload(self) -> None:
@@ -213,7 +210,6 @@ class LakeCommit:
     """An open commit: files to add and files to remove. Nothing changes before `commit`."""
 
     def __init__(self, lake: Lake) -> None:
-        """Start from the present manifest of the lake."""
         self._lake = lake
         self._number = lake.manifest.commits + 1
         self._staging = lake.state / "staging" / f"{self._number:08d}"
@@ -242,7 +238,6 @@ class LakeCommit:
         return self._stage(table)
 
     def staged(self, table: Table) -> list[Path]:
-        """Return the files that were written for a table."""
         return list(self._came[table.path].values())
 
     def _folder(self, table: Table) -> Path:
@@ -326,7 +321,6 @@ def _parquet(spark: SparkSession, table: Table, folder: Path, paths: list[str]) 
 
 
 def _found(folder: Path) -> set[str]:
-    """Return the names of the Parquet files in a table's folder."""
     return {str(path.relative_to(folder)) for path in folder.glob("*/*.parquet")}
 
 

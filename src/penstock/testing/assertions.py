@@ -43,12 +43,10 @@ def check_heap(what: str, items: Sequence[Job]) -> None:
 
 
 def in_state(jobs: Iterable[Job], state: int) -> list[Job]:
-    """Return those jobs that are in a state."""
     return [job for job in jobs if job.state == state]
 
 
 def least(jobs: Iterable[Job]) -> Job | None:
-    """Return the job that would be taken first, or None if there is none."""
     return min(jobs, key=rank, default=None)
 
 
@@ -63,10 +61,8 @@ def filled(slots: Sequence[object]) -> dict[int, object]:
 
 
 def free(slots: Sequence[object]) -> list[int]:
-    """Return the indexes of the empty slots."""
     return [slot for slot, there in enumerate(slots) if there is None]
 
 
 def shown(job: Job) -> str:
-    """Return a description of a job for error messages."""
     return f"job {job.id}, which is {s.STATE_NAMES[job.state]}"

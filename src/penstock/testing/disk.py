@@ -244,7 +244,6 @@ def _write(file: bytearray, offset: int, data: bytes) -> None:
 
 
 def _sectors(write: Effect) -> list[Effect]:
-    """Split a write at the boundaries of sectors."""
     found = []
     start = 0
     while start < len(write.data):

@@ -167,7 +167,6 @@ def name_value(name: bytes) -> object:
 
 
 def is_utf8(data: bytes) -> bool:
-    """Return whether bytes are valid UTF-8."""
     if data.isascii():
         return True
     try:

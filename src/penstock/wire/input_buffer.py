@@ -46,7 +46,6 @@ class InputBuffer:
         self._seen = 0
 
     def _append(self, data: bytes) -> None:
-        """Add received bytes."""
         if self._pos == len(self._buffer):
             self._buffer = data
             self._pos = 0

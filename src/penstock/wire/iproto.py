@@ -256,7 +256,6 @@ class IprotoParser(InputBuffer):
 
 
 def _request(reader: Reader) -> Request:
-    """Parse one packet. Return its request."""
     request = _header(reader)
     try:
         _read_body(reader, request)

@@ -254,7 +254,6 @@ class Reader:
         return byte
 
     def _number(self, size: i64) -> i64:
-        """Read a length field of `size` bytes."""
         at = self.at
         self._pass(size)
         if size == 1:
@@ -396,12 +395,10 @@ def write_integer(writer: BytesWriter, number: int) -> None:
 
 
 def _write_i16(writer: BytesWriter, number: i64) -> None:
-    """Write the last two bytes of a number."""
     write_i16_be(writer, i16(number - 0x10000 if number > 0x7FFF else number))
 
 
 def _write_i32(writer: BytesWriter, number: i64) -> None:
-    """Write the last four bytes of a number."""
     write_i32_be(writer, i32(number - 0x100000000 if number > 0x7FFFFFFF else number))
 
 

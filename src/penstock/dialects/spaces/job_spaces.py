@@ -104,11 +104,9 @@ class JobSpace(Space):
         return self.tube.jobs_by_number is not None
 
     def advance(self, now: i64) -> None:
-        """Run the engine's timers that are due."""
         self.engine.advance(now)
 
     def is_dropped(self) -> bool:
-        """Return whether the tube was dropped."""
         return self.tube.dropped
 
     def contains(self, item: object) -> bool:
@@ -117,7 +115,6 @@ class JobSpace(Space):
         return item.tube == self.tube.slot and item.state != s.GONE and item.state != s.STAGED
 
     def scan(self, query: Query) -> Scan:
-        """Start a scan over the jobs."""
         if query.index is self.indexes[0] and self.keys_are_numbers():
             return _ByInteger(self.tube, query)
         states = -1
@@ -146,7 +143,6 @@ class JobSpace(Space):
         return self._few_in(states, query)
 
     def count(self, query: Query) -> int:
-        """Return the number of all jobs, or of the jobs with a status. Return -1 for any other query."""
         tube = self.tube
         if not query.values:
             return tube.total() - tube.count_in(s.STAGED)
@@ -213,7 +209,6 @@ class _ByInteger(Scan):
         self.is_over = self._next < 0
 
     def next(self, count: int) -> list[object]:
-        """Return about `count` of the next jobs."""
         table = self._tube.jobs_by_number
         if table is None or self.is_over:
             return []
@@ -253,7 +248,6 @@ class _AnyOrder(Scan):
         self._cursor = 0
 
     def next(self, count: int) -> list[object]:
-        """Return about `count` of the next jobs."""
         table = self._tube.jobs_by_number
         if table is None:
             jobs, self._cursor = self._engine.scan(self._cursor, count, self._tube, int(self._states))
@@ -311,15 +305,12 @@ class TaskSpace(JobSpace):
         return [Index(number, name, parts[name], fields, name != "watch") for number, name in enumerate(wanted)]
 
     def find(self, key: list[object], now: i64) -> Job | None:
-        """Return the job with a task id, or None."""
         return self._tasks.find_id(self.tube, key[0], now)
 
     def states_of(self, status: object) -> list[int]:
-        """Return the job states that a status letter stands for."""
         return _STATUSES.get(status, [])
 
     def value(self, field: int, item: object) -> object:
-        """Return a field of a job's row."""
         assert isinstance(item, Job)
         what = self._field_kinds[field]
         if what == _TASK_ID:
@@ -340,7 +331,6 @@ class TaskSpace(JobSpace):
         return name_value(key_of(self.tube, item))
 
     def write(self, writer: BytesWriter, item: object) -> None:
-        """Write a job's row."""
         assert isinstance(item, Job)
         last = len(self.fields) - 1
         write_array(writer, last + 1)

@@ -77,11 +77,9 @@ class SpaceFunctions(FunctionFamily):
         self._methods[b"pairs"] = Method(READ, _refuse_pairs)
 
     def method(self, owner: bytes, name: bytes) -> Method | None:
-        """Return a method of spaces by its name, or None."""
         return self._methods.get(name)
 
     def index_method(self, index: bytes, name: bytes) -> Method | None:
-        """Return a method of an index by its name, or None."""
         if name not in _INDEX_METHODS:
             return None
         return Method(READ, _IndexMethod(self, index, name).call)
@@ -150,12 +148,10 @@ class SpaceFunctions(FunctionFamily):
         return None
 
     def of_tube(self, tube: Tube) -> Space:
-        """Return the space of a tube."""
         upgraded = self._upgraded.find(tube.name)
         return TaskSpace(self._tasks, tube) if upgraded is None else upgraded.readable()
 
     def tube(self, name: bytes) -> Tube | None:
-        """Return the tube with a name, or None."""
         return self._engine.tubes.get(name)
 
     def tube_of_number(self, number: int) -> Tube | None:
@@ -195,7 +191,6 @@ class _CallerSpaces(Readable):
         return self._spaces.of_tube(tube) if self._may_use(tube.name) else None
 
     def named(self, name: bytes) -> Space | None:
-        """Return the space with a name, or None."""
         if not self._may_use(name):
             return None
         fixed = self._fixed(name)
@@ -205,7 +200,6 @@ class _CallerSpaces(Readable):
         return None if tube is None else self._spaces.of_tube(tube)
 
     def numbered(self, number: int) -> Space | None:
-        """Return the space with a number, or None."""
         if number in schema.SPACES:
             return self._fixed(b"_vspace")
         if number in schema.INDEXES:
@@ -246,7 +240,6 @@ class _IndexMethod:
         self._spaces = spaces
 
     def call(self, caller: Caller, call: Request, owner: bytes, now: int) -> bytes | None:
-        """Call the method on the space with the name `owner`."""
         return self._spaces.run(caller, call, owner, self, now)
 
 

@@ -85,7 +85,6 @@ class _AllTubesSpace(Space):
         self.caller = caller
 
     def advance(self, now: i64) -> None:
-        """Run the engine's timers that are due."""
         self.engine.advance(now)
 
     def may_read(self, tube: Tube) -> bool:
@@ -93,7 +92,6 @@ class _AllTubesSpace(Space):
         return not tube.dropped and (self.caller.any_tube or self.caller.may_use(tube.name))
 
     def write(self, writer: BytesWriter, item: object) -> None:
-        """Write an item's row."""
         write_array(writer, len(self.fields))
         for field in range(len(self.fields)):
             write_value(writer, self.value(field, item), DEPTH_MAX)
@@ -125,12 +123,10 @@ class QueueSpace(_AllTubesSpace):
         super().__init__(QUEUE, 512, _QUEUE_FIELDS, _QUEUE_INDEXES, engine, caller)
 
     def contains(self, item: object) -> bool:
-        """Return whether a tube still exists and the client may see it."""
         assert isinstance(item, Tube)
         return self.may_read(item)
 
     def value(self, field: int, item: object) -> object:
-        """Return a field of a tube's row."""
         assert isinstance(item, Tube)
         if field == 1:
             return int(item.number)
@@ -146,7 +142,6 @@ class QueueSpace(_AllTubesSpace):
         return _Tubes(self.engine, int(min(start, NEVER)), True)
 
     def few(self, query: Query, now: i64) -> list[object] | None:
-        """Return the one tube whose name or number the query gives, or None if the query needs a scan of all tubes."""
         if not query.exact:
             return None
         if query.index.number == 1:
@@ -156,7 +151,6 @@ class QueueSpace(_AllTubesSpace):
         return [] if tube is None else [tube]
 
     def count(self, query: Query) -> int:
-        """Return the number of tubes, or -1 if that needs a scan."""
         return len(self.engine.tubes) if not query.values and self.caller.any_tube else -1
 
 
@@ -172,7 +166,6 @@ class _Tubes(Scan):
         self._cursor = start
 
     def next(self, count: int) -> list[object]:
-        """Return about `count` of the next tubes."""
         tubes, self._cursor = self._engine.scan_tubes(self._cursor, min(count, _TUBES_SLICE))
         self.is_over = self._cursor == 0
         return [*tubes]
@@ -194,7 +187,6 @@ class TakenSpace(_AllTubesSpace):
             super().__init__(TAKEN, 514, _TAKEN_FIELDS, _TAKEN_INDEXES, tasks.engine, caller)
 
     def contains(self, item: object) -> bool:
-        """Return whether a job is still taken and the client may see it."""
         assert isinstance(item, Job)
         if item.state != s.TAKEN:
             return False
@@ -202,7 +194,6 @@ class TakenSpace(_AllTubesSpace):
         return tube is not None and self.may_read(tube)
 
     def value(self, field: int, item: object) -> object:
-        """Return a field of a taken job's row."""
         assert isinstance(item, Job)
         what = self._order[field]
         if what == 1:
@@ -220,7 +211,6 @@ class TakenSpace(_AllTubesSpace):
         return name_value(reader.token) if session == reader.number else None
 
     def scan(self, query: Query) -> Scan:
-        """Start a scan over the taken jobs of all tubes, or of the tube that the query names."""
         field = self._order.index(1)
         if self.names_tube(query, field):
             tube = self.tube_of(query, field)
@@ -251,7 +241,6 @@ class TakenSpace(_AllTubesSpace):
         return self.engine.find_local(tube, int(id), now)
 
     def count(self, query: Query) -> int:
-        """Return the number of taken jobs, or -1 if that needs a scan."""
         return int(self.engine.taken_count) if not query.values and self.caller.any_tube else -1
 
 
@@ -275,7 +264,6 @@ class _TakenJobs(Scan):
         self._at = -1
 
     def next(self, count: int) -> list[object]:
-        """Return about `count` of the next jobs."""
         found: list[object] = []
         looked = 0
         while looked < count:
@@ -319,12 +307,10 @@ class ConsumersSpace(_AllTubesSpace):
         super().__init__(CONSUMERS, 513, _CONSUMERS_FIELDS, _CONSUMERS_INDEXES, engine, caller)
 
     def contains(self, item: object) -> bool:
-        """Return whether a consumer still waits and the client may see it."""
         assert isinstance(item, _Consumer)
         return _is_in_line(item.link) and self.may_read(item.tube)
 
     def value(self, field: int, item: object) -> object:
-        """Return a field of a consumer's row."""
         assert isinstance(item, _Consumer)
         wait = item.wait
         if field == 0:
@@ -346,7 +332,6 @@ class ConsumersSpace(_AllTubesSpace):
         return (*super().sort_key(query, item), (2, int(item.tube.number)))
 
     def scan(self, query: Query) -> Scan:
-        """Start a scan over the consumers of all tubes, or of the tube that the query names."""
         if self.names_tube(query, 2):
             tube = self.tube_of(query, 2)
             return _Consumers(self.engine, [] if tube is None else [tube], False)
@@ -373,7 +358,6 @@ class _Consumers(Scan):
         self._last = None
 
     def next(self, count: int) -> list[object]:
-        """Return about `count` of the next consumers."""
         found: list[object] = []
         looked = 0
         while looked < count:

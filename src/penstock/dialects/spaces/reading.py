@@ -153,7 +153,6 @@ class Selecting(SlicedCall):
         self._is_over = query.limit == 0
 
     def run_slice(self, caller: Caller, now: i64) -> bytes | None:
-        """Examine the next items. Return the rows if the select is complete, otherwise None."""
         caller.owed = 0
         self._space.advance(now)
         left = SLICE
@@ -297,7 +296,6 @@ class Counting(SlicedCall):
         self._count = 0
 
     def run_slice(self, caller: Caller, now: i64) -> bytes | None:
-        """Examine the next items. Return the number if the count is complete, otherwise None."""
         space = self._space
         space.advance(now)
         if space.is_dropped():
@@ -332,7 +330,6 @@ def rows_in(results: bytes) -> object:
 
 
 def _too_many_rows() -> PenstockError:
-    """Return the error for a reply that would be too long."""
     return BoxError(
         ER_UNSUPPORTED,
         f"Penstock does not support replies of more than {ROWS_MAX} rows or {ROWS_BYTES_MAX} bytes; "

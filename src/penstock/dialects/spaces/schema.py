@@ -99,7 +99,6 @@ class SchemaSpaces(Space):
         """Do nothing: the schema has no timers."""
 
     def value(self, field: int, item: object) -> object:
-        """Return a field of a space's row."""
         assert isinstance(item, Space)
         if field == 0:
             return item.number
@@ -108,7 +107,6 @@ class SchemaSpaces(Space):
         return item.name
 
     def write(self, writer: BytesWriter, item: object) -> None:
-        """Write a space's row."""
         assert isinstance(item, Space)
         format: list[object] = []
         for field in item.fields:
@@ -120,11 +118,9 @@ class SchemaSpaces(Space):
         write_value(writer, [item.number, _OWNER, item.name, "memtx", 0, flags, format], DEPTH_MAX)
 
     def scan(self, query: Query) -> Scan:
-        """Start a scan over the spaces in the order of their numbers."""
         return _Listed(self._engine, self._readable, query.index.number == 0 and not query.descending)
 
     def few(self, query: Query, now: i64) -> list[object] | None:
-        """Return the space with the name or number that the query asks for, or None if it asks for more spaces."""
         if not query.exact or query.index.number == 1:
             return None
         value = query.key[0][1]
@@ -159,26 +155,22 @@ class SchemaIndexes(Space):
         """Do nothing: the schema has no timers."""
 
     def value(self, field: int, item: object) -> object:
-        """Return a field of an index's row."""
         assert isinstance(item, SpaceIndex)
         if field == 0:
             return item.space.number
         return item.index.number if field == 1 else item.index.name
 
     def write(self, writer: BytesWriter, item: object) -> None:
-        """Write an index's row."""
         assert isinstance(item, SpaceIndex)
         index = item.index
         opts: dict[object, object] = {"unique": index.unique}
         write_value(writer, [item.space.number, index.number, index.name, "tree", opts, index.described()], DEPTH_MAX)
 
     def scan(self, query: Query) -> Scan:
-        """Start a scan over the indexes in the order of their numbers."""
         spaces = _Listed(self._engine, self._readable, query.index.number == 0 and not query.descending)
         return _ListedIndexes(spaces)
 
     def few(self, query: Query, now: i64) -> list[object] | None:
-        """Return the indexes of the space that the query asks for, or None if it asks for more spaces."""
         if not query.exact:
             return None
         space = self._readable.numbered(int(query.key[0][1]))
@@ -206,7 +198,6 @@ class _Listed(Scan):
         self._examined = 0
 
     def next(self, count: int) -> list[object]:
-        """Return about `count` of the next spaces."""
         found: list[object] = [] if self._examined else [*self._readable.fixed()]
         tubes, self._cursor = self._engine.scan_tubes(self._cursor, count)
         for tube in tubes:
@@ -229,7 +220,6 @@ class _ListedIndexes(Scan):
         self._spaces = spaces
 
     def next(self, count: int) -> list[object]:
-        """Return about `count` of the next indexes."""
         found: list[object] = []
         for space in self._spaces.next(max(1, count // 3)):
             assert isinstance(space, Space)

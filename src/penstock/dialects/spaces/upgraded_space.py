@@ -61,7 +61,6 @@ class XqueueSpace(JobSpace):
         super().__init__(site.engine, tube, fields, indexes, [options.status, options.priority, job_key])
 
     def find(self, key: list[object], now: i64) -> Job | None:
-        """Return the job with a primary key, or None."""
         try:
             parts: list[Any] = self._rows.check_key([*key])
         except XqueueError:
@@ -72,7 +71,6 @@ class XqueueSpace(JobSpace):
         return job
 
     def states_of(self, status: object) -> list[int]:
-        """Return the job state that a status letter stands for, in a list. The list is empty for an unknown letter."""
         return _STATES.get(status, [])
 
     def keys_are_numbers(self) -> bool:
@@ -81,7 +79,6 @@ class XqueueSpace(JobSpace):
         return made and self.tube.jobs_by_number is not None and not self.tube.names
 
     def value(self, field: int, item: object) -> object:
-        """Return a field of a task's row that can be part of an index: key, status, runat, priority or tube."""
         assert isinstance(item, Job)
         options = self._options
         if field in options.key:
@@ -96,7 +93,6 @@ class XqueueSpace(JobSpace):
         return key_of(self.tube, item).decode("utf-8", "surrogateescape") or None
 
     def write(self, writer: BytesWriter, item: object) -> None:
-        """Write a task's row."""
         assert isinstance(item, Job)
         body = self._context.body_or_none(item)
         if body is None:

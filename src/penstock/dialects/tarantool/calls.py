@@ -103,7 +103,6 @@ class Functions(FunctionFamily):
         self._functions = functions
 
     def method(self, owner: bytes, name: bytes) -> Method | None:
-        """Return the function with a name, or None."""
         return self._functions.get(name)
 
 
@@ -157,7 +156,6 @@ class SlicedCall(SlicedCommand):
         raise NotImplementedError
 
     def step(self, caller: Caller, now: i64) -> bool:
-        """Run one slice. Return whether the call is finished. The last slice writes the reply."""
         try:
             results = self.run_slice(caller, now)
         except PenstockError as refusal:
@@ -216,7 +214,6 @@ class _RespCallReply(WaitReply):
         self._context = site
 
     def write(self, caller: Caller, wait: Waiting, now: i64) -> None:
-        """Write the results after the wait has ended."""
         pending = wait.tag
         assert isinstance(pending, Pending)
         before = len(caller.unsent)

@@ -531,7 +531,6 @@ class _Take(Pending):
         self._space = space
 
     def result(self, wait: Waiting, now: i64) -> bytes:
-        """Return the encoded task, or no values if the timeout passed."""
         assert isinstance(wait, TakeWait)
         if wait.jobs:
             return self._queue.deliver(self.caller, wait.jobs[0], self._space, now)
@@ -557,7 +556,6 @@ class _Statistics(SlicedCall):
         self._statistics = []
 
     def run_slice(self, caller: Caller, now: i64) -> bytes | None:
-        """Collect the statistics of the next tubes. Return all if these were the last tubes, otherwise None."""
         tubes, self._cursor = self._engine.scan_tubes(self._cursor, _TUBES_SLICE)
         for tube in tubes:
             if self._space < 0 or _split(tube.name)[0] == self._space:

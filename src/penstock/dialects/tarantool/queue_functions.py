@@ -384,7 +384,6 @@ class TubeMethods(FunctionFamily):
         self._methods[name] = method
 
     def method(self, owner: bytes, name: bytes) -> Method | None:
-        """Return the method with a name, or None. All tubes have the same methods, so `owner` is not used."""
         return self._methods.get(name)
 
     def put(self, caller: Caller, call: Request, name: bytes, now: i64) -> bytes | None:
@@ -621,7 +620,6 @@ class _Take(Pending):
         self._tasks = tasks
 
     def result(self, wait: Waiting, now: i64) -> bytes:
-        """Return the encoded task, or no values if the timeout passed."""
         assert isinstance(wait, TakeWait)
         return deliver(self._tasks, self.caller, wait.jobs[0], now) if wait.jobs else NO_VALUES
 
@@ -636,7 +634,6 @@ class _Put(Pending):
         self._tasks = tasks
 
     def result(self, wait: Waiting, now: i64) -> bytes:
-        """Return the task, or nil if there was no room in time."""
         assert isinstance(wait, PutWait)
         if wait.refusal is not None:
             raise wait.refusal
@@ -662,7 +659,6 @@ class Kicking(SlicedCall):
         self._kicked = 0
 
     def run_slice(self, caller: Caller, now: i64) -> bytes | None:
-        """Move the next buried tasks back to the tube."""
         if self._left > 0 and not self._tube.dropped:
             wanted = min(self._left, SLICE)
             kicked = self._engine.kick(self._tube, wanted, now)
@@ -692,7 +688,6 @@ class EmptyingCall(SlicedCall):
         self._emptying = Emptying(engine, tube)
 
     def run_slice(self, caller: Caller, now: i64) -> bytes | None:
-        """Remove the next tasks. Return the results if these were the last tasks, otherwise None."""
         tube = self._tube
         if not self._emptying.step(SLICE, now):
             return None
@@ -728,7 +723,6 @@ class _Releasing(SlicedCall):
         self._left = len(tube.taken)
 
     def run_slice(self, caller: Caller, now: i64) -> bytes | None:
-        """Release the next tasks. Return the results if these were the last tasks, otherwise None."""
         tube = self._tube
         end = min(self._left, len(tube.taken))
         self._left = max(end - SLICE, 0)
@@ -757,7 +751,6 @@ class _Listing(SlicedCall):
         self._writer = BytesWriter()
 
     def run_slice(self, caller: Caller, now: i64) -> bytes | None:
-        """Examine the next jobs of the node."""
         jobs, self._cursor = self._tasks.engine.scan(self._cursor, SLICE, self._tube, 1 << self._state)
         writer = self._writer
         for job in jobs:
@@ -801,7 +794,6 @@ class Queue(FunctionFamily):
         self._functions[name] = method
 
     def method(self, owner: bytes, name: bytes) -> Method | None:
-        """Return the function with a name, or None."""
         return self._functions.get(name)
 
     def create_tube(self, caller: Caller, call: Request, _: bytes, now: i64) -> bytes | None:
@@ -966,7 +958,6 @@ class _Names(SlicedCall):
         self._names = []
 
     def run_slice(self, caller: Caller, now: i64) -> bytes | None:
-        """Collect the names of the next tubes. Return all names if these were the last tubes, otherwise None."""
         tubes, self._cursor = self._engine.scan_tubes(self._cursor, SLICE)
         for tube in tubes:
             if caller.any_tube or caller.may_use(tube.name):
@@ -990,7 +981,6 @@ class _Statistics(SlicedCall):
         self._writer = BytesWriter()
 
     def run_slice(self, caller: Caller, now: i64) -> bytes | None:
-        """Collect the statistics of the next tubes. Return all if these were the last tubes, otherwise None."""
         tubes, self._cursor = self._engine.scan_tubes(self._cursor, _TUBES_SLICE)
         for tube in tubes:
             if caller.any_tube or caller.may_use(tube.name):

@@ -34,7 +34,6 @@ class Module(FunctionFamily):
         self._upgrade = Method(ADMIN, self.upgrade)
 
     def method(self, owner: bytes, name: bytes) -> Method | None:
-        """Return the function with a name, or None."""
         return self._upgrade if name == b"upgrade" else None
 
     def upgrade(self, caller: Caller, call: Request, _: bytes, now: int) -> bytes | None:
@@ -70,11 +69,9 @@ class SpaceMethods(FunctionFamily):
             self._methods[name.encode()] = Method(group, _SpaceMethod(spaces, others, name).call)
 
     def method(self, owner: bytes, name: bytes) -> Method | None:
-        """Return the method with a name, or None. All spaces have the same methods."""
         return self._methods.get(name) or self._others.method(owner, name)
 
     def index_method(self, index: bytes, name: bytes) -> Method | None:
-        """Return a method of an index by its name, or None."""
         return self._others.index_method(index, name)
 
 
@@ -113,7 +110,6 @@ class _Waiting(Pending):
     waits: Waits
 
     def result(self, wait: Waiting, now: i64) -> bytes:
-        """Return the results after the wait has ended."""
         return pack(self.waits.finish(wait, now))
 
 
@@ -125,6 +121,5 @@ class _Stepping(SlicedCall):
         self._steps = steps
 
     def run_slice(self, caller: Caller, now: i64) -> bytes | None:
-        """Run the next slice."""
         results = self._steps.step(now)
         return None if results is None else pack(results)

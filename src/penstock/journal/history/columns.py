@@ -128,7 +128,6 @@ def _moment(values: Any, never: int | None) -> pa.Array:
 
 
 def _tubes(numbers: Any, names: dict[int, bytes]) -> pa.Array:
-    """Return the tube names of rows as an Arrow dictionary array."""
     distinct, index = np.unique(numbers, return_inverse=True)
     texts = [names.get(int(n), b"tube %d" % n).decode("utf-8", "backslashreplace") for n in distinct]
     return pa.DictionaryArray.from_arrays(pa.array(index.astype(np.int32)), pa.array(texts, type=pa.string()))

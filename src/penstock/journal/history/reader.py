@@ -330,7 +330,6 @@ def to_json_line(event: Event, bodies: bool) -> str:
 
 
 def _first_behind(segments: list[_Segment], position: int) -> int:
-    """Return the index of the first segment that starts after a position."""
     return bisect_right(segments, position, key=lambda segment: segment.header.position)
 
 

@@ -178,7 +178,6 @@ class _Copy:
             raise DamagedJournal(f"{segment_name(expected)} is missing; nothing was copied")
 
     def _opened(self, names: list[str]) -> Iterator[FrameFile]:
-        """Open these files one after the other and yield them."""
         ahead: deque[FrameFile] = deque()
         try:
             for name in names:

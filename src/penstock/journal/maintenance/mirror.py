@@ -335,7 +335,6 @@ class Mirror:
             raise DamagedJournal(f"{header.name} belongs to node {header.node}, not to {who.of_log}")
 
     def _open(self, header: SegmentHeader) -> _Tail:
-        """Make a segment the newest one."""
         self._leave_tail()
         tail = self._tail = _Tail(header, SEGMENT_HEADER_BYTES, self._log.open(header.name))
         return tail

@@ -49,8 +49,6 @@ def check_log(disk: ReadableDisk, boot: str, progress: Progress | None = None, n
 
 
 class _Check:
-    """One check of a directory."""
-
     def __init__(self, disk: ReadableDisk, node: str, boot: str, progress: Progress | None) -> None:
         self._disk = disk
         self._checked = CheckReport()

@@ -236,7 +236,6 @@ class Reading:
         return True
 
     def _drop_from(self, index: int) -> None:
-        """End the log before the segment at `index`."""
         self._lost = [*(part.header.name for part in self.parts[index:]), *self._lost]
         del self.parts[index:]
 
@@ -286,7 +285,6 @@ class Reading:
         return None if behind is None else file.run(behind.base)
 
     def _apply(self, file: FrameFile, piece: Piece, part: Part, replay: Replay) -> None:
-        """Apply the frames of a piece of a segment to `replay`."""
         data, frames, base = piece
         part.frames += len(frames)
         part.rows += sum(frame.rows for frame in frames)
@@ -324,7 +322,6 @@ class Reading:
                     yield header, found
 
     def _check(self, replay: Replay) -> None:
-        """Check that the replay is complete."""
         upto = replay.counters.get("upto", 0)
         if upto > replay.position:
             self._refuse(f"the log ends at position {replay.position}, but the snapshot was taken at {upto}")
@@ -346,7 +343,6 @@ class Reading:
         return file
 
     def _bytes_from(self, segment: int) -> int:
-        """Return the size of the log, starting with segment number `segment`."""
         return sum(self._disk.size(name) for name in segment_names(self._disk) if number_of(name) >= segment)
 
     def report(self, count: int = 0) -> None:

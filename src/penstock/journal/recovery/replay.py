@@ -245,7 +245,6 @@ class Replay:
             self._counted_keys[job_id] = key
 
     def _load_job(self, data: bytes, at: i64, found: f.Frame, position: i64, file: i64, base: i64) -> None:
-        """Set a job to the state in a row."""
         job_id = read_i64_le(data, at)
         number = read_i64_le(data, at + 88)
         job = self.find(job_id)

@@ -114,7 +114,6 @@ class RowWriter:
             at = end
 
     def _words(self, batch: pa.RecordBatch, bodies: list[bytes | None]) -> list[list[bytes]]:
-        """Return the command words of each job."""
         jobs = [[b"JOB", body or b""] for body in bodies]
         if self._options.kind is None and _is_text(batch.schema.field(self._body).type):
             kinds = batch.column("kind").to_pylist() if "kind" in self._option_columns else [None] * len(jobs)

@@ -191,7 +191,6 @@ class _ClaimClient:
             return self._node.call(call)
 
     def _renew(self) -> None:
-        """Renew the leases until the connection is closed."""
         while not self._closed.wait(self._options.lease_ms / 3000):
             try:
                 self._call(commands.renew_claims(self.consumer, self._options.lease_ms / 1000, self._token))
@@ -270,7 +269,6 @@ class _ClaimClient:
 
 
 def _ready_count(node: Node, tube: str) -> int:
-    """Return the number of jobs that can be claimed now."""
     return node.call(Call([b"TUBE", b"STATS", tube.encode()], commands.states, AGAIN))["ready"]
 
 
