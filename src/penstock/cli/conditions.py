@@ -65,7 +65,7 @@ def condition(text: str | None) -> Condition:
 
 
 def _depth(node: ast.AST) -> int:
-    """Return the number of nested levels of a condition. It is counted without recursion, because it may be large."""
+    """Return how deeply a condition is nested. The function is not recursive, because the depth can be large."""
     level, depth = [node], 0
     while level:
         level = [child for each in level for child in ast.iter_child_nodes(each)]

@@ -186,8 +186,8 @@ def _prepare_help(command: Any) -> None:
     """Prepare the help of a command and of its subcommands for the terminal.
 
     Lines of a paragraph are joined, so that the terminal wraps them at its own width. Square brackets in the help of an
-    option are escaped, because rich would drop them as markup. Some releases of typer show a type for flags and put
-    further brackets around the names of arguments. Flags have no value, and our names are complete.
+    option are escaped, because rich would drop them as markup. Some releases of typer show a type for flags, and put
+    brackets around names of arguments that already have brackets. Both are prevented.
     """
     command.help = "\n\n".join(" ".join(paragraph.split()) for paragraph in (command.help or "").split("\n\n"))
     for param in command.params:

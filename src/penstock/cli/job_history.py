@@ -32,7 +32,7 @@ class HistoryLine:
 
 
 def describe(events: list[Event], now_ms: int | None = None) -> list[HistoryLine]:
-    """Return the history of one job from its events, oldest first, up to `now_ms` if it still exists."""
+    """Describe the events of one job, oldest first. If the job still exists, the last line is its state at `now_ms`."""
     lines: list[HistoryLine] = []
     if events and events[0].before != "gone":
         lines.append(HistoryLine("earlier history is no longer kept"))
@@ -56,7 +56,7 @@ def text_lines(lines: list[HistoryLine]) -> Iterator[str]:
 
 
 def _between(since: Event, now_ms: int) -> str:
-    """Return how long the job was in the state that `since` led to, or ""."""
+    """Return how long the job was in the state that the event `since` led to, or "" if it left it immediately."""
     lasted = max(0, now_ms - since.time_ms)
     if since.after == "taken":
         return f"ran {duration_text(lasted)}{_ttr(since)}"

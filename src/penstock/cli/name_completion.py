@@ -1,6 +1,6 @@
 """Shell completion of tube names and job ids, and suggestions for misspelt tube names.
 
-Completion asks the server that the command line names so far. It opens no directory, because opening one locks and
+Completion asks the server that the words typed so far select. It opens no directory, because opening one locks and
 recovers it. If the server does not answer within a second, nothing is completed.
 """
 
@@ -44,7 +44,7 @@ def complete_jobs(ctx: typer.Context, incomplete: str) -> list[str]:
 
 
 def find_tube(queue: Queue, name: str) -> Tube:
-    """Return the tube of this name. If there is none, the error names the closest one, or how to list them."""
+    """Return the tube of this name. If there is none, raise UnknownTube with the most similar name or other help."""
     try:
         return queue.find_tube(name)
     except UnknownTube as error:

@@ -1,7 +1,7 @@
 """Options that many commands share. A bundle is a dataclass whose fields are options, with methods that use them.
 
     @app.command()
-    @bundled
+    @shared_options
     def peek(tube: Annotated[str, typer.Argument()], target: Target, out: Output) -> None:
 
 The command line shows the fields of `Target` and `Output` as options of `peek`. The function receives the two objects.

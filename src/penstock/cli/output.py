@@ -70,7 +70,7 @@ class Output:
             typer.echo(f"{printable(name.replace('_', ' ')):<{width}}  {as_text(value)}".rstrip())
 
     def report_done(self, words: str, **record: Any) -> None:
-        """Report success: print `words`, or `record` as JSON."""
+        """Report success: print `words`, or with --json the `record`."""
         if self.json:
             self.json_line(record)
         else:
@@ -150,7 +150,7 @@ def _print_rich(records: Sequence[Record], columns: Sequence[Column]) -> None:
 
 
 def rich_table(records: Sequence[Record], columns: Sequence[Column], width: int) -> Any:
-    """Return records as a table for a terminal. Wide columns use only the rest of the line."""
+    """Return records as a table for a terminal. Columns with `wide` set are cut, so that a line fits into `width`."""
     from rich.cells import cell_len
     from rich.table import Table
     from rich.text import Text

@@ -119,7 +119,7 @@ class Target:
 
     @contextmanager
     def open(self, makes: bool = False) -> Iterator[Queue]:
-        """Open the queue. Refuse a directory without a queue, unless `makes` is set, which creates one."""
+        """Open the queue. If a directory has no queue, create one if `makes` is set, and exit otherwise."""
         place = self.address()
         if place.directory is None:
             queue = connect(place.url)

@@ -67,7 +67,7 @@ def release(
     target: Target,
     out: Output,
 ) -> None:
-    """Return taken jobs to their place in the tube, or after a delay. This does not count as a failure."""
+    """Return taken jobs to their place in the tube, now or after a delay. This does not count as a failure."""
     for_each_job(ids, "released", target, out, lambda job: job.release(delay, ttl=ttl, priority=priority, key=key))
 
 
@@ -102,7 +102,7 @@ def touch(
 def dig(
     ids: JobIds, delay: Delay = 0.0, ttl: NewTtl = None, priority: NewPriority = None, *, target: Target, out: Output
 ) -> None:
-    """Return buried jobs to their place in the tube, or after a delay."""
+    """Return buried jobs to their place in the tube, now or after a delay."""
     for_each_job(ids, "dug up", target, out, lambda job: job.dig(delay, ttl=ttl, priority=priority))
 
 

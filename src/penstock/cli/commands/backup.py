@@ -20,7 +20,7 @@ def backup(
     directory: Annotated[str, typer.Argument(metavar="DIR", help="Queue directory. It may be in use.")],
     target: Annotated[str, typer.Argument(metavar="TARGET", help="New or empty directory for the copy.")],
 ) -> None:
-    """Copy a queue directory, also while the queue is in use. The copy has its state and history."""
+    """Copy a queue directory with its jobs and history. The queue can be in use."""
     _copy("copying", directory, target, None)
 
 
@@ -34,10 +34,10 @@ def restore(
         ),
     ] = None,
 ) -> None:
-    """Create a queue directory from a backup, with the state at its end or after an earlier position.
+    """Create a queue directory from a backup, with the state at the end of its journal or after an earlier position.
 
     `penstock journal tail` and `export` show positions. A commit is restored completely or not at all. Do not run the
-    restored queue together with the original, because both are the same node.
+    restored queue together with the original, because both have the same node id.
     """
     _copy("restoring", copy, target, to_position)
 

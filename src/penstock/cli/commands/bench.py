@@ -77,7 +77,7 @@ def take(*, load: Load, target: Target, out: Output) -> None:
 @app.command()
 @shared_options
 def mixed(*, load: Load, target: Target, out: Output) -> None:
-    """Measure puts, takes and acks in turn. A call is the whole life of a job."""
+    """Measure a put, a take and an ack together, as one call."""
     _measure("mixed", load, target, out, _both, takes=True)
 
 
@@ -153,7 +153,7 @@ def _fill(tube: Tube, load: Load) -> None:
 
 
 def _run(queue: Queue, name: str, load: Load, make: Callable[[Tube, Load], Call]) -> Record:
-    """Run all clients for the duration, and return the figures."""
+    """Run all clients for the duration of the load. Return the measured throughput and latencies."""
     tallies = [Tally() for _ in range(load.clients)]
     ready = threading.Barrier(load.clients + 1)
     over = threading.Event()

@@ -116,7 +116,7 @@ class Metric:
 
 @dataclass(frozen=True)
 class Threshold:
-    """A limit of a metric, and the level to report when the metric passes it."""
+    """A limit of a metric, and the level to report if the comparison of the metric with the limit is true."""
 
     level: int
     metric: Metric
@@ -125,7 +125,7 @@ class Threshold:
     text: str
 
     def is_passed(self) -> bool:
-        """Return whether the metric has passed the limit."""
+        """Return whether the comparison is true. It is false if there is nothing to measure."""
         return self.metric.value is not None and _COMPARISONS[self.comparison](self.metric.value, self.limit)
 
 
@@ -168,7 +168,7 @@ def _threshold(text: str, level: int, known: dict[str, Metric]) -> Threshold:
 
 
 def report(what: str, subject: str, metrics: list[Metric], thresholds: Thresholds, problem: str = "") -> None:
-    """Print the metrics and exit with the resulting level. A problem is always critical."""
+    """Print the metrics and exit with the resulting level. It is CRITICAL if `problem` is not empty."""
     asked = thresholds.parse(metrics)
     passed = [threshold for threshold in asked if threshold.is_passed()]
     level = CRITICAL if problem else max((threshold.level for threshold in passed), default=OK)
@@ -228,7 +228,7 @@ def report_unknown(what: str, subject: str, error: Exception, format: Format, le
 @app.command()
 @shared_options
 def connection(*, thresholds: Thresholds, target: Target) -> None:
-    """Check that the queue answers, and how quickly. The result is critical if it does not.
+    """Check that the queue answers, and how quickly. The result is critical if there is no answer.
 
     Metrics: connect and answer (durations).
     """
@@ -277,7 +277,7 @@ def journal(
     thresholds: Thresholds,
     target: Target,
 ) -> None:
-    """Check the log of a directory, which may be in use, or of a server. The result is critical if it is damaged.
+    """Check the log of a directory, even while it is in use, or of a server. A damaged log is critical.
 
     Metrics of a directory: size (of the log), free (space on its disk), segments, age (time since the last write).
     Metrics of a server: size, behind (rows that are not on disk yet), sync (duration of the last sync).

@@ -106,7 +106,7 @@ def _in_url(host: str) -> str:
 
 
 def _server_url(url: str | None) -> str:
-    """Return this URL, or the URL of the server that all other commands use."""
+    """Return `url`, or the URL of the default server if it is None. Exit if the default is a directory."""
     place = Target(url=url).address()
     if place.directory is not None:
         fail(f"{place.directory} is a directory, but this command needs a server; name one with -h and -p", USAGE)

@@ -91,7 +91,7 @@ def nodes(*, target: Target, out: Output) -> None:
 @app.command()
 @shared_options
 def homes(*, target: Target, out: Output) -> None:
-    """List the tubes that are kept on one node, their home, as far as the connected node knows."""
+    """List the tubes that live on one node, and this home node, as far as the connected node knows them."""
     addresses = {node["node"]: node["address"].partition("@")[0] for node in _nodes(target)}
     rows = _homes(target)
     for row in rows:
@@ -115,7 +115,7 @@ def meet(
     target: Target,
     out: Output,
 ) -> None:
-    """Join nodes to a cluster. One node of each cluster is enough, because nodes exchange the nodes they know."""
+    """Join other nodes to the cluster of the connected node. To merge another cluster, name one of its nodes."""
     addresses = [address_of(other) for other in others]
     before = {node["node"] for node in _nodes(target)}
     for host, port, bus_port in addresses:
@@ -146,7 +146,7 @@ def leave(
     target: Target,
     out: Output,
 ) -> None:
-    """Let a node leave the cluster. It accepts no new jobs and hands over its jobs. Stop it when it holds none.
+    """Let a node leave the cluster. It accepts no new jobs and hands over its jobs. Stop it when it has no jobs.
 
     Tubes whose home is this node do not move to another one. The output lists them.
     """
@@ -186,7 +186,8 @@ def forget(
 ) -> None:
     """Remove a lost node from all other nodes. It can only return through `penstock cluster meet`.
 
-    Tubes whose home it was can then be created on another node. If the node is still running, they exist on both.
+    Tubes whose home it was can then be created on another node. If the lost node is still running, such a tube then
+    exists on both nodes.
     """
     known = _nodes(target)
     gone = _id_of(node, known)
@@ -254,12 +255,12 @@ def rehome(
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show whether it is possible.")] = False,
     out: Output,
 ) -> None:
-    """Replace a lost node by its standby or a backup of it.
+    """Replace a lost node by its standby or its backup.
 
-    Most nodes must consider the node failed, or it must have been removed with `forget`. After this command all nodes
-    refuse the old node. If it comes back, it sets its data aside and continues as a new node. Jobs that may be
-    delivered only once are buried, because they may have been delivered already. Then start `penstock serve` on the
-    directory.
+    The remaining nodes must list the node as failed, or it must have been removed with `forget`. After this command
+    all nodes refuse the old node. If it comes back, it sets its data aside and continues as a new node. Jobs that are
+    delivered at most once are buried, because the old node may have delivered them. Then start `penstock serve` on
+    the directory.
     """
     from penstock.cli.commands.cluster_rehome import run
 
@@ -277,7 +278,7 @@ def demo(
 
 
 def _names_of(target: Target, host: str, port: str) -> set[str]:
-    """Return the names that a node at this address may have in lists: the address, and its id if it answers."""
+    """Return the names that lists can have for a node at this address: the address, and its id if it answers."""
     from penstock.wire.bus import address
 
     names = {f"{address(host)}:{port}"}

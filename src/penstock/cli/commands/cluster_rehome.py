@@ -5,7 +5,7 @@ Steps:
 2. Check that the cluster considers the node lost.
 3. Agree with every reachable node on a new epoch of the node. From then on all nodes refuse the old node, whether the
    new one is running or not.
-4. Make the directory the node.
+4. Write the id of the node and the new epoch into the directory.
 """
 
 from __future__ import annotations
@@ -160,7 +160,7 @@ class RemainingNodes:
             self._learn_addresses(known)
 
     def _learn_addresses(self, known: dict[str, Record]) -> None:
-        """Use the address that other nodes have for the first node. The one in --via may work only on this machine."""
+        """Replace the address of the node in --via by the one that other nodes use. --via may be a local address."""
         for id, node in self.nodes.items():
             if "myself" in node["flags"] and id in known and "myself" not in known[id]["flags"]:
                 self.nodes[id] = node | {"address": known[id]["address"]}
@@ -224,11 +224,11 @@ class RemainingNodes:
             last = self.last_epoch(epoch)
 
     def _has_epoch(self, node: Record, epoch: int) -> bool:
-        """Set the epoch on a node. Return False if the node has a greater one."""
+        """Set the epoch on a node. Return whether the node now has this epoch, no matter which operator set it."""
         return self._set_epoch(node, epoch) or self._ask(node) == epoch
 
     def _set_epoch(self, node: Record, epoch: int) -> bool:
-        """Set the epoch on a node. Return False if the node already has this or a greater one."""
+        """Set the epoch on a node. Return False if the node already has this epoch or a greater one."""
         try:
             self._ask(node, epoch)
         except CommandError as error:
@@ -254,7 +254,7 @@ class RemainingNodes:
 
 
 def _write_identity(disk: RealDisk, who: Identity, epoch: int) -> None:
-    """Write the identity that makes the directory the node in an epoch."""
+    """Write the id of the node and its new epoch into the directory."""
     from penstock.journal.identity import next_epoch
 
     # This is the last step, because it makes the directory the node. `doubtful`: the log may lack the last events of

@@ -108,7 +108,7 @@ def validate(
     *,
     out: Output,
 ) -> None:
-    """Connect to the queue of one context or of all, and report whether it answers. Exit with 1 if one does not."""
+    """Connect to the queue of one context or of all, and report whether it answers. Exit with 1 if not."""
     contexts = Contexts.load()
     names = sorted(contexts.urls) if name is None else [name]
     rows = [_validated(each, contexts.url_of(each)) for each in names]

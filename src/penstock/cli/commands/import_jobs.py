@@ -54,9 +54,9 @@ def disque_aof(
     *,
     out: Output,
 ) -> None:
-    """Import the remaining jobs of an append-only file of Disque. Stop Disque first.
+    """Import the unfinished jobs in an append-only file of Disque. Stop Disque first.
 
-    Jobs keep body, queue, retry, nacks and the rest of their ttl and delay. Their old ids become their names.
+    Jobs keep body, queue, retry, nacks and the remaining ttl and delay. Their old ids become their names.
     """
 
     def opened(raw: BinaryIO, progress: Progress) -> Source:
@@ -130,7 +130,7 @@ def tarantool(
 ) -> None:
     """Import the tasks of tarantool/queue and of xqueue. Stop producers and consumers first.
 
-    Tasks keep their order, data, priority, micro-queue, and the rest of their ttl and delay. Taken tasks become ready.
+    Tasks keep their order, data, priority, micro-queue, and the remaining ttl and delay. Taken tasks become ready.
     """
     from penstock.cli.errors import USAGE
     from penstock.cli.imports.tarantool_client import SCHEME, TarantoolServer

@@ -177,14 +177,14 @@ def _first(found: Iterator[Any], limit: int) -> Iterator[Any]:
 @app.command()
 @shared_options
 def snatch(ids: JobIds, delay: Delay = 0.0, *, target: Target, out: Output) -> None:
-    """Take jobs away from their consumers. They return to their place in the tube, or after a delay."""
+    """Take jobs away from their consumers. They return to their place in the tube, now or after a delay."""
     for_each_job(ids, "snatched", target, out, lambda job: job.snatch(delay))
 
 
 @app.command()
 @shared_options
 def restart(ids: JobIds, delay: Delay = 0.0, *, target: Target, out: Output) -> None:
-    """Make jobs ready again that are delayed, or that were acked and kept."""
+    """Make jobs ready that are delayed, or that were acked and kept."""
     for_each_job(ids, "restarted", target, out, lambda job: job.restart(delay))
 
 

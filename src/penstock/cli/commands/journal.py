@@ -1,4 +1,7 @@
-"""`penstock journal`: read, check, export and repair the log of a queue directory. Only repair needs it unused."""
+"""`penstock journal`: read, check, export and repair the log of a queue directory.
+
+Only `repair` requires that no process uses the directory.
+"""
 
 from __future__ import annotations
 
@@ -61,10 +64,10 @@ def repair(
     directory: Directory,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show what cannot be read.")] = False,
 ) -> None:
-    """Recover the readable part of a damaged directory, and report the rest.
+    """Recover the readable part of a damaged directory, and report the damage.
 
     Data before and after the damage is recovered. Damaged files are kept as *.damaged. The queue must not be in use.
-    Jobs whose end was lost exist again. Jobs that may be delivered only once are buried.
+    If the damage contained the end of a job, the job exists again. Jobs that are delivered at most once are buried.
     """
     from penstock.cli.progress import bytes_bar
     from penstock.host.boot import boot_id

@@ -100,7 +100,7 @@ def run(
     *,
     nodes: SourceOptions,
 ) -> None:
-    """Load new events of the nodes' logs at an interval, until Ctrl-C. It can be stopped or killed at any time."""
+    """Load new events of the nodes' logs at an interval. The command can be stopped or killed at any time."""
     from penstock.pipeline import stream
 
     source = nodes.source()

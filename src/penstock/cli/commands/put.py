@@ -96,7 +96,7 @@ BATCH: Final = 1_000
 
 
 class LineMeaning(StrEnum):
-    """The meaning of the lines in a file of jobs."""
+    """The content of each line in a file of jobs: only a body, or an object with a body and options."""
 
     BODIES = "bodies"
     OPTIONS = "options"
@@ -142,8 +142,8 @@ def put(
     """Add jobs to a tube. The tube is created if it does not exist.
 
     With --from, each line of a JSON lines file becomes a job. Each batch is put completely or not at all. If loading
-    stops, the error shows the value of --skip to continue with. `penstock import jsonl` reads the lines of
-    --lines options in the same way, for several tubes, and continues by itself.
+    stops, the error shows the value of --skip to continue with. `penstock import jsonl` reads the format of
+    `--lines options`, too. It fills several tubes, and continues without --skip.
     """
     from penstock.options import draft
 

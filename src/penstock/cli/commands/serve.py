@@ -41,7 +41,7 @@ def serve(
     --log-format (text, json). Write passwords into the configuration file, or into the file that
     PENSTOCK_REQUIREPASS_FILE names.
 
-    Every setting can be a flag (--port 7712), an environment variable (PENSTOCK_PORT=7712) or a line of the file
+    Every setting can be a flag (--port 7712), an environment variable (PENSTOCK_PORT=7712) or a line of that file
     (port = 7712 in TOML, port 7712 in Disque's format). docs/reference/configuration.md describes all settings, and
     `penstock config show` lists them with the values that a server would use.
     """

@@ -141,11 +141,11 @@ def create(
     target: Target,
     out: Output,
 ) -> None:
-    """Create a tube. If it exists with the same type and options, nothing changes. With others, this is refused.
+    """Create a tube. If it exists, nothing changes. If its type or options are different, the command is refused.
 
     Without a type and options, the tube gets a ttr of 5m and the retry policy "5x exp(1s..10m) jitter then bury".
-    If you give one of them, all options that you leave out are unset: without --retry, a failed job is retried at once
-    and without limit.
+    If you give a type or an option, all options that you leave out are unset: without --retry, a failed job is retried
+    immediately and without limit.
     """
     with target.open(makes=True) as queue:
         tube = queue.tube(name, type.value if type else None, **flags.given())
@@ -270,7 +270,7 @@ def drop(name: TubeName, yes: Yes = False, dry_run: DryRun = False, *, target: T
 @app.command()
 @shared_options
 def release(name: TubeName, yes: Yes = False, dry_run: DryRun = False, *, target: Target, out: Output) -> None:
-    """Return all taken jobs of a tube, no matter which consumer holds them."""
+    """Return all taken jobs to their tube, no matter which consumer holds them."""
     with target.open() as queue:
         tube = find_tube(queue, name)
         taken = tube.stats()["taken"]

@@ -47,7 +47,7 @@ class Manual:
         return f"\n  There is no {name}. Commands like it: {', '.join(near) or 'none'}. Groups: {groups}\n"
 
     def completions(self, words: list[str], begun: str) -> list[str]:
-        """Return the completions of a word that follows `words`, in the case in which it is typed."""
+        """Return the words that begin with `begun` and can follow `words`, in lower case if `begun` is."""
         typed = [word.upper() for word in words]
         if typed[:1] in (["HELP"], ["?"]):
             found = self._names(typed[1:])
@@ -63,13 +63,13 @@ class Manual:
         return [name[len(typed)] for name in names if len(name) > len(typed) and name[: len(typed)] == typed]
 
     def _options(self, typed: list[str]) -> list[str]:
-        """Return the words that may follow a command."""
+        """Return the option words that can follow a command."""
         page = self._pages.get(" ".join(typed[:2])) or self._pages.get(typed[0])
         return [] if page is None else _options(page.grammar, typed[len(page.name.split()) :])
 
 
 def _options(grammar: str, typed: list[str]) -> list[str]:
-    """Return the option words (in capitals) of a grammar. If it has alternatives, only the begun one counts."""
+    """Return the option words (in capitals) of a grammar, or of the alternative that the typed words begin."""
     alternatives = [part.strip() for part in grammar.strip("[]").split(" | ")]
     if len(alternatives) == 1:
         return _WORD.findall(grammar)

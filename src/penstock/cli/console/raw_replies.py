@@ -1,7 +1,7 @@
 """RESP answers with the type of every value, for the prompt to show.
 
-The client library discards these types: here a status differs from a bulk string and a map keeps its order. The
-server can be any RESP server, or a program of another protocol that listens at the address, so sizes are limited.
+The client library discards these types. Here a status differs from a bulk string, and a map keeps its order. The
+address can be that of any RESP server, or of a program with another protocol, so sizes are limited.
 """
 
 from __future__ import annotations
@@ -37,14 +37,14 @@ NIL: Final = Reply("_")
 
 
 class _Budget:
-    """The bytes and elements that one answer may still have."""
+    """Limits the bytes and elements of one answer."""
 
     def __init__(self) -> None:
         self.bytes = _ANSWER_BYTES_MAX
         self.elements = _ELEMENTS_MAX
 
     def take(self, count: int, elements: int) -> None:
-        """Subtract bytes and elements from the budget. Raise ProtocolError if it has not enough."""
+        """Count bytes and elements of the answer. Raise ProtocolError if there are too many."""
         self.bytes -= count
         self.elements -= elements
         if self.bytes < 0 or self.elements < 0:
@@ -52,7 +52,7 @@ class _Budget:
 
 
 def read(file: BinaryIO) -> Reply:
-    """Read the next answer. Raise EOFError at the end, and ProtocolError if it is not RESP."""
+    """Read the next answer. Raise EOFError at the end of the file, and ProtocolError if the answer is not RESP."""
     return _read(file, 0, _Budget())
 
 

@@ -1,8 +1,9 @@
 """The crawler of `penstock demo`, which never visits a domain with two workers at a time.
 
-Pages of a few hundred made-up domains, most of them on a few popular ones, are queued twice: in a `fifo`, where twelve
-workers meet on the same domain, and in a `utube` keyed by domain, where they do not. A visit is a short sleep, so
-there is no network traffic. The workers count their visits themselves, independently of the queue.
+The pages belong to a few hundred made-up domains, and most pages to a few popular ones. Each page is put into two
+tubes. In the `fifo`, several of the twelve workers visit the same domain at the same time. In the `utube`, whose key is
+the domain, they do not. A visit is a short sleep, so there is no network traffic. The workers count their visits
+themselves, independently of the queue.
 """
 
 from __future__ import annotations
@@ -94,12 +95,12 @@ def visit(job: Job, visits: Visits, chance: random.Random) -> None:
 
 
 def tubes(queue: Queue) -> tuple[Tube, Tube]:
-    """Return the two tubes: a fifo, in which workers meet on a domain, and a utube, in which they do not."""
+    """Create and return the two tubes of the demo: a fifo, and a utube."""
     return queue.tube("pages-fifo", "fifo"), queue.tube("pages-utube", "utube")
 
 
 def crawl(queue: Queue, tube: Tube, pages: int, console: Console) -> Visits:
-    """Crawl `pages` pages from a tube and show the progress. The pages may be put meanwhile."""
+    """Crawl `pages` pages from a tube and show the progress. Pages can be put during the crawl."""
     visits = Visits()
     done = threading.Event()
     workers = [

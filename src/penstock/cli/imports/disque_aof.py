@@ -11,7 +11,7 @@ string, little endian:
 
 `length` counts the bytes after it. The state is in the low four bits of its byte. `etime` is the expiry in seconds
 since 1970. `ctime` is the creation time in milliseconds times a million, plus a counter within the millisecond. `delay`
-and `retry` are seconds. A retry of 0 means that the job may be delivered at most once.
+and `retry` are seconds. A retry of 0 means that the job is delivered at most once.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class AofJob:
     body: bytes
 
     def delay_left_ms(self, now_ms: int) -> int:
-        """Return the rest of the delay. It is at most the whole delay, even if the clock of the node was wrong."""
+        """Return the remaining delay. It is at most the whole delay, even if the clock of the node was wrong."""
         return min(self.delay_ms, max(0, self.created // _CTIMES_PER_MS + self.delay_ms - now_ms))
 
     @property

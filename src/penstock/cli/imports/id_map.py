@@ -31,7 +31,7 @@ class IdMap:
         self.count += 1
 
     def sync(self) -> None:
-        """Write the lines to disk. The state file may count a job as done only after that."""
+        """Write the lines to disk. The state file must not count a job as done before that."""
         if self._file is not None:
             self._file.flush()
             os.fsync(self._file.fileno())

@@ -61,7 +61,7 @@ class Source(Protocol):
     notes: list[str]  # Messages for the user.
 
     def items(self, start: int, cursor: Any, now_ms: Callable[[], int]) -> Iterator[ImportItem | SkippedItem]:
-        """Yield the items from a number or a cursor on."""
+        """Yield the items, starting at item number `start` or after `cursor`."""
 
     def new_tube(self, arrival: ImportItem) -> TubePolicy:
         """Return the policy with which the tube of a job is created if it does not exist."""

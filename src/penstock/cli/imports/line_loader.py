@@ -1,7 +1,7 @@
 """Loads a JSON lines file into one tube, for `penstock put --from`.
 
 Each batch is put completely or not at all. No state is stored: if loading stops, the message names the number of lines
-to skip in the next run. `importer.py` loads several tubes from the same lines, and resumes by itself.
+to skip in the next run. `importer.py` reads the same format, fills several tubes, and stores its progress.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def load(
     target: Target,
     out: Output,
 ) -> None:
-    """Put every line of a file that `parse` turns into jobs, or only check the file if `dry_run` is set."""
+    """Put a job for every line of a file, or only check the lines if `dry_run` is set. `parse` reads a line."""
     loading = LoadProgress(skip)
     is_stdin = source == "-"
     with nullcontext(sys.stdin.buffer) if is_stdin else Path(source).open("rb") as file:

@@ -126,7 +126,7 @@ class TarantoolServer:
         return []
 
     def _greet(self) -> bytes:
-        """Read the greeting. Return the salt of the password."""
+        """Read the greeting. Return the salt with which the password is hashed."""
         greeting = self._read(_GREETING_BYTES)
         found = _GREETING.match(greeting)
         if found is None:
