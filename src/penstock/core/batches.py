@@ -66,7 +66,7 @@ class Consumer:
 
 
 class Stage(Timed):
-    """A stage. While jobs can be put into it, its deadline is its expiry."""
+    """A named set of jobs that are published together. While jobs can be put into it, its deadline is its expiry."""
 
     name: bytes
     phase: i64  # OPEN, PUBLISHED or DISCARDED.
@@ -92,7 +92,7 @@ class Stage(Timed):
         self.at = 0
 
     def let_go(self) -> None:
-        """Count down the jobs of the stage, because one of them has left it."""
+        """Decrease the number of jobs in the stage by one, because a job has left it."""
         self.count -= 1
         if self.phase == OPEN and len(self.jobs) > 64 and self.count * 2 < len(self.jobs):
             # Compact the list only when more than half of it is gone, so that removing a job costs O(1) on average.
@@ -102,7 +102,8 @@ class Stage(Timed):
 class Stages(Timed):
     """All stages of a node.
 
-    While jobs have to leave published or discarded stages, its deadline is the present time.
+    While published or discarded stages still have jobs, the deadline of this object is due, so that every turn moves
+    some of these jobs.
     """
 
     by_name: dict[bytes, Stage]  # In the order in which they were created or closed.

@@ -2,11 +2,11 @@
 
 A stream reader plans a batch, reads it in several processes, may fail and read it again, and learns later that it was
 finished. Therefore a consumer requests claim number n and always gets the same jobs, until it acks the claim or the
-claim's lease ends. While a claim holds a job, its ttr does not apply and its ttl does not expire. Other clients cannot
-ack, release or bury it, and a delete takes effect when the claim ends.
+claim's lease ends. While a claim holds a job, the job's ttr does not apply and its ttl does not end. Other clients
+cannot ack, release or bury the job, and a delete takes effect when the claim ends.
 
-A consumer is fenced by its token: a client with a greater token takes over, and requests with the smaller token are
-refused from then on.
+A consumer is fenced by its token: a client with a greater token takes over, and later requests with the smaller token
+are refused.
 """
 
 from __future__ import annotations
@@ -94,8 +94,8 @@ def renew_claims(engine: Engine, name: bytes, token: int, lease_ms: int, now: i6
 def ack_claims(engine: Engine, name: bytes, token: int, upto: int, now: i64) -> int:
     """Ack all claims up to number `upto` in one step. Return how many jobs they have.
 
-    The jobs are removed up to the limit of each turn. `is_acking` returns whether some are left. Acking again has no
-    effect.
+    Each turn removes a limited number of jobs. `is_acking` returns whether some are left for later turns. Acking again
+    has no effect.
     """
     engine.advance(now)
     _check_number(upto)
@@ -128,7 +128,7 @@ def is_acking(engine: Engine, name: bytes) -> bool:
 def release_claims(engine: Engine, name: bytes, token: int, now: i64) -> int:
     """End all claims of a consumer without an ack. Return how many there were.
 
-    Their jobs return to their tubes, up to the limit of each turn.
+    Each turn returns a limited number of their jobs to the tubes.
     """
     engine.advance(now)
     consumer = _consumer(engine, name, token)
@@ -144,9 +144,9 @@ def release_claims(engine: Engine, name: bytes, token: int, now: i64) -> int:
 
 
 def _end_some(engine: Engine, claims: list[Claim], now: i64) -> None:
-    """Return the jobs of ended claims to their tubes, or remove them if acked, up to the limit of this turn.
+    """Return jobs of ended claims to their tubes, or remove the jobs if their claim was acked.
 
-    The deadlines of these claims continue the work in the next turn.
+    One turn handles a limited number of jobs. The deadlines of these claims continue the work in the next turn.
     """
     ended: i64 = 0
     for each in claims:

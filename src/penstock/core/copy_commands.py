@@ -18,9 +18,9 @@ from penstock.core.waits import Connection, CopyWait, Waiting
 
 
 def is_shared(tube: Tube) -> bool:
-    """Return whether jobs of a tube may be on any node.
+    """Return whether the jobs of a tube can be on any node.
 
-    They may if none of the tube's guarantees, for example a limit per key, needs all jobs on one node.
+    They can if none of the tube's guarantees, for example a limit per key, needs all jobs on one node.
     """
     return tube.by_creation and not tube.session_owned and tube.keys is None and tube.deletes_on_ack and not tube.driven
 
@@ -33,7 +33,7 @@ def hold(engine: Engine, tube: Tube, draft: Draft, copy: Copy, now: i64) -> Job:
 
 
 def put(engine: Engine, tube: Tube, draft: Draft, copy: Copy, now: i64) -> Job:
-    """Add a job with copies that can be delivered immediately, regardless of its copies."""
+    """Add a job that can be delivered immediately, even if other nodes do not have their copies of it yet."""
     job = _make(engine, tube, draft, copy, now)
     _enter(engine, job, tube, s.PUT if job.wake == NEVER else s.PUT_DELAYED, now)
     engine.settle(now)
@@ -110,7 +110,7 @@ def postpone(engine: Engine, job: Job, wake: i64) -> None:
 
 
 def take_out(engine: Engine, job: Job, now: i64) -> None:
-    """Take a job in any state that no session has taken, to hand it over to another node. This counts as a delivery."""
+    """Take a job that no session has taken, to hand it over to another node. This counts as a delivery."""
     tube = engine.tube_of(job)
     if job.state != s.READY:
         engine._move(job, tube, s.SWITCHED_READY, now)

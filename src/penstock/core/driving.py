@@ -162,7 +162,7 @@ class Drivers:
         raise missing_driver(tube.name, tube.policy)
 
     def open(self, tube: Tube, bodies: list[bytes]) -> list[TaskChange]:
-        """Start the driver of a tube with these tasks, and return them."""
+        """Start the driver of a tube with the tasks in `bodies`. Return these tasks and their states."""
         raise missing_driver(tube.name, tube.policy)
 
     def drop(self, tube: Tube) -> None:
@@ -450,7 +450,10 @@ class Driving(Moves):
         return job
 
     def _change_state(self, job: Job, tube: Tube, state: i64, command: i64, now: i64) -> None:
-        """Set a job to the state of its task, by the event of the command if that fits."""
+        """Set a job to the state of its task.
+
+        The transition is counted as the event of `command` if that event leads to this state.
+        """
         event: i64 = _EVENTS[int(job.state), int(state)]
         if state == s.READY and (command == s.RELEASED or command == s.NACKED) and job.state == s.TAKEN:
             event = command

@@ -117,7 +117,10 @@ class Engine(Driving):
         self.check_room(0, 0, tubes_bytes)
 
     def check_first(self, name: bytes, policy: TubePolicy, drafts: list[Draft], now: i64) -> None:
-        """Raise an error if a new tube with this policy could not accept all of these jobs, or lacks space for them."""
+        """Raise an error if a new tube with this policy would refuse one of these jobs.
+
+        Also raise one if there is no space for the tube and the jobs.
+        """
         check_name(name, "the name of a tube")
         policy.check()
         self._check_many(Tube(name, 0, 0, policy, now), drafts, now, tube_bytes(name, policy))
@@ -132,8 +135,8 @@ class Engine(Driving):
     def alter(self, tube: Tube, policy: TubePolicy, now: i64) -> None:
         """Change the policy of a tube that is in use. The order, keys and ids of its jobs cannot be changed.
 
-        Jobs keep the values they already have: their deadlines and, while a job is taken, the session that may finish
-        it.
+        Jobs keep the values they already have: their deadlines and, while a job is taken, the session that is allowed
+        to finish it.
         """
         self.advance(now)
         policy.check()
@@ -246,7 +249,7 @@ class Engine(Driving):
             self.copies.tube_dropped(tube)
 
     def scan_tubes(self, cursor: int, count: int) -> tuple[list[Tube], int]:
-        """Return up to `count` tubes from a cursor on, and the next cursor.
+        """Return up to `count` tubes, starting at a cursor, and the next cursor.
 
         The scan starts with cursor 0, and ends when 0 is returned.
         """
@@ -265,7 +268,7 @@ class Engine(Driving):
     def put(self, tube: Tube, draft: Draft, now: i64) -> Job:
         """Add a job, or return the job that exists for this draft already.
 
-        If a take waits for the job, it is TAKEN on return.
+        If a take waits for such a job, the job is already TAKEN on return.
         """
         self.advance(now)
         self._check_put(tube, draft)
@@ -371,7 +374,7 @@ class Engine(Driving):
     # Taking
 
     def take(self, session: Session, tube: Tube, now: i64, key: bytes | None = None, ttr_ms: int = UNSET) -> Job | None:
-        """Deliver the next job of a tube. Return None if it has none."""
+        """Deliver the next job of a tube. Return None if the tube has no job to take."""
         self.advance(now)
         self._check_take(session, tube, key, ttr_ms)
         if key is None and tube.requires_key:
@@ -400,7 +403,7 @@ class Engine(Driving):
         ttr_ms: int = UNSET,
         bytes_max: int = NEVER,
     ) -> list[Job]:
-        """Deliver up to `count` jobs: one of each tube in turn, in the given order, until no tube has any.
+        """Deliver up to `count` jobs: one from each tube in the given order, and again, until no tube has a job.
 
         Fewer jobs are delivered if their bodies exceed `bytes_max`, if their keys and names are too long for one turn,
         or if the disk is full.
@@ -512,7 +515,7 @@ class Engine(Driving):
         self._refreshed(job, now)
 
     def _refreshed(self, job: Job | None, now: i64) -> Job | None:
-        """Fire the job's own due deadlines, even if the limit of the turn postponed them.
+        """Fire the job's own due deadlines, even if this turn has reached its limit of fired deadlines.
 
         Return the job, or None if it is gone.
         """
@@ -537,7 +540,7 @@ class Engine(Driving):
         return self._refreshed(tube.names.get(name), now)
 
     def scan(self, cursor: int, count: int, tube: Tube | None = None, states: int = -1) -> tuple[list[Job], int]:
-        """Return about `count` jobs from a cursor on, and the next cursor.
+        """Return about `count` jobs, starting at a cursor, and the next cursor.
 
         The scan starts with cursor 0, and ends when 0 is returned. `states` has one bit for each wanted state. If the
         filter matches few jobs, a call may return fewer than `count` jobs, or none, with a cursor other than 0.
@@ -619,8 +622,8 @@ class Engine(Driving):
     ) -> int:
         """Finish a job: remove it, or keep it if its tube keeps acked jobs.
 
-        The optional values apply only to jobs that are kept. In tubes where acks cancel, an ack also removes a job that
-        is not taken.
+        The arguments after `now` change a job that is kept, and are ignored otherwise. In tubes where acks cancel, an
+        ack also removes a job that is not taken.
         """
         if job.state == s.GONE:
             return NO_JOB
@@ -784,7 +787,7 @@ class Engine(Driving):
     ) -> int:
         """Set a job aside until it is kicked or dug, with a reason and optionally a new ttl.
 
-        A taken job may also get another body, key and priority. For a job that is not taken, a new body is refused, and
+        A taken job can also get another body, key and priority. For a job that is not taken, a new body is refused, and
         a new key or priority is ignored.
         """
         _check_reason(reason)
@@ -822,7 +825,7 @@ class Engine(Driving):
         return OK
 
     def touch(self, session: Session, job: Job, now: i64, more_ms: int = UNSET) -> int:
-        """Restart the ttr of a taken job, or extend its lease and its ttl by `more_ms`."""
+        """Restart the ttr of a taken job. If `more_ms` is given, extend its ttr and its ttl by this time instead."""
         self._check_moves()
         if job.state == s.GONE:
             return NO_JOB

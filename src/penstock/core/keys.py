@@ -4,8 +4,8 @@ A key is *open* if it has a ready job and fewer taken jobs than the limit. Only 
 reads, so ten thousand busy keys cost a take nothing.
 
 Open keys are ranked in one of two ways. Strict: by the (priority, order) of their first jobs, which gives the order of
-the whole tube. Fair: by turn. A key gets a new turn, behind all others, when it opens and when it is served while it
-stays open. Therefore each open key is served once before any is served twice.
+the whole tube. Fair: by a number that increases. A key gets the next number, behind all others, when it opens and when
+it is served while it stays open. Therefore each open key is served once before any is served twice.
 
 A key exists as long as it has jobs in any state.
 """
@@ -176,7 +176,7 @@ class Keys:
     def take(self, job: Job) -> None:
         """Count a ready job as taken.
 
-        Its key may reach its limit. In fair order, the next turn belongs to another key.
+        Its key may reach its limit. In fair order, the key goes behind all other open keys.
         """
         key = self.of(job)
         key.taken += 1
@@ -212,7 +212,7 @@ class Keys:
                 self._close(key)
 
     def set_fair(self, fair: bool) -> None:
-        """Set whether open keys are ranked by turn (fair) or by their first jobs."""
+        """Set whether open keys are served one after the other (fair), or ranked by their first jobs."""
         self.fair = fair
         opened = self._open
         self._open = []

@@ -163,7 +163,7 @@ class Moves:
     # Time
 
     def advance(self, now: i64) -> None:
-        """Fire due deadlines, up to the limit of one turn. `deadlines.next_due` is the time of the next call."""
+        """Fire due deadlines, at most FIRED_PER_TURN_MAX in one turn. Call this again at `deadlines.next_due`."""
         if now > self.now:
             self.now = now
         if self._deferred:
@@ -232,9 +232,9 @@ class Moves:
         return True
 
     def _end_session(self, session: Session, now: i64) -> i64:
-        """Return the jobs of a session to their tubes, up to the limit of one turn.
+        """Return a limited number of jobs of a session to their tubes. Later turns return the others.
 
-        Remove the session when it has none.
+        Remove the session when it has no jobs left.
         """
         released: i64 = 0
         while session.held and released < FIRED_PER_TURN_MAX and not self.outbox.full():
@@ -250,7 +250,10 @@ class Moves:
         return released + 1
 
     def _end_claim(self, claim: Claim, now: i64) -> i64:
-        """End a claim, and return its jobs to their tubes or ack them, up to the limit of one turn."""
+        """End a claim, and return its jobs to their tubes or ack them.
+
+        One turn handles a limited number of jobs. Later turns handle the others.
+        """
         consumer = claim.consumer
         if claim.number in consumer.claims:
             self._close_claim(claim)
@@ -298,9 +301,9 @@ class Moves:
         self.stages.add_closed(stage, now)
 
     def _empty_stages(self, now: i64) -> i64:
-        """Move the jobs of published stages to their tubes, and remove those of discarded stages.
+        """Move jobs of published stages to their tubes, and remove jobs of discarded stages.
 
-        Do this up to the limit of one turn. Return how much work it was, in transitions.
+        One call handles a limited number of jobs. Return how much work it was, in transitions.
         """
         closing = self.stages.closing
         moved: i64 = 0
@@ -407,7 +410,7 @@ class Moves:
     def _remove_holder(self, job: Job, tube: Tube) -> None:
         """Remove a taken job from its session or claim.
 
-        Wake the takes of the tube, because its key may be below its limit now.
+        Wake the takes of the tube, because the job's key may be below its limit now.
         """
         if job.holder >= 0:
             holder = self.session_slots[job.holder]
@@ -568,7 +571,7 @@ class Moves:
     def _refill_moves(self) -> bool:
         """Ask the log how many more transitions it has space for, because the granted number is used up.
 
-        Return whether there are any.
+        Return whether it has space for any.
         """
         self.count_moves()
         return self.moves_left > 0
@@ -576,7 +579,7 @@ class Moves:
     def count_moves(self) -> None:
         """Update the number of transitions that the log has space for.
 
-        Space that taken jobs need to end does not count.
+        The space that is reserved for the end of taken jobs does not count.
         """
         label_bytes = self.labels.total // max(1, self.jobs.count)
         self.moves_left = self.outbox.more_moves(self.moves_left, self.taken_count, label_bytes)
@@ -923,7 +926,7 @@ class Moves:
                 return
 
     def _serve_key(self, tube: Tube, name: bytes, now: i64, before: i64 = NEVER) -> bool:
-        """Serve the waiting takes for one key whose number is below `before`. Return whether any was served."""
+        """Serve the takes with numbers below `before` that wait for this key. Return whether any take was served."""
         line = tube.key_lines.get(name)
         served = False
         while line is not None:
@@ -1014,9 +1017,9 @@ class Moves:
     # Holders and bodies
 
     def _not_held(self, job: Job, session: Session) -> int:
-        """Return OK if the session may finish the job, otherwise the refusal.
+        """Return OK if the session is allowed to finish the job. Return the refusal otherwise.
 
-        Any session may finish a job that belongs to no session.
+        Any session can finish a job that belongs to no session.
         """
         if job.state != s.TAKEN:
             return NOT_TAKEN

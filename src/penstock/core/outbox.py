@@ -37,13 +37,14 @@ class Outbox:
         self.ended_waits = []
 
     def full(self) -> bool:
-        """Return whether this turn has produced enough output. The rest of the work is left to the next turn."""
+        """Return whether this turn has produced so much output that further work is left to the next turn."""
         return False
 
     def more_moves(self, left: i64, taken: i64, label_bytes: i64) -> i64:
-        """Return for how many transitions the log has space, without the space that the `taken` jobs need to end.
+        """Return how many more transitions the log has space for. The space to end `taken` taken jobs is reserved.
 
-        `left` is what remains of the last answer, and `label_bytes` is the mean length of the labels of a job.
+        `left` is how many transitions of the last result are unused. `label_bytes` is the mean length of the labels of
+        a job: its name, key, unique value and dedup id.
         """
         return left
 
@@ -63,7 +64,7 @@ class Outbox:
         """Called when a tube was removed."""
 
     def integers_reserved(self, tube: Tube, ceiling: i64, now: i64) -> None:
-        """Called when the tube may assign integer ids below `ceiling`. After a crash it continues with `ceiling`."""
+        """Called when a tube reserved the integer ids below `ceiling`. After a crash, it continues with `ceiling`."""
 
     def session_made(self, session: Session, now: i64) -> None:
         """Called when a session that can outlive its connections was created, or got another grace time."""
@@ -72,7 +73,7 @@ class Outbox:
         """Called when a consumer of claims made progress, or was taken over by another client."""
 
     def stages_changed(self, stages: list[Stage], now: i64) -> None:
-        """Called when stages were created or extended, or when all of them were published or all were discarded."""
+        """Called when these stages were created or extended, or were published or discarded together."""
 
     def noted(self, key: bytes, value: bytes, now: i64) -> None:
         """Called when a note got a new value. An empty value deletes the note."""

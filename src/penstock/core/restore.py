@@ -193,7 +193,7 @@ def restore_stages(engine: Engine, stages: list[Stage], jobs: list[Job]) -> None
 
 
 def release_orphan(engine: Engine, job: Job, now: i64) -> None:
-    """Return a job whose session was not restored to its tube, as after a disconnect."""
+    """Return a job to its tube, as after a disconnect, because its session was not restored."""
     assert job.state == s.TAKEN and job.holder == NO_SLOT
     job.returns += 1
     engine._fail(job, engine.tube_of(job), s.DISCONNECTED, now)
@@ -220,7 +220,11 @@ def used_number(engine: Engine, number: i64) -> None:
 
 
 def used_orders(engine: Engine, front: i64, creation: i64) -> None:
-    """Skip the order numbers in the log: down to `front` for urgent jobs, up to `creation` for the others."""
+    """Reserve the order numbers in the log, so that they are not assigned again.
+
+    `front` is the least one, which urgent jobs continue below. `creation` is the greatest one, which other jobs
+    continue above.
+    """
     if front < engine.next_front:
         engine.next_front = front
     if creation > engine.last_creation:

@@ -63,7 +63,7 @@ class RetryPolicy:
         self.target = b""
 
     def is_spent(self, deliveries: i64) -> bool:
-        """Return whether a job that failed after this many deliveries is not retried."""
+        """Return whether a job that failed has had all its attempts, so that it is not retried."""
         return self.tries > 0 and deliveries >= self.tries
 
     def wait_ms(self, failures: i64, random32: i64) -> i64:
@@ -87,7 +87,7 @@ class RetryPolicy:
 
 
 class _Reader:
-    """The text and the position of the parser."""
+    """The text of a retry policy, and the present position of the parser in it."""
 
     text: str
     at: int

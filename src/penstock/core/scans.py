@@ -4,8 +4,8 @@
 gives its first jobs directly. In all other cases every job of the tube has to be examined. Jobs that changed in the
 meantime are left out of the result.
 
-`Emptying` removes as many jobs as the tube had at the start. It does not run until the tube is empty, because producers
-may put as fast as jobs are removed.
+`Emptying` stops when it has removed the number of jobs that the tube had at the start. It does not run until the tube
+is empty, because producers may put jobs as fast as they are removed.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from penstock.core.tube import Tube
 
 
 class Listing:
-    """A listing in progress."""
+    """A search, in slices, for the first or last jobs of a tube in one state."""
 
     _engine: Engine
     _tube: Tube
@@ -40,7 +40,7 @@ class Listing:
     ) -> None:
         """Start a listing of up to `count` jobs.
 
-        If a heap has the jobs in order, up to `at_once_max` of them are listed without a scan.
+        If a heap has the jobs in order, up to `at_once_max` of them are listed immediately, without a scan.
         """
         self._engine = engine
         self._tube = tube
@@ -85,7 +85,7 @@ class Listing:
 
 
 class Emptying:
-    """A removal in progress."""
+    """The removal of a tube's jobs, in slices."""
 
     removed: int  # Number of jobs that were removed, or that will be when the claims that hold them end.
     _engine: Engine

@@ -1,6 +1,6 @@
 """Sessions: the owners of taken jobs.
 
-Several connections (`waits.py`) may share a session. When the last one closes, the grace time of the session starts.
+Several connections (`waits.py`) can share a session. When the last one closes, the grace time of the session starts.
 During that time, a connection that presents the session's token takes over the session and its jobs. When the grace
 time ends, the jobs are given back to their tubes.
 """

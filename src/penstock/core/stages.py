@@ -4,8 +4,8 @@ Several writers of one batch put their jobs into stages of their own. A coordina
 together, or none. A staged job is already in the table of its tube, with its id, body and name. Everything that could
 refuse it was checked when it was put, so that publishing cannot fail.
 
-One row of the log publishes all stages of a command. After that, the jobs move to their tubes, up to the limit of each
-turn, in the order in which stages were published and jobs were staged. A crash in between does not undo the
+One row of the log publishes all stages of a command. After that, each turn moves a limited number of jobs to their
+tubes, in the order in which stages were published and jobs were staged. A crash in between does not undo the
 publication. The names of closed stages, which were published or discarded, are kept for a while, so that a repeated
 request does not publish twice.
 """
@@ -73,7 +73,7 @@ def publish(engine: Engine, names: list[bytes], now: i64, mark: bytes | None = N
     A mark makes the publication of one piece of work unique. If stages were published with this mark before, the
     present ones are discarded instead. So work that was done twice in stages of different names reaches its tubes once.
 
-    Jobs move to their tubes up to the limit of each turn. `are_closing` returns whether some are left.
+    Each turn moves a limited number of jobs to their tubes. `are_closing` returns whether some are left.
     """
     engine.advance(now)
     found = _all(engine, names, now)
@@ -121,7 +121,7 @@ def discard(engine: Engine, names: list[bytes], now: i64) -> int:
 def are_closing(stages: list[Stage]) -> bool:
     """Return whether any of these published or discarded stages still has jobs.
 
-    Remove finished stages from the list's end.
+    Remove stages without jobs from the end of the list.
     """
     while stages and not stages[-1].closing:
         stages.pop()
@@ -147,7 +147,10 @@ def _all(engine: Engine, names: list[bytes], now: i64) -> list[Stage]:
 
 
 def _close(engine: Engine, stages: list[Stage], phase: i64, now: i64) -> None:
-    """Publish or discard (`phase`) those of the stages that are open, in one row of the log. Move their first jobs."""
+    """Publish or discard (`phase`) those of the stages that are open, in one row of the log.
+
+    Then move the first of their jobs.
+    """
     opened = [stage for stage in stages if stage.phase == OPEN]
     for stage in opened:
         engine._close_stage(stage, phase, now)

@@ -150,7 +150,7 @@ class JobTable:
         return None
 
     def add(self, job: Job) -> None:
-        """Add a job. Its number is greater than all numbers added before."""
+        """Add a job. Its number must be greater than all numbers added before."""
         number = job.local if self._local else job.id
         page = self.newest
         if page is None or page.number != number >> PAGE_BITS:
@@ -160,7 +160,7 @@ class JobTable:
         self.count += 1
 
     def insert(self, job: Job) -> None:
-        """Add a job whose number may be less than others. No job in the table has this number."""
+        """Add a job whose number can be less than others. No job in the table may have this number."""
         number = job.local if self._local else job.id
         page = self._page(number >> PAGE_BITS)
         if page is None:
@@ -195,7 +195,7 @@ class JobTable:
             self._thin_out(page)
 
     def scan(self, start: i64, examine: i64) -> list[Job]:
-        """Return at least `examine` jobs with numbers from `start` on in ascending order, or all that are left.
+        """Return at least `examine` jobs in ascending order, starting at number `start`, or all that are left.
 
         Pages are returned whole.
         """
@@ -209,7 +209,7 @@ class JobTable:
         return found
 
     def scan_back(self, start: i64, examine: i64) -> list[Job]:
-        """Return at least `examine` jobs with numbers from `start` downwards, or all that are left.
+        """Return at least `examine` jobs in descending order, starting at number `start`, or all that are left.
 
         Pages are returned whole.
         """

@@ -173,7 +173,7 @@ class Tube:
         self.apply_policy(policy)
 
     def apply_policy(self, policy: TubePolicy) -> None:
-        """Set the policy and compile its fields. A new policy must order, key and name jobs like the present one."""
+        """Set the policy and compile its fields. A new policy must keep the order, the keys and the ids of jobs."""
         self.policy = policy
         self.by_priority = policy.order == p.BY_PRIORITY
         self.by_creation = policy.order == p.BY_CREATION

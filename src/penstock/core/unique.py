@@ -95,7 +95,7 @@ class DedupWindow:
         return -1 if seen is None else seen[0]
 
     def ttl_minutes(self, dedup: bytes) -> int:
-        """Return the ttl class of the job that was put with this dedup id."""
+        """Return the ttl class (see ids.py) of the job that was put with this dedup id."""
         return self._jobs[dedup][1]
 
     def add(self, dedup: bytes, job_id: i64, ttl_minutes: i64, now: i64) -> None:
@@ -113,10 +113,11 @@ class DedupWindow:
         return [(self._ring[i], self._jobs[self._ring[i]][0], self._times[i]) for i in seen]
 
     def some(self, number: int, count: int) -> tuple[int, list[tuple[bytes, int, int, int]]]:
-        """Return up to `count` puts from the put with `number` on, oldest first, and the number of the next put.
+        """Return up to `count` puts, starting at put `number`, oldest first, and the number of the next put.
 
-        Each put is returned as its dedup id, the job's id and ttl class, and the time. Puts are numbered in order. A
-        walk therefore returns each put that stays in the window exactly once, even if other puts are added or removed.
+        Each put is returned as its dedup id, the job's id and ttl class, and the time. Puts are numbered in order.
+        Repeated calls therefore return each put that stays in the window exactly once, even if other puts are added or
+        removed.
         """
         first = max(number - self._cut, self._start)
         end = min(first + count, len(self._ring))

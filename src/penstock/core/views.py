@@ -62,7 +62,7 @@ def _moment(moment: int) -> int | None:
 
 
 def rule_counts(tube: Tube, life: bool) -> list[int]:
-    """Return how often each rule was applied: since this start, or (`life`) since the tube was created."""
+    """Return how often each rule was applied: since the node started, or (`life`) since the tube was created."""
     if not life:
         return list(tube.counts)
     return [now + before for now, before in zip(tube.counts, tube.counts_before, strict=True)]
@@ -87,7 +87,7 @@ def sum_transitions(counts: list[int]) -> dict[tuple[int, int], int]:
 
 
 def events(tube: Tube, life: bool = False) -> list[int]:
-    """Return how often each event happened, by its number."""
+    """Return how often each event happened, by the number of the event."""
     found = [0] * s.EVENTS_COUNT
     for (event, _, _), count in zip(s.TRANSITIONS, rule_counts(tube, life), strict=True):
         found[event] += count
@@ -95,5 +95,5 @@ def events(tube: Tube, life: bool = False) -> list[int]:
 
 
 def states(tube: Tube) -> list[int]:
-    """Return the number of jobs in each state, by its number."""
+    """Return the number of jobs in each state, by the number of the state."""
     return [tube.count_in(state) for state in range(s.STATES_COUNT)]

@@ -52,7 +52,7 @@ class Connection:
 
 
 class Waiting(Timed):
-    """A command of a client that waits. Its deadline is its timeout."""
+    """A waiting command of a client. Its deadline is its timeout."""
 
     number: i64  # Order of arrival.
     connection: Connection
