@@ -40,11 +40,9 @@ GROUPS = {
     "cluster": ("cluster/*.py",),
     "wire": (
         "wire/*.py",
-        "dialects/command.py",
+        "node/*.py",
         "dialects/disque.py",
-        "dialects/inbox.py",
         "dialects/native/delivery_commands.py",
-        "dialects/context.py",
         "dialects/tarantool/tube_options.py",
         "dialects/native/arguments.py",
     ),
@@ -95,7 +93,7 @@ GROUPS = {
 HOT = ("core", "wire", "server")
 
 # mypyc drops the docstrings of classes, and the docstring of an error is its message.
-NOT_COMPILED = ("__init__.py", "errors.py")
+NOT_COMPILED = ("__init__.py", "errors.py", "routing.py")
 
 C_FLAGS = (
     # Other groups call a group through a function table, so calls within it can be inlined. By default the compiler

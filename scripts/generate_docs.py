@@ -24,10 +24,11 @@ from penstock.core import limits
 from penstock.core import policy as p
 from penstock.core import states as s
 from penstock.core.errors import CommandError
-from penstock.dialects.command import EVERYTHING, Command
-from penstock.dialects.command import GROUPS as COMMAND_CLASSES
 from penstock.dialects.tarantool import queue15_functions, queue_functions
 from penstock.dialects.xqueue import statuses
+from penstock.node.caller import EVERYTHING
+from penstock.node.caller import GROUPS as COMMAND_CLASSES
+from penstock.node.dispatch import Command
 from penstock.server.commands.command_list import tables
 from penstock.server.config.settings import GROUPS, Setting
 from tests.security.attempts import all_attempts

@@ -25,7 +25,8 @@ MAY_IMPORT: dict[str, set[str]] = {
     "_build": {"core"},
     "wire": {"core", "cluster"},
     "cluster": {"core"},
-    "dialects": {"core", "wire", "cluster", "options"},
+    "node": {"core", "wire", "cluster", "journal"},
+    "dialects": {"core", "wire", "cluster", "node", "options"},
     "journal": {"core", "wire"},
     "keywords": set(),
     "options": {"core", "keywords", "wire"},
@@ -33,16 +34,40 @@ MAY_IMPORT: dict[str, set[str]] = {
     "api": {"changes", "core", "journal", "keywords", "options"},
     "api_async": {"api", "changes", "core", "journal", "keywords", "options"},
     "drivers": {"core", "wire", "options"},
-    "host": {"changes", "core", "drivers", "journal", "options"},
+    "host": {"changes", "core", "drivers", "journal", "node", "options"},
     "embedded": {"api", "changes", "core", "drivers", "journal", "keywords", "options", "host"},
     "embedded_async": {"api_async", "core", "journal", "options", "host", "embedded"},
-    "compat": {"api", "changes", "client", "core", "wire", "dialects", "options", "host", "embedded", "drivers"},
+    "compat": {
+        "api",
+        "changes",
+        "client",
+        "core",
+        "wire",
+        "dialects",
+        "node",
+        "options",
+        "host",
+        "embedded",
+        "drivers",
+    },
     "client": {"_version", "api", "api_async", "changes", "core", "wire", "journal", "keywords", "options"},
-    "server": {"_build", "_extras", "_version", "core", "wire", "cluster", "dialects", "drivers", "journal", "host"},
+    "server": {
+        "_build",
+        "_extras",
+        "_version",
+        "core",
+        "wire",
+        "cluster",
+        "dialects",
+        "drivers",
+        "journal",
+        "host",
+        "node",
+    },
     "spark": {"_extras", "_version", "core", "journal", "client"},
     "pipeline": {"_version", "core", "options", "client", "spark"},
     "dashboard": {"_version", "core", "client"},
-    "testing": {"core", "wire", "cluster", "dialects", "journal", "host", "embedded", "client", "server"},
+    "testing": {"core", "wire", "cluster", "dialects", "journal", "node", "host", "embedded", "client", "server"},
     "opening": {"api", "api_async", "core", "keywords", "options", "embedded", "embedded_async", "client"},
     "penstock": {
         "_version",
@@ -63,7 +88,7 @@ MAY_IMPORT["cli"] = set(MAY_IMPORT)  # The command line may start anything, and 
 PURE_OF_THE_JOURNAL = ("journal.history.gather", "journal.recovery.replay", "journal.maintenance.walk")
 
 # Pure code gets time and entropy as arguments and reaches nothing outside itself.
-PURE = ("core", "cluster", "wire", "dialects", "journal.frame", *PURE_OF_THE_JOURNAL)
+PURE = ("core", "cluster", "wire", "node", "dialects", "journal.frame", *PURE_OF_THE_JOURNAL)
 IMPURE_MODULES = {
     *("time", "datetime", "random", "secrets"),
     *("os", "socket", "select", "selectors", "ssl", "subprocess", "logging"),

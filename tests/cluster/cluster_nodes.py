@@ -19,14 +19,15 @@ from penstock.core.ids import IdForms
 from penstock.core.job import Job
 from penstock.core.outbox import Outbox
 from penstock.core.waits import Connection
-from penstock.dialects.command import WRITE, Caller, Command, CommandFamily, Dispatcher
-from penstock.dialects.context import CommandContext
 from penstock.dialects.disque import Disque
 from penstock.dialects.native.delivery_commands import Native
 from penstock.dialects.native.global_commands import GlobalCommands
 from penstock.dialects.native.job_commands import Jobs
 from penstock.dialects.native.tube_commands import Tubes
 from penstock.journal.recovery.opening import open_log
+from penstock.node.caller import WRITE, Caller
+from penstock.node.context import CommandContext
+from penstock.node.dispatch import Command, CommandFamily, Dispatcher
 from penstock.testing.disk import MemoryDisk
 from penstock.testing.invariants import check
 

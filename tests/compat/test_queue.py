@@ -15,7 +15,7 @@ from penstock import embedded
 from penstock.compat import queue as compat
 from penstock.compat.queue import Queue, QueueError, Task
 from penstock.core.errors import ConnectionLost, NotAllowed
-from penstock.dialects.tarantool.tube_options import IgnoredOptions
+from penstock.node.ignored_options import IgnoredOptions
 
 
 @pytest.fixture

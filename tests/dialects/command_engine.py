@@ -10,12 +10,13 @@ from penstock.core.ids import IdForms
 from penstock.core.outbox import Outbox
 from penstock.core.tube import Tube
 from penstock.core.tube_patterns import EVERY_TUBE, TubePatterns
-from penstock.dialects.command import WRITE, Caller, Command, Dispatcher, SlicedCommand
-from penstock.dialects.context import CommandContext
 from penstock.dialects.disque import Disque
 from penstock.dialects.native.delivery_commands import Native
 from penstock.dialects.native.job_commands import Jobs
 from penstock.dialects.native.tube_commands import Tubes
+from penstock.node.caller import WRITE, Caller, SlicedCommand
+from penstock.node.context import CommandContext
+from penstock.node.dispatch import Command, Dispatcher
 from penstock.server.commands.command_table import commands_of
 from penstock.server.commands.native_table import native_rows
 

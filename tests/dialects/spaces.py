@@ -10,11 +10,11 @@ from penstock.core.ids import IdForms
 from penstock.core.job import Job
 from penstock.core.outbox import Outbox
 from penstock.core.waits import WAITING
-from penstock.dialects.command import Caller
-from penstock.dialects.context import CommandContext
 from penstock.dialects.xqueue.options import XqueueError
 from penstock.dialects.xqueue.space import Space, Steps, Waits
 from penstock.dialects.xqueue.spaces import XqueueSpaces
+from penstock.node.caller import Caller
+from penstock.node.context import CommandContext
 from penstock.testing import check
 
 NODE = b"0123456789abcdef0123456789abcdef01234567"

@@ -9,11 +9,11 @@ import pytest
 from penstock.core.errors import DamagedJournal
 from penstock.core.job import BODY_TEXT, BodyRef, Draft, Job
 from penstock.core.policy import FIFO
-from penstock.dialects.command import Caller
-from penstock.dialects.context import CommandContext
 from penstock.dialects.tarantool.calls import Method
 from penstock.dialects.tarantool.queue15_functions import Queue15
 from penstock.dialects.tarantool.queue_functions import TubeMethods
+from penstock.node.caller import Caller
+from penstock.node.context import CommandContext
 from penstock.wire.iproto import CALL, Request
 from penstock.wire.msgpack import pack, unpack
 

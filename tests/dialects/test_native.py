@@ -11,7 +11,7 @@ import pytest
 from penstock.core.job import Draft
 from penstock.core.limits import JOB_MEMORY_BYTES, TUBE_MEMORY_BYTES
 from penstock.core.policy import DEFAULT, DISQUE, FIFO, FIFOTTL, STUBE, UTUBE, UTUBETTL, XQUEUE
-from penstock.dialects.command import SLICE
+from penstock.node.caller import SLICE
 
 from .command_engine import NOW, CommandEngine, decoded
 

@@ -8,7 +8,7 @@ from penstock.core.job import Draft
 from penstock.core.limits import JOB_MEMORY_BYTES, TUBE_MEMORY_BYTES
 from penstock.core.policy import DISQUE
 from penstock.core.states import READY
-from penstock.dialects.context import ANSWER_BYTES_MAX
+from penstock.node.context import ANSWER_BYTES_MAX
 
 from .command_engine import NOW, CommandEngine
 

@@ -9,11 +9,11 @@ from penstock.core.job import Draft
 from penstock.core.limits import BATCH_JOBS_MAX
 from penstock.core.policy import FIFO, FIFOTTL, UTUBE, TubePolicy
 from penstock.core.tube import Tube
-from penstock.dialects.command import SLICE, SlicedCommand
 from penstock.dialects.spaces.methods import SpaceFunctions
 from penstock.dialects.tarantool.calls import FunctionFamily, SlicedCall
 from penstock.dialects.tarantool.queue_functions import TubeMethods
 from penstock.dialects.xqueue.spaces import XqueueSpaces as XqueueSpaces
+from penstock.node.caller import SLICE, SlicedCommand
 from penstock.wire.iproto import CALL, Request
 from penstock.wire.msgpack import pack, unpack
 

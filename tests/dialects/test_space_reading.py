@@ -11,12 +11,12 @@ from penstock.core.limits import BATCH_JOBS_MAX, UNSET
 from penstock.core.policy import DISQUE, FIFO, FIFOTTL, PRESETS, UTUBE, UTUBETTL, TubePolicy
 from penstock.core.stages import stage_jobs
 from penstock.core.tube import Tube
-from penstock.dialects.command import Caller
 from penstock.dialects.spaces.methods import SpaceFunctions
 from penstock.dialects.spaces.reading import KEPT_MAX
 from penstock.dialects.spaces.schema import LISTED_MAX
 from penstock.dialects.tarantool.calls import SlicedCall
 from penstock.dialects.xqueue.spaces import XqueueSpaces as XqueueSpaces
+from penstock.node.caller import Caller
 from penstock.wire.errors import BoxError
 from penstock.wire.iproto import CALL, SELECT, Request
 from penstock.wire.msgpack import Reader, pack

@@ -13,10 +13,10 @@ from penstock import AsyncQueue, Queue
 from penstock.core.job import Draft
 from penstock.core.limits import NEVER
 from penstock.core.policy import DISQUE, FIFOTTL, PRESETS, UTUBE, TubePolicy
-from penstock.dialects.command import SLICE
 from penstock.dialects.native import tube_commands
 from penstock.dialects.native.arguments import PUT_OPTIONS
 from penstock.embedded import Job, Tube
+from penstock.node.caller import SLICE
 from penstock.options import PutOptions, TubeOptions, policy_from
 
 from .command_engine import NOW, CommandEngine

@@ -13,10 +13,10 @@ from penstock.core.engine import Engine
 from penstock.core.ids import IdForms
 from penstock.core.outbox import Outbox
 from penstock.core.policy import PRESETS, TubePolicy
-from penstock.dialects.context import CommandContext
 from penstock.dialects.tarantool.queue15_functions import Queue15
 from penstock.dialects.tarantool.queue_functions import Queue, TubeMethods
 from penstock.dialects.xqueue.space import METHODS
+from penstock.node.context import CommandContext
 from penstock.options import PutOptions, TubeOptions
 from penstock.server.commands import cluster_commands, debug_commands
 from penstock.server.commands.command_list import tables

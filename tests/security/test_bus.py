@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 
 from penstock.cli.main import app
 from penstock.cluster import messages as m
-from penstock.dialects.command import EVERYTHING
+from penstock.node.caller import EVERYTHING
 from penstock.wire import bus
 from tests.security.attempts import attempt
 from tests.server.bus_peers import SECRET, Member, Stranger, greeting

@@ -17,11 +17,12 @@ from penstock.core.job import Draft, Job
 from penstock.core.limits import NEVER
 from penstock.core.tube import Tube
 from penstock.core.waits import Waiting
-from penstock.dialects.command import WRITE, Caller, Command, Dispatcher, SlicedCommand
-from penstock.dialects.context import CommandContext
 from penstock.dialects.disque import Disque
 from penstock.host.host import Host, Store
 from penstock.journal.disk import File, RealDisk, RealFile
+from penstock.node.caller import WRITE, Caller, SlicedCommand
+from penstock.node.context import CommandContext
+from penstock.node.dispatch import Command, Dispatcher
 from penstock.server.node import Client, Node
 
 from .serving import PATIENCE_S

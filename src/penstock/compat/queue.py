@@ -51,8 +51,6 @@ from penstock.dialects.tarantool.queue_functions import (
     whole_count,
 )
 from penstock.dialects.tarantool.tube_options import (
-    HasOption,
-    IgnoredOptions,
     has_put_option,
     has_release_option,
     has_take_option,
@@ -63,6 +61,7 @@ from penstock.embedded import Job as EmbeddedJob
 from penstock.embedded import Tube as EmbeddedTube
 from penstock.host.change_feed import WatchedChange
 from penstock.host.pending_delivery import PendingDelivery
+from penstock.node.ignored_options import HasOption, IgnoredOptions
 from penstock.options import PutOptions, decode_body, to_text
 
 __all__ = ["Queue", "QueueError", "Task", "Tube"]

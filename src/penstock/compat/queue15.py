@@ -15,11 +15,11 @@ from penstock import api
 from penstock.client.functions import Functions
 from penstock.core.errors import CommandError, Unsupported, WrongType
 from penstock.core.limits import NEVER
-from penstock.dialects.command import Caller
-from penstock.dialects.context import CommandContext
 from penstock.dialects.tarantool import queue15_functions
 from penstock.embedded import Queue as EmbeddedQueue
 from penstock.host.pending_delivery import PendingDelivery
+from penstock.node.caller import Caller
+from penstock.node.context import CommandContext
 from penstock.wire.errors import BoxError
 from penstock.wire.iproto import CALL, Request
 from penstock.wire.msgpack import pack, unpack

@@ -20,8 +20,6 @@ from penstock.core.errors import Closed, CommandError, UnknownTube, Unreachable
 from penstock.core.job import Job
 from penstock.core.limits import DURATION_MS_MAX, NEVER
 from penstock.core.waits import CANCELLED
-from penstock.dialects.command import Caller
-from penstock.dialects.context import CommandContext
 from penstock.dialects.xqueue.calls import READING as _READING
 from penstock.dialects.xqueue.options import REQUIRED, XqueueError, options_of
 from penstock.dialects.xqueue.options import as_upgrade_options as _told
@@ -33,6 +31,8 @@ from penstock.embedded import sleep_through
 from penstock.host.host import Host
 from penstock.host.pending_delivery import PendingDelivery
 from penstock.host.sleepers import ThreadSleeper
+from penstock.node.caller import Caller
+from penstock.node.context import CommandContext
 from penstock.options import to_bytes
 
 __all__ = ["Space", "XqueueError", "space", "upgrade"]

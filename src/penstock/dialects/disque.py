@@ -32,8 +32,8 @@ from penstock.core.states import OK, ONLY_ONCE
 from penstock.core.tube import Tube
 from penstock.core.views import rule_counts
 from penstock.core.waits import SERVED, CopyWait, TakeWait, Waiting
-from penstock.dialects.command import SLICE, Caller, SlicedCommand, WaitReply, check_tube
-from penstock.dialects.context import ANSWER_BYTES_MAX, CommandContext
+from penstock.node.caller import SLICE, Caller, SlicedCommand, WaitReply, check_tube
+from penstock.node.context import ANSWER_BYTES_MAX, CommandContext
 from penstock.wire.bodies import to_plain
 from penstock.wire.errors import NOT_AN_INTEGER, SYNTAX, Refused
 from penstock.wire.reply import Reply

@@ -16,9 +16,9 @@ from penstock.core import states as s
 from penstock.core.engine import Engine
 from penstock.core.ids import LONG_ID_BYTES
 from penstock.core.tube import Tube
-from penstock.dialects.command import SLICE, Caller
 from penstock.dialects.disque import Disque, Peeking, integer, parse_integer
 from penstock.dialects.pages import SCAN_SLICE, PagedReply
+from penstock.node.caller import SLICE, Caller
 from penstock.wire.errors import SYNTAX, Refused
 from penstock.wire.reply import Reply
 

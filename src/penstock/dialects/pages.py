@@ -10,7 +10,7 @@ from typing import Final
 
 from mypy_extensions import i64, mypyc_attr
 
-from penstock.dialects.command import ANSWERED, Caller, SlicedCommand
+from penstock.node.caller import ANSWERED, Caller, SlicedCommand
 from penstock.wire.errors import Refused
 from penstock.wire.reply import Reply
 

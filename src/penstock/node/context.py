@@ -21,10 +21,11 @@ from penstock.core.moves import puts_bytes, tube_bytes
 from penstock.core.policy import TubePolicy
 from penstock.core.tube import Tube
 from penstock.core.waits import Waiting
-from penstock.dialects.command import Caller, SlicedCommand, check_tube
-from penstock.dialects.tarantool.tube_options import IgnoredOptions
+from penstock.node.caller import Caller, SlicedCommand, check_tube
+from penstock.node.ignored_options import IgnoredOptions
+from penstock.node.routing import Elsewhere, NeedsAnswer, NeedsHome, NeedsLookup, OnSeveralNodes
 from penstock.wire.bodies import to_plain
-from penstock.wire.errors import Elsewhere, NeedsAnswer, NeedsHome, NeedsLookup, OnSeveralNodes, Refused
+from penstock.wire.errors import Refused
 from penstock.wire.reply import Reply
 
 # The maximum of body bytes in a reply, for any COUNT. A reply always has at least one job.

@@ -6,7 +6,8 @@ from typing import Final
 
 from mypy_extensions import i64
 
-from penstock.dialects.command import ANSWERS_BYTES_MAX, Caller, Dispatcher
+from penstock.node.caller import ANSWERS_BYTES_MAX, Caller
+from penstock.node.dispatch import Dispatcher
 from penstock.wire.resp import RespParser
 
 # Reasons why `Inbox.run` returned.

@@ -26,11 +26,11 @@ from typing import Any, Final, TypeVar, cast
 
 from penstock.core.errors import Loading as LoadingError
 from penstock.core.limits import WAITS_PER_CONNECTION_MAX
-from penstock.dialects.inbox import Inbox
 from penstock.dialects.tarantool.calls import CallInbox
 from penstock.host.host import Host
 from penstock.journal.disk import RealDisk
 from penstock.journal.identity import identity
+from penstock.node.inbox import Inbox
 from penstock.server.commands.function_table import VERSION, uuid_of
 from penstock.server.commands.info_command import section
 from penstock.server.config.configuration import Config

@@ -25,9 +25,10 @@ from penstock.core import waits as w
 from penstock.core.errors import JournalFailed
 from penstock.core.limits import NEVER
 from penstock.core.waits import Connection, TakeWait, Waiting
-from penstock.dialects.command import Caller, Dispatcher, SlicedCommand
 from penstock.dialects.tarantool.calls import Pending
 from penstock.host.host import Host
+from penstock.node.caller import Caller, SlicedCommand
+from penstock.node.dispatch import Dispatcher
 from penstock.server.linger import Linger
 from penstock.server.peers.post import Letters, Post
 from penstock.wire.iproto import IprotoReply

@@ -17,8 +17,6 @@ from penstock.core.errors import CommandError
 from penstock.core.limits import NEVER, duration_ms
 from penstock.core.policy import DISQUE
 from penstock.core.tube import Tube
-from penstock.dialects.command import Dispatcher
-from penstock.dialects.context import CommandContext
 from penstock.dialects.disque import Disque
 from penstock.dialects.native.delivery_commands import Native
 from penstock.dialects.native.job_commands import Jobs
@@ -27,6 +25,9 @@ from penstock.dialects.tarantool.queue15_functions import Queue15
 from penstock.dialects.xqueue.spaces import XqueueSpaces
 from penstock.host.host import Host
 from penstock.journal.maintenance.retention import Retention
+from penstock.node.context import CommandContext
+from penstock.node.dispatch import Dispatcher
+from penstock.node.routing import Elsewhere, NeedsHome
 from penstock.server.config.configuration import Config, ConfigError
 from penstock.server.config.words import to_bytes
 from penstock.server.net.access import DEFAULT_USER, Accounts, chap_of
@@ -37,7 +38,7 @@ from penstock.server.net.resp_connection import Connection
 from penstock.server.node import Node
 from penstock.server.peers.bus import OPENING_MAX, STRANGERS_MAX
 from penstock.server.peers.membership import Membership
-from penstock.wire.errors import Elsewhere, NeedsHome, Refused
+from penstock.wire.errors import Refused
 
 # An argument may be a little longer than a body, so that every accepted body can be sent.
 ENVELOPE_BYTES: Final = 64 * 1024

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from penstock.core.errors import NoHome, PenstockError, ProtocolError
+from penstock.core.errors import PenstockError, ProtocolError
 
 # Errors that many commands raise.
 SYNTAX: Final = b"ERR syntax error"
@@ -43,45 +43,3 @@ class NoProcedure(BoxError):
 
 class RefusedByPeer(ProtocolError):
     """A peer refused the connection and gave the reason. Its messages are well-formed."""
-
-
-class Elsewhere(NoHome):
-    """A command whose tube or job is on another node. Nothing is changed, so the command can be forwarded."""
-
-    def __init__(self, node: bytes, what: str, is_promised: bool = False) -> None:
-        super().__init__(f"{what} lives on node {node.decode()}; connect to that node")
-        self.node = node
-        self.what = what
-        self.is_promised = is_promised  # The tube was to be made there, and it is unknown whether it was.
-
-
-class OnSeveralNodes(Elsewhere):
-    """A command whose tubes or jobs are on several nodes. `parts` has the words to run on each node and on this one."""
-
-    def __init__(self, parts: dict[bytes, list[bytes]]) -> None:
-        super().__init__(next(iter(parts)), "a part of this")
-        self.parts = parts
-
-
-class NeedsAnswer(PenstockError):
-    """A command that can run only after other nodes have answered a question. Nothing is changed."""
-
-    def __init__(self) -> None:
-        super().__init__("the other nodes have to be asked first; try again")
-
-
-class NeedsHome(NeedsAnswer):
-    """A command that creates a tube with a home. The other nodes have to agree on the home first."""
-
-    def __init__(self, tube: bytes) -> None:
-        super().__init__()
-        self.tube = tube
-
-
-class NeedsLookup(NeedsAnswer):
-    """A command with a name that this node does not have. The other nodes have to be asked for it first."""
-
-    def __init__(self, about: int, name: bytes) -> None:
-        super().__init__()
-        self.about = about
-        self.name = name

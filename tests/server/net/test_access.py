@@ -12,7 +12,7 @@ import pytest
 
 from penstock.core.errors import OutOfRange
 from penstock.core.tube_patterns import TubePatterns
-from penstock.dialects.command import ADMIN, DEBUG, READ, WRITE
+from penstock.node.caller import ADMIN, DEBUG, READ, WRITE
 from penstock.server.net.access import Account
 from penstock.wire.bus import PATTERNS_MAX
 from tests.server import in_process

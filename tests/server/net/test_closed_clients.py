@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from penstock.dialects.command import Caller, SlicedCommand
+from penstock.node.caller import Caller, SlicedCommand
 from penstock.server.net.resp_connection import Connection
 from penstock.server.server import Server
 

@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 from penstock.core import policy as p
-from penstock.dialects.tarantool.tube_options import WARNINGS_MAX, IgnoredOptions, has_put_option
+from penstock.dialects.tarantool.tube_options import has_put_option
+from penstock.node.ignored_options import WARNINGS_MAX, IgnoredOptions
 
 from ..iproto_wire import IprotoWire, Refusal
 from ..serving import Server, Wire, wait_for

@@ -106,7 +106,7 @@ def _pages_of(answer: Reply) -> Iterator[CommandHelp]:
 
 def offline() -> Manual:
     """Build the manual from the commands of this version."""
-    from penstock.dialects.command import GROUPS
+    from penstock.node.caller import GROUPS
     from penstock.server.commands.command_list import tables
 
     return Manual(

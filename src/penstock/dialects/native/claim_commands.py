@@ -16,13 +16,13 @@ from penstock.core.engine import Engine
 from penstock.core.errors import ClaimGone, OutOfRange, WrongType
 from penstock.core.job import Job
 from penstock.core.limits import check_count
-from penstock.dialects.command import SLICE, Caller, SlicedCommand, check_own, check_tube
 from penstock.dialects.disque import NOT_A_NUMBER, parse_integer
 from penstock.dialects.native.arguments import Words, excerpt
 from penstock.dialects.native.delivery_commands import Native
 from penstock.dialects.native.packed_jobs import write_packed
 from penstock.dialects.pages import PAGE_BYTES_MAX, SCAN_SLICE, PagedReply
-from penstock.wire.errors import Elsewhere
+from penstock.node.caller import SLICE, Caller, SlicedCommand, check_own, check_tube
+from penstock.node.routing import Elsewhere
 from penstock.wire.reply import Reply
 
 # The default and the maximum number of jobs in a claim. The maximum is what can be claimed in one turn.

@@ -27,10 +27,10 @@ from penstock.core.retry import THEN_MOVE, RetryPolicy, parse_retry
 from penstock.core.states import OK
 from penstock.core.tube import Tube, key_of
 from penstock.core.waits import PutWait, TakeWait, Waiting
-from penstock.dialects.command import SLICE, Caller, SlicedCommand, WaitReply, check_join, check_tube
-from penstock.dialects.context import ANSWER_BYTES_MAX, CommandContext
 from penstock.dialects.disque import NOT_A_NUMBER, parse_integer
 from penstock.dialects.native.arguments import KIND_WORDS, PUT_OPTIONS, Words, check_kind, read_driver_options, read_put
+from penstock.node.caller import SLICE, Caller, SlicedCommand, WaitReply, check_join, check_tube
+from penstock.node.context import ANSWER_BYTES_MAX, CommandContext
 from penstock.wire.reply import Reply
 
 _PUT_WORDS: Final = [*PUT_OPTIONS, "EXISTING", "TIMEOUT"]

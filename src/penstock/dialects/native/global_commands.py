@@ -13,11 +13,11 @@ from penstock.core import states as s
 from penstock.core.errors import OutOfRange
 from penstock.core.limits import NEVER, check_count
 from penstock.core.waits import Waiting
-from penstock.dialects.command import Caller, WaitReply, check_tube
-from penstock.dialects.context import ANSWER_BYTES_MAX, CommandContext
 from penstock.dialects.disque import integer
 from penstock.dialects.native.arguments import Words, excerpt, parse_cursor
 from penstock.dialects.native.job_commands import read_states
+from penstock.node.caller import Caller, WaitReply, check_tube
+from penstock.node.context import ANSWER_BYTES_MAX, CommandContext
 from penstock.wire.bodies import to_plain
 from penstock.wire.bus import NODE_ID_BYTES
 from penstock.wire.errors import Refused

@@ -16,11 +16,11 @@ from penstock.core.limits import BATCH_JOBS_MAX, NEVER, UNSET, check_count
 from penstock.core.scans import Listing
 from penstock.core.tube import Tube
 from penstock.core.waits import END_NAMES, END_UNKNOWN, EndWait, Waiting
-from penstock.dialects.command import SLICE, Caller, WaitReply, check_tube
 from penstock.dialects.native.arguments import Words, body_kind, check_kind, duration, excerpt, parse_cursor
 from penstock.dialects.native.delivery_commands import AckOrDeleteMany, Native, read_delay, read_reason
 from penstock.dialects.native.packed_jobs import write_packed
 from penstock.dialects.pages import PAGE_BYTES_MAX, SCAN_SLICE, PagedReply
+from penstock.node.caller import SLICE, Caller, WaitReply, check_tube
 from penstock.wire.reply import Reply
 
 _COUNT: Final = 100

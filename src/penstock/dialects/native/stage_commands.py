@@ -12,10 +12,10 @@ from penstock.core.errors import CrossHome, StageOver
 from penstock.core.job import Draft
 from penstock.core.limits import UNSET
 from penstock.core.policy import DEFAULT
-from penstock.dialects.command import Caller, SlicedCommand, check_own, check_tube
 from penstock.dialects.native.arguments import Words
 from penstock.dialects.native.delivery_commands import Native, read_drafts
-from penstock.wire.errors import Elsewhere
+from penstock.node.caller import Caller, SlicedCommand, check_own, check_tube
+from penstock.node.routing import Elsewhere
 
 
 class StageCommands:

@@ -19,11 +19,11 @@ from penstock.core.policy import TubePolicy
 from penstock.core.scans import Emptying
 from penstock.core.tube import Tube
 from penstock.core.tube_patterns import Glob
-from penstock.dialects.command import SLICE, Caller, SlicedCommand, check_tube
-from penstock.dialects.context import CommandContext
 from penstock.dialects.native.arguments import Words, excerpt, parse_cursor, read_driver_options, read_json
 from penstock.dialects.native.delivery_commands import check_policy
 from penstock.dialects.pages import SCAN_SLICE, PagedReply
+from penstock.node.caller import SLICE, Caller, SlicedCommand, check_tube
+from penstock.node.context import CommandContext
 from penstock.options import changed_policy, new_policy, policy_from
 from penstock.wire.reply import Reply
 

@@ -14,8 +14,6 @@ from mypy_extensions import i64
 
 from penstock.core.engine import Engine
 from penstock.core.tube import Tube
-from penstock.dialects.command import READ, Caller
-from penstock.dialects.context import CommandContext
 from penstock.dialects.spaces import queue_spaces, schema
 from penstock.dialects.spaces.arguments import count_query, read_iterator, read_key, select_query
 from penstock.dialects.spaces.indexes import EQ, REQ, Query
@@ -26,6 +24,8 @@ from penstock.dialects.spaces.schema import Readable, SchemaIndexes, SchemaSpace
 from penstock.dialects.tarantool.calls import FunctionFamily, Functions, Method, SlicedCall, argument, run_sliced
 from penstock.dialects.tarantool.queue_functions import Tasks, read_options
 from penstock.dialects.xqueue.spaces import XqueueSpaces as XqueueSpaces
+from penstock.node.caller import READ, Caller
+from penstock.node.context import CommandContext
 from penstock.wire.bodies import is_utf8
 from penstock.wire.errors import BoxError, LuaError, NoProcedure
 from penstock.wire.iproto import ER_ACCESS_DENIED, ER_NO_SUCH_SPACE, Request

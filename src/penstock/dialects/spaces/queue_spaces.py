@@ -23,12 +23,12 @@ from penstock.core.job import Job
 from penstock.core.limits import NEVER
 from penstock.core.tube import Tube
 from penstock.core.waits import Link, Waiting, WaitLine
-from penstock.dialects.command import Caller
 from penstock.dialects.spaces.indexes import Index, Query
 from penstock.dialects.spaces.job_spaces import CENTURY_US
 from penstock.dialects.spaces.reading import FEW_MAX, Scan, Space
 from penstock.dialects.tarantool.queue_functions import Tasks, description
 from penstock.dialects.xqueue.options import Field
+from penstock.node.caller import Caller
 from penstock.wire.bodies import name_value
 from penstock.wire.msgpack import DEPTH_MAX, write_array, write_value
 

@@ -19,12 +19,12 @@ from mypy_extensions import i64
 from penstock.core import states as s
 from penstock.core.job import BODY_JSON, BODY_MSGPACK, Job
 from penstock.core.tube import Tube, key_of
-from penstock.dialects.context import CommandContext
 from penstock.dialects.spaces.indexes import Index
 from penstock.dialects.spaces.job_spaces import JobSpace
 from penstock.dialects.xqueue.options import AUTO_INCREMENT, NO_FIELD, Options, XqueueError
 from penstock.dialects.xqueue.rows import Rows, find_job, key_of_job, priority_of, runat_of
 from penstock.dialects.xqueue.statuses import STATUS_LETTERS
+from penstock.node.context import CommandContext
 from penstock.wire.msgpack import DEPTH_MAX, write_value
 
 _STATES: Final[dict[object, list[int]]] = {

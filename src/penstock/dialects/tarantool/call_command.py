@@ -10,10 +10,10 @@ from __future__ import annotations
 from mypy_extensions import i64
 
 from penstock.core.errors import ProtocolError, WrongType
-from penstock.dialects.command import Caller
-from penstock.dialects.context import CommandContext
 from penstock.dialects.native.arguments import excerpt
 from penstock.dialects.tarantool.calls import CallDispatcher, reply_to_resp_call
+from penstock.node.caller import Caller
+from penstock.node.context import CommandContext
 from penstock.wire import iproto
 from penstock.wire.errors import BoxError, Refused
 from penstock.wire.iproto import Request

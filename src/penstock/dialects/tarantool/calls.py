@@ -21,22 +21,13 @@ from mypy_extensions import i64, mypyc_attr
 
 from penstock.core.errors import NoMemory, PenstockError, ProtocolError
 from penstock.core.waits import Waiting
-from penstock.dialects.command import (
-    ANSWERS_BYTES_MAX,
-    INTERNAL_ERROR,
-    REDACTED,
-    Caller,
-    Dispatcher,
-    SlicedCommand,
-    WaitReply,
-    check_question_answered,
-    check_tube,
-    refusal_line,
-)
-from penstock.dialects.context import CommandContext
-from penstock.dialects.inbox import ALL_RUN, MORE_LEFT, PART_LEFT, STOPPED
+from penstock.node.caller import ANSWERS_BYTES_MAX, Caller, SlicedCommand, WaitReply, check_tube
+from penstock.node.context import CommandContext
+from penstock.node.dispatch import INTERNAL_ERROR, REDACTED, Dispatcher, check_question_answered, refusal_line
+from penstock.node.inbox import ALL_RUN, MORE_LEFT, PART_LEFT, STOPPED
+from penstock.node.routing import Elsewhere, NeedsAnswer
 from penstock.wire import iproto
-from penstock.wire.errors import BoxError, Elsewhere, NeedsAnswer, NoProcedure, Refused
+from penstock.wire.errors import BoxError, NoProcedure, Refused
 from penstock.wire.iproto import IprotoParser, IprotoReply, Request
 from penstock.wire.msgpack import DEPTH_MAX, Reader, pack, unpack, write_array
 

@@ -23,10 +23,10 @@ from penstock.core.policy import QUEUE15
 from penstock.core.states import NO_JOB, NOT_TAKEN, OK
 from penstock.core.tube import Tube
 from penstock.core.waits import TakeWait, Waiting
-from penstock.dialects.command import ADMIN, READ, WRITE, Caller, check_tube
-from penstock.dialects.context import CommandContext
 from penstock.dialects.tarantool.calls import Method, Pending, SlicedCall, argument, one, run_sliced
 from penstock.dialects.tarantool.queue_functions import EmptyingCall, Kicking, lua_number
+from penstock.node.caller import ADMIN, READ, WRITE, Caller, check_tube
+from penstock.node.context import CommandContext
 from penstock.wire.bodies import fields_count, from_fields, name_value, to_fields, write_name
 from penstock.wire.errors import LuaError
 from penstock.wire.iproto import Request

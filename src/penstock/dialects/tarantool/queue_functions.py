@@ -28,8 +28,6 @@ from penstock.core.scans import Emptying
 from penstock.core.states import NO_JOB, OK
 from penstock.core.tube import Tube
 from penstock.core.waits import PutWait, TakeWait, Waiting
-from penstock.dialects.command import ADMIN, EVERYTHING, READ, SLICE, WRITE, Caller, check_join, check_tube
-from penstock.dialects.context import CommandContext
 from penstock.dialects.native.delivery_commands import check_policy
 from penstock.dialects.tarantool.calls import (
     FunctionFamily,
@@ -47,6 +45,8 @@ from penstock.dialects.tarantool.tube_options import (
     has_take_option,
     has_tube_option,
 )
+from penstock.node.caller import ADMIN, EVERYTHING, READ, SLICE, WRITE, Caller, check_join, check_tube
+from penstock.node.context import CommandContext
 from penstock.options import altered
 from penstock.wire.bodies import from_value, name_value, to_value, write_name
 from penstock.wire.errors import BoxError, LuaError, NoProcedure

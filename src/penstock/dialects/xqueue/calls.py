@@ -7,11 +7,11 @@ from typing import Final
 from mypy_extensions import i64
 
 from penstock.core.waits import Waiting
-from penstock.dialects.command import ADMIN, READ, WRITE, Caller, check_tube
 from penstock.dialects.tarantool.calls import FunctionFamily, Method, Pending, SlicedCall, argument, run_sliced
 from penstock.dialects.xqueue.options import XqueueError, as_upgrade_options, lua_type
 from penstock.dialects.xqueue.space import METHODS, Steps, Waits
 from penstock.dialects.xqueue.spaces import XqueueSpaces
+from penstock.node.caller import ADMIN, READ, WRITE, Caller, check_tube
 from penstock.wire.errors import NoProcedure
 from penstock.wire.iproto import Request
 from penstock.wire.msgpack import pack, unpack

@@ -20,8 +20,6 @@ from penstock.core.scans import Emptying
 from penstock.core.states import IS_TAKEN, NOT_BURIED, NOT_KEPT, NOT_OWNER, NOT_TAKEN, OK
 from penstock.core.tube import Tube, key_of
 from penstock.core.waits import EndWait, TakeWait, Waiting
-from penstock.dialects.command import SLICE, Caller
-from penstock.dialects.context import CommandContext
 from penstock.dialects.spaces.arguments import read_key, select_query
 from penstock.dialects.spaces.reading import Selecting, rows_in
 from penstock.dialects.spaces.upgraded_space import XqueueSpace
@@ -58,6 +56,8 @@ from penstock.dialects.xqueue.rows import (
 from penstock.dialects.xqueue.statuses import space_stats
 from penstock.dialects.xqueue.tasks import Changes, Task
 from penstock.dialects.xqueue.updates import updated
+from penstock.node.caller import SLICE, Caller
+from penstock.node.context import CommandContext
 from penstock.wire.iproto import CALL, Request
 
 _DUPLICATE: Final = 3  # Tarantool's error number for a duplicate key.

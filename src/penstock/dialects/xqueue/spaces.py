@@ -8,7 +8,6 @@ from typing import Any
 from penstock.core.errors import Unsupported
 from penstock.core.limits import check_name
 from penstock.core.tube import Tube
-from penstock.dialects.context import CommandContext
 from penstock.dialects.xqueue.options import (
     AUTO_INCREMENT,
     FUNCTION,
@@ -21,6 +20,7 @@ from penstock.dialects.xqueue.options import (
     read_options,
 )
 from penstock.dialects.xqueue.space import Space
+from penstock.node.context import CommandContext
 
 
 class Upgrade:

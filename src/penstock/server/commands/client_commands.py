@@ -7,8 +7,9 @@ from collections.abc import Callable
 from typing import Final
 
 from penstock.core.waits import EndWait, PutWait, Waiting
-from penstock.dialects.command import ADMIN, ANSWERED, REDACTED, SILENT, SKIP_NEXT, Dispatcher, check_whole_server
 from penstock.dialects.disque import NOT_A_NUMBER, parse_integer
+from penstock.node.caller import ADMIN, ANSWERED, SILENT, SKIP_NEXT, check_whole_server
+from penstock.node.dispatch import REDACTED, Dispatcher
 from penstock.server.commands.connection_commands import check_client_name
 from penstock.server.config.settings import find
 from penstock.server.config.words import to_text

@@ -9,9 +9,9 @@ from penstock.cluster.node import Cluster
 from penstock.cluster.roster import nodes_text
 from penstock.core.copy_commands import is_shared
 from penstock.core.errors import ProtocolError
-from penstock.dialects.command import Caller, check_whole_server
 from penstock.dialects.disque import parse_integer
 from penstock.dialects.pages import SCAN_SLICE, PagedReply
+from penstock.node.caller import Caller, check_whole_server
 from penstock.server.commands.flush import flush
 from penstock.server.config.words import to_bytes
 from penstock.server.net.resp_connection import Connection

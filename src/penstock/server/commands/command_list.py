@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 
-from penstock.dialects.command import Command
 from penstock.host.host import Host
+from penstock.node.dispatch import Command
 from penstock.server.commands.command_table import install
 from penstock.server.commands.function_table import function_rows
 from penstock.server.commands.native_table import native_rows

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from penstock.dialects.command import ADMIN, DEBUG, EVERYTHING, READ, WRITE, Command, CommandFamily
+from penstock.node.caller import ADMIN, DEBUG, EVERYTHING, READ, WRITE
+from penstock.node.dispatch import Command, CommandFamily
 from penstock.server.commands.client_commands import ClientCommands
 from penstock.server.commands.cluster_commands import ClusterCommands
 from penstock.server.commands.config_commands import ConfigCommands

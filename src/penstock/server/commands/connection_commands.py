@@ -17,7 +17,8 @@ from penstock.cluster.messages import (
     NODE_SUSPECTED,
 )
 from penstock.cluster.peers import NOADDR
-from penstock.dialects.command import GROUPS, Command
+from penstock.node.caller import GROUPS
+from penstock.node.dispatch import Command
 from penstock.server.config.words import to_text
 from penstock.server.net.access import DEFAULT_USER, Account
 from penstock.server.net.logins import Login

@@ -5,7 +5,7 @@ from __future__ import annotations
 from penstock.core import claims
 from penstock.core.errors import TubeAwaited, TubeTaken
 from penstock.core.tube import Tube
-from penstock.dialects.command import SLICE, Caller, SlicedCommand, check_whole_server
+from penstock.node.caller import SLICE, Caller, SlicedCommand, check_whole_server
 from penstock.server.net.resp_connection import Connection
 from penstock.server.server import Server
 

@@ -10,12 +10,12 @@ import uuid
 from typing import Final
 
 from penstock.core.limits import DURATION_MS_MAX
-from penstock.dialects.command import ADMIN, EVERYTHING, READ, Caller, check_whole_server
 from penstock.dialects.spaces.methods import Box, SpaceFunctions
 from penstock.dialects.tarantool.call_command import CallCommand
 from penstock.dialects.tarantool.calls import CallDispatcher, Functions, LogIn, Method, argument, one
 from penstock.dialects.tarantool.queue_functions import Queue, TubeMethods, lua_text, read_options
 from penstock.dialects.xqueue.calls import Module, SpaceMethods
+from penstock.node.caller import ADMIN, EVERYTHING, READ, Caller, check_whole_server
 from penstock.server.commands.native_table import Row
 from penstock.server.server import Server
 from penstock.wire.errors import BoxError, LuaError, NoProcedure

@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 from typing import Final
 
-from penstock.dialects.command import check_tube
 from penstock.dialects.pages import SCAN_SLICE, PagedReply
 from penstock.journal.history.reader import EVENT_FIELDS, Event
+from penstock.node.caller import check_tube
 from penstock.server.net.resp_connection import Connection
 from penstock.server.server import Server
 from penstock.wire.reply import Reply

@@ -13,12 +13,12 @@ from typing import Final, NamedTuple
 
 from penstock.core.errors import NoJournal, OutOfRange
 from penstock.core.limits import NEVER
-from penstock.dialects.command import Caller, check_tube, check_whole_server
 from penstock.dialects.disque import parse_integer
 from penstock.dialects.native.arguments import Words, excerpt
 from penstock.journal.history.follower import EventPage, FramePage, LogFollower
 from penstock.journal.identity import identity
 from penstock.journal.segment import is_segment, is_snapshot, segment_name
+from penstock.node.caller import Caller, check_tube, check_whole_server
 from penstock.server.commands.history_commands import write_event
 from penstock.server.net.resp_connection import Connection
 from penstock.server.node import SuspendedCommand

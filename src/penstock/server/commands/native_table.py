@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from penstock.dialects.command import ADMIN, EVERYTHING, READ, WRITE
 from penstock.dialects.native.global_commands import GlobalCommands
+from penstock.node.caller import ADMIN, EVERYTHING, READ, WRITE
 from penstock.server.commands.history_commands import HistoryCommands
 from penstock.server.server import Server
 

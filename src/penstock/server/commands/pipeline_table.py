@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from penstock.dialects.command import ADMIN, READ, WRITE
 from penstock.dialects.native.claim_commands import Claims
 from penstock.dialects.native.stage_commands import StageCommands
+from penstock.node.caller import ADMIN, READ, WRITE
 from penstock.server.commands.journal_commands import JournalCommands
 from penstock.server.commands.native_table import Row
 from penstock.server.server import Server

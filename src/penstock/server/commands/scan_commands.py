@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from penstock.dialects.command import check_tube
 from penstock.dialects.disque import integer
 from penstock.dialects.disque_scans import JobScan, Newest, QueueScan, parse_query
+from penstock.node.caller import check_tube
 from penstock.server.net.resp_connection import Connection
 from penstock.server.server import Server
 

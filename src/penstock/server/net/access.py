@@ -10,7 +10,7 @@ from typing import Final
 
 from penstock.core.errors import OutOfRange
 from penstock.core.tube_patterns import EVERY_TUBE, TubePatterns
-from penstock.dialects.command import EVERYTHING, GROUPS
+from penstock.node.caller import EVERYTHING, GROUPS
 from penstock.server.config.words import to_bytes
 from penstock.wire.bus import PATTERNS_MAX
 

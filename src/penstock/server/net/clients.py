@@ -23,7 +23,7 @@ from collections.abc import Callable, Iterator
 from typing import Any, Final
 
 from penstock.core.waits import Connection as EngineConnection
-from penstock.dialects.inbox import Inbox
+from penstock.node.inbox import Inbox
 from penstock.server.net.access import ANONYMOUS, Accounts
 from penstock.server.net.resp_connection import UNSENT_BYTES_HIGH, Connection
 from penstock.server.net.tls import Handshakes

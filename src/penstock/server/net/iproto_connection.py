@@ -11,8 +11,8 @@ from penstock.core.errors import ProtocolError
 from penstock.core.limits import WAITS_PER_CONNECTION_MAX
 from penstock.core.waits import Connection as EngineConnection
 from penstock.core.waits import Waiting
-from penstock.dialects.command import Caller
 from penstock.dialects.tarantool.calls import CallInbox, Pending, answers_of
+from penstock.node.caller import Caller
 from penstock.server.commands.function_table import VERSION, functions, uuid_of
 from penstock.server.net.access import ANONYMOUS, Account
 from penstock.server.net.logins import Login

@@ -16,7 +16,7 @@ import time
 from collections import deque
 from typing import Final
 
-from penstock.dialects.command import Caller
+from penstock.node.caller import Caller
 from penstock.server.net.access import Account
 from penstock.server.net.resp_connection import Connection
 from penstock.server.node import Node, SuspendedCommand

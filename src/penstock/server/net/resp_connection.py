@@ -13,8 +13,8 @@ from mypy_extensions import i64, mypyc_attr
 
 from penstock.core.waits import Connection as EngineConnection
 from penstock.core.waits import Waiting
-from penstock.dialects.inbox import ALL_RUN, MORE_LEFT, STOPPED, Inbox
 from penstock.dialects.tarantool.calls import CallInbox
+from penstock.node.inbox import ALL_RUN, MORE_LEFT, STOPPED, Inbox
 from penstock.server.net.access import Account
 from penstock.server.node import Client, Node
 

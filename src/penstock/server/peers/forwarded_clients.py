@@ -16,7 +16,7 @@ from penstock.cluster.messages import Credentials, TunnelMessage
 from penstock.core.limits import UNSET
 from penstock.core.tube_patterns import TubePatterns
 from penstock.core.waits import Connection as EngineConnection
-from penstock.dialects.inbox import Inbox
+from penstock.node.inbox import Inbox
 from penstock.server.net.access import Account
 from penstock.server.net.clients import Clients
 from penstock.server.net.iproto_connection import IprotoPort

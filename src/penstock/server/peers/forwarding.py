@@ -17,8 +17,10 @@ from penstock.cluster.messages import Credentials, TunnelMessage
 from penstock.cluster.node import Cluster
 from penstock.core.errors import NoHome, PenstockError
 from penstock.core.tube_patterns import EVERY_TUBE
-from penstock.dialects.command import ANSWERED, Dispatcher, refusal_line
 from penstock.dialects.tarantool.calls import refuse
+from penstock.node.caller import ANSWERED
+from penstock.node.dispatch import Dispatcher, refusal_line
+from penstock.node.routing import Elsewhere, OnSeveralNodes
 from penstock.server.net.iproto_connection import IprotoConnection, IprotoPort
 from penstock.server.net.resp_connection import Connection
 from penstock.server.node import Client, Node, RemoteCommands
@@ -27,7 +29,7 @@ from penstock.server.peers.forwarded_clients import ForwardedClients
 from penstock.server.peers.tunnels import WINDOW_BYTES, Inflow, Outflow, PeerLinks, Tunnels, TunnelWriter
 from penstock.server.server import Server
 from penstock.wire import iproto, resp_client
-from penstock.wire.errors import Elsewhere, OnSeveralNodes, Refused
+from penstock.wire.errors import Refused
 from penstock.wire.iproto import ReplyPackets, Request
 
 # Tunnel numbers start at the time in ms times this, so none is used again after a restart: a million per second fit.

@@ -23,14 +23,15 @@ from penstock.core.job import Job
 from penstock.core.limits import NEVER
 from penstock.core.outbox import Outbox
 from penstock.core.waits import Connection, TakeWait
-from penstock.dialects.command import WRITE, Caller, Command, Dispatcher
-from penstock.dialects.context import CommandContext
 from penstock.dialects.disque import Disque
 from penstock.journal.identity import NODE_FILE, Identity, identity, next_opening
 from penstock.journal.log import ALWAYS, Log
 from penstock.journal.maintenance.snapshot import take_snapshot
 from penstock.journal.recovery.opening import open_log
 from penstock.journal.room import RESERVE_BYTES
+from penstock.node.caller import WRITE, Caller
+from penstock.node.context import CommandContext
+from penstock.node.dispatch import Command, Dispatcher
 from penstock.testing.sim.clients import Session
 from penstock.testing.sim.clocks import MachineClock
 from penstock.testing.sim.disk import SimDisk
