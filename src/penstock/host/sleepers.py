@@ -20,7 +20,7 @@ class Sleeper(Protocol):
         """Return whether this sleeper may be the timekeeper."""
 
     def wake(self) -> None:
-        """Wake this sleeper. Any thread may call this. Waking it twice does no harm."""
+        """Wake this sleeper. Any thread can call this. Waking it twice does no harm."""
 
 
 class Timed(Protocol):

@@ -23,7 +23,7 @@ _PASSING: Final = (errno.EMFILE, errno.ENFILE, errno.ENOMEM)
 
 
 class Bodies(BodySource):
-    """Reads bodies by file and offset. Any thread may use it."""
+    """Reads bodies by file and offset. Any thread can use it."""
 
     def __init__(self, disk: ReadableDisk) -> None:
         self._disk = disk

@@ -1,4 +1,4 @@
-"""Reads a directory that may be in use, without a lock. Files that are no longer needed may be removed meanwhile."""
+"""Reads a directory without a lock. A node may use the directory, and remove files from it, at the same time."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ T = TypeVar("T")
 def read_consistently(disk: ReadableDisk, look: Callable[[], T], is_wrong: Callable[[T], bool] = lambda _: False) -> T:
     """Call `look`, which reads the directory, and return its result.
 
-    If files were removed meanwhile, and `look` failed or `is_wrong` is true for its result, call it again. Raise
+    Call `look` again if files were removed meanwhile and it failed, or `is_wrong` returns True for its result. Raise
     CommandError after several attempts.
     """
     for _ in range(_TRIES):

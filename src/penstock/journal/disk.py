@@ -24,7 +24,7 @@ class ReadableFile(Protocol):
     """A file that is open for reading."""
 
     def read(self, offset: int, length: int) -> bytes:
-        """Return `length` bytes from `offset`, or fewer at the end of the file."""
+        """Return `length` bytes starting at `offset`, or fewer at the end of the file."""
 
     def size(self) -> int:
         """Return the size of the file in bytes."""
@@ -48,7 +48,7 @@ class File(ReadableFile, Protocol):
     def fill(self, offset: int, length: int) -> None:
         """Overwrite zeros of the file with zeros, durably.
 
-        The content stays the same, but later writes there are faster.
+        The content stays the same, but later writes to this part of the file are faster.
         """
 
     def extend(self, size: int) -> None:

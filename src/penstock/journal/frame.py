@@ -156,12 +156,12 @@ class Spilled:
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class MoveSource:
-    """Base class that computes for how many transitions the log has space. Implemented in `room.py`."""
+    """Base class that computes how many transitions the log has space for. Implemented in `room.py`."""
 
     def more_moves(self, tail: object, offset: i64, pending: i64, taken: i64, label_bytes: i64) -> i64:
-        """Return for how many more transitions the log has space. The result may be negative.
+        """Return how many more transitions the log has space for. The result can be negative.
 
-        `pending` bytes are not written yet, and `taken` jobs have to end.
+        `pending` is the number of bytes that are not written yet. The space to end `taken` taken jobs is reserved.
         """
         raise NotImplementedError
 
@@ -334,7 +334,7 @@ class RowWriter(Outbox):
         return bodies.read(body)
 
     def more_moves(self, left: i64, taken: i64, label_bytes: i64) -> i64:
-        """Return for how many transitions the files of the log have space, after the rows collected so far."""
+        """Return how many more transitions the files of the log have space for, after the rows collected so far."""
         room = self.room
         if room is None:
             return left
@@ -494,7 +494,7 @@ class RowWriter(Outbox):
         return freed
 
     def begin_segment(self, tail: object, segment: i64, offset: i64) -> None:
-        """Write the next frames to another segment, from `offset` on.
+        """Write the next frames to another segment, starting at `offset`.
 
         This is one compiled call, so that no interrupt occurs between its steps.
         """
@@ -617,7 +617,7 @@ def _tube_fields(tube: Tube) -> dict[str, object]:
 
 
 def _counts(now: list[int], before: list[int]) -> list[tuple[int, int, int]]:
-    """Return (event, state, count) for each rule whose counter rose from `before` to `now`."""
+    """Return (event, state, count) for each rule that was applied. `count` is the sum of its counters in both lists."""
     return [
         (int(s.EVENT_OF[rule]), int(s.SOURCE_OF[rule]), now[rule] + before[rule])
         for rule in range(s.RULES_COUNT)
@@ -732,7 +732,7 @@ def read_frames(data: bytes, at: i64, base: i64, seed: int, last: bool) -> list[
     """Return the consecutive complete frames of a piece of a file.
 
     `base` is the offset of the piece in the file, `seed` is the seed of the file's checksums, and `last` says that no
-    bytes follow the piece. The list ends before a frame that is not valid; `read_frame` says why.
+    bytes follow the piece. The list ends before a frame that is not valid. `read_frame` raises the reason.
     """
     found: list[Frame] = []
     while len(data) - at >= FRAME_HEADER_BYTES:
@@ -850,9 +850,9 @@ def var_fields(data: bytes, row_at: i64, frame: Frame) -> list[tuple[int, bytes]
 def note_frames(
     data: bytes, frames: list[Frame], base: i64, newest: dict[int, int], names: dict[int, bytes], marks: list[int]
 ) -> None:
-    """Record the newest row of each job in `newest`, the names of tubes in `names`, and marks in `marks`.
+    """Record the newest row of each job in `newest`, the names of tubes in `names`, and offsets in `marks`.
 
-    `marks` alternates positions and offsets of frames, about every MARK_BYTES.
+    `marks` gets the position and the offset of one frame about every MARK_BYTES bytes.
     """
     for found in frames:
         if not marks or base + found.at - marks[-1] >= MARK_BYTES:

@@ -1,4 +1,4 @@
-"""The identity of a node: its id, the secret of its job ids, and the first epoch that it may use."""
+"""The identity of a node: its id, the secret of its job ids, and the first epoch that it is allowed to use."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ def opened_by(disk: Disk) -> Identity:
 
 
 def next_opening(disk: Disk) -> Identity:
-    """Return the identity for a start of the node without a log, with an epoch that no other start uses."""
+    """Return the identity for a node that starts without a log, with an epoch that no other start uses."""
     opening = replace(opened_by(disk), epoch=next_epoch(disk))
     replace(opening, epoch=opening.epoch + 1).write(disk)
     return opening

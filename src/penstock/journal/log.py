@@ -245,11 +245,9 @@ class Log:
             before.file.close()
 
     def update_room(self) -> bool:
-        """Give the engine the number of bytes that it may write, after a commit.
+        """Set the number of bytes that the engine is allowed to write. Called after a commit.
 
-        Return whether takes were refused until now.
-
-        True means that there is space again.
+        Return True if takes were refused before, and there is space for them again.
         """
         engine, room, writer = self._engine, self.room, self.writer
         # The length of the frame that is not written yet.
@@ -275,11 +273,11 @@ class Log:
         return False
 
     def is_full(self) -> bool:
-        """Return whether there is no space for more jobs, in existing or new files. Any thread may call this."""
+        """Return whether there is no space for more jobs, in existing or new files. Any thread can call this."""
         return self.room.spare is None or self.is_short()
 
     def is_short(self) -> bool:
-        """Return whether the whole disk space is reserved for existing jobs. Any thread may call this."""
+        """Return whether all disk space is reserved for existing jobs. Any thread can call this."""
         return self._unowed() <= 0
 
     def owed_bytes(self) -> int:
@@ -287,9 +285,9 @@ class Log:
         return self._engine.jobs.count * OWED_BYTES + OWED_MOVES * self._engine.labels.total
 
     def _unowed(self) -> int:
-        """Return how many bytes puts may write to the segments and the disk.
+        """Return how many bytes puts can write to the segments and the disk.
 
-        The space reserved for jobs does not count.
+        The space that is reserved for existing jobs is subtracted.
         """
         room = self.room
         spare = room.spare
@@ -322,7 +320,7 @@ class Log:
         return engine.room_bytes
 
     def prepare(self) -> None:
-        """Create the next segment, if the disk has room for it. Any thread may call this."""
+        """Create the next segment, if the disk has room for it. Any thread can call this."""
         room = self.room
         # Use a local variable: mypyc assumes that an attribute that was None stays None, but another thread may change
         # it.
@@ -335,7 +333,7 @@ class Log:
     def fill(self) -> None:
         """Write the zeros of the next segment in advance, until the segment is used.
 
-        Any thread may call this, without the queue's lock.
+        Any thread can call this, without the queue's lock.
         """
         while True:
             # Write a slice at a time, because a commit may need the segment meanwhile.
@@ -410,7 +408,7 @@ class Log:
     def has_snapshot(self, header: SegmentHeader, size: int, log_bytes: int) -> None:
         """Record that a snapshot of `size` bytes was completed.
 
-        It replaces `log_bytes` of the log before its segment.
+        It replaces the segments before its own, which have `log_bytes` bytes.
         """
         with self.room.lock:
             self.recovery_range = RecoveryRange(
@@ -548,7 +546,7 @@ class Log:
                 size = max(needed, size // 2)
 
     def _have_spare(self, size: int) -> None:
-        """Create the next segment with `size` bytes, or extend it, if the disk has space.
+        """Create the next segment with `size` bytes if the disk has space. If the next segment exists, extend it.
 
         The caller holds the lock of `Room`.
         """

@@ -1,7 +1,7 @@
 """The reserve file: an empty file whose space is released when the disk is full.
 
-Freeing space on a full disk needs space itself: a snapshot, and the segment that it starts. Without a reserve, a queue
-whose jobs were all taken and acked would stay full for ever.
+Freeing space on a full disk needs space itself: a snapshot, and the segment that it starts. Without a reserve, the disk
+would stay full for ever, even after all jobs were taken and acked.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _NAME: Final = "ballast"
 def create(disk: Disk, beside: int) -> None:
     """Create the reserve file, if the disk has space for it.
 
-    Choose a size that leaves `beside` bytes free, if possible.
+    Choose a size that leaves `beside` bytes of the disk free, if possible.
     """
     if exists(disk):
         return

@@ -2,8 +2,8 @@
 
 Other programs write to the disk, too, so free space can vanish at any time. Free space therefore counts only for puts,
 which can be refused. All other changes need space in existing files before they happen. The engine counts its
-transitions. When the granted number is used up, it asks again; then one of the files is extended, or takes are refused.
-Taken jobs always keep the space that they need to end.
+transitions. The log grants the engine a number of transitions. When they are used up, the engine asks for more; then
+one of the files is extended, or takes are refused. Taken jobs always keep the space that they need to end.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ class Tail:
 class Room(MoveSource):
     """The space of one log.
 
-    Any thread may read it. The next segment may be changed only under the lock of this object.
+    Any thread can read it. The next segment may be changed only under the lock of this object.
     """
 
     def __init__(self, disk: Disk, segment_bytes: int, wall: int) -> None:
@@ -101,7 +101,10 @@ class Room(MoveSource):
             raise OSError(errno.ENOSPC, "the remaining space is reserved for a snapshot")
 
     def has_spare(self, spare: Tail | None) -> None:
-        """Set the next segment, or None if there is none. Update the free space. Also called after its size changed."""
+        """Set the next segment, or None if there is none, and update the free space.
+
+        Also called when the size of the next segment changed.
+        """
         self.spare = spare
         reserve = SEGMENT_HEADER_BYTES + RESERVE_BYTES + PUT_BYTES
         self.ahead = 0 if spare is None else spare.size - spare.kept - reserve
@@ -112,7 +115,7 @@ class Room(MoveSource):
         return (self._taken + self.moves - moves_left) * self._move_bytes
 
     def for_puts(self, tail: Tail, left: int, pending: int, moves_left: int) -> int:
-        """Return how many bytes puts may write to one of the files, so that all taken jobs can still end.
+        """Return how many bytes puts can write to one of the files, so that all taken jobs can still end.
 
         `left` is the number of unused bytes in the present segment.
         """
@@ -126,11 +129,11 @@ class Room(MoveSource):
         return max(left, ahead)
 
     def more_moves(self, tail: object, offset: i64, pending: i64, taken: i64, label_bytes: i64) -> i64:
-        """Return for how many transitions there is space, so that all taken jobs can still end.
+        """Return how many transitions there is space for, so that all taken jobs can still end.
 
-        `pending` bytes are not written yet. Only a quarter of the space is granted. Each transition needs a row now and
-        a row for the end of its job. The other half is for rows that are written for other reasons before the next
-        count.
+        `pending` is the number of bytes that are not written yet. Only a quarter of the free space is granted for the
+        rows of these transitions. A second quarter is for the rows that end their jobs. The other half is for rows that
+        are written for other reasons before this is called again.
         """
         assert isinstance(tail, Tail)
         self._taken, self._move_bytes = taken, MOVE_BYTES + min(label_bytes, _LABEL_BYTES_MAX)

@@ -2,8 +2,8 @@
 
     file = header, 4,096 bytes │ frame │ frame │ … │ zeros
 
-The header is the magic "PENSTOCK", a version u16, must-understand bits u16, a length u32, a crc32 u32, and that many
-bytes of JSON: the fields of `SegmentHeader`. Snapshot number n is the result of the log before segment n. A reader of
+The header is the magic "PENSTOCK", a version u16, must-understand bits u16, the length of the JSON u32, a crc32 u32,
+and the JSON: the fields of `SegmentHeader`. Snapshot number n is the result of the log before segment n. A reader of
 the snapshot continues with that segment.
 
 Files are read in pieces of a few megabytes, independent of their size.
@@ -176,7 +176,10 @@ class FrameFile:
         self.size = self.file.size()
 
     def read_first_frame(self) -> None:
-        """Complete the header of a segment that was created in advance from its first frame, if it has one."""
+        """Complete the header of a segment that was created in advance.
+
+        The missing fields are read from its first frame, if it has one.
+        """
         if self.header.position != NOT_BEGUN:
             return
         with contextlib.suppress(f.DamagedFrame):
@@ -199,7 +202,7 @@ class FrameFile:
         self.file.close()
 
     def run(self, start: int = SEGMENT_HEADER_BYTES, piece_bytes: int = PIECE_BYTES) -> Run:
-        """Return an iterator over the readable frames from offset `start` on. It yields many frames at a time."""
+        """Return an iterator over the readable frames, starting at offset `start`. It yields many frames at a time."""
         return Run(self, start, piece_bytes)
 
     def pieces(self, start: int = SEGMENT_HEADER_BYTES, piece_bytes: int = PIECE_BYTES) -> Iterator[Piece]:
@@ -240,7 +243,7 @@ class FrameFile:
         return start
 
     def frames_anywhere(self, start: int) -> Iterator[Found]:
-        """Yield every valid frame from offset `start` on, at any offset, to find frames after damage."""
+        """Yield every valid frame at or after offset `start`, at any offset, to find frames after damage."""
         magic = f.FRAME_MAGIC.to_bytes(4, "little")
         offset = (start + 7) & ~7
         while offset < self.size:
@@ -265,7 +268,7 @@ class FrameFile:
 
 
 class Run:
-    """The consecutive readable frames of a file. Afterwards, `end` and `why` say where and why they end.
+    """The consecutive readable frames of a file. After an iteration, `end` and `why` contain where and why they end.
 
     A run can be iterated again. It then continues where it ended, and finds frames that were written since.
     """

@@ -1,7 +1,7 @@
 """Follows a log for other processes: returns durable frames by position, unchanged, and whole files for a standby.
 
-A frame is found without reading its segment from the start. A follower that continues where it ended uses the offset
-that was noted at its last read. All others use the index of the segment. Files are opened for each read, so a follower
+A frame is found without reading its segment from the start. For a follower that continues where it ended, the offset of
+its last read is used. For all others, the index of the segment is used. Files are opened for each read, so a follower
 does not prevent history from being removed.
 """
 
@@ -64,7 +64,7 @@ class EventPage:
 
 
 class LogFollower:
-    """Reads a log for followers. Any thread may use it."""
+    """Reads a log for followers. Any thread can use it."""
 
     def __init__(self, disk: ReadableDisk, reader: Reader) -> None:
         self._disk = disk
@@ -102,10 +102,11 @@ class LogFollower:
             file.close()
 
     def read(self, position: int, end: int, bytes_max: int, names: bool, one_file: bool = False) -> FramePage:
-        """Return the frames from the one that contains `position` up to `end`: about `bytes_max`, at least one frame.
+        """Return the frames from the one that contains `position` up to `end`.
 
-        With `names`, add the names of the tubes that the segment has named so far, because rows contain tube numbers
-        only. With `one_file`, all frames are of one file.
+        The result has about `bytes_max` bytes, and at least one frame. With `names`, add the names of the tubes that
+        the segment has named so far, because rows contain tube numbers only. With `one_file`, all frames are of one
+        file.
         """
         parts: list[bytes] = []
         called: dict[int, bytes] = {}
@@ -134,10 +135,10 @@ class LogFollower:
         return FramePage(upto, b"".join(parts), begin, called)
 
     def events(self, position: int, end: int, count: int, bytes_max: int, tube: bytes | None) -> EventPage:
-        """Return events from `position` up to `end`: at most `count`, about `bytes_max` of bodies, and at least one.
+        """Return events from `position` up to `end`: at most `count`, and about `bytes_max` bytes of bodies.
 
-        If only the events of `tube` are wanted, a page may contain fewer or none before `end` is reached. The caller
-        then continues with the next page.
+        The result has at least one event. If only the events of `tube` are wanted, a page can contain fewer events, or
+        none, before `end` is reached. The caller then continues with the next page.
         """
         self._check(position, end)
         page = EventPage(position)
@@ -192,7 +193,10 @@ class LogFollower:
                 raise DamagedJournal(f"position {at} of the log cannot be read; run `penstock journal check`")
 
     def _pieces_at(self, name: str, offset: int, position: int, end: int) -> Iterator[Piece]:
-        """Yield the frames of one file from `offset` on that contain `position` or follow it. No piece is empty."""
+        """Yield frames of one file, starting at `offset`: the one that contains `position`, and later ones up to `end`.
+
+        No piece is empty.
+        """
         try:
             file = FrameFile(self._disk, name)
         except FileNotFoundError:

@@ -55,7 +55,7 @@ class SegmentIndex:
 
     @property
     def last(self) -> int:
-        """Return the position of the last mark, the pair of a position and an offset."""
+        """Return the position of the last frame whose offset the index contains."""
         return self._marks[-2] if self._marks else 0
 
     def newest(self, job: int) -> int | None:

@@ -1,7 +1,7 @@
 """Reads the history of a log by position, without opening the queue.
 
-Reading takes no lock and changes nothing, so the queue may be open elsewhere. A reader never returns an incomplete
-frame: it ends before a torn tail, and at the durable position if it is given one.
+Reading takes no lock and changes nothing, so another process can have the queue open. A reader never returns an
+incomplete frame: it ends before a torn tail, and at the durable position if it is given one.
 """
 
 from __future__ import annotations
@@ -110,9 +110,9 @@ class _Segment:
     def frames(
         self, start: int = SEGMENT_HEADER_BYTES, whole: bool = False, piece_bytes: int = PIECE_BYTES
     ) -> Iterator[Found]:
-        """Yield the frames from offset `start` on.
+        """Yield the frames, starting at offset `start`.
 
-        An incomplete last frame is skipped, or an error if the segment must be `whole`.
+        An incomplete last frame is skipped. If the segment must be `whole`, it is an error.
         """
         with FrameFile(self._disk, self.name) as file:
             run = file.run(start, piece_bytes)
@@ -144,7 +144,7 @@ class _Segment:
 
 
 class Reader:
-    """The events of one directory. Any thread may use a reader, and it stays valid while the log grows."""
+    """The events of one directory. Any thread can use a reader, and it stays valid while the log grows."""
 
     def __init__(self, disk: ReadableDisk) -> None:
         self._disk = disk

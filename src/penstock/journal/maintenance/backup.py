@@ -1,8 +1,8 @@
 """Backup of a directory that may be in use, and restore to an earlier position.
 
-Both copy the newest snapshot that is old enough, the segments from there up to a position, and the history before.
-Nothing is locked, and the original is not changed. Checksums and positions of all frames are checked on the way, so the
-copy can be opened.
+Both copy three things: the newest snapshot that is old enough, the segments after it up to a position, and the history
+before it. Nothing is locked, and the original is not changed. Checksums and positions of all frames are checked on the
+way, so the copy can be opened.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ def copy_log(
 
 
 class _Copy:
-    """One copy in progress."""
+    """The work of one call of `copy_log`."""
 
     def __init__(self, source: ReadableDisk, target: Disk, to_position: int | None, progress: Progress | None) -> None:
         self._source = source
@@ -121,7 +121,7 @@ class _Copy:
         return None
 
     def _check_complete(self, headers: list[SegmentHeader]) -> None:
-        """Check that the log is complete from its first row on, because there is no snapshot to start from."""
+        """Check that the log is complete starting at its first row, because there is no snapshot to start from."""
         oldest = next(iter(snapshot_names(self._source)), None)
         if oldest is not None and any(
             header.segment != number or not header.bodies or header.repaired for number, header in enumerate(headers, 1)
@@ -133,7 +133,7 @@ class _Copy:
             )
 
     def _copy_needed(self, names: list[str], number: int) -> int:
-        """Copy a snapshot, if there is one, and the segments from `number` on. Return the next position."""
+        """Copy a snapshot, if there is one, and segment `number` and all later ones. Return the next position."""
         position = upto = self._first = 1
         for file in self._opened(names):
             if file.header.kind == SNAPSHOT:
@@ -150,7 +150,7 @@ class _Copy:
         return position
 
     def _copy_history(self, headers: list[SegmentHeader], number: int, repaired: bool) -> None:
-        """Copy the segments before `number`, newest first, because the oldest may be removed meanwhile."""
+        """Copy the segments before `number`, newest first, because the node may remove the oldest meanwhile."""
         for header in reversed(headers):
             if not repaired:
                 self._check_number(header.segment, number - 1)

@@ -2,7 +2,7 @@
 
 A client that reads the node's files passes them to this module. Received bytes are checked before they are written:
 every frame must belong to the node, the file and the offset, and must continue the previous one. They are on disk
-before more is requested, so an interrupted standby continues where it ended.
+before more bytes are requested, so an interrupted standby continues where it ended.
 
 The directory is always a prefix of the node's log. Once it is complete, it can be opened as soon as the standby is
 promoted. If the standby is so far behind that the node has deleted the next rows, it is rebuilt in a subdirectory. The
@@ -64,7 +64,10 @@ class _Tail:
 
 @dataclass(frozen=True)
 class Commit:
-    """The fields of a frame that do not depend on its file and offset. The fields of the last frame identify a log."""
+    """The fields of a frame that do not depend on its file and offset.
+
+    A standby compares them in its last frame and the node's, to check that both logs are the same.
+    """
 
     position: int
     rows: int
@@ -166,7 +169,7 @@ class Mirror:
     def append(self, name: str, offset: int, data: bytes, fetch: Fetch) -> None:
         """Write frames to the file `name` at the same offset as on the node.
 
-        Create empty segments before it if necessary.
+        If segments before this file are missing, create them without frames.
         """
         number = number_of(name)
         if number == self.segment and self.end == SEGMENT_HEADER_BYTES:
@@ -245,7 +248,7 @@ class Mirror:
         self._end_anew()
 
     def _end_anew(self) -> None:
-        """End the rebuild. From now on, new frames are written to the directory itself again."""
+        """End the rebuild. New frames are written to the directory itself again."""
         self._disk.drop_below(_ANEW)
         self._log = self._disk
 

@@ -1,8 +1,8 @@
 """Limits the history of the log by size and age.
 
-Segments before the newest snapshot are not needed for recovery, only for history. No job needs one of them, however old
-it is, because the snapshot contains its body. They can therefore be removed, oldest first, or rewritten without the
-bodies of jobs.
+Segments before the newest snapshot are not needed for recovery, only for history. No job needs these segments, however
+old the job is, because the snapshot contains its body. The segments can therefore be removed, oldest first, or
+rewritten without the bodies of jobs.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ HISTORY_MS: Final = 7 * 86_400_000
 
 @dataclass(frozen=True)
 class Retention:
-    """How much history is kept."""
+    """The limits of history, and whether history keeps the bodies of jobs."""
 
     bytes_max: int = HISTORY_BYTES
     age_ms: int = HISTORY_MS
@@ -70,8 +70,8 @@ def trim(disk: Disk, log: Log, retention: Retention, wall: int) -> int:
 def _ends(headers: list[SegmentHeader], since: int) -> list[int]:
     """Return the latest time at which each segment can have ended.
 
-    All rows of a segment were written before any later segment started. The earliest of these starts is used, because a
-    clock that was once ahead must not keep history for ever.
+    A segment ended before any later segment started. The earliest start of a later segment is used, because a clock
+    that was once ahead must not keep history for ever.
     """
     later = [*(header.created for header in headers[1:]), since]
     return list(accumulate(reversed(later), min))[::-1]

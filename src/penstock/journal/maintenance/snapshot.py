@@ -1,8 +1,9 @@
 """Snapshots: the state of the queue in a file of its own, written while work continues.
 
 Snapshot n starts together with segment n of the log. It is the result of all earlier segments, and recovery continues
-with segment n. Its frames have the same layout as those of the log. The file gets its name when it is on disk and the
-log is on disk up to the end of the walk, because only both together are a consistent state.
+with segment n. Its frames have the same layout as those of the log. The file gets its name when two things are on disk:
+the file itself, and the log up to the position at which the file was completed. Only both together are a consistent
+state.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ _PIECE_BYTES: Final = 256 * 1024
 
 
 class Snapshot:
-    """A snapshot in progress.
+    """A snapshot that is being taken, in slices.
 
     Methods that access the engine need the queue's lock. The others are slow and run without it.
     """

@@ -140,7 +140,10 @@ class Walk:
             self._go_on()
 
     def _walk_puts(self) -> None:
-        """Write the remembered dedup ids. A slice visits as many tubes as it may write rows, because most have none."""
+        """Write the dedup ids that tubes remember.
+
+        A slice visits at most `_rows_max` tubes, even if it writes no rows, because most tubes have no dedup ids.
+        """
         for _ in range(self._rows_max):
             number: i64 = self._engine.tube_numbers.next_from(self._next)
             if number < 0 or number >= self._tubes_end:

@@ -1,4 +1,4 @@
-"""Reads a directory, as the start of a queue does: the newest snapshot, then the log from there on.
+"""Reads a directory, as the start of a queue does: the newest snapshot, then the log after it.
 
 The last row of each job wins. Damage is refused.
 
@@ -219,7 +219,8 @@ class Reading:
     def _follows(self, index: int, replay: Replay) -> bool:
         """Return whether the segment at `index` continues the log.
 
-        If not, the log ended before it: a power cut can lose the older of two segments.
+        If it does not, the log is regarded as ended before this segment: a power cut can lose the older of two
+        segments.
         """
         later = [part.header for part in self.parts[index:]]
         header = later[0]

@@ -1,8 +1,8 @@
-"""Repairs a damaged directory: builds a queue from all readable data, and reports the rest.
+"""Repairs a damaged directory: builds a queue from all readable data, and reports what is lost.
 
 Damaged files are kept under another name. The directory is read leniently, and a snapshot of the result replaces the
-log. Readable history stays. A segment with missing rows in it or before it is marked in its header, so that it is not
-reported as damaged again.
+log. Readable history stays. If rows are missing in a segment or before it, its header is marked, so that the segment is
+not reported as damaged again.
 """
 
 from __future__ import annotations
@@ -92,7 +92,7 @@ def _problems(disk: ReadableDisk, node: str, boot: str, progress: Progress | Non
 def _who(disk: ReadableDisk) -> tuple[Identity, list[str]]:
     """Return the identity of a directory, and the problems with it.
 
-    If it is lost, create one. Every file has the node's id, but its secret is lost.
+    If the identity is lost, create one with the node's id, which every file contains, and a new secret.
     """
     try:
         return identity(disk), []
@@ -116,7 +116,7 @@ def _is_damaged(disk: Disk, name: str) -> bool:
 
 
 def _set_aside(disk: Disk, name: str) -> str:
-    """Keep a damaged file under another name. Leave a copy in place only if a part of it can be read."""
+    """Keep a damaged file under another name. If a part of it can be read, leave a copy under the old name."""
     aside = name + DAMAGED
     try:
         with FrameFile(disk, name) as file:

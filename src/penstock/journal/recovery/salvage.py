@@ -25,7 +25,7 @@ _ARRIVALS: Final = {
 
 
 def make_consistent(replay: Replay, now: int) -> None:
-    """Remove all references to missing objects. Count the existing jobs anew."""
+    """Remove all references to missing objects, and count the existing jobs again."""
     jobs_of = restore.by_tube(replay.jobs, replay.late, len(replay.tubes))
     names: set[bytes] = set()
     for number in sorted(replay.tube_at, reverse=True):
@@ -68,7 +68,7 @@ def _count_anew(tube: ReplayedTube, jobs: list[Job]) -> None:
 
 
 def _end_labels(jobs: list[Job]) -> None:
-    """If several jobs have the same name or unique value, leave it to the newest job.
+    """If several jobs have the same name or unique value, only the newest job keeps it.
 
     The rows about the end of the other jobs are lost.
     """
