@@ -40,7 +40,7 @@ class Addresses:
         self.current = named[0]
 
     def all(self) -> list[Address]:
-        """Return all addresses, from the current one on. Leaving nodes come last."""
+        """Return all addresses, starting with the current one. Addresses of leaving nodes come last."""
         known = [*self._named, *self._learned]
         at = known.index(self.current) if self.current in known else 0
         turned = known[at:] + known[:at]
@@ -64,7 +64,7 @@ class Addresses:
         self._learned = [address for _, address in ranked if address not in self._named]
 
     def _node(self, told: object) -> tuple[int, Address] | None:
-        """Return the priority and the address of a reported node; None if the report is malformed or not allowed."""
+        """Return the priority and the address of a reported node; None if they are malformed or not allowed."""
         if not isinstance(told, list) or len(told) != 4 or not all(isinstance(each, bytes) for each in told):
             return None
         _, host, port, priority = (each.decode("latin-1") for each in told)
@@ -75,7 +75,7 @@ class Addresses:
         return int(priority), (host, int(port))
 
     def _may_go_to(self, host: str) -> bool:
-        """Return whether this client may connect to a reported address.
+        """Return whether this client is allowed to connect to a reported address.
 
         A server must not send its clients to services that only their own machine or network can use, such as the
         metadata service of a cloud.
@@ -89,7 +89,7 @@ class Addresses:
         return not (address.is_link_local or address.is_multicast or address.is_unspecified or host == _BROADCAST)
 
     def of_node(self, prefix: str) -> Address | None:
-        """Return the address of another node by the beginning of its id; None if it is unknown, or is leaving."""
+        """Return the address of another node by the beginning of its id; None if the node is unknown or is leaving."""
         return None if prefix == self._here else self._by_node.get(prefix)
 
     def fail(self) -> None:

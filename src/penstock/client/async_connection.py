@@ -1,4 +1,4 @@
-"""One connection to a server, for asyncio. Any number of commands may wait for their replies, which come in order.
+"""One connection to a server, for asyncio. Any number of commands can wait for their replies, which come in order.
 
 All commands of one turn of the event loop go out in one write. If a caller is cancelled, its entry stays in the queue
 of pending replies, so that the replies behind it reach their callers. A reply to a cancelled take goes to `on_unseen`,
@@ -135,7 +135,7 @@ class AsyncConnection(asyncio.Protocol):
     def send(self, data: bytes, is_take: bool = False, wait_s: float | None = 0) -> asyncio.Future[Any]:
         """Send a command together with the other commands of this turn of the event loop. Return a future of its reply.
 
-        `wait_s` is how long the command may wait on the server; None: without limit.
+        `wait_s` is the longest time for which the server delays the reply; None: no limit.
         """
         waiting: asyncio.Future[Any] = self._loop.create_future()
         if self.lost is not None:
@@ -163,7 +163,7 @@ class AsyncConnection(asyncio.Protocol):
         return not self._line
 
     def can_hang_up_politely(self) -> bool:
-        """Return whether this side can be closed while replies can still arrive, which TLS does not allow."""
+        """Return whether replies can still arrive after this side is closed. With TLS they cannot."""
         return self.lost is None and self.transport.can_write_eof()
 
     def hang_up(self) -> None:
@@ -215,7 +215,7 @@ class AsyncConnection(asyncio.Protocol):
                 self._on_doubt()
 
     def _expect(self, wait_s: float | None) -> None:
-        """Start the time limit of a reply. `wait_s` is added to the usual time; None: no limit."""
+        """Start the time limit of a reply. `wait_s` is added to the usual limit; None: no limit."""
         self._heard = self._loop.time()
         self._patience_s = None if self._answer_s is None or wait_s is None else self._answer_s + wait_s
         self._watch_on()

@@ -56,7 +56,7 @@ def connect_async(url: str | None = None, **options: Unpack[ConnectOptions]) -> 
 
     The URL is `penstock://[user:password@]host[:port][,host…][?option=value&…]`. The default is the URL in
     PENSTOCK_URL, or else port 7711 of this machine. Further hosts are tried if the first one does not answer. See
-    ConnectOptions for the options, which may also be part of the URL: `?tls=1&grace=30s`. `math.inf` means no limit.
+    ConnectOptions for the options, which can also be part of the URL: `?tls=1&grace=30s`. `math.inf` means no limit.
 
     A blocking queue connects in this call. An asyncio queue connects at the start of its `with` block, or with the
     first call.
@@ -213,7 +213,7 @@ class AsyncQueue(AsyncQueueHandle):
         return await self._call(commands.ack_claims(consumer, upto, token))
 
     async def execute(self, *words: str | bytes | int) -> Any:
-        """Send any command and return the reply as it is.
+        """Send any command and return the reply unchanged.
 
         Raises ConnectionLost if the reply was lost; the command may have been executed.
         """

@@ -32,7 +32,7 @@ T = TypeVar("T")
 
 
 class _Limit(Deadline):
-    """The deadline of a call, which also cancels it: a little after the timeout, and later if the server is slow."""
+    """A deadline that cancels its call a little after the timeout, and later if the server is slow."""
 
     __slots__ = ("_margin_s", "_until", "is_answering", "timeout")
 
@@ -44,7 +44,7 @@ class _Limit(Deadline):
         self.timeout = asyncio.timeout_at(self._until + MARGIN_S)
 
     def answering(self) -> int:
-        """Record that the command is being sent. Return how many milliseconds the server may wait before it replies."""
+        """Record that the command is being sent. Return the milliseconds until its timeout, for the server."""
         self.is_answering = True
         self._reschedule(self._until + self._margin_s)
         # Rounded up, because a server that replies too early would be asked again.
@@ -199,10 +199,10 @@ class AsyncSession(BaseSession[AsyncConnection]):
         return connection
 
     def _leave(self, connection: AsyncConnection) -> None:
-        """End the use of a connection by one call.
+        """Keep or close a connection after the call that used it alone.
 
-        If the call was cancelled before its reply came, tell the server not to wait. The take counts as in progress
-        until the server has replied.
+        If the call was cancelled before its reply came, close this side, so that the server replies immediately. The
+        call counts as a take in progress until then.
         """
         self._alone.discard(connection)
         if connection.lost is not None:
@@ -229,7 +229,7 @@ class AsyncSession(BaseSession[AsyncConnection]):
             self._end_take()
 
     async def _open(self, shared: bool, deadline: Deadline = NO_DEADLINE) -> AsyncConnection:
-        """Return the connection that all asyncio tasks share, or one for a single call. Retry as the target says."""
+        """Return the connection that all tasks share, or one for a single call. Retry for the target's `retry_for`."""
         search = Backoff(self.target.retry_s if self._connected else self.target.first_s, deadline.until)
         while True:
             # One at a time: the first connection begins the session, and the others join it.

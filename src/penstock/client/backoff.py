@@ -1,4 +1,4 @@
-"""Time limits of a client: pauses between attempts to connect, and how long a call may take."""
+"""Time limits of a client: pauses between attempts to connect, and the deadlines of calls."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class Backoff:
 
 
 class Margin:
-    """How long after its timeout the reply to a waiting call may arrive."""
+    """The time after its timeout for which a waiting call still accepts its reply."""
 
     def __init__(self) -> None:
         self.seconds = MARGIN_S
@@ -55,7 +55,8 @@ class Margin:
     def missed(self) -> None:
         """Double the margin, because a reply came too late.
 
-        With a slow server and a fixed margin, every reply to a take would be too late, and its jobs would go back.
+        With a slow server and a fixed margin, every reply to a take could be too late, and its jobs would always be
+        returned to their tubes.
         """
         self.seconds *= 2
 

@@ -112,7 +112,7 @@ class BaseSession(ABC, Generic[C]):
 
     @abstractmethod
     async def _settle(self, deadline: Deadline) -> None:
-        """Return jobs to their tubes if the reply to their take was lost. No take may be in progress meanwhile."""
+        """Return jobs to their tubes if the reply to their take was lost. No take is in progress meanwhile."""
 
     @abstractmethod
     async def _are_home(self, deadline: Deadline) -> bool:
@@ -124,11 +124,14 @@ class BaseSession(ABC, Generic[C]):
 
     @abstractmethod
     async def _follow_jobs(self, sources: Sources) -> None:
-        """Move to the node that created most of the taken jobs. Do nothing while jobs are held or taken."""
+        """Move to the node that created most of the jobs in `sources`.
+
+        Do nothing while the session holds a job or a take is in progress.
+        """
 
     @abstractmethod
     async def _move(self, to: Address | None = None) -> None:
-        """Begin a session on the node `to`. None means the next address, because the node leaves its cluster."""
+        """Begin a session on the node `to`, or at the next address if it is None because the current node leaves."""
 
     # Calls
 
@@ -215,7 +218,7 @@ class BaseSession(ABC, Generic[C]):
             raise over
 
     async def _judge(self, happened: Happened, refused: CommandError) -> None:
-        """Raise the refusal of a repeated call, unless the refusal shows that the first attempt was executed."""
+        """Raise the refusal of a repeated call, unless the job's state shows that the first attempt was executed."""
         there: JobFacts | None = None
         if not isinstance(refused, UnknownJob):
             try:
@@ -232,8 +235,8 @@ class BaseSession(ABC, Generic[C]):
     async def _return_lost(self, deadline: Deadline) -> None:
         """Give back all jobs that the session holds and no caller received.
 
-        The server ends all waiting takes first, because the jobs of a take in progress look like lost ones. The takes
-        then begin again.
+        The server ends all waiting takes of the session first, because the jobs of a take in progress look like lost
+        ones. Afterwards these takes are sent again.
         """
         held = await self._call(commands.held(end_waits=True), deadline)
         if not await self._are_home(deadline):
@@ -252,7 +255,7 @@ class BaseSession(ABC, Generic[C]):
                 pass  # The session does not hold it any more.
 
     async def _check_belongings(self, deadline: Deadline) -> None:
-        """If the list of held jobs is long, remove the jobs that the session no longer holds on the server."""
+        """If many jobs are recorded as held, remove those that the session no longer holds on the server."""
         asked = self.belongings.to_check()
         if asked is not None:
             held = await self._call(commands.held(end_waits=False), deadline)

@@ -3,8 +3,8 @@
 If the reply to a take is lost, the session holds jobs that no caller works on. The server lists all jobs that the
 session holds. Jobs in that list that are not recorded here go back to their tubes.
 
-A job that is given back may be delivered to another thread or task of the same session before the reply to the first
-one arrives. So the number of the delivery is recorded with each job; 0 if it is unknown.
+A thread can release a job, and another thread of the same session can receive it before the reply to the release
+arrives. So the number of the delivery is recorded with each job; 0 if it is unknown. The same holds for tasks.
 """
 
 from __future__ import annotations
@@ -35,13 +35,13 @@ class Belongings:
             self._ids.update(holds)
 
     def remove(self, id: str, hold: int) -> None:
-        """Remove a finished job. With a delivery number, keep it if a caller received a later delivery meanwhile."""
+        """Remove a finished job. If `hold` is a delivery number, keep the job if a caller received a later delivery."""
         with self._lock:
             if not hold or self._ids.get(id, 0) <= hold:
                 self._ids.pop(id, None)
 
     def remove_all(self, ids: Iterable[str]) -> None:
-        """Remove jobs that no caller received after all."""
+        """Remove jobs that were recorded, but did not reach their caller."""
         with self._lock:
             for id in ids:
                 self._ids.pop(id, None)
@@ -56,7 +56,7 @@ class Belongings:
             return [id for id in held if id not in self._ids]
 
     def to_check(self) -> set[str] | None:
-        """Return all recorded ids if there are many, so that the caller checks them with `keep`. Otherwise, None."""
+        """Return all recorded ids, to be checked with `keep`, or None if there are too few to be worth a check."""
         if len(self._ids) < self._ask_at:
             return None
         with self._lock:

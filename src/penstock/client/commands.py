@@ -2,15 +2,16 @@
 
 Each function below returns a `Call`, which the blocking and the asyncio client send. This module does no I/O.
 
-A `Call` also states whether it may be repeated if its reply was lost. It may if executing it twice, with commands of
-other clients in between, has the same effect as executing it once:
-- Questions may be repeated.
-- Settings may be repeated, because the last writer wins anyway.
-- Commands with a number or id of their own may be repeated: claims, stages, and puts with a dedup id.
-- Commands that require the session that holds the job may be repeated. If the repetition is refused, `Happened` (below)
-  finds out from the state of the job whether the first command was executed.
-- Commands on a set of jobs, such as `kick`, must not be repeated, because the set may have changed.
-- Commands that any client can send for a job must not be repeated, because the job may have changed twice since.
+A `Call` also states whether the client can repeat it if its reply was lost. This is safe if two executions, with
+commands of other clients in between, have the same effect as one:
+- Queries are repeated.
+- Settings are repeated, because the last writer wins anyway.
+- Commands with a number or id of their own are repeated: claims, stages, and puts with a dedup id.
+- Commands that only the session that holds the job can send are repeated. If the repetition is refused, `Happened`
+  (below) finds out from the state of the job whether the first command was executed.
+- Commands on a set of jobs, such as `kick`, are not repeated, because the set may have changed.
+- Commands that any client can send for a job are not repeated, because a repetition could undo a later command of
+  another client.
 """
 
 from __future__ import annotations
@@ -162,7 +163,7 @@ class Call(Generic[T]):
 
 
 class Happened:
-    """How to find out whether a command on a taken job was executed, if its reply was lost."""
+    """Finds out whether a command on a taken job was executed, if its reply was lost."""
 
     __slots__ = ("ask", "ends", "gives_back", "hold")
 
@@ -302,7 +303,7 @@ _TUBE_OPTIONS: Final = {
 
 
 def _tube_words(options: dict[str, Any]) -> list[bytes]:
-    """Return the words of the options of a tube. A time may be None. Other options that are None are left out."""
+    """Return the words of the options of a tube. A time of None means forever. Other options of None are left out."""
     words: list[bytes] = []
     for name, value in options.items():
         kind = _TUBE_OPTIONS[name]
@@ -514,7 +515,10 @@ def change(event: Event) -> Change | None:
 
 
 def identify(token: str | None, grace: Seconds | None) -> Call[tuple[str, int]]:
-    """Join the session of a token, or stay in this one, and set its grace time. The result is its token and grace."""
+    """Build the call that joins the session of a token, or stays in this one if the token is None.
+
+    It also sets the grace time of the session, unless `grace` is None. The result is the token and the grace time.
+    """
     words = [b"IDENTIFY"]
     if token is not None:
         try:
@@ -539,12 +543,15 @@ def token_of(answer: Reply) -> str:
 
 
 def leave_session(left: str, joined: str) -> list[list[bytes]]:
-    """End the session that this connection left, unless another connection is in it. Its jobs go back immediately."""
+    """Return the commands that end the session `left`, unless another connection is in it, and join `joined` again.
+
+    The jobs of the ended session return to their tubes immediately.
+    """
     return [[b"IDENTIFY", left.encode(), b"GRACE", b"0"], [b"IDENTIFY", joined.encode()]]
 
 
 def end_session() -> list[bytes]:
-    """End the session of a client that closes. Its jobs go back immediately."""
+    """Return the command that ends the session of a client that closes. Its jobs return to their tubes immediately."""
     return [b"IDENTIFY", b"GRACE", b"0"]
 
 
@@ -558,7 +565,7 @@ def held(end_waits: bool) -> Call[list[str]]:
 
 
 def tube(name: bytes, type: str | TubePolicy | None, options: dict[str, Any]) -> Call[TubePolicy]:
-    """Build the call that creates a tube, or finds it."""
+    """Build the call that creates a tube, or finds it if it exists."""
     words = [b"TUBE", b"CREATE", name]
     if isinstance(type, TubePolicy):
         words += _policy_words(type, options)
@@ -584,7 +591,7 @@ def _policy_words(policy: TubePolicy, options: dict[str, Any]) -> list[bytes]:
 
 
 def alter_to(name: bytes, type: str | TubePolicy | None, options: dict[str, Any]) -> Call[TubePolicy]:
-    """Change the options of an existing tube. Raise TubeExists if it has another type."""
+    """Build the call that changes the options of a tube. It raises TubeExists if the tube has another type."""
     check_keywords("tube", options, TUBE_KEYWORDS, "name", "type", "alter")
     if isinstance(type, TubePolicy):
         words = _policy_words(type, options)
@@ -710,7 +717,7 @@ def _was_put(id: bytes, tube: bytes, body: bytes, kind: int, asked: Draft | None
 def stage(
     stage: bytes, name: bytes, expire_ms: int, bodies: Iterable[Body | NewJob], options: PutOptions
 ) -> Call[Any] | None:
-    """Put a job for each body into a stage, for a tube. Return None if there are no bodies."""
+    """Build the call that puts a job for each body into a stage, for a tube. Return None if there are no bodies."""
     check_keywords("put_many", options, PUT_KEYWORDS, "tube", "bodies")
     call = put_many(name, bodies, options)
     if call is not None:
@@ -724,7 +731,7 @@ def stage(
 
 
 def close_stages(word: bytes, stages: Iterable[object]) -> Call[int]:
-    """Publish or discard stages. A repetition has no effect."""
+    """Build the call that publishes or discards stages. A repetition has no effect."""
     names = [to_bytes(stage, "the name of a stage") for stage in stages]
     if not names:
         raise OutOfRange("name at least one stage")
@@ -732,7 +739,7 @@ def close_stages(word: bytes, stages: Iterable[object]) -> Call[int]:
 
 
 def put_many(name: bytes, bodies: Iterable[Body | NewJob], options: PutOptions) -> Call[list[JobFacts]] | None:
-    """Put a job for each body, or none at all. Return None if there are no bodies."""
+    """Build the call that puts a job for each body, all or none of them. Return None if there are no bodies."""
     given = each_put(bodies, options)
     own = any(each is not options for _, each in given)  # Whether any job has options of its own.
     asked = [put_draft("put_many", body, each) for body, each in given]
@@ -777,7 +784,7 @@ def _holds(found: list[JobFacts]) -> dict[str, int]:
 
 
 def may_be_more(found: list[JobFacts]) -> bool:
-    """Return whether a reply may have been shortened, so that another take may find more jobs."""
+    """Return whether a reply reached the limit of jobs or bytes, so that another take may find more jobs."""
     return len(found) == TAKE_JOBS_MAX or sum(len(job.raw_body) for job in found) > _TAKE_BYTES
 
 
@@ -819,7 +826,10 @@ def list_jobs(name: bytes, state: str, limit: int) -> Call[list[JobFacts]]:
 
 
 def _finish(id: str, hold: int, words: list[bytes], *ends: str, gives_back: bool = False) -> Call[None]:
-    """Return a call that only the session with the delivery `hold` may send. `ends` are the states after it."""
+    """Return a call that is accepted only from the session with the delivery `hold`.
+
+    `ends` are the possible states of the job after the call.
+    """
     happened = Happened([b"JOB", b"PEEK", id.encode()], hold, ends, gives_back)
     return Call(words, nothing, PERHAPS, happened=happened)
 
@@ -1045,7 +1055,7 @@ def journal_head() -> Call[int]:
 
 
 def journal_events(position: int, tube: bytes | None, wait_ms: int = 0) -> Call[tuple[int, list[Event]]]:
-    """Ask for events from a position on, and wait up to `wait_ms` for the first one."""
+    """Ask for the events that start at a position, and wait up to `wait_ms` for the first one."""
     words = [b"JOURNAL", b"EVENTS", b"%d" % integer(position, "start"), b"COUNT", b"%d" % EVENTS_COUNT]
     if wait_ms:
         words += [b"TIMEOUT", duration(wait_ms)]

@@ -1,5 +1,6 @@
-"""One connection to a server, with blocking calls. It is closed at the first error: a connection on which a part of a
-reply may still arrive is never used again."""
+"""One connection to a server, with blocking calls.
+
+It is closed at the first error and never used again, because the rest of a reply could still arrive."""
 
 from __future__ import annotations
 
@@ -64,8 +65,8 @@ class Line:
     def ask(self, data: bytes, count: int, timeout_s: float | None) -> list[object]:
         """Send commands and return their replies.
 
-        `timeout_s` limits each reply, each `PROGRESS_BYTES` of a longer one, and each piece that is sent. A slow
-        network is no error, but a server that sends a byte from time to time is.
+        `timeout_s` limits the time for each reply, for each `PROGRESS_BYTES` of a longer reply, and for each piece that
+        is sent. A slow network causes no error, but a server that only sends a byte from time to time does.
         """
         connection = self._socket
         self._set_timeout(timeout_s)

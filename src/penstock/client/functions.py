@@ -41,7 +41,7 @@ class FunctionCall(Call[Called]):
         self.largest = max(len(word) - _BESIDE_BODY_BYTES for word in self.words)
 
     def wait_word(self) -> bytes:
-        """Return the time that the function may wait, as an argument of the call, in seconds."""
+        """Return the longest time that the function waits, as an argument of the call, in seconds."""
         return pack(self.wait_ms / 1000)
 
 
@@ -54,11 +54,11 @@ class Functions:
         self._session = queue._session
 
     def call(self, name: bytes, *args: Any, only_reads: bool = False, wait_ms: int = 0) -> list[Any]:
-        """Call a function that delivers no job. It may wait for `wait_ms` on the server."""
+        """Call a function that delivers no job. Its reply can take up to `wait_ms` longer than usual."""
         return self._session.call(FunctionCall(name, args, AGAIN if only_reads else NOT_AGAIN, wait_ms)).results
 
     def take(self, name: bytes, *args: Any, timeout_at: int, wait_ms: int) -> list[Any]:
-        """Call a function that delivers a job. The argument at index `timeout_at` is the time that it may wait."""
+        """Call a function that delivers a job. `args[timeout_at]` is its longest wait for a job."""
         end = time.monotonic() + wait_ms / 1000
         while True:
             call = FunctionCall(name, args, AGAIN, wait_ms)

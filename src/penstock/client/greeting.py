@@ -47,7 +47,7 @@ def words(target: Target, token: str, grace_ms: int) -> list[list[bytes]]:
 
 
 def plain_words(target: Target) -> list[list[bytes]]:
-    """Return the commands that open a connection without a session. Such a connection is not written to the log."""
+    """Return the commands that open a connection without a session. The journal contains nothing about it."""
     hello = [b"HELLO", b"3"]
     if target.user or target.password:
         hello += [b"AUTH", (target.user or "default").encode(), target.password]
@@ -75,7 +75,7 @@ def read(seed: tuple[str, int], answers: list[object]) -> Greeted:
 
 
 def read_plain(seed: tuple[str, int], answers: list[object]) -> dict[Any, Any]:
-    """Return the server's description of itself. Raise an error if it refuses the client or is not Penstock."""
+    """Return the reply to HELLO. Raise an error if the server refuses the client or is not Penstock."""
     where = address(*seed)
     hello = answers[0]
     if isinstance(hello, ErrorReply):

@@ -4,8 +4,8 @@ Each call has a connection to itself while it lasts, so a take that waits delays
 kept for the next calls.
 
 A signal may interrupt a thread between any two calls. A lock or a Condition that such a thread has just acquired would
-stay locked. So a long exclusive section does not hold a lock: an object marks the section as in use, and other threads
-poll until the mark is removed.
+stay locked. So a long exclusive section does not hold a lock: a field is set to an object while the section is in use,
+and other threads poll until the field is None.
 """
 
 from __future__ import annotations
@@ -147,7 +147,7 @@ class Session(BaseSession[Connection]):
         return outcomes
 
     def _call_some(self, calls: list[Call[Any]]) -> list[Any]:
-        """Send the first of these calls together, and return their results."""
+        """Send calls in one write, up to its maximum size. Return the results of the calls that were sent."""
         try:
             check_body(calls[0].largest, self.max_body)
         except CommandError as error:
@@ -211,7 +211,7 @@ class Session(BaseSession[Connection]):
             return error
 
     def _patience(self, wait_ms: int, until: float) -> float | None:
-        """Return how many seconds to wait for a reply if the call waits `wait_ms` on the server. None: no limit."""
+        """Return the seconds to wait for the reply to a call that the server can delay by `wait_ms`. None: no limit."""
         answer_s = self.target.answer_s
         if until == math.inf:
             return None if answer_s is None or wait_ms == NEVER else answer_s + wait_ms / 1000
@@ -378,7 +378,7 @@ class Session(BaseSession[Connection]):
     # Jobs of lost takes
 
     def disown(self, ids: list[str]) -> None:
-        """Return jobs whose caller was interrupted before it received them. They go back before the next call."""
+        """Record that the caller did not receive these jobs. They return to their tubes before the next call."""
         self.belongings.remove_all(ids)
         self._in_doubt = True
 
@@ -398,7 +398,7 @@ class Session(BaseSession[Connection]):
                 self._settler = None
 
     def _settles(self, settler: object) -> bool:
-        """Let this thread give back lost jobs, if there may be any and no other thread does. Return whether it does."""
+        """Return whether this thread has to give back lost jobs: there may be some, and no other thread does it."""
         with self._gate:
             if self._in_doubt and self._settler is None:
                 self._settler = settler
@@ -459,7 +459,7 @@ class Session(BaseSession[Connection]):
 
 
 def _sleep(seconds: float, until: float) -> None:
-    """Sleep for some seconds. Raise NoServer instead if the deadline `until` and a margin have passed."""
+    """Sleep for some seconds. Raise NoServer instead if the deadline `until` passed more than MARGIN_S ago."""
     if time.monotonic() >= until + MARGIN_S:
         raise NoServer("the time of the call is over")
     time.sleep(seconds)

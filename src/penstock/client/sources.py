@@ -40,7 +40,7 @@ class Sources:
             self._total //= 2
 
     def main(self) -> str:
-        """Return the first eight characters of the id of the node that created most of the taken jobs, or ""."""
+        """Return the first 8 characters of the id of the node that created more than half of the taken jobs, or ""."""
         if self._total < _JOBS:
             return ""
         counts = dict(self._counts)

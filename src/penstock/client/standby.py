@@ -2,8 +2,8 @@
 
 A standby fetches the files of the node as a client and stores them in a directory of its own
 (`journal/maintenance/mirror.py`). First comes the log, up to the last durable position. Then comes the newest snapshot,
-which replaces everything before it. Then the standby removes the files that the node has removed. If it is interrupted,
-it continues where it was.
+which replaces everything before it. Then the standby removes the files that the node has removed. After an
+interruption it continues where it stopped.
 """
 
 from __future__ import annotations
@@ -123,7 +123,7 @@ class Standby:
         raise CommandError("the node removes files faster than they can be fetched; let it keep more history")
 
     def go_on(self, wait_ms: int) -> None:
-        """Fetch the next piece of the log. At its end, wait for up to `wait_ms`."""
+        """Fetch the next piece of the log. If there is none, wait for it for up to `wait_ms`."""
         segment = self._mirror.segment
         try:
             self._read(wait_ms)
@@ -159,7 +159,7 @@ class Standby:
         return True
 
     def _look(self) -> Files:
-        """Ask for the files of the node. Raise an error if it is another node, or has another log than before."""
+        """Ask the node for its files. Raise an error if it is another node, or if its log is not the copied one."""
         mirror = self._mirror
         self._files = files = self._ask([b"FILES"], _files)
         self._looked = time.monotonic()
@@ -172,7 +172,7 @@ class Standby:
         return files
 
     def _is_the_same_log(self) -> bool:
-        """Return whether the node has the last commit of this standby, with or without its bodies."""
+        """Return whether the node's log has the last commit of this standby. The bodies in it can be missing."""
         last = self._mirror.last
         if last is None:
             return True

@@ -69,7 +69,7 @@ def address(host: str, port: int | str) -> str:
 
 @dataclass(frozen=True, kw_only=True)
 class Pieces:
-    """The parts of a URL. Each is as it was written, and may be wrong."""
+    """The parts of a URL as they were written. They are not checked yet."""
 
     scheme: str
     who: str | None  # The user and the password: user:password.
@@ -82,7 +82,7 @@ class Pieces:
 
 
 def pieces(url: str) -> Pieces:
-    """Split a URL. The last @ ends the user and the password, because a password may contain @ and slashes."""
+    """Split a URL. The last @ ends the user and the password, because a password can contain @ and slashes."""
     scheme, _, rest = url.partition("://")
     rest, question, query = rest.partition("?")
     who, at, hosts = rest.removesuffix("/").rpartition("@")
@@ -90,7 +90,7 @@ def pieces(url: str) -> Pieces:
 
 
 class ConnectOptions(TypedDict, total=False):
-    """Options of a connection. Each may also be given in the URL; the argument has precedence. None means not given."""
+    """Options of a connection. Each can also be given in the URL; the argument has precedence. None means not given."""
 
     user: str | None  # Name of the user. Default: that of the URL.
     password: str | None  # Password of the user. Default: that of the URL.
@@ -111,7 +111,7 @@ _KEYWORDS: Final = frozenset(ConnectOptions.__annotations__)
 def target(url: str | None = None, method: str = "connect", **options: Unpack[ConnectOptions]) -> Target:
     """Return the server of a URL. The default is the URL in PENSTOCK_URL, or else port 7711 of this machine.
 
-    `method` is the public function that was called; it is named if a keyword is misspelt.
+    `method` is the public function that was called, for the error about a misspelt keyword.
     """
     check_keywords(method, options, _KEYWORDS, "url")
     retry_for = options.get("retry_for")
