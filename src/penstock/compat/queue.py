@@ -7,8 +7,8 @@
     queue.tube.mail:ack(task[1])                              queue.tube.mail.ack(task[0])
 
 The left column is Lua, the right column is Python. Options are keywords or a dict. Options that the type of a tube does
-not have are ignored, as in the original; the logger `penstock` gets one warning for each of them. A task is
-`(id, state, data)`. This module only translates calls. Other clients may use the same queue through other APIs.
+not have are ignored, as in the original; the logger `penstock` gets one warning for each of them. A task is `(id,
+state, data)`. This module only translates calls. Other clients can use the same queue through other APIs.
 """
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ OnChange = Callable[["Task", str], object]
 
 
 class QueueError(CommandError):
-    """A call was refused. The message is the one of Tarantool's queue."""
+    """A call was refused. The message is that of Tarantool's queue."""
 
 
 class Task(NamedTuple):
@@ -138,7 +138,10 @@ class Queue:
         return tube
 
     def statistics(self, name: str | None = None) -> dict[str, Any]:
-        """Return the number of tasks in each state and of calls, for one tube, or for each tube by its name."""
+        """Return the statistics of one tube, or a dict with those of every tube by its name.
+
+        They are the number of tasks in each state, and the number of calls of each function.
+        """
         if name is None:
             return {each: self.tube[each]._statistics() for each in self._over.tubes()}
         return self.tube[name]._statistics()
@@ -158,8 +161,8 @@ class Queue:
     def cfg(self, options: dict[str, Any] | None = None, **more: Any) -> None:
         """Set options of the queue.
 
-        `ttr` is the grace time in seconds: how long the tasks of this session stay taken after it ended. With
-        `in_replicaset`, this object refuses to create temporary tubes.
+        `ttr` is the grace time in seconds: how long the tasks of this session stay taken after its last connection
+        closed. With `in_replicaset`, this object refuses to create temporary tubes.
         """
         for name, value in {**(options or {}), **more}.items():
             if name == "ttr":
@@ -357,8 +360,8 @@ class Tube:
         """Call a function with every task that changes and with the event. Return the function that was set before.
 
         The function receives the task with its state after the change. The function is called in order, in a thread of
-        its own, after the commit and before the command that caused the change returns. With a server it is called
-        later, and the data of a task that is gone may be None.
+        its own, after the commit and before the command that caused the change returns. If the queue is on a server,
+        the function is called later, and the data of a task that is gone can be None.
         """
         before, self._callback = self._callback, callback
         if self._unsubscribe is not None:
@@ -405,7 +408,7 @@ class Tube:
         callback(task, _WHAT.get(call, call))
 
     def _id(self, job: api.Job) -> Any:
-        """Return the id of a task. If the job no longer exists, return the id of the job instead."""
+        """Return the id of a task. If the task no longer exists, return the id of its job instead."""
         try:
             known = job.meta()
         except UnknownJob:
@@ -459,7 +462,7 @@ def _returned_letter(job: api.Job) -> str:
 
 
 def _give_back(job: api.Job, deliveries: int) -> None:
-    """Return a job that the caller did not receive to its tube. If that fails, it returns when the session ends."""
+    """Return a job that the caller did not receive to its tube. If this fails, it returns when the session ends."""
     with contextlib.suppress(PenstockError):
         if isinstance(job, EmbeddedJob):
             job._tube._host.undeliver(PendingDelivery([job._core], [deliveries]))
@@ -472,7 +475,7 @@ def _give_back(job: api.Job, deliveries: int) -> None:
 
 
 def _known(function: str, policy: TubePolicy, options: dict[str, Any], has: HasOption) -> dict[str, Any]:
-    """Return the options of a call under their Penstock names, without those that the tube does not have."""
+    """Return the options of a call under their Penstock names, without options that the tube does not have."""
     known = _ignored.supported(function, policy, cast("dict[object, object]", options), has)
     given: dict[str, Any] = {_RENAMED.get(name, name): value for name, value in known.items()}
     if given.get("ttr") == 0 and not isinstance(given["ttr"], bool):

@@ -2,9 +2,9 @@
 
     queue.put(0, "mail", 0, 60, 10, 127, "data")        queue.take(0, "mail", 5)        queue.ack(0, id)
 
-A task is a list `[id, tube, status, field, …]`. A tube in space 0 has its name, a tube in space 5 is named `5/name`.
-A tube is created when it is used first. A take returns None if there is no task. A server has the same functions; for
-a queue in this process they are called directly.
+A task is a list `[id, tube, status, field, …]`. The tube `mail` of space 0 is the Penstock tube `mail`. The tube `mail`
+of space 5 is the Penstock tube `5/mail`. A tube is created when it is used first. A take returns None if there is no
+task. For a queue on a server, the server runs the functions; for an embedded queue, they run in this process.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _READING: Final = (b"peek", b"meta", b"statistics")
 
 
 class Queue15Error(CommandError):
-    """A call was refused. The message is the one of the 1.5 API."""
+    """A call was refused. The message is that of the 1.5 API."""
 
 
 class Queue15:
@@ -41,8 +41,9 @@ class Queue15:
     def __init__(self, over: api.Queue, pri_mode: Literal["absolute", "offset"] | None = None) -> None:
         """Wrap a queue.
 
-        `pri_mode` is the meaning of the argument `pri` of a put. "absolute": a priority from 0 to 255, as documented.
-        "offset": a number that is added to 127, as implemented. A server has the setting `queue15-pri-mode` instead.
+        `pri_mode` is the meaning of the argument `pri` of a put. "absolute": a priority from 0 to 255, as the original
+        documents. "offset": a number that is added to 127, as the original implements. For a queue on a server, leave
+        it out: the server has the setting `queue15-pri-mode`.
         """
         if pri_mode not in (None, "absolute", "offset"):
             raise WrongType(f"pri_mode is absolute or offset, not {pri_mode!r}")
@@ -237,7 +238,7 @@ class _OnServer:
 
 
 def _refusal(error: CommandError) -> CommandError:
-    """Return the error to raise for a refusal of a server: a Queue15Error, unless it has a code of Penstock."""
+    """Return the error to raise for a refusal of a server: a Queue15Error, unless its code is one of Penstock."""
     return Queue15Error(str(error)) if error.code == CommandError.code else error
 
 

@@ -88,7 +88,7 @@ def _spaces_of(host: Host) -> XqueueSpaces:
 
 
 class _WeakHost:
-    """The methods of a host that spaces use. It has only a weak reference, so that an unused queue can be freed."""
+    """The methods of a queue's host that spaces use. The reference is weak, so that an unused queue can be freed."""
 
     def __init__(self, host: Host) -> None:
         self._host = weakref.ref(host)
@@ -204,7 +204,7 @@ class _OnServer:
 
 
 def _timeout_first(timeout: Any, attr: Any) -> tuple[Any, Any]:
-    """Return the timeout and the options of a take. The timeout may be the first argument or one of the options."""
+    """Return the timeout and the options of a take. The timeout can be the first argument or one of the options."""
     if not isinstance(timeout, dict) or isinstance(timeout.get("timeout"), (dict, list)):
         return timeout, attr
     return timeout.get("timeout"), {name: value for name, value in timeout.items() if name != "timeout"}
@@ -268,15 +268,18 @@ class Space:
         self._call("bury", key, attr)
 
     def dig(self, key: Any = None, attr: dict[str, Any] | None = None) -> Any:
-        """Make one buried task ready, or the first N."""
+        """Make the buried task with the primary key `key` ready.
+
+        If primary keys are strings and `key` is a number N, make the first N buried tasks ready.
+        """
         return _one(self._call("dig", key, attr))
 
     def plow(self, count: float | None = None, attr: dict[str, Any] | None = None) -> int:
-        """Make the first N buried tasks ready, or all. Return their number."""
+        """Make the first N buried tasks ready, or all if N is not given. Return their number."""
         return int(_one(self._call("plow", count, attr)))
 
     def kick(self, what: Any = None, attr: dict[str, Any] | None = None) -> Any:
-        """Make buried tasks ready: the first N if `what` is a number, otherwise the one whose primary key is `what`."""
+        """Make buried tasks ready: the first N if `what` is a number N, otherwise the task with this primary key."""
         return _one(self._call("kick", what, attr))
 
     def kill(self, key: Any) -> Any:
@@ -305,7 +308,7 @@ class Space:
         return _one(self._call("restart", key, attr))
 
     def get(self, key: Any) -> Any:
-        """Return the task of a key, or None."""
+        """Return the task with a primary key, or None."""
         return _one(self._call("get", key))
 
     def select(self, key: Any = None, options: dict[str, Any] | None = None) -> list[Any]:
@@ -314,12 +317,15 @@ class Space:
         return rows
 
     def stats(self, pretty: bool = False) -> dict[str, Any]:
-        """Return the number of tasks in each status, and of transitions between them since the start."""
+        """Return the number of tasks in each status.
+
+        The result also has the number of transitions between each two statuses since the start.
+        """
         told: dict[str, Any] = _one(self._call("stats", pretty))
         return told
 
     def queue_stats(self) -> dict[str, Any]:
-        """Return the statistics of `stats`, under the other name that xqueue has for it."""
+        """Return the same as `stats`. xqueue has both names."""
         return self.stats()
 
     def truncate(self) -> None:

@@ -1,4 +1,4 @@
-"""The context managers around a call: waiting for the disk, the lock, and the error that replaces the lock."""
+"""The context managers around a call: the lock, the wait for the disk, and the refusal that replaces the lock."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from penstock.core.errors import CommandError
 
 
 class Refusal:
-    """Replaces the lock of a session that may no longer be used: entering it raises an error."""
+    """Replaces the lock of a session that can no longer be used: entering it with `with` raises an error."""
 
     def __init__(self, error: type[CommandError], why: str | None = None) -> None:
         self._error = error
@@ -32,7 +32,7 @@ class Revocable(Protocol):
         """Refuse every later call with `refusal`."""
 
     def wait_for_watchers(self) -> None:
-        """Make calls return only after watchers have received the changes that the call made."""
+        """Make each later call return only after watchers have received the changes that the call made."""
 
 
 class Context(Protocol):
@@ -50,9 +50,9 @@ class Syncing(Protocol):
 
 
 class Durable:
-    """Surrounds the lock: the call returns after its changes are durable.
+    """A context manager around the lock: it makes a call return only after its changes are durable.
 
-    This also holds for reads and refusals, because they may reveal the changes of other calls.
+    This also holds for reads and refusals, because they can reveal the changes of other calls.
     """
 
     def __init__(self, host: Syncing) -> None:

@@ -40,7 +40,7 @@ class Committing(Protocol):
 
 
 class ChangeFeed:
-    """Calls subscribers for each change, in order, in one separate thread. They may use the queue.
+    """Calls subscribers for each change, in order, in one separate thread. Subscribers can use the queue.
 
     A watcher is a subscriber that other calls wait for. It is called after a change was committed and before the call
     that made the change returns.
@@ -145,7 +145,10 @@ class ChangeFeed:
 
 
 def _call(callback: Callable[[], None]) -> None:
-    """Call a subscriber. Its exceptions become warnings. If warnings are errors in this process, they are dropped."""
+    """Call a subscriber. Its exceptions become warnings.
+
+    If warnings are errors in this process, the exceptions are dropped.
+    """
     try:
         callback()
     except Exception as error:

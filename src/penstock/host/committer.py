@@ -2,9 +2,9 @@
 
 Tasks that run in one pass of the event loop share one frame and one sync.
 
-While the disk is fast, the sync runs in the loop itself, which saves two thread switches. While it is slow, the sync
-runs in a thread, so that the loop continues. (Measured with 50 clients: syncing in the loop is a third faster on a fast
-disk.)
+While the disk is fast, the sync runs in the loop itself, which saves two thread switches. While the disk is slow, the
+sync runs in a thread, so that the loop continues. (Measured with 50 clients: syncing in the loop is a third faster on a
+fast disk.)
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class Committer:
     def durable(self, position: int) -> asyncio.Future[None]:
         """Return a future that completes when every position below `position` is on disk.
 
-        The rows need not be written yet.
+        The rows below that position need not be written yet.
         """
         loop = asyncio.get_running_loop()
         future = loop.create_future()

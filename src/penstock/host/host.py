@@ -81,15 +81,15 @@ class Store:
 
 
 class Host:
-    """One engine in this process.
+    """One engine in this process, with its clock, lock, journal and sessions.
 
-    Entering the host starts a turn, which is the part of a call that runs under the lock.
+    `with host:` is a turn: the part of a call that runs under the lock.
 
     At the end of a turn, its changes are in the log, and the waits that it served are woken. (Asyncio tasks share
     frames. Their changes are written to the log when one of them starts to wait for the disk, or when another caller
     ends a turn.) The lock around a turn is always a bare `threading.Lock`: `with host.lock, host:`. An interrupt can
     occur between any two steps of Python code, so a lock that Python code acquires and releases could stay locked for
-    ever. The next turn completes an interrupted one.
+    ever. The next turn completes an interrupted turn.
     """
 
     now: Callable[[], int]  # Engine time, in ms.
@@ -288,7 +288,7 @@ class Host:
         return Durable(self) if self.syncs or self.has_watchers else NOTHING
 
     def make_durable(self) -> None:
-        """Return when all changes so far are on disk and watchers were called. The caller does not hold the lock."""
+        """Return when all changes so far are on disk and watchers have got them. The caller does not hold the lock."""
         if self.syncs:
             assert self.journal is not None
             log = self.journal.log
@@ -320,7 +320,7 @@ class Host:
         return self.engine.connect(secrets.token_bytes(16))
 
     def leave(self, connection: Connection) -> None:
-        """Close a session that is no longer in `sessions`. The queue closes with its last session."""
+        """Close a connection whose session was removed from `sessions`. The queue closes with its last session."""
         try:
             # An interrupted call may have disconnected it already.
             if self.failure is None and connection.number in connection.session.connections:
@@ -333,7 +333,7 @@ class Host:
                 self.close()
 
     def fail(self, error: CommandError) -> None:
-        """Refuse every call and wake all sleepers, because durability can no longer be guaranteed.
+        """Refuse all later calls and wake all sleepers, because durability can no longer be guaranteed.
 
         The caller holds the lock.
         """
@@ -464,14 +464,14 @@ class Host:
                 pass
 
     def _may_share(self) -> bool:
-        """Return whether the rows of a task's turn may be written later, in a frame that several tasks share."""
+        """Return whether the rows of a task's turn can be written later, in a frame that several tasks share."""
         return self.syncs and self.journal is not None and self.journal.log.writer.frame_bytes() < _SHARED_BYTES
 
     def settle(self, shares: bool = False) -> None:
         """End a turn: commit it and wake the sleepers that it served. If a deadline came nearer, wake the timekeeper.
 
-        With `shares`, the caller awaits `until_durable` next, and the commit may be left to a shared frame. The woken
-        sleepers need no commit, because each starts with a turn of its own.
+        With `shares`, the caller awaits `until_durable` next, so the changes can be committed later in a shared frame.
+        The woken sleepers need no commit, because each starts with a turn of its own.
         """
         if not shares or not self._may_share():
             self.commit()
@@ -494,7 +494,7 @@ class Host:
             self.settle()
 
     def gives_up(self, error: BaseException) -> bool:
-        """If `error` left a command half done, fail the host. Return whether it did. The caller holds the lock."""
+        """If `error` left a command half done, fail the host and return True. The caller holds the lock."""
         if not _interrupted_engine(error):
             return False
         if self.journal is not None:
@@ -503,7 +503,7 @@ class Host:
         return True
 
     def sleep_ms(self, wait: Waiting, sleeper: Sleeper) -> int | None:
-        """Return how many ms a sleeper may sleep: -1 for no limit, None if its wait has ended."""
+        """Return how many ms a sleeper can sleep: -1 for no limit, None if its wait has ended."""
         with self.lock, self:
             self.advance()
             if wait.outcome != w.WAITING:
@@ -550,9 +550,9 @@ class Host:
             return -1 if self._keeper_until == NEVER else max(0, self._keeper_until - self.now())
 
     def _start_keeper(self) -> None:
-        """Start a thread that is the timekeeper, because only asyncio tasks wait.
+        """Start a thread that is the timekeeper, because only asyncio tasks are waiting.
 
-        Their loop may be busy, and other sleepers must not depend on it.
+        Their event loop may be busy, so the timers of other sleepers must not depend on it.
         """
         keeper = Timekeeper(self)
         self._keeper = keeper
@@ -576,7 +576,7 @@ class Host:
     def undeliver_quietly(self, handed: PendingDelivery) -> None:
         """Undo the deliveries of an interrupted call.
 
-        Do nothing if the journal has failed, because they cannot be undone then.
+        Do nothing if the journal has failed, because the deliveries cannot be undone then.
         """
         if handed.jobs:
             with contextlib.suppress(CommandError):
@@ -631,7 +631,7 @@ class Host:
         return self.journal.fetch(job)
 
     def has_journal(self) -> Journal:
-        """Return the journal. Raise NoJournal if the queue is in memory only."""
+        """Return the journal. Raise NoJournal if the queue is only in memory."""
         if self.journal is None:
             raise NoJournal()
         return self.journal

@@ -27,7 +27,7 @@ _AHEAD: Final = 64
 
 
 class Owner(Protocol):
-    """The host of a journal. Entering it starts a turn."""
+    """The host of a journal: an engine with its clock and lock. `with owner:` is a turn, which needs the lock."""
 
     lock: threading.Lock
     engine: Engine
@@ -83,11 +83,11 @@ class Journal:
             syncing.start()
 
     def events(self, start: int) -> Iterator[Event]:
-        """Yield the events that are on disk, from position `start` on."""
+        """Yield the events that are on disk, starting at position `start`."""
         return self._reader.events(start, self.log.durable)
 
     def history(self, number: int) -> list[Event]:
-        """Return the events of a job that are on disk. The job may have ended. The caller does not hold the lock."""
+        """Return the events of a job that are on disk, even if the job has ended. The caller does not hold the lock."""
         host = self._host()
         assert host is not None
         # The turn writes the newest row of the job to a file.

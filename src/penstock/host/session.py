@@ -13,7 +13,7 @@ from penstock.host.host import Host
 
 
 class Session:
-    """One session on a host. Entering it starts a turn.
+    """One session on a host. `with session:` is a turn, the part of a call that runs under the lock.
 
     A call is `with session.durable, session.lock, session:`. The lock is the host's lock until the session is closed or
     forked, or the queue fails; then it is a `Refusal`. Hot paths inline these three steps.
@@ -63,7 +63,7 @@ class Session:
             self.host.settle_after(error)
 
     def refuse(self) -> NoReturn:
-        """Raise the error with the reason why this session may no longer be used."""
+        """Raise the error with the reason why this session can no longer be used."""
         assert isinstance(self.lock, Refusal)
         self.lock.refuse()
 
@@ -73,7 +73,7 @@ class Session:
         self.revoked = True
 
     def wait_for_watchers(self) -> None:
-        """Make calls return only after watchers have received the changes that the call made."""
+        """Make each later call return only after watchers have received the changes that the call made."""
         if not self.shares_frames:
             self.durable, self.syncs = self.host.durable, True
 

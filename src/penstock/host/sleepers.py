@@ -17,14 +17,14 @@ class Sleeper(Protocol):
 
     @property
     def keeps_time(self) -> bool:
-        """Return whether this sleeper may be the timekeeper."""
+        """Return whether this sleeper can be the timekeeper."""
 
     def wake(self) -> None:
-        """Wake this sleeper. Any thread can call this. Waking it twice does no harm."""
+        """Wake this sleeper. Any thread can call this. Waking a sleeper twice has no effect."""
 
 
 class Timed(Protocol):
-    """The method of a host that its timekeeper calls."""
+    """A host, as its timekeeper uses it."""
 
     closed: bool
 

@@ -1,1 +1,1 @@
-"""Codecs of the protocols: bytes to commands and replies, and back. Pure: no socket, no clock."""
+"""Codecs of the protocols: they parse bytes into commands and replies, and encode both. Pure: no socket, no clock."""

@@ -13,11 +13,12 @@ The node that opens a link sends on it. The other node sends only the second mes
 
 Both nodes prove that they have the shared secret, with an HMAC over the whole handshake. Each packet has a tag, made
 with a key that is derived from the handshake, and with the packet's number on the link. A forged, changed, replayed or
-missing packet is detected, and nothing after it is read. Each node sends its own epoch and the greatest epoch of the
-other that it has seen, so a node that was replaced learns this from the first peer it connects to. The listener also
-names its incarnation, which changes when it loses its jobs, so the dialler knows which one receives the packets of this
-link. A peer with another version gets an error that names the version. Any bytes give messages or a `ProtocolError`.
-Before a peer has proven its identity, only short frames are accepted.
+missing packet is detected, and nothing after it is read. Each node sends its own epoch, and the greatest epoch of the
+other node that it has seen. A node that was replaced by a standby therefore detects this when it connects to its first
+peer. The listener also names its incarnation, which changes when it loses its jobs, so the dialler knows which
+incarnation receives the packets of this link. A peer with another version gets an error that names the version. For any
+bytes, the parser returns messages or raises a `ProtocolError`. Before a peer has proven its identity, only short frames
+are accepted.
 """
 
 from __future__ import annotations
@@ -235,7 +236,7 @@ class Secrets:
     def dialler_proof(self, known: i64) -> bytes:
         """Return the proof that the dialler has the secret.
 
-        It also covers `known`, the listener's epoch as the dialler knows it, which is sent with the proof.
+        The proof also covers `known`, the greatest epoch of the listener that the dialler has seen.
         """
         return self._made(b"dialler", _epoch_bytes(known))
 
@@ -752,7 +753,7 @@ def _needs(count: i64, fields: i64) -> None:
 
 
 def _pass(reader: Reader, count: i64) -> None:
-    """Skip fields that a later version added."""
+    """Skip fields at the end of a message that a later version added."""
     for _ in range(count):
         reader.skip()
 
@@ -836,7 +837,7 @@ def _host(reader: Reader, may_be_empty: bool) -> str:
 
 
 def address(text: str) -> str:
-    """Return an IP address in canonical form. Raise ProtocolError if the text is no address of one machine."""
+    """Return an IP address in canonical form. Raise ProtocolError if the text is not the address of one machine."""
     try:
         found = ipaddress.ip_address(text)
     except ValueError:

@@ -35,11 +35,11 @@ class LuaError(BoxError):
 
 
 class NoProcedure(BoxError):
-    """A function that does not exist, or that is called on a tube that does not exist."""
+    """The error for a function that does not exist, or that is called on a tube that does not exist."""
 
     def __init__(self, name: bytes) -> None:
         super().__init__(33, f"Procedure '{name[:200].decode('utf-8', 'backslashreplace')}' is not defined")
 
 
 class RefusedByPeer(ProtocolError):
-    """A peer refused the connection and gave the reason. Its messages are well-formed."""
+    """The error for a connection that a peer refused with a reason, in well-formed messages."""

@@ -1,10 +1,10 @@
 """The input buffer of a parser: received bytes that are not parsed yet.
 
 If the parser has consumed the whole buffer, which is the usual case, the next bytes replace it and nothing is copied.
-Otherwise they are collected in a second buffer. The two are joined when the parser needs more bytes and the second
-buffer completes what is left of the first. So a byte is copied two or three times, however small the pieces are and
-however long the parser does not run. (Joining at every piece was rejected: a client that waits for a job may send a
-megabyte in the meantime, and every piece would copy it.)
+Otherwise they are collected in a second buffer. The two are joined when they contain the complete command that the
+parser needs. So a byte is copied two or three times, even if pieces are small or the parser does not run for a long
+time. (Joining at every piece was rejected: a client that waits for a job can send a megabyte in the meantime, and every
+piece would copy it.)
 """
 
 from __future__ import annotations
@@ -65,13 +65,13 @@ class InputBuffer:
             self._pos = 0
 
     def _await_line(self, end: bytes, most: i64) -> None:
-        """Record that parsing can continue when the line end `end` has arrived, or when there are `most` bytes."""
+        """Record that parsing can continue when the line end `end` has arrived, or when `most` bytes have arrived."""
         if self._pos < len(self._buffer):
             self._need = most
             self._line_end = end
 
     def _join(self) -> bool:
-        """Join the two buffers if they have the bytes that the parser needs. Return whether they have."""
+        """Join the two buffers if together they have the bytes that the parser needs. Return whether they have."""
         there = len(self._buffer) - self._pos + len(self._pending)
         if there < self._need and not (self._line_end and self._has_line_end()):
             return False

@@ -2,11 +2,11 @@
 
     length  header map {0: request, 1: sync, …}  body map {…}            a packet; the length is any msgpack number
 
-Requests are answered in the order in which they finish. A reply has the sync number of its request. Any bytes give
-requests, or an `error` after which the parser reads no more. A packet with an invalid body gives a request `BROKEN`,
-and the packets after it are read normally. A packet longer than `packet_max` is discarded while it arrives, and gives a
+Requests are answered in the order in which they finish. A reply has the sync number of its request. For any bytes, the
+parser returns requests, or sets `error` and reads no more. A packet with an invalid body gives a request `BROKEN`, and
+the packets after it are read normally. A packet longer than `packet_max` is discarded while it arrives, and gives a
 request `OVERSIZED` with its sync number. The arguments of a call stay in msgpack, separated from each other. Functions
-decode the ones they need, and a body is never decoded.
+decode the arguments that they need. Job bodies are never decoded.
 """
 
 from __future__ import annotations
@@ -308,7 +308,7 @@ def _read_body(reader: Reader, request: Request) -> None:
 
 
 def _bounded(bits: i64) -> i64:
-    """Return an unsigned number of 64 bits, or NEVER if it is too large for a signed one."""
+    """Return an unsigned number of 64 bits, or NEVER if it is too large for a signed number of 64 bits."""
     return NEVER if bits < 0 else bits
 
 

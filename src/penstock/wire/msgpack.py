@@ -1,10 +1,10 @@
 """msgpack: decodes and encodes values, and finds the ends of values without decoding them.
 
-Any bytes give values or a `ProtocolError`. A length in the input allocates no memory before its bytes have arrived,
-values are counted, and they are nested at most DEPTH_MAX deep. Values that are only passed on (bodies, extensions of
-any type) are skipped instead of decoded, so they stay byte for byte the same. (The msgpack package was rejected: it
-does not distinguish binary from text that it could not decode, it raises six classes of errors, and it decodes values
-that need no decoding.)
+For any bytes, the reader returns values or raises a `ProtocolError`. It allocates memory for a value only when the
+bytes of the value have arrived. It limits the number of values, and their nesting to DEPTH_MAX. Values that are only
+passed on (bodies, extensions of any type) are skipped instead of decoded, so they stay byte for byte the same. (The
+msgpack package was rejected: it does not distinguish binary from text that it could not decode, it raises six classes
+of errors, and it decodes values that need no decoding.)
 """
 
 from __future__ import annotations
@@ -107,7 +107,10 @@ class Reader:
             self.skip(depth - 1)
 
     def _scalar_bytes(self, byte: i64) -> i64:
-        """Return how many bytes follow the type byte `byte` of a value without nested values. Read its length field."""
+        """Return how many bytes follow the type byte `byte` of a value without nested values.
+
+        If the value has a length field, read it.
+        """
         if byte < 0xC4:
             if byte == 0xC1:
                 raise ProtocolError("0xc1 is not a value")
@@ -216,7 +219,7 @@ class Reader:
         raise ProtocolError("expected a map")
 
     def unsigned(self) -> i64:
-        """Read an unsigned integer. Return its 64 bits, which are negative if it is above 63 bits."""
+        """Read an unsigned integer. Return its 64 bits as a signed integer: 2**63 and more become negative."""
         byte = self._first()
         if byte < 0x80:
             return byte
@@ -445,7 +448,10 @@ def _write_ext(writer: BytesWriter, ext: Ext) -> None:
 
 
 def _write_length(writer: BytesWriter, length: i64, one: int, two: int, four: int) -> None:
-    """Write the type byte for the size of a length, then the length. `one` is 0 if there is no form with one byte."""
+    """Write a length, after the type byte for its size.
+
+    `one` is the type byte for lengths of one byte, or 0 if there is none.
+    """
     if length < 0x100 and one:
         writer.append(one)
         writer.append(length)

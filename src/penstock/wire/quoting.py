@@ -86,7 +86,7 @@ def _unescaped(text: bytes, quote: int) -> bytes:
 
 
 def printable(text: str) -> str:
-    """Return a text on one line, with control characters escaped so that a terminal does not obey them."""
+    """Return a text on one line. Control characters are escaped, so that a terminal does not execute them."""
     if text.isprintable():
         return text
     return "".join([each if each.isprintable() else ascii(each)[1:-1] for each in text])

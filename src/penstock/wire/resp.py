@@ -1,14 +1,15 @@
 """RESP, the protocol of Redis and Disque: parses commands from bytes that arrive in pieces.
 
-Any bytes give commands, or an `error` after which the parser reads no more. Incomplete commands are kept until the rest
-arrives (`input_buffer.py`). Most lengths have one or two digits. They are read as one word of four bytes, so a short
-argument costs little more than its own copy. (Splitting the buffer at CRLF was rejected: it makes an object for every
-length, which is three times the work. hiredis was rejected, too: it does not parse inline commands, and 13 bytes can
-make it allocate gigabytes.)
+For any bytes, the parser returns commands, or sets `error` and reads no more. Incomplete commands are kept until the
+rest arrives (`input_buffer.py`). Most lengths have one or two digits. They are read as one word of four bytes, so a
+short argument costs little more than its own copy. (Splitting the buffer at CRLF was rejected: it makes an object for
+every length, which is three times the work. hiredis was rejected, too: it does not parse inline commands, and 13 bytes
+can make it allocate gigabytes.)
 
 If an argument is longer than `bulk_max`, the parser discards the whole command while it arrives, and returns the
-command `OVERSIZED` in its place. The caller refuses that one, and the connection stays usable. (Closing the connection
-was rejected: the client is still sending then, so the system resets the connection, and the error can get lost.)
+command `OVERSIZED` in its place. The caller refuses this command, and the connection stays usable. (Closing the
+connection was rejected: the client is still sending then, so the system resets the connection, and the error can get
+lost.)
 
     *3 CRLF  $6 CRLF ADDJOB CRLF  $1 CRLF q CRLF  $4 CRLF body CRLF        as clients send it
     ADDJOB q "a body" LF                                                    inline, as people type it
@@ -122,9 +123,10 @@ class RespParser(InputBuffer):
         return self._missing > 0 or self.pending() > 0
 
     def parse(self, commands_max: i64) -> list[list[bytes]]:
-        """Return at most `commands_max` complete commands. If `has_more` is set afterwards, call it again.
+        """Return at most `commands_max` complete commands. If `has_more` is set then, call this again.
 
-        Empty commands are not returned, but they count, so that a client that sends only these is limited as well.
+        Empty commands are not returned, but count towards `commands_max`, so that a client cannot send them without
+        limit.
         """
         commands: list[list[bytes]] = []
         self.has_more = False
@@ -335,8 +337,8 @@ class RespParser(InputBuffer):
 def _short_head(buffer: bytes, at: i64, mark: i64) -> i64:
     """Parse a line that consists of the byte `mark` and one to three digits, the form of most lengths.
 
-    Return the number and the length of the line, packed into one integer, or 0 for any other line. The code for lines
-    of any length parses or refuses those.
+    Return the number and the length of the line, packed into one integer, or 0 for any other line. The caller then
+    parses the line in the general way.
     """
     left = len(buffer) - at
     if left < 4:

@@ -1,8 +1,8 @@
 """RESP for clients: encodes commands and parses replies of version 2 and 3.
 
-The parser returns replies for any bytes, or raises ProtocolError. After that the connection is unusable. A refusal is
-returned as a value like any other reply, so that a client that sent ten commands gets all ten replies. The parser keeps
-incomplete replies, so no item of a long array is parsed twice.
+For any bytes, the parser returns replies or raises ProtocolError. After an error the connection is unusable. A refusal
+is returned as a value like any other reply, so that a client that sent ten commands gets all ten replies. The parser
+keeps incomplete replies, so no item of a long array is parsed twice.
 
     +OK  -ERR no  :7  $3 abc  *2 …          version 2; $-1 and *-1 are null
     _  #t  ,1.5  (123  !3 ERR  =7 txt:abc  %1 …  ~2 …  >2 …  |1 …      added by version 3
@@ -130,11 +130,11 @@ class ReplyParser(InputBuffer):
         self._append(data)
 
     def is_idle(self) -> bool:
-        """Return whether all received bytes were returned as replies, so that none is incomplete."""
+        """Return whether all received bytes were returned as replies, so that no reply is incomplete."""
         return self._pos == len(self._buffer) and not self._open and self._bulk < 0
 
     def parse(self) -> list[object]:
-        """Return the complete replies. Raise ProtocolError if the bytes after all replies are not RESP."""
+        """Return the complete replies. Raise ProtocolError if the bytes that follow them are not RESP."""
         answers: list[object] = []
         if self._wrong:
             raise ProtocolError(self._wrong)

@@ -48,7 +48,10 @@ class DiskSpaceService:
                 _log.info("puts accepted again: the log can grow")
 
     def _lacks_room(self, queue: MaintainedQueue) -> bool:
-        """Return whether the disk is full, or would stay full because there is no reserve file."""
+        """Return whether the disk is full, or the reserve file is missing.
+
+        Without a reserve file, a full disk could not be freed.
+        """
         return queue.log.is_full() or not reserve_file.exists(queue.disk)
 
     def _make_room(self, queue: MaintainedQueue) -> bool:
@@ -87,7 +90,7 @@ class DiskSpaceService:
             self._segments.run_now(queue)
 
     def _is_little(self, queue: MaintainedQueue) -> bool:
-        """Return whether a snapshot fits in the space of the reserve file, and needs less than half of the log."""
+        """Return whether a snapshot fits in the space of the reserve file, and is smaller than half of the log."""
         needed, log = _shortening_bytes(queue), queue.log
         return needed + log.owed_bytes() < reserve_file.available_bytes(queue.disk) and 2 * needed < log.needed_bytes()
 

@@ -20,7 +20,7 @@ class HistoryService:
         self._pacing = pacing
 
     def run_once(self, queue: MaintainedQueue) -> None:
-        """Delete history that exceeds a limit. Remove bodies from the rest, unless the settings keep them."""
+        """Delete history that exceeds a limit. Remove the bodies from other history, unless the settings keep them."""
         self.delete_old(queue)
         while not self._retention.bodies and without_bodies(queue.disk, queue.log):
             self._pacing.pause(WORK_S)

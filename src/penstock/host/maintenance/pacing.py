@@ -37,9 +37,9 @@ class Pacing:
         self._written = 0  # Position of the log at the last pause.
 
     def pause(self, spent: float, busy: int = PAUSE_BUSY) -> None:
-        """Sleep after `spent` seconds of work. Sleep `busy` times as long if the journal grew since the last pause.
+        """Sleep after `spent` seconds of work. Raise Stopped if the queue is being closed.
 
-        Raise Stopped if the queue is being closed.
+        Sleep for `spent` times PAUSE_IDLE, or for `spent` times `busy` if the journal grew since the last pause.
         """
         queue = self._queue()
         before, self._written = self._written, 0 if queue is None else queue.log.written
@@ -49,7 +49,7 @@ class Pacing:
 
     @contextlib.contextmanager
     def locked(self, queue: MaintainedQueue) -> Iterator[None]:
-        """Hold the queue's lock in a `with` block, unless the thread that called `stop()` holds it already."""
+        """Hold the queue's lock in a `with` block. Raise Stopped if the queue is being closed."""
         while not queue.lock.acquire(timeout=0.05):
             if self._stopping.is_set():
                 raise Stopped

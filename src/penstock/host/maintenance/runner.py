@@ -1,8 +1,8 @@
 """The maintenance thread of a queue directory.
 
-The thread sleeps until the log has grown by a part of a segment, or history may be too old. Then it runs all due
-services: segments, disk space, snapshots, history, indexes. Only a snapshot that is long overdue, because no session of
-the queue lasted long enough to take it, is taken in one go before the queue opens.
+The thread sleeps until the log has grown by a part of a segment, or until history may be too old. Then it runs all due
+services: segments, disk space, snapshots, history, indexes. There is one exception: a snapshot that is long overdue,
+because the queue was never open long enough to take it, is taken in one go before the queue opens.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ class Maintenance:
         self._due.set()
 
     def stop(self) -> None:
-        """Stop the thread and wait for its end. The caller may hold the lock."""
+        """Stop the thread and wait for its end. The caller can hold the lock."""
         self._stopping.set()
         self._due.set()
         self._thread.join()
@@ -144,7 +144,7 @@ class Maintenance:
             self._tidy(queue)
 
     def _tidy(self, queue: MaintainedQueue) -> None:
-        """Delete history that need not be kept, and create the indexes of the rest."""
+        """Delete history that need not be kept, and create the indexes of the history that stays."""
         segment = queue.log.segment
         # An index must not refer to rows that can be lost.
         queue.log.make_durable(queue.log.written)

@@ -16,7 +16,7 @@ class SegmentService:
     def run_once(self, queue: MaintainedQueue) -> None:
         """Create the next segment, fill it with zeros, and create the file that reserves space for a full disk.
 
-        Do nothing that the disk has no room for.
+        Skip each step that the disk has no space for.
         """
         reserve_file.create(queue.disk, queue.log.room.segment_bytes)
         queue.log.prepare()
