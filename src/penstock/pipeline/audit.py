@@ -1,7 +1,7 @@
 """The audit: checks from the history whether every guarantee was kept, and lists the events that violate one.
 
-It reads only bronze, so it does not depend on results of the pipeline. If the nodes can be reached, the counts in the
-lake are also compared with the counts of the nodes.
+It reads only the events (bronze), so it does not depend on the derived tables. If the nodes can be reached, the counts
+of state changes in the lake are also compared with the counts of the nodes.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ class Verdict:
 def audit(
     spark: SparkSession, lake: Lake, source: Source | None = None, told: ProgressCallback = no_progress
 ) -> Verdict:
-    """Check all events of the lake. With a source, update the lake first, and compare its counts with the nodes."""
+    """Check all events of the lake. With a source, update the lake first, and compare its counts with the nodes'."""
     heads = None
     if source is not None:
         heads = source.heads()
@@ -133,13 +133,13 @@ def _example(row: dict[str, Any]) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class _Scope:
-    """The events that an audit could check."""
+    """The events and tubes that an audit could check."""
 
     rows: int  # Events in the lake.
     tubes: dict[str, tuple[bool, int]]  # By tube: whether its policy is known, and the number of checked events.
 
     def is_judged(self, name: str) -> bool:
-        """Return whether there were events by which the guarantee could be checked."""
+        """Return whether there were any events to check the guarantee with."""
         return any(known or name not in _BY_TUBE for known, _ in self.tubes.values())
 
     def not_checked(self, name: str) -> Iterator[str]:
@@ -170,9 +170,9 @@ def _rules() -> list[tuple[str, str, str]]:
 
 
 def _compare(lake: Lake, source: Source, heads: dict[str, Head] | None) -> Finding:
-    """Check for each tube and change of state that the nodes do not count more changes than the lake.
+    """Check for each tube and kind of state change that the nodes do not count more changes than the lake.
 
-    The lake may count more, because the nodes start counting again if a tube is dropped and created again.
+    The lake can count more, because a node counts from zero again if a tube is dropped and created again.
     """
     name, promise = "counts", "All state changes that the nodes have counted are in the lake."
     since = nodes.load(lake)

@@ -38,7 +38,7 @@ def backfill(spark: SparkSession, lake: Lake, source: Source | None, told: Progr
 
 
 def _reset_derived(lake: Lake) -> None:
-    """Empty silver and gold, and mark all of bronze as new to them. A killed backfill is completed by the next turn."""
+    """Empty silver and gold, and list all files of bronze as new. If the backfill is killed, `digest` completes it."""
     change = lake.change()
     for table in (JOBS, *GOLD):
         change.remove(table, lake.files(table))

@@ -1,4 +1,4 @@
-"""Bronze: the events of all nodes in order of arrival, each exactly once, also if a process is killed at any time.
+"""Bronze: the events of all nodes in order of arrival, each exactly once, even if a process is killed at any time.
 
 The lake's manifest has two positions for each node: the first one that bronze lacks, and the first one of the log that
 was not read yet. The second may be greater, because not all rows of a log are events. Both change in the same commit as
@@ -28,7 +28,7 @@ WereRead = Callable[[], dict[str, int]]
 
 
 def read_positions_unknown() -> dict[str, int]:
-    """Return no positions. It is used if the caller knows only that the logs were read up to the last event."""
+    """Return no positions. The default of `were_read`: the logs were read at least up to the added events."""
     return {}
 
 
@@ -38,7 +38,7 @@ def append(lake: Lake, events: DataFrame, were_read: WereRead = read_positions_u
 
 
 def fill(lake: Lake, events: DataFrame, were_read: WereRead = read_positions_unknown) -> int:
-    """Add all events that bronze lacks in one commit, also between existing ones. Return their number."""
+    """Add those of `events` that bronze lacks, in one commit and at any position. Return the number of added events."""
     known = lake.read(events.sparkSession, EVENTS).select("node", "position")
     return _add(lake, events.join(known, ["node", "position"], "left_anti"), were_read)
 
@@ -61,7 +61,7 @@ def _add(lake: Lake, events: DataFrame, were_read: WereRead) -> int:
 
 
 def from_positions(events: DataFrame, positions: dict[str, int]) -> DataFrame:
-    """Return the events at or after the node's position in `positions`, and all events of other nodes."""
+    """Drop the events before the position of their node in `positions`. Keep all events of other nodes."""
     for node, position in positions.items():
         events = events.where((events.node != node) | (events.position >= position))
     return events

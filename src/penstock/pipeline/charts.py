@@ -46,9 +46,9 @@ def over_time(
     span: tuple[datetime, datetime] | None,
     level: bool = False,
 ) -> Figure:
-    """Return a chart over time: a panel for each field of `panels`, which has the titles, and a curve for each tube.
+    """Return a chart over time: a panel for each field of `panels`, and in it a curve for each tube.
 
-    With `level`, draw steps, because a value holds until the next one.
+    The values of `panels` are titles. With `level`, draw steps, because a value is valid until the next one.
     """
     # Four panels are arranged two by two.
     across = len(panels) if len(panels) <= PANELS_ACROSS_MAX else 2

@@ -26,7 +26,10 @@ _ORDER: Final = {EVENTS.path: ("node", "position"), JOBS.path: ("node", "job")}
 
 
 def compact(spark: SparkSession, lake: Lake, only_many: bool = False) -> tuple[int, int]:
-    """Merge small files, one day per commit. Return the number of files before and after. The caller holds the lock."""
+    """Merge small files, one day per commit. Return the number of merged files, and of the files that replace them.
+
+    With `only_many`, skip days that have few small files. The caller holds the lock for writing.
+    """
     before = after = 0
     for table in (EVENTS, JOBS):
         for day in lake.days(table):
@@ -38,7 +41,7 @@ def compact(spark: SparkSession, lake: Lake, only_many: bool = False) -> tuple[i
 
 
 def _small(lake: Lake, table: Table, day: str) -> list[str]:
-    """Return the small files of a day, except those that silver has not processed, which the manifest names."""
+    """Return the small files of a day, except new events: the manifest names their files until silver has them."""
     fresh = lake.manifest.fresh if table is EVENTS else ()
     return [
         name for name in lake.files(table, [day]) if name not in fresh and _size(lake, table, name) < FILE_BYTES // 2

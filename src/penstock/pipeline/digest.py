@@ -1,4 +1,4 @@
-"""A turn of the pipeline: adds the new events of bronze to silver and gold in one commit.
+"""Turns of the pipeline. A turn adds new events of bronze to silver and gold in one commit.
 
 A turn reads the new events, the unfinished jobs, and the affected days of gold, but never the whole history. The cost
 of a turn is proportional to the new events and the unfinished jobs.
@@ -47,9 +47,9 @@ def digest(spark: SparkSession, lake: Lake, told: RowsProgress = lambda done, to
 
 
 def _portion(lake: Lake) -> list[str]:
-    """Return the new files of the oldest days, as many days as fit into a turn.
+    """Return the new files of the oldest day, and of the next days up to ROWS_A_TURN events in all.
 
-    Days are never split, because the files of a day may be in any order.
+    Days are never split, because the files of a day can be in any order.
     """
     found: list[str] = []
     for day in sorted({day_of(name) for name in lake.manifest.fresh}):
@@ -88,7 +88,7 @@ def _commit_turn(spark: SparkSession, lake: Lake, names: list[str]) -> None:
 
 
 def _write_views(spark: SparkSession, lake: Lake, change: LakeCommit, days: list[str], sums: dict[Table, Any]) -> None:
-    """Write the views of tallies: `latency` for the affected days, `backlog` for the first of them and later days."""
+    """Write the tables that are computed from tallies: `latency` for `days`, `backlog` also for all later days."""
     later = [day for day in lake.days(FLOWS) if day > days[0] and day not in days]
     before = [day for day in lake.days(BACKLOG) if day < days[0]][-1:]
     for name, rows in (

@@ -68,7 +68,7 @@ class Manifest:
 
 
 class Lake:
-    """A directory of tables. Any process may read it; one process at a time may write."""
+    """A directory of tables. Any process can read it; one process at a time can write."""
 
     root: Path
     manifest: Manifest
@@ -157,7 +157,7 @@ class Lake:
     # Writing
 
     def make(self) -> None:
-        """Create the directories of the lake. Only their owner may read them, because they contain bodies.
+        """Create the directories of the lake. Only their owner can read them, because they contain bodies.
 
         To share a lake, create its directory beforehand. An existing directory keeps its mode.
         """
@@ -270,7 +270,7 @@ class LakeCommit:
         newest: dict[str, int] | None = None,
         read: dict[str, int] | None = None,
     ) -> None:
-        """Publish all changes atomically, with a new manifest. Arguments that are None keep their value in it."""
+        """Publish all changes atomically, with a new manifest. Where an argument is None, the old value is kept."""
         lake, old = self._lake, self._lake.manifest
         now = int(time.time())
         new = Manifest(VERSION, self._number, grain=old.grain)

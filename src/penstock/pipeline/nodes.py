@@ -1,8 +1,8 @@
 """Facts about the nodes that the audit needs and that events do not have, stored in the lake's nodes.json.
 
-These are the position from which on the lake has the complete history of a node, and the guarantees of its tubes. They
-are requested while the nodes can be reached. If the policy of a tube changes, the weaker guarantee is stored, so that
-the audit reports no violation of a rule that was not in force.
+The facts are the position at which the complete history of a node starts in the lake, and the guarantees of its tubes.
+They are requested while the nodes can be reached. If the policy of a tube changes, the weaker guarantee is stored, so
+that the audit reports no violation of a rule that was not in force.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def check(lake: Lake, source: Source) -> None:
 
 
 def refresh(lake: Lake, source: Source, from_first: bool = False) -> None:
-    """Request the facts from the nodes and store them. With `from_first`, the logs will be read from the beginning."""
+    """Request the facts from the nodes and store them. `from_first`: the logs will be read from the beginning."""
     check(lake, source)
     known = load(lake)
     _find_gaps(lake, source.heads(), known, from_first)
@@ -69,7 +69,7 @@ def read_to(lake: Lake, heads: dict[str, Head]) -> dict[str, int]:
 
 
 def _find_gaps(lake: Lake, heads: dict[str, Head], known: Nodes, from_first: bool = False) -> bool:
-    """If history was trimmed before it was read, move the start of the complete history behind it.
+    """If history was trimmed before it was read, let the complete history start after this gap.
 
     Return whether anything changed.
     """

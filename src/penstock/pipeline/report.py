@@ -1,7 +1,7 @@
 """The report: builds sections from the gold tables. The page and the terminal show the same sections.
 
-Gold is much smaller than the history, but a year of minutes still has many rows. A point of a chart therefore covers as
-many minutes as needed to have few points. A table has one row per tube, or only the greatest rows.
+Gold is much smaller than the history, but a year of minutes still has many rows. Therefore a chart has at most
+POINTS_MAX points, each for several minutes. A table has one row per tube, or only the rows with the greatest values.
 """
 
 from __future__ import annotations
@@ -238,7 +238,7 @@ class _ReportBuilder:
         return rows_of(table.take(pc.sort_indices(table, keys)[:ROWS_MAX]))
 
     def _over_time(self, name: str, **how: str) -> list[Row]:
-        """Return the points of a chart: columns of the busiest tubes over time."""
+        """Return the points of a chart: a row for each of the busiest tubes and each step, with aggregated columns."""
         return rows_of(group(self._round_to_steps(self._gold.table(name)), ["tube", "minute"], **how))
 
     def _round_to_steps(self, table: pa.Table) -> pa.Table:
@@ -258,7 +258,7 @@ class _ReportBuilder:
         ]
 
     def _extend_to_end(self, points: list[Row], last: list[Row]) -> list[Row]:
-        """Sort points of levels by time, and repeat the last level of each tube at the end of the chart."""
+        """Sort points by time, and add the row of each tube in `last` at the end of the chart."""
         if self._gold.span is None:
             return points
         end = self._gold.span[1]

@@ -1,7 +1,7 @@
 """Simulation of a tube as a first-in, first-out queue with a number of workers, for `penstock pipeline whatif`.
 
-Each job arrives when it arrived in reality, and runs as long as it did. The number of workers, and the number of jobs
-per key that may run at the same time, can be changed. Times are in milliseconds.
+Each job arrives at its real time and has its real run time. The number of workers, and the maximum number of running
+jobs per key, can be changed. Times are in milliseconds.
 """
 
 from __future__ import annotations
@@ -126,7 +126,7 @@ def _waits_by_key(arrivals: Arrivals, crew: WorkerPool, per_key: int, progress: 
 
 
 def percentile(sorted_values: Sequence[float], share: float) -> float:
-    """Return the smallest value that is greater than or equal to this share of all values."""
+    """Return the smallest of the values that is not less than a `share` (0 to 1) of all values."""
     return sorted_values[max(0, -(-len(sorted_values) * round(share * 1000) // 1000) - 1)]
 
 

@@ -32,7 +32,10 @@ class Source:
     rows_a_batch: int = ROWS_A_BATCH
 
     def stream(self, spark: SparkSession, positions: dict[str, int]) -> DataFrame:
-        """Stream the events from `positions` on. Other nodes start at their first one. A checkpoint has precedence."""
+        """Stream the events, starting at `positions`. The logs of other nodes are read from their first position.
+
+        If the query has a checkpoint, it continues there instead.
+        """
         start = json.dumps(positions) if positions else "earliest"
         reader = spark.readStream.format(NAME).option("maxRowsPerTrigger", self.rows_a_batch)
         return reader.options(startingOffsets=start, **self._options()).load()
@@ -42,7 +45,10 @@ class Source:
         return spark.read.format(NAME).options(**self._options()).load()
 
     def heads(self) -> dict[str, Head]:
-        """Return the ends of the logs by node. Called before Spark starts, so that a missing server fails early."""
+        """Return the first and end position of each node's log.
+
+        This is called before Spark starts, so that an unreachable server is reported early.
+        """
         found = {}
         for url in self.urls:
             with Node(url) as node:

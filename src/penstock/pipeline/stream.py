@@ -96,7 +96,7 @@ def once(spark: SparkSession, lake: Lake, source: Source, told: ProgressCallback
 
 
 def run(spark: SparkSession, lake: Lake, source: Source, every_s: float, told: ProgressCallback = no_progress) -> None:
-    """Follow the logs until stopped. A turn starts every `every_s` seconds, or later if the last one takes longer."""
+    """Add new events to the lake every `every_s` seconds, or less often if that takes longer, until stopped."""
     intake = Intake(str(lake.root), source, True, told)
     with lake.writing(), as_pipeline_error():
         nodes.refresh(lake, source)
@@ -114,7 +114,7 @@ def behind(lake: Lake, source: Source) -> int:
 
 
 def _ends(lake: Lake, batch: int) -> dict[str, int]:
-    """Return the end positions of a batch, by node. Spark has written them to its checkpoint before the batch."""
+    """Return the end positions of a batch, by node. Spark writes them to its checkpoint before it runs the batch."""
     ends: dict[str, int] = json.loads((lake.checkpoint / "offsets" / str(batch)).read_text().splitlines()[-1])
     return ends
 

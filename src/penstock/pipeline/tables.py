@@ -1,7 +1,8 @@
 """The tables of the lake: their columns, their partition column, and how rows with equal keys are merged.
 
-Gold consists of tallies, whose measures can be added. A turn adds the new numbers to the existing ones of the affected
-days, and never reads old events again. Values that cannot be added (percentiles, levels) are views of tallies.
+Gold consists of tallies, whose numbers can be added. A turn of the pipeline adds the numbers of new events to those of
+the same day, and never reads old events again. Values that cannot be added (percentiles, levels) are in views, which
+are computed from tallies.
 """
 
 from __future__ import annotations

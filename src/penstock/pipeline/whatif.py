@@ -42,7 +42,7 @@ class History:
     pool: WorkerPool  # The real workers, inferred from the greatest number of jobs that ran at the same time.
 
     def busy_share(self, workers: int, waited: Sequence[float]) -> float:
-        """Return the share of time that `workers` workers are busy if jobs wait as long as in `waited`."""
+        """Return the share of time that `workers` workers are busy if the jobs wait for the times in `waited`."""
         arrivals = self.arrivals
         end = max(map(sum, zip(arrivals.at_ms, waited, arrivals.run_ms)))
         return min(1.0, sum(arrivals.run_ms) / (workers * max(1.0, end - self.pool.begin_ms)))

@@ -29,7 +29,7 @@ class SourceError(PenstockError):
 
 @contextmanager
 def as_source_error() -> Iterator[None]:
-    """Turn every PenstockError of the block into a SourceError of one line. Every method that Spark calls uses this."""
+    """Turn a PenstockError of the block into a SourceError of one line. Every method that Spark calls uses this."""
     try:
         yield
     except SourceError:
@@ -42,6 +42,6 @@ def as_source_error() -> Iterator[None]:
 
 
 def sentence_of(error: BaseException) -> str | None:
-    """Return the sentence of the SourceError that an exception of Spark reports, or None if it has another cause."""
+    """Return the sentence of the SourceError that caused an exception of Spark, or None if there is no SourceError."""
     found = _REPORTED.search(str(error))
     return None if found is None else found.group(1).strip()

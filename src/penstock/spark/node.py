@@ -81,7 +81,7 @@ class Node:
         return self.call(Call([b"JOURNAL", b"HEAD"], _head, AGAIN))
 
     def wait(self, position: int, wait_ms: int) -> None:
-        """Wait until the log has reached `position`, at most `wait_ms`."""
+        """Wait up to `wait_ms` until the log has the position `position`."""
         words = [b"JOURNAL", b"READ", b"%d" % position, b"BYTES", b"1", b"TIMEOUT", commands.duration(wait_ms)]
         self.call(Call(words, commands.ignored, AGAIN, wait_ms))
 

@@ -1,4 +1,4 @@
-"""Planning: turns the start and end that users give into positions of each node's log, and these into Spark tasks.
+"""Planning: finds the positions of each node's log at which a query starts and ends, and splits them into Spark tasks.
 
 A position in an offset is the next one to read: with {"node": 4711}, everything before 4711 has been read.
 """
@@ -118,7 +118,7 @@ class NodeLogs:
                 )
 
     def check_starts(self, starts: dict[str, int], heads: dict[str, Head]) -> dict[str, int]:
-        """Return `starts`, moved into the range of each log. With failOnDataLoss, raise an error instead."""
+        """Move starts outside a log to its first or end position. With failOnDataLoss, raise an error instead."""
         found = {}
         for name, head in heads.items():
             start = starts.get(name, head.first)
@@ -150,7 +150,7 @@ class NodeLogs:
 
 
 def _check_permission(node: Node, head: Head) -> None:
-    """Check in the driver that the user may read the log, so that the tasks do not fail one by one."""
+    """Check in Spark's driver that the user is allowed to read the log. Otherwise the tasks would fail one by one."""
     try:
         node.read(head.end, 1, False)
     except NotAllowed:

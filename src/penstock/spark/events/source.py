@@ -36,7 +36,7 @@ class EventsSource(DataSource):
             return EventsReader(EventsOptions.read(self.options, streaming=False))
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
-        """Return a reader that streams all events from an offset on."""
+        """Return a reader that streams all events, starting at an offset."""
         from penstock.spark.events.stream import EventsStreamReader
         from penstock.spark.refused_stream import reader_or_refusal
 
@@ -63,7 +63,7 @@ class EventsReader(DataSourceReader):
                 logs.close()
 
     def read(self, partition: InputPartition) -> Iterator[RecordBatch]:
-        """Yield the events of one range. If there are no ranges, Spark passes a partition of its own; yield nothing."""
+        """Yield the events of one range. If there are no ranges, Spark passes a dummy partition; then yield nothing."""
         from penstock.spark.events.columns import batches
         from penstock.spark.events.ranges import EventsRange
 

@@ -50,12 +50,12 @@ class EventsStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return logs.check_starts(logs.positions(self._options.start, heads), heads)
 
     def getDefaultReadLimit(self) -> ReadLimit:
-        """Return how many rows a batch may have."""
+        """Return the maximum number of rows in a batch."""
         rows = self._options.rows_per_trigger
         return ReadAllAvailable() if rows is None else ReadMaxRows(rows)
 
     def latestOffset(self, start: Offset, limit: ReadLimit) -> Offset:
-        """Return the offset at which the next batch ends. At the end of all logs, wait a second for one to grow."""
+        """Return the offset at which the next batch ends. If there are no new events, first wait up to a second."""
         with as_source_error():
             logs = self._get_logs()
             ends = self._target or logs.wait_for_growth(start, _WAIT_MS)
@@ -100,7 +100,7 @@ class EventsStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
 
 def _limit_ends(starts: Offset, ends: Offset, most: int | None) -> Offset:
-    """Lower `ends` so that about `most` rows are read in all. Each log gets a share in proportion to its lag."""
+    """Lower `ends` so that about `most` rows are read. Each log gets a share in proportion to its unread rows."""
     lags = {name: max(0, end - starts[name]) for name, end in ends.items() if name in starts}
     total = sum(lags.values())
     if most is None or total <= most:

@@ -87,7 +87,7 @@ def batch(groups: list[Group], columns: tuple[str, ...]) -> pa.RecordBatch:
 
 
 def _joined(groups: list[Group]) -> Group:
-    """Join groups into one. Servers send small groups, and an Arrow array costs as much time as some hundred values."""
+    """Join groups into one. Servers send small groups, and creating an Arrow array for each of them would be slow."""
     bulks = [b"".join(parts) for parts in zip(*groups, strict=True)]
     for at in _ENDS:
         ends, total = [np.zeros(1, dtype="<i4")], 0

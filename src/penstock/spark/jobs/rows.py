@@ -1,4 +1,4 @@
-"""Puts the rows of one Spark task: many jobs per command. A refused command is split to find the refused rows."""
+"""Puts the rows of one Spark task as jobs, many per command. A refused command is split to find the refused rows."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ class RowWriter:
             self._put_tube(self._tube(tube), batch.filter(chosen))
 
     def _tube(self, tube: str | None) -> bytes:
-        """Return the tube of a row: its column `tube`, or else the option `tube`, or else an empty name."""
+        """Return the tube of a row: `tube` from its column, or else the option `tube`, or else an empty name."""
         return ((tube if tube is not None else self._options.tube) or "").encode()
 
     def _put_tube(self, tube: bytes, batch: pa.RecordBatch) -> None:
@@ -128,7 +128,7 @@ class RowWriter:
         return jobs
 
     def _send(self, rows: _RowGroup, at: int, end: int) -> None:
-        """Put the rows from `at` to before `end`. If they are refused, halve them until the refused rows are found."""
+        """Put the rows from `at` to before `end`. If they are refused, try each half, to find the refused rows."""
         try:
             self._check(rows.tube, rows.bodies[at:end])
             self._node.call(self._command(rows, at, end))

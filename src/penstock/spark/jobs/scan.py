@@ -36,10 +36,10 @@ class Scan(InputPartition):
 
 
 class _PushFilters:
-    """A `pushFilters` that works whether or not the session has filter pushdown switched on.
+    """A `pushFilters` method that works whether or not the session has filter pushdown switched on.
 
-    By default it is off, and then Spark refuses a source that overrides `pushFilters`. Spark compares `__func__` with
-    its own method, so it treats this object as the default one. If pushdown is on, Spark calls the object.
+    By default pushdown is off, and then Spark refuses a source that overrides `pushFilters`. Spark detects this by
+    `__func__`. This object has the `__func__` of Spark's own method, so it passes. If pushdown is on, Spark calls it.
     """
 
     def __init__(self, push: Callable[[list[Filter]], Iterable[Filter]]) -> None:
@@ -95,7 +95,7 @@ class JobsReader(DataSourceReader):
             return [Scan(url, tube) for tube in named for url in homes.get(tube) or options.urls[:1]]
 
     def read(self, partition: InputPartition) -> Iterator[RecordBatch]:
-        """Yield the jobs of one Spark task. If there are none, Spark passes a partition of its own; yield nothing."""
+        """Yield the jobs of one Spark task. If there are none, Spark passes a dummy partition; then yield nothing."""
         from penstock.spark.jobs.columns import batch
 
         if not isinstance(partition, Scan):
@@ -134,7 +134,7 @@ def _scan(cursor: bytes, words: list[bytes]) -> Call[tuple[bytes, list[Group]]]:
 
 
 def _servers_by_tube(urls: tuple[str, ...], wanted: set[str]) -> dict[str, list[str]]:
-    """Return the URLs of the servers that have each wanted tube. With a single server, return no URLs.
+    """Return for each wanted tube the URLs of the servers that have it. With a single server, return nothing.
 
     In a cluster, a node that does not have a tube forwards a scan of it to the node that has it. If every node were
     scanned, the jobs of the tube would be returned several times.

@@ -1,4 +1,4 @@
-"""The columns of a job that is read, and the columns that a DataFrame may have whose rows are put as jobs."""
+"""The columns of jobs that Spark reads, and the columns that Spark can write as jobs."""
 
 from __future__ import annotations
 

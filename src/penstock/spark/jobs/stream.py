@@ -5,7 +5,7 @@ offset is {"consumer": "…", "claim": 7}: the name of a consumer and the number
 Spark stores it in the query's checkpoint. The consumer's name is generated when the query starts for the first time.
 
 Claims are acked when Spark asks for the next offset, because this call states how far the query has finished. Spark's
-`commit` is too late: it is called with the batch after, or never.
+`commit` is too late: Spark calls it one batch later, or never.
 
 The leases of the claims are renewed while the query runs. If the query dies and is not restarted before they expire,
 its jobs return to their tube. A restarted query uses a greater fencing token, so the server refuses an old driver that
@@ -85,7 +85,7 @@ class JobsStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return {"consumer": self._new_consumer, "claim": acked}
 
     def getDefaultReadLimit(self) -> ReadLimit:
-        """Return how many jobs a batch may have."""
+        """Return the maximum number of jobs in a batch."""
         return ReadMaxRows(self._options.rows_per_trigger)
 
     def latestOffset(self, start: Offset, limit: ReadLimit) -> Offset:
@@ -104,9 +104,8 @@ class JobsStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _ack_finished(self, start: Offset) -> Offset:
         """Ack the claims up to `start`. Return the offset to continue from.
 
-        The offset is `start`, unless the server does not have these claims. In this case the server has crashed and
-        lost the changes of its last second, or it is another server. The jobs are in their tube, so a new consumer
-        claims them again.
+        The offset is `start`, unless the server does not have these claims: it has crashed and lost the changes of its
+        last second, or it is another server. Then the jobs are still in their tube, and a new consumer claims them.
         """
         if start != self._lost:
             desk = self._client_for(start["consumer"])
@@ -207,8 +206,8 @@ class _ClaimClient:
     def claim(self, start: int, most: int, wait: bool) -> tuple[int, int]:
         """Claim up to `most` jobs after the claim `start`. Return the newest claim, and how many jobs were claimed now.
 
-        Claims after `start` that exist already, because they may not have been in a batch yet, are always included,
-        even if they have more than `most` jobs.
+        Existing claims after `start` are included first, even if they have more than `most` jobs, because Spark may not
+        have put them into a batch yet.
         """
         newest, jobs, more = start, 0, 0
         while newest - start < CLAIMS_OPEN_MAX and (jobs < most or newest < self.newest):
@@ -235,9 +234,9 @@ class _ClaimClient:
         return False
 
     def _take(self, number: int, count: int) -> tuple[int, int] | None:
-        """Make the claim `number` if it does not exist. Return the number of its jobs and of their bytes.
+        """Make the claim `number` if it does not exist. Return the number of its jobs, and their size in bytes.
 
-        Return None if its lease expired, or if there are no jobs to claim.
+        Return None if the lease of the claim expired, or if there are no jobs to claim.
         """
         words = [b"CLAIM", b"TAKE", self._options.tube.encode(), self.consumer.encode(), b"%d" % number]
         words += [b"COUNT", b"%d" % count, b"LEASE", commands.duration(self._options.lease_ms)]

@@ -52,7 +52,7 @@ class _StagedWriter:
 
     @property
     def _prefix(self) -> str:
-        """The prefix of stage names. It starts with the tube, because a user may be limited to such names."""
+        """The prefix of stage names. It starts with the tube, because a user can be limited to such names."""
         return f"{self._options.tube}/spark" if self._options.tube else "spark"
 
     def write(self, iterator: Iterator[RecordBatch]) -> TaskResult:
@@ -93,7 +93,7 @@ class _StagedWriter:
                     node.call(Call([*words, *(stage.name for stage in stages)], commands.number, AGAIN))
 
     def _discard(self, messages: list[Any]) -> None:
-        """Discard the stages of the tasks that reported one. The stages of the other tasks expire."""
+        """Discard the stages that tasks have reported. Other stages expire."""
         stages = [message.stage for message in messages if message is not None and message.stage is not None]
         if stages:
             with as_source_error(), Node(self._options.url) as node:
@@ -140,7 +140,7 @@ class JobsWriter(_StagedWriter, DataSourceArrowWriter):
         self._publish(messages, marked=False)
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
-        """Discard the jobs. Spark calls this when a task has failed finally."""
+        """Discard the jobs. Spark calls this when a task has failed after all its attempts."""
         self._discard(messages)
 
 
@@ -152,5 +152,5 @@ class JobsStreamWriter(_StagedWriter, DataSourceStreamArrowWriter):
         self._publish(messages, marked=True)
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
-        """Discard the jobs of a batch. Spark calls this when a task has failed finally."""
+        """Discard the jobs of a batch. Spark calls this when a task has failed after all its attempts."""
         self._discard(messages)
