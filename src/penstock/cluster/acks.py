@@ -3,18 +3,19 @@
 Protocol:
 1. The node that a client acks a job on sends SETACK to all holders that it knows of. It repeats this at growing
    intervals.
-2. A holder deletes its copy, records the ack and answers GOTACK. If it knows of other holders, it names them.
+2. A holder deletes its copy, records the ack and answers GOTACK. If it knows of other holders, GOTACK names them.
 3. When all holders have answered, the collecting node sends DELJOB to them, and all of them drop the ack.
-4. A holder that receives no DELJOB starts to collect by itself after a while. One node that has the ack is enough.
-5. A node that never met one of the holders leaves the collection to nodes that did.
+4. A holder that receives no DELJOB becomes a collecting node itself after a while. So the ack is collected even if
+   only one node still has it.
+5. A node that never met one of the holders leaves the collection to nodes that have met it.
 
 A *dummy* is the ack of a job that this node has never had. The job may be on a node that cannot be reached now, so the
-dummy is kept and SETACK is sent to all nodes. The first node that knows the job takes the ack over.
+dummy is kept and SETACK is sent to all nodes. The first node that has the job takes over the ack.
 
-A client may be restricted to some tubes. Only a holder knows the tube of a job, so the dummy of a restricted client is
-a request: it contains the client's tube patterns, each holder checks them, and no node takes it as proof that the job
-is done. In particular it leaves no tombstone (`place.recent`), which would remove a job of another tube that arrives
-later.
+A client can be restricted to some tubes. Only a holder knows the tube of a job, so the dummy of a restricted client is
+a request: it contains the client's tube patterns, each holder checks them, and no node regards the dummy as proof that
+the job is done. In particular the dummy leaves no tombstone (`place.recent`), which would remove a job of another tube
+that arrives later.
 """
 
 from __future__ import annotations
@@ -114,7 +115,7 @@ class Acks:
             self._place.recent.add(id, now)
 
     def keep_unknown(self, id: bytes, minutes: i64, tubes: TubePatterns, now: i64) -> None:
-        """Keep an ack (a dummy) for a job that is not on this node. `tubes` are the tubes that the client may use."""
+        """Keep an ack (a dummy) for a job that is not on this node. `tubes` are the tubes that the client can use."""
         ack = self.by_id.get(id)
         if ack is not None:
             if ack.is_dummy() and ack.tubes is not tubes:
@@ -169,7 +170,7 @@ class Acks:
         return False
 
     def receive_setack(self, sender: bytes, message: JobMessage, now: i64) -> None:
-        """Process SETACK: the job was acked on another node."""
+        """Process SETACK: delete this node's copy of a job that was acked on another node, and answer GOTACK."""
         place = self._place
         id = message.id
         ack = self.by_id.get(id)
@@ -226,7 +227,10 @@ class Acks:
         return ack
 
     def receive_gotack(self, sender: bytes, message: HoldersMessage, now: i64) -> None:
-        """Process GOTACK: the sender has recorded the ack, or does not have the job."""
+        """Process GOTACK: record that the sender has recorded the ack, or does not have the job.
+
+        If the sender names other holders, send SETACK to them.
+        """
         ack = self.by_id.get(message.id)
         if ack is None:
             return
@@ -250,7 +254,7 @@ class Acks:
         return True
 
     def _add_holders(self, ack: Ack, sender: bytes, nodes: list[bytes]) -> None:
-        """Add `nodes` to the holders that have to record the ack, and send SETACK to them, except to the sender."""
+        """Add `nodes` to the holders that have to record the ack. Send SETACK to those that are not the sender."""
         for node in [sender, *nodes]:
             if node and node not in ack.holders:
                 ack.holders.append(self._place.node(node))
@@ -295,7 +299,7 @@ class Acks:
         self._place.is_remote_change = False
 
     def resend_to(self, node: bytes, now: i64) -> None:
-        """Send the acks that `node` has not confirmed to it again within a second, because its link is up again."""
+        """Send SETACK to `node` within a second for acks that it has not confirmed, because its link is up again."""
         for ack in islice(self.by_id.values(), _AGAIN_MAX):
             if node not in ack.confirmed and (ack.is_dummy() or node in ack.holders):
                 soon = now + self._place.random.below(_PERIOD_MS)
@@ -325,9 +329,9 @@ class Acks:
         place.deadlines.set(ack, min(ack.expiry, now + period + place.jitter()))
 
     def _collect_if_known(self, ack: Ack, now: i64) -> bool:
-        """If all holders have recorded the ack, drop it here and on all holders (DELJOB). Return whether that was done.
+        """If all holders have recorded the ack, drop it here and send DELJOB to them. Return whether that was done.
 
-        Nodes that have left the cluster are not waited for.
+        Holders that have left the cluster need not record it.
         """
         members = self._place.members
         unmet = False

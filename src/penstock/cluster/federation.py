@@ -4,8 +4,8 @@ A node whose clients find a queue empty sends NEEDJOBS: often to nodes that rece
 growing intervals to all nodes. A request stays valid until the next one is due. A node that has no jobs now therefore
 sends a job as soon as it has one, and requests can be rare without making consumers wait.
 
-The giver takes jobs out of its queue as a client would and sends YOURJOBS. It keeps copies of at-least-once jobs, whose
-timers bring them back if they never arrive. At-most-once jobs are handed over: see handover.py.
+The giver takes jobs out of its queue as a client would and sends YOURJOBS. It keeps copies of at-least-once jobs. Their
+timers queue them again if the jobs never arrive. At-most-once jobs are handed over: see handover.py.
 """
 
 from __future__ import annotations
@@ -100,11 +100,11 @@ class LocalDemand(Timed):
         self._came_before = 0
 
     def sources_ms(self) -> i64:
-        """Return the present interval between requests to the sources, the nodes that recently sent jobs. It grows."""
+        """Return the interval between requests to the nodes that recently sent jobs. It grows with each request."""
         return backoff_ms(_SOURCE_MS, self.sources_tries, _SOURCE_MS_MAX)
 
     def all_ms(self) -> i64:
-        """Return the present interval between requests to all nodes. It grows."""
+        """Return the interval between requests to all nodes. It grows with each request."""
         return 0 if self.all_tries == 0 else backoff_ms(_ALL_MS, self.all_tries - 1, _ALL_MS_MAX)
 
     def came(self, source: bytes, count: i64, now: i64) -> None:
@@ -199,7 +199,10 @@ class Federation:
     # Asking
 
     def want(self, queue: bytes, patience_ms: i64, now: i64) -> None:
-        """Ask other nodes for jobs of an empty queue. The client waits up to `patience_ms`; 0 if it does not wait."""
+        """Ask other nodes for jobs, because a client found the queue empty on this node.
+
+        The client waits for `patience_ms`, which is 0 if it does not wait.
+        """
         place = self._place
         tube = place.engine.tubes.get(queue)
         if place.members.leaving or not place.members.peers:
@@ -219,7 +222,7 @@ class Federation:
         self._ask(want, patience_ms, now)
 
     def _is_bare(self, queue: bytes) -> None:
-        """Add a demand for a queue that does not exist on this node to the memory count.
+        """Count the memory of a demand for a queue that does not exist on this node.
 
         If the demands for such queues use too much memory, drop the oldest of them.
         """
@@ -247,14 +250,14 @@ class Federation:
     def emptied(self, queue: bytes, now: i64) -> None:
         """Send NEEDJOBS immediately, because the last job of a queue was taken.
 
-        Do so only if nodes sent jobs recently.
+        Do this only if other nodes sent jobs of the queue recently.
         """
         want = self.local_demands.get(queue)
         if want is not None and want.rate(now) > 0 and not self._place.members.leaving:
             self._ask_sources(want, now)
 
     def fire_want(self, want: LocalDemand, now: i64) -> None:
-        """Ask again if a client waits. Drop the demand if no client has asked for a minute."""
+        """Send NEEDJOBS again if a client waits. Drop the demand if no client has asked for jobs for a minute."""
         tube = self._place.engine.tubes.get(want.queue)
         if tube is not None and tube.take_line.length > 0 and not tube.paused_in and not self._place.members.leaving:
             want.used = now
@@ -267,7 +270,8 @@ class Federation:
     def _ask(self, want: LocalDemand, patience_ms: i64, now: i64) -> None:
         """Send NEEDJOBS to the sources, and to all nodes, if their intervals have passed.
 
-        If a client waits and the last request to all nodes is no longer valid, send it before the interval has passed.
+        If a client waits and the last request to all nodes is no longer valid, send a new one before its interval has
+        passed.
         """
         if want.live_sources(now) and now - want.sources_at >= want.sources_ms():
             self._ask_sources(want, now)
@@ -339,7 +343,7 @@ class Federation:
     # Giving
 
     def tube_made(self, tube: Tube) -> None:
-        """Mark a new queue if other nodes ask for its jobs."""
+        """Record in a new tube whether other nodes ask for its jobs."""
         tube.wanted_by_peers = tube.name in self.peer_demands
 
     def job_ready(self, tube: Tube) -> None:
@@ -347,7 +351,7 @@ class Federation:
         self.offered[tube.name] = None
 
     def can_take(self, node: bytes) -> None:
-        """Let `serve` answer the earlier NEEDJOBS of a node, because jobs can be sent to the node from now on."""
+        """Let `serve` answer the earlier NEEDJOBS of a node, because jobs can be sent to the node now."""
         for queue, wishes in self.peer_demands.items():
             if node in wishes.by_node:
                 self.offered[queue] = None

@@ -6,8 +6,8 @@ An at-most-once job has one holder at any time. Protocol:
 2. The receiver takes the jobs of each number once. It logs the number together with the jobs and answers TAKENOVER. If
    it cannot take them, it answers NOTTAKEN and logs that as well, and the giver puts the jobs back into their queues.
 3. A number is unique within an *incarnation* of the giver, which changes when the node loses its jobs (`series`). The
-   message also names the incarnation of the receiver. A receiver that has lost its jobs since then takes nothing. The
-   giver cannot know whether that receiver delivered the jobs before, so it deletes at-most-once jobs.
+   message also names the incarnation of the receiver. A receiver that has lost its jobs since then accepts nothing.
+   The giver cannot know whether the jobs were delivered before the loss, so the giver deletes at-most-once jobs.
 
 Nodes that leave hand over all their jobs in this way. The giver keeps its copies of at-least-once jobs, whose timers
 queue them again if the receiver does not answer. Such a job is then no longer part of the handover.
@@ -252,7 +252,7 @@ class Handovers:
         return len(given)
 
     def _back_at(self, job: Job, due: i64, now: i64) -> i64:
-        """Return when a job comes back to its queue here if the receiver never gets it."""
+        """Return when a job is queued here again if the receiver never gets it."""
         return self._requeue.standby_wake(retry_ms(job), max(0, due - now) + retry_ms(job), now)
 
     def put(self, tube: Tube, draft: Draft, now: i64) -> Job:
@@ -265,7 +265,7 @@ class Handovers:
         return job
 
     def wait_for(self, job: Job, wait: CopyWait) -> None:
-        """Let `wait`, the waiting put of a producer, end when another node has taken the job over."""
+        """Let `wait`, the waiting put of a producer, end when another node has taken over the job."""
         self._waits[job.id] = wait
 
     def wait_ended(self, wait: CopyWait, now: i64) -> None:
@@ -291,7 +291,7 @@ class Handovers:
     def queued(self, job: Job, now: i64) -> None:
         """Remove an at-least-once job that is queued here again from its handover.
 
-        It may be delivered here from now on. A late TAKENOVER must not delete it, because its retry time would be lost.
+        It can be delivered here again. A late TAKENOVER must not delete it, because its retry time would be lost.
         """
         handing = self.by_job.get(job.id)
         if handing is not None and not job.once and job in handing.jobs:
@@ -521,10 +521,10 @@ class Handovers:
         return True
 
     def _gives_away(self, image: JobImage, now: i64) -> bool:
-        """Return whether the job is in a handover of this node that is not over.
+        """Return whether the job is in a handover of this node that has not ended.
 
-        If two nodes handed a job to each other, both would delete it. This includes jobs that were queued here again:
-        the log still lists them, so they may be handed over after a restart.
+        If two nodes handed a job over to each other, both would delete it. Jobs that were queued here again count as
+        well: the log still lists them in the handover, so they can be handed over after a restart.
         """
         job = self._place.find(image.id, now)
         return job is not None and image.retry_ms != 0 and job.id in self.by_job
@@ -551,7 +551,7 @@ class Handovers:
             place.send_all(image.holders, HoldersMessage(HOLDERS, image.id, 0, []))
 
     def import_known(self, job: Job, image: JobImage, now: i64) -> None:
-        """Queue a job that another node handed over if this node already has a copy of it."""
+        """Update this node's copy of a job that another node handed over: queue, delay or bury it like the sender's."""
         copy = job.copy()
         if copy is not None:
             merge_holders(self._place, copy, image.holders)

@@ -5,11 +5,11 @@ Protocol:
 1. The claimant sends CLAIM to every peer that is not failed.
 2. A peer answers CLAIMED. If it grants the election (GRANTED), it immediately records the claimant as the home. It
    removes this record only if the claimant withdraws, with UNCLAIM or with a list of homes that does not contain the
-   tube. The grant therefore survives restarts of either side, and no timer can end it on one side only.
+   tube. The grant therefore survives restarts of both nodes, and no timer can end it on one node only.
 3. If two nodes send CLAIM for a tube at the same time, the one with the lesser id wins.
-4. The claimant creates the tube when all peers that are not failed have granted the election and they are, with itself,
-   more than half of all members. Nodes may disagree about which nodes are failed, but two majorities have a node in
-   common.
+4. The claimant creates the tube when all peers that are not failed have granted the election, and these peers and the
+   claimant are more than half of all members. Nodes may disagree about which nodes are failed, but two
+   majorities have a node in common.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ _AGAIN_MS_MAX: Final = 500
 
 
 class ElectionWait(PeerWait):
-    """A command that waits until the home of its tube is elected. It is then run again, on this node or on the home."""
+    """A command that waits until the home of its tube is elected. The command is then run, here or on the home."""
 
     tube: bytes
     refusal: CommandError | None  # The error to return instead of running the command again, if any.
@@ -86,7 +86,7 @@ class HomeElection(Timed):
 
 
 class HomeElections:
-    """The elections of this node, and its answers to those of others."""
+    """The elections of this node, and its answers to elections of other nodes."""
 
     by_tube: dict[bytes, HomeElection]  # Elections of this node by tube.
     _number: i64  # The number of the last election.
@@ -102,9 +102,9 @@ class HomeElections:
     # Requests of commands
 
     def may_make(self, name: bytes, policy: TubePolicy) -> bool:
-        """Return whether this node may create a tube now.
+        """Return whether this node is allowed to create a tube now.
 
-        It may if the tube is shared by all nodes, if this node is the only member, or if it has won the election.
+        It is if the tube is shared by all nodes, if this node is the only member, or if it has won the election.
         """
         if policy is DISQUE or self._place.members.size() == 1 or is_shared(Tube(name, 0, 0, policy, 0)):
             return True
@@ -177,7 +177,7 @@ class HomeElections:
     # Elections of other nodes
 
     def receive_claim(self, sender: bytes, message: ElectionMessage, now: i64) -> None:
-        """Process CLAIM: another node wants to create a tube."""
+        """Process CLAIM, because another node wants to create a tube: answer whether this node grants the election."""
         name = message.tube
         answer = ElectionMessage(CLAIMED, name, message.number)
         tube = self._place.engine.tubes.get(name)
@@ -202,7 +202,10 @@ class HomeElections:
     # Elections of this node
 
     def receive_claimed(self, sender: bytes, message: ElectionMessage, now: i64) -> None:
-        """Process CLAIMED: a peer grants or refuses an election of this node."""
+        """Process CLAIMED: record that a peer granted an election of this node, or prefers a rival.
+
+        Withdraw from the election if the tube exists already.
+        """
         claim = self.by_tube.get(message.tube)
         if claim is None or claim.number != message.number:
             return
@@ -247,7 +250,7 @@ class HomeElections:
         ]
 
     def _is_agreed(self, claim: HomeElection) -> bool:
-        """Return whether all members that are not failed have granted the election, and they are a majority."""
+        """Return whether all members that are not failed have granted the election, and are a majority."""
         members = self._place.members
         yes = [node for node in claim.yes if members.is_member(node)]
         return not self._missing(claim) and 1 + len(yes) > members.size() // 2

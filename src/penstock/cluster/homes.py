@@ -5,8 +5,8 @@ node sends the list of its strict tubes to every peer when a link comes up, and 
 keep the lists in their logs, so the home of a tube is known after a restart even if its node is down. home_election.py
 ensures that a tube has one home only.
 
-Nodes that had never met may both have created a tube of the same name. Then both keep it, other nodes use the one with
-the lesser id, and `disputes` contains the tube.
+Two nodes that never met can create tubes of the same name. Then each keeps its tube, other nodes use that of the node
+with the lesser id, and `disputes` contains the tube.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ class Homes:
     # Queries
 
     def home_of(self, name: bytes) -> bytes:
-        """Return the id of the other node that a tube lives on, or may be created on. Return b"" if none is known."""
+        """Return the other node that a tube lives on, or that is allowed to create it. Return b"" if none is known."""
         return self._place.home_of(name)
 
     def known(self) -> list[bytes]:
@@ -89,7 +89,7 @@ class Homes:
         return [name for name in self.by_tube if name not in self._promised and self.home_of(name)]
 
     def is_promised(self, name: bytes) -> bool:
-        """Return whether this node has granted the creation of a tube to another node that has not confirmed it yet."""
+        """Return whether another node was granted the creation of a tube and has not confirmed the creation yet."""
         return name in self._promised
 
     # Events of the engine
@@ -118,7 +118,7 @@ class Homes:
     # Sending the list of homes
 
     def ask_for_all(self, node: bytes) -> None:
-        """Ask a node for its list of homes. It may have sent the list before it was in this node's table of nodes."""
+        """Ask a node for its list of homes. The node may have sent it before it was in this node's table of nodes."""
         self._place.outbox.send(node, HomesMessage(HOMES, LIST_WANTED, [], []))
 
     def send_list(self, node: bytes, now: i64) -> None:
@@ -223,7 +223,7 @@ class Homes:
     # Tubes that are about to be created on other nodes
 
     def promise(self, name: bytes, node: bytes, number: i64, now: i64) -> None:
-        """Record that `node` may create the tube, until it withdraws."""
+        """Record that `node` is allowed to create the tube, until `node` withdraws."""
         node = self._place.node(node)
         self._promised[name] = number
         self._names_of(node)[name] = None

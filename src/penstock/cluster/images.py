@@ -102,7 +102,7 @@ def ttl_minutes(id: bytes) -> i32:
 
 
 def merge_holders(place: ClusterState, copy: Copy, nodes: list[bytes]) -> None:
-    """Add nodes to the holders of a job. The next log record of the job contains them."""
+    """Add nodes to the holders of a job. The next row of the job in the log contains them."""
     for node in nodes:
         if node not in copy.holders:
             copy.holders.append(place.node(node))

@@ -1,6 +1,6 @@
 """Leaving: a node that leaves hands over all its jobs until it has none.
 
-- Taken jobs stay until they are acked, or until they return to their queue. Then they are handed over.
+- Taken jobs stay until they are acked or return to their queue. Jobs that return are handed over.
 - Buried jobs are handed over and stay buried.
 - At-most-once jobs that were delivered are deleted, because they cannot be delivered again.
 - Jobs that were switched to done are deleted, and their other holders are informed.
@@ -39,7 +39,7 @@ _DELIVERED_MS: Final = 10_000
 
 
 class Leaving(Timed):
-    """The process of emptying a node. Its deadline is the time at which the next jobs are handed over."""
+    """Empties a node that leaves. Its deadline is the time at which the next jobs are handed over."""
 
     _place: ClusterState
     _acks: Acks

@@ -5,15 +5,15 @@ has greeted us over its own link, so that both directions are known to work.
 
 Failures: nodes send PING, and the receiver answers PONG. Every greeting reports some other nodes. A node that owes an
 answer for longer than the node timeout is *suspected*. A node that the majority suspects is *failed* (FAIL). Any answer
-clears both. A node answers on its own link, as it sends all messages. A node that receives our messages and cannot send
-to us is therefore not reachable; it could not confirm a copy either.
+clears both. A node answers on its own link, as it sends all messages. A node that receives our messages but cannot send
+to us therefore counts as unreachable, because it could not confirm a copy.
 
 Differences from Disque:
-- An address that the operator names is tried for at least a minute, and again after a restart. The node there may have
-  this node as a member already, while this node ignores greetings of nodes that it does not know.
-- A node whose address answers with another id is no target. If it has not appeared elsewhere after two timeouts, it is
-  removed.
-- A node that was suspended itself asks again before it suspects others.
+- An address that the operator names is tried for at least a minute, and again after a restart. The node at this address
+  may have this node as a member already, while this node ignores greetings of nodes that it does not know.
+- If another id answers at the address of a node, no jobs are sent to the node. If the node has not appeared at another
+  address after two timeouts, it is removed.
+- A node whose own process was suspended sends PING again before it suspects others.
 - A node has an epoch, which is raised when a standby takes it over. Of two processes with the same id, the one with the
   lower epoch is refused and is informed that it was replaced.
 - A node has an incarnation, which changes when it loses its jobs. See `_compare_incarnation`.
@@ -147,7 +147,7 @@ class Members:
         return [peer.id for peer in self.peers.values() if peer.is_reachable()]
 
     def answering(self, now: i64) -> list[bytes]:
-        """Return the nodes that jobs can be sent to and that can answer: links to them are up, or were lost just now.
+        """Return the nodes that jobs can be sent to, and whose link is up or was lost just now.
 
         A node that was killed counts as reachable until the node timeout is over, but its link is lost immediately.
         """
@@ -265,7 +265,7 @@ class Members:
         return True
 
     def _invite(self, peer: Peer) -> None:
-        """Send MEET to a peer until it answers, also after a restart."""
+        """Send MEET to a peer until the peer answers, also after a restart of this node."""
         if not peer.invited:
             peer.invited = True
             self.changes += 1
@@ -280,14 +280,14 @@ class Members:
         return True
 
     def give_up(self, node: bytes, now: i64) -> bool:
-        """Remove a node that will not come back, and record that permanently. Return whether it was in the table."""
+        """Remove a node that will not come back, and record this permanently. Return whether it was in the table."""
         if not self.forget(node, now):
             return False
         self.given_up = [*[each for each in self.given_up if each != node], node][-_PAST_MAX:]
         return True
 
     def reset(self, myself: bytes) -> None:
-        """Remove all peers, and change the id of this node if `myself` is another one."""
+        """Remove all peers. If `myself` differs from the id of this node, change the id to `myself`."""
         if myself != self.myself:
             self.epoch = 0
         self.myself = myself
@@ -358,7 +358,7 @@ class Members:
     def accept_epoch(self, node: bytes, epoch: i64, known: i64) -> bool:
         """Return whether to accept a connection from a node that has proven its identity.
 
-        `epoch` is that node's epoch, and `known` is the epoch of this node that the other node has recorded.
+        `epoch` is the epoch of that node. `known` is the greatest epoch of this node that the other node has seen.
         """
         self._note_own_epoch(known)
         if node == self.myself:
@@ -372,7 +372,7 @@ class Members:
         return True
 
     def _note_own_epoch(self, epoch: i64) -> None:
-        """Record the epoch that another node has for this one.
+        """Record an epoch of this node that another node has seen.
 
         A greater epoch means that a standby replaced this node.
         """
@@ -393,10 +393,10 @@ class Members:
         self.changes += 1
 
     def link_up(self, named: bytes, found: bytes, incarnation: bytes, now: i64) -> bool:
-        """Record that our link to `named` is up. Return whether the link can be used; it is then the link to `found`.
+        """Record that our link to the node `named` is up. Return whether the link can be used.
 
         `found` and `incarnation` are the id and the incarnation that the process at the other end has proven in the
-        handshake.
+        handshake. If `found` is another node and the link can be used, it becomes the link to `found`.
         """
         peer = self.peers.get(named)
         if peer is None:
@@ -421,7 +421,7 @@ class Members:
             peer.unlinked_at = now
 
     def receive(self, sender: bytes, message: Message, now: i64) -> None:
-        """Process a greeting or a FAIL."""
+        """Process a greeting (PING, PONG or MEET) or a FAIL of another node."""
         if isinstance(message, Greeting):
             self._receive_greeting(sender, message, now)
         elif isinstance(message, FailMessage):
@@ -479,9 +479,9 @@ class Members:
         self.changes += 1
 
     def _adopt_answering_node(self, peer: Peer, found: bytes, now: i64) -> bool:
-        """Handle that another node, with the id `found`, answered at the address of `peer`.
+        """Update the table, because another node, with the id `found`, answered at the address of `peer`.
 
-        Return whether `peer` has the id `found` from now on.
+        Return whether `peer` now has the id `found`.
         """
         if peer.is_member():
             # The node was reset, or it moved and another node has its address. If it moved, it will greet us.
@@ -526,7 +526,7 @@ class Members:
         self._spread(peer, now)
 
     def _spread(self, news: Peer, now: i64) -> None:
-        """Greet some other nodes now, because the greetings contain the changed state of `news`."""
+        """Greet some other nodes now, because greetings report the state of `news`, which has changed."""
         others = [peer for peer in self.peers.values() if peer.linked and peer is not news]
         for peer in self._sample(others, RUMOURS_MIN):
             self._greet(peer, PING, now)
@@ -732,8 +732,8 @@ class Members:
     def _fail_if_majority(self, peer: Peer, now: i64) -> None:
         """Declare a suspected node failed if the majority suspects it.
 
-        Reports that are older than our unanswered PING do not count, because those problems may be over. A node that is
-        cut off from all others has received some such reports and would otherwise declare every node failed.
+        Reports that are older than our unanswered PING do not count, because the reported problems may be over.
+        Otherwise, a node that is cut off from all others could declare every node failed because of old reports.
         """
         if not peer.flags & NODE_SUSPECTED or 1 + self._reports(peer, peer.ping_sent, now) <= self.size() // 2:
             return

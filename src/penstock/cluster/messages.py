@@ -1,8 +1,8 @@
 """Messages between nodes: Disque's messages under Disque's names, and ours after them.
 
 The sender of a message follows from the link that it arrived on. wire/bus.py encodes messages. Clocks of nodes differ,
-so a message contains the time that is left, never a moment. The only exception is a job's creation time, which
-determines its order in every queue.
+so a message contains the time that is left until a deadline, never the time of day. The only exception is a job's
+creation time, which determines its order in every queue.
 """
 
 from __future__ import annotations
@@ -132,7 +132,7 @@ class Message:
 
 @mypyc_attr(acyclic=True)
 class Rumour:
-    """What a greeting reports about another node."""
+    """A report about another node in a greeting."""
 
     node: bytes  # 40 hex digits.
     host: str
@@ -272,7 +272,7 @@ class JobMessage(Message):
 
 
 class CopyMessage(JobMessage):
-    """QUEUED and WORKING, with the counters of the sender's copy. Receivers raise theirs to these values."""
+    """QUEUED and WORKING, with the counters of the sender's copy. Receivers raise their counters to these values."""
 
     nacks: i64
     returns: i64
@@ -284,7 +284,10 @@ class CopyMessage(JobMessage):
 
 
 class HoldersMessage(JobMessage):
-    """GOTACK and HOLDERS: names holders of a job. A GOTACK names them only if the received fingerprint differed."""
+    """GOTACK and HOLDERS: names holders of a job.
+
+    A GOTACK names them only if their fingerprint differs from the one in the SETACK.
+    """
 
     holders: list[bytes]
 

@@ -1,8 +1,8 @@
 """The cluster protocol of one node. Pure.
 
-The server calls `receive` with messages and `advance` with the time. It takes outgoing messages (`mail`) when the turn
-is over and the log is durable. Each part of the protocol has its own file; this one dispatches messages, commands and
-events of the engine to them.
+The server calls `receive` with messages and `advance` with the time. It sends outgoing messages (`mail`) when the turn
+is over and the log is durable. Each part of the protocol has its own file. This file dispatches messages, commands and
+events of the engine to these parts.
 """
 
 from __future__ import annotations
@@ -90,7 +90,7 @@ class Cluster(ReplicationHooks):
         body_of: Callable[[Job], bytes],
         make_room: Callable[[int], None],
     ) -> None:
-        """Continue from the state in the engine's log.
+        """Create the cluster protocol of a node, with the state from the engine's log.
 
         `body_of` reads bodies that are on disk. `make_room` tries to free the given number of bytes in the log. The
         incarnation of `members` is a new random one; it is used if the log does not contain one.
@@ -132,7 +132,7 @@ class Cluster(ReplicationHooks):
         self.homes.restore()
 
     def set_incarnation(self, memory: bytes, now: i64) -> None:
-        """Set the incarnation, which is a new one if this node lost its jobs, and log it."""
+        """Set and log the incarnation of this node. It is a new one if this node lost its jobs."""
         self.members.set_incarnation(memory, now)
         self.state.engine.note(INCARNATION_NOTE, memory, now)
 
@@ -146,9 +146,9 @@ class Cluster(ReplicationHooks):
         return min(self.state.deadlines.next_due, self.members.next_due)
 
     def news(self) -> i64:
-        """Return a number that rises when the server has to act.
+        """Return a number that increases when the server has to act.
 
-        It has to open or close a link, write the file of nodes, or log a message for the operator.
+        The server has to open or close a link, write the file of nodes, or log a message for the operator.
         """
         return self.members.moves + self.members.changes + self.members.superseded + self.homes.changes
 
@@ -172,7 +172,7 @@ class Cluster(ReplicationHooks):
         self.elections.link_down(node)
 
     def advance(self, now: i64) -> None:
-        """Fire all due timers, up to a limit for one turn."""
+        """Fire due timers. If they exceed the limit of one turn, the others fire in the next turn."""
         self.state.engine.advance(now)
         if self.members.next_due <= now:
             self.announce_condition(now)
@@ -217,7 +217,7 @@ class Cluster(ReplicationHooks):
         self.acks.evict(len(self.acks.by_id), now)
 
     def receive(self, sender: bytes, message: Message, now: i64) -> None:
-        """Process a message."""
+        """Pass a message to the part of the protocol that processes it."""
         if isinstance(message, (Greeting, FailMessage)):
             greeted = self.members.has_greeted(sender)
             self.members.receive(sender, message, now)
@@ -336,7 +336,7 @@ class Cluster(ReplicationHooks):
         return self.replications.default_level(name, self.is_external(), now)
 
     def added_alone(self) -> None:
-        """Count a job with one copy only, because its producer gave no number and no other node accepts copies."""
+        """Count a job that has one copy, because its producer gave no number and no other node accepts copies."""
         if self.members.peers:
             self.replications.count_below_default(1)
 
@@ -400,7 +400,7 @@ class Cluster(ReplicationHooks):
         return f"ask the other nodes: its maker {id[2:10].decode('ascii', 'replace')}… is no longer in the cluster"
 
     def acknowledge_unknown(self, id: bytes, tubes: TubePatterns, now: i64) -> None:
-        """Keep the ack of a job that is not on this node. `tubes` are the tubes that the client may use."""
+        """Keep the ack of a job that is not on this node. `tubes` are the tubes that the client can use."""
         if not is_at_least_once(id):
             return
         if self.members.leaving:
@@ -410,9 +410,9 @@ class Cluster(ReplicationHooks):
             self.acks.keep_unknown(id, i64(ttl_minutes(id)), tubes, now)
 
     def fast_ack(self, session: Session, id: bytes, job: Job | None, tubes: TubePatterns, now: i64) -> bool:
-        """End a job for FASTACK. Unlike with an ACK, the job may be delivered again.
+        """End a job for FASTACK. After a FASTACK, unlike after an ACK, the job may be delivered again.
 
-        `tubes` are the tubes that the client may use. Every node that may have a copy gets one DELJOB, which is not
+        `tubes` are the tubes that the client can use. Every node that may have a copy gets one DELJOB, which is not
         repeated. Return whether this node has the job, or its ack.
         """
         place = self.state
@@ -465,13 +465,13 @@ class Cluster(ReplicationHooks):
         return min(behind) if behind else b""
 
     def postponed(self, job: Job, now: i64) -> None:
-        """Process WORKING of a client for a job that another node delivered: restart the retry time on all holders."""
+        """Restart the retry time on all holders, because a client sent WORKING for a job that another node delivers."""
         self.requeue.postponed(job, now)
 
     def leave_to_others(self, job: Job, now: i64) -> bool:
-        """Leave a taken job whose body cannot be read on this node to another holder.
+        """Leave a taken job, whose body cannot be read on this node, to another holder of the job.
 
-        Return whether there is another one.
+        Return whether there is another holder.
         """
         return self.requeue.leave_to_others(job, now)
 
@@ -483,7 +483,10 @@ class Cluster(ReplicationHooks):
         return b""
 
     def wants(self, queue: bytes, patience_ms: i64, now: i64) -> None:
-        """Ask other nodes for jobs of an empty queue. The client waits up to `patience_ms`; 0 if it does not wait."""
+        """Ask other nodes for jobs, because a client found the queue empty on this node.
+
+        The client waits for `patience_ms`, which is 0 if it does not wait.
+        """
         self.federation.want(queue, patience_ms, now)
 
     def set_leaving(self, leaving: bool, now: i64) -> None:
@@ -499,7 +502,7 @@ class Cluster(ReplicationHooks):
         self.members.set_condition(self.condition.flags(now), now)
 
     def registered(self) -> int:
-        """Return how many jobs and acks this node has. A node that leaves may be stopped when this is 0."""
+        """Return how many jobs and acks this node has. A node that leaves can be stopped when this is 0."""
         return self.state.engine.jobs.count + len(self.acks.by_id)
 
     def pause_all(self, queue: bytes, inward: bool, outward: bool) -> None:
@@ -557,7 +560,7 @@ class Cluster(ReplicationHooks):
         return self.requeue.delays_requeue(job, copy, now)
 
     def wait_ended(self, wait: PeerWait) -> None:
-        """Clean up after the wait of a client for other nodes has ended."""
+        """Drop the question, election, replication or handover that a client no longer waits for."""
         if isinstance(wait, QuestionWait):
             self.questions.wait_ended(wait)
             return
@@ -569,18 +572,18 @@ class Cluster(ReplicationHooks):
         self.handovers.wait_ended(wait, self.state.engine.now)
 
     def tube_made(self, tube: Tube) -> None:
-        """Process the creation of a tube."""
+        """Update the federation, the elections and the homes for a new tube."""
         self.federation.tube_made(tube)
         self.elections.tube_made(tube)
         self.homes.tube_made(tube)
 
     def tube_dropped(self, tube: Tube) -> None:
-        """Process the removal of a tube."""
+        """Update the homes and the condition of this node, because a tube was dropped."""
         self.homes.tube_dropped(tube)
         self.condition.tube_dropped(tube)
 
     def tube_paused(self, tube: Tube) -> None:
-        """Process that a tube was paused or resumed."""
+        """Update the condition of this node, because a tube was paused or resumed."""
         self.condition.tube_paused(tube)
 
     def job_ready(self, tube: Tube) -> None:

@@ -12,7 +12,7 @@ from penstock.cluster.messages import MESSAGES_COUNT, Message
 
 
 class PeerOutbox:
-    """Messages by the node that they are sent to, in order."""
+    """Messages for other nodes, by node id and in order."""
 
     by_peer: dict[bytes, list[Message]]
     sent: list[int]  # How many messages of each kind were sent since the start.

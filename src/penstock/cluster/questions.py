@@ -147,7 +147,7 @@ class Questions:
         self._open.pop(wait.number, None)
 
     def receive_ask(self, sender: bytes, question: Question, now: i64) -> None:
-        """Process ASK: answer a question of another node."""
+        """Process ASK: answer a question of another node about a queue."""
         self._place.outbox.send(sender, self._answer(question, now))
 
     def receive_answer(self, sender: bytes, told: Answer) -> None:

@@ -3,8 +3,8 @@
 Messages can arrive out of order. A message about a job may arrive after the job was acknowledged everywhere. It must
 not bring the job back. If the job was handed over to another node, the sender is referred to that node.
 
-Tombstones are kept in two generations. When the young generation is full or old, it replaces the old one. Expiry
-therefore needs no scan.
+Tombstones are kept in two generations. When the young generation is full or 10 seconds old, it replaces the old
+generation, which is dropped. Expiry therefore needs no scan.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ GENERATION_IDS_MAX: Final = 50_000
 
 
 class RecentJobs:
-    """Ids of jobs that recently ended on this node or moved to another one, each with the node that it moved to."""
+    """Ids of jobs that recently ended or left this node. Each has the node that the job moved to, if it moved."""
 
     _young: dict[bytes, bytes]
     _old: dict[bytes, bytes]

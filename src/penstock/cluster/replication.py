@@ -1,16 +1,16 @@
 """Replication: a put is answered when enough nodes hold a copy of the job.
 
 Protocol:
-1. The node sends REPLJOB to as many random nodes as copies are needed. A node that holds a copy answers GOTJOB; one
-   that does not answers NOTHELD with the reason.
+1. The node sends REPLJOB to one random node for each copy that is needed. A node that stores the copy answers GOTJOB.
+   A node that refuses the copy answers NOTHELD with the reason.
 2. While too few have answered, one more node is asked every 50 ms, less often if the job is large. Nodes that do not
    answer are asked again at growing intervals.
 3. When enough nodes have a copy, the job is queued here and the producer is answered.
 4. When the producer's timeout is over, DELJOB is sent to all nodes that were asked.
 
-If the producer names no number of copies, it is three, or the number of nodes that accept copies if they are fewer.
-This number is computed again while the producer waits, so a node that dies or runs out of memory does not stop
-producers.
+If the producer gives no number of copies, the number is three. If fewer than three nodes accept copies, it is the
+number of these nodes. This number is computed again while the producer waits, so a node that dies or runs out of memory
+does not stop producers.
 
 A node that is leaving or short of memory keeps no copy. When enough other nodes have one, it asks one of them to queue
 the job (ENQUEUE). An at-most-once job has one holder at any time and is handed over instead: see handover.py.
@@ -125,7 +125,7 @@ class Replications:
     # Requests of producers
 
     def start(self, tube: Tube, draft: Draft, repl: i64, external: bool, now: i64) -> Replication:
-        """Add a job that is queued when `repl` nodes have a copy. This node counts as one, unless `external`."""
+        """Add a job that is queued when `repl` nodes have a copy. This node is one of them, unless `external`."""
         place = self._place
         needed = repl if external else repl - 1
         asked = place.copy_targets([place.myself], needed, tube.name, now)
@@ -195,14 +195,17 @@ class Replications:
     # Replication
 
     def receive_notheld(self, sender: bytes, id: bytes, reason: i64, now: i64) -> None:
-        """Process NOTHELD: a node does not hold a copy."""
+        """Process NOTHELD: record that a node refused a copy, and compute the default number of copies again."""
         started = self.by_id.get(id)
         if started is not None:
             self._place.refusals.add(sender, started.queue, reason, now)
             self._follow_default(started, now)
 
     def _follow_default(self, started: Replication, now: i64) -> None:
-        """Set the number of copies to the number of nodes that accept copies now. The job may then have enough."""
+        """If the producer gave no number of copies, compute the number again from the nodes that accept copies now.
+
+        Queue the job if it has enough copies then.
+        """
         if not started.is_default:
             return
         external = started.external
@@ -213,7 +216,7 @@ class Replications:
         self._succeed_if_enough(started, now)
 
     def receive_gotjob(self, sender: bytes, id: bytes, now: i64) -> None:
-        """Process GOTJOB: a node holds a copy."""
+        """Process GOTJOB: record that a node has a copy. Queue the job if it has enough copies now."""
         started = self.by_id.get(id)
         if started is None:
             return
@@ -223,7 +226,7 @@ class Replications:
             self._succeed_if_enough(started, now)
 
     def given_away(self, sender: bytes, id: bytes) -> None:
-        """Remove a node that handed its copy over to another one from the holders of a job."""
+        """Remove a node from the holders of a job, because it handed its copy over to another node."""
         started = self.by_id.get(id)
         if started is not None and sender in started.confirmed:
             started.confirmed.remove(sender)

@@ -2,8 +2,8 @@
 
 Protocol:
 1. Half a second before its timer fires, a holder sends WILLQUEUE to the other holders.
-2. A holder that has the job queued answers QUEUED. One that has it delivered, buried or done answers WORKING. One that
-   has recorded its ack answers SETACK. The sender then does not queue the job.
+2. A holder that has queued the job answers QUEUED. A holder that has delivered, buried or finished it answers WORKING.
+   A holder that has recorded its ack answers SETACK. After any of these answers, the sender does not queue the job.
 3. Otherwise the sender queues the job and sends QUEUED. All holders restart their timers.
 4. A holder that receives WILLQUEUE shortly before it would send its own postpones it until the sender has queued the
    job. If two WILLQUEUE cross, or two holders have queued the job, one of them wins: the one whose id, mixed with the
@@ -146,9 +146,9 @@ class Requeue:
         return True
 
     def delays_requeue(self, job: Job, copy: Copy, now: i64) -> bool:
-        """Send WILLQUEUE to the other holders and postpone the job. Return whether it was postponed.
+        """Send WILLQUEUE to the other holders and postpone the job. Return whether the job was postponed.
 
-        Nothing is done if WILLQUEUE was sent before, or if the job has no other holders.
+        Do nothing if WILLQUEUE was sent before, or if the job has no other holders.
         """
         if not must_warn(job, copy):
             return False
@@ -163,7 +163,7 @@ class Requeue:
     # Messages from other nodes
 
     def receive_willqueue(self, sender: bytes, message: JobMessage, now: i64) -> None:
-        """Process WILLQUEUE: another holder is about to queue its copy. Answer if it must not."""
+        """Process WILLQUEUE: another holder is about to queue its copy. Send it an answer if it must not do this."""
         place = self._place
         id = message.id
         if self._acks.reject_if_acked(sender, id, now):
@@ -199,7 +199,7 @@ class Requeue:
         return must_warn(job, copy) and job.wake < now + warning_ms(job)
 
     def receive_holders(self, sender: bytes, message: HoldersMessage, now: i64) -> None:
-        """Process HOLDERS: the sender names other holders of a job."""
+        """Process HOLDERS: add the nodes that the sender names to the holders of a job."""
         if self._acks.receive_holders(sender, message, now):
             return
         job = self._place.find(message.id, now)
@@ -212,7 +212,10 @@ class Requeue:
             self._warn(job, copy, more)
 
     def receive_queued(self, sender: bytes, message: CopyMessage, now: i64) -> None:
-        """Process QUEUED: a holder has queued its copy."""
+        """Process QUEUED: a holder has queued its copy.
+
+        If this node has delivered the job, or keeps it queued, send this to the holder. Otherwise leave the job to it.
+        """
         place = self._place
         if self._acks.reject_if_acked(sender, message.id, now):
             return
@@ -293,7 +296,7 @@ class Requeue:
             set_aside(self._place.engine, job, wake, now)
 
     def _copy_of(self, job: Job, sender: bytes) -> Copy:
-        """Return the copy record of a job, after adding the sender to its holders."""
+        """Add the sender to the holders of a job, and return the job's replication data."""
         copy = job.copy()
         if copy is None:
             copy = Copy(b"", 1, [self._place.myself], True)
@@ -316,7 +319,7 @@ class Requeue:
 
 
 def blocks_requeue(job: Job) -> bool:
-    """Return whether no other holder may queue the job: it is delivered here, buried or done."""
+    """Return whether no other holder is allowed to queue the job, because it is delivered here, buried or done."""
     return job.state in _OUT
 
 
@@ -326,7 +329,7 @@ def must_warn(job: Job, copy: Copy) -> bool:
 
 
 def warning_ms(job: Job) -> i64:
-    """Return how many ms before a job is queued again its other holders get WILLQUEUE."""
+    """Return how many ms WILLQUEUE is sent before the job is queued again."""
     return half_or_warning(retry_ms(job))
 
 

@@ -4,7 +4,7 @@
 
 The bus port is written only if it is not the usual one. The flags contain `epoch=N` if a standby has taken over the
 node. The flags `nodisk`, `nomem` and `paused`, which say why a node does not accept copies now, are shown and not
-stored. The file has two more lines, for the epochs of former members and for those that the operator has given up:
+stored. The file has two more lines: the epochs of former members, and the nodes that the operator has given up:
 
     vars epochs <id>=<epoch> …
     vars forgotten <id> …
@@ -157,7 +157,7 @@ def _address(host: str, port: i64, bus_port: i64) -> str:
 
 
 def _unusual(port: i64, bus_port: i64) -> str:
-    """Return `@PORT` for the bus port, or "" if the bus port is the usual one. A node without a bus has none."""
+    """Return `@PORT` for the bus port. Return "" if it is the usual one, or if the node has no bus."""
     return "" if bus_port in (0, port + BUS_OFFSET) else f"@{bus_port}"
 
 

@@ -83,7 +83,7 @@ class ClusterState:
         self._body_of = body_of
 
     def rename(self, myself: bytes) -> None:
-        """Change the id of this node. `ids`, the form of its job ids, must already belong to the new id."""
+        """Change the id of this node. The caller has already changed the node id in `ids`, which formats job ids."""
         self.myself = myself
         self._prefix = b"D-" + myself[:8] + b"-"
         self._nodes = {myself: myself}
@@ -111,7 +111,7 @@ class ClusterState:
         return job if job is not None and is_shared(self.engine.tube_of(job)) else None
 
     def lives_here_alone(self, id: bytes, now: i64) -> bool:
-        """Return whether this node has the job in a tube that lives here only.
+        """Return whether this node has the job in a tube that lives on this node only.
 
         There must be no copies of such a job.
         """
@@ -128,9 +128,9 @@ class ClusterState:
         return body if isinstance(body, bytes) else self._body_of(job)
 
     def node(self, id: bytes) -> bytes:
-        """Return the stored object that equals a node id, to save memory.
+        """Return a node id as one shared object, to save memory.
 
-        The id of a node that is not a member is returned as is.
+        The id of a node that is not a member is returned unchanged.
         """
         known = self._nodes.get(id)
         if known is not None:
@@ -140,9 +140,9 @@ class ClusterState:
         return id
 
     def known_holders(self, holders: list[bytes]) -> list[bytes]:
-        """Return the holders that may be named to other nodes: those that have not left the cluster.
+        """Return the holders that are named to other nodes: those that have not left the cluster.
 
-        A receiver that never met a node that left would wait for its confirmation.
+        A receiver that never met a former member would wait for a confirmation of that node.
         """
         members = self.members
         if not members.past:
@@ -198,9 +198,9 @@ class ClusterState:
         return [node for node in answering if not self.refusals.refuses(node, queue, now)]
 
     def can_take(self, node: bytes) -> bool:
-        """Return whether jobs can be sent to a node that asks for some.
+        """Return whether jobs can be sent to a node that asks for jobs.
 
-        Its link must be up and confirmed by a greeting, and it must not be leaving.
+        The link to the node must be up and confirmed by a greeting, and the node must not be leaving.
         """
         peer = self.members.peers.get(node)
         return peer is not None and self.members.has_greeted(node) and not peer.flags & NODE_LEAVING
@@ -218,14 +218,15 @@ class ClusterState:
         return members.leaving or (len(members.peers) > 0 and self.is_short_of_memory() and members.size() > 1)
 
     def home_of(self, name: bytes) -> bytes:
-        """Return the id of the other node that a tube lives on, or may be created on. Return b"" if none is known."""
+        """Return the other node that a tube lives on, or that is allowed to create it. Return b"" if none is known."""
         node = self.homes.get(name)
         return node if node is not None and node in self.members.peers else b""
 
     def shared_tube(self, name: bytes, now: i64) -> Tube | None:
         """Return the shared queue `name`. Create it if it does not exist.
 
-        Return None if the queue cannot be created, or lives on one node only and so cannot contain jobs of other nodes.
+        Return None if the queue cannot be created. Also return None if it lives on one node only, because it cannot
+        contain jobs of other nodes then.
         """
         tube = self.engine.tubes.get(name)
         if tube is None:
@@ -246,7 +247,7 @@ class ClusterState:
 
 
 def backoff_ms(first_ms: i64, doublings: i64, most_ms: i64) -> i64:
-    """Return an interval that is doubled this many times, at most ten, and limited to `most_ms`."""
+    """Return `first_ms` doubled `doublings` times, at most ten times, and limited to `most_ms`."""
     return min(first_ms << min(doublings, 10), most_ms)
 
 
@@ -264,5 +265,5 @@ def retry_ms(job: Job) -> i64:
 
 
 def has_others(copy: Copy) -> bool:
-    """Return whether other nodes have copies."""
+    """Return whether other nodes have copies of the job."""
     return len(copy.holders) > 1
