@@ -2,8 +2,8 @@
 
 The base install has no command line. The command then prints the name of the extra that installs it.
 
-Ctrl-C prints no traceback. While the command runs, `penstock.cli.errors` ends the process. Before and after that, the
-operating system does.
+Ctrl-C prints no traceback. While the command runs, `penstock.cli.errors` handles the signal. Before and after that, the
+signal has its default action, which ends the process.
 """
 
 import signal

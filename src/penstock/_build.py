@@ -1,10 +1,10 @@
-"""How this installation was built: compiled to C, or interpreted, which is ten times slower. The source is the same."""
+"""Tells whether this installation is compiled to C, or interpreted from the same source, which is ten times slower."""
 
 import importlib
 from importlib.machinery import ExtensionFileLoader
 
 
 def is_compiled() -> bool:
-    """Return whether the engine was loaded from an extension module."""
+    """Return whether the engine is a compiled extension module."""
     spec = importlib.import_module("penstock.core.engine").__spec__
     return spec is not None and isinstance(spec.loader, ExtensionFileLoader)

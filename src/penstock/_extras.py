@@ -17,7 +17,7 @@ _EXTRAS: Final = {package: extra for extra, packages in _PACKAGES.items() for pa
 
 
 def extra_of(module: str | None) -> str:
-    """Return the extra that installs the package of a module, or "" if it is in none."""
+    """Return the extra that installs the package of a module, or "" if no extra installs it."""
     return _EXTRAS.get((module or "").partition(".")[0], "")
 
 

@@ -6,7 +6,7 @@ Code that is written for `penstock.Queue` works with both. Every method is docum
 blocking types are generated from the asyncio types.
 
 Times are numbers of seconds, or a `timedelta`. Where a `Duration` is accepted, None means no limit. Every call raises
-`Closed` after `close`. On a server, every call may raise `NoServer` if no server answers, and `ConnectionLost` if the
+`Closed` after `close`. On a server, every call can raise `NoServer` if no server answers, and `ConnectionLost` if the
 connection broke before the reply and the call cannot be repeated safely.
 """
 
@@ -78,7 +78,7 @@ class Queue(Interface, ABC):
     ) -> Tube:
         """Return the tube of this name. Create it if it does not exist.
 
-        Without a type and options, an existing tube is returned as it is. A new one is a `fifottl`: a worker has 5
+        Without a type and options, an existing tube is returned unchanged. A new tube is a `fifottl`: a worker has 5
         minutes for a job, and a job that fails is tried 5 times and then buried. See TubeOptions for the options.
 
         Raises TubeExists if the tube exists with another type or other options. With `alter`, an existing tube gets the
@@ -107,13 +107,13 @@ class Queue(Interface, ABC):
     ) -> tuple[list[Job], int]:
         """Return a page of about `count` jobs, and the cursor of the next page, which is 0 after the last page.
 
-        Start with cursor 0. `tube` and `states` select jobs; a page may then be short or empty. A scan returns every
-        job that exists from its start to its end. A job that is added or removed meanwhile may be returned or not.
+        Start with cursor 0. If `tube` or `states` select jobs, a page can have fewer jobs, or none. A scan returns
+        every job that exists during the whole scan. It can miss jobs that are added or removed during the scan.
         """
 
     @abstractmethod
     def job(self, id: str) -> Job:
-        """Return the job with this id. The id may also be a tube and the number of a job in it: `emails#7`.
+        """Return the job with this id. The id can also be a tube and the number of a job in it: `emails#7`.
 
         Raises UnknownJob if there is no such job, and BadId if `id` is not a valid id.
         """
@@ -195,7 +195,7 @@ class Queue(Interface, ABC):
 
     @abstractmethod
     def stage(self, name: str | bytes, *, expire: Seconds | None = None) -> Stage:
-        """Return a stage. Its jobs appear in their tubes together when it is published, or never.
+        """Return a stage. Its jobs appear in their tubes together when the stage is published, and not before.
 
         The stage is discarded if nothing is put into it and it is not published for `expire` seconds, by default a day.
         """
@@ -314,8 +314,8 @@ class Tube(Interface, ABC):
     def put(self, body: Body, *, timeout: Duration = 0, **options: Unpack[PutOptions]) -> Job:
         """Put a job into the tube and return it. See PutOptions for the options.
 
-        Bytes and text are returned as they are, any other value as JSON. With `unique` or `dedup`, an existing job is
-        returned instead of a new one.
+        Consumers receive bytes and text unchanged, and any other value as it is read from JSON. With `unique` or
+        `dedup`, an existing job can be returned instead of a new one.
 
         If the tube is full, wait up to `timeout` seconds for room; None waits without limit. Raises Full if the tube is
         still full, Paused if the tube refuses puts, BodyTooLarge, NoSpace if the disk is full, and NoMemory at the
@@ -368,7 +368,7 @@ class Tube(Interface, ABC):
 
     @abstractmethod
     def kick(self, count: int = 1, *, delay: Seconds = 0, ttl: Duration | None = None) -> int:
-        """Move up to `count` buried jobs back into the tube, the first buried first. Return the number of jobs.
+        """Return up to `count` buried jobs to the tube, in the order in which they would be taken. Return their number.
 
         The jobs can be taken after `delay` seconds. `ttl` replaces their time to live in seconds; None keeps it.
         """
@@ -382,11 +382,11 @@ class Tube(Interface, ABC):
 
     @abstractmethod
     def pause(self, *, puts: bool = False, takes: bool = False) -> None:
-        """Pause the tube: with `puts`, puts raise Paused; with `takes`, takes get no job. `pause()` resumes both."""
+        """Pause the tube. With `puts`, puts raise Paused. With `takes`, takes get no job. `pause()` resumes both."""
 
     @abstractmethod
     def alter(self, **options: Unpack[TubeOptions]) -> None:
-        """Change the given options of the tube. The other options stay as they are. The tube may be in use."""
+        """Change the given options of the tube and keep the others. The tube can be in use."""
 
     @abstractmethod
     def truncate(self) -> int:
@@ -432,8 +432,8 @@ class Tube(Interface, ABC):
 
         The first claim has number 1. Until it is acked, claiming the same number again returns the same jobs. The claim
         ends `lease` seconds after it was made or renewed, and its jobs return to the tube. `token` is a fencing token:
-        after a call with a greater one, calls for this consumer with a smaller one raise Fenced. A process that
-        replaces another one under the same consumer name uses a greater token.
+        a call raises Fenced if an earlier call for this consumer had a greater token. A process that replaces another
+        one under the same consumer name uses a greater token.
         """
 
 
@@ -500,18 +500,18 @@ class Job(Interface, ABC):
         """Return the unfinished job to its old place in the tube, immediately or after `delay` seconds.
 
         `ttl`, `priority` and `key` replace those of the job. `options` are for the driver of the tube, if it has one.
-        Raises OnlyOnce if the job may be delivered only once.
+        Raises OnlyOnce if the job is delivered at most once.
         """
 
     @abstractmethod
     def requeue(self) -> None:
-        """Return the unfinished job to the end of the tube. Raises OnlyOnce if it may be delivered only once."""
+        """Return the unfinished job to the end of the tube. Raises OnlyOnce if it is delivered at most once."""
 
     @abstractmethod
     def nack(self, reason: str = "") -> None:
         """Report that the work on the job failed. The retry policy decides whether the job is tried again, and when.
 
-        Raises OnlyOnce if the job may be delivered only once.
+        Raises OnlyOnce if the job is delivered at most once.
         """
 
     @abstractmethod
@@ -562,7 +562,7 @@ class Job(Interface, ABC):
 
     @abstractmethod
     def move(self, tube: Tube, delay: Seconds = 0) -> None:
-        """Move the job to the end of another tube. It can be taken there after `delay` seconds.
+        """Move the job to the end of another tube, where it can be taken after `delay` seconds.
 
         The job keeps its id, its body and its ttl. Raises NotOwner if another session has taken the job.
         """
@@ -599,6 +599,6 @@ class Job(Interface, ABC):
     ) -> None:
         """Ack the job, nack it if the block raised, or release it if the block was interrupted or cancelled.
 
-        If the block fails, a job that may be delivered only once is buried instead of being returned to its tube. A job
-        that was finished in the block is left as it is.
+        If the block fails, a job that is delivered at most once is buried instead. A job that was finished in the block
+        stays unchanged.
         """

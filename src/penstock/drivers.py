@@ -1,7 +1,7 @@
 """Drivers: types of tubes whose order is decided by code of the user.
 
 A driver is a class with two functions. `create_space(name, options)` is called when a tube is created. `new(space,
-on_task_change, options)` is called then and at every start, and returns the tube object, which has
+on_task_change, options)` is called then and at every start. It returns the tube object, which has these methods:
 
     normalize_task(task)   return the task as users see it: (id, state, data)
     put(data, options)     add a task and return it
@@ -17,7 +17,7 @@ delayed. The driver stores its tasks only in `space`, a mapping from id to task.
 task as of the last commit.
 
 Every call is a transaction (core/driving.py). If the driver raises, or stores an invalid task, the mapping is restored
-and a new tube object is created from it. The engine's jobs follow the mapping.
+and a new tube object is created from it. The engine updates its jobs from the mapping.
 """
 
 from __future__ import annotations
@@ -94,7 +94,7 @@ def registered_driver(name: str) -> Any:
 
 
 def unregister_driver(name: str) -> None:
-    """Remove a driver. Its tubes are refused until it is registered again; their jobs are kept."""
+    """Remove a driver. Commands on its tubes are refused until it is registered again. The jobs are kept."""
     _registered.pop(name, None)
 
 
@@ -168,7 +168,7 @@ class DriverSpace(MutableMapping[Any, Task]):
         return task
 
     def id_of(self, name: bytes) -> Any:
-        """Return the id of a job's task."""
+        """Return the id of the task whose job has this name."""
         return self._ids.get(name, name_value(name))
 
     def begin(self) -> None:
@@ -214,7 +214,7 @@ class RunningDriver(TubeDriver):
         self._tube: DriverTube | None = None  # None: it has to be created.
 
     def create_space(self) -> None:
-        """Call `create_space`, which may refuse the options. Call `new` to check that its object has all methods."""
+        """Call `create_space`, which can refuse the options. Call `new` to check that its object has all methods."""
         try:
             space = self._timed("create_space", lambda: self.driver.create_space(self._name, self._copied_options()))
             if space is not None and (not isinstance(space, Mapping) or len(space)):
@@ -224,7 +224,7 @@ class RunningDriver(TubeDriver):
         self._run("new", lambda tube: None)
 
     def open(self, bodies: list[bytes]) -> list[TaskChange]:
-        """Fill the mapping with these tasks, in the order in which they were put, and start the driver."""
+        """Fill the mapping with these tasks, which are in the order of their puts, and start the driver."""
         tasks = [self._space.restore(body) for body in bodies]
         return self._run("normalize_task", lambda tube: [self._change(tube, task[0], task) for task in tasks])
 
@@ -288,7 +288,7 @@ class RunningDriver(TubeDriver):
     def _call(
         self, method: str, call: Callable[[DriverTube], Task | None], must: bool = False, begins: bool = True
     ) -> DriverCall:
-        """Call a method of the tube object that returns a task."""
+        """Call a method of the tube object, and check that it returns a task, or None unless `must` is set."""
 
         def run(tube: DriverTube) -> DriverCall:
             task = call(tube)
@@ -423,7 +423,7 @@ def _put_options(draft: Draft) -> dict[str, Any]:
 
 
 class HostDrivers(Drivers):
-    """The drivers of one queue: those that are registered in this process, and those in use."""
+    """The registered drivers, and the running drivers of the tubes of one queue."""
 
     def __init__(self) -> None:
         self._running: dict[Tube, RunningDriver] = {}

@@ -1,8 +1,8 @@
 """A queue in this process: the implementation of the public types (`api.py`) for `penstock.open`.
 
-Any number of threads may use a queue. Every call runs under the lock of the host, and returns when its effect is as
-durable as `fsync` demands. `put`, `take` and `ack` contain the code that the other calls share in context managers,
-because these three calls are the hot path.
+Any number of threads can use a queue. Every call runs under the lock of the `Host`, which runs the engine, and returns
+when its effect is as durable as `fsync` demands. `put`, `take` and `ack` are the hot path. They contain this code
+inline, and the other calls use context managers for it.
 """
 
 from __future__ import annotations
@@ -152,7 +152,7 @@ def open_host(
     retention: Retention,
     progress: Callable[[int, int], None] | None,
 ) -> Host:
-    """Return a host in memory or in a directory."""
+    """Return a `Host`, which runs an engine in this process, with jobs in memory or in a directory."""
     grace_ms = duration_ms(grace, "grace")
     if not isinstance(path, (str, os.PathLike)):
         raise WrongType(f'a queue is opened by the path of a directory, or ":memory:", not {type(path).__name__}')
@@ -362,14 +362,14 @@ class Queue(api.Queue):
         return self._finish_closing(self._close_stages(stage_commands.discard, stage_names(stages)))
 
     def _close_stages(self, close: Callable[[Engine, list[bytes], int], int], names: list[bytes]) -> Closing:
-        """Publish or discard stages. Their jobs are moved in this turn and in the next ones."""
+        """Publish or discard stages, and process the first of their jobs. `_go_on_closing` processes the others."""
         engine = self._host.engine
         with self._session.durable, self._session.lock, self._session:
             jobs = close(engine, names, self._host.now())
             return Closing(jobs, stage_commands.of_names(engine, names))
 
     def _go_on_closing(self, closing: Closing) -> bool:
-        """Move as many jobs of published or discarded stages as one turn may move. Return whether there are more."""
+        """Process the next jobs of published or discarded stages, up to a limit. Return whether there are more."""
         with self._session.durable, self._session.lock, self._session:
             self._host.advance()
             return stage_commands.are_closing(closing.left)
@@ -695,7 +695,7 @@ class Tube(api.Tube):
         return self._put_at_last(wait)
 
     def _put_at_last(self, wait: PutWait) -> CoreJob:
-        """Return the job of a put that waited for room. Raise the error that refused it, or Closed, or Full."""
+        """Return the job of a put that waited for room. Raise Closed, Full, or another error if the put failed."""
         if wait.job is not None:
             return wait.job
         if wait.outcome == CANCELLED:

@@ -2,7 +2,7 @@
 
 Each object wraps a blocking object of `embedded.py`. A call that cannot wait runs directly in the event loop and
 returns when its effect is durable (`_Front`). A call that can wait for a job, for room or for the end of a job suspends
-its asyncio task. A call that may read or write many bytes of files runs in a thread. Threads and asyncio tasks may
+its asyncio task. A call that can read or write many bytes of files runs in a thread. Threads and asyncio tasks can
 share a queue: `sync` returns the wrapped blocking object.
 """
 
@@ -72,7 +72,7 @@ async def _in_thread(function: Callable[..., T], *args: Any) -> T:
 
 
 class _Front:
-    """An asyncio object that wraps a blocking one, which does the work of each abstract method and property."""
+    """An asyncio object that wraps a blocking one and passes on all calls that it does not implement itself."""
 
     __slots__ = ()
 
@@ -131,7 +131,7 @@ def _front_of(queue: AsyncQueue, value: Any) -> Any:
 class _Task:
     """An asyncio task that waits for a change of the queue.
 
-    It never runs the timers of the queue for other waiters, because its event loop may be busy.
+    While it waits, it does not run the timers of the queue for other waiters, because its event loop can be busy.
     """
 
     __slots__ = ("_event", "_loop")

@@ -26,7 +26,7 @@ def check_keywords(method: str, given: Iterable[str], known: Iterable[str], *oth
 
 
 class Interface:
-    """Base of the public types. Its subclasses explain misspelt keywords and inherit docstrings."""
+    """Base of the public types. Errors about misspelt keywords name the right one, and docstrings are inherited."""
 
     __slots__ = ()
 
@@ -41,10 +41,11 @@ class Interface:
 
 
 def explaining(method: Callable[..., Any]) -> Callable[..., Any]:
-    """Return `method`, wrapped unless it has no keywords or collects them.
+    """Return `method`, wrapped so that the error about a misspelt keyword names the right one.
 
-    Python raises the TypeError of a wrong keyword where the method is called, so its traceback ends in the wrapper. A
-    TypeError of the method's own code has a longer traceback and is passed on.
+    A method without keywords, or with `**options`, is returned unchanged. Python raises the TypeError of a wrong
+    keyword where the method is called, so its traceback ends in the wrapper. A TypeError of the method's own code has a
+    longer traceback and is passed on.
     """
     parameters = list(inspect.signature(method).parameters.values())[1:]
     keywords = [each.name for each in parameters if each.kind in (each.POSITIONAL_OR_KEYWORD, each.KEYWORD_ONLY)]

@@ -16,7 +16,7 @@ from penstock.options import Duration, Seconds
 
 
 class OpenOptions(TypedDict, total=False):
-    """Options of a queue in this process, besides its grace time. A server has settings for them."""
+    """Options of a queue in this process, besides its grace time. On a server, they are settings of the server."""
 
     fsync: Literal["always", "everysec", "never"]  # When a change is on disk: see `open`. Default: always.
     max_body: int  # The maximum length of a body in bytes.
@@ -50,8 +50,8 @@ def open(
     jobs unless `history_bodies` is False. During recovery, `progress` is called with the number of bytes that have been
     read and their total.
 
-    With a URL, this is `connect(url, grace=grace)`. A server has settings for the other options, so they raise
-    Unsupported.
+    With a URL, this is `connect(url, grace=grace)`. The other options then raise Unsupported, because they are settings
+    of the server.
 
     Raises InUse if another process has the directory open, NotAQueue if it contains other files, and DamagedJournal if
     its log cannot be read.
@@ -86,7 +86,7 @@ def _is_url(path: object) -> bool:
 
 
 def _url(path: object, options: OpenOptions) -> str:
-    """Return the URL of a server, unless options are given that only a queue in this process has."""
+    """Return the URL of a server. Raise Unsupported for options that only a queue in this process has."""
     for name in options:
         raise Unsupported(f"{name} is a setting of the server; give it to `penstock serve`, not with a URL")
     return cast(str, path)

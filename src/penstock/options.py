@@ -67,7 +67,7 @@ DEFAULT_TYPE: Final = "fifottl"
 
 
 class PutOptions(TypedDict, total=False):
-    """Options of a put. Options that are not given have the defaults of the tube."""
+    """Options of a put. For options that are not given, the defaults of the tube are used."""
 
     delay: Seconds  # Wait this long before the job can be taken.
     at: datetime  # Wait until this time before the job can be taken. Without a time zone, it is local time.
@@ -174,7 +174,7 @@ _OUTCOMES: Final[dict[str, Outcome]] = {
 
 
 def outcome_in(history: Iterable[tuple[str, str | None, str | None]]) -> JobOutcome:
-    """Return the outcome of a removed job. `history` has its events, the states before them, and reasons."""
+    """Return the outcome of a removed job. `history` has each event, the state before it, and its reason."""
     last = list(history)[-1:]
     for event, before, reason in last:
         if event in _OUTCOMES:
@@ -241,13 +241,13 @@ def draft(
 
 
 def put_draft(method: str, body: Body, options: PutOptions) -> Draft:
-    """Return the draft of a put. The error about a misspelt keyword names `method`."""
+    """Return the draft of a put. `method` is the method that was called, for the error about a misspelt keyword."""
     check_keywords(method, options, PUT_KEYWORDS, *(["body", "timeout"] if method == "put" else ["bodies"]))
     return draft(body, **options)
 
 
 def each_put(bodies: Iterable[Body | NewJob], options: PutOptions) -> list[tuple[Body, PutOptions]]:
-    """Return the bodies of a put of many jobs, with their options. Those of a `NewJob` have precedence."""
+    """Return each body with the options of its put. Options of a `NewJob` have precedence over `options`."""
     if isinstance(bodies, (str, bytes, NewJob)) or not isinstance(bodies, Iterable):
         raise WrongType("give a list of bodies")
     return [(each.body, options | each.options) if isinstance(each, NewJob) else (each, options) for each in bodies]
@@ -381,7 +381,7 @@ def moment_ms(moment: datetime, what: str) -> int:
 
 
 def check_tubes(tubes: Iterable[object], kind: type[T]) -> list[T]:
-    """Return the tubes as a list. Raise WrongType if one is not a `kind`, or if `tubes` is a single tube.
+    """Return the tubes as a list. Raise WrongType if one is not of the class `kind`, or if `tubes` is a single tube.
 
     A tube is iterable, and iterating over it would take its jobs.
     """
