@@ -132,7 +132,7 @@ class AcceptedNumbers:
 
 
 class Handovers:
-    """The handovers from this node, and the numbers of those that it received."""
+    """The handovers from this node, and the numbers of the handovers that it received."""
 
     under_way: dict[int, Handover]  # By number, in ascending order.
     by_job: dict[int, Handover]

@@ -151,7 +151,7 @@ class HomeElections:
             self._end(claim, None)
 
     def resend_after_list(self, node: bytes) -> None:
-        """Send CLAIM for all elections to `node` again after it was sent the list of homes.
+        """Send CLAIM for all elections to `node` again, after this node sent it the list of homes.
 
         The list cancels the grants of the node, and the node may have lost them in a restart anyway.
         """

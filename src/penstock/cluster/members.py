@@ -532,7 +532,6 @@ class Members:
             self._greet(peer, PING, now)
 
     def _move(self, peer: Peer, host: str, port: i64, bus_port: i64) -> None:
-        """Record a new address of a node."""
         if peer.is_at(host, port, bus_port) and not peer.flags & NOADDR:
             return
         peer.host = host
@@ -578,7 +577,6 @@ class Members:
         return [peer.rumour() for peer in told + self._sample(fine, most - len(told))]
 
     def _sample(self, peers: list[Peer], most: i64) -> list[Peer]:
-        """Return up to `most` random elements of `peers`."""
         size: i64 = len(peers)
         if size <= most:
             return peers

@@ -448,7 +448,6 @@ class Cluster(ReplicationHooks):
         return outcome
 
     def _forget_elsewhere(self, job: Job, id: bytes, copy: Copy, now: i64) -> None:
-        """Send DELJOB to the other holders of a job."""
         self.state.send_all(copy.holders, JobMessage(m.DELJOB, id, fingerprint(copy.holders)))
         if not job.once:
             self.state.recent.add(id, now)
@@ -465,7 +464,7 @@ class Cluster(ReplicationHooks):
         return min(behind) if behind else b""
 
     def postponed(self, job: Job, now: i64) -> None:
-        """Restart the retry time on all holders, because a client sent WORKING for a job that another node delivers."""
+        """Restart the retry time on all holders: a client sent WORKING for a job that another node delivered."""
         self.requeue.postponed(job, now)
 
     def leave_to_others(self, job: Job, now: i64) -> bool:

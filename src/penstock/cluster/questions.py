@@ -226,13 +226,13 @@ class Questions:
 
 
 def is_mere_copy(job: Job) -> bool:
-    """Return whether a job on this node is only a standby copy of a job that another node has queued or delivered."""
+    """Return whether a job on this node is only a copy of a job that another node has queued or delivered."""
     copy = job.copy()
     return copy is not None and copy.announce_requeue and job.state == s.DELAYED and not job.once
 
 
 def _lengths(tube: Tube) -> list[int]:
-    """Return how many jobs are ready, taken, delayed and buried, and how many are standby copies."""
+    """Return how many jobs are ready, taken, delayed and buried, and how many are only copies (`is_mere_copy`)."""
     copies = 0
     for job in islice(tube.delayed.items, SCAN_EXAMINED_MAX):
         if is_mere_copy(job):

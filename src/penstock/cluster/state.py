@@ -183,7 +183,6 @@ class ClusterState:
         return [node for node in members.reachable() if node not in taken and members.has_greeted(node)]
 
     def _some(self, nodes: list[bytes], count: i64) -> list[bytes]:
-        """Return `count` random elements of `nodes`, or all of them if there are fewer."""
         most: i64 = len(nodes)
         if count < most:
             for at in range(count):

@@ -190,7 +190,6 @@ class _InProcess:
             raise
 
     def take(self, space: int, tube: str, wait_ms: int) -> list[Any]:
-        """Take a task, or wait for one."""
         if wait_ms == 0:
             return self.call(b"take", space, tube, 0)
         try:

@@ -440,7 +440,6 @@ class Driving(Moves):
             self._change_state(job, tube, change.state, event if is_target else -1, now)
 
     def _enter(self, tube: Tube, change: TaskChange, now: i64) -> Job:
-        """Add the job of a new task."""
         draft = Draft(change.body, body_kind=BODY_MSGPACK, name=change.name)
         job = tube.make(self.next_id, draft, now)
         if change.state == s.DELAYED:

@@ -178,7 +178,6 @@ def _tag_at(job_id: i64) -> i64:
 
 
 def _masked(job_id: i64, tags: bytes, at: i64) -> BytesWriter:
-    """Return the masked id followed by its tag."""
     tag = read_i64_be(tags, at)
     raw = BytesWriter()
     write_i64_be(raw, job_id ^ tag)
@@ -187,7 +186,6 @@ def _masked(job_id: i64, tags: bytes, at: i64) -> BytesWriter:
 
 
 def _ttl_mask(tags: bytes, at: i64) -> i64:
-    """Return the mask of the ttl class."""
     return i64(tags[at + 8]) << 8 | i64(tags[at + 9])
 
 

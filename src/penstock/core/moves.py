@@ -286,7 +286,7 @@ class Moves:
         claim.consumer.claims.pop(claim.number, None)
 
     def _close_stage(self, stage: Stage, phase: i64, now: i64) -> None:
-        """Publish or discard a stage (`phase`): from now on it accepts no jobs.
+        """Publish or discard a stage (`phase`), so that it accepts no more jobs.
 
         Its jobs leave it later, after the jobs of stages that were published or discarded before.
         """
@@ -445,7 +445,6 @@ class Moves:
             self.deadlines.set(job, due)
 
     def _leave_tube(self, job: Job, tube: Tube) -> None:
-        """Remove a job from all indexes of its tube."""
         if job.deadline_pos != NOWHERE:
             self.deadlines.clear(job)
         if tube.jobs_by_number is not None:
@@ -605,7 +604,7 @@ class Moves:
     def memory_left(self) -> i64:
         """Return how many bytes of memory are left for bodies.
 
-        Bodies may use a quarter of `memory_max`. The rest is for new jobs.
+        Bodies can use a quarter of `memory_max`. The rest is for the other data of jobs and tubes.
         """
         left = self.memory_max - self.memory_used()
         for_bodies = (self.memory_max >> 2) - self.resident_bytes
@@ -626,7 +625,6 @@ class Moves:
         self.outbox.noted(key, value, now)
 
     def _enter_tube(self, job: Job, tube: Tube, key: bytes, now: i64) -> None:
-        """Add a job to all indexes of a tube."""
         if tube.jobs_by_number is not None:
             if job.local == tube.next_local:
                 tube.next_local += 1
@@ -731,7 +729,7 @@ class Moves:
     def _rekey(self, job: Job, tube: Tube, key: bytes) -> None:
         """Give a taken or buried job another key.
 
-        The statistics count it as gone from the old key and new in the new one.
+        The statistics count the job as gone from the old key and as new in the new key.
         """
         keys = tube.keys
         assert keys is not None

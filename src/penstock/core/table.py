@@ -246,7 +246,6 @@ class JobTable:
         return page
 
     def _spread_out(self, page: Page) -> None:
-        """Convert a sparse page to an array."""
         slots: list[Job | None] = [None] * PAGE_SLOTS
         for job in page.slots:
             assert job is not None

@@ -131,7 +131,7 @@ class TubePatterns:
         self.texts.append(text)
 
     def union(self, other: TubePatterns) -> TubePatterns:
-        """Return patterns that allow all tubes which either of the two allows."""
+        """Return patterns that allow every tube that at least one of the two allows."""
         if self.any_tube:
             return self
         if other.any_tube:

@@ -216,7 +216,7 @@ class Host:
         self._attach_log(log, retention, SNAPSHOT_BYTES)
 
     def stop_journal(self) -> None:
-        """Keep the queue in memory only from now on. The caller holds the lock."""
+        """Stop logging, and keep the queue in memory only. The caller holds the lock."""
         assert self.disk is not None and self.journal is not None
         self._load_bodies()
         # Mark the log as incomplete before anything else, so that it is not trusted even if a later step fails.
@@ -597,7 +597,7 @@ class Host:
                 self.engine.advance(self.now())
 
     def find(self, id: str) -> Job:
-        """Return the job with an id in either form, or with the integer of a job in its tube: `tube#7`.
+        """Return the job with a long id, a hex id, or an integer id in a tube, such as `tube#7`.
 
         Raise UnknownJob if there is none.
         """
@@ -614,7 +614,7 @@ class Host:
         return job
 
     def number_of(self, id: str) -> int:
-        """Return the number of a job from its id in either form. Raise BadId if it is not a job id."""
+        """Return the number of a job from its long or hex id. Raise BadId if it is not a job id."""
         if not isinstance(id, str):
             raise WrongType(f"a job's id is text, not {type(id).__name__}")
         number = self.ids.parse(id.encode("utf-8", "replace"))

@@ -146,7 +146,6 @@ class Journal:
             self.disk.unlock()
 
     def _stop_threads(self) -> None:
-        """Stop the threads that work in the directory."""
         self.closed = True
         self._grown.set()
         self._maintenance.stop()
@@ -183,7 +182,7 @@ class Journal:
 
 
 class _Growth:
-    """The callback of a log for its growth. It has no reference to the queue, because the queue refers to the log."""
+    """Called by a log when it grows. It has no reference to the queue, because the queue refers to the log."""
 
     def __init__(self, maintenance: Maintenance, syncer: WakeFlag) -> None:
         self._maintenance = maintenance

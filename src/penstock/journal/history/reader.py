@@ -171,7 +171,7 @@ class Reader:
                     yield from self._events_in(found, names, start, end)
 
     def number_of(self, id: str) -> int:
-        """Return the number of a job of this directory from its id in either form.
+        """Return the number of a job of this directory from its long or hex id.
 
         Raise BadId if it is not a job id.
         """

@@ -147,7 +147,7 @@ def use_snapshot(
 ) -> Iterator[None]:
     """Make jobs read their bodies from a snapshot, so that earlier files can be removed.
 
-    The file is read without the engine's lock. `locked` acquires the lock for the changes. The caller may pause at each
+    The file is read without the engine's lock. `locked` acquires the lock for the changes. The caller can pause at each
     yield.
     """
     with FrameFile(disk, snapshot_name(number)) as file:

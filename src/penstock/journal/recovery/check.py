@@ -57,7 +57,6 @@ class _Check:
         self._position = NOT_BEGUN  # Position of the next row, or NOT_BEGUN if it is unknown.
 
     def run(self) -> CheckReport:
-        """Check all files."""
         checked = self._checked
         needed = self._check_needed()
         history = [name for name in segment_names(self._disk) if number_of(name) < self._reading.first_segment]

@@ -297,7 +297,7 @@ class Reading:
             frames = frames[frames.index(stranger) :]
 
     def _proves_durable(self, rest: tuple[FrameFile, int] | None, later: list[SegmentHeader], replay: Replay) -> bool:
-        """Return whether the rest of a segment or a later one proves that the missing bytes had been on disk."""
+        """Return whether later bytes of a segment, or later segments, prove that the missing bytes had been on disk."""
         position = replay.position
         if any(header.durable > position for header in later):
             return True

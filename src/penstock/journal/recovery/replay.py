@@ -119,7 +119,7 @@ class Replay:
         return job
 
     def apply_all(self, data: bytes, frames: list[f.Frame], file: i64, base: i64) -> f.Frame | None:
-        """Apply consecutive frames of the log. Return the first frame whose position does not follow, or None."""
+        """Apply consecutive frames of the log. Return the first frame with an unexpected position, or None."""
         for found in frames:
             if found.position != self.position:
                 return found
