@@ -368,7 +368,7 @@ class Tube(Interface, ABC):
 
     @abstractmethod
     def kick(self, count: int = 1, *, delay: Seconds = 0, ttl: Duration | None = None) -> int:
-        """Return up to `count` buried jobs to the tube, in the order in which they would be taken. Return their number.
+        """Move up to `count` buried jobs back into the tube, in the order in which they are taken. Return their number.
 
         The jobs can be taken after `delay` seconds. `ttl` replaces their time to live in seconds; None keeps it.
         """

@@ -288,7 +288,7 @@ class RunningDriver(TubeDriver):
     def _call(
         self, method: str, call: Callable[[DriverTube], Task | None], must: bool = False, begins: bool = True
     ) -> DriverCall:
-        """Call a method of the tube object, and check that it returns a task, or None unless `must` is set."""
+        """Call a method of the tube object. Check its result: a task, or None if `must` is not set."""
 
         def run(tube: DriverTube) -> DriverCall:
             task = call(tube)

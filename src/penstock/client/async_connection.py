@@ -176,7 +176,7 @@ class AsyncConnection(asyncio.Protocol):
         await asyncio.shield(self._gone)
 
     async def finish(self) -> None:
-        """Close this side and wait until the server has closed its side. It then holds nothing for this connection."""
+        """Close this side and wait until the server has closed its side and dropped the state of the connection."""
         try:
             if self.can_hang_up_politely():
                 self.hang_up()

@@ -327,12 +327,12 @@ class AsyncSession(BaseSession[AsyncConnection]):
     # Jobs in replies to cancelled calls
 
     def disown(self, ids: list[str]) -> None:
-        """Give back jobs whose caller was cancelled before it received them."""
+        """Return jobs to their tubes, because their caller was cancelled before it received them."""
         self.belongings.remove_all(ids)
         self._doubt()
 
     def _unseen(self, answer: Any) -> None:
-        """Give back the jobs in the reply to a take that was cancelled."""
+        """Return the jobs in the reply to a cancelled take to their tubes."""
         if isinstance(answer, list) and answer and not self.closed:
             try:
                 ids = [job.id for job in commands.jobs(answer)]
@@ -343,7 +343,7 @@ class AsyncSession(BaseSession[AsyncConnection]):
                 self._do_later(self._give_back(ids))
 
     def _doubt(self) -> None:
-        """Find out which jobs to give back after the reply to a cancelled take was lost."""
+        """Start to find the jobs of this session that no caller received, and to return them to their tubes."""
         if not self.closed:
             self._in_doubt = True
             self._do_later(self._settle(NO_DEADLINE))
@@ -384,7 +384,7 @@ class AsyncSession(BaseSession[AsyncConnection]):
             self._end_settling()
 
     async def _begin_to_settle(self) -> None:
-        """Wait until no other asyncio task gives back lost jobs. No take begins before `_end_settling` is called."""
+        """Wait until no other asyncio task is in `_settle`. Then no take begins until `_end_settling` is called."""
         while self._settling is not None:
             await asyncio.shield(self._settling)
         assert self._loop is not None

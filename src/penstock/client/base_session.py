@@ -92,11 +92,11 @@ class BaseSession(ABC, Generic[C]):
 
     @abstractmethod
     async def _try(self, call: Call[T], deadline: Deadline) -> T:
-        """Send a call on a connection and return its result. Raise one of the exceptions in LOST if it was lost."""
+        """Send a call and return its result. Raise one of the exceptions in LOST if the connection was lost."""
 
     @abstractmethod
     async def _try_take(self, call: Call[T], deadline: Deadline) -> T:
-        """Wait until no thread or task gives back lost jobs. Then send a call that takes jobs, and record the jobs."""
+        """Wait until no thread or task is in `_settle`. Then send a call that takes jobs, and record the jobs."""
 
     @abstractmethod
     async def _sleep(self, seconds: float) -> None:
@@ -131,7 +131,7 @@ class BaseSession(ABC, Generic[C]):
 
     @abstractmethod
     async def _move(self, to: Address | None = None) -> None:
-        """Begin a session on the node `to`, or at the next address if it is None because the current node leaves."""
+        """Begin a session on the node `to`. If `to` is None, the current node is leaving: use the next address."""
 
     # Calls
 
@@ -141,7 +141,7 @@ class BaseSession(ABC, Generic[C]):
             raise Closed()
 
     async def _call_settled(self, call: Call[T], deadline: Deadline) -> T:
-        """Give back jobs of lost takes and check the length of the body. Then send a call and return its result."""
+        """Run `_settle` if necessary, and check the length of the body. Then send a call and return its result."""
         if self._in_doubt:
             await self._settle(deadline)
         if call.taken is not None:
@@ -233,7 +233,7 @@ class BaseSession(ABC, Generic[C]):
     # Jobs of lost takes
 
     async def _return_lost(self, deadline: Deadline) -> None:
-        """Give back all jobs that the session holds and no caller received.
+        """Find the jobs that the session holds and no caller received, and return them to their tubes.
 
         The server ends all waiting takes of the session first, because the jobs of a take in progress look like lost
         ones. Afterwards these takes are sent again.

@@ -497,7 +497,7 @@ def events(answer: Reply) -> tuple[int, list[Event]]:
 
 
 def change(event: Event) -> Change | None:
-    """Return the change that an event means to subscribers; None if it is not about a job."""
+    """Return the change that subscribers receive for an event; None if the event is not about a job."""
     if event.job is None:
         return None
     return Change(
@@ -700,7 +700,7 @@ def put(name: bytes, body: Body, timeout: Duration, options: PutOptions) -> Call
 
 
 def _put_repeat(asked: Draft) -> int:
-    """Return whether a put may be repeated: only with a dedup id, which the server keeps after the job is gone."""
+    """Return whether a put can be repeated: only with a dedup id, which the server keeps after the job is gone."""
     return NOT_AGAIN if asked.dedup is None else AGAIN
 
 
@@ -878,7 +878,7 @@ def bury(id: str, reason: str, hold: int = 0) -> Call[None]:
 
 
 def touch(id: str, seconds: Seconds | None) -> Call[None]:
-    """Extend the time for a job. Only the restart of its ttr may be repeated; seconds would be added twice."""
+    """Extend the time for a job. Only the restart of its ttr can be repeated, because seconds would be added twice."""
     words = [b"JOB", b"TOUCH", id.encode()]
     if seconds is None:
         return Call(words, nothing, AGAIN)
@@ -1055,7 +1055,7 @@ def journal_head() -> Call[int]:
 
 
 def journal_events(position: int, tube: bytes | None, wait_ms: int = 0) -> Call[tuple[int, list[Event]]]:
-    """Ask for the events that start at a position, and wait up to `wait_ms` for the first one."""
+    """Ask for events at and after a position, and wait up to `wait_ms` for the first one."""
     words = [b"JOURNAL", b"EVENTS", b"%d" % integer(position, "start"), b"COUNT", b"%d" % EVENTS_COUNT]
     if wait_ms:
         words += [b"TIMEOUT", duration(wait_ms)]

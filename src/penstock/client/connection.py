@@ -119,7 +119,7 @@ class Line:
             pass
 
     def finish(self) -> None:
-        """Close this side and wait until the server has closed its side. It then holds nothing for this connection."""
+        """Close this side and wait until the server has closed its side and dropped the state of the connection."""
         until = time.monotonic() + _CLOSE_S
         try:
             if not isinstance(self._socket, ssl.SSLSocket):
@@ -151,7 +151,7 @@ class Connection(Line):
 
 
 def keep_alive(connection: socket.socket) -> None:
-    """Set the socket to send without delay, and to detect a dead server within a minute. A take may wait for days."""
+    """Let the socket send without delay and detect a dead server within a minute, because a take can wait for days."""
     connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
     for name, value in (("TCP_KEEPIDLE", 20), ("TCP_KEEPINTVL", 10), ("TCP_KEEPCNT", 3)):

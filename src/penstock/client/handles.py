@@ -1,4 +1,4 @@
-"""The differences between the blocking and the asyncio handles of the client. `async_queue.py` has the rest.
+"""The differences between the blocking and the asyncio handles of the client. `async_queue.py` has the common code.
 
 A property cannot be awaited. So an asyncio handle returns the last known values of `job.state` and of the body of a job
 that `put` found by `unique` or `dedup`. A blocking handle asks the server.

@@ -125,7 +125,7 @@ class Session(BaseSession[Connection]):
             self._takes.discard(take)
 
     def _begins(self, take: object) -> bool:
-        """Begin a take, unless a thread is giving back jobs of lost takes. Return whether the take has begun."""
+        """Begin a take, unless a thread is in `_settle`. Return whether the take has begun."""
         with self._gate:
             if self._settler is None:
                 self._takes.add(take)
@@ -398,7 +398,7 @@ class Session(BaseSession[Connection]):
                 self._settler = None
 
     def _settles(self, settler: object) -> bool:
-        """Return whether this thread has to give back lost jobs: there may be some, and no other thread does it."""
+        """Return whether this thread has to run `_return_lost`: jobs may be lost, and no other thread runs it."""
         with self._gate:
             if self._in_doubt and self._settler is None:
                 self._settler = settler

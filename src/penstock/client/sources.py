@@ -20,7 +20,7 @@ _STAYS_S: Final = 10.0
 class Sources:
     """The number of taken jobs per node.
 
-    Threads may count at the same time. A lost count does not matter, and no thread iterates over the counts while they
+    Threads can count at the same time. A lost count does not matter, and no thread iterates over the counts while they
     change.
     """
 

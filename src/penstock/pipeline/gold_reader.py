@@ -81,7 +81,7 @@ class GoldReader:
 
     @cached_property
     def _activity(self) -> pa.Table:
-        """The tubes and minutes with any activity. A tube that only receives dead letters has flows but no rates."""
+        """The tubes and minutes with any activity. A tube that only receives dead letters is only in `flows`."""
         return pa.concat_tables(self.table(name).select(["tube", "minute"]) for name in ("rates", "flows"))
 
     def require_tubes(self, tubes: Collection[str]) -> GoldReader:

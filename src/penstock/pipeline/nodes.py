@@ -47,7 +47,7 @@ def refresh(lake: Lake, source: Source, from_first: bool = False) -> None:
 
 
 def record_read(lake: Lake, source: Source, ends: dict[str, int]) -> dict[str, int]:
-    """Store the gaps of logs that were read up to `ends`. Return the first unread position of each log.
+    """Store the gaps in the history, after logs were read up to `ends`. Return the first unread position of each log.
 
     History that is trimmed during the read also counts as a gap, because it may have been trimmed before it was read.
     """

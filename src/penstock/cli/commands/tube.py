@@ -198,7 +198,7 @@ def stats(name: TubeName, *, target: Target, out: Output) -> None:
 
 
 class Way(StrEnum):
-    """The direction in which a tube is paused."""
+    """The calls that a pause of a tube stops: puts (in), takes (out), or both."""
 
     IN = "in"
     OUT = "out"

@@ -95,7 +95,7 @@ class PutChecker:
 
 
 async def count_only(source: Source, state: ImportState, place: QueueAddress) -> None:
-    """Count the jobs that an import would put, and those that it would refuse."""
+    """Count the jobs that an import would put, and those that tubes would refuse."""
     policies: dict[str, TubePolicy] = {}
     body_bytes_max = BODY_BYTES_MAX
     if place.directory is None or (place.directory / "node.json").exists():

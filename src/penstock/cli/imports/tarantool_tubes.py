@@ -179,7 +179,7 @@ class XqueueSpace:
         self._rows = Rows(self._options, space.name)
 
     def numbers_from(self, last: bytes | None) -> TubePolicy:
-        """Return the policy of a new tube. If keys are numbers, its numbers start after the key of the last row."""
+        """Return the policy of a new tube. If the ids of tasks are numbers, job numbers start after the last one."""
         if self._options.id == AUTO_INCREMENT and last is not None:
             greatest = unpack(fields_of(last)[self._options.key[0]])
             if isinstance(greatest, int) and 0 <= greatest < NUMBER_MAX:
@@ -220,7 +220,7 @@ class XqueueSpace:
         )
 
     def _add_time(self, given: dict[str, Any], status: str, row: list[Any], now_ms: int) -> bool:
-        """Add the state and the rest of a delay or ttl. Return whether the task has expired."""
+        """Add the state and the remaining delay or ttl. Return whether the task has expired."""
         options = self._options
         if status in ("B", "D"):
             given["state"] = "buried" if status == "B" else "done"

@@ -60,7 +60,7 @@ class Backend(Protocol):
 
 
 class QueueReader:
-    """Reads one queue and runs commands on it. Its methods may be called from any thread."""
+    """Reads one queue and runs commands on it. Its methods can be called from any thread."""
 
     def __init__(
         self, open_queue: Callable[[], Queue], side: Backend, clock: Callable[[], float] = time.monotonic

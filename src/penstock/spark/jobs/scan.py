@@ -95,7 +95,7 @@ class JobsReader(DataSourceReader):
             return [Scan(url, tube) for tube in named for url in homes.get(tube) or options.urls[:1]]
 
     def read(self, partition: InputPartition) -> Iterator[RecordBatch]:
-        """Yield the jobs of one Spark task. If there are none, Spark passes a dummy partition; then yield nothing."""
+        """Yield the jobs of one Spark task. Without tasks, Spark passes a dummy partition; then yield nothing."""
         from penstock.spark.jobs.columns import batch
 
         if not isinstance(partition, Scan):
