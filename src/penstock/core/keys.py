@@ -131,7 +131,7 @@ class Keys:
         job.key = key.slot
 
     def leave(self, job: Job) -> None:
-        """Remove a job from its key, and the key with its last job."""
+        """Remove a job from its key. Remove the key if this was its last job."""
         key = self.of(job)
         key.jobs -= 1
         if key.jobs == 0:

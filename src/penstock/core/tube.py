@@ -311,7 +311,7 @@ class Tube:
         return self.staged.items if state == s.STAGED else []
 
     def first_ready(self, key: bytes | None) -> Job | None:
-        """Return the job to take next, of any key if `key` is None. Return None if there is none."""
+        """Return the job to take next, of any key if `key` is None. Return None if no job can be taken."""
         keys = self.keys
         if keys is None:
             return self.ready.first()

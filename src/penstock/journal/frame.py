@@ -350,11 +350,11 @@ class RowWriter(Outbox):
         self._announce(tube, TUBE_DROPPED, now, None)
 
     def integers_reserved(self, tube: Tube, ceiling: i64, now: i64) -> None:
-        """Reserve the integers of a tube up to `ceiling`: add a row, so that none is issued again after a crash.
+        """Add a row that reserves the integer ids of a tube below `ceiling`, so that a crash does not reuse them.
 
-        Integers are reserved in blocks. A block is reserved while the tube issues the integers of the previous block.
-        So only the first reservation of a tube has to be on disk before the next reply. For a later one, it is enough
-        that the previous reservation is on disk.
+        Ids are reserved in blocks. A block is reserved while the tube assigns the ids of the previous block. So only
+        the first reservation of a tube has to be on disk before the next reply. For a later one, it is enough that the
+        previous reservation is on disk.
         """
         if tube.temporary:
             return

@@ -112,7 +112,7 @@ class _Segment:
     ) -> Iterator[Found]:
         """Yield the frames, starting at offset `start`.
 
-        An incomplete last frame is skipped. If the segment must be `whole`, it is an error.
+        An incomplete last frame is skipped. With `whole`, it raises an error.
         """
         with FrameFile(self._disk, self.name) as file:
             run = file.run(start, piece_bytes)
