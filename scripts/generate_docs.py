@@ -178,10 +178,11 @@ def states_page() -> str:
         "## The states, and their names in each client API",
         "The names in the first column are used in Python, in errors and in statistics. The other columns show the "
         "names in the\nAPIs of the originals. Disque has no name for a job that is gone, and shows a buried job as "
-        "active. The statistics of\nxqueue also have `S`, another tube, which is `elsewhere` in `tube.transitions()`.",
+        "active. The statistics of\nxqueue also have `S` for a task that is in another tube; "
+        "`tube.transitions()` calls it `elsewhere`.",
         states_table(),
         "## The events",
-        "The numbers never change. `tube.events()` counts by these names.",
+        "The number of an event never changes. `tube.events()` counts events by these names.",
         events_table(),
         "## The rules",
         f"There are {s.RULES_COUNT} rules. A tube counts how often it applied each rule. "

@@ -76,15 +76,15 @@ JOB_MEMORY_BYTES: Final = 400
 # The memory of a note without its key and value, including the object that it describes.
 NOTE_MEMORY_BYTES: Final = 300
 
-# The memory of a tube without its name and jobs: its counters, containers and lines. The estimate is high. It takes
-# less of the log.
+# The memory of a tube without its name and jobs: its counters, containers and lists of waiting calls. The estimate
+# is high. A tube takes fewer bytes than this in the log.
 TUBE_MEMORY_BYTES: Final = 4_096
 
-# The memory of a consumer of claims without its name, and at most as many bytes of the log. A consumer is never
-# removed, because its stream may resume at any time and needs its progress.
+# The memory of a consumer of claims without its name, and the most that it takes in the log. A consumer is never
+# removed, because its stream can resume at any time and needs its progress.
 CONSUMER_MEMORY_BYTES: Final = 600
 
-# The data that a dialect may store with a tube, for example the format of a space. It is in memory and in the log.
+# The data that a dialect can store with a tube, for example the format of a space. It is in memory and in the log.
 NOTES_CHARS_MAX: Final = 65_536
 
 # The memory of a dedup id without its own length. It is used until the id leaves the window, even if its job has ended.
@@ -93,10 +93,10 @@ DEDUP_MEMORY_BYTES: Final = 250
 # The lowest memory limit that can be set. A queue with less is not useful.
 MEMORY_BYTES_MIN: Final = 1024 * 1024
 
-# The number of tubes that one take may wait on. Each needs a link in the line of its tube.
+# The number of tubes that one take can wait on. Each needs an entry in the tube's list of waiting calls.
 WAIT_TUBES_MAX: Final = 1_024
 
-# The number of takes that may wait on one connection at the same time.
+# The number of takes that can wait on one connection at the same time.
 WAITS_PER_CONNECTION_MAX: Final = 1_024
 
 # The initial number of failures of an imported job. Later failures are added in 32 bits.

@@ -45,7 +45,15 @@ def native_rows(server: Server) -> list[Row]:
             *("take", -2, "wF", WRITE, "tube [COUNT n] [TIMEOUT d] [KEY k] [TTR d] [AND tube [tube ...]]"),
             *("Take jobs, or wait for one.", native.take),
         ),
-        ("ack", -2, "wF", WRITE, "id [id ...]", "Acknowledge jobs. Return how many of them were yours.", native.ack),
+        (
+            "ack",
+            -2,
+            "wF",
+            WRITE,
+            "id [id ...]",
+            "Acknowledge jobs. Return the number of acknowledged jobs.",
+            native.ack,
+        ),
         (
             *("release", -2, "wF", WRITE, "id [DELAY d] [TTL d] [PRIORITY n] [KEY k] [OPTIONS json]"),
             *("Return a job to its tube unfinished.", native.release),
@@ -60,7 +68,7 @@ def native_rows(server: Server) -> list[Row]:
             *("kick", -2, "w", WRITE, "tube [count] [DELAY d] [TTL d]"),
             *("Make buried jobs ready again in their order, one by default. Return their number.", native.kick),
         ),
-        ("job touch", -3, "wF", WRITE, "id [d]", "Extend the TTR of a taken job, or restart it.", jobs.touch),
+        ("job touch", -3, "wF", WRITE, "id [d]", "Restart the TTR of a taken job, or add a time to it.", jobs.touch),
         (
             *("job nack", -3, "wF", WRITE, "id [REASON text]"),
             *("Return a job because it failed. Its retry policy decides what follows.", jobs.nack),
@@ -103,7 +111,7 @@ def native_rows(server: Server) -> list[Row]:
         # Tubes
         (
             *("tube create", -3, "wm", WRITE, f"name [TYPE type] {_TUBE} [OPTIONS json] [POLICY json]"),
-            *("Create a tube, or find it.", tubes.create),
+            *("Create a tube, or return it if it exists with the same options.", tubes.create),
         ),
         ("tube info", 3, "rF", READ, "name", "Show the options of a tube.", tubes.info),
         ("tube stats", 3, "rF", READ, "name", "Show the jobs of a tube by state, and its counters.", tubes.stats),
@@ -147,7 +155,7 @@ def native_rows(server: Server) -> list[Row]:
         (
             *("global empty", 3, "w", ADMIN, "queue"),
             *(
-                "Delete jobs of a queue on all reachable nodes; repeat until none is left.",
+                "Delete up to 1,000 jobs of a queue on each reachable node. Return how many are left.",
                 everywhere.empty,
             ),
         ),

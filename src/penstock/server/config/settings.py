@@ -225,7 +225,7 @@ GROUPS: Final[dict[str, tuple[Setting, ...]]] = {
         ),
         Setting(
             *("max_query_buffer", "max-query-buffer", Size(1 << 20), "1gb"),
-            "The maximum amount of commands that a client may send ahead of their execution before it is disconnected.",
+            "Disconnect a client that has sent more than this amount of commands that are not executed yet.",
             changeable=True,
         ),
         Setting(
@@ -411,7 +411,7 @@ GROUPS: Final[dict[str, tuple[Setting, ...]]] = {
         ),
         Setting(
             *("cluster_announce_bus_port", "cluster-announce-bus-port", PORT, "0"),
-            "The port that this node announces to other nodes, if it differs from the bus port; 0 announces that.",
+            "The port that this node announces to other nodes, if it differs from `cluster_port`; 0: the same.",
         ),
         Setting(
             *("cluster_node_timeout", "cluster-node-timeout", WholeNumber(1, INT_MAX), "15000"),
