@@ -102,7 +102,7 @@ class ReplicationHooks:
     """
 
     def moved(self, job: Job, tube: Tube, rule: i64, now: i64) -> None:
-        """Called for each transition of a job with copies, before it is logged. The callee can still change `job.wake`."""
+        """Called for each transition of a job with copies, before it is logged. It can still change `job.wake`."""
 
     def delays_requeue(self, job: Job, tube: Tube, now: i64) -> bool:
         """Return whether a job with copies that is about to become ready has to wait longer."""
