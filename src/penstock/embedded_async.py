@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import functools
 import inspect
+import operator
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from itertools import islice
 from types import TracebackType
@@ -26,7 +27,6 @@ from penstock.embedded import (
     Closing,
     Job,
     Queue,
-    Stage,
     Tube,
     as_jobs,
     outcome_of,
@@ -79,19 +79,21 @@ class _Front:
     _inner: Any
     _queue: AsyncQueue
 
+    @classmethod
+    def _of(cls, queue: AsyncQueue, inner: Any) -> Self:
+        self = cls()
+        self._queue, self._inner = queue, inner
+        return self
+
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()
         abstract = {name for base in cls.__mro__ for name in getattr(base, "__abstractmethods__", ())}
         for name in abstract - set(vars(cls)):
             template = inspect.getattr_static(cls, name)
             if isinstance(template, property):
-                setattr(cls, name, property(functools.partial(_property, name), doc=template.__doc__))
+                setattr(cls, name, property(operator.attrgetter(f"_inner.{name}"), doc=template.__doc__))
             else:
                 setattr(cls, name, _delegate(name, template))
-
-
-def _property(name: str, front: _Front) -> Any:
-    return getattr(front._inner, name)
 
 
 def _delegate(name: str, template: Callable[..., Any]) -> Callable[..., Any]:
@@ -173,24 +175,19 @@ async def _sleep_through(host: Host, wait: Waiting, sleeper: _Task) -> None:
 
 
 class AsyncQueue(_Front, api_async.AsyncQueue):
-    """A session on a queue in this process, for asyncio."""
+    """A session on a queue in this process, for asyncio. The wrapped blocking queue uses the same session."""
 
     def __init__(self, queue: Queue) -> None:
         self._sync = queue
         self._inner: Queue = Queue(queue._session.for_tasks(), queue)
         self._host = queue._host
 
-    @classmethod
-    def _of(cls, queue: Queue) -> Self:
-        """Wrap a blocking queue for asyncio. Both use the same session."""
-        return cls(queue)
-
     @property
     def sync(self) -> Queue:
         return self._sync
 
     async def session(self) -> AsyncQueue:
-        return AsyncQueue._of(self.sync.session())
+        return AsyncQueue(self.sync.session())
 
     async def take(
         self, tubes: Iterable[api_async.AsyncTube], count: int = 1, timeout: Duration = 0
@@ -285,15 +282,6 @@ class AsyncStage(_Front, api_async.AsyncStage):
 
     __slots__ = ("_inner", "_queue")
 
-    _queue: AsyncQueue
-
-    @classmethod
-    def _of(cls, queue: AsyncQueue, stage: Stage) -> Self:
-        """Wrap a stage of the blocking queue for asyncio."""
-        self = cls()
-        self._queue, self._inner = queue, stage
-        return self
-
 
 class AsyncTube(_Front, api_async.AsyncTube):
     """A tube of a queue in this process, for asyncio."""
@@ -301,13 +289,6 @@ class AsyncTube(_Front, api_async.AsyncTube):
     __slots__ = ("_inner", "_queue")
 
     _inner: Tube
-
-    @classmethod
-    def _of(cls, queue: AsyncQueue, tube: Tube) -> Self:
-        """Return the asyncio object of a tube."""
-        self = cls()
-        self._queue, self._inner = queue, tube
-        return self
 
     @property
     def sync(self) -> Tube:
@@ -344,13 +325,6 @@ class AsyncJob(_Front, api_async.AsyncJob):
     __slots__ = ("_inner", "_queue")
 
     _inner: Job
-
-    @classmethod
-    def _of(cls, queue: AsyncQueue, job: Job) -> Self:
-        """Return the asyncio object of a job."""
-        self = cls()
-        self._queue, self._inner = queue, job
-        return self
 
     @property
     def sync(self) -> Job:

@@ -35,6 +35,12 @@ _ER_MORE_THAN_ONE_TUPLE: Final = 41
 Comparable = tuple[Any, ...]
 
 
+def read_fields(text: str) -> list[Field]:
+    """Parse fields from words such as `name:type`. A question mark means that the field may be nil."""
+    pairs = [word.split(":") for word in text.split()]
+    return [Field(name, type.rstrip("?"), type.endswith("?")) for name, type in pairs]
+
+
 class Index:
     """One index of a space."""
 

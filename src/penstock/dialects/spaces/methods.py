@@ -36,22 +36,9 @@ _ER_NO_SUCH_INDEX: Final = 35
 _NO_INDEX: Final = b""  # Stands for the primary index, in methods of a space.
 
 # Methods of Tarantool's spaces that write. They are refused by name, because this server is not a database.
-_WRITING: Final = frozenset(
-    [
-        b"insert",
-        b"replace",
-        b"update",
-        b"upsert",
-        b"delete",
-        b"auto_increment",
-        b"drop",
-        b"create_index",
-        b"rename",
-        b"alter",
-        b"format",
-        b"on_replace",
-        b"before_replace",
-    ]
+_WRITING: Final = (
+    *(b"insert", b"replace", b"update", b"upsert", b"delete", b"auto_increment", b"drop", b"create_index", b"rename"),
+    *(b"alter", b"format", b"on_replace", b"before_replace"),
 )
 
 

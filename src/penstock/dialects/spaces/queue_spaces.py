@@ -23,7 +23,7 @@ from penstock.core.job import Job
 from penstock.core.limits import NEVER
 from penstock.core.tube import Tube
 from penstock.core.waits import Link, Waiting, WaitLine
-from penstock.dialects.spaces.indexes import Index, Query
+from penstock.dialects.spaces.indexes import Index, Query, read_fields
 from penstock.dialects.spaces.job_spaces import CENTURY_US
 from penstock.dialects.spaces.reading import FEW_MAX, Scan, Space
 from penstock.dialects.tarantool.queue_functions import Tasks, description
@@ -43,21 +43,12 @@ _TUBES_SLICE: Final = 100
 _NO_SESSION: Final = 0
 
 
-def _fields(text: str) -> list[Field]:
-    """Parse fields from words such as `name:type`. A question mark means that the field may be nil."""
-    found: list[Field] = []
-    for word in text.split():
-        name, _, type = word.partition(":")
-        found.append(Field(name, type.rstrip("?"), type.endswith("?")))
-    return found
-
-
-_QUEUE_FIELDS: Final = _fields("tube_name:string tube_id:unsigned space_name:string tube_type:string opts:any")
-_CONSUMERS_FIELDS: Final = _fields(
+_QUEUE_FIELDS: Final = read_fields("tube_name:string tube_id:unsigned space_name:string tube_type:string opts:any")
+_CONSUMERS_FIELDS: Final = read_fields(
     "connection_id:unsigned fiber_id:unsigned tube_id:unsigned event_time:unsigned fiber_time:unsigned"
 )
-_TAKEN_FIELDS: Final = _fields("session_id:unsigned tube_id:unsigned task_id:scalar taken_time:unsigned?")
-_TAKEN_2_FIELDS: Final = _fields(
+_TAKEN_FIELDS: Final = read_fields("session_id:unsigned tube_id:unsigned task_id:scalar taken_time:unsigned?")
+_TAKEN_2_FIELDS: Final = read_fields(
     "tube_id:unsigned task_id:scalar connection_id:unsigned session_uuid:string? taken_time:unsigned?"
 )
 
@@ -96,16 +87,13 @@ class _AllTubesSpace(Space):
         for field in range(len(self.fields)):
             write_value(writer, self.value(field, item), DEPTH_MAX)
 
-    def tube_of(self, query: Query, field: int) -> Tube | None:
-        """Return the tube if a query asks for one tube number in `field`, or None."""
+    def tubes_of(self, query: Query, field: int) -> list[Tube] | None:
+        """Return the tube with the number that a query asks for in `field`, if it exists. None: all tubes."""
         parts = query.index.parts
-        if query.exact and field in parts[: len(query.values)]:
-            return tube_of_number(self.engine, query.values[parts.index(field)])
-        return None
-
-    def names_tube(self, query: Query, field: int) -> bool:
-        """Return whether a query asks for one tube number in `field`."""
-        return query.exact and field in query.index.parts[: len(query.values)]
+        if not query.exact or field not in parts[: len(query.values)]:
+            return None
+        tube = tube_of_number(self.engine, query.values[parts.index(field)])
+        return [] if tube is None else [tube]
 
 
 def tube_of_number(engine: Engine, number: object) -> Tube | None:
@@ -211,19 +199,15 @@ class TakenSpace(_AllTubesSpace):
         return name_value(reader.token) if session == reader.number else None
 
     def scan(self, query: Query) -> Scan:
-        field = self._order.index(1)
-        if self.names_tube(query, field):
-            tube = self.tube_of(query, field)
-            return _TakenJobs(self.engine, [] if tube is None else [tube], False)
-        return _TakenJobs(self.engine, [], True)
+        return _TakenJobs(self.engine, self.tubes_of(query, self._order.index(1)))
 
     def few(self, query: Query, now: i64) -> list[object] | None:
         """Return the job with a task id, or the jobs that the client's own session holds. Other queries need a scan."""
         parts = query.index.parts[: len(query.values)]
         task, session = self._order.index(2), self._order.index(0)
         if query.exact and self._order.index(1) in parts and task in parts:
-            tube = self.tube_of(query, self._order.index(1))
-            job = None if tube is None else self._find(tube, query.values[parts.index(task)], now)
+            tubes = self.tubes_of(query, self._order.index(1))
+            job = self._find(tubes[0], query.values[parts.index(task)], now) if tubes else None
             return [] if job is None else [job]
         mine = self.caller.connection.session
         if query.exact and session in parts and query.values[parts.index(session)] == mine.number:
@@ -244,23 +228,40 @@ class TakenSpace(_AllTubesSpace):
         return int(self.engine.taken_count) if not query.values and self.caller.any_tube else -1
 
 
-class _TakenJobs(Scan):
+class _TubesScan(Scan):
+    """Scans some tubes, or all tubes in the order of their numbers if `tubes` is None."""
+
+    _engine: Engine
+    _tubes: list[Tube]  # The next tubes.
+    _cursor: int  # The cursor of the tubes after them; -1 if there are no more.
+
+    def __init__(self, engine: Engine, tubes: list[Tube] | None) -> None:
+        super().__init__()
+        self._engine = engine
+        self._tubes = [] if tubes is None else tubes
+        self._cursor = 0 if tubes is None else -1
+
+    def _has_more_tubes(self) -> bool:
+        if self._cursor < 0:
+            self.is_over = True
+            return False
+        self._tubes, self._cursor = self._engine.scan_tubes(self._cursor, _TUBES_SLICE)
+        if self._cursor == 0:
+            self._cursor = -1
+        return True
+
+
+class _TakenJobs(_TubesScan):
     """Scans the taken jobs of some tubes or of all tubes.
 
     When a job leaves a tube's list of taken jobs, the last job moves to its place. New jobs are added at the end. A
     scan from the end to the beginning therefore misses no job that stays, but it may return a job twice.
     """
 
-    _engine: Engine
-    _tubes: list[Tube]
-    _cursor: int  # The cursor of the next tubes; -1 if there are no more.
     _at: int  # The position in the first tube, counting down; -1 before it is examined.
 
-    def __init__(self, engine: Engine, tubes: list[Tube], all_tubes: bool) -> None:
-        super().__init__()
-        self._engine = engine
-        self._tubes = tubes
-        self._cursor = 0 if all_tubes else -1
+    def __init__(self, engine: Engine, tubes: list[Tube] | None) -> None:
+        super().__init__(engine, tubes)
         self._at = -1
 
     def next(self, count: int) -> list[object]:
@@ -268,12 +269,8 @@ class _TakenJobs(Scan):
         looked = 0
         while looked < count:
             if not self._tubes:
-                if self._cursor < 0:
-                    self.is_over = True
+                if not self._has_more_tubes():
                     break
-                self._tubes, self._cursor = self._engine.scan_tubes(self._cursor, _TUBES_SLICE)
-                if self._cursor == 0:
-                    self._cursor = -1
                 continue
             bag = self._tubes[0].taken.items
             end = len(bag) if self._at < 0 else min(self._at, len(bag))
@@ -332,27 +329,18 @@ class ConsumersSpace(_AllTubesSpace):
         return (*super().sort_key(query, item), (2, int(item.tube.number)))
 
     def scan(self, query: Query) -> Scan:
-        if self.names_tube(query, 2):
-            tube = self.tube_of(query, 2)
-            return _Consumers(self.engine, [] if tube is None else [tube], False)
-        return _Consumers(self.engine, [], True)
+        return _Consumers(self.engine, self.tubes_of(query, 2))
 
 
-class _Consumers(Scan):
+class _Consumers(_TubesScan):
     """Scans the consumers that wait for jobs of some tubes or of all tubes."""
 
-    _engine: Engine
-    _tubes: list[Tube]
-    _cursor: int  # The cursor of the next tubes; -1 if there are no more.
     _lines: list[WaitLine]  # The queues of waiting consumers of the first tube that are still to be examined.
     _is_in_tube: bool
     _last: Link | None  # The consumer that was found last in the first of these queues.
 
-    def __init__(self, engine: Engine, tubes: list[Tube], all_tubes: bool) -> None:
-        super().__init__()
-        self._engine = engine
-        self._tubes = tubes
-        self._cursor = 0 if all_tubes else -1
+    def __init__(self, engine: Engine, tubes: list[Tube] | None) -> None:
+        super().__init__(engine, tubes)
         self._lines = []
         self._is_in_tube = False
         self._last = None
@@ -379,13 +367,8 @@ class _Consumers(Scan):
                 tube = self._tubes[0]
                 self._lines = [tube.take_line, *tube.key_lines.values()]
                 self._is_in_tube = True
-            elif self._cursor < 0:
-                self.is_over = True
+            elif not self._has_more_tubes():
                 break
-            else:
-                self._tubes, self._cursor = self._engine.scan_tubes(self._cursor, _TUBES_SLICE)
-                if self._cursor == 0:
-                    self._cursor = -1
         return found
 
 

@@ -20,7 +20,7 @@ from mypy_extensions import i64
 
 from penstock.core.engine import Engine
 from penstock.core.tube import Tube
-from penstock.dialects.spaces.indexes import Index, Query
+from penstock.dialects.spaces.indexes import Index, Query, read_fields
 from penstock.dialects.spaces.reading import Scan, Space
 from penstock.dialects.xqueue.options import Field
 from penstock.wire.msgpack import DEPTH_MAX, write_value
@@ -38,28 +38,15 @@ _EXAMINED_MAX: Final = 100_000
 
 _OWNER: Final = 1
 
-_SPACE_FIELDS: Final = [
-    Field("id", "unsigned"),
-    Field("owner", "unsigned"),
-    Field("name", "string"),
-    Field("engine", "string"),
-    Field("field_count", "unsigned"),
-    Field("flags", "map"),
-    Field("format", "array"),
-]
+_SPACE_FIELDS: Final = read_fields(
+    "id:unsigned owner:unsigned name:string engine:string field_count:unsigned flags:map format:array"
+)
 _SPACE_INDEXES: Final = [
     Index(0, "primary", [0], _SPACE_FIELDS),
     Index(1, "owner", [1], _SPACE_FIELDS, False),
     Index(2, "name", [2], _SPACE_FIELDS),
 ]
-_INDEX_FIELDS: Final = [
-    Field("id", "unsigned"),
-    Field("iid", "unsigned"),
-    Field("name", "string"),
-    Field("type", "string"),
-    Field("opts", "map"),
-    Field("parts", "array"),
-]
+_INDEX_FIELDS: Final = read_fields("id:unsigned iid:unsigned name:string type:string opts:map parts:array")
 _INDEX_INDEXES: Final = [Index(0, "primary", [0, 1], _INDEX_FIELDS), Index(2, "name", [0, 2], _INDEX_FIELDS)]
 
 
@@ -83,20 +70,33 @@ class Readable:
         raise NotImplementedError
 
 
-class SchemaSpaces(Space):
-    """The space `_vspace`. Its items are spaces."""
+class _SchemaSpace(Space):
+    """A space of the schema."""
 
     _engine: Engine
     _readable: Readable
 
-    def __init__(self, engine: Engine, readable: Readable) -> None:
-        super().__init__("_vspace", 281, _SPACE_FIELDS, _SPACE_INDEXES)
+    def __init__(
+        self, name: str, number: int, fields: list[Field], indexes: list[Index], engine: Engine, readable: Readable
+    ) -> None:
+        super().__init__(name, number, fields, indexes)
         self.truncates = True  # A client that cannot load its schema does not connect.
         self._engine = engine
         self._readable = readable
 
     def advance(self, now: i64) -> None:
         """Do nothing: the schema has no timers."""
+
+    def listed(self, query: Query) -> _Listed:
+        """Start a scan over the spaces."""
+        return _Listed(self._engine, self._readable, query.index.number == 0 and not query.descending)
+
+
+class SchemaSpaces(_SchemaSpace):
+    """The space `_vspace`. Its items are spaces."""
+
+    def __init__(self, engine: Engine, readable: Readable) -> None:
+        super().__init__("_vspace", 281, _SPACE_FIELDS, _SPACE_INDEXES, engine, readable)
 
     def value(self, field: int, item: object) -> object:
         assert isinstance(item, Space)
@@ -118,7 +118,7 @@ class SchemaSpaces(Space):
         write_value(writer, [item.number, _OWNER, item.name, "memtx", 0, flags, format], DEPTH_MAX)
 
     def scan(self, query: Query) -> Scan:
-        return _Listed(self._engine, self._readable, query.index.number == 0 and not query.descending)
+        return self.listed(query)
 
     def few(self, query: Query, now: i64) -> list[object] | None:
         if not query.exact or query.index.number == 1:
@@ -139,20 +139,11 @@ class SpaceIndex:
         self.index = index
 
 
-class SchemaIndexes(Space):
+class SchemaIndexes(_SchemaSpace):
     """The space `_vindex`. Its items are indexes of spaces."""
 
-    _engine: Engine
-    _readable: Readable
-
     def __init__(self, engine: Engine, readable: Readable) -> None:
-        super().__init__("_vindex", 289, _INDEX_FIELDS, _INDEX_INDEXES)
-        self.truncates = True  # A client that cannot load its schema does not connect.
-        self._engine = engine
-        self._readable = readable
-
-    def advance(self, now: i64) -> None:
-        """Do nothing: the schema has no timers."""
+        super().__init__("_vindex", 289, _INDEX_FIELDS, _INDEX_INDEXES, engine, readable)
 
     def value(self, field: int, item: object) -> object:
         assert isinstance(item, SpaceIndex)
@@ -167,8 +158,7 @@ class SchemaIndexes(Space):
         write_value(writer, [item.space.number, index.number, index.name, "tree", opts, index.described()], DEPTH_MAX)
 
     def scan(self, query: Query) -> Scan:
-        spaces = _Listed(self._engine, self._readable, query.index.number == 0 and not query.descending)
-        return _ListedIndexes(spaces)
+        return _ListedIndexes(self.listed(query))
 
     def few(self, query: Query, now: i64) -> list[object] | None:
         if not query.exact:
