@@ -42,11 +42,14 @@ from penstock.cluster.messages import (
     GOTACK,
     HOLDERS,
     HOMES,
+    MEET,
     MERE_COPY,
     MESSAGES_COUNT,
     NEEDJOBS,
     NOTTAKEN,
     PAUSE,
+    PING,
+    PONG,
     QUEUED,
     REPLJOB,
     SETACK,
@@ -117,6 +120,18 @@ TUNNEL_BYTES_MAX: Final = 256 * 1024
 
 # When a standby takes over a node, it increases the epoch by up to a million.
 EPOCH_MAX: Final = (1 << 53) - 1
+
+# The number of fields of a message, by its kind. A later version may append fields. All other kinds have three: the
+# kind, a job id and an argument.
+_FIELDS: Final[dict[int, int]] = {
+    **dict.fromkeys((FAIL, TAKENOVER, NOTTAKEN), 2),
+    **dict.fromkeys((NEEDJOBS, PAUSE, TOLD, HOMES, GOTACK, HOLDERS), 4),
+    **dict.fromkeys((QUEUED, WORKING, CLAIM, CLAIMED, UNCLAIM, FORWARD, FORWARDED, TUNNELREAD, TUNNELEND), 5),
+    **dict.fromkeys((REPLJOB, YOURJOBS, ASK), 7),
+    **dict.fromkeys((PING, PONG, MEET), 8),
+    TUNNEL: 11,
+}
+_JOB_FIELDS: Final = 3
 
 _COUNT_MAX: Final = (1 << 31) - 1
 _NUMBER_MAX: Final = (1 << 63) - 1
@@ -385,8 +400,12 @@ def _close_packet(out: list[bytes], written: list[bytes], seal: PacketTags) -> N
 def _write(writer: BytesWriter, message: Message) -> None:
     if isinstance(message, JobMessage):
         _write_job_message(writer, message)
-    elif isinstance(message, JobsMessage):
-        _begin(writer, 7, message.kind)
+        return
+    if isinstance(message, Greeting):
+        _write_greeting(writer, message)
+        return
+    _begin(writer, _FIELDS[message.kind], message.kind)
+    if isinstance(message, JobsMessage):
         write_integer(writer, 1 if message.quiet else 0)
         write_integer(writer, message.number)
         write_integer(writer, message.floor)
@@ -394,14 +413,10 @@ def _write(writer: BytesWriter, message: Message) -> None:
         write_binary(writer, message.receiver_incarnation)
         _write_jobs(writer, message.jobs)
     elif isinstance(message, QueueMessage):
-        _begin(writer, 4, message.kind)
         write_binary(writer, message.queue)
         write_integer(writer, message.argument)
         write_integer(writer, message.ms)
-    elif isinstance(message, Greeting):
-        _write_greeting(writer, message)
     elif isinstance(message, Question):
-        _begin(writer, 7, message.kind)
         write_integer(writer, message.number)
         write_integer(writer, message.about)
         write_binary(writer, message.queue)
@@ -409,17 +424,14 @@ def _write(writer: BytesWriter, message: Message) -> None:
         write_integer(writer, message.cursor)
         write_integer(writer, message.states)
     elif isinstance(message, Answer):
-        _begin(writer, 4, message.kind)
         write_integer(writer, message.number)
         write_array(writer, len(message.figures))
         for figure in message.figures:
             write_integer(writer, figure)
         _write_jobs(writer, message.jobs)
     elif isinstance(message, Receipt):
-        _begin(writer, 2, message.kind)
         write_integer(writer, message.number)
     elif isinstance(message, TunnelMessage):
-        _begin(writer, 5, message.kind)
         write_integer(writer, message.number)
         write_integer(writer, 1 if message.is_reply else 0)
         write_integer(writer, message.argument)
@@ -427,19 +439,16 @@ def _write(writer: BytesWriter, message: Message) -> None:
     elif isinstance(message, Credentials):
         _write_credentials(writer, message)
     elif isinstance(message, HomesMessage):
-        _begin(writer, 4, message.kind)
         write_integer(writer, message.part)
         _write_names(writer, message.made)
         _write_names(writer, message.gone)
     elif isinstance(message, ElectionMessage):
-        _begin(writer, 5, message.kind)
         write_binary(writer, message.tube)
         write_integer(writer, message.number)
         write_integer(writer, message.verdict)
         write_binary(writer, message.node)
     else:
         assert isinstance(message, FailMessage)
-        _begin(writer, 2, message.kind)
         write_binary(writer, message.node)
 
 
@@ -512,7 +521,6 @@ def _write_greeting(writer: BytesWriter, said: Greeting) -> None:
 
 
 def _write_credentials(writer: BytesWriter, papers: Credentials) -> None:
-    _begin(writer, 11, papers.kind)
     for number in (papers.number, papers.epoch, papers.protocol, papers.groups, papers.grace):
         write_integer(writer, number)
     for text in (papers.user, papers.token, papers.address, papers.name):
@@ -544,72 +552,57 @@ def _message(reader: Reader) -> Message | None:
     if kind < 0 or kind >= MESSAGES_COUNT:
         _pass(reader, count - 1)
         return None
+    fields: i64 = _FIELDS.get(kind, _JOB_FIELDS)
+    if kind in (SETACK, DELJOB) and count > _JOB_FIELDS:
+        fields = _JOB_FIELDS + 1  # The patterns of the tubes that the sender's client may use.
+    _needs(count, fields)
+    message = _read(reader, kind, fields)
+    _pass(reader, count - fields)
+    return message
+
+
+def _read(reader: Reader, kind: i64, fields: i64) -> Message:
     if kind < FAIL:
-        return _greeting(reader, kind, count)
+        return _greeting(reader, kind)
     if kind in (REPLJOB, YOURJOBS):
-        return _jobs(reader, kind, count)
+        return _jobs(reader, kind)
     if kind == FAIL:
-        _needs(count, 2)
-        node = _node(reader)
-        _pass(reader, count - 2)
-        return FailMessage(kind, node)
+        return FailMessage(kind, _node(reader))
     if kind in (TAKENOVER, NOTTAKEN):
-        _needs(count, 2)
-        number = _number(reader, _NUMBER_MAX)
-        _pass(reader, count - 2)
-        return Receipt(kind, number)
+        return Receipt(kind, _number(reader, _NUMBER_MAX))
     if kind == ASK:
-        return _question(reader, kind, count)
+        return _question(reader, kind)
     if kind == TOLD:
-        return _answer(reader, kind, count)
+        return _answer(reader, kind)
     if kind == HOMES:
-        _needs(count, 4)
         homes = HomesMessage(kind, _number(reader, _COUNT_MAX), [], [])
         homes.made = _queues(reader)
         homes.gone = _queues(reader)
-        _pass(reader, count - 4)
         return homes
     if kind in (CLAIM, CLAIMED, UNCLAIM):
-        return _claim(reader, kind, count)
+        return _claim(reader, kind)
     if kind in (FORWARD, FORWARDED, TUNNELREAD, TUNNELEND):
-        return _tunnel_message(reader, kind, count)
+        return _tunnel_message(reader, kind)
     if kind == TUNNEL:
-        return _credentials(reader, kind, count)
+        return _credentials(reader, kind)
     if kind in (NEEDJOBS, PAUSE):
-        _needs(count, 4)
-        queue = _queue(reader)
-        aux = _number(reader, _COUNT_MAX)
-        ms = _duration(reader)
-        _pass(reader, count - 4)
-        return QueueMessage(kind, queue, aux, ms)
-    return _job_message(reader, kind, count)
+        return QueueMessage(kind, _queue(reader), _number(reader, _COUNT_MAX), _duration(reader))
+    return _job_message(reader, kind, fields)
 
 
-def _job_message(reader: Reader, kind: i64, count: i64) -> JobMessage:
-    _needs(count, 3)
+def _job_message(reader: Reader, kind: i64, fields: i64) -> JobMessage:
     id = _job_id(reader)
     aux = _number(reader, _NUMBER_MAX)
     if kind in (QUEUED, WORKING):
-        _needs(count, 5)
-        nacks = _number(reader, _COUNT_MAX)
-        returns = _number(reader, _COUNT_MAX)
-        _pass(reader, count - 5)
-        return CopyMessage(kind, id, aux, nacks, returns)
+        return CopyMessage(kind, id, aux, _number(reader, _COUNT_MAX), _number(reader, _COUNT_MAX))
     if kind in (GOTACK, HOLDERS):
-        _needs(count, 4)
-        holders = _nodes(reader)
-        _pass(reader, count - 4)
-        return HoldersMessage(kind, id, aux, holders)
-    if kind in (SETACK, DELJOB) and count > 3:
-        tubes = TubePatterns(_patterns(reader))
-        _pass(reader, count - 4)
-        return JobMessage(kind, id, aux, tubes)
-    _pass(reader, count - 3)
+        return HoldersMessage(kind, id, aux, _nodes(reader))
+    if fields > _JOB_FIELDS:
+        return JobMessage(kind, id, aux, TubePatterns(_patterns(reader)))
     return JobMessage(kind, id, aux)
 
 
-def _greeting(reader: Reader, kind: i64, count: i64) -> Greeting:
-    _needs(count, 8)
+def _greeting(reader: Reader, kind: i64) -> Greeting:
     host = _host(reader, True)
     port = _number(reader, 65_535)
     bus_port = _port(reader)
@@ -627,24 +620,20 @@ def _greeting(reader: Reader, kind: i64, count: i64) -> Greeting:
         shown = _number(reader, _COUNT_MAX)
         rumours.append(Rumour(node, where, clients, nodes, shown, _number(reader, EPOCH_MAX)))
         _pass(reader, fields - 6)
-    _pass(reader, count - 8)
     return Greeting(kind, host, port, bus_port, flags, memory, rumours, epoch)
 
 
-def _jobs(reader: Reader, kind: i64, count: i64) -> JobsMessage:
-    _needs(count, 7)
+def _jobs(reader: Reader, kind: i64) -> JobsMessage:
     message = JobsMessage(kind, [], _number(reader, 1) == 1)
     message.number = _number(reader, _NUMBER_MAX)
     message.floor = _number(reader, _NUMBER_MAX)
     message.sender_incarnation = _incarnation(reader)
     message.receiver_incarnation = _incarnation(reader)
     message.jobs = _images(reader)
-    _pass(reader, count - 7)
     return message
 
 
-def _question(reader: Reader, kind: i64, count: i64) -> Question:
-    _needs(count, 7)
+def _question(reader: Reader, kind: i64) -> Question:
     number = _number(reader, _NUMBER_MAX)
     about = _number(reader, _COUNT_MAX)
     queue = reader.string()
@@ -652,45 +641,37 @@ def _question(reader: Reader, kind: i64, count: i64) -> Question:
     question = Question(kind, number, about, queue, _number(reader, _COUNT_MAX))
     question.cursor = _number(reader, _NUMBER_MAX)
     question.states = _number(reader, _COUNT_MAX)
-    _pass(reader, count - 7)
     return question
 
 
-def _answer(reader: Reader, kind: i64, count: i64) -> Answer:
-    _needs(count, 4)
+def _answer(reader: Reader, kind: i64) -> Answer:
     told = Answer(kind, _number(reader, _NUMBER_MAX), [], [])
     for _ in range(_limited(reader.length_of_array(), FIGURES_MAX, "figures")):
         told.figures.append(_number(reader, _NUMBER_MAX))
     told.jobs = _images(reader)
-    _pass(reader, count - 4)
     return told
 
 
-def _claim(reader: Reader, kind: i64, count: i64) -> ElectionMessage:
-    _needs(count, 5)
+def _claim(reader: Reader, kind: i64) -> ElectionMessage:
     claim = ElectionMessage(kind, _queue(reader), 0)
     claim.number = _number(reader, _NUMBER_MAX)
     claim.verdict = _number(reader, _COUNT_MAX)
     claim.node = reader.string()
     if claim.node and not is_node_id(claim.node):
         raise ProtocolError("the id of a node must be 40 hex digits")
-    _pass(reader, count - 5)
     return claim
 
 
-def _tunnel_message(reader: Reader, kind: i64, count: i64) -> TunnelMessage:
-    _needs(count, 5)
+def _tunnel_message(reader: Reader, kind: i64) -> TunnelMessage:
     said = TunnelMessage(kind, _number(reader, _NUMBER_MAX), _number(reader, 1) == 1, 0, b"")
     said.argument = _number(reader, _NUMBER_MAX)
     said.data = reader.string()
     if len(said.data) > TUNNEL_BYTES_MAX:
         raise ProtocolError(f"{len(said.data)} bytes through a tunnel; at most {TUNNEL_BYTES_MAX} are allowed")
-    _pass(reader, count - 5)
     return said
 
 
-def _credentials(reader: Reader, kind: i64, count: i64) -> Credentials:
-    _needs(count, 11)
+def _credentials(reader: Reader, kind: i64) -> Credentials:
     number = _number(reader, _NUMBER_MAX)
     epoch = _number(reader, _NUMBER_MAX)
     papers = Credentials(kind, number, epoch, _number(reader, _COUNT_MAX))
@@ -701,7 +682,6 @@ def _credentials(reader: Reader, kind: i64, count: i64) -> Credentials:
     papers.address = reader.string()
     papers.name = reader.string()
     papers.tubes = _patterns(reader)
-    _pass(reader, count - 11)
     return papers
 
 

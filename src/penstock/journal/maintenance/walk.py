@@ -8,6 +8,7 @@ after its start, and ends however fast others work.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Final
 
 from librt.strings import read_i32_le, read_i64_le
@@ -24,16 +25,6 @@ SLICE_BYTES: Final = 512 * 1024
 SLICE_TUBES: Final = 16
 SLICE_STAGES: Final = 64
 
-_JOBS: Final = 0
-_SESSIONS: Final = 1
-_CONSUMERS: Final = 2
-_STAGES: Final = 3
-_PUTS: Final = 4
-_NOTES: Final = 5
-_TUBES: Final = 6
-_END: Final = 7
-_OVER: Final = 8
-
 
 class Walk:
     """One walk over an engine. It writes the rows to a RowWriter of its own."""
@@ -42,8 +33,8 @@ class Walk:
     jobs: i64  # Number of jobs seen so far.
     _rows_max: i64
     _engine: Engine
-    _stage: i64
-    _next: i64  # Number of the next object of the present stage.
+    _steps: list[Callable[[int], None]]  # The parts of the walk that are left, the next one last.
+    _next: i64  # Number of the next object of the present step.
     _next_put: i64  # Number of the next remembered put of the present tube.
     _jobs_end: i64  # Jobs from this id on were added after the walk started.
     _tubes_end: i64
@@ -57,7 +48,10 @@ class Walk:
         self.jobs = 0
         self._rows_max = rows_max
         self._engine = engine
-        self._stage = _JOBS
+        self._steps = [
+            *(self._end, self._walk_tubes, self._walk_notes, self._walk_puts),
+            *(self._walk_stages, self._walk_consumers, self._walk_sessions, self._walk_jobs),
+        ]
         self._next = 0
         self._next_put = 0
         self._jobs_end = engine.next_id
@@ -71,27 +65,11 @@ class Walk:
     def slice(self, position: i64, now: i64) -> bool:
         """Write the rows of the next objects, as they are at `position` of the log. Return whether there is more."""
         self.writer.position = position
-        stage = self._stage
-        if stage == _JOBS:
-            self._walk_jobs(now)
-        elif stage == _SESSIONS:
-            self._walk_sessions(now)
-        elif stage == _CONSUMERS:
-            self._walk_consumers(now)
-        elif stage == _STAGES:
-            self._walk_stages(now)
-        elif stage == _PUTS:
-            self._walk_puts()
-        elif stage == _NOTES:
-            self._walk_notes(now)
-        elif stage == _TUBES:
-            self._walk_tubes(now)
-        else:
-            self._end(position, now)
-        return self._stage != _OVER
+        self._steps[-1](now)
+        return bool(self._steps)
 
     def _go_on(self) -> None:
-        self._stage += 1
+        self._steps.pop()
         self._next = 0
 
     def _walk_jobs(self, now: i64) -> None:
@@ -139,7 +117,7 @@ class Walk:
         if not self._stages:
             self._go_on()
 
-    def _walk_puts(self) -> None:
+    def _walk_puts(self, now: i64) -> None:
         """Write the dedup ids that tubes remember.
 
         A slice visits at most `_rows_max` tubes, even if it writes no rows, because most tubes have no dedup ids.
@@ -184,10 +162,10 @@ class Walk:
             self.writer.kept_tube(self._engine.tubes_by_number[number], now)
             self._next = number + 1
 
-    def _end(self, position: i64, now: i64) -> None:
+    def _end(self, now: i64) -> None:
         engine = self._engine
         told: dict[str, int] = {
-            "upto": position,
+            "upto": self.writer.position,
             "jobs": self.jobs,
             "next_id": engine.next_id,
             "next_front": engine.next_front,
