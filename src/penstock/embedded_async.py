@@ -74,7 +74,7 @@ async def _in_thread(function: Callable[..., T], *args: Any) -> T:
 class _Front:
     """An asyncio object that wraps a blocking one and passes on all calls that it does not implement itself."""
 
-    __slots__ = ()
+    __slots__ = ("_inner", "_queue")
 
     _inner: Any
     _queue: AsyncQueue
@@ -175,19 +175,24 @@ async def _sleep_through(host: Host, wait: Waiting, sleeper: _Task) -> None:
 
 
 class AsyncQueue(_Front, api_async.AsyncQueue):
-    """A session on a queue in this process, for asyncio. The wrapped blocking queue uses the same session."""
+    """A session on a queue in this process, for asyncio."""
 
     def __init__(self, queue: Queue) -> None:
         self._sync = queue
         self._inner: Queue = Queue(queue._session.for_tasks(), queue)
         self._host = queue._host
 
+    @classmethod
+    def around(cls, queue: Queue) -> Self:
+        """Wrap a blocking queue for asyncio. Both use the same session."""
+        return cls(queue)
+
     @property
     def sync(self) -> Queue:
         return self._sync
 
     async def session(self) -> AsyncQueue:
-        return AsyncQueue(self.sync.session())
+        return AsyncQueue.around(self.sync.session())
 
     async def take(
         self, tubes: Iterable[api_async.AsyncTube], count: int = 1, timeout: Duration = 0
@@ -280,13 +285,13 @@ async def _read_on(events: Iterator[Event]) -> AsyncIterator[Event]:
 class AsyncStage(_Front, api_async.AsyncStage):
     """A stage of a queue in this process, for asyncio."""
 
-    __slots__ = ("_inner", "_queue")
+    __slots__ = ()
 
 
 class AsyncTube(_Front, api_async.AsyncTube):
     """A tube of a queue in this process, for asyncio."""
 
-    __slots__ = ("_inner", "_queue")
+    __slots__ = ()
 
     _inner: Tube
 
@@ -322,7 +327,7 @@ class AsyncTube(_Front, api_async.AsyncTube):
 class AsyncJob(_Front, api_async.AsyncJob):
     """A job of a queue in this process, for asyncio. Its properties are current."""
 
-    __slots__ = ("_inner", "_queue")
+    __slots__ = ()
 
     _inner: Job
 

@@ -12,7 +12,7 @@ import time
 import warnings
 from collections.abc import AsyncIterator, Callable, Iterable
 from types import EllipsisType, TracebackType
-from typing import Any, Unpack
+from typing import Any, TypeVar, Unpack
 
 from penstock import api_async
 from penstock.changes import Change
@@ -49,6 +49,8 @@ from penstock.options import (
     to_bytes,
     to_text,
 )
+
+T = TypeVar("T")
 
 
 def connect_async(url: str | None = None, **options: Unpack[ConnectOptions]) -> AsyncQueue:
@@ -104,22 +106,17 @@ class AsyncQueue(AsyncQueueHandle):
         return await self._call(commands.tubes())
 
     async def stats(self) -> dict[str, dict[str, int]]:
-        found: dict[str, dict[str, int]] = {}
-        cursor = b"0"
-        while True:
-            cursor, some = await self._call(commands.scan_tubes(cursor))
-            found |= some
-            if cursor == b"0":
-                return found
+        return dict(await self._scan_tubes(lambda answer: (commands.name(answer), commands.states(answer))))
 
     async def overview(self) -> list[dict[str, Any]]:
-        found: list[dict[str, Any]] = []
-        cursor = b"0"
-        while True:
-            cursor, some = await self._call(commands.overview(cursor))
+        return await self._scan_tubes(commands.info)
+
+    async def _scan_tubes(self, of_tube: Callable[[Any], T]) -> list[T]:
+        cursor, found = await self._call(commands.scan_tubes(b"0", of_tube))
+        while cursor != b"0":
+            cursor, some = await self._call(commands.scan_tubes(cursor, of_tube))
             found += some
-            if cursor == b"0":
-                return found
+        return found
 
     async def scan(
         self,

@@ -162,24 +162,14 @@ class Call(Generic[T]):
         return duration(self.wait_ms)
 
 
+@dataclasses.dataclass(slots=True, eq=False, repr=False)
 class Happened:
     """Finds out whether a command on a taken job was executed, if its reply was lost."""
 
-    __slots__ = ("ask", "ends", "gives_back", "hold")
-
-    def __init__(
-        self,
-        ask: list[bytes],
-        hold: int,
-        ends: tuple[str, ...],
-        gives_back: bool,
-    ) -> None:
-        self.ask = ask  # A command whose reply describes the job.
-        # The number of the delivery that this session has; 0: unknown, or not relevant because the command ends the
-        # job.
-        self.hold = hold
-        self.ends = ends  # The job is in one of these states after the call.
-        self.gives_back = gives_back  # The call returns the job, so the job may be in any other state by now.
+    ask: list[bytes]  # A command whose reply describes the job.
+    hold: int  # The number of this session's delivery; 0: unknown, or not relevant because the command ends the job.
+    ends: tuple[str, ...]  # The job is in one of these states after the call.
+    gives_back: bool  # The call returns the job, so the job may be in any other state by now.
 
     def over(self, there: JobFacts) -> CommandError | None:
         """Return an error if the delivery that the call is about has ended, otherwise None.
@@ -228,39 +218,24 @@ def _state(state: str) -> bytes:
 
 def _put_words(asked: Draft) -> list[bytes]:
     """Return the words of the options of a put, without the kind of the body."""
-    words: list[bytes] = []
+    words = [word for word, wanted in ((b"URGENT", asked.urgent), (b"ONCE", asked.once), (b"NEW", asked.new)) if wanted]
     if asked.delay_ms:
         words += [b"DELAY", duration(asked.delay_ms)]
-    if asked.at_ms != UNSET:
-        words += [b"AT", duration(asked.at_ms)]
-    if asked.ttl_ms != UNSET:
-        words += [b"TTL", duration(asked.ttl_ms)]
-    if asked.ttr_ms != UNSET:
-        words += [b"TTR", duration(asked.ttr_ms)]
-    if asked.priority != PRIORITY_UNSET:
-        words += [b"PRIORITY", b"%d" % asked.priority]
-    if asked.urgent:
-        words.append(b"URGENT")
-    if asked.once:
-        words.append(b"ONCE")
-    if asked.nacks:
-        words += [b"NACKS", b"%d" % asked.nacks]
-    if asked.number != UNSET:
-        words += [b"NUMBER", b"%d" % asked.number]
+    for word, ms in ((b"AT", asked.at_ms), (b"TTL", asked.ttl_ms), (b"TTR", asked.ttr_ms)):
+        if ms != UNSET:
+            words += [word, duration(ms)]
+    numbers = ((b"PRIORITY", asked.priority, PRIORITY_UNSET), (b"NACKS", asked.nacks, 0))
+    for word, number, unset in (*numbers, (b"NUMBER", asked.number, UNSET)):
+        if number != unset:
+            words += [word, b"%d" % number]
     if asked.initial_state != s.READY:
         words += [b"STATE", s.STATE_NAMES[asked.initial_state].encode()]
-    if asked.new:
-        words.append(b"NEW")
     if asked.retry is not None:
         words += [b"RETRY", asked.retry.text.encode()]
-    for word, value in (
-        (b"KEY", asked.key),
-        (b"NAME", asked.name),
-        (b"UNIQUE", asked.unique),
-        (b"DEDUP", asked.dedup),
-    ):
-        if value is not None:
-            words += [word, value]
+    labels = ((b"KEY", asked.key), (b"NAME", asked.name), (b"UNIQUE", asked.unique), (b"DEDUP", asked.dedup))
+    for word, label in labels:
+        if label is not None:
+            words += [word, label]
     return words + _for_driver(asked.options)
 
 
@@ -415,6 +390,11 @@ def page(cursor: bytes, answer: Reply) -> tuple[bytes, list[Reply]]:
     return b"%d" % _after(int(cursor), after), items(found)
 
 
+def name(answer: Reply) -> str:
+    """Return the name of a tube, from the reply about one tube."""
+    return to_text(octets(answer[b"name"]))
+
+
 def names(answer: Reply) -> list[str]:
     return [to_text(octets(name)) for name in items(answer)]
 
@@ -443,7 +423,7 @@ def info(answer: Reply) -> dict[str, Any]:
     """Return the state of a tube, in the form of `tube.info`."""
     oldest_ms = _optional(number, answer[b"oldest-ms"])
     return {
-        "name": to_text(octets(answer[b"name"])),
+        "name": name(answer),
         "type": to_text(octets(answer[b"type"])),
         **states(answer),
         "oldest": None if oldest_ms is None else oldest_ms / 1000,
@@ -608,22 +588,12 @@ def tubes() -> Call[list[str]]:
     return Call([b"TUBE", b"LIST"], names, AGAIN)
 
 
-def scan_tubes(cursor: bytes) -> Call[tuple[bytes, dict[str, dict[str, int]]]]:
-    """Ask for a page of tubes with the number of jobs in each state. The result starts with the next cursor."""
+def scan_tubes(cursor: bytes, of_tube: Callable[[Reply], T]) -> Call[tuple[bytes, list[T]]]:
+    """Ask for a page of tubes, and read each with `of_tube`. The result starts with the next cursor."""
 
-    def read(answer: Reply) -> tuple[bytes, dict[str, dict[str, int]]]:
+    def read(answer: Reply) -> tuple[bytes, list[T]]:
         after, found = page(cursor, answer)
-        return after, {to_text(octets(each[b"name"])): states(each) for each in found}
-
-    return Call([b"TUBE", b"SCAN", cursor, b"COUNT", b"1000"], read, AGAIN)
-
-
-def overview(cursor: bytes) -> Call[tuple[bytes, list[dict[str, Any]]]]:
-    """Ask for a page of tubes in the form of `tube.info`. The result starts with the next cursor."""
-
-    def read(answer: Reply) -> tuple[bytes, list[dict[str, Any]]]:
-        after, found = page(cursor, answer)
-        return after, [info(each) for each in found]
+        return after, [of_tube(each) for each in found]
 
     return Call([b"TUBE", b"SCAN", cursor, b"COUNT", b"1000"], read, AGAIN)
 
@@ -664,13 +634,8 @@ def release_all(name: bytes) -> Call[int]:
 
 
 def kick(name: bytes, count: int, delay: Seconds, ttl: Duration | None) -> Call[int]:
-    delay_ms = duration_ms(delay, "delay")
-    words = [b"KICK", name, b"%d" % check_count(integer(count, "count"), "the number of jobs to kick")]
-    if delay_ms:
-        words += [b"DELAY", duration(delay_ms)]
-    if ttl is not None:
-        words += [b"TTL", duration(duration_ms(ttl, "ttl"))]
-    return Call(words, number, NOT_AGAIN)
+    word = b"%d" % check_count(integer(count, "count"), "the number of jobs to kick")
+    return Call([b"KICK", name, word, *_delay(delay), *_ttl_and_priority(ttl, None)], number, NOT_AGAIN)
 
 
 # ---- Putting ---------------------------------------------------------------------------------------------------------
@@ -691,17 +656,13 @@ def put(name: bytes, body: Body, timeout: Duration, options: PutOptions) -> Call
     call = Call(
         words,
         lambda id: _was_put(id, name, asked.body, asked.body_kind, asked),
-        _put_repeat(asked),
+        # The server keeps the dedup id after the job is gone.
+        NOT_AGAIN if asked.dedup is None else AGAIN,
         timeout_ms,
         len(words) - 1 if timeout_ms else 0,
     )
     call.largest = len(asked.body)
     return call
-
-
-def _put_repeat(asked: Draft) -> int:
-    """Return whether a put can be repeated: only with a dedup id, which the server keeps after the job is gone."""
-    return NOT_AGAIN if asked.dedup is None else AGAIN
 
 
 def _was_put(id: bytes, tube: bytes, body: bytes, kind: int, asked: Draft | None = None) -> JobFacts:
@@ -1032,16 +993,11 @@ def release_claims(consumer: str, token: int) -> Call[int]:
 
 
 def claim_info(consumer: str) -> Call[ClaimInfo]:
-    return Call(
-        [b"CLAIM", b"INFO", to_bytes(consumer, "a consumer")],
-        _claim_info,
-        AGAIN,
-    )
+    def read(answer: Reply) -> ClaimInfo:
+        acked, newest, token = (number(answer[name]) for name in (b"acked", b"newest", b"token"))
+        return ClaimInfo(acked, newest, token, [number(each) for each in items(answer[b"open"])])
 
-
-def _claim_info(answer: Reply) -> ClaimInfo:
-    acked, newest, token = (number(answer[name]) for name in (b"acked", b"newest", b"token"))
-    return ClaimInfo(acked, newest, token, [number(each) for each in items(answer[b"open"])])
+    return Call([b"CLAIM", b"INFO", to_bytes(consumer, "a consumer")], read, AGAIN)
 
 
 def ack_claims(consumer: str, upto: int, token: int) -> Call[int]:
@@ -1079,10 +1035,5 @@ def execute(words: tuple[str | bytes | int, ...]) -> Call[Any]:
     """Build the call for any command. Its result is the reply."""
     if not words:
         raise WrongType("give a command")
-    return Call(
-        [b"%d" % word if isinstance(word, int) else to_bytes(word, "a word") for word in words], _itself, NOT_AGAIN
-    )
-
-
-def _itself(answer: Reply) -> Reply:
-    return answer
+    raw = [b"%d" % word if isinstance(word, int) else to_bytes(word, "a word") for word in words]
+    return Call(raw, lambda answer: answer, NOT_AGAIN)

@@ -2,39 +2,28 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 from penstock.core.errors import BadAnswer
 from penstock.options import decode_body, to_text
 
 
+@dataclass(slots=True, eq=False, repr=False)
 class JobFacts:
     """A job as a server described it."""
 
-    __slots__ = ("body_kind", "deliveries", "id", "is_guess", "nacks", "once", "raw_body", "raw_tube", "state")
-
-    def __init__(
-        self,
-        id: str,
-        raw_tube: bytes,
-        raw_body: bytes,
-        body_kind: int,
-        deliveries: int,
-        nacks: int,
-        once: bool,
-        state: str,
-    ) -> None:
-        self.id = id
-        self.raw_tube = raw_tube
-        self.raw_body = raw_body
-        self.body_kind = body_kind
-        self.deliveries = deliveries
-        self.nacks = nacks
-        self.once = once
-        self.state = state
-        # True after a put with `unique` or `dedup`: only the id is certain, because the server may have returned a job
-        # that existed before.
-        self.is_guess = False
+    id: str
+    raw_tube: bytes
+    raw_body: bytes
+    body_kind: int
+    deliveries: int
+    nacks: int
+    once: bool
+    state: str
+    # True after a put with `unique` or `dedup`: only the id is certain, because the server may have returned a job that
+    # existed before.
+    is_guess: bool = False
 
     def body(self) -> Any:
         """Return the body: bytes as bytes, text as text, any other value as it is read from JSON."""

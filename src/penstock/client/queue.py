@@ -12,7 +12,7 @@ import time
 import warnings
 from collections.abc import Callable, Iterable, Iterator
 from types import EllipsisType, TracebackType
-from typing import Any, Unpack
+from typing import Any, TypeVar, Unpack
 
 from penstock import api
 from penstock.changes import Change
@@ -49,6 +49,8 @@ from penstock.options import (
     to_bytes,
     to_text,
 )
+
+T = TypeVar("T")
 
 
 def connect(url: str | None = None, **options: Unpack[ConnectOptions]) -> Queue:
@@ -104,22 +106,17 @@ class Queue(QueueHandle):
         return self._call(commands.tubes())
 
     def stats(self) -> dict[str, dict[str, int]]:
-        found: dict[str, dict[str, int]] = {}
-        cursor = b"0"
-        while True:
-            cursor, some = self._call(commands.scan_tubes(cursor))
-            found |= some
-            if cursor == b"0":
-                return found
+        return dict(self._scan_tubes(lambda answer: (commands.name(answer), commands.states(answer))))
 
     def overview(self) -> list[dict[str, Any]]:
-        found: list[dict[str, Any]] = []
-        cursor = b"0"
-        while True:
-            cursor, some = self._call(commands.overview(cursor))
+        return self._scan_tubes(commands.info)
+
+    def _scan_tubes(self, of_tube: Callable[[Any], T]) -> list[T]:
+        cursor, found = self._call(commands.scan_tubes(b"0", of_tube))
+        while cursor != b"0":
+            cursor, some = self._call(commands.scan_tubes(cursor, of_tube))
             found += some
-            if cursor == b"0":
-                return found
+        return found
 
     def scan(
         self,

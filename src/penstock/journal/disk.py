@@ -11,6 +11,7 @@ import errno
 import fcntl
 import os
 import warnings
+from collections.abc import Iterator
 from typing import Final, Protocol
 
 from penstock.core.errors import DamagedJournal, InUse
@@ -114,6 +115,18 @@ class Disk(ReadableDisk, Protocol):
         """Return the free space of the disk in bytes."""
 
 
+@contextlib.contextmanager
+def writing(disk: Disk, name: str) -> Iterator[File]:
+    """Create a file. It gets its name when the block ends, durably. If the block raises, the file is removed."""
+    file = disk.begin(name)
+    try:
+        yield file
+    except BaseException:
+        disk.abandon(name, file)
+        raise
+    disk.finish(name, file)
+
+
 class RealFile:
     """A file of the operating system."""
 
@@ -196,11 +209,8 @@ class ReadOnlyDisk:
         return sorted(entry.name for entry in entries if entry.is_file(follow_symlinks=False) or entry.is_symlink())
 
     def read(self, name: str) -> bytes:
-        file = self.open_to_read(name)
-        try:
+        with contextlib.closing(self.open_to_read(name)) as file:
             return file.read(0, file.size())
-        finally:
-            file.close()
 
     def size(self, name: str) -> int:
         return os.stat(self._at(name), follow_symlinks=False).st_size
@@ -305,13 +315,8 @@ class RealDisk(ReadOnlyDisk):
         return RealFile(self._open(name, os.O_RDWR))
 
     def replace(self, name: str, data: bytes) -> None:
-        file = self.begin(name)
-        try:
+        with writing(self, name) as file:
             file.write(0, data)
-        except BaseException:
-            self.abandon(name, file)
-            raise
-        self.finish(name, file)
 
     def rename(self, name: str, target: str) -> None:
         os.rename(self._at(name), self._at(target))

@@ -22,7 +22,7 @@ from typing import Final, NamedTuple
 from penstock.core.errors import DamagedJournal
 from penstock.journal import frame as f
 from penstock.journal.checksum import crc32
-from penstock.journal.disk import ReadableDisk, ReadableFile
+from penstock.journal.disk import Disk, ReadableDisk, ReadableFile
 
 SEGMENT_MAGIC: Final = b"PENSTOCK"
 SEGMENT_VERSION: Final = 1
@@ -121,6 +121,12 @@ def number_of(name: str) -> int:
 def index_name(number: int) -> str:
     """Return the file name of a segment's index."""
     return f"segment-{number:010d}.idx"
+
+
+def remove_index(disk: Disk, number: int) -> None:
+    """Remove the index of a segment, if there is one."""
+    with contextlib.suppress(FileNotFoundError):
+        disk.remove(index_name(number))
 
 
 def is_segment(name: str) -> bool:

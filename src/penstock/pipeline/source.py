@@ -88,8 +88,8 @@ class Source:
 def _policies(node: Node) -> Iterator[tuple[str, TubePolicy]]:
     cursor, ended = b"0", False
     while not ended:
-        cursor, some = node.call(commands.overview(cursor))
+        cursor, some = node.call(commands.scan_tubes(cursor, commands.name))
         ended = cursor == b"0"
         for tube in some:
             with suppress(UnknownTube):  # The tube was dropped meanwhile, or its name is not text.
-                yield tube["name"], node.call(commands.find_tube(tube["name"].encode()))
+                yield tube, node.call(commands.find_tube(tube.encode()))

@@ -96,10 +96,8 @@ class LogFollower:
             file = self._disk.open_to_read(name)
         except FileNotFoundError:
             raise Trimmed(f"{name} is not kept any more") from None
-        try:
+        with contextlib.closing(file):
             return file.read(offset, length)
-        finally:
-            file.close()
 
     def read(self, position: int, end: int, bytes_max: int, names: bool, one_file: bool = False) -> FramePage:
         """Return the frames from the one that contains `position` up to `end`.

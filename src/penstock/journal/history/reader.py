@@ -126,14 +126,11 @@ class _Segment:
         """Return the index of the part of the segment that is written so far."""
         with self._lock:
             if not self._whole and not self._load_index():
-                self._extend_index()
+                # An incomplete frame is skipped.
+                with FrameFile(self._disk, self.name) as file:
+                    for piece in file.run(self._index.end, f.MARK_BYTES):
+                        self._index.add(piece)
             return self._index
-
-    def _extend_index(self) -> None:
-        # An incomplete frame is skipped.
-        with FrameFile(self._disk, self.name) as file:
-            for piece in file.run(self._index.end, f.MARK_BYTES):
-                self._index.add(piece)
 
     def _load_index(self) -> bool:
         name = index_name(self.header.segment)

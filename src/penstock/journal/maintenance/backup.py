@@ -17,7 +17,7 @@ from penstock.core.errors import CommandError, DamagedJournal, OutOfRange
 from penstock.core.limits import NEVER
 from penstock.journal import frame as f
 from penstock.journal.consistent_read import read_consistently
-from penstock.journal.disk import Disk, File, ReadableDisk
+from penstock.journal.disk import Disk, File, ReadableDisk, writing
 from penstock.journal.identity import identity
 from penstock.journal.maintenance.snapshot import snapshot_pieces, whole_at
 from penstock.journal.segment import (
@@ -225,14 +225,9 @@ class _Copy:
     @contextmanager
     def _made(self, file: FrameFile) -> Iterator[File]:
         """Create a file of the copy. The file gets its final name when it is complete."""
-        target = self._target.begin(file.name)
-        try:
+        with writing(self._target, file.name) as target:
             target.write(0, file.file.read(0, SEGMENT_HEADER_BYTES))
             yield target
-        except BaseException:
-            self._target.abandon(file.name, target)
-            raise
-        self._target.finish(file.name, target)
         self._files += 1
 
     def _write(self, target: File, piece: Piece, frames: list[f.Frame]) -> None:

@@ -11,14 +11,13 @@ old files stay until the rebuilt log is complete.
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from typing import Final, Protocol
 
 from penstock.core.errors import CommandError, DamagedJournal, Trimmed
 from penstock.journal import frame as f
-from penstock.journal.disk import UNFINISHED, File, RealDisk
+from penstock.journal.disk import UNFINISHED, File, RealDisk, writing
 from penstock.journal.identity import NODE_FILE, Identity, identity
 from penstock.journal.maintenance.retention import rewrite
 from penstock.journal.maintenance.snapshot import whole_at
@@ -27,9 +26,9 @@ from penstock.journal.segment import (
     SEGMENT_HEADER_BYTES,
     FrameFile,
     SegmentHeader,
-    index_name,
     number_of,
     read_header,
+    remove_index,
     segment_name,
     segment_names,
     snapshot_names,
@@ -203,8 +202,7 @@ class Mirror:
 
     def fetch_snapshot(self, name: str, size: int, fetch: Fetch, tell: Callable[[int], None]) -> None:
         """Fetch a snapshot of the node. The log must already contain the rows that the snapshot depends on."""
-        file = self._log.begin(name)
-        try:
+        with writing(self._log, name) as file:
             offset = 0
             while offset < size:
                 data = fetch(name, offset, min(_PIECE_BYTES, size - offset))
@@ -215,10 +213,6 @@ class Mirror:
                 tell(len(data))
             # A snapshot needs its segment, which may be empty.
             self._reach(number_of(name), fetch)
-        except BaseException:
-            self._log.abandon(name, file)
-            raise
-        self._log.finish(name, file)
         try:
             with FrameFile(self._log, name) as whole:
                 self._check_header(whole.header)
@@ -264,17 +258,13 @@ class Mirror:
             if number_of(name) >= number_of(have[-1]):
                 break
             if name not in bodies:
-                with contextlib.suppress(FileNotFoundError):
-                    self._log.remove(index_name(number_of(name)))
+                remove_index(self._log, number_of(name))
                 self._log.remove(name)
             elif not bodies[name]:
-                self._take_bodies_out(name)
-
-    def _take_bodies_out(self, name: str) -> None:
-        with FrameFile(self._log, name) as file:
-            has_bodies = file.header.bodies
-        if has_bodies:
-            rewrite(self._log, name, bodies=False)
+                with FrameFile(self._log, name) as file:
+                    has_bodies = file.header.bodies
+                if has_bodies:
+                    rewrite(self._log, name, bodies=False)
 
     # Files
 

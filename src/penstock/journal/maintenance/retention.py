@@ -15,14 +15,14 @@ from typing import Final
 from penstock.core.errors import DamagedJournal
 from penstock.core.limits import NEVER
 from penstock.journal import frame as f
-from penstock.journal.disk import Disk
+from penstock.journal.disk import Disk, writing
 from penstock.journal.log import Log
 from penstock.journal.segment import (
     SEGMENT_HEADER_BYTES,
     FrameFile,
     SegmentHeader,
-    index_name,
     number_of,
+    remove_index,
     segment_name,
     segment_names,
     snapshot_name,
@@ -60,8 +60,7 @@ def trim(disk: Disk, log: Log, retention: Retention, wall: int) -> int:
         ended = ends[index]
         if total <= retention.bytes_max and (retention.age_ms == NEVER or ended + retention.age_ms > wall):
             break
-        with contextlib.suppress(FileNotFoundError):
-            disk.remove(index_name(header.segment))
+        remove_index(disk, header.segment)
         _remove(disk, log, header.name, header.segment)
         total -= sizes[index]
     return sum(sizes) - total
@@ -81,9 +80,7 @@ def without_bodies(disk: Disk, log: Log) -> str | None:
     """Rewrite one segment of history without bodies. Return its name, or None if no segment has bodies."""
     for header in _headers(disk, log.recovery_range.segment):
         if header.bodies:
-            with contextlib.suppress(FileNotFoundError):
-                # The offsets in it are about to change.
-                disk.remove(index_name(header.segment))
+            remove_index(disk, header.segment)  # The offsets in it are about to change.
             log.bodies.forget(header.segment)
             rewrite(disk, header.name, bodies=False)
             return header.name
@@ -95,18 +92,13 @@ def rewrite(disk: Disk, name: str, bodies: bool, repaired: bool = False) -> None
     with FrameFile(disk, name) as file:
         before = file.header
         header = replace(before, bodies=bodies and before.bodies, repaired=repaired or before.repaired)
-        target = disk.begin(name)
-        try:
+        with writing(disk, name) as target:
             target.write(0, header.encode())
             offset = SEGMENT_HEADER_BYTES
             for data, frame, _ in file.frames_anywhere(SEGMENT_HEADER_BYTES):
                 sealed = f.reseal_frame(data, frame, bodies, header.seed(offset))
                 target.write(offset, sealed)
                 offset += len(sealed)
-        except BaseException:
-            disk.abandon(name, target)
-            raise
-        disk.finish(name, target)
 
 
 def _headers(disk: Disk, needed: int) -> list[SegmentHeader]:

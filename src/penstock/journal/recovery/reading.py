@@ -14,6 +14,7 @@ therefore read once more, because the frame may have been incomplete at the firs
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import closing
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -358,26 +359,19 @@ class Reading:
 
 def _cut(disk: Disk, part: Part) -> None:
     """Truncate a segment of an earlier start at the end of its frames, and sync it."""
-    file = disk.open(part.header.name)
-    try:
+    with closing(disk.open(part.header.name)) as file:
         if file.size() > part.end:
             file.truncate(part.end)
         else:
             file.sync()
-    finally:
-        file.close()
 
 
 def _write_again(disk: Disk, part: Part, durable: int) -> None:
     """Write the frames with rows at or after the position `durable` again, and sync them."""
-    file = disk.open(part.header.name)
-    try:
-        with FrameFile(disk, part.header.name) as source:
-            for data, frames, base in source.run():
-                doubtful = [frame for frame in frames if frame.position + frame.rows > durable]
-                if doubtful:
-                    start, end = doubtful[0].at, doubtful[-1].at + doubtful[-1].length
-                    file.write(base + start, data[start:end])
+    with closing(disk.open(part.header.name)) as file, FrameFile(disk, part.header.name) as source:
+        for data, frames, base in source.run():
+            doubtful = [frame for frame in frames if frame.position + frame.rows > durable]
+            if doubtful:
+                start, end = doubtful[0].at, doubtful[-1].at + doubtful[-1].length
+                file.write(base + start, data[start:end])
         file.sync()
-    finally:
-        file.close()

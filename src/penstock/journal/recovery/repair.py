@@ -13,7 +13,7 @@ from typing import Final
 
 from penstock.core.errors import DamagedJournal, NoJournal
 from penstock.journal.consistent_read import read_consistently
-from penstock.journal.disk import Disk, ReadableDisk
+from penstock.journal.disk import Disk, ReadableDisk, writing
 from penstock.journal.identity import NODE_FILE, Identity, identity, new_identity
 from penstock.journal.maintenance.retention import rewrite
 from penstock.journal.maintenance.snapshot import take_snapshot
@@ -27,7 +27,7 @@ from penstock.journal.segment import (
     SEGMENT_HEADER_BYTES,
     FrameFile,
     Progress,
-    index_name,
+    remove_index,
     segment_name,
     segment_names,
     snapshot_names,
@@ -126,18 +126,11 @@ def _set_aside(disk: Disk, name: str) -> str:
     if not readable:
         disk.rename(name, aside)
         return aside
-    source, target = disk.open_to_read(name), disk.begin(aside)
-    try:
+    with contextlib.closing(disk.open_to_read(name)) as source, writing(disk, aside) as target:
         offset = 0
         while piece := source.read(offset, PIECE_BYTES):
             target.write(offset, piece)
             offset += len(piece)
-    except BaseException:
-        disk.abandon(aside, target)
-        raise
-    finally:
-        source.close()
-    disk.finish(aside, target)
     return aside
 
 
@@ -156,7 +149,5 @@ def _mend(disk: Disk, changed: list[str]) -> None:
                 position = frame.position + frame.rows
             number = header.segment
         if name in changed or (gap and not header.repaired):
-            with contextlib.suppress(FileNotFoundError):
-                # The offsets in it are about to change.
-                disk.remove(index_name(number))
+            remove_index(disk, number)  # The offsets in it are about to change.
             rewrite(disk, name, bodies=True, repaired=True)
