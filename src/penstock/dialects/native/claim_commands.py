@@ -1,6 +1,6 @@
 """The CLAIM commands: numbered batches of jobs that can be read again. core/claims.py explains claims.
 
-A claim is made in one turn, so a turn limits its number of jobs. It is read and acked in slices.
+A claim is made in one turn, so its number of jobs is limited. A claim is read and acked in slices.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Penstock's own commands for jobs: PUT, TAKE, ACK and others. Each does the same as the embedded method of its name.
+"""Penstock's own commands for jobs: PUT, TAKE, ACK and others. Each command does the same as the embedded method of its name.
 
 A PUT to a tube that does not exist makes it with the default policy, as `queue.tube(name)` does. Times in replies
 are in milliseconds. A job is written as a map (`write_job`).
@@ -417,7 +417,10 @@ class Native:
             raise UnknownJob(f"this node does not have the job; {self.context.cluster.whom_to_ask(text)}")
 
     def number(self, caller: Caller, text: bytes, now: i64) -> int:
-        """Return the engine's number for an id. The job may have ended, unless the id has the form tube#number."""
+        """Return the engine's number for an id, also if the job has ended.
+
+        Only for an id of the form tube#number, raise UnknownJob if the job has ended.
+        """
         number = self._parsed(text)
         return self.job(caller, text, now).id if number == NOT_AN_ID else number
 

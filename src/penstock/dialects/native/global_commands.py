@@ -53,7 +53,7 @@ class GlobalCommands:
         self._ask(caller, args[2], OLDEST, count, _Peeked(count), now)
 
     def empty(self, caller: Caller, args: list[bytes], now: i64) -> None:
-        """Run GLOBAL EMPTY queue: delete jobs of a queue on all reachable nodes. Repeat it until none is left."""
+        """Run GLOBAL EMPTY queue: delete up to 1,000 jobs of a queue on each reachable node."""
         self._ask(caller, args[2], EMPTY, 0, self._emptied, now)
 
     def scan(self, caller: Caller, args: list[bytes], now: i64) -> None:
@@ -124,7 +124,7 @@ class _Peeked(WaitReply):
         self._count = count
 
     def write(self, caller: Caller, wait: Waiting, now: i64) -> None:
-        """Write the oldest of the received jobs. Stop when the reply has its maximum size."""
+        """Write the requested number of received jobs, the oldest first, or fewer if the reply would be too large."""
         assert isinstance(wait, QuestionWait)
         images = sorted(wait.jobs, key=_order)[: self._count]
         length = 0

@@ -143,7 +143,7 @@ class Query:
 
 
 def comparable(value: object) -> tuple[int, Any]:
-    """Return a tuple that can be compared with that of any other value: the rank of its type, then the value."""
+    """Return a value as a tuple (rank of its type, value) that can be compared with every other such tuple."""
     if value is None:
         return 0, 0
     if isinstance(value, bool):

@@ -123,7 +123,7 @@ class QueueSpace(_AllTubesSpace):
         return item.policy.type if field == 3 else description(item)["opts"]
 
     def scan(self, query: Query) -> Scan:
-        """Start a scan over the tubes. In ascending order they are sorted by their numbers."""
+        """Start a scan over the tubes, in the order of their numbers if the query asks for this order."""
         if query.index.number != 1 or query.descending:
             return _Tubes(self.engine, 0, False)
         start = query.key[0][1] if query.values else 0

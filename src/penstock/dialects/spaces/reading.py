@@ -4,7 +4,7 @@ A `Space` describes its fields and indexes and has *items*, from which its rows 
 items that a client gets. There are three ways to find them:
 
     few       the space returns the few items that can match: a key that names one row, a status of few tasks
-    ordered   a scan returns the items in the order of the index, from the key on, and stops at the limit
+    ordered   a scan returns the items in the order of the index, starting at the key, and stops at the limit
     any       a scan returns all items in any order. The first KEPT_MAX matching items in the order of the index are
               kept and written. If the client wants more, another scan finds the items that follow
 

@@ -168,7 +168,7 @@ class SchemaIndexes(_SchemaSpace):
 
 
 class _Listed(Scan):
-    """Scans the spaces that a client loads: the fixed ones, then tubes in the order of their creation.
+    """Scans the spaces that `_vspace` lists: the fixed ones, then tubes in the order of their creation.
 
     Queues of Disque clients are left out. There may be very many of them, and Tarantool clients do not read them.
     """
@@ -201,7 +201,7 @@ class _Listed(Scan):
 
 
 class _ListedIndexes(Scan):
-    """Scans the indexes of the spaces that a client loads."""
+    """Scans the indexes of all spaces that `_vspace` lists."""
 
     _spaces: _Listed
 

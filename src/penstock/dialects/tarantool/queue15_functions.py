@@ -1,7 +1,8 @@
 """The functions of Tarantool's queue in its 1.5 API: `queue.put(space, tube, delay, ttl, ttr, pri, ...)` and others.
 
-A task is `[id, tube, status, field, …]`. The tube `q` of space 0 is our tube `q`, and that of space 5 is `5/q`. Tubes
-are made at their first use. Clients of this API send numbers as strings, so the text of a number is accepted as well.
+A task is `[id, tube, status, field, …]`. The tube `q` of space 0 is called `q` in the engine, and the tube
+`q` of space 5 is called `5/q`. Tubes are made at their first use. Clients of this API send numbers as strings, so the
+text of a number is accepted as well.
 """
 
 from __future__ import annotations

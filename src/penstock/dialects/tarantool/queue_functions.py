@@ -123,9 +123,9 @@ _PRIORITY_FIELD: Final = 6
 
 
 def statistics(tube: Tube) -> dict[str, dict[str, int]]:
-    """Return the result of `queue.statistics(name)`: the tasks in each state, and the calls since start.
+    """Return the result of `queue.statistics(name)`: how many tasks are in each state, and how many calls were made.
 
-    `done` counts all tasks that ended, by ack, delete or ttl. It is not part of `total`.
+    Calls are counted since the start, by function. `done` counts all tasks that ended, by ack, delete or ttl. It is not part of `total`.
     """
     events = views.events(tube)
     calls = {call: sum([events[event] for event in counted]) for call, counted in CALLS.items()}
@@ -278,14 +278,14 @@ class Tasks:
         return self.with_data(job, letter, self.data(job))
 
     def with_data(self, job: Job, letter: i64, data: bytes) -> bytes:
-        """Return the encoded results of a method that returns a task. Its data was read before."""
+        """Return the encoded results of a method that returns a task. `data` is the data of the task."""
         writer = BytesWriter()
         writer.append(0x91)
         self.write(writer, job, letter, data)
         return writer.getvalue()
 
     def data(self, job: Job) -> bytes:
-        """Return the body of a job as a msgpack value, or nil if it cannot be read. For jobs that a client inspects."""
+        """Return the body of a job as a msgpack value, or nil if it cannot be read. Takes do not use this."""
         body = job.user_body()
         if not isinstance(body, bytes):
             try:
@@ -560,9 +560,9 @@ def _in_process(caller: Caller, call: Request, name: bytes, now: i64) -> bytes |
 
 
 def kick_count(value: object) -> int | float:
-    """Convert the count of a kick to a number. It is 1 if missing, and may be given as text, as in Lua's loops.
+    """Convert the count of a kick to a number. The default is 1, and the text of a number is accepted, as in Lua.
 
-    The original counts from 1 up to `count` and returns `count`, so a negative count is the result of the kick.
+    A negative count is allowed: the original kicks no task then, and returns the count.
     """
     number = 1 if value is None else lua_number(value)
     if number is None:
@@ -587,9 +587,9 @@ def driver_arguments(call: Request, at: i64) -> dict[str, object]:
 
 
 def returned_letter(job: Job) -> i64:
-    """Return the letter to show for a task that a command returned to the queue. It is never that of a taken task.
+    """Return the letter to show for a task that a command returned to the queue.
 
-    Another client may have taken the task already.
+    If another client has already taken the task, show it as ready.
     """
     return _LETTERS[s.READY if job.state == s.TAKEN else job.state]
 

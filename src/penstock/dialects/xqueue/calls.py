@@ -52,7 +52,7 @@ class Module(FunctionFamily):
 
 
 class SpaceMethods(FunctionFamily):
-    """The functions `box.space.NAME:method`. Calls on spaces that `upgrade` did not make are passed on."""
+    """The functions `box.space.NAME:method`. Calls on other spaces than those of `upgrade` go to another family."""
 
     _spaces: XqueueSpaces
     _others: FunctionFamily

@@ -113,7 +113,8 @@ class Rows:
     def check_given(self, row: Row, before: Row | None = None) -> None:
         """Raise an error if a row has no tube or no priority, and the format does not allow nil there.
 
-        If `before` has none either, the row is accepted: a job that was put through another dialect has neither.
+        A field that is also nil in `before`, the row before an update, is accepted: a job that was put through another
+        dialect can have no tube and no priority.
         """
         for at in (self.options.priority, self.options.tube):
             if at == NO_FIELD or at >= len(self.options.format) or at in self.options.key or row[at] is not None:

@@ -482,7 +482,7 @@ class Space:
         return duration_of(attr["ttl"], "attr.ttl")
 
     def _ttr(self, attr: dict[Any, Any]) -> int:
-        """Return the ttr of a take in ms. The default is the present one of the space, not that at the put."""
+        """Return the ttr of a take in ms. The default is the ttr that the space has now, not at the put."""
         if attr.get("ttr") is None:
             return UNSET if self.options.ttr is False else self.tube.policy.default_ttr_ms
         self._require_feature("ttr")

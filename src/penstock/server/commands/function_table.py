@@ -58,7 +58,7 @@ def function_rows(server: Server) -> list[Row]:
         (
             *("call", -2, "w", EVERYTHING, "function [argument ...]"),
             *(
-                "Call a function of Tarantool's queues. Arguments and results are msgpack. Return the delivered jobs, too.",
+                "Call a function of Tarantool's queues. Values are msgpack. Return its results and the delivered jobs.",
                 command.call,
             ),
         ),
