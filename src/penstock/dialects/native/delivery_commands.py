@@ -1,7 +1,8 @@
-"""Penstock's own commands for jobs: PUT, TAKE, ACK and others. Each command does the same as the embedded method of its name.
+"""Penstock's own commands for jobs: PUT, TAKE, ACK and others.
 
-A PUT to a tube that does not exist makes it with the default policy, as `queue.tube(name)` does. Times in replies
-are in milliseconds. A job is written as a map (`write_job`).
+Each command does the same as the embedded method of its name. A PUT to a tube that does not exist creates the tube
+with the default policy, as `queue.tube(name)` does. Times in replies are in milliseconds. A job is written as a map
+(`write_job`).
 """
 
 from __future__ import annotations

@@ -176,7 +176,7 @@ class JobSpace(Space):
         return self._first_of(rest, key.first, query, 2)
 
     def _first_of(self, heap: JobHeap, before: Job | None, query: Query, parts: int) -> list[object] | None:
-        """Return the first jobs of a heap, or None if the heap cannot answer the query, whose key must have `parts` parts."""
+        """Return the first jobs of a heap, or None if it cannot answer the query. The key must have `parts` parts."""
         wanted = query.offset + query.limit
         if query.iterator != EQ or len(query.values) != parts or wanted > FEW_MAX or not self.keys_are_numbers():
             return None

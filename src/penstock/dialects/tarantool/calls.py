@@ -299,7 +299,7 @@ class CallDispatcher:
         self._routes = {}
 
     def run_all(self, caller: Caller, requests: list[Request], start: i64, waits_max: i64, now: i64) -> i64:
-        """Run the caller's requests, starting at index `start`, until the caller waits. Return the index of the next request."""
+        """Run requests, starting at index `start`, until the caller waits. Return the index of the next request."""
         at = start
         count: i64 = len(requests)
         waits = caller.connection.waits

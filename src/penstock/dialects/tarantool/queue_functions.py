@@ -125,7 +125,8 @@ _PRIORITY_FIELD: Final = 6
 def statistics(tube: Tube) -> dict[str, dict[str, int]]:
     """Return the result of `queue.statistics(name)`: how many tasks are in each state, and how many calls were made.
 
-    Calls are counted since the start, by function. `done` counts all tasks that ended, by ack, delete or ttl. It is not part of `total`.
+    Calls are counted since the start, by function. `done` counts all tasks that ended, by ack, delete or ttl. It is
+    not part of `total`.
     """
     events = views.events(tube)
     calls = {call: sum([events[event] for event in counted]) for call, counted in CALLS.items()}
