@@ -94,7 +94,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
         ["job", "find"],
         ["tube", "ls", "--json"],
         ["peek", SEEN, "--body"],
-        ["cli", "--json", "QPEEK", SEEN, "1"],
+        ["cli", "QPEEK", SEEN, "1"],
         ["check", "tube", SEEN],
         ["journal", "tail", "--json"],
         ["journal", "export"],

@@ -16,7 +16,6 @@ import pytest
 from typer.testing import CliRunner
 
 import penstock
-from penstock.cli.console.raw_connection import RawConnection, address_of
 from penstock.cli.main import app
 from penstock.cli.top.data import DirectoryBackend, QueueReader, ServerBackend
 from penstock.core.errors import BadAnswer
@@ -156,12 +155,9 @@ def test_top_survives_any_reply_of_a_server() -> None:
     with contextlib.closing(server):
         for answer in answers:
             server.answers = {b"CLIENT": answer, b"INFO": answer}
-            side = ServerBackend(RawConnection(address_of(server.url)))
-            with contextlib.suppress(BadAnswer, ConnectionError), penstock.open(":memory:") as queue:
-                side.consumers(queue)
-            with contextlib.suppress(ConnectionError):
-                side.figures()
-            side.close()
+            for ask in (ServerBackend().consumers, ServerBackend().figures):
+                with contextlib.suppress(BadAnswer, ConnectionError), penstock.connect(server.url) as queue:
+                    ask(queue)
 
 
 def at_terminal(*words: object) -> str:

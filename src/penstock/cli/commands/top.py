@@ -42,14 +42,10 @@ def top(
 def open_reader(place: QueueAddress) -> QueueReader:
     """Return the reader of a queue, which provides the data of the screen."""
     import penstock
-    from penstock.cli.console.raw_connection import RawConnection, address_of
     from penstock.cli.top.data import DirectoryBackend, QueueReader, ServerBackend
 
     directory, url = place.directory, place.url
     if directory is not None:
         return QueueReader(lambda: open_directory(directory), DirectoryBackend(directory))
     # Every refresh reconnects to a lost server, so a single refresh does not retry.
-    return QueueReader(
-        lambda: penstock.connect(url, retry_for=0, name="penstock-top"),
-        ServerBackend(RawConnection(address_of(url))),
-    )
+    return QueueReader(lambda: penstock.connect(url, retry_for=0, name="penstock-top"), ServerBackend())

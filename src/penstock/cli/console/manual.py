@@ -1,13 +1,13 @@
-"""Help and completion for the prompt: the summary and grammar of every command, from the server or built in."""
+"""Help and completion for the prompt: the summary and grammar of every command of this version."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
-from penstock.cli.console.raw_replies import Reply
+from penstock.node.caller import GROUPS
+from penstock.server.commands.command_list import tables
 
 _WORD: Final = re.compile(r"\b[A-Z][A-Z0-9]+(?:-[A-Z0-9]+)*\b")
 
@@ -87,28 +87,8 @@ _ABOUT: Final = """
 """
 
 
-def from_docs(answer: Reply) -> Manual:
-    """Build the manual from the answer of COMMAND DOCS, in RESP2 or RESP3."""
-    return Manual(list(_pages_of(answer)))
-
-
-def _pages_of(answer: Reply) -> Iterator[CommandHelp]:
-    for name, told in _pairs(answer):
-        about = dict(_pairs(told))
-        if "subcommands" in about:
-            yield from _pages_of(about["subcommands"])
-            continue
-        arguments = [dict(_pairs(each)).get("name") for each in about.get("arguments", Reply("*")).items]
-        grammar = " ".join(_text(each) for each in arguments if each is not None)
-        summary, group = (_text(about.get(what, Reply("$"))) for what in ("summary", "group"))
-        yield CommandHelp(name.upper().replace("|", " "), grammar, summary, group)
-
-
-def offline() -> Manual:
-    """Build the manual from the commands of this version."""
-    from penstock.node.caller import GROUPS
-    from penstock.server.commands.command_list import tables
-
+def built_in() -> Manual:
+    """Return the manual of all commands of this version."""
     return Manual(
         [
             CommandHelp(
@@ -121,12 +101,3 @@ def offline() -> Manual:
             for command in kind
         ]
     )
-
-
-def _pairs(answer: Reply) -> Iterator[tuple[str, Reply]]:
-    for name, value in zip(answer.items[::2], answer.items[1::2]):
-        yield _text(name), value
-
-
-def _text(answer: Reply) -> str:
-    return answer.text.decode("utf-8", "backslashreplace")

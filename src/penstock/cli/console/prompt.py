@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import os
 import readline
 import sys
 from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
-from penstock.cli.console.command_runner import QUIT_WORDS, CommandRunner, print_note
-from penstock.cli.console.manual import Manual, from_docs, offline
-from penstock.cli.console.raw_connection import CONNECTION_ERRORS
+from penstock.cli.console.command_runner import CONNECTION_ERRORS, QUIT_WORDS, CommandRunner, print_note
+from penstock.cli.console.manual import built_in
+from penstock.cli.contexts import state_home
 from penstock.cli.errors import printable_lines
 from penstock.server.config.settings import find
 
@@ -21,13 +20,13 @@ _HISTORY_LINES: Final = 1_000
 class Prompt:
     """Reads commands from the terminal and runs them."""
 
-    def __init__(self, conversation: CommandRunner) -> None:
-        self._conversation = conversation
-        self._speaker = conversation.speaker
-        self._manual: Manual | None = None
+    def __init__(self, runner: CommandRunner) -> None:
+        self._runner = runner
+        self._manual = built_in()
 
-    def run(self, history: Path) -> None:
+    def run(self) -> None:
         """Read and run lines until the user quits."""
+        history = state_home() / "cli-history"
         readline.set_completer(self._complete)
         readline.set_completer_delims(" ")
         readline.parse_and_bind("tab: complete")
@@ -43,7 +42,7 @@ class Prompt:
     def _run_line(self) -> bool:
         """Read and run one line. Return whether to continue."""
         try:
-            line = input(f"{self._speaker.address if self._speaker.is_connected else 'not connected'}> ")
+            line = input(f"{self._runner.server if self._runner.is_connected else 'not connected'}> ")
         except EOFError:
             sys.stdout.write("\n")
             return False
@@ -51,7 +50,7 @@ class Prompt:
             # Ctrl-C discards the line but does not leave the prompt.
             sys.stdout.write("\n")
             return True
-        words = self._conversation.words(line)
+        words = self._runner.words(line)
         if not words:
             return True
         if _is_secret(words) and readline.get_current_history_length():
@@ -60,7 +59,7 @@ class Prompt:
         if first in QUIT_WORDS:
             return False
         if first in ("help", "?"):
-            sys.stdout.write(printable_lines(self._help().help(words[1:])) + "\n")
+            sys.stdout.write(printable_lines(self._manual.help(words[1:])) + "\n")
         else:
             self._run(words)
         return True
@@ -68,20 +67,18 @@ class Prompt:
     def _run(self, words: list[str]) -> None:
         """Run a command. Connection errors are printed, and the prompt continues."""
         try:
-            if self._speaker.is_connected or self._connect(f"connected to {self._speaker.address}"):
-                self._conversation.run(words)
+            if self._runner.is_connected or self._connect(f"connected to {self._runner.server}"):
+                self._runner.run(words)
         except CONNECTION_ERRORS as error:
             print_note(str(error))
         except KeyboardInterrupt:
-            # The answer may still arrive on this connection, so a new connection is needed.
-            self._speaker.close()
             sys.stdout.write("\n")
             self._connect("interrupted; this is a new connection, and jobs that the old one had taken are returned")
 
     def _connect(self, words: str) -> bool:
         """Connect. Print `words`, or the error if that fails. Return whether the connection was established."""
         try:
-            self._speaker.connect()
+            self._runner.connect()
         except CONNECTION_ERRORS as error:
             print_note(str(error))
             return False
@@ -89,25 +86,10 @@ class Prompt:
             print_note(words)
         return True
 
-    def _help(self) -> Manual:
-        """Return the manual of the server, or the built-in one if the server has none."""
-        if self._manual is None and self._speaker.is_connected:
-            with suppress(*CONNECTION_ERRORS):
-                answer = self._speaker.call([b"COMMAND", b"DOCS"])
-                if not answer.is_error and answer.items:
-                    self._manual = from_docs(answer)
-        return self._manual or offline()
-
     def _complete(self, begun: str, index: int) -> str | None:
         typed = readline.get_line_buffer()[: readline.get_begidx()].split()
-        found = self._help().completions(typed, begun)
+        found = self._manual.completions(typed, begun)
         return f"{found[index]} " if index < len(found) else None
-
-
-def history_file() -> Path:
-    """Return the path of the history file."""
-    state = os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state"
-    return Path(state) / "penstock" / "cli-history"
 
 
 def _save_history(path: Path) -> None:

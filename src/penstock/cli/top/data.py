@@ -26,7 +26,6 @@ from penstock.core.limits import BATCH_JOBS_MAX
 if TYPE_CHECKING:
     from penstock.api import Job, Queue
     from penstock.changes import Change
-    from penstock.cli.console.raw_connection import RawConnection
 
 VIEWS: Final = ("tubes", "jobs", "consumers", "journal", "server")
 
@@ -55,8 +54,7 @@ class Backend(Protocol):
     """The part of the data that depends on the kind of the queue: a server or a directory."""
 
     def consumers(self, queue: Queue) -> ViewData: ...
-    def figures(self) -> list[tuple[str, str]]: ...
-    def close(self) -> None: ...
+    def figures(self, queue: Queue) -> list[tuple[str, str]]: ...
 
 
 class QueueReader:
@@ -92,7 +90,6 @@ class QueueReader:
 
     def close(self) -> None:
         """Close the queue. The next read opens it again."""
-        self._side.close()
         queue, self._queue = self._queue, None
         if queue is not None:
             with suppress(PenstockError, OSError):
@@ -163,8 +160,9 @@ class QueueReader:
             return ViewData((), {}, str(error))
 
     def _server(self) -> ViewData:
+        queue = self._open_queue()
         try:
-            rows = {name: (name, value) for name, value in self._side.figures()}
+            rows = {name: (name, value) for name, value in self._side.figures(queue)}
         except CommandError as error:
             # The user may not be allowed to see it.
             return ViewData((), {}, str(error))
@@ -242,7 +240,7 @@ class DirectoryBackend:
         }
         return ViewData(("session", "tube", "jobs held", "first ttr ends in"), rows, "No session holds a job.")
 
-    def figures(self) -> list[tuple[str, str]]:
+    def figures(self, queue: Queue) -> list[tuple[str, str]]:
         if self._directory is None:
             return [("kept in", "memory")]
         files = [entry.stat().st_size for entry in os.scandir(self._directory) if entry.is_file()]
@@ -252,39 +250,26 @@ class DirectoryBackend:
             ("bytes", f"{sum(files):,}"),
         ]
 
-    def close(self) -> None:
-        """Do nothing."""
-
 
 class ServerBackend:
-    """A server, queried over a separate connection."""
-
-    def __init__(self, speaker: RawConnection) -> None:
-        self._speaker = speaker
+    """A server."""
 
     def consumers(self, queue: Queue) -> ViewData:
         """Return all connections of the server as rows."""
         with parsing_answer():
-            lines = self._text(b"CLIENT", b"LIST").splitlines()
+            lines = _text(queue, "CLIENT", "LIST").splitlines()
             rows = dict(_consumer(dict(word.partition("=")[::2] for word in line.split(" "))) for line in lines)
         headings = ("number", "address", "name", "user", "age", "idle", "jobs held", "waits for", "last command")
         return ViewData(headings, rows, "There are no connections.")
 
-    def figures(self) -> list[tuple[str, str]]:
-        lines = self._text(b"INFO").splitlines()
+    def figures(self, queue: Queue) -> list[tuple[str, str]]:
+        with parsing_answer():
+            lines = _text(queue, "INFO").splitlines()
         return [(name, value) for name, colon, value in (line.partition(":") for line in lines) if colon]
 
-    def close(self) -> None:
-        self._speaker.close()
 
-    def _text(self, *words: bytes) -> str:
-        if self._speaker.is_closed_by_server():
-            self._speaker.close()
-        answer = self._speaker.call(list(words))
-        text = answer.text.decode("utf-8", "backslashreplace")
-        if answer.is_error:
-            raise CommandError(text)
-        return text
+def _text(queue: Any, *words: str) -> str:
+    return str(queue.execute(*words), "utf-8", "backslashreplace")
 
 
 def _consumer(told: dict[str, str]) -> tuple[str, tuple[str, ...]]:
