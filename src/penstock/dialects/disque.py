@@ -1,7 +1,7 @@
 """Disque's job and queue commands, with its grammar, its replies and its errors.
 
-docs/reference/compatibility.md says where we differ from Disque and why. If ADDJOB or GETJOB names a tube that does not
-exist, it is made as a `disque` tube. Tubes of other types can be used as far as they support the command.
+docs/reference/compatibility.md says where we differ from Disque and why. ADDJOB and GETJOB create a missing tube as a
+`disque` tube. Tubes of other types can be used as far as they support the command.
 """
 
 from __future__ import annotations
@@ -292,7 +292,7 @@ class Disque:
         caller.wait_for(wait, self._counted if counters else self._plain)
 
     def deliver(self, caller: Caller, jobs: list[Job], counters: bool, now: i64) -> None:
-        """Reply with jobs that were just taken. `counters` adds the numbers of nacks and of additional deliveries."""
+        """Reply with jobs that were just taken. With `counters`, include how often each was nacked and redelivered."""
         bodies = self.context.bodies(caller, jobs, now)
         reply = caller.reply
         reply.array(len(jobs))
@@ -375,13 +375,13 @@ class Disque:
         return False
 
     def _queue_now(self, job: Job, failed: bool, now: i64) -> int:
-        """Queue a job that no client holds. It is counted as a failure only for NACK (`failed`)."""
+        """Queue a job that no client holds. If `failed` is set (for NACK), count a failure of the job."""
         if job.once and job.deliveries > 0:
             return ONLY_ONCE
         return self._engine.switch(job, s.READY, now, 0, failed)
 
     def _dequeue(self, caller: Caller, job: Job, now: i64) -> int:
-        """Remove a job from its queue until its retry time, or until ENQUEUE if it has none."""
+        """Remove a job from its queue until its retry time passes. A job without a retry time waits for ENQUEUE."""
         if job.once or job.ttr == NEVER:
             return self._engine.bury(caller.connection.session, job, now, b"dequeued")
         return self._engine.switch(job, s.DELAYED, now, min(job.ttr, DURATION_MS_MAX))
@@ -429,7 +429,7 @@ class Disque:
     def _ack_of(self, caller: Caller, id: bytes) -> Ack | None:
         """Return the ack of a job that ended here and that other nodes have not confirmed, or None if there is none.
 
-        The ack does not contain the queue, so it is shown only to callers that may use every queue.
+        The ack does not contain the queue, so it is shown only to callers that are allowed to use every queue.
         """
         cluster = self.context.cluster
         ack = None if cluster is None or not caller.any_tube else cluster.acks.by_id.get(id)

@@ -131,7 +131,7 @@ class _CursorScan(PagedReply):
         reply.array(self.found)
 
     def is_through(self) -> bool:
-        """Return whether the reply is complete: the scan is at its end (its cursor is then 0), or is not a BUSYLOOP."""
+        """Return whether the reply is complete. A BUSYLOOP is complete at the end, any other scan after one slice."""
         if self.cursor >= self._end:
             # The remaining entries are newer than the scan.
             self.cursor = 0

@@ -1,6 +1,7 @@
 """The arguments of a native command, read one after the other.
 
-An option is a word, in upper or lower case, and mostly a value. Every error names the word that caused it.
+An option is a word, in upper or lower case. Most options have a value, which is the next word. Every error names the
+word that caused it.
 """
 
 from __future__ import annotations
@@ -137,7 +138,7 @@ class Words:
 
 
 def read_put(words: Words, draft: Draft, word: bytes) -> bool:
-    """Read the value of the put option `word` into the draft. Return whether there is such an option."""
+    """Read the value of the put option `word` into the draft. Return False if there is no such option."""
     if word == b"DELAY":
         draft.delay_ms = words.duration()
     elif word == b"AT":
@@ -186,7 +187,7 @@ def excerpt(word: bytes) -> str:
 
 
 def duration(word: bytes, what: str) -> int:
-    """Parse a duration. Return milliseconds, or NEVER if it is unlimited. Errors call the value `what`."""
+    """Parse a duration. Return milliseconds, or NEVER if it is unlimited. `what` names the value in errors."""
     ms = read_duration(word)
     if ms == NO_DURATION:
         raise OutOfRange(
@@ -205,7 +206,7 @@ def parse_cursor(word: bytes) -> int:
 
 
 def text(word: bytes, what: str) -> str:
-    """Decode a word as UTF-8. Errors call the word `what`."""
+    """Decode a word as UTF-8. `what` names the word in errors."""
     try:
         return word.decode()
     except UnicodeDecodeError:
@@ -221,7 +222,7 @@ _JSON: Final = json.JSONDecoder(parse_constant=_no_constant)
 
 
 def read_json(raw: bytes, what: str) -> object:
-    """Parse a JSON value. Errors call the value `what`."""
+    """Parse a JSON value. `what` names the value in errors."""
     if len(raw) > _JSON_BYTES_MAX:
         raise WrongType(f"{what} may have up to {_JSON_BYTES_MAX} bytes")
     try:
@@ -247,7 +248,7 @@ def body_kind(word: bytes) -> int:
 
 
 def check_kind(body: bytes, kind: int) -> None:
-    """Raise an error if a body is not of its declared kind: no consumer could read it. Long JSON is not checked."""
+    """Raise an error if consumers could not read a body as its declared kind. Long JSON is not checked."""
     if kind == BODY_TEXT:
         text(body, "a body that is put AS text")
     elif kind == BODY_JSON and len(body) <= _JSON_BYTES_MAX:

@@ -166,7 +166,7 @@ class Claims:
 
 
 def _write_size(reply: Reply, claim: Claim) -> None:
-    """Write the number of jobs in a claim and the bytes of their bodies. Clients choose a number of shards by this."""
+    """Write the number of jobs in a claim and the size of their bodies. Clients use them to choose the shards."""
     length: i64 = 0
     for job in claim.jobs:
         length += job.body_length()

@@ -1,8 +1,8 @@
 """Penstock's own commands for jobs: PUT, TAKE, ACK and others.
 
-Each command does the same as the embedded method of its name. A PUT to a tube that does not exist creates the tube
-with the default policy, as `queue.tube(name)` does. Times in replies are in milliseconds. A job is written as a map
-(`write_job`).
+Each command works like the method of the same name in the Python API. A PUT to a tube that does not exist creates the
+tube with the default policy, as `queue.tube(name)` does. Times in replies are in milliseconds. A job is written as a
+map (`write_job`).
 """
 
 from __future__ import annotations
@@ -197,9 +197,9 @@ class Native:
         caller.wait_for(wait, self._taking)
 
     def _first(self, caller: Caller, args: list[bytes]) -> Tube:
-        """Raise Elsewhere if all tubes of a TAKE are on one other node.
+        """Return the first tube that a TAKE names. Raise UnknownTube if that tube does not exist.
 
-        Otherwise return the first tube that it names, or raise UnknownTube.
+        Raise Elsewhere if all tubes of the TAKE are on one other node.
         """
         at = 2
         while at < len(args) and args[at].upper() != b"AND":
@@ -289,9 +289,9 @@ class Native:
             self.each(caller, AckOrDeleteMany(self, args[1:], False), now)
 
     def announce_done(self, caller: Caller, id: bytes, now: i64) -> bool:
-        """Announce to the other nodes that a job is done. Return whether one of them may have made the job.
+        """Announce to the other nodes that a job which is not on this node is done.
 
-        It is used for jobs that are not on this node.
+        Return whether another node can have created the job.
         """
         cluster = self.context.cluster
         if cluster is None or not is_long(id):
@@ -363,7 +363,7 @@ class Native:
     # Sessions
 
     def identify(self, caller: Caller, args: list[bytes], now: i64) -> None:
-        """Run IDENTIFY [token] [GRACE duration]: join the session of `token`, set its grace time, and describe it."""
+        """Run IDENTIFY [token] [GRACE duration]: join a session, set its grace time, and describe the session."""
         words = Words(args, 1)
         token = b""
         grace = UNSET
@@ -406,21 +406,21 @@ class Native:
         return job
 
     def may_still_use(self, caller: Caller, job: Job) -> bool:
-        """Return whether the caller may use the tube of a job. The job may have moved there since it was looked up."""
+        """Return whether the caller is allowed to use the tube that a job is in now. Jobs can move between tubes."""
         if caller.any_tube or job.state == s.GONE:
             return True
         return caller.may_use(self._engine.tube_of(job).name)
 
     def refuse_elsewhere(self, text: bytes) -> None:
-        """Raise an error that names the other node which may have made the job, if there is such a node."""
+        """If another node can have created the job, raise an error that names the node."""
         if self.context.may_be_elsewhere(text):
             assert self.context.cluster is not None
             raise UnknownJob(f"this node does not have the job; {self.context.cluster.whom_to_ask(text)}")
 
     def number(self, caller: Caller, text: bytes, now: i64) -> int:
-        """Return the engine's number for an id, also if the job has ended.
+        """Return the engine's number for an id. The job can have ended.
 
-        Only for an id of the form tube#number, raise UnknownJob if the job has ended.
+        An id of the form tube#number cannot be resolved after the job has ended: raise UnknownJob.
         """
         number = self._parsed(text)
         return self.job(caller, text, now).id if number == NOT_AN_ID else number
@@ -561,7 +561,7 @@ class _TakeReply(WaitReply):
         self._native = native
 
     def write(self, caller: Caller, wait: Waiting, now: i64) -> None:
-        """Reply with the jobs that the TAKE got. If the time is over, there are none."""
+        """Reply with the jobs that the TAKE got, or with an empty list if its timeout passed."""
         assert isinstance(wait, TakeWait)
         self._native.deliver(caller, wait.jobs, now)
 

@@ -4,7 +4,7 @@
         │ body: present, ends, bytes │ key: present, ends, bytes
 
 An id has 40 bytes. State, kind, once and present are one byte each. Number (-1: none) and created (ms) are i64,
-deliveries and nacks i32, all little-endian. Ends are i32; there is one more than there are jobs, and the first is 0.
+deliveries and nacks i32, all little-endian. Ends are i32 offsets into the bytes: a 0, then the end of each job's value.
 """
 
 from __future__ import annotations

@@ -31,8 +31,8 @@ class StageCommands:
     def stage(self, caller: Caller, args: list[bytes], now: i64) -> None:
         """Run STAGE stage tube [EXPIRE duration] [EXISTING] [AFTER n] [IDS] [option value ...] [JOB body ...].
 
-        Add jobs to a stage. With AFTER, the stage must have `n` jobs before the new ones. A command without jobs only
-        checks this number.
+        Add jobs to a stage. With AFTER, raise an error unless the stage has `n` jobs before this command. A command
+        without jobs only checks this number.
         """
         words = Words(args, 3)
         expire = UNSET
@@ -85,10 +85,10 @@ class StageCommands:
             caller.reply.integer(engine.stages.by_name[args[1]].count)
 
     def _was_staged(self, caller: Caller, name: bytes, after: int, count: int, now: i64) -> bool:
-        """Return whether the stage already has these jobs, judged by their number, and reply if it has.
+        """Return whether an earlier copy of the command has added these `count` jobs, and reply if so.
 
-        A client whose reply was lost sends the command again. If jobs of the stage were deleted or lost in a crash, the
-        number does not match, and the client has to start again with another stage.
+        A client whose reply was lost sends the command again. The stage then has `after + count` jobs. Raise StageOver
+        for any other number: jobs were deleted or lost in a crash, and the client has to use another stage.
         """
         stage = self._engine.stages.find(name, now)
         there = 0 if stage is None else int(stage.count)

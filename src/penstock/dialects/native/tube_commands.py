@@ -207,7 +207,7 @@ def _read_policy(
 
 
 def _read_option(words: Words, word: bytes, options: dict[str, Any]) -> bool:
-    """Read the value of the tube option `word` into `options`. Return whether there is such an option."""
+    """Read the value of the tube option `word` into `options`. Return False if there is no such option."""
     found = _OPTIONS.get(word)
     if found is None:
         return False
@@ -401,9 +401,9 @@ class _Releasing(SlicedCommand):
 
 
 class _Emptying(SlicedCommand):
-    """Runs TUBE TRUNCATE and TUBE DROP: removes the number of jobs that the tube had at the start.
+    """Runs TUBE TRUNCATE and TUBE DROP: removes all jobs of the tube in slices. TUBE DROP then removes the tube.
 
-    TUBE DROP then removes the tube as well.
+    TRUNCATE ends after the number of jobs that the tube had at the start, even if new jobs arrive.
     """
 
     _engine: Engine

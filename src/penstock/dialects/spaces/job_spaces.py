@@ -224,7 +224,7 @@ class _ByInteger(Scan):
 
 
 def _integer(value: float, down: bool) -> int:
-    """Return the nearest integer at or above a number, or at or below it if `down` is set; -1 if there is none."""
+    """Round a number up to an integer of at least 0. If `down` is set, round down; negative numbers become -1."""
     if value >= NEVER:
         return NEVER
     if value < 0:

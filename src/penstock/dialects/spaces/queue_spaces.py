@@ -88,7 +88,7 @@ class _AllTubesSpace(Space):
             write_value(writer, self.value(field, item), DEPTH_MAX)
 
     def tubes_of(self, query: Query, field: int) -> list[Tube] | None:
-        """Return the tube with the number that a query asks for in `field`, if it exists. None: all tubes."""
+        """Return the tube whose number is in `field` of the query, if it exists. Return None if all tubes can match."""
         parts = query.index.parts
         if not query.exact or field not in parts[: len(query.values)]:
             return None
@@ -202,7 +202,7 @@ class TakenSpace(_AllTubesSpace):
         return _TakenJobs(self.engine, self.tubes_of(query, self._order.index(1)))
 
     def few(self, query: Query, now: i64) -> list[object] | None:
-        """Return the job with a task id, or the jobs that the client's own session holds. Other queries need a scan."""
+        """Return the job with a task id, or the jobs of the client's own session, or None if a scan is needed."""
         parts = query.index.parts[: len(query.values)]
         task, session = self._order.index(2), self._order.index(0)
         if query.exact and self._order.index(1) in parts and task in parts:

@@ -165,7 +165,7 @@ class Selecting(SlicedCall):
         return None
 
     def _step(self, count: int, now: i64) -> int:
-        """Examine about `count` items or write about `count` rows. Return how many of them this step used."""
+        """Examine about `count` items or write about `count` rows. Return how many were processed."""
         if self._space.is_dropped():
             self._is_over = True
             return 0
@@ -233,7 +233,7 @@ class Selecting(SlicedCall):
                 del kept[-surplus:]
 
     def _write(self, count: int) -> int:
-        """Write the rows of up to `count` kept items that still match. Return how many items were used."""
+        """Examine up to `count` kept items and write the rows of those that still match. Return the number examined."""
         kept = self._kept
         written = min(count, len(kept) - self._at)
         for _ in range(written):

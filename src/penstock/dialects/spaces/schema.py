@@ -1,7 +1,7 @@
 """The schema that clients load when they connect: `_vspace` and `_vindex`, the spaces and indexes that they may read.
 
-Clients load the schema again when its version changes. Here the version never changes, so a connected client does not
-see a space that was created later until it asks for it:
+Clients load the schema again when its version changes. Here the version never changes. A connected client sees a space
+that was created later only if the client asks for it:
 
     tarantool-python   reads an unknown name by itself
     asynctnt           await conn.refetch_schema()

@@ -121,7 +121,7 @@ _ONLY_CONSUMER: Final = "Only consumer that took the task can it"
 
 
 def number(value: object, what: str) -> float | int:
-    """Convert an argument to a number. It may be given as text. Errors call the argument `what`."""
+    """Convert a number or its text to a number. `what` names the argument in errors."""
     found = lua_number(value)
     if found is None:
         raise LuaError(f"{what} must be a number")
@@ -129,7 +129,7 @@ def number(value: object, what: str) -> float | int:
 
 
 def whole(value: object, what: str) -> int:
-    """Convert an argument to a whole number. It may be given as text. Errors call the argument `what`."""
+    """Convert a whole number or its text to a whole number. `what` names the argument in errors."""
     found = number(value, what)
     if isinstance(found, float):
         raise LuaError(f"{what} must be a whole number")

@@ -1,7 +1,7 @@
 """The functions of tarantool/queue in its present API (up to release 1.5.0): `queue.tube.NAME:put` and others.
 
-A task is `[id, state, data]`. Errors have the sentences of the original, because clients match how they end. Options
-that the type of a tube does not have are ignored (`tube_options.py`). docs/reference/compatibility.md lists the
+A task is `[id, state, data]`. Error messages are those of the original, because clients compare the ends of messages.
+Options that the type of a tube does not have are ignored (`tube_options.py`). docs/reference/compatibility.md lists the
 differences.
 """
 
@@ -256,7 +256,7 @@ class Tasks:
         self.engine = site.engine
 
     def tube(self, call: Request, name: bytes) -> Tube:
-        """Return the tube with a name. Raise NoProcedure if it does not exist, as its methods do not exist either."""
+        """Return the tube with a name. If it does not exist, neither do its methods: raise NoProcedure."""
         tube = self.engine.tubes.get(name)
         if tube is None:
             self.context.raise_if_elsewhere([name])
@@ -286,7 +286,7 @@ class Tasks:
         return writer.getvalue()
 
     def data(self, job: Job) -> bytes:
-        """Return the body of a job as a msgpack value, or nil if it cannot be read. Takes do not use this."""
+        """Return the body of a job as a msgpack value, or nil if it cannot be read."""
         body = job.user_body()
         if not isinstance(body, bytes):
             try:
@@ -315,7 +315,7 @@ class Tasks:
         return self.find_id(tube, unpack(raw), now)
 
     def find_id(self, tube: Tube, value: object, now: i64) -> Job | None:
-        """Return the job with an id, or None. An id is a number within the tube, or a text of another dialect."""
+        """Return the job with an id, or None. An id is a number within the tube, or the text id of another dialect."""
         number = _whole(value)
         if tube.driven and number is not None:
             return self.engine.find_named(tube, b"%d" % number, now)
@@ -572,7 +572,7 @@ def kick_count(value: object) -> int | float:
 
 
 def whole_count(count: int | float) -> int:
-    """Return the number of whole numbers from 1 to `count`, or NEVER if `count` is infinite."""
+    """Round the count of a kick down to a whole number. Return NEVER if the count is infinite."""
     return NEVER if math.isinf(count) else math.floor(count)
 
 
@@ -671,7 +671,10 @@ class Kicking(SlicedCall):
 
 
 class EmptyingCall(SlicedCall):
-    """Removes the number of tasks that the tube had at the start, then the tube itself if `drops` is set."""
+    """Removes the tasks of a tube in slices, then the tube itself if `drops` is set.
+
+    The tasks to remove are as many as the tube had at the start, even if new tasks arrive.
+    """
 
     _engine: Engine
     _tube: Tube

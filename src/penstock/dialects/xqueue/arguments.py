@@ -56,7 +56,7 @@ def duration_of(value: object, what: str) -> int:
 
 
 def seconds_ms(value: object, what: str) -> int:
-    """Convert a finite time in seconds to milliseconds. Errors call the argument `what`."""
+    """Convert a finite time in seconds to milliseconds. `what` names the argument in errors."""
     ms = duration_of(value, what)
     if ms == NEVER:
         raise XqueueError(f"{what} must be finite")

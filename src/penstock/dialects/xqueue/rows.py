@@ -299,7 +299,7 @@ def key_of_job(job: Job, options: Options, ids: IdForms) -> list[Any]:
 
 
 def find_unnamed(engine: Engine, tube: Tube, ids: IdForms, key: list[Any]) -> Job | None:
-    """Return the job that has a primary key which the queue made from the job's number or id, or None."""
+    """Return the job whose primary key was made by the queue from the job's number or id, or None."""
     if len(key) != 1:
         return None
     job: Job | None = None
