@@ -168,7 +168,6 @@ class DriverSpace(MutableMapping[Any, Task]):
         return task
 
     def id_of(self, name: bytes) -> Any:
-        """Return the id of the task whose job has this name."""
         return self._ids.get(name, name_value(name))
 
     def begin(self) -> None:

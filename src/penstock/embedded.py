@@ -125,7 +125,16 @@ def open(
         duration_ms(history, "history"),
         boolean(history_bodies, "history_bodies"),
     )
-    host = open_host(path, fsync, grace, NEVER if memory_limit is None else memory_limit, retention, progress)
+    grace_ms = duration_ms(grace, "grace")
+    if not isinstance(path, (str, os.PathLike)):
+        raise WrongType(f'a queue is opened by the path of a directory, or ":memory:", not {type(path).__name__}')
+    if fsync not in FSYNC_CHOICES:
+        raise OutOfRange(f"fsync is one of {', '.join(FSYNC_CHOICES)}, not {fsync!r}")
+    store = None
+    if os.fspath(path) != ":memory:":
+        check_directory(os.fspath(path))
+        store = Store(RealDisk(os.fspath(path)), fsync, retention, progress)
+    host = Host(grace_ms, NEVER if memory_limit is None else memory_limit, store)
     host.engine.body_bytes_max = max_body
     try:
         for warning in host.warnings:
@@ -142,26 +151,6 @@ def _caller_level() -> int:
     while frame.f_back is not None and frame.f_globals.get("__name__", "").startswith("penstock."):
         level, frame = level + 1, frame.f_back
     return level
-
-
-def open_host(
-    path: str | os.PathLike[str],
-    fsync: str,
-    grace: Seconds,
-    memory_max: int,
-    retention: Retention,
-    progress: Callable[[int, int], None] | None,
-) -> Host:
-    """Return a `Host`, which runs an engine in this process, with jobs in memory or in a directory."""
-    grace_ms = duration_ms(grace, "grace")
-    if not isinstance(path, (str, os.PathLike)):
-        raise WrongType(f'a queue is opened by the path of a directory, or ":memory:", not {type(path).__name__}')
-    if fsync not in FSYNC_CHOICES:
-        raise OutOfRange(f"fsync is one of {', '.join(FSYNC_CHOICES)}, not {fsync!r}")
-    if os.fspath(path) == ":memory:":
-        return Host(grace_ms, memory_max)
-    check_directory(os.fspath(path))
-    return Host(grace_ms, memory_max, Store(RealDisk(os.fspath(path)), fsync, retention, progress))
 
 
 # The number of jobs that a command on many jobs changes at a time, so that other threads get the lock in between.

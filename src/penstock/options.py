@@ -442,7 +442,6 @@ def _as_text(value: object) -> str:
 
 
 def decode_body(raw: bytes, kind: int) -> Any:
-    """Return the value of a body."""
     return to_python(raw, kind)
 
 

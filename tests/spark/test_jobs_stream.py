@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -115,3 +116,14 @@ def test_a_query_continues_after_the_server_has_lost_its_newest_claims(url: str,
     ):
         named.latestOffset({"consumer": tube, "claim": 7}, ReadMaxRows(1))
     named.stop()
+
+
+def test_a_reader_with_an_open_connection_can_be_pickled_for_a_task(url: str, queue: Any, tube: str) -> None:
+    queue.tube(tube).put(b"x")
+    reader = JobsStreamReader(StreamOptions.read({"url": url, "tube": tube}))
+    start = reader.initialOffset()
+    end = reader.latestOffset(start, ReadMaxRows(1))
+    (part,) = reader.partitions(start, end)
+    copy = pickle.loads(pickle.dumps(reader))
+    assert [row["body"] for batch in copy.read(part) for row in batch.to_pylist()] == [b"x"]
+    reader.stop()

@@ -77,7 +77,6 @@ class AsyncConnection(asyncio.Protocol):
     # Called by asyncio
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Store the transport."""
         assert isinstance(transport, asyncio.Transport)
         self.transport = transport
         connection = transport.get_extra_info("socket")
@@ -159,7 +158,6 @@ class AsyncConnection(asyncio.Protocol):
         return self._full is not None
 
     def is_idle(self) -> bool:
-        """Return whether no reply is pending."""
         return not self._line
 
     def can_hang_up_politely(self) -> bool:

@@ -115,8 +115,7 @@ class AsyncSession(BaseSession[AsyncConnection]):
         return self._without_server(call, error, limit)
 
     def _check(self) -> None:
-        if self.closed:
-            raise Closed()
+        self.check_open()
         loop = asyncio.get_running_loop()
         if loop is not self._loop or self._pid != os.getpid():
             self._begin(loop)

@@ -136,7 +136,6 @@ class BaseSession(ABC, Generic[C]):
     # Calls
 
     def check_open(self) -> None:
-        """Raise Closed after `close`."""
         if self.closed:
             raise Closed()
 

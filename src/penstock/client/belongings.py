@@ -30,7 +30,6 @@ class Belongings:
         self._ask_at = _ASK_FROM
 
     def add(self, holds: dict[str, int]) -> None:
-        """Record deliveries that callers receive."""
         with self._lock:
             self._ids.update(holds)
 
@@ -47,7 +46,6 @@ class Belongings:
                 self._ids.pop(id, None)
 
     def is_empty(self) -> bool:
-        """Return whether all received jobs are finished."""
         return not self._ids
 
     def unknown(self, held: Iterable[str]) -> list[str]:

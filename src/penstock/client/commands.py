@@ -773,7 +773,6 @@ def peek(id: str) -> Call[JobFacts]:
 
 
 def named(name: bytes, of: str | bytes) -> Call[JobFacts]:
-    """Ask for the job that was put with a name."""
     return Call([b"JOB", b"NAMED", name, to_bytes(of, "a job's name")], job, AGAIN)
 
 
@@ -829,7 +828,6 @@ def requeue(id: str, hold: int = 0) -> Call[None]:
 
 
 def nack(id: str, reason: str, hold: int = 0) -> Call[None]:
-    """Build the call that reports the failure of a job."""
     words = [b"JOB", b"NACK", id.encode(), *_reason(reason)]
     return _finish(id, hold, words, "ready", "delayed", "buried", "gone", gives_back=True)
 

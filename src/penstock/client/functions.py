@@ -62,7 +62,8 @@ class Functions:
         end = time.monotonic() + wait_ms / 1000
         while True:
             call = FunctionCall(name, args, AGAIN, wait_ms)
-            call.taken, call.timeout_at, call.empty = _handed_out, _FIRST + timeout_at, [pack([]), []]
+            call.taken = lambda called: dict.fromkeys(called.ids, 0)
+            call.timeout_at, call.empty = _FIRST + timeout_at, [pack([]), []]
             if wait_ms:
                 call.wait_at_most(wait_ms)
             results = self._session.call(call).results
@@ -77,7 +78,3 @@ def _read(answer: Reply) -> Called:
     results = unpack(answer[0])
     assert isinstance(results, list)
     return Called(results, [id.decode() for id in answer[1]])
-
-
-def _handed_out(called: Called) -> dict[str, int]:
-    return dict.fromkeys(called.ids, 0)

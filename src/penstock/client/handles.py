@@ -14,7 +14,6 @@ from penstock.client.async_session import AsyncSession
 from penstock.client.facts import KnownJob
 from penstock.client.pipeline import Pipeline
 from penstock.client.session import Session
-from penstock.client.url import Target
 from penstock.core.errors import UnknownJob
 
 
@@ -24,10 +23,7 @@ class AsyncQueueHandle(api_async.AsyncQueue):
     def __init__(self, session: AsyncSession) -> None:
         self._session = session
         self._call = session.call
-
-    @property
-    def _target(self) -> Target:
-        return self._session.target
+        self._target = session.target
 
     async def __aenter__(self) -> Self:
         await self._session.connect()
@@ -40,10 +36,7 @@ class QueueHandle(api.Queue):
     def __init__(self, session: Session) -> None:
         self._session = session
         self._call = session.call
-
-    @property
-    def _target(self) -> Target:
-        return self._session.target
+        self._target = session.target
 
     def pipeline(self) -> Pipeline:
         """Return a pipeline, which sends many commands in one round trip: `with queue.pipeline() as p:`."""

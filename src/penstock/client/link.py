@@ -87,7 +87,6 @@ class Link:
             time.sleep(pause_s)
 
     def close(self) -> None:
-        """Close the connection."""
         if self._line is not None:
             self._line.close()
             self._line = None

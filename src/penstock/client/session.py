@@ -231,8 +231,7 @@ class Session(BaseSession[Connection]):
     def _take_connection(self, until: float = math.inf) -> Connection:
         with self._lock:
             while True:
-                if self.closed:
-                    raise Closed()
+                self.check_open()
                 if not self._idle:
                     break
                 connection = self._idle.pop()
@@ -441,14 +440,11 @@ class Session(BaseSession[Connection]):
     def _take_leave(self, idle: list[Connection]) -> None:
         """End the session on the server."""
         try:
-            last = idle.pop() if idle else self._last_connection()
-            idle.append(last)
-            last.ask(encode(commands.end_session()), 1, self.target.connect_s)
+            if not idle:
+                idle.append(Connection(self.target, self._addresses.current, self.token, 0, self.target.connect_s))
+            idle[-1].ask(encode(commands.end_session()), 1, self.target.connect_s)
         except (*LOST, PenstockError):
             pass  # The session ends when its grace time has passed.
-
-    def _last_connection(self) -> Connection:
-        return Connection(self.target, self._addresses.current, self.token, 0, self.target.connect_s)
 
     def _forget_parent(self) -> None:
         """Reset the session in a child process. Close only the child's copies of the connections."""

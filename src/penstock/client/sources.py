@@ -30,7 +30,6 @@ class Sources:
         self._moved = -_STAYS_S
 
     def took(self, ids: Collection[str]) -> None:
-        """Count taken jobs."""
         for id in ids:
             maker = id[2:10]
             self._counts[maker] = self._counts.get(maker, 0) + 1

@@ -101,7 +101,6 @@ class Standby:
         self.tell: Callable[[int, int], None] = lambda done, total: None
 
     def close(self) -> None:
-        """Close the connection."""
         self._link.close()
 
     @property

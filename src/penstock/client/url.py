@@ -63,7 +63,6 @@ class Target:
 
 
 def address(host: str, port: int | str) -> str:
-    """Return an address as text."""
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 

@@ -230,12 +230,10 @@ class Tube:
 
     @property
     def name(self) -> str:
-        """The name of the tube."""
         return self._over.name
 
     @property
     def type(self) -> str:
-        """The type with which the tube was created."""
         return self._over.type
 
     def put(self, data: Any, options: dict[str, Any] | None = None, **more: Any) -> Task | None:

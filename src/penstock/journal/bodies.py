@@ -62,7 +62,6 @@ class Bodies(BodySource):
             open_file.close()
 
     def close(self) -> None:
-        """Close all files."""
         with self._lock:
             while self._files:
                 self._files.popitem()[1].close()

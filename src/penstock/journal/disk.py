@@ -331,7 +331,6 @@ class RealDisk(ReadOnlyDisk):
         return RealDisk(self._at(name))
 
     def has_below(self, name: str) -> bool:
-        """Return whether a subdirectory exists."""
         return os.path.isdir(self._at(name))
 
     def drop_below(self, name: str) -> None:

@@ -41,7 +41,6 @@ class Identity:
         return self.log or self.node
 
     def write(self, disk: Disk) -> None:
-        """Write this identity to a directory."""
         told = {**asdict(self), "key": self.key.hex()}
         disk.replace(NODE_FILE, json.dumps(told).encode())
 
@@ -116,7 +115,6 @@ def _has_log(disk: ReadableDisk) -> bool:
 
 
 def identity(disk: ReadableDisk) -> Identity:
-    """Return the identity of a directory."""
     if NODE_FILE not in disk.names():
         if _has_log(disk):
             raise DamagedJournal(

@@ -435,12 +435,10 @@ class Log:
 
     @property
     def segment(self) -> int:
-        """Return the number of the newest segment."""
         return self._tail.number
 
     @property
     def failed(self) -> bool:
-        """Return whether writing or syncing failed."""
         return self._failed is not None
 
     def check(self) -> None:

@@ -35,7 +35,6 @@ def create(disk: Disk, beside: int) -> None:
 
 
 def exists(disk: Disk) -> bool:
-    """Return whether the reserve file exists."""
     return _NAME in disk.names()
 
 

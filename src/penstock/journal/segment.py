@@ -76,7 +76,6 @@ class SegmentHeader:
 
     @property
     def name(self) -> str:
-        """Return the name of the file."""
         return segment_name(self.segment) if self.kind == LOG else snapshot_name(self.segment)
 
 
@@ -104,12 +103,10 @@ _SNAPSHOT_NAME: Final = re.compile(r"snapshot-[0-9]{10}\.log")
 
 
 def segment_name(number: int) -> str:
-    """Return the file name of a segment."""
     return f"segment-{number:010d}.log"
 
 
 def snapshot_name(number: int) -> str:
-    """Return the file name of a snapshot."""
     return f"snapshot-{number:010d}.log"
 
 
@@ -119,7 +116,6 @@ def number_of(name: str) -> int:
 
 
 def index_name(number: int) -> str:
-    """Return the file name of a segment's index."""
     return f"segment-{number:010d}.idx"
 
 
@@ -135,7 +131,6 @@ def is_segment(name: str) -> bool:
 
 
 def is_snapshot(name: str) -> bool:
-    """Return whether a file name is that of a snapshot."""
     return _SNAPSHOT_NAME.fullmatch(name) is not None
 
 
@@ -204,7 +199,6 @@ class FrameFile:
         self.close()
 
     def close(self) -> None:
-        """Close the file."""
         self.file.close()
 
     def run(self, start: int = SEGMENT_HEADER_BYTES, piece_bytes: int = PIECE_BYTES) -> Run:

@@ -104,7 +104,6 @@ def group(table: pa.Table, by: Sequence[str], **how: str) -> pa.Table:
 
 
 def rows_of(table: pa.Table) -> list[Row]:
-    """Return a table as a list of rows."""
     rows: list[Row] = table.to_pylist()
     return rows
 

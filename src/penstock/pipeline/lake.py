@@ -85,7 +85,6 @@ class Lake:
 
     @property
     def checkpoint(self) -> Path:
-        """The directory of Spark's checkpoint."""
         return self.state / "checkpoint"
 
     def require_exists(self) -> Lake:
@@ -127,18 +126,18 @@ class Lake:
         return sorted({day_of(name) for name in self.files(table)} - {NO_DAY})
 
     def rows(self, table: Table, names: Iterable[str] | None = None) -> int:
-        """Return the number of rows of a table, or of some of its files."""
         counts = self.manifest.files.get(table.path, {})
         return sum(counts[name] for name in (counts if names is None else names))
 
     def bytes(self, table: Table) -> int:
-        """Return the size of a table in bytes."""
         return sum(self.path(table, name).stat().st_size for name in self.files(table))
 
     def read(self, spark: SparkSession, table: Table, names: Iterable[str] | None = None) -> DataFrame:
         """Return the valid rows of a table, or those of some of its files."""
         paths = [str(self.path(table, name)) for name in (self.files(table) if names is None else names)]
-        return _parquet(spark, table, self.folder(table), paths)
+        if not paths:
+            return spark.createDataFrame([], table.ddl)
+        return spark.read.schema(table.ddl).option("basePath", str(self.folder(table))).parquet(*paths)
 
     def arrow(self, table: Table, days: Iterable[str]) -> list[Any]:
         """Return some days of a small table as Arrow tables."""
@@ -175,7 +174,7 @@ class Lake:
             os.close(lock)
             raise LakeInUse(f"{self.root} is in use by another writer; wait until it ends, or stop it") from None
         try:
-            self.manifest = _read_manifest(self.state / "manifest.json")
+            self.reload()
             self._sweep()
             yield self
         finally:
@@ -312,12 +311,6 @@ class LakeCommit:
 def day_of(name: str) -> str:
     """Return the day of a file like `date=2026-11-16/00000007-0.parquet`."""
     return name.partition("/")[0].partition("=")[2]
-
-
-def _parquet(spark: SparkSession, table: Table, folder: Path, paths: list[str]) -> DataFrame:
-    if not paths:
-        return spark.createDataFrame([], table.ddl)
-    return spark.read.schema(table.ddl).option("basePath", str(folder)).parquet(*paths)
 
 
 def _found(folder: Path) -> set[str]:

@@ -90,7 +90,6 @@ def _store(lake: Lake, known: Nodes) -> None:
 
 
 def load(lake: Lake) -> Nodes:
-    """Return the stored facts."""
     path = lake.state / "nodes.json"
     try:
         found: Nodes = json.loads(path.read_text())

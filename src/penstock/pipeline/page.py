@@ -65,7 +65,6 @@ for (const chart of document.querySelectorAll("[data-chart]")) {
 def page(
     title: str, subtitle: str, figures: Sequence[tuple[str, str]], sections: Sequence[Section], footer: str
 ) -> str:
-    """Return the HTML of a report."""
     return _PAGE.substitute(
         title=html.escape(title),
         subtitle=html.escape(subtitle),

@@ -13,5 +13,4 @@ def sql(name: str) -> str:
 
 
 def question(name: str) -> str:
-    """Return the question that a query answers."""
     return sql(name).partition("\n")[0].removeprefix("-- ")

@@ -50,7 +50,6 @@ class Report:
 
 
 def report_of(gold: GoldReader) -> Report:
-    """Return the report on the given gold tables."""
     maker = _ReportBuilder(gold)
     sections = [
         maker.rates(),

@@ -21,7 +21,6 @@ class Column:
 
 
 def column(field: str, heading: str | None = None) -> Column:
-    """Return a column that shows a field of a row."""
     return Column(heading or field.replace("_", " "), lambda row: row[field])
 
 

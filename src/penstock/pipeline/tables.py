@@ -29,17 +29,14 @@ class Table:
 
     @property
     def name(self) -> str:
-        """The last part of the path."""
         return self.path.rpartition("/")[2]
 
     @cached_property
     def ddl(self) -> str:
-        """The columns as Spark's DDL."""
         return ", ".join(f"`{name}` {kind}" for name, kind in self.columns)
 
     @cached_property
     def arrow(self) -> Any:
-        """The columns as an Arrow schema."""
         return pa.schema([(name, arrow_types()[kind]) for name, kind in self.columns])
 
 
@@ -111,5 +108,4 @@ ALL: Final = (EVENTS, JOBS, *GOLD)
 
 
 def gold_table(name: str) -> Table:
-    """Return a gold table by its name."""
     return next(table for table in GOLD if table.name == name)

@@ -1,9 +1,23 @@
-"""The only table of column types: the names that Spark uses, and the Arrow types that Spark expects for them."""
+"""The columns of the sources: which of them are read, and the Arrow types that Spark expects for its types."""
 
 from __future__ import annotations
 
+from collections.abc import Collection, Iterable
 from functools import cache
 from typing import Any
+
+from penstock.core.errors import WrongType
+
+
+def select_columns(names: Iterable[str], known: Collection[str], of: str) -> tuple[str, ...]:
+    """Return the columns to read: `names`, or all if it is empty. Raise an error for unknown and repeated names."""
+    found = tuple(names) or tuple(known)
+    for name in found:
+        if name not in known:
+            raise WrongType(f"{of} has no column {name!r}; its columns are {', '.join(known)}")
+    if len(set(found)) < len(found):
+        raise WrongType("a column is named twice")
+    return found
 
 
 @cache

@@ -50,14 +50,14 @@ def session(
         from pyspark.sql import SparkSession
     except ImportError:
         raise SourceError(not_installed("Spark", "spark")) from None
-    settings = {name: _setting_text(value) for name, value in config.items()}
+    texts = {name: str(value).lower() if isinstance(value, bool) else str(value) for name, value in config.items()}
     if master is not None and master.startswith("sc://"):
-        return _connect_session(master, settings)
+        return _connect_session(master, texts)
     master = master or "local[*]"
     prepare(master, quiet)
     _silence_query_loggers()
     builder = SparkSession.builder.master(master).appName(app)
-    for name, value in {**_DEFAULTS, **_java(settings), **settings}.items():
+    for name, value in {**_DEFAULTS, **_java(texts), **texts}.items():
         builder = builder.config(name, value)
     return builder.getOrCreate()
 
@@ -103,7 +103,3 @@ def _java(settings: dict[str, str]) -> dict[str, str]:
         driver: f"{quiet} {_JAVA} {settings.pop(driver, '')}".strip(),
         executor: f"{_JAVA} {settings.pop(executor, '')}".strip(),
     }
-
-
-def _setting_text(value: str | int | bool) -> str:
-    return str(value).lower() if isinstance(value, bool) else str(value)

@@ -69,7 +69,6 @@ class Node:
         self.close()
 
     def close(self) -> None:
-        """Close the connection."""
         self._link.close()
 
     def call(self, call: Call[T]) -> T:

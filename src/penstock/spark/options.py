@@ -21,7 +21,6 @@ _NO: Final = ("false", "no", "0")
 
 
 def split_words(text: str | None) -> tuple[str, ...]:
-    """Split a comma-separated list."""
     return tuple(word.strip() for word in (text or "").split(",") if word.strip())
 
 
@@ -40,11 +39,9 @@ class Options:
                 raise WrongType(f'format("{source}") has no option {name!r}; {hint}')
 
     def urls(self) -> tuple[str, ...]:
-        """Return the URLs of the servers."""
         return parse_urls(self._given.get("url"), self._given.get("user"), self._given.get("password"))
 
     def text(self, name: str, default: str | None = None) -> str | None:
-        """Return an option as text."""
         return self._given.get(name.lower(), default)
 
     def required(self, name: str, why: str) -> str:

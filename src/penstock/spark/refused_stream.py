@@ -6,11 +6,10 @@ of our error. The error of a call to the reader is reported correctly.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from typing import NoReturn
+from collections.abc import Callable
+from typing import Any, NoReturn
 
-from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
-from pyspark.sql.streaming.datasource import ReadLimit
+from pyspark.sql.datasource import DataSourceStreamReader
 
 from penstock.spark.errors import SourceError, as_source_error
 
@@ -30,26 +29,8 @@ class RefusedStream(DataSourceStreamReader):
     def __init__(self, why: str) -> None:
         self._why = why
 
-    def _refuse(self) -> NoReturn:
+    def _refuse(self, *args: Any, **kwargs: Any) -> NoReturn:
         with as_source_error():
             raise SourceError(self._why)
 
-    def initialOffset(self) -> dict[str, int]:
-        """Raise the error."""
-        self._refuse()
-
-    def getDefaultReadLimit(self) -> ReadLimit:
-        """Raise the error."""
-        self._refuse()
-
-    def latestOffset(self, start: dict[str, int], limit: ReadLimit) -> dict[str, int]:
-        """Raise the error."""
-        self._refuse()
-
-    def partitions(self, start: dict[str, int], end: dict[str, int]) -> list[InputPartition]:
-        """Raise the error."""
-        self._refuse()
-
-    def read(self, partition: InputPartition) -> Iterator[tuple[object, ...]]:
-        """Raise the error."""
-        self._refuse()
+    initialOffset = getDefaultReadLimit = latestOffset = partitions = read = _refuse

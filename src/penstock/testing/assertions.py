@@ -56,7 +56,6 @@ def rank(job: Job) -> tuple[int, int]:
 
 
 def filled(slots: Sequence[object]) -> dict[int, object]:
-    """Return the contents of the occupied slots, by index."""
     return {slot: there for slot, there in enumerate(slots) if there is not None}
 
 

@@ -159,7 +159,9 @@ def _check_stages(engine: Engine, jobs: Sequence[Job]) -> None:
     waiting: dict[bytes, list[Job]] = {name: [] for name in stages.by_name}
     for job in jobs:
         name = b"" if job.extra is None else job.extra.stage
-        staged = job.state == s.STAGED and not _is_held(job)
+        # A job that waits for copies on other nodes is in the staged state without a stage.
+        waits_for_copies = job.extra is not None and job.extra.copy is not None and not job.extra.stage
+        staged = job.state == s.STAGED and not waits_for_copies
         assert staged == bool(name), f"E10: {shown(job)} is of stage {name!r}"
         if name:
             assert name in waiting, f"E10: {shown(job)} is of a stage that is not there"
@@ -175,11 +177,6 @@ def _check_stages(engine: Engine, jobs: Sequence[Job]) -> None:
     assert all(stages.by_name.get(stage.name) is stage for stage in stages.closing), (
         "E10: a stage was forgotten too soon"
     )
-
-
-def _is_held(job: Job) -> bool:
-    """Return whether a job waits for copies on other nodes. Such a job is in the staged state without a stage."""
-    return job.extra is not None and job.extra.copy is not None and not job.extra.stage
 
 
 def _moment(item: Timed) -> tuple[int, int]:

@@ -97,14 +97,10 @@ def _check_places(tube: Tube, jobs: list[Job]) -> None:
     assert tube.keys is None or not tube.ready.items, f"E2: {tube.name!r} has ready jobs outside its keys"
     check_heap(f"ready jobs of {tube.name!r}", tube.ready.items)
     check_heap(f"buried jobs of {tube.name!r}", tube.buried.items)
-    check_bag(f"taken jobs of {tube.name!r}", tube.taken.items)
+    for bag in (tube.taken, tube.delayed, tube.spent, tube.done, tube.zombies, tube.staged):
+        check_bag(f"jobs of {tube.name!r}", bag.items)
     doomed = [job for job in in_state(jobs, s.TAKEN) if job.ensure_extra().doomed]
     same_jobs("E2", f"doomed jobs of {tube.name!r}", tube.taken.items[: tube.taken.doomed], doomed)
-    check_bag(f"delayed jobs of {tube.name!r}", tube.delayed.items)
-    check_bag(f"spent jobs of {tube.name!r}", tube.spent.items)
-    check_bag(f"done jobs of {tube.name!r}", tube.done.items)
-    check_bag(f"zombies of {tube.name!r}", tube.zombies.items)
-    check_bag(f"staged jobs of {tube.name!r}", tube.staged.items)
     spent = [job for job in in_state(jobs, s.BURIED) if job.once and job.deliveries > 0]
     same_jobs("E2", f"spent jobs of {tube.name!r}", tube.spent.items, spent)
 

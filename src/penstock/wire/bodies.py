@@ -103,7 +103,6 @@ def to_value(data: bytes, kind: int) -> bytes:
 
 
 def fields_count(data: bytes, kind: int) -> i64:
-    """Return the number of fields of a body."""
     return Reader(data).length_of_array() if kind == BODY_MSGPACK else 1
 
 

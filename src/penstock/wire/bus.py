@@ -310,7 +310,6 @@ class Frames:
         self._at = 0
 
     def feed(self, data: bytes) -> None:
-        """Add received bytes."""
         self._buffer += data
 
     def next(self) -> bytes | None:

@@ -39,11 +39,9 @@ class VarColumn:
         self._has = 1
 
     def end_row(self) -> None:
-        """Finish the current row."""
         self._present.append(self._has)
         self._has = 0
         write_i32_le(self._ends, i32(len(self._bytes)))
 
     def buffers(self) -> tuple[bytes, bytes, bytes]:
-        """Return the three buffers."""
         return self._present.getvalue(), self._ends.getvalue(), self._bytes.getvalue()

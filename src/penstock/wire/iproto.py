@@ -53,7 +53,6 @@ _EXPRESSION: Final = 0x27
 # Tarantool's error numbers.
 ER_INVALID_MSGPACK: Final = 20
 ER_PROC_LUA: Final = 32
-ER_NO_SUCH_PROC: Final = 33
 ER_NO_SUCH_SPACE: Final = 36
 ER_ACCESS_DENIED: Final = 42
 ER_PASSWORD: Final = 47

@@ -75,7 +75,6 @@ class Reply:
             self.raw(b":%d\r\n" % number)
 
     def bulk(self, data: bytes) -> None:
-        """Write a bulk string."""
         size: i64 = len(data)
         head = _BULKS[size] if size < _SMALL else b"$%d\r\n" % size
         self._writer.write(head)
@@ -103,7 +102,6 @@ class Reply:
         self.raw(b"_\r\n" if self.resp3 else b"*-1\r\n")
 
     def bulks(self, items: list[bytes]) -> None:
-        """Write an array of bulk strings."""
         self.array(len(items))
         for item in items:
             self.bulk(item)

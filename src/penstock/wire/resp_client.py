@@ -60,7 +60,6 @@ _BAR: Final = 124
 
 
 def encode(words: list[bytes]) -> bytes:
-    """Encode a command."""
     writer = BytesWriter()
     count: i64 = len(words)
     writer.write(_ARRAYS[count] if count < _SMALL else b"*%d\r\n" % count)
@@ -125,7 +124,6 @@ class ReplyParser(InputBuffer):
         self._wrong = ""
 
     def feed(self, data: bytes) -> None:
-        """Add received bytes."""
         self._bytes += len(data)
         self._append(data)
 
@@ -257,7 +255,6 @@ class ReplyParser(InputBuffer):
 
 
 def _closed(kind: i64, items: list[object]) -> object:
-    """Return the value of a complete array, map, set or push."""
     if kind == _GREATER:
         return Push(items)
     if kind != _PERCENT:

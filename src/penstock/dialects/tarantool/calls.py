@@ -463,26 +463,21 @@ def _eval_as_call(request: Request) -> None:
     """Turn an EVAL into a CALL if clients are known to send its text. Raise an error for any other text."""
     # A longer text cannot match and would take long to split.
     text = b" ".join(request.name.split()) if len(request.name) <= _NAME_BYTES_MAX else b""
-    passing_on = _PASSING_ON.fullmatch(text)
+    passing_on, creating = _PASSING_ON.fullmatch(text), _CREATING.fullmatch(text)
     if passing_on is not None:
-        request.code = iproto.CALL
         request.name = passing_on.group(1)
         if passing_on.group(2) is None:
             request.args = []
-        return
-    creating = _CREATING.fullmatch(text)
-    if creating is not None:
-        request.code = iproto.CALL
+    elif creating is not None:
         request.name = creating.group(4)
-        return
-    if _ASKING.fullmatch(text) is not None:
-        request.code = iproto.CALL
+    elif _ASKING.fullmatch(text) is not None:
         request.name = b"queue.tube"
-        return
-    raise BoxError(
-        iproto.ER_ACCESS_DENIED,
-        "Lua is not evaluated here, except calls like `return queue.create_tube(...)`; use CALL",
-    )
+    else:
+        raise BoxError(
+            iproto.ER_ACCESS_DENIED,
+            "Lua is not evaluated here, except calls like `return queue.create_tube(...)`; use CALL",
+        )
+    request.code = iproto.CALL
 
 
 def _redacted_words(request: Request) -> list[bytes]:

@@ -199,7 +199,6 @@ class Queue15:
         self._calls = {}
 
     def functions(self) -> dict[bytes, Method]:
-        """Return all functions by name."""
         dig = Method(WRITE, self.dig)
         return {
             b"put": Method(WRITE, self.put),

@@ -49,6 +49,13 @@ _INT_MAX: Final = (1 << 64) - 1
 _EXTENSIONS: Final = {"decimal": 1, "uuid": 2, "datetime": 4, "interval": 6}
 
 
+# Tarantool's names of types. A bool is also an int, so it comes first.
+_TYPE_NAMES: Final[list[tuple[type, str]]] = [
+    *((type(None), "nil"), (bool, "boolean"), (int, "unsigned"), (float, "double"), (str, "string")),
+    *((bytes, "varbinary"), (dict, "map"), (list, "array"), (tuple, "array")),
+]
+
+
 class Rows:
     """Converts between the rows of one space and jobs."""
 
@@ -292,7 +299,6 @@ def made_key(job: Job, options: Options, ids: IdForms) -> list[Any]:
 
 
 def key_of_job(job: Job, options: Options, ids: IdForms) -> list[Any]:
-    """Return the primary key of a job."""
     if job.extra is not None and job.extra.name:
         return named_key(job.extra.name, options)
     return made_key(job, options, ids)
@@ -314,7 +320,6 @@ def find_unnamed(engine: Engine, tube: Tube, ids: IdForms, key: list[Any]) -> Jo
 
 
 def find_job(engine: Engine, tube: Tube, options: Options, ids: IdForms, key: list[Any]) -> Job | None:
-    """Return the job with a primary key, or None."""
     job = tube.names.get(key_name(key, options))
     return find_unnamed(engine, tube, ids, key) if job is None else job
 
@@ -375,19 +380,9 @@ def _is_of_type(value: Any, type: str) -> bool:
 
 
 def _type_of(value: object) -> str:
-    if value is None:
-        return "nil"
-    if isinstance(value, bool):
-        return "boolean"
-    if isinstance(value, int):
-        return "unsigned" if value >= 0 else "integer"
-    if isinstance(value, float):
-        return "double"
-    if isinstance(value, str):
-        return "string"
-    if isinstance(value, bytes):
-        return "varbinary"
-    return "map" if isinstance(value, dict) else "array" if isinstance(value, (list, tuple)) else "extension"
+    if isinstance(value, int) and value < 0:
+        return "integer"
+    return next((name for kind, name in _TYPE_NAMES if isinstance(value, kind)), "extension")
 
 
 def _body_value(body: bytes, kind: int) -> Any:

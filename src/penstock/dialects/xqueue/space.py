@@ -111,13 +111,11 @@ class Space:
         self.set_options(options)
 
     def set_options(self, options: Options) -> None:
-        """Replace the options of the space."""
         self.options = options
         self.policy = self.tube.policy
         self._rows = Rows(options, self.name)
 
     def method(self, name: str) -> Method | None:
-        """Return the method with a name, or None."""
         return getattr(self, METHODS[name]) if name in METHODS else None
 
     def readable(self) -> XqueueSpace:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
+from penstock.dialects.xqueue.arguments import is_number
 from penstock.dialects.xqueue.options import Options, XqueueError, as_list
 
 # Tarantool's error numbers.
@@ -97,10 +98,6 @@ def _field(given: object, row: list[Any], sign: str, options: Options) -> int:
     return at
 
 
-def _is_number(value: object) -> bool:
-    return isinstance(value, (int, float)) and not isinstance(value, bool)
-
-
 def _wrong(sign: str, shown: object, expected: str) -> XqueueError:
     return XqueueError(
         f"Argument type in operation '{sign}' on field {shown} does not match field type: expected {expected}",
@@ -109,7 +106,7 @@ def _wrong(sign: str, shown: object, expected: str) -> XqueueError:
 
 
 def _sum(value: Any, argument: Any, sign: str, shown: object) -> Any:
-    if not _is_number(value) or not _is_number(argument):
+    if not is_number(value) or not is_number(argument):
         raise _wrong(sign, shown, "a number")
     result = value + argument if sign == "+" else value - argument
     if isinstance(result, int) and not _INT_MIN <= result <= _INT_MAX:

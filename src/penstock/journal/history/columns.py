@@ -106,9 +106,9 @@ def batch_of(gathered: Gathered, names: dict[int, bytes], only: Collection[str] 
         "expiry": lambda: _moment(_column(rows, "expiry"), NEVER),
         "ttr_ms": lambda: _with_nulls(_column(rows, "ttr"), NEVER),
         "once": lambda: pa.array((_column(rows, "flags") & FLAG_ONCE) != 0),
-        "body": lambda: var_column(gathered.bodies(), gathered.count, pa.binary()),
-        "key": lambda: var_column(gathered.keys(), gathered.count, pa.binary()),
-        "reason": lambda: text_column(var_column(gathered.reasons(), gathered.count, pa.binary())),
+        "body": lambda: var_column(gathered.bodies.buffers(), gathered.count, pa.binary()),
+        "key": lambda: var_column(gathered.keys.buffers(), gathered.count, pa.binary()),
+        "reason": lambda: text_column(var_column(gathered.reasons.buffers(), gathered.count, pa.binary())),
     }
     fields = [field for field in SCHEMA if field.name in only]
     columns = [made[name]() if (name := field.name) in made else pa.array(_column(rows, name)) for field in fields]

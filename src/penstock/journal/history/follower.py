@@ -202,21 +202,13 @@ class LogFollower:
         with file:
             for piece in file.run(offset, _PIECE_BYTES):
                 frames = piece.frames
-                first = bisect_right(frames, position, key=_end)
-                behind = bisect_left(frames, end, key=_position)
+                first = bisect_right(frames, position, key=lambda frame: int(frame.position + frame.rows))
+                behind = bisect_left(frames, end, key=lambda frame: int(frame.position))
                 if first < behind:
                     yield piece if behind - first == len(frames) else piece._replace(frames=frames[first:behind])
                 if behind < len(frames):
                     return
                 time.sleep(0)
-
-
-def _position(frame: f.Frame) -> int:
-    return frame.position
-
-
-def _end(frame: f.Frame) -> int:
-    return frame.position + frame.rows
 
 
 def _fitting(frames: list[f.Frame], bytes_max: int, one: bool) -> list[f.Frame]:

@@ -20,18 +20,18 @@ class Gathered:
     names: dict[int, bytes]  # Names of tubes, by number.
     _rows: BytesWriter
     _positions: BytesWriter
-    _bodies: VarColumn
-    _keys: VarColumn
-    _reasons: VarColumn
+    bodies: VarColumn
+    keys: VarColumn
+    reasons: VarColumn
 
     def __init__(self) -> None:
         self.count = 0
         self.names = {}
         self._rows = BytesWriter()
         self._positions = BytesWriter()
-        self._bodies = VarColumn()
-        self._keys = VarColumn()
-        self._reasons = VarColumn()
+        self.bodies = VarColumn()
+        self.keys = VarColumn()
+        self.reasons = VarColumn()
 
     def add(self, data: bytes, frames: list[f.Frame]) -> None:
         """Add the rows of frames from a piece of a file."""
@@ -54,9 +54,9 @@ class Gathered:
         length = i64(read_i32_le(data, at + 124))
         if length > 0:
             self._add_vars(data, found.var_at + i64(read_i32_le(data, at + 120)), length)
-        self._bodies.end_row()
-        self._keys.end_row()
-        self._reasons.end_row()
+        self.bodies.end_row()
+        self.keys.end_row()
+        self.reasons.end_row()
 
     def _add_vars(self, data: bytes, at: i64, length: i64) -> None:
         end = at + length
@@ -65,11 +65,11 @@ class Gathered:
             size = i64(read_i32_le(data, at + 1))
             at += f.VAR_HEADER_BYTES
             if tag == f.TAG_BODY:
-                self._bodies.add(data, at, size)
+                self.bodies.add(data, at, size)
             elif tag == f.TAG_KEY:
-                self._keys.add(data, at, size)
+                self.keys.add(data, at, size)
             elif tag == f.TAG_REASON:
-                self._reasons.add(data, at, size)
+                self.reasons.add(data, at, size)
             at += size
 
     def rows(self) -> bytes:
@@ -79,15 +79,3 @@ class Gathered:
     def positions(self) -> bytes:
         """Return the positions of the rows, as little-endian i64."""
         return self._positions.getvalue()
-
-    def bodies(self) -> tuple[bytes, bytes, bytes]:
-        """Return the bodies as three buffers: a byte per row (1: has a body), end offsets (i32), and the bytes."""
-        return self._bodies.buffers()
-
-    def keys(self) -> tuple[bytes, bytes, bytes]:
-        """Return the keys, in the same form as `bodies`."""
-        return self._keys.buffers()
-
-    def reasons(self) -> tuple[bytes, bytes, bytes]:
-        """Return the reasons, in the same form as `bodies`."""
-        return self._reasons.buffers()

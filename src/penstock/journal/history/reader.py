@@ -322,7 +322,6 @@ def _report(file: FrameFile) -> SegmentReport:
 
 
 def to_json_line(event: Event, bodies: bool) -> str:
-    """Return an event as a line of JSON."""
     return json.dumps(event.as_json(bodies), ensure_ascii=False)
 
 

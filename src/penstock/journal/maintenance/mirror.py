@@ -75,7 +75,6 @@ class Commit:
 
     @staticmethod
     def of(frame: f.Frame) -> Commit:
-        """Return these fields of a frame."""
         return Commit(frame.position, frame.rows, frame.wall_ms, frame.durable)
 
 
@@ -114,7 +113,6 @@ class Mirror:
             raise
 
     def close(self) -> None:
-        """Unlock the directory."""
         self._leave_tail()
         self._disk.unlock()
 

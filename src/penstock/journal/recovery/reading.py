@@ -130,7 +130,6 @@ class Reading:
 
     @property
     def log_bytes(self) -> int:
-        """Return how many bytes of the log were read."""
         return sum(part.end for part in self.parts)
 
     def cut(self, disk: Disk) -> None:

@@ -384,7 +384,8 @@ class Replay:
             if position < tube.upto:
                 return
             if event == f.TUBE_DROPPED:
-                self._drop_tube(number)
+                del self.tube_at[number]
+                self.tubes[at_index] = None
                 return
             tube.reserved = read_i64_le(data, at + 80)
             if event != f.INTEGERS_RESERVED:
@@ -407,11 +408,6 @@ class Replay:
             tube.counts = _counts(told["counts"])
             for name, counts in told["key_counts"].items():
                 tube.key_counts[bytes.fromhex(name)] = _counts(counts)
-
-    def _drop_tube(self, number: i64) -> None:
-        at = self.tube_at.pop(number, None)
-        if at is not None:
-            self.tubes[at] = None
 
     def _apply_stages(self, every: list[tuple[int, bytes]], fields: dict[int, bytes]) -> None:
         told = json.loads(fields[f.TAG_JSON])

@@ -29,10 +29,6 @@ class EventsRange(InputPartition):
     start: int
     end: int
 
-    def __init__(self, url: str, node: str, start: int, end: int) -> None:
-        for name, value in (("url", url), ("node", node), ("start", start), ("end", end)):
-            object.__setattr__(self, name, value)
-
 
 class NodeLogs:
     """Connections to the logs of all nodes. Spark's driver uses them to plan tasks."""
@@ -69,7 +65,6 @@ class NodeLogs:
                 )
 
     def close(self) -> None:
-        """Close all connections."""
         for node in self._nodes.values():
             node.close()
 

@@ -11,8 +11,7 @@ from collections.abc import Iterable
 from functools import cache
 from typing import Any, Final
 
-from penstock.core.errors import WrongType
-from penstock.spark.column_types import arrow_types
+from penstock.spark import column_types
 
 # Names and Spark types.
 COLUMNS: Final = (
@@ -52,26 +51,17 @@ _NULLABLE: Final = frozenset(("session", "number", "wake", "expiry", "ttr_ms", "
 
 
 def select_columns(names: Iterable[str]) -> tuple[str, ...]:
-    """Return the columns to read: `names`, or all if it is empty. Raise an error for unknown and repeated names."""
-    found = tuple(names) or NAMES
-    for name in found:
-        if name not in NAMES:
-            raise WrongType(f"an event has no column {name!r}; its columns are {', '.join(NAMES)}")
-    if len(set(found)) < len(found):
-        raise WrongType("a column is named twice")
-    return found
+    return column_types.select_columns(names, NAMES, "an event")
 
 
 def ddl(columns: tuple[str, ...]) -> str:
-    """Return the columns as a schema in Spark's DDL."""
     kinds = dict(COLUMNS)
     return ", ".join(f"`{name}` {kinds[name]}{'' if name in _NULLABLE else ' NOT NULL'}" for name in columns)
 
 
 @cache
 def arrow_schema(columns: tuple[str, ...] = NAMES) -> Any:
-    """Return the columns as an Arrow schema."""
     import pyarrow as pa
 
-    types = {name: arrow_types()[kind] for name, kind in COLUMNS}
+    types = {name: column_types.arrow_types()[kind] for name, kind in COLUMNS}
     return pa.schema([pa.field(name, types[name], nullable=name in _NULLABLE) for name in columns])

@@ -22,7 +22,6 @@ class EventsSource(DataSource):
 
     @classmethod
     def name(cls) -> str:
-        """Return the name for `format(…)`."""
         return NAME
 
     def schema(self) -> str:

@@ -50,7 +50,6 @@ class EventsStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return logs.check_starts(logs.positions(self._options.start, heads), heads)
 
     def getDefaultReadLimit(self) -> ReadLimit:
-        """Return the maximum number of rows in a batch."""
         rows = self._options.rows_per_trigger
         return ReadAllAvailable() if rows is None else ReadMaxRows(rows)
 
@@ -94,7 +93,6 @@ class EventsStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Do nothing, because reading a log does not change it."""
 
     def stop(self) -> None:
-        """Close the connections."""
         if self._logs is not None:
             self._logs.close()
 

@@ -49,7 +49,6 @@ class ReadOptions:
 
     @classmethod
     def read(cls, given: Mapping[str, str]) -> ReadOptions:
-        """Parse the options."""
         options = Options(NAME, given, _READING)
         states = options.words("states")
         for state in states:
@@ -72,7 +71,6 @@ class StreamOptions:
 
     @classmethod
     def read(cls, given: Mapping[str, str]) -> StreamOptions:
-        """Parse the options."""
         options = Options(NAME, given, _STREAMING)
         return cls(
             url=_one_url(options),
@@ -98,7 +96,6 @@ class WriteOptions:
 
     @classmethod
     def read(cls, given: Mapping[str, str]) -> WriteOptions:
-        """Parse the options."""
         options = Options(NAME, given, _WRITING)
         kind = options.text("kind")
         if kind is not None and kind not in KINDS:

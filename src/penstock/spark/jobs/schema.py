@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any, Final
 
-from penstock.core.errors import WrongType
-from penstock.spark.column_types import arrow_types
+from penstock.spark import column_types
 
 # Columns of a job that is read, with their Spark types.
 COLUMNS: Final = {
@@ -29,23 +28,14 @@ PUT_COLUMNS: Final = (*BODIES, "tube", "kind", "key", "priority", "delay", "ttl"
 
 
 def select_columns(names: Iterable[str]) -> tuple[str, ...]:
-    """Return the columns to read: `names`, or all if it is empty. Raise an error for unknown and repeated names."""
-    found = tuple(names) or tuple(COLUMNS)
-    for name in found:
-        if name not in COLUMNS:
-            raise WrongType(f"a job has no column {name!r}; its columns are {', '.join(COLUMNS)}")
-    if len(set(found)) < len(found):
-        raise WrongType("a column is named twice")
-    return found
+    return column_types.select_columns(names, COLUMNS, "a job")
 
 
 def ddl(columns: tuple[str, ...]) -> str:
-    """Return the columns as a schema in Spark's DDL."""
     return ", ".join(f"`{name}` {COLUMNS[name]}" for name in columns)
 
 
 def arrow_schema(columns: tuple[str, ...]) -> Any:
-    """Return the columns as an Arrow schema."""
     import pyarrow as pa
 
-    return pa.schema([(name, arrow_types()[COLUMNS[name]]) for name in columns])
+    return pa.schema([(name, column_types.arrow_types()[COLUMNS[name]]) for name in columns])

@@ -46,7 +46,6 @@ class JobsSource(DataSource):
 
     @classmethod
     def name(cls) -> str:
-        """Return the name for `format(…)`."""
         return NAME
 
     def schema(self) -> str:

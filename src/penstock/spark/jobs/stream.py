@@ -66,7 +66,7 @@ class JobsStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def __getstate__(self) -> dict[str, Any]:
         """Return the state to pickle for Spark tasks, which do not use the driver's connection."""
-        return {**self.__dict__, "_desk": None}
+        return {**self.__dict__, "_client": None}
 
     def _client_for(self, consumer: str) -> _ClaimClient:
         if self._client is not None and self._client.consumer != consumer:
@@ -85,7 +85,6 @@ class JobsStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return {"consumer": self._new_consumer, "claim": acked}
 
     def getDefaultReadLimit(self) -> ReadLimit:
-        """Return the maximum number of jobs in a batch."""
         return ReadMaxRows(self._options.rows_per_trigger)
 
     def latestOffset(self, start: Offset, limit: ReadLimit) -> Offset:
@@ -123,7 +122,7 @@ class JobsStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def prepareForTriggerAvailableNow(self) -> None:
         """Limit the query to the number of jobs that are ready now."""
         with as_source_error(), Node(self._options.url) as node:
-            self._left = _ready_count(node, self._options.tube)
+            self._left = node.call(_count_states(self._options.tube))["ready"]
 
     def partitions(self, start: Offset, end: Offset) -> list[InputPartition]:
         """Return the Spark tasks that read the claims of a batch."""
@@ -157,7 +156,6 @@ class JobsStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             self._client_for(end["consumer"]).ack(end["claim"])
 
     def stop(self) -> None:
-        """Close the connection."""
         if self._client is not None:
             self._client.close()
 
@@ -228,9 +226,8 @@ class _ClaimClient:
         """Wait up to half a second for a ready job. Return whether there is one."""
         for _ in range(_POLLS_MAX):
             self._closed.wait(_POLL_S)
-            with self._lock:
-                if _ready_count(self._node, self._options.tube):
-                    return True
+            if self._call(_count_states(self._options.tube))["ready"]:
+                return True
         return False
 
     def _take(self, number: int, count: int) -> tuple[int, int] | None:
@@ -267,8 +264,8 @@ class _ClaimClient:
             yield ClaimPart(self.consumer, shards)
 
 
-def _ready_count(node: Node, tube: str) -> int:
-    return node.call(Call([b"TUBE", b"STATS", tube.encode()], commands.states, AGAIN))["ready"]
+def _count_states(tube: str) -> Call[dict[str, int]]:
+    return commands.tube_stats(tube.encode(), commands.states)
 
 
 def _size(answer: Any) -> tuple[int, int] | None:
