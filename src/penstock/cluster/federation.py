@@ -16,6 +16,7 @@ from typing import Final
 from mypy_extensions import i64
 
 from penstock.cluster.acks import Acks
+from penstock.cluster.copy_states import UNWARNED
 from penstock.cluster.handover import Handovers
 from penstock.cluster.images import image_of, merge_holders, take_in
 from penstock.cluster.messages import ENQUEUE, NEEDJOBS, YOURJOBS, JobImage, JobMessage, JobsMessage, QueueMessage
@@ -332,7 +333,7 @@ class Federation:
         if not place.members.leaving:
             tube = place.shared_tube(image.queue, now)
             if tube is not None and not tube.paused_in:
-                job = take_in(place, image, tube, NEVER, True, now)
+                job = take_in(place, image, tube, NEVER, UNWARNED, now)
                 if job is not None:
                     self._requeue.was_given(job, now)
                     return True
@@ -453,7 +454,7 @@ class Federation:
             return False
         copy = job.copy()
         if copy is None:
-            copy = Copy(b"", 1, [place.myself], True)
+            copy = Copy(b"", 1, [place.myself], UNWARNED)
             job.ensure_extra().copy = copy
         merge_holders(place, copy, [node])
         image.holders = place.known_holders(copy.holders)

@@ -21,6 +21,7 @@ from typing import Final
 from mypy_extensions import i64
 
 from penstock.cluster.acks import Acks
+from penstock.cluster.copy_states import FRESH, HANDED_OVER, UNWARNED, move
 from penstock.cluster.images import count, image_of, merge_holders, take_in
 from penstock.cluster.messages import (
     HOLDERS,
@@ -219,7 +220,7 @@ class Handovers:
         for job in jobs:
             copy = job.copy()
             if copy is None:
-                copy = Copy(b"", 1, [place.myself], job.state != s.DELAYED)
+                copy = Copy(b"", 1, [place.myself], FRESH if job.state == s.DELAYED else UNWARNED)
                 job.ensure_extra().copy = copy
             try:
                 place.body_of(job)
@@ -231,16 +232,13 @@ class Handovers:
             if buried:
                 due_at[job.id] = _BURIED
             elif job.state == s.DELAYED:
-                due_at[job.id] = job.wake if copy.announce_requeue or job.once else -job.wake
+                due_at[job.id] = -job.wake if copy.state == FRESH and not job.once else job.wake
             if job.once:
                 take_out(place.engine, job, now)
                 continue
             merge_holders(place, copy, [heir])
             if not buried:
-                if not copy.announce_requeue:
-                    # If the job is queued here again, the receiver may have queued it before.
-                    copy.announce_requeue = True
-                    copy.logged = False
+                move(copy, HANDED_OVER)
                 set_aside(place.engine, job, self._back_at(job, abs(due_at.get(job.id, 0)), now), now)
         if given:
             handing = Handover(self._number(now), place.members.incarnation, place.node(heir), memory, given, due_at)
@@ -259,7 +257,8 @@ class Handovers:
         """Add an at-most-once job on a node that keeps no jobs, and hand it over to another node."""
         place = self._place
         heirs = place.targets([place.myself], 1)
-        job = put_for(place.engine, tube, draft, Copy(b"", 1, [place.myself], draft.delay_ms == 0), now)
+        copy = Copy(b"", 1, [place.myself], UNWARNED if draft.delay_ms == 0 else FRESH)
+        job = put_for(place.engine, tube, draft, copy, now)
         if heirs:
             self.hand_over([job], heirs[0], now)
         return job
@@ -541,10 +540,10 @@ class Handovers:
                     return
                 # The job was handed to the node that now gives it back, and the receipt was lost.
                 self._finish([job], now)
-            take_in(place, image, tube, wake, True, now, buried)
+            take_in(place, image, tube, wake, UNWARNED, now, buried)
         elif not self._acks.reject_if_acked(sender, image.id, now, image.queue):
             if job is None:
-                take_in(place, image, tube, wake, image.state != s.DELAYED, now, buried)
+                take_in(place, image, tube, wake, FRESH if image.state == s.DELAYED else UNWARNED, now, buried)
             else:
                 self.import_known(job, image, now)
             # The giver deletes its copy, and no other holder knows of this one yet.

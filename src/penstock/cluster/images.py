@@ -43,9 +43,9 @@ def outline_of(place: ClusterState, job: Job, now: i64) -> JobImage:
 
 
 def take_in(
-    place: ClusterState, image: JobImage, tube: Tube, wake: i64, announces: bool, now: i64, buried: bool = False
+    place: ClusterState, image: JobImage, tube: Tube, wake: i64, state: u8, now: i64, buried: bool = False
 ) -> Job | None:
-    """Add the job of an image to `tube`, ready or delayed until `wake`, and return it.
+    """Add the job of an image to `tube`, ready or delayed until `wake`, and return it. `state` is that of its copy.
 
     Return None if the job has expired, the image is invalid, or there is no space.
     """
@@ -71,7 +71,7 @@ def take_in(
     if place.myself not in holders:
         holders.append(place.myself)
     extra = job.ensure_extra()
-    extra.copy = Copy(image.id, i32(image.repl), holders, announces)
+    extra.copy = Copy(image.id, i32(image.repl), holders, state)
     extra.reason = image.reason
     place.foreign[image.id] = job.id
     admit(engine, job, tube, buried, now)

@@ -11,6 +11,7 @@ from typing import Final
 
 from mypy_extensions import i64
 
+from penstock.cluster.copy_states import FRESH
 from penstock.cluster.images import image_of, outline_of
 from penstock.cluster.messages import (
     ASK,
@@ -228,7 +229,7 @@ class Questions:
 def is_mere_copy(job: Job) -> bool:
     """Return whether a job on this node is only a copy of a job that another node has queued or delivered."""
     copy = job.copy()
-    return copy is not None and copy.announce_requeue and job.state == s.DELAYED and not job.once
+    return copy is not None and copy.state != FRESH and job.state == s.DELAYED and not job.once
 
 
 def _lengths(tube: Tube) -> list[int]:

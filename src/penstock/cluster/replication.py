@@ -24,6 +24,7 @@ from mypy_extensions import i32, i64
 
 from penstock.cluster.acks import Acks
 from penstock.cluster.condition import Condition
+from penstock.cluster.copy_states import FRESH, UNWARNED
 from penstock.cluster.images import image_of, merge_holders, take_in
 from penstock.cluster.messages import (
     DELJOB,
@@ -157,7 +158,7 @@ class Replications:
 
     def _copy(self, asked: list[bytes], repl: i64, external: bool, draft: Draft, now: i64) -> Copy:
         holders = list(asked) if external else [self._place.myself, *asked]
-        copy = Copy(b"", i32(repl), holders, draft.delay_ms == 0)
+        copy = Copy(b"", i32(repl), holders, UNWARNED if draft.delay_ms == 0 else FRESH)
         # The retry time of the nodes that are asked begins now, or when the delay is over.
         copy.timers_restarted = now + draft.delay_ms
         return copy
@@ -345,7 +346,7 @@ class Replications:
         tube = place.shared_tube(image.queue, now)
         if tube is not None and not tube.paused_in:
             wake = self._requeue.standby_wake(image.retry_ms, image.delay_ms + image.retry_ms, now)
-            if take_in(place, image, tube, wake, True, now) is not None:
+            if take_in(place, image, tube, wake, UNWARNED, now) is not None:
                 return _HELD
         return self._why_not_held(image, tube)
 

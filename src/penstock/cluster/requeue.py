@@ -19,6 +19,18 @@ from typing import Final
 from mypy_extensions import i64
 
 from penstock.cluster.acks import Acks
+from penstock.cluster.copy_states import (
+    DELAY_GIVEN,
+    DELIVERED,
+    FRESH,
+    QUEUED_HERE,
+    TIMER_SET,
+    UNWARNED,
+    WARNING_SENT,
+    YIELDED,
+    may_queue,
+    move,
+)
 from penstock.cluster.images import count, merge_holders
 from penstock.cluster.messages import (
     ASKED_FOR,
@@ -85,15 +97,14 @@ class Requeue:
 
         Also set the timer of this node's copy to the time at which WILLQUEUE has to be sent to the other holders.
         """
-        # Until the timer is set to the warning, it fires when the retry time is over.
-        copy.will_queue_sent = True
+        move(copy, DELIVERED)
         if has_others(copy) and not job.once:
             if now - copy.timers_restarted > retry_ms(job) // _SLACK:
                 self._send_working(job, copy, copy.holders, now)
                 copy.timers_restarted = now
             if job.wake != NEVER:
                 postpone(self._place.engine, job, job.wake - warning_ms(job))
-                copy.will_queue_sent = False
+                move(copy, TIMER_SET)
 
     def was_given(self, job: Job, now: i64) -> None:
         """Record that another node sent a job to this one and that the retry time on the sender starts now."""
@@ -106,11 +117,8 @@ class Requeue:
 
         Nothing is sent if the job became ready for the first time.
         """
-        copy.will_queue_sent = False
-        announces = copy.announce_requeue
-        if not announces:
-            copy.announce_requeue = True
-            copy.logged = False
+        announces = copy.state != FRESH
+        move(copy, QUEUED_HERE)
         if self._place.is_remote_change or not has_others(copy) or job.once:
             return
         time_over = event == s.TTR_PASSED or event == s.DELAY_PASSED
@@ -131,7 +139,7 @@ class Requeue:
         """
         copy = job.copy()
         if copy is not None and has_others(copy):
-            copy.will_queue_sent = False
+            move(copy, TIMER_SET)
             self._send_working(job, copy, copy.holders, now)
 
     def leave_to_others(self, job: Job, now: i64) -> bool:
@@ -152,7 +160,7 @@ class Requeue:
         """
         if not must_warn(job, copy):
             return False
-        copy.will_queue_sent = True
+        move(copy, WARNING_SENT)
         self._warn(job, copy, copy.holders)
         postpone(self._place.engine, job, now + warning_ms(job))
         return True
@@ -192,7 +200,7 @@ class Requeue:
 
     def _yields_to(self, sender: bytes, job: Job, copy: Copy, now: i64) -> bool:
         """Return whether this node must yield to the sender of WILLQUEUE, because both are about to queue the job."""
-        if copy.will_queue_sent:
+        if may_queue(copy):
             return wins(sender, self._place.myself, self._place.id_of(job))
         # A sender that wins would ignore the warning of this node. It queues the job within the warning time, so this
         # node does not warn before that.
@@ -208,7 +216,8 @@ class Requeue:
         copy = self._copy_of(job, sender)
         more = [node for node in message.holders if node not in copy.holders]
         merge_holders(self._place, copy, more)
-        if copy.will_queue_sent and (job.state == s.DELAYED or job.state == s.TAKEN):
+        if may_queue(copy) and (job.state == s.DELAYED or job.state == s.TAKEN):
+            move(copy, WARNING_SENT)
             self._warn(job, copy, more)
 
     def receive_queued(self, sender: bytes, message: CopyMessage, now: i64) -> None:
@@ -243,7 +252,7 @@ class Requeue:
         if job.state == s.TAKEN:
             wake = now + min(message.argument, retry_ms(job)) - warning_ms(job)
             if wake > job.wake:
-                copy.will_queue_sent = False
+                move(copy, TIMER_SET)
                 postpone(self._place.engine, job, wake)
         elif not blocks_requeue(job):
             self._yield_to_holder(job, copy, message.argument, now)
@@ -254,7 +263,7 @@ class Requeue:
         if job is None or job.state != s.DELAYED or self._place.engine.tube_of(job).paused_in:
             return
         copy = job.copy()
-        if copy is None or not copy.announce_requeue:
+        if copy is None or copy.state == FRESH:
             return
         if 0 < delay_ms <= DURATION_MS_MAX:
             self.delay(job, now + delay_ms, now)
@@ -268,7 +277,7 @@ class Requeue:
         """
         copy = job.copy()
         if copy is not None:
-            copy.announce_requeue = False
+            move(copy, DELAY_GIVEN)
             copy.logged = False
         set_aside(self._place.engine, job, until, now)
 
@@ -285,10 +294,7 @@ class Requeue:
 
     def _yield_to_holder(self, job: Job, copy: Copy, after_ms: i64, now: i64) -> None:
         """Delay this node's copy for `after_ms` and a margin, so that another holder queues the job."""
-        copy.will_queue_sent = False
-        if not copy.announce_requeue:
-            copy.announce_requeue = True
-            copy.logged = False
+        move(copy, YIELDED)
         wake = self.standby_wake(retry_ms(job), after_ms, now)
         if job.state == s.DELAYED:
             postpone(self._place.engine, job, wake)
@@ -299,7 +305,7 @@ class Requeue:
         """Add the sender to the holders of a job, and return the job's replication data."""
         copy = job.copy()
         if copy is None:
-            copy = Copy(b"", 1, [self._place.myself], True)
+            copy = Copy(b"", 1, [self._place.myself], UNWARNED)
             job.ensure_extra().copy = copy
         if sender not in copy.holders:
             merge_holders(self._place, copy, [sender])
@@ -325,7 +331,7 @@ def blocks_requeue(job: Job) -> bool:
 
 def must_warn(job: Job, copy: Copy) -> bool:
     """Return whether WILLQUEUE has to be sent to the other holders before a copy is queued."""
-    return has_others(copy) and copy.announce_requeue and not copy.will_queue_sent and not job.once
+    return has_others(copy) and copy.state == UNWARNED and not job.once
 
 
 def warning_ms(job: Job) -> i64:

@@ -27,6 +27,10 @@ NO_SLOT: Final = -1
 HELD_BY_CLAIM: Final = -2  # Used instead of a session's slot. No session may finish the job.
 ARRIVES_READY: Final = 1  # Equal to states.READY, which cannot be imported here because states.py imports this module.
 
+# The states in which a copy is created or read from the log. cluster/copy_states.py has all states and transitions.
+COPY_FRESH: Final = 0  # The producer asked for a delay, and no node has queued the job yet.
+COPY_UNWARNED: Final = 1  # The job was queued before, or had no delay.
+
 
 @mypyc_attr(acyclic=True)
 class BodyRef:
@@ -55,18 +59,15 @@ class Copy:
     origin_id: bytes  # The 40-character id if the job was created on another node; empty if it was created here.
     repl: i32  # Number of copies that were requested.
     holders: list[bytes]  # Nodes that are assumed to have a copy, including this one. Equal node ids share one object.
-    # The job was queued before, here or on another node, so queueing it again is announced to the other holders.
-    announce_requeue: bool
-    will_queue_sent: bool  # The other holders were informed that this node will queue the job soon.
-    logged: bool  # The log has the present state of this object.
+    state: u8  # What the other holders expect: see cluster/copy_states.py, the only module that changes it.
+    logged: bool  # The log has the present holders, and whether the copy is fresh. Written by the log.
     timers_restarted: i64  # Time (ms) at which the other holders last restarted their retry timers; 0 if unknown.
 
-    def __init__(self, foreign: bytes, repl: i32, holders: list[bytes], announces: bool) -> None:
+    def __init__(self, foreign: bytes, repl: i32, holders: list[bytes], state: u8) -> None:
         self.origin_id = foreign
         self.repl = repl
         self.holders = holders
-        self.announce_requeue = announces
-        self.will_queue_sent = False
+        self.state = state
         self.logged = False
         self.timers_restarted = 0
 

@@ -50,7 +50,7 @@ from mypy_extensions import i32, i64, mypyc_attr, u8
 from penstock.core import states as s
 from penstock.core.batches import STAGE_WORDS, Consumer, Stage
 from penstock.core.errors import PenstockError
-from penstock.core.job import HELD_BY_CLAIM, BodyRef, Copy, Extra, Job
+from penstock.core.job import COPY_FRESH, COPY_UNWARNED, HELD_BY_CLAIM, BodyRef, Copy, Extra, Job
 from penstock.core.limits import JOB_MEMORY_BYTES, NEVER, PRIORITY_UNSET, TURN_BYTES_MAX, UNSET
 from penstock.core.outbox import Outbox
 from penstock.core.sessions import Session
@@ -591,7 +591,7 @@ class RowWriter(Outbox):
 
 def written_copy(copy: Copy) -> bytes:
     """Encode the copies of a job as words: foreign id or "-", requested number of copies, flags, holders."""
-    words = [copy.origin_id or b"-", b"%d" % copy.repl, b"a" if copy.announce_requeue else b"-", *copy.holders]
+    words = [copy.origin_id or b"-", b"%d" % copy.repl, b"-" if copy.state == COPY_FRESH else b"a", *copy.holders]
     return b" ".join(words)
 
 
@@ -602,7 +602,8 @@ def read_copy(text: bytes, nodes: dict[bytes, bytes]) -> Copy:
     """
     words = text.split(b" ")
     holders = [nodes.setdefault(node, node) for node in words[3:]]
-    copy = Copy(b"" if words[0] == b"-" else words[0], i32(int(words[1])), holders, words[2] == b"a")
+    state: u8 = COPY_UNWARNED if words[2] == b"a" else COPY_FRESH
+    copy = Copy(b"" if words[0] == b"-" else words[0], i32(int(words[1])), holders, state)
     copy.logged = True
     return copy
 
