@@ -98,6 +98,7 @@ IMPURE_MODULES = {
 # Where jobs are handled, and so where `.state = ` can only mean a job's.
 STATE_PACKAGES = ("core", "dialects")
 STATE_WRITER = "penstock.core.states"
+COPY_STATE_WRITER = "penstock.cluster.copy_states"
 
 UNFINISHED = re.compile(r"\b(TODO|FIXME|XXX)\b")
 # `penstock` in the registry is another project. A line may name extras, or an installation by pip, pipx or uv.
@@ -215,6 +216,20 @@ def state_writes(source: str, module: str) -> list[str]:
     ]
 
 
+def copy_state_writes(source: str, module: str) -> list[str]:
+    """Assignments to the state of a copy, that is, of an object that is named `copy`."""
+    if module == COPY_STATE_WRITER:
+        return []
+    return [
+        f"{module}:{node.lineno} writes copy.state; only {COPY_STATE_WRITER} may"
+        for node in ast.walk(ast.parse(source))
+        if isinstance(node, ast.Attribute)
+        and node.attr == "state"
+        and not isinstance(node.ctx, ast.Load)
+        and name_of(node.value) == "copy"
+    ]
+
+
 def private_uses_of_engine(source: str, module: str) -> list[str]:
     """Underscore attributes of an object that is named `engine`. Only the engine's own package uses them."""
     if below(module, "core"):
@@ -291,6 +306,10 @@ def test_pure_code_reaches_no_clock_disk_socket_or_dice() -> None:
 
 def test_a_job_state_is_written_in_one_file_only() -> None:
     assert not complaints_of_modules(state_writes)
+
+
+def test_the_state_of_a_copy_is_written_in_one_file_only() -> None:
+    assert not complaints_of_modules(copy_state_writes)
 
 
 def test_other_packages_use_only_public_names_of_the_engine() -> None:
@@ -407,6 +426,13 @@ def test_a_state_written_outside_its_file_is_found(source: str) -> None:
     assert state_writes(source, "penstock.dialects.disque")
     assert not state_writes(source, STATE_WRITER)
     assert not state_writes(source, "penstock.server.net.resp_connection")
+
+
+@pytest.mark.parametrize("source", ["copy.state = 1", "extra.copy.state = WARNED", "job.extra.copy.state, x = 1, 2"])
+def test_a_copy_state_written_outside_its_file_is_found(source: str) -> None:
+    assert copy_state_writes(source, "penstock.cluster.requeue")
+    assert not copy_state_writes(source, COPY_STATE_WRITER)
+    assert not copy_state_writes("x = copy.state\nimage.state = 1", "penstock.cluster.requeue")
 
 
 @pytest.mark.parametrize("source", ["x = job.state", "state = 1", "def __init__(self):\n    self.state = 0"])

@@ -14,6 +14,7 @@ from mypy_extensions import i64
 from penstock.cluster import messages as m
 from penstock.cluster.acks import Ack, Acks, is_at_least_once
 from penstock.cluster.condition import Condition
+from penstock.cluster.copy_states import FOUND_QUEUED, FRESH, move
 from penstock.cluster.federation import Federation, LocalDemand, PeerDemands
 from penstock.cluster.handover import Handover, Handovers
 from penstock.cluster.home_election import ElectionWait, HomeElection, HomeElections
@@ -127,6 +128,8 @@ class Cluster(ReplicationHooks):
                 place.foreign[copy.origin_id] = job.id
             # A job that only other nodes were to hold is still here if the log ended before it was withdrawn.
             merge_holders(place, copy, [place.myself])
+            if copy.state == FRESH and (job.state == s.READY or job.state == s.TAKEN):
+                move(copy, FOUND_QUEUED)
         self.acks.restore(now)
         self.handovers.restore(now)
         self.homes.restore()
