@@ -291,3 +291,20 @@ def test_an_add_is_answered_although_no_other_node_accepts_copies() -> None:
     kill(guild, 2)
     guild.run(2_000)
     assert guild[0].connect().ask("addjob", "q", "body", 0) is not None
+
+
+def test_a_node_that_gets_another_id_gives_up_the_jobs_that_wait_for_copies() -> None:
+    guild = NodeCluster(2)
+    guild.lost.add(m.REPLJOB)
+    node = guild[0]
+    assert node.ask("addjob", "q", "body", 5_000) is None
+    node.cluster.state.ids.rename(b"99999999")
+    node.cluster.reset(b"9" * 40, guild.now)
+    node.mail.take()
+    assert not node.cluster.replications.by_id
+    node.engine.truncate(node.engine.tubes[b"q"], guild.now, 10)
+    for _ in range(5):
+        guild.now += 100
+        node.turn()
+    assert b"NOREPL" in str(node.client.answer_so_far()).encode()
+    assert not node.jobs()

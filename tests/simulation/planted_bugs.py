@@ -71,8 +71,8 @@ MUTANTS: Final = (
     Mutant(
         "answers-before-all-copies",
         "cluster.replication",
-        "if len(started.confirmed) >= started.needed:",
-        "if started.confirmed:",
+        "return len(self.confirmed) >= self.needed",
+        "return bool(self.confirmed)",
     ),
     Mutant(
         "own-copy-counts-twice",

@@ -212,6 +212,7 @@ class Cluster(ReplicationHooks):
 
     def reset(self, myself: bytes, now: i64) -> None:
         """Remove all peers, and change the id of this node to `myself`. The caller removes all jobs."""
+        self.replications.reset(now)
         self.members.reset(myself)
         self.elections.reset()
         self.homes.tidy(now)

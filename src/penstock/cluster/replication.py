@@ -102,6 +102,10 @@ class Replication(Timed):
         self.again_at = 1
         self.wait = None
 
+    def has_enough(self) -> bool:
+        """Return whether enough nodes have confirmed a copy."""
+        return len(self.confirmed) >= self.needed
+
 
 class Replications:
     """Jobs of this node that wait for copies, and copies that it holds for other nodes."""
@@ -164,24 +168,45 @@ class Replications:
         return copy
 
     def wait_ended(self, wait: CopyWait, now: i64) -> None:
-        """End the wait of a producer. If the job has too few copies, delete it."""
+        """Delete a job that has too few copies, because its producer no longer waits: it timed out or disconnected.
+
+        If this class ends the wait, the replication is over already, and nothing is done.
+        """
         started = self.by_id.get(self._place.id_of(wait.job))
-        if started is None or started.wait is not wait:
-            return
-        started.wait = None
-        if wait.outcome != w.SERVED:
+        if started is not None and started.wait is wait:
+            started.wait = None
             self._give_up(started, now)
 
     def left(self, job: Job) -> None:
-        """End the replication of a job that has its copies, or was acked or deleted."""
-        started = self.by_id.pop(self._place.id_of(job), None)
-        if started is None:
-            return
+        """End the replication of a job that a client or another node acked or deleted while it waited for its copies.
+
+        If this class queues or withdraws the job, the replication is over already, and nothing is done.
+        """
+        started = self.by_id.get(self._place.id_of(job))
+        if started is not None:
+            self._answer(self._remove(started), w.SERVED)
+
+    def reset(self, now: i64) -> None:
+        """Give up all replications, because this node loses its peers and perhaps its id, which is part of job ids."""
+        for started in list(self.by_id.values()):
+            self._give_up(started, now)
+
+    def _remove(self, started: Replication) -> CopyWait | None:
+        """End a replication, and return the wait of its producer, which the caller has to answer.
+
+        Only this function removes a replication. A method that queues or withdraws the job calls it first, so no
+        callback of the engine finds a replication that is in use.
+        """
+        del self.by_id[started.id]
         self._place.deadlines.clear(started)
         wait = started.wait
+        started.wait = None
+        return wait
+
+    def _answer(self, wait: CopyWait | None, outcome: i64) -> None:
+        """Answer the producer, if it waits."""
         if wait is not None:
-            started.wait = None
-            end_wait(self._place.engine, wait, w.SERVED)
+            end_wait(self._place.engine, wait, outcome)
 
     def default_level(self, queue: bytes, external: bool, now: i64) -> int:
         """Return how many copies a job gets if its producer does not give a number of copies."""
@@ -200,21 +225,22 @@ class Replications:
         started = self.by_id.get(id)
         if started is not None:
             self._place.refusals.add(sender, started.queue, reason, now)
-            self._follow_default(started, now)
+            if self._follow_default(started, now):
+                self._succeed(started, now)
 
-    def _follow_default(self, started: Replication, now: i64) -> None:
+    def _follow_default(self, started: Replication, now: i64) -> bool:
         """If the producer gave no number of copies, compute the number again from the nodes that accept copies now.
 
-        Queue the job if it has enough copies then.
+        Return whether the job has enough copies then.
         """
         if not started.is_default:
-            return
+            return False
         external = started.external
         accepting = self._place.accepting(started.queue, now)
         count = len(started.confirmed) + len([node for node in accepting if node not in started.confirmed])
         have = 0 if external else 1
         started.needed = max(1, min(REPLICATE, count + have)) - have
-        self._succeed_if_enough(started, now)
+        return started.has_enough()
 
     def receive_gotjob(self, sender: bytes, id: bytes, now: i64) -> None:
         """Process GOTJOB: record that a node has a copy. Queue the job if it has enough copies now."""
@@ -224,7 +250,8 @@ class Replications:
         self._place.refusals.remove(sender, started.queue)
         if sender not in started.confirmed and sender in started.asked:
             started.confirmed.append(self._place.node(sender))
-            self._succeed_if_enough(started, now)
+            if started.has_enough():
+                self._succeed(started, now)
 
     def given_away(self, sender: bytes, id: bytes) -> None:
         """Remove a node from the holders of a job, because it handed its copy over to another node."""
@@ -246,11 +273,12 @@ class Replications:
         assert copy is not None
         if started.external and started.wait is None and not place.keeps_nothing():
             # This node does not leave after all. It keeps the job, because the producer has its id already.
+            self._remove(started)
             merge_holders(place, copy, [place.myself])
             let_in(place.engine, job, now)
             return
-        self._follow_default(started, now)
-        if started.id not in self.by_id:
+        if self._follow_default(started, now):
+            self._succeed(started, now)
             return
         more = place.copy_targets([place.myself, *started.asked], 1, started.queue, now)
         if started.tries >= started.again_at or started.wait is None:
@@ -277,16 +305,16 @@ class Replications:
             return
         self._place.send_all(nodes, JobsMessage(REPLJOB, [image], quiet))
 
-    def _succeed_if_enough(self, started: Replication, now: i64) -> None:
-        if len(started.confirmed) >= started.needed:
-            self._succeed(started, now)
-
     def _succeed(self, started: Replication, now: i64) -> None:
+        """Answer the producer, and queue the job here or on another node. The replication is over."""
         place = self._place
         job = started.job
+        wait = self._remove(started)
         if started.is_default:
             self.count_below_default(len(started.confirmed) + (0 if started.external else 1))
         if not started.external:
+            # The producer is answered before the consumers that the job wakes.
+            self._answer(wait, w.SERVED)
             let_in(place.engine, job, now)
             return
         chosen = started.confirmed[place.random.below(len(started.confirmed))] if started.confirmed else b""
@@ -296,6 +324,7 @@ class Replications:
             # acked.
             self._ask(started, started.confirmed, True, now)
         withdraw(place.engine, job, now)
+        self._answer(wait, w.SERVED)
         if chosen:
             place.outbox.send(chosen, JobMessage(ENQUEUE, started.id, delay_ms))
 
@@ -305,13 +334,9 @@ class Replications:
         A node that has a copy and does not receive DELJOB may still deliver the job.
         """
         self.given_up += 1
-        wait = started.wait
-        started.wait = None
-        if wait is not None:
-            end_wait(self._place.engine, wait, w.TIMED_OUT)
+        self._answer(self._remove(started), w.TIMED_OUT)
         self._place.send_all(started.asked, JobMessage(DELJOB, started.id))
-        if started.job.state == s.STAGED:
-            withdraw(self._place.engine, started.job, now)
+        withdraw(self._place.engine, started.job, now)
 
     # Requests of other nodes
 
