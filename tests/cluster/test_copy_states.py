@@ -130,3 +130,20 @@ def test_a_job_that_was_queued_without_a_cluster_warns_its_holders_after_a_resta
     guild.run(3_700)
     assert guild.sent[m.WILLQUEUE] > before
     assert guild.queued("q") == [0, 0], "it is not queued before its retry time is over"
+
+
+def test_a_copy_that_was_handed_over_is_not_queued_on_the_strength_of_an_old_warning() -> None:
+    guild = NodeCluster(3)
+    guild[0].ask("addjob", "q", "body", 1000, "retry", 4)
+    guild.lost |= {m.QUEUED, m.TAKENOVER}
+    while state_of(guild, 1) != "warned":
+        guild.run(10)
+    assert guild[1].cluster.handovers.hand_over([only_job(guild, 1)], guild[2].id, guild.now) == 1
+    guild.settle()
+    assert state_of(guild, 1) == "unwarned"
+    guild[2].ask("getjob", "from", "q")
+    before = guild.sent[m.WILLQUEUE]
+    while state_of(guild, 1) != "warned":
+        guild.run(10)
+        assert only_job(guild, 1).state == s.DELAYED, "it was queued without a warning"
+    assert guild.sent[m.WILLQUEUE] > before

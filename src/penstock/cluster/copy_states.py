@@ -85,8 +85,8 @@ TRANSITIONS: Final[list[tuple[int, int, int]]] = [
     (YIELDED, LEASED, UNWARNED),  # The body of the delivered job cannot be read here, or another holder requeued it.
     (HANDED_OVER, FRESH, UNWARNED),  # The receiver may queue the job before this node does.
     (HANDED_OVER, UNWARNED, UNWARNED),  # The copy stays here until the receiver confirms.
-    (HANDED_OVER, WARNED, WARNED),  # The copy was about to be queued here.
-    (HANDED_OVER, LEASED, LEASED),  # The job was given back with a delay when it had no other holder.
+    (HANDED_OVER, WARNED, UNWARNED),  # The receiver may queue the job. The warning was for an earlier time.
+    (HANDED_OVER, LEASED, UNWARNED),  # The job was given back with a delay when it had no other holder.
     (DELAY_GIVEN, FRESH, FRESH),  # The delay of the producer was sent again.
     (DELAY_GIVEN, UNWARNED, FRESH),  # This node is to queue the job first, or takes it back from a handover.
     (DELAY_GIVEN, WARNED, FRESH),  # The same after a warning: the copy is not about to be queued any more.

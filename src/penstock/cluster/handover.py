@@ -397,11 +397,12 @@ class Handovers:
     def _send(self, handing: Handover, now: i64) -> None:
         place = self._place
         images: list[JobImage] = []
-        for job in list(handing.jobs):
+        unreadable: list[Job] = []
+        for job in handing.jobs:
             try:
                 image = image_of(place, job, now)
             except CommandError:
-                self._leave_unreadable(job, now)
+                unreadable.append(job)
                 continue
             image.holders = [node for node in image.holders if node != place.myself]
             due = handing.due_at.get(job.id, 0)
@@ -411,7 +412,10 @@ class Handovers:
                 # Taking the job out of its queue counted as a delivery.
                 image.deliveries -= 1
             images.append(image)
+        for job in unreadable:
+            self._leave_unreadable(job, now)
         if not images:
+            # The handover ended with its last job.
             return
         message = JobsMessage(YOURJOBS, images)
         message.number = handing.number
