@@ -5,6 +5,8 @@ from collections.abc import Callable
 import pytest
 
 from penstock.cluster import messages as m
+from penstock.cluster.images import image_of
+from penstock.cluster.messages import JobsMessage
 
 from .cluster_nodes import Client, Node, NodeCluster
 
@@ -308,3 +310,23 @@ def test_a_node_that_gets_another_id_gives_up_the_jobs_that_wait_for_copies() ->
         node.turn()
     assert b"NOREPL" in str(node.client.answer_so_far()).encode()
     assert not node.jobs()
+
+
+@pytest.mark.parametrize("how", ["copy", "given", "handed over"])
+def test_a_late_copy_of_a_job_that_was_moved_to_a_tube_of_this_node_is_not_stored(how: str) -> None:
+    guild = NodeCluster(2)
+    id = guild[0].ask("addjob", "q", "body", 5_000)
+    [job] = guild[0].jobs()
+    late = JobsMessage(m.REPLJOB if how == "copy" else m.YOURJOBS, [image_of(guild[0].cluster.state, job, guild.now)])
+    if how == "handed over":
+        late.number = 1
+        late.sender_incarnation = guild[0].members.incarnation
+        late.receiver_incarnation = guild[1].members.incarnation
+    guild[1].ask("tube", "create", "strict", "type", "utube")
+    assert guild[1].ask("enqueue", id) == 1
+    assert guild[1].ask("job", "move", id, "strict") == b"OK"
+    guild.sent.clear()
+    guild[1].cluster.receive(guild[0].id, late, guild.now)
+    guild.settle()
+    assert [guild[1].engine.tube_of(job).name for job in guild[1].jobs()] == [b"strict"]
+    assert guild.sent == ({m.TAKENOVER: 1} if how == "handed over" else {m.DELJOB: 1})

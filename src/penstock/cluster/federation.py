@@ -330,6 +330,8 @@ class Federation:
         if job is not None:
             self._handovers.import_known(job, image, now)
             return True
+        if place.reject_if_moved(sender, image.id, now):
+            return False
         if not place.members.leaving:
             tube = place.shared_tube(image.queue, now)
             if tube is not None and not tube.paused_in:

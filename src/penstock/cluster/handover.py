@@ -534,6 +534,9 @@ class Handovers:
 
     def _take(self, sender: bytes, image: JobImage, tube: Tube, now: i64) -> None:
         place = self._place
+        if place.lives_here_alone(image.id, now):
+            # The job was moved to a tube of this node. The giver deletes its copy when it gets TAKENOVER.
+            return
         job = place.find(image.id, now)
         wake = NEVER if image.delay_ms == 0 else now + image.delay_ms
         buried = image.state == s.BURIED

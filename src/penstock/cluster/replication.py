@@ -350,6 +350,8 @@ class Replications:
             copy = job.copy()
             if copy is not None:
                 merge_holders(place, copy, image.holders)
+        elif place.reject_if_moved(sender, image.id, now):
+            return
         else:
             refusal = self._hold_copy(image, now)
             if refusal != _HELD:

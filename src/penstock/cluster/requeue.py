@@ -34,9 +34,7 @@ from penstock.cluster.copy_states import (
 from penstock.cluster.images import count, merge_holders
 from penstock.cluster.messages import (
     ASKED_FOR,
-    DELJOB,
     HOLDERS,
-    MOVED_AWAY,
     QUEUED,
     STILL,
     TIME_OVER,
@@ -179,10 +177,7 @@ class Requeue:
         job = place.find(id, now)
         if job is None:
             heir = place.moved.new_holder(id)
-            if place.lives_here_alone(id, now):
-                # The sender has not received the message that the job was moved.
-                place.outbox.send(sender, JobMessage(DELJOB, id, MOVED_AWAY))
-            elif heir is not None:
+            if not place.reject_if_moved(sender, id, now) and heir is not None:
                 place.outbox.send(sender, HoldersMessage(HOLDERS, id, 0, [heir]))
             return
         copy = self._copy_of(job, sender)

@@ -12,7 +12,7 @@ from typing import Final
 from mypy_extensions import i64
 
 from penstock.cluster.members import Members
-from penstock.cluster.messages import NODE_LEAVING, Message
+from penstock.cluster.messages import DELJOB, MOVED_AWAY, NODE_LEAVING, JobMessage, Message
 from penstock.cluster.peer_outbox import PeerOutbox
 from penstock.cluster.recent import RecentJobs
 from penstock.cluster.refusals import Refusals
@@ -117,6 +117,16 @@ class ClusterState:
         """
         job = self._find(id, now)
         return job is not None and not is_shared(self.engine.tube_of(job))
+
+    def reject_if_moved(self, sender: bytes, id: bytes, now: i64) -> bool:
+        """If the job lives here alone, let the sender of a message about the job delete its copy (DELJOB).
+
+        The sender has not received the message that the job was moved. Return whether the job lives here alone.
+        """
+        if not self.lives_here_alone(id, now):
+            return False
+        self.outbox.send(sender, JobMessage(DELJOB, id, MOVED_AWAY))
+        return True
 
     def _find(self, id: bytes, now: i64) -> Job | None:
         number = self.number_of(id)
