@@ -215,9 +215,9 @@ class Acks:
         ack: Ack | None = None
         if len(holders) > 1 and not job.once:
             ack = self._keep(Ack(id, holders, job.expiry), now)
-        place.is_remote_change = True
+        place.begin_remote_change()
         finish(place.engine, job, s.ACKED, now)
-        place.is_remote_change = False
+        place.end_remote_change()
         if ack is not None:
             if by_dummy:
                 self._try(ack, now)
@@ -294,9 +294,9 @@ class Acks:
             self._forget_copy(job, now)
 
     def _forget_copy(self, job: Job, now: i64) -> None:
-        self._place.is_remote_change = True
+        self._place.begin_remote_change()
         finish(self._place.engine, job, s.DELETED, now)
-        self._place.is_remote_change = False
+        self._place.end_remote_change()
 
     def resend_to(self, node: bytes, now: i64) -> None:
         """Send SETACK to `node` within a second for acks that it has not confirmed, because its link is up again."""
@@ -373,6 +373,7 @@ class Acks:
         return Ack(id, holders, int(words[0]), TubePatterns(texts) if texts else EVERY_TUBE)
 
     def _track(self, ack: Ack) -> None:
+        assert ack.id not in self.by_id, "a node keeps one ack of a job"
         self.by_id[ack.id] = ack
         if ack.is_dummy():
             self.dummies += 1

@@ -449,6 +449,7 @@ class Federation:
 
         The copy is queued here again if the job does not arrive on the other node.
         """
+        assert not job.once, "an at-most-once job is handed over, never copied"
         place = self._place
         try:
             image = image_of(place, job, now)

@@ -218,6 +218,7 @@ class Handovers:
         given: list[Job] = []
         due_at: dict[int, int] = {}
         for job in jobs:
+            assert job.id not in self.by_job, "a job is in one handover at a time"
             copy = job.copy()
             if copy is None:
                 copy = Copy(b"", 1, [place.myself], FRESH if job.state == s.DELAYED else UNWARNED)
@@ -370,6 +371,7 @@ class Handovers:
         self._finish(once, now)
 
     def _track(self, handing: Handover) -> None:
+        assert handing.number not in self.under_way, "a handover number is used once"
         self.under_way[handing.number] = handing
         self.by_receiver.setdefault(handing.receiver, {})[handing.number] = handing
         for job in handing.jobs + handing.returned:
@@ -388,11 +390,11 @@ class Handovers:
         self._place.engine.note(_KEY + b"%d" % handing.number, b"", now)
 
     def _finish(self, jobs: list[Job], now: i64) -> None:
-        self._place.is_remote_change = True
+        self._place.begin_remote_change()
         for job in jobs:
             if job.state != s.GONE:
                 finish(self._place.engine, job, s.DELETED, now)
-        self._place.is_remote_change = False
+        self._place.end_remote_change()
 
     def _send(self, handing: Handover, now: i64) -> None:
         place = self._place
@@ -444,6 +446,7 @@ class Handovers:
         if self._next == self._reserved:
             self._reserved += _NUMBERS
             self._place.engine.note(_KEY_NUMBERS, b"%d" % self._reserved, now)
+        assert self._next < self._reserved, "the log reserves a handover number before it is used"
         number = self._next
         self._next += 1
         return number

@@ -273,6 +273,7 @@ class HomeElections:
 
         Waiting commands get `refusal`, or are run again to find the new home.
         """
+        assert self.by_tube.get(claim.tube) is claim, "a node takes part in one election for a tube"
         del self.by_tube[claim.tube]
         self._place.deadlines.clear(claim)
         for peer in self._place.members.peers.values():

@@ -209,6 +209,7 @@ class Homes:
             self._place.engine.note(_KEY + name, b"", now)
 
     def _enter(self, name: bytes, node: bytes, now: i64) -> None:
+        assert node != self._place.myself, "the directory contains only homes on other nodes"
         note = node + _PROMISED if name in self._promised else node
         self.by_tube[name] = node
         if self._place.engine.notes.get(_KEY + name) != note:
@@ -224,6 +225,7 @@ class Homes:
 
     def promise(self, name: bytes, node: bytes, number: i64, now: i64) -> None:
         """Record that `node` is allowed to create the tube, until `node` withdraws."""
+        assert name not in self._place.engine.tubes, "a node grants only the names of tubes that it does not have"
         node = self._place.node(node)
         self._promised[name] = number
         self._names_of(node)[name] = None

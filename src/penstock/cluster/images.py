@@ -73,6 +73,8 @@ def take_in(
     extra = job.ensure_extra()
     extra.copy = Copy(image.id, i32(image.repl), holders, state)
     extra.reason = image.reason
+    assert image.id not in place.foreign, "a node has at most one copy of a job"
+    assert job.once or not place.recent.contains(image.id), "a job that has a tombstone is not stored again"
     place.foreign[image.id] = job.id
     admit(engine, job, tube, buried, now)
     return job

@@ -384,6 +384,7 @@ class Members:
 
         Drop the link to the earlier process, and the failure reports about it.
         """
+        assert epoch > peer.epoch, "the epoch of a node only rises"
         peer.epoch = epoch
         peer.flags &= ~NODE_CONDITION
         peer.has_spoken = False

@@ -434,9 +434,12 @@ class Cluster(ReplicationHooks):
             place.recent.add(id, now)
             return known
         copy = job.copy()
-        place.is_remote_change = True
-        outcome = place.engine.ack(session, job, now)
-        place.is_remote_change = False
+        place.begin_remote_change()
+        try:
+            outcome = place.engine.ack(session, job, now)
+        finally:
+            # The tube may refuse the ack with an error.
+            place.end_remote_change()
         if outcome != OK:
             return False
         if copy is not None:

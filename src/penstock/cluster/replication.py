@@ -131,6 +131,7 @@ class Replications:
 
     def start(self, tube: Tube, draft: Draft, repl: i64, external: bool, now: i64) -> Replication:
         """Add a job that is queued when `repl` nodes have a copy. This node is one of them, unless `external`."""
+        assert not draft.once, "an at-most-once job has no copies"
         place = self._place
         needed = repl if external else repl - 1
         asked = place.copy_targets([place.myself], needed, tube.name, now)
@@ -174,6 +175,7 @@ class Replications:
         """
         started = self.by_id.get(self._place.id_of(wait.job))
         if started is not None and started.wait is wait:
+            assert wait.outcome != w.SERVED, "only the end of its replication serves a put"
             started.wait = None
             self._give_up(started, now)
 
@@ -197,6 +199,7 @@ class Replications:
         Only this function removes a replication. A method that queues or withdraws the job calls it first, so no
         callback of the engine finds a replication that is in use.
         """
+        assert self.by_id.get(started.id) is started, "a replication ends once"
         del self.by_id[started.id]
         self._place.deadlines.clear(started)
         wait = started.wait
@@ -206,6 +209,7 @@ class Replications:
     def _answer(self, wait: CopyWait | None, outcome: i64) -> None:
         """Answer the producer, if it waits."""
         if wait is not None:
+            assert wait.outcome == w.WAITING, "a put is answered once"
             end_wait(self._place.engine, wait, outcome)
 
     def default_level(self, queue: bytes, external: bool, now: i64) -> int:
@@ -263,6 +267,7 @@ class Replications:
         """Send the job to one more node, and again to nodes that did not answer."""
         place = self._place
         job = started.job
+        assert job.state == s.STAGED, "a job cannot be delivered while it waits for its copies"
         if job.expiry <= now:
             if started.wait is not None:
                 started.wait.refusal = _EXPIRED
@@ -309,6 +314,7 @@ class Replications:
         """Answer the producer, and queue the job here or on another node. The replication is over."""
         place = self._place
         job = started.job
+        assert len(started.confirmed) <= len(started.asked), "only nodes that were asked confirm a copy"
         wait = self._remove(started)
         if started.is_default:
             self.count_below_default(len(started.confirmed) + (0 if started.external else 1))
@@ -317,7 +323,8 @@ class Replications:
             self._answer(wait, w.SERVED)
             let_in(place.engine, job, now)
             return
-        chosen = started.confirmed[place.random.below(len(started.confirmed))] if started.confirmed else b""
+        assert started.confirmed, "a node withdraws its job only if another node has it"
+        chosen = started.confirmed[place.random.below(len(started.confirmed))]
         delay_ms = 0 if job.wake == NEVER else max(0, job.wake - now)
         if len(started.confirmed) < len(started.asked):
             # Other nodes were asked as well and may receive a copy soon. The holders have to know them when the job is
@@ -325,8 +332,7 @@ class Replications:
             self._ask(started, started.confirmed, True, now)
         withdraw(place.engine, job, now)
         self._answer(wait, w.SERVED)
-        if chosen:
-            place.outbox.send(chosen, JobMessage(ENQUEUE, started.id, delay_ms))
+        place.outbox.send(chosen, JobMessage(ENQUEUE, started.id, delay_ms))
 
     def _give_up(self, started: Replication, now: i64) -> None:
         """Delete a job that has too few copies, and send DELJOB to all nodes that were asked.

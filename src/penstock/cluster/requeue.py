@@ -116,11 +116,13 @@ class Requeue:
         Nothing is sent if the job became ready for the first time.
         """
         announces = copy.state != FRESH
+        warned = may_queue(copy) or job.expiry <= now
         move(copy, QUEUED_HERE)
         if self._place.is_remote_change or not has_others(copy) or job.once:
             return
         time_over = event == s.TTR_PASSED or event == s.DELAY_PASSED
         if announces and time_over:
+            assert warned, "the timer of a job queues it only after its other holders were warned"
             if event == s.DELAY_PASSED:
                 # The job was delayed here as a standby copy, so the return was not counted yet.
                 job.returns += 1
@@ -278,9 +280,9 @@ class Requeue:
 
     def queue_quietly(self, job: Job, now: i64) -> None:
         """Queue a copy on behalf of another node, without announcing it."""
-        self._place.is_remote_change = True
+        self._place.begin_remote_change()
         queue(self._place.engine, job, now)
-        self._place.is_remote_change = False
+        self._place.end_remote_change()
 
     def standby_wake(self, retry_ms: i64, after_ms: i64, now: i64) -> i64:
         """Return when a holder that has not queued its copy sends WILLQUEUE."""

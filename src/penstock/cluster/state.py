@@ -88,6 +88,15 @@ class ClusterState:
         self._prefix = b"D-" + myself[:8] + b"-"
         self._nodes = {myself: myself}
 
+    def begin_remote_change(self) -> None:
+        """Start to change jobs on behalf of another node. These changes are not announced to the other holders."""
+        assert not self.is_remote_change, "a change for another node causes no other change of this kind"
+        self.is_remote_change = True
+
+    def end_remote_change(self) -> None:
+        """End the changes on behalf of another node."""
+        self.is_remote_change = False
+
     def id_of(self, job: Job) -> bytes:
         """Return the 40-character id of a job, which is the same on every node."""
         copy = job.copy()
