@@ -1,8 +1,8 @@
 """When Python's garbage collector runs: often and briefly on young objects, rarely on all of them.
 
 No object that belongs to a client or a link is part of a cycle once it is closed, so reference counts free most of
-them. A collection of all objects is skipped while there are many: with a million jobs it takes 50 ms. No job is part of
-a cycle, but the collector still visits the pages that hold them.
+them. A collection of all objects is skipped while there are many objects: with a million jobs it takes 50 ms. No job is
+part of a cycle, but the collector still visits the memory pages of all jobs.
 """
 
 from __future__ import annotations

@@ -52,7 +52,7 @@ class ClientCommands:
         }
 
     def client(self, caller: Connection, args: list[bytes], now: int) -> None:
-        """Run CLIENT LIST | ID | GETNAME | SETNAME | SETINFO | KILL | PAUSE | REPLY."""
+        """Run CLIENT LIST | ID | GETNAME | SETNAME | SETINFO | KILL | PAUSE | REPLY: list or change connections."""
         word = args[1].upper()
         run = self._words.get(word)
         if run is None:
@@ -153,14 +153,14 @@ class ClientCommands:
             caller.reply.ok()
 
     def monitor(self, caller: Connection, args: list[bytes], now: int) -> None:
-        """Run MONITOR: send all commands that the server runs to the caller from now on."""
+        """Run MONITOR: from now on, send the caller every command that the server runs."""
         caller.is_monitor = True
         self._server.clients.monitors[caller] = None
         self._server.desk.is_monitored = True
         caller.reply.ok()
 
     def show(self, caller: Connection, args: list[bytes]) -> None:
-        """Send the words of a command that `caller` runs to all clients that ran MONITOR."""
+        """Send a command of `caller` to all clients that ran MONITOR."""
         monitors = self._server.clients.monitors
         self._server.desk.is_monitored = bool(monitors)
         seconds, ns = divmod(time.time_ns(), 1_000_000_000)
@@ -182,7 +182,7 @@ def _wait_word(wait: Waiting | None) -> str:
 
 
 def _parse_kill(args: list[bytes]) -> tuple[Callable[[Connection], bool], bool]:
-    """Parse CLIENT KILL. Return a function that selects connections, and whether the caller's own one is spared."""
+    """Parse CLIENT KILL. Return a function that selects connections, and whether to keep the caller's own."""
     tests: list[Callable[[Connection], bool]] = []
     skip_me = True
     if len(args) < 4 or len(args) % 2:
@@ -233,7 +233,7 @@ def redacted(desk: Dispatcher, args: list[bytes]) -> list[bytes]:
 
 
 def _is_secret_function(name: bytes) -> bool:
-    """Return whether an argument of a function is the token of a session. Only `identify` has one, in every module."""
+    """Return whether an argument of a function is the token of a session. This is so only for `identify`."""
     return name.rpartition(b".")[2] == b"identify"
 
 

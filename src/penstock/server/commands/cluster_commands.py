@@ -140,7 +140,7 @@ class ClusterCommands:
         caller.reply.integer(members.failure_reports(node, now))
 
     def _epoch(self, caller: Connection, node: bytes, raised: list[bytes], now: int) -> None:
-        """Run CLUSTER EPOCH: reply with the greatest known epoch of a node. If `raised` has an epoch, set it first.
+        """Run CLUSTER EPOCH: reply with the greatest known epoch of a node. If `raised` is given, set it first.
 
         A standby raises the epoch of a node before it replaces the node.
         """

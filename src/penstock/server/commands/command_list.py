@@ -18,7 +18,7 @@ from penstock.server.server import Server
 def tables() -> tuple[list[Command], list[Command]]:
     """Return all RESP commands in two lists: those of Disque and the server, and Penstock's own.
 
-    Families of commands are expanded to their members.
+    A family of commands, such as TUBE, is expanded to its subcommands.
     """
     loop = asyncio.new_event_loop()
     try:

@@ -19,7 +19,7 @@ class ConfigCommands:
         self._info = info
 
     def config(self, caller: Connection, args: list[bytes], now: int) -> None:
-        """Run CONFIG GET pattern | SET name value | RESETSTAT | REWRITE."""
+        """Run CONFIG GET pattern | SET name value | RESETSTAT | REWRITE: show, change or save settings."""
         word = args[1].upper()
         wanted = {b"GET": 3, b"SET": 4, b"RESETSTAT": 2, b"REWRITE": 2}.get(word)
         if wanted is None:

@@ -82,7 +82,7 @@ class ConnectionCommands:
         greet()
 
     def _greet(self, caller: Connection, version: bytes, name: bytes | None) -> None:
-        """Reply to Redis's HELLO, switch to a version of RESP, and set the client's name if one is given."""
+        """Reply to Redis's HELLO, switch to the requested version of RESP, and set the client's name if given."""
         if name is not None:
             caller.name = name
         reply = caller.reply
@@ -188,9 +188,9 @@ class ConnectionCommands:
             raise Refused(b"ERR Unknown subcommand or wrong number of arguments.")
 
     def _write_docs(self, caller: Connection, command: Command) -> None:
-        """Write the help that redis-cli shows for a command. All arguments are described as a single one.
+        """Write the help that redis-cli shows for a command.
 
-        The format of redis-cli cannot describe our arguments.
+        All arguments are written as one, because the format of redis-cli cannot describe our grammar.
         """
         reply = caller.reply
         reply.map(4 if command.members else 3)

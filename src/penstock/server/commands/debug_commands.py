@@ -1,4 +1,7 @@
-"""DEBUG: commands for tests, for local clients. `debug-commands` also allows remote clients and stopping the server."""
+"""DEBUG: commands for tests.
+
+Without the setting `debug-commands`, remote clients are refused, and so are commands that stop the server.
+"""
 
 from __future__ import annotations
 
@@ -55,7 +58,7 @@ class Debugging:
         assert self._handlers.keys() == SUBCOMMANDS.keys()
 
     def debug(self, caller: Connection, args: list[bytes], now: int) -> None:
-        """Run DEBUG subcommand [words]."""
+        """Run DEBUG subcommand [words]. Raise Refused if it is not allowed."""
         word, words = args[1].upper(), args[2:]
         allowed = self._server.config.debug_commands
         if not caller.is_local and not allowed:

@@ -1,8 +1,8 @@
 """JOURNAL: the log of this node by position, for programs that follow it, and its files, for a standby.
 
 Files are read in separate threads, so a cold disk does not delay other clients. A follower that has read everything
-waits for new rows. All waiting followers are in one table: a sync only checks whether it is empty, and followers are
-served after the clients that wait for the sync.
+waits for new rows. All waiting followers are in one table. A sync only checks whether this table is empty, and
+followers are served after the clients that wait for the sync.
 """
 
 from __future__ import annotations
@@ -192,7 +192,7 @@ class _JournalCommand(SuspendedCommand):
         self.found: object = None
 
     def park(self) -> bool:
-        """Suspend the command until `go_on`."""
+        """Suspend the command until `go_on` is called."""
         self._commands.server.node.park(self._caller, self)
         return False
 
@@ -300,7 +300,7 @@ class _Head(_Lookup):
 
 
 class _Follow(_JournalCommand):
-    """Runs JOURNAL READ and JOURNAL EVENTS: reads from a position on. At the head of the log, it waits for more."""
+    """Runs JOURNAL READ and JOURNAL EVENTS: reads the log, starting at a position. At its end, waits for more."""
 
     def __init__(self, commands: JournalCommands, caller: Connection, query: _Query, timeout_ms: int) -> None:
         super().__init__(commands, caller)

@@ -1,4 +1,4 @@
-"""The rows of the command table for Penstock's native commands. A name of two words is a member of a family."""
+"""The rows of the command table for Penstock's native commands. A name of two words is a subcommand."""
 
 from __future__ import annotations
 

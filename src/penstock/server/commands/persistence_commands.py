@@ -15,7 +15,7 @@ class Persistence:
         self._server = server
 
     def bgrewriteaof(self, caller: Connection, args: list[bytes], now: int) -> None:
-        """Run BGREWRITEAOF: start a snapshot in the background. The log before it is then removed."""
+        """Run BGREWRITEAOF: start a snapshot in the background, then remove the log before it."""
         if self._server.rewriting:
             raise Refused(b"ERR Background append only file rewriting already in progress")
         self._server.rewrite_in_background()

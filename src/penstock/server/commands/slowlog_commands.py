@@ -35,7 +35,7 @@ class Slowlog:
             self._entries.pop()
 
     def slowlog(self, caller: Connection, args: list[bytes], now: int) -> None:
-        """Run SLOWLOG GET [count] | LEN | RESET."""
+        """Run SLOWLOG GET [count] | LEN | RESET: show, count or drop the slow commands."""
         word, reply = args[1].upper(), caller.reply
         if word == b"GET" and len(args) <= 3:
             count = integer(args[2]) if len(args) == 3 else 10
@@ -67,7 +67,7 @@ class Latency:
         self._worst: dict[bytes, int] = {}
 
     def add(self, event: bytes, ms: int) -> None:
-        """Record an event that took `ms` milliseconds, if that is above the threshold. Keep one sample per second."""
+        """Record an event of `ms` milliseconds, unless that is below the threshold. Keep the longest per second."""
         threshold = self._server.config.latency_monitor_threshold
         if threshold == 0 or ms < threshold:
             return

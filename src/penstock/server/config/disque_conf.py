@@ -98,8 +98,8 @@ class Rewrite:
 def rewritten(text: str, rewrites: dict[str, Rewrite]) -> str:
     """Return the text of a config file with new lines for settings, and everything else unchanged.
 
-    The last line of a setting counts, so it is replaced and the others are removed. A line before an `include` may be
-    overridden there, so such a setting is written at the end.
+    The last line of a setting counts, so it is replaced and the others are removed. A later `include` can override a
+    line, so a setting whose last line is before an `include` is written at the end.
     """
     lines = text.removesuffix("\n").split("\n") if text else []
     about = [_setting_of(line) for line in lines]

@@ -209,7 +209,7 @@ class Seconds(Kind[float]):
 
 
 class Keepalive(Seconds):
-    """A duration that CONFIG shows as yes or no, and Disque's config file in seconds."""
+    """A duration. CONFIG GET shows it as yes or no, and config files in Disque's form contain seconds."""
 
     _YES: Final = 300.0
 
@@ -281,7 +281,7 @@ class Text(Kind[str]):
 
 
 class Secret(Text):
-    """A text that is secret and must be random, or an empty text for none."""
+    """A random secret of 256 bits as text, or an empty text for no secret."""
 
     def __init__(self) -> None:
         super().__init__(512)
@@ -415,7 +415,7 @@ class OutputLimits(Kind[OutputLimit]):
 
 
 class Collected(Kind[dict[str, T]]):
-    """A dictionary of entries by name. Every line of a config file adds one. CONFIG REWRITE keeps these lines."""
+    """A dictionary of entries by name. Every line of a config file adds one. CONFIG REWRITE keeps all of them."""
 
     several = True
 

@@ -23,7 +23,7 @@ _BOM: Final = b"\xef\xbb\xbf"
 
 
 def read(path: Path, label: str) -> str:
-    """Return the text of a file. Errors call the file `label`."""
+    """Return the text of a file. `label` names the file in errors."""
     try:
         with path.open("rb") as file:
             raw = file.read(FILE_BYTES_MAX + 1)
@@ -33,7 +33,7 @@ def read(path: Path, label: str) -> str:
 
 
 def read_standard_input(label: str) -> str:
-    """Return the text of standard input. Errors call it `label`."""
+    """Return the text of standard input. `label` names it in errors."""
     return _checked(sys.stdin.buffer.read(FILE_BYTES_MAX + 1), label)
 
 

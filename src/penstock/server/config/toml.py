@@ -110,7 +110,7 @@ def _numbers(lines: list[str]) -> dict[str, int]:
 
 
 def rewritten(text: str, rewrites: dict[str, Rewrite]) -> str:
-    """Return the text with new values for these settings, by name. The line of a rewrite is its value in TOML.
+    """Return the text with new values for these settings, by name. `line` of each rewrite is the value in TOML.
 
     New keys are added after the last top-level key, because below a table's heading they would belong to the table.
     """
@@ -133,7 +133,7 @@ def rewritten(text: str, rewrites: dict[str, Rewrite]) -> str:
 
 
 def _replaced(lines: list[str], value: str) -> str:
-    """Return the line of a key with a new value. A comment after the old value is kept, if that was on one line."""
+    """Return the line of a key with a new value. Keep the comment after an old value that was on one line."""
     key = _KEY.match(lines[0])
     assert key is not None
     comment = ""

@@ -41,7 +41,7 @@ class Account:
         self.truncates: set[bytes] = set()  # Tubes that the user was granted to truncate.
 
     def has_password(self, password: bytes) -> bool:
-        """Return whether the password is right. The time does not depend on the result."""
+        """Return whether the password is right. The comparison takes equally long for right and wrong passwords."""
         return self._secret is None or hmac.compare_digest(hashlib.sha256(password).digest(), self._secret)
 
     def has_scrambled(self, scramble: bytes, salt: bytes) -> bool:
@@ -111,11 +111,11 @@ class Accounts:
         return bool(self._users)
 
     def admits(self, account: Account) -> bool:
-        """Return whether a client with this account may stay connected: it is one of the users, or there are none."""
+        """Return whether a client may stay connected: its account is still valid, or there are no users."""
         return not self._users or self._users.get(account.name) is account
 
     def log_in(self, name: str, password: bytes) -> Account | None:
-        """Return the user with this name and password, or None. The time does not show whether the name is known."""
+        """Return the user with this name and password, or None. An unknown name takes as long as a wrong password."""
         user = self._users.get(name)
         if user is None:
             _UNKNOWN_USER.has_password(password)

@@ -206,7 +206,7 @@ class Clients:
         connection.transport.set_write_buffer_limits(high=UNSENT_BYTES_HIGH)
 
     def is_unfinished(self, connection: Connection, unfinished: bool) -> None:
-        """Record whether a client has sent an incomplete command. `sweep` closes it if the rest is late."""
+        """Record whether a client has sent an incomplete command. `sweep` closes clients that stay unfinished."""
         if unfinished:
             self._unfinished[connection] = time.monotonic()
         else:

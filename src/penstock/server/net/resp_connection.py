@@ -1,7 +1,7 @@
 """A client connection over RESP: bytes in, replies out.
 
-Backpressure: the connection is not read while its replies pile up, or while many of its commands cannot be run because
-it waits. `clients.py` closes connections that exceed a limit.
+Backpressure: the connection is not read while its replies pile up, or while many of its commands wait for an earlier
+one. `clients.py` closes connections that exceed a limit.
 """
 
 from __future__ import annotations
@@ -156,9 +156,9 @@ class Connection(Client):
         return left == MORE_LEFT
 
     def _all_run(self) -> None:
-        """Handle the state in which all complete commands have run: read again if reading was paused.
+        """Continue to read if reading was paused, because all complete commands have run.
 
-        Close the connection after malformed bytes, or if the client sends no more.
+        After malformed bytes, or if the client sends no more, close the connection when its replies are sent.
         """
         self.active = self._node.now
         parser = self.inbox.parser
@@ -256,7 +256,7 @@ class Connection(Client):
             self._read_on()
 
     def has_left(self) -> None:
-        """End the client's waits, because it has disconnected while reading was paused. The rest can then be read."""
+        """End the client's waits, because it has disconnected while reading was paused. Reading then continues."""
         self._left = True
         self._node.end_waits(self)
 

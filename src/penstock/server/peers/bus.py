@@ -136,7 +136,7 @@ class Bus:
     def begin_anew(self, node: bytes) -> None:
         """Use `node` as the id of this node, and close all incoming links.
 
-        They belong to the previous id, or to nodes that are no longer peers.
+        These links belong to the previous id, or to nodes that are no longer peers.
         """
         self.node = node
         for link in [*self._inbound.values(), *self._unknown]:

@@ -175,8 +175,8 @@ class Inbound(Link):
     def _wrong_certificate(self, transport: asyncio.BaseTransport) -> str:
         """Return the reason why the certificate of the other side is not that of a node, or "".
 
-        TLS has checked the signature. The name is checked here, as a dialler checks the name of a listener. Without TLS
-        there is no certificate to check.
+        TLS has checked the signature. It checks names only for the side that opens a connection, so the name is checked
+        here. Without TLS there is no certificate to check.
         """
         certificate = transport.get_extra_info("peercert")
         wanted = self.owner.tls_name or self.host

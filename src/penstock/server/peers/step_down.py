@@ -1,7 +1,7 @@
 """Stepping down: a node that was replaced archives its jobs and restarts as a new node with the same peers.
 
-A running node learns from a peer that it was replaced. It records that and restarts. The rest happens at the next
-start, before any client is served. So no client is served by both nodes, wherever this is interrupted.
+A running node that learns from a peer that it was replaced records this and restarts. At the next start, it archives
+its jobs before any client is served. So no client is served by both nodes, even if a step is interrupted.
 """
 
 from __future__ import annotations
