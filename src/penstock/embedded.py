@@ -840,9 +840,7 @@ class Job(api.Job):
         return f"<penstock job {self.id} in {self.tube!r}: {self.state}>"
 
     def __eq__(self, other: object) -> bool:
-        if not isinstance(other, Job):
-            return NotImplemented
-        return self._core is other._core
+        return self._core is other._core if isinstance(other, Job) else NotImplemented
 
     def __hash__(self) -> int:
         return hash(self._core.id)

@@ -215,12 +215,14 @@ class FrameFile:
         if run.torn():
             raise run.damage()
 
-    def frames(self, start: int = SEGMENT_HEADER_BYTES) -> Iterator[Found]:
+    def frames(
+        self, start: int = SEGMENT_HEADER_BYTES, piece_bytes: int = PIECE_BYTES, whole: bool = True
+    ) -> Iterator[Found]:
         """Yield frames one by one up to the zeros at the end of the file.
 
         Raise DamagedJournal if other bytes follow the frames.
         """
-        for data, frames, base in self.pieces(start):
+        for data, frames, base in self.pieces(start, piece_bytes) if whole else self.run(start, piece_bytes):
             for frame in frames:
                 yield Found(data, frame, base)
 

@@ -97,14 +97,10 @@ class MemoryDisk:
         self._create(name, data)
 
     def rename(self, name: str, target: str) -> None:
-        self._rename(name, target)
-        self.effects.append(Effect("names"))
-
-    def _rename(self, name: str, target: str) -> None:
         self._check(name)
         self.files[target] = self.files.pop(name)
         self.numbers[target] = self.numbers.pop(name)
-        self.effects.append(Effect("rename", self.numbers[target], target))
+        self.effects += [Effect("rename", self.numbers[target], target), Effect("names")]
 
     def remove(self, name: str) -> None:
         self._check(name)

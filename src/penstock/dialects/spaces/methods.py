@@ -46,15 +46,15 @@ class SpaceFunctions(FunctionFamily):
     """The functions `box.space.NAME:method` and `box.space.NAME.index.INDEX:method`."""
 
     _context: CommandContext
-    _engine: Engine
-    _tasks: Tasks
+    engine: Engine
+    tasks: Tasks
     _upgraded: XqueueSpaces
     _methods: dict[bytes, Method]
 
     def __init__(self, site: CommandContext, upgraded: XqueueSpaces) -> None:
         self._context = site
-        self._engine = site.engine
-        self._tasks = Tasks(site)
+        self.engine = site.engine
+        self.tasks = Tasks(site)
         self._upgraded = upgraded
         self._methods = {}
         for name in (b"select", b"get", b"count", b"len"):
@@ -124,32 +124,9 @@ class SpaceFunctions(FunctionFamily):
             raise BoxError(ER_NO_SUCH_SPACE, f"Space '{shown}' does not exist; only tubes are spaces here")
         return space
 
-    def of_all_tubes(self, name: bytes, caller: Caller) -> Space | None:
-        """Return `_queue` or another space about all tubes by its name, or None."""
-        if name == queue_spaces.QUEUE:
-            return QueueSpace(self._engine, caller)
-        if name == queue_spaces.CONSUMERS:
-            return ConsumersSpace(self._engine, caller)
-        if name == queue_spaces.TAKEN or name == queue_spaces.TAKEN_2:
-            return TakenSpace(self._tasks, caller, name == queue_spaces.TAKEN_2)
-        return None
-
     def of_tube(self, tube: Tube) -> Space:
         upgraded = self._upgraded.find(tube.name)
-        return TaskSpace(self._tasks, tube) if upgraded is None else upgraded.readable()
-
-    def tube(self, name: bytes) -> Tube | None:
-        return self._engine.tubes.get(name)
-
-    def tube_of_number(self, number: int) -> Tube | None:
-        """Return the tube whose space has a number, or None."""
-        return tube_of_number(self._engine, number)
-
-    def schema(self, name: bytes, readable: Readable) -> Space | None:
-        """Return a space of the schema by its name, or None."""
-        if name == b"_vspace":
-            return SchemaSpaces(self._engine, readable)
-        return SchemaIndexes(self._engine, readable) if name == b"_vindex" else None
+        return TaskSpace(self.tasks, tube) if upgraded is None else upgraded.readable()
 
 
 class _CallerSpaces(Readable):
@@ -183,7 +160,7 @@ class _CallerSpaces(Readable):
         fixed = self._fixed(name)
         if fixed is not None:
             return fixed
-        tube = self._spaces.tube(name)
+        tube = self._spaces.engine.tubes.get(name)
         return None if tube is None else self._spaces.of_tube(tube)
 
     def numbered(self, number: int) -> Space | None:
@@ -196,12 +173,22 @@ class _CallerSpaces(Readable):
                 if space.number == number:
                     return space
             return None
-        tube = self._spaces.tube_of_number(number - FIRST_NUMBER)
+        tube = tube_of_number(self._spaces.engine, number - FIRST_NUMBER)
         return None if tube is None else self.of_tube(tube)
 
     def _fixed(self, name: bytes) -> Space | None:
-        space = self._spaces.of_all_tubes(name, self._caller)
-        return self._spaces.schema(name, self) if space is None else space
+        engine, caller = self._spaces.engine, self._caller
+        if name == b"_vspace":
+            return SchemaSpaces(engine, self)
+        if name == b"_vindex":
+            return SchemaIndexes(engine, self)
+        if name == queue_spaces.QUEUE:
+            return QueueSpace(engine, caller)
+        if name == queue_spaces.CONSUMERS:
+            return ConsumersSpace(engine, caller)
+        if name == queue_spaces.TAKEN or name == queue_spaces.TAKEN_2:
+            return TakenSpace(self._spaces.tasks, caller, name == queue_spaces.TAKEN_2)
+        return None
 
     def _may_use(self, name: bytes) -> bool:
         return self._caller.any_tube or self._caller.may_use(name)

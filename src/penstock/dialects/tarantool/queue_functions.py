@@ -130,12 +130,7 @@ def statistics(tube: Tube) -> dict[str, dict[str, int]]:
     """
     events = views.events(tube)
     calls = {call: sum([events[event] for event in counted]) for call, counted in CALLS.items()}
-    tasks = {
-        "ready": tube.count_in(s.READY),
-        "taken": tube.count_in(s.TAKEN),
-        "buried": tube.count_in(s.BURIED),
-        "delayed": tube.count_in(s.DELAYED),
-    }
+    tasks = {s.STATE_NAMES[state]: tube.count_in(state) for state in (s.READY, s.TAKEN, s.BURIED, s.DELAYED)}
     return {
         "tasks": {**tasks, "total": sum(tasks.values()), "done": calls["ack"] + calls["delete"] + calls["ttl"]},
         "calls": calls,

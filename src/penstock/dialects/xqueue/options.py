@@ -305,10 +305,8 @@ def _flag(given: dict[Any, Any], name: str) -> bool:
 
 def _time(given: dict[Any, Any], name: str) -> bool | float:
     value = given.get(name)
-    if value is None or value is False:
-        return False
-    if value is True:
-        return True
+    if value is None or isinstance(value, bool):
+        return value is True
     if not isinstance(value, (int, float)) or math.isnan(value) or value <= 0:
         raise XqueueError(f"feature {name} must be true or a number of seconds above 0")
     if duration_ms(value, name) == NEVER:

@@ -115,12 +115,7 @@ class _Segment:
         An incomplete last frame is skipped. With `whole`, it raises an error.
         """
         with FrameFile(self._disk, self.name) as file:
-            run = file.run(start, piece_bytes)
-            for data, frames, base in run:
-                for frame in frames:
-                    yield Found(data, frame, base)
-            if whole and run.torn():
-                raise run.damage()
+            yield from file.frames(start, piece_bytes, whole)
 
     def index(self) -> SegmentIndex:
         """Return the index of the part of the segment that is written so far."""
