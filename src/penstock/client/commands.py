@@ -391,7 +391,6 @@ def page(cursor: bytes, answer: Reply) -> tuple[bytes, list[Reply]]:
 
 
 def name(answer: Reply) -> str:
-    """Return the name of a tube, from the reply about one tube."""
     return to_text(octets(answer[b"name"]))
 
 

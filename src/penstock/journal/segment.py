@@ -120,7 +120,6 @@ def index_name(number: int) -> str:
 
 
 def remove_index(disk: Disk, number: int) -> None:
-    """Remove the index of a segment, if there is one."""
     with contextlib.suppress(FileNotFoundError):
         disk.remove(index_name(number))
 

@@ -66,8 +66,6 @@ def report_of(gold: GoldReader) -> Report:
 
 
 class _ReportBuilder:
-    """Builds the sections of one report."""
-
     def __init__(self, gold: GoldReader) -> None:
         self._gold = gold
         self._chart_tubes = gold.tubes[:TUBES_MAX]

@@ -63,8 +63,6 @@ _TAKEN_2_INDEXES: Final = [Index(0, "task", [0, 1], _TAKEN_2_FIELDS), Index(1, "
 
 
 class _AllTubesSpace(Space):
-    """A space with rows about all tubes."""
-
     engine: Engine
     caller: Caller
 

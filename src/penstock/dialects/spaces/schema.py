@@ -71,8 +71,6 @@ class Readable:
 
 
 class _SchemaSpace(Space):
-    """A space of the schema."""
-
     _engine: Engine
     _readable: Readable
 

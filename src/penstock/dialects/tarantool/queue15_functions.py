@@ -518,8 +518,6 @@ def _seconds(ms: int) -> float | None:
 
 
 class _Take(Pending):
-    """A pending `queue.take`."""
-
     _queue: Queue15
     _tube: Tube
     _space: int

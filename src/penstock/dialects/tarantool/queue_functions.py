@@ -607,8 +607,6 @@ def deliver(tasks: Tasks, caller: Caller, job: Job, now: i64) -> bytes:
 
 
 class _Take(Pending):
-    """A pending `tube:take`."""
-
     _tasks: Tasks
 
     def __init__(self, tasks: Tasks, caller: Caller, call: Request) -> None:

@@ -105,8 +105,6 @@ class _SpaceMethod:
 
 
 class _Waiting(Pending):
-    """A pending call of a method."""
-
     waits: Waits
 
     def result(self, wait: Waiting, now: i64) -> bytes:
@@ -114,8 +112,6 @@ class _Waiting(Pending):
 
 
 class _Stepping(SlicedCall):
-    """A call of a method that runs in slices."""
-
     def __init__(self, call: Request, steps: Steps) -> None:
         super().__init__(call)
         self._steps = steps

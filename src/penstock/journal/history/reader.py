@@ -95,8 +95,6 @@ class SegmentReport:
 
 
 class _Segment:
-    """One segment and its index."""
-
     def __init__(self, disk: ReadableDisk, name: str) -> None:
         self.name = name
         self.size = disk.size(name)

@@ -71,8 +71,6 @@ def copy_log(
 
 
 class _Copy:
-    """The work of one call of `copy_log`."""
-
     def __init__(self, source: ReadableDisk, target: Disk, to_position: int | None, progress: Progress | None) -> None:
         self._source = source
         self._target = target

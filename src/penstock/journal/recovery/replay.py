@@ -112,7 +112,6 @@ class Replay:
         self._counted_keys = {}
 
     def find(self, job_id: i64) -> Job | None:
-        """Return the job with an id, or None."""
         job = self.jobs.find(job_id)
         if job is None and self.late:
             return self.late.get(job_id)
