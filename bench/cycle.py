@@ -1,4 +1,4 @@
-"""Put, take, find by id and ack, one job at a time: every tube type, and the extra cost of the default collector."""
+"""Put, take, find by id and ack, one job at a time: every tube type, and the cost of Python's default collector."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """The longest single call among millions of jobs: the longest time that a client may have to wait for the engine.
 
-Every call is timed in every run and counts with its minimum (`Repeated`), which excludes delays by other processes.
+Every call is timed in several runs. Only its shortest time counts (`Repeated`), to exclude delays by other processes.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Waiting takes: cost of a put that serves one of ten thousand, and of a put while they wait for another tube."""
+"""Ten thousand waiting takes: cost of a put that serves one of them, and of a put while all wait for another tube."""
 
 from __future__ import annotations
 

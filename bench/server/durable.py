@@ -1,4 +1,4 @@
-"""Adding jobs with a sync before each reply. TMPDIR selects the disk."""
+"""Rate of adding jobs with a sync before each reply. TMPDIR selects the disk."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""An idle server with a million delayed jobs that are not due."""
+"""CPU time of an idle server with a million delayed jobs that are not due."""
 
 from __future__ import annotations
 

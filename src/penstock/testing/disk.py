@@ -1,9 +1,9 @@
 """A disk in memory that records all operations, and from which every state after a power cut can be derived.
 
-`crashes` enumerates the states that a power cut may leave after a prefix of the operations. Synced data is present. Of
-the writes since then, none or all survive, or any prefix or any sectors of the last one. Of the renames since names
-were synced, none or all survive. Data that a failed sync did not write stays readable until the power is cut, and no
-later sync writes it, as on current operating systems.
+`crashes` enumerates the states that a power cut can leave after a prefix of the operations. Synced data survives. Of
+the writes since the last sync, none or all survive, or any prefix or any sectors of the last write. Of the renames
+since names were synced, none or all survive. Data that a failed sync did not write stays readable until the power is
+cut, and no later sync writes it, as on current operating systems.
 """
 
 from __future__ import annotations
@@ -178,7 +178,7 @@ class MemoryFile:
 
 
 def killed(disk: MemoryDisk, count: int) -> MemoryDisk:
-    """Return the disk after the process was killed after the first `count` operations. All of them survive."""
+    """Return the disk of a process that was killed after `count` operations. All of these operations survive."""
     return _play(disk, disk.effects[:count])
 
 

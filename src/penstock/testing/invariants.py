@@ -5,11 +5,11 @@ size of the engine, so this is for tests, simulations and debugging, never for p
 
     E1  conservation: the jobs in each state are those that entered it minus those that left it
     E2  every index equals the one rebuilt from the job table; nothing is leaked
-    E3  no more jobs of a key are taken than the limit of its tube allows; if the limit of a running tube was lowered,
-        this holds once the surplus has returned
+    E3  no more jobs of a key are taken than the limit of its tube allows; after the limit was lowered, this holds as
+        soon as the surplus jobs are no longer taken
     E4  the next job is the least available one, by priority and then order
     E5  a job's deadline is the one that its ttl (E5), its ttr (E6) and its delay (E7) imply in its state
-    E8  a taken job belongs to one live session, to one claim, or to none of them; no other job does
+    E8  a taken job belongs to one live session, to one claim, or to neither; a job in another state belongs to neither
     E9  no command waits for something that is available
     E10 a staged job belongs to one known stage; a stage that has ended and has jobs is being emptied
 

@@ -1,8 +1,7 @@
 """Checkers of the guarantees C1 to C13 and V1 to V3. They examine the history of the clients and the jobs of the nodes.
 
 The docstring of each checker says which guarantee it checks. A failed check names the guarantee, the job and the
-evidence. A fault excuses only a loss that it can cause: each checker subtracts the faults that were active, and nothing
-else.
+evidence. A loss is excused only if a fault that was active can have caused it.
 """
 
 from __future__ import annotations
@@ -198,7 +197,7 @@ def _aged_between(world: World, add: Add, first: Delivery, second: Delivery) -> 
 
 
 def _nacked_between(world: World, first: Delivery, second: Delivery) -> bool:
-    """Return whether a client nacked the job between two deliveries. Other nodes may learn of that a little later."""
+    """Return whether a client nacked the job between two deliveries. A nack shortly before the first counts, too."""
     late = 200 * MS if world.options.is_calm else _NETWORK_MAX
     return any(
         nack.invoked <= second.sent and nack.ended + late >= first.sent
@@ -209,8 +208,8 @@ def _nacked_between(world: World, first: Delivery, second: Delivery) -> bool:
 def _fast_acked_between(world: World, first: Delivery, second: Delivery) -> bool:
     """Return whether a job ended with a FASTACK between two deliveries.
 
-    A FASTACK is sent once, and the node deletes the job. A holder that could not be reached brings it back. This is not
-    a redelivery, and the node no longer has the time of the first delivery.
+    A FASTACK is sent once, and the node deletes the job. A holder that could not be reached brings the job back.
+    This is not a redelivery, and the node no longer has the time of the first delivery.
     """
     acks = world.history.acks.get(first.id, [])
     return any(ack.fast and first.sent <= ack.invoked <= second.sent for ack in acks)
@@ -248,7 +247,7 @@ def _acked(world: World, by_id: dict[bytes, list[Delivery]]) -> Iterator[str]:
 def _is_kept(world: World, ack: Ack) -> bool:
     """Return whether the node that received an ack guarantees to send it to all holders.
 
-    A node that leaves, or has joined and knows no other node yet, does so only for jobs of which it has a copy.
+    A node that leaves, or has joined and has no peers yet, guarantees this only for jobs of which it has a copy.
     """
     comes_or_goes = any(name in world.options.nemeses for name in ("leave", "join", "wipe"))
     return ack.outcome == DONE and (ack.counted or not comes_or_goes)
@@ -257,8 +256,8 @@ def _is_kept(world: World, ack: Ack) -> bool:
 def _known_at(world: World, acked: int, fast: bool) -> int:
     """Return the time at which every holder must have received an ack.
 
-    The ack is sent at doubling intervals, so the first attempt after the end of the faults may take as long as they
-    lasted.
+    The ack is repeated at doubling intervals. So the first attempt after the end of the faults can be delayed by as
+    much time as the faults lasted.
     """
     if world.options.is_calm:
         return acked + _HEARD_AFTER

@@ -1,4 +1,4 @@
-"""The clients of a simulated cluster: producers add jobs, and consumers take them and finish them, or fail to.
+"""The clients of a simulated cluster: producers add jobs, and consumers take jobs and ack, nack or drop them.
 
 A client is connected to one node at a time and has one command outstanding. If the node is down or does not answer, the
 client connects to another one. The outcome of the outstanding command is then unknown.
@@ -120,13 +120,13 @@ class Client:
             self._end(None, 0, 0)
 
     def hears(self, session: Session, data: bytes, local_ms: int) -> None:
-        """Process data that arrives from the node, after the network delay."""
+        """Process data that the node sends, after a network delay."""
         sent = self.cluster.schedule.now
         delay = spread(self.random, _DELAY_US, SECOND)
         self.cluster.schedule.after(delay, lambda: self._hear(session, data, local_ms, sent))
 
     def reset(self, session: Session) -> None:
-        """Handle that the node closed the connection."""
+        """End the connection that the node closed, after a network delay."""
         delay = spread(self.random, _DELAY_US, SECOND)
         self.cluster.schedule.after(delay, lambda: self._reset(session))
 
@@ -269,7 +269,7 @@ class Consumer(Client):
         return bytes(id)
 
     def _finish(self, jobs: list[bytes]) -> None:
-        """Do the same with all jobs that were delivered together: ack, nack, drop, or ask for more time."""
+        """Ack, nack or drop all jobs that were delivered together, or ask for more time for all of them."""
         random, options = self.random, self.cluster.options
         what = random.random()
         if self.careful:

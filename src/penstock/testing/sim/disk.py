@@ -31,7 +31,7 @@ class SimDisk:
         self._locked = False
 
     def power_cut(self, random: Random) -> int:
-        """Remove any part of the unsynced data. Return how many sectors were lost."""
+        """Remove a random part of the unsynced data. Return how many sectors were lost."""
         self._locked = False
         lost = 0
         for file in self._files.values():
@@ -161,7 +161,7 @@ class SimFile:
     def close(self) -> None: ...
 
     def power_cut(self, random: Random) -> int:
-        """Remove some unsynced data: nothing, everything, everything from a random sector on, or random sectors.
+        """Remove none of the unsynced data, all of it, all sectors after a random one, or random sectors.
 
         Return how many sectors were lost.
         """

@@ -1,4 +1,4 @@
-"""The links of a simulated node. Like the server, it opens one to every peer in the table.
+"""The links of a simulated node. Like a server, the node opens a link to every peer in its table.
 
 A link is opened if both directions work at that moment. It breaks when the process at its other end ends and the reset
 can be delivered. A link over a cut network breaks only when the cluster drops it. Messages to a process that has ended
@@ -93,11 +93,11 @@ class Links:
         self._moves = -1
 
     def leading_to(self, other: End, life: int) -> list[bytes]:
-        """Return the links that lead to the process `life` of `other`, which has ended."""
+        """Return the links that lead to the process `life` of `other`, or to an earlier one. Both have ended."""
         return [node for node, end in self._ends.items() if end is other and self._lives[node] <= life]
 
     def is_up(self, named: bytes, found: bytes, other: End) -> None:
-        """Record that the link to `named` is up and leads to `found`."""
+        """Record that the link which was opened to `named` is up. The node `found` answered."""
         self._trying.pop(named, None)
         self._ends[found] = other
         self._lives[found] = other.life

@@ -1,9 +1,9 @@
 """Nemeses: faults of processes, machines, disks, networks and operators.
 
-Each injects a fault and returns its undo function.
+Each method of `Nemeses` that is named after a fault injects it, and returns a function that undoes it.
 
-Faults have a budget. A cluster that loses more copies than a job has may lose the job, and such a run shows nothing.
-The number of nodes that may lose their jobs is drawn for each seed. Checkers know which nodes did, and when.
+The number of nodes that are allowed to lose their jobs is drawn for each seed. If every node with a copy of a job lost
+it, the loss would show nothing about the protocol. The history records which nodes lost their jobs, and when.
 """
 
 from __future__ import annotations
@@ -52,11 +52,11 @@ class Nemeses:
 
     @property
     def someone_is_away(self) -> bool:
-        """Return whether a node that `lose` killed has not been started again."""
+        """Return whether a node that `lose` killed is still down."""
         return self._bring_back is not None
 
     def bring_back(self) -> None:
-        """Start the node that `lose` killed again."""
+        """Restart the node that `lose` killed."""
         bring_back, self._bring_back = self._bring_back, None
         if bring_back is not None:
             bring_back()

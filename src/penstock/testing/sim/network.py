@@ -41,12 +41,12 @@ class Network:
         self._receivers[node] = receive
 
     def cut(self, sender: int, receiver: int) -> None:
-        """Cut one direction. If it is cut several times, it stays cut until `mend` was called as often."""
+        """Drop messages from `sender` to `receiver`, until `mend` was called as often as `cut`."""
         link = sender, receiver
         self._cuts[link] = self._cuts.get(link, 0) + 1
 
     def mend(self, sender: int, receiver: int) -> None:
-        """Undo one cut of a direction, if there is any."""
+        """Undo one call of `cut`, if there was any."""
         link = sender, receiver
         self._cuts[link] = max(0, self._cuts.get(link, 0) - 1)
 
@@ -57,7 +57,7 @@ class Network:
         self.delay = min(self.delay, 1_000)
 
     def is_cut(self, sender: int, receiver: int) -> bool:
-        """Return whether a direction is cut."""
+        """Return whether messages from `sender` to `receiver` are dropped."""
         return self._cuts.get((sender, receiver), 0) > 0
 
     def send(self, sender: int, receiver: int, life: int, messages: list[Message]) -> None:

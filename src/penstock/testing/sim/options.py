@@ -1,7 +1,8 @@
 """The options of a simulation: the size of the cluster, the behaviour of its clients, and the faults.
 
 Each seed has a few kinds of faults, so that common ones do not hide rare combinations. A quarter of the seeds has none,
-which tests what holds exactly without faults. All options are drawn from the seed, and printed when the seed fails.
+which tests the guarantees that hold only without faults. All options are drawn from the seed, and printed when
+the seed fails.
 """
 
 from __future__ import annotations

@@ -244,8 +244,8 @@ class Simulation(World):
     def _meet_again(self) -> None:
         """Run CLUSTER MEET between nodes that cannot learn of each other, as an operator would.
 
-        They met nodes that are down or were wiped, or messages were lost. A node learns of all nodes that its peers
-        have in their tables, so one meeting is enough for each group.
+        The nodes that such a node has met are down or were wiped, or messages were lost. A node learns of all nodes
+        that its peers have in their tables, so one meeting is enough for each group.
         """
         groups = checkers.acquainted(self)
         for group in groups[1:]:

@@ -54,7 +54,7 @@ class World:
             node.meet(others[0])
 
     def forget(self, node: SimNode) -> None:
-        """Run CLUSTER FORGET on every reachable node. Reports of unreachable nodes must not bring the node back."""
+        """Remove a node: run CLUSTER FORGET on every reachable node. Other nodes must not bring it back."""
         for other in self.others(node):
             if other.up and not other.paused and other.cluster.members.forget(node.id, other.now()):
                 self.forgotten.append((other, other.life, node.id))
