@@ -39,8 +39,9 @@ from penstock.cli.commands import (
     tube,
 )
 from penstock.cli.errors import Program
+from penstock.cli.options import CommandGroup
 
-app = typer.Typer(name="penstock", cls=Program, no_args_is_help=True, add_completion=False)
+app = CommandGroup(name="penstock", cls=Program, add_completion=False)
 
 JOBS = "Jobs"
 QUEUE = "Tubes and cluster"

@@ -16,8 +16,27 @@ from collections.abc import Callable
 from inspect import Parameter
 from typing import Any, get_type_hints
 
+import typer
 
-def shared_options(function: Callable[..., None]) -> Callable[..., None]:
+
+class CommandGroup(typer.Typer):
+    """A group of commands that may have bundles as parameters. Without arguments it prints its help."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(no_args_is_help=True, **options)
+
+    def command(self, *args: Any, **options: Any) -> Any:
+        """Register the decorated function as a command, and return the function unchanged."""
+        register = super().command(*args, **options)
+
+        def add(function: Callable[..., None]) -> Callable[..., None]:
+            register(_with_options(function))
+            return function
+
+        return add
+
+
+def _with_options(function: Callable[..., None]) -> Callable[..., None]:
     """Return the command with the fields of its bundles as options."""
     hints = get_type_hints(function, include_extras=True)
     parameters = inspect.signature(function).parameters.values()

@@ -10,7 +10,6 @@ import typer
 from penstock.cli import shared_session
 from penstock.cli.errors import OK, exit_code_of, message_of, print_error
 from penstock.cli.option_values import Delay, DryRun, JobId, JobIds, Yes, duration_option, parse_duration, read_ids
-from penstock.cli.options import shared_options
 from penstock.cli.output import Output, confirm, jobs_text
 from penstock.cli.targets import Target
 from penstock.core.errors import CommandError
@@ -44,19 +43,16 @@ def for_each_job_in(queue: Queue, ids: list[str], what: str, out: Output, do: Ca
         raise typer.Exit(code)
 
 
-@shared_options
 def ack(ids: JobIds, *, target: Target, out: Output) -> None:
     """Acknowledge jobs: the work is done. They are deleted, or kept as done if their tube keeps acked jobs."""
     for_each_job(ids, "acked", target, out, lambda job: job.ack())
 
 
-@shared_options
 def nack(ids: JobIds, reason: Reason = "", *, target: Target, out: Output) -> None:
     """Report that the work failed. The retry policy of each job decides whether it is retried or buried."""
     for_each_job(ids, "nacked", target, out, lambda job: job.nack(reason))
 
 
-@shared_options
 def release(
     ids: JobIds,
     delay: Delay = 0.0,
@@ -71,19 +67,16 @@ def release(
     for_each_job(ids, "released", target, out, lambda job: job.release(delay, ttl=ttl, priority=priority, key=key))
 
 
-@shared_options
 def requeue(ids: JobIds, *, target: Target, out: Output) -> None:
     """Return taken jobs to the end of the tube."""
     for_each_job(ids, "requeued", target, out, lambda job: job.requeue())
 
 
-@shared_options
 def bury(ids: JobIds, reason: Reason = "", *, target: Target, out: Output) -> None:
     """Bury jobs: set them aside until `kick` or `dig` brings them back."""
     for_each_job(ids, "buried", target, out, lambda job: job.bury(reason))
 
 
-@shared_options
 def touch(
     id: JobId,
     more: Annotated[
@@ -98,7 +91,6 @@ def touch(
     for_each_job([id], "touched", target, out, lambda job: job.touch(more))
 
 
-@shared_options
 def dig(
     ids: JobIds, delay: Delay = 0.0, ttl: NewTtl = None, priority: NewPriority = None, *, target: Target, out: Output
 ) -> None:
@@ -106,7 +98,6 @@ def dig(
     for_each_job(ids, "dug up", target, out, lambda job: job.dig(delay, ttl=ttl, priority=priority))
 
 
-@shared_options
 def delete(ids: JobIds, yes: Yes = False, dry_run: DryRun = False, *, target: Target, out: Output) -> None:
     """Delete jobs in any state, including jobs that are taken."""
     found = list(read_ids(ids))

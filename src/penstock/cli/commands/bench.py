@@ -18,7 +18,7 @@ import typer
 
 from penstock.cli.errors import USAGE, fail
 from penstock.cli.option_values import duration_option, parse_size, rate_option
-from penstock.cli.options import shared_options
+from penstock.cli.options import CommandGroup
 from penstock.cli.output import Column, Output, Record, column, jobs_text
 from penstock.cli.records import job_count
 from penstock.cli.targets import Target
@@ -26,7 +26,7 @@ from penstock.cli.targets import Target
 if TYPE_CHECKING:
     from penstock.api import Queue, Tube
 
-app = typer.Typer(help="Measure the throughput and latency of a queue.", no_args_is_help=True)
+app = CommandGroup(help="Measure the throughput and latency of a queue.")
 
 
 @dataclass(frozen=True)
@@ -61,21 +61,18 @@ Call = Callable[[], int]
 
 
 @app.command()
-@shared_options
 def put(*, load: Load, target: Target, out: Output) -> None:
     """Measure puts."""
     _measure("put", load, target, out, _putting)
 
 
 @app.command()
-@shared_options
 def take(*, load: Load, target: Target, out: Output) -> None:
     """Measure takes with acks. The jobs are put before the measurement starts."""
     _measure("take", load, target, out, _taking, takes=True, fill=True)
 
 
 @app.command()
-@shared_options
 def mixed(*, load: Load, target: Target, out: Output) -> None:
     """Measure a put, a take and an ack together, as one call."""
     _measure("mixed", load, target, out, _both, takes=True)

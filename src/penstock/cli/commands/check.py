@@ -23,7 +23,7 @@ from penstock.cli.errors import UsageError, message_of, parsing_answer, print_us
 from penstock.cli.formats import duration_text
 from penstock.cli.name_completion import find_tube
 from penstock.cli.option_values import TubeName, parse_duration, parse_size
-from penstock.cli.options import shared_options
+from penstock.cli.options import CommandGroup
 from penstock.cli.output import Output
 from penstock.cli.records import State, job_count
 from penstock.cli.targets import Target
@@ -64,10 +64,9 @@ def _unknown() -> Iterator[None]:
         raise end if end.exit_code == OK else typer.Exit(UNKNOWN) from None
 
 
-app = typer.Typer(
+app = CommandGroup(
     cls=Checks,
     help="Check a queue for monitoring. Exit codes: 0 ok, 1 warning, 2 critical, 3 unknown.",
-    no_args_is_help=True,
 )
 
 OK: Final = 0
@@ -226,7 +225,6 @@ def report_unknown(what: str, subject: str, error: Exception, format: Format, le
 
 
 @app.command()
-@shared_options
 def connection(*, thresholds: Thresholds, target: Target) -> None:
     """Check that the queue answers, and how quickly. The result is critical if there is no answer.
 
@@ -249,7 +247,6 @@ def connection(*, thresholds: Thresholds, target: Target) -> None:
 
 
 @app.command()
-@shared_options
 def tube(name: TubeName, *, thresholds: Thresholds, target: Target) -> None:
     """Check a tube: the jobs in each state, the age of the next ready job, the number of waiting consumers.
 
@@ -270,7 +267,6 @@ def tube(name: TubeName, *, thresholds: Thresholds, target: Target) -> None:
 
 
 @app.command()
-@shared_options
 def journal(
     quick: Annotated[bool, typer.Option("--quick", help="Do not read the log, only measure its files.")] = False,
     *,

@@ -18,7 +18,7 @@ from penstock.cli.cluster_nodes import NODE_ERRORS, NODES_FILE, address_of, addr
 from penstock.cli.errors import ERROR, NOT_FOUND, NOTHING, fail, message_of, parsing_answer
 from penstock.cli.formats import duration_text
 from penstock.cli.option_values import Yes, duration_option
-from penstock.cli.options import shared_options
+from penstock.cli.options import CommandGroup
 from penstock.cli.output import Column, Output, Record, column, confirm, jobs_text
 from penstock.cli.records import job_count
 from penstock.cli.targets import QueueAddress, Target, execute
@@ -26,7 +26,7 @@ from penstock.cli.targets import QueueAddress, Target, execute
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-app = typer.Typer(help="Show and change a cluster.", no_args_is_help=True)
+app = CommandGroup(help="Show and change a cluster.")
 
 # Seconds between two polls while waiting for a condition.
 _ASK_S: Final = 0.05
@@ -56,7 +56,6 @@ _COLUMNS: Final = [
 
 
 @app.command()
-@shared_options
 def info(*, target: Target, out: Output) -> None:
     """Show the connected node: its id, the number of nodes it knows, its tubes and jobs."""
     known = _nodes(target)
@@ -74,7 +73,6 @@ def info(*, target: Target, out: Output) -> None:
 
 
 @app.command()
-@shared_options
 def secret(*, out: Output) -> None:
     """Print a new random secret for `cluster-secret`. All nodes of a cluster must have the same one."""
     made = secrets.token_hex(32)
@@ -82,14 +80,12 @@ def secret(*, out: Output) -> None:
 
 
 @app.command()
-@shared_options
 def nodes(*, target: Target, out: Output) -> None:
     """List the nodes that the connected node knows, itself first."""
     out.table(_nodes(target), _COLUMNS, "")
 
 
 @app.command()
-@shared_options
 def homes(*, target: Target, out: Output) -> None:
     """List the tubes that live on one node, and this home node, as far as the connected node knows them."""
     addresses = {node["node"]: node["address"].partition("@")[0] for node in _nodes(target)}
@@ -100,7 +96,6 @@ def homes(*, target: Target, out: Output) -> None:
 
 
 @app.command()
-@shared_options
 def meet(
     others: Annotated[
         list[str],
@@ -138,7 +133,6 @@ def meet(
 
 
 @app.command()
-@shared_options
 def leave(
     *,
     stay: Annotated[bool, typer.Option("--stay", help="Cancel: stay in the cluster.")] = False,
@@ -176,7 +170,6 @@ def leave(
 
 
 @app.command()
-@shared_options
 def forget(
     node: Annotated[str, typer.Argument(metavar="NODE", help="Id of the node, or the beginning of it.")],
     yes: Yes = False,
@@ -216,7 +209,6 @@ def forget(
 
 
 @app.command()
-@shared_options
 def check(*, target: Target, out: Output) -> None:
     """Ask every node which nodes it knows and reaches. Exit with 1 if they disagree or one is unreachable.
 
@@ -234,7 +226,6 @@ def check(*, target: Target, out: Output) -> None:
 
 
 @app.command()
-@shared_options
 def rehome(
     *,
     directory: Annotated[

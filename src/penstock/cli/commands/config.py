@@ -11,12 +11,13 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from penstock.cli.errors import USAGE, fail, printable_json
+from penstock.cli.options import CommandGroup
 from penstock.wire.quoting import printable
 
 if TYPE_CHECKING:
     from penstock.server.config.configuration import Config, Setting
 
-app = typer.Typer(help="Show the settings of a server.", no_args_is_help=True)
+app = CommandGroup(help="Show the settings of a server.")
 
 
 # Every setting is a flag, so `load` parses the options that this command does not define.

@@ -9,11 +9,11 @@ import typer
 from penstock.cli.contexts import Contexts
 from penstock.cli.errors import NOT_FOUND, fail
 from penstock.cli.option_values import Yes
-from penstock.cli.options import shared_options
+from penstock.cli.options import CommandGroup
 from penstock.cli.output import Column, Output, column
 from penstock.cli.targets import Target, parse_address
 
-app = typer.Typer(help="Name servers and queue directories, and select the default one.", no_args_is_help=True)
+app = CommandGroup(help="Name servers and queue directories, and select the default one.")
 
 
 def _names(incomplete: str) -> list[str]:
@@ -24,7 +24,6 @@ Name = Annotated[str, typer.Argument(metavar="NAME", help="Name of the context."
 
 
 @app.command()
-@shared_options
 def add(
     name: Annotated[str, typer.Argument(metavar="NAME", help="Name: letters, digits, dots, dashes and _.")],
     url: Annotated[str, typer.Argument(metavar="URL", help="URL of a server, or path of a queue directory.")],
@@ -48,7 +47,6 @@ def add(
 
 
 @app.command("ls")
-@shared_options
 def list_(*, out: Output) -> None:
     """List the contexts. Passwords are not shown."""
     contexts = Contexts.load()
@@ -63,7 +61,6 @@ def list_(*, out: Output) -> None:
 
 
 @app.command()
-@shared_options
 def select(name: Name, *, out: Output) -> None:
     """Select the default context. Commands without --url, --dir and --context use it."""
     contexts = Contexts.load()
@@ -73,7 +70,6 @@ def select(name: Name, *, out: Output) -> None:
 
 
 @app.command()
-@shared_options
 def previous(*, out: Output) -> None:
     """Select the context that was selected before."""
     contexts = Contexts.load()
@@ -85,7 +81,6 @@ def previous(*, out: Output) -> None:
 
 
 @app.command("rm")
-@shared_options
 def remove(name: Name, yes: Yes = False, *, out: Output) -> None:
     """Remove a context. The queue that it names is not changed."""
     from penstock.cli.output import confirm
@@ -99,7 +94,6 @@ def remove(name: Name, yes: Yes = False, *, out: Output) -> None:
 
 
 @app.command()
-@shared_options
 def validate(
     name: Annotated[
         str | None,

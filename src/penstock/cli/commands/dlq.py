@@ -18,7 +18,7 @@ from penstock.cli.conditions import condition
 from penstock.cli.errors import NOTHING, OK, exit_code_of, fail, message_of, print_error
 from penstock.cli.name_completion import complete_tubes, find_tube
 from penstock.cli.option_values import Delay, DryRun, TubeName, Yes, rate_option
-from penstock.cli.options import shared_options
+from penstock.cli.options import CommandGroup
 from penstock.cli.output import Column, Output, Record, body_text, column, confirm, jobs_text, seconds_text
 from penstock.cli.records import State
 from penstock.cli.targets import Target
@@ -27,13 +27,12 @@ from penstock.core.errors import CommandError
 if TYPE_CHECKING:
     from penstock.api import Job, Tube
 
-app = typer.Typer(help="Show dead letters (jobs that failed too often) and retry them.", no_args_is_help=True)
+app = CommandGroup(help="Show dead letters (jobs that failed too often) and retry them.")
 
 _NO_REASON = "(no reason was given)"
 
 
 @app.command("ls")
-@shared_options
 def list_(*, target: Target, out: Output) -> None:
     """List the tubes that have buried jobs or are dead-letter tubes."""
     from penstock.core.retry import THEN_MOVE, parse_retry
@@ -56,7 +55,6 @@ def list_(*, target: Target, out: Output) -> None:
 
 
 @app.command()
-@shared_options
 def show(
     tube: TubeName,
     where: Where = None,
@@ -90,7 +88,6 @@ def _nothing_buried(tube: str, where: str | None) -> str:
 
 
 @app.command()
-@shared_options
 def redrive(
     tube: TubeName,
     where: Where = None,

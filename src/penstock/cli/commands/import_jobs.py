@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, BinaryIO
 import typer
 
 from penstock.cli.errors import ERROR, OK, exit_code_of, fail, message_of, print_error
-from penstock.cli.options import shared_options
+from penstock.cli.options import CommandGroup
 from penstock.cli.output import Output, jobs_text
 from penstock.cli.targets import QueueAddress, Target, parse_address
 from penstock.core.errors import PenstockError
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from penstock.cli.imports.import_items import Progress, Source
     from penstock.cli.imports.import_state import ImportState
 
-app = typer.Typer(help="Import jobs from other queues and from files.", no_args_is_help=True)
+app = CommandGroup(help="Import jobs from other queues and from files.")
 
 File = Annotated[Path, typer.Argument(metavar="FILE", exists=True, dir_okay=False, help="File to import.")]
 Into = Annotated[
@@ -39,7 +39,6 @@ DryRun = Annotated[bool, typer.Option("--dry-run", help="Only check and count th
 
 
 @app.command("disque-aof")
-@shared_options
 def disque_aof(
     file: File,
     into: Into = None,
@@ -68,7 +67,6 @@ def disque_aof(
 
 
 @app.command()
-@shared_options
 def jsonl(
     file: File,
     into: Into = None,
@@ -98,7 +96,6 @@ def jsonl(
 
 
 @app.command()
-@shared_options
 def tarantool(
     source: Annotated[
         str,

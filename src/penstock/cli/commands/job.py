@@ -13,7 +13,7 @@ from penstock.cli.conditions import Condition, condition
 from penstock.cli.errors import NOT_FOUND, fail
 from penstock.cli.name_completion import complete_tubes, find_tube
 from penstock.cli.option_values import BodyKind, Delay, JobId, JobIds, TubeName, duration_option, read_body
-from penstock.cli.options import shared_options
+from penstock.cli.options import CommandGroup
 from penstock.cli.output import Output, Record, body_text, naming_directory, seconds_text
 from penstock.cli.records import JOB_COLUMNS, State, job_record, job_records
 from penstock.cli.targets import Target
@@ -23,12 +23,11 @@ if TYPE_CHECKING:
     from penstock.api import Job, Queue
     from penstock.journal.history.reader import Event
 
-app = typer.Typer(help="Show, find and change single jobs.", no_args_is_help=True)
+app = CommandGroup(help="Show, find and change single jobs.")
 app.command("rm")(delete)
 
 
 @app.command()
-@shared_options
 def show(id: JobId, body: Bodies = False, *, target: Target, out: Output) -> None:
     """Show all fields of a job."""
     refuse_json_bodies(body, out)
@@ -37,7 +36,6 @@ def show(id: JobId, body: Bodies = False, *, target: Target, out: Output) -> Non
 
 
 @app.command()
-@shared_options
 def named(
     tube: TubeName,
     name: Annotated[str, typer.Argument(metavar="NAME", help="Name that the job was put with (--name).")],
@@ -75,7 +73,6 @@ def _as_text_record(record: Record) -> Record:
 
 
 @app.command()
-@shared_options
 def history(id: JobId, *, target: Target, out: Output) -> None:
     """Show the history of a job, also after it has ended, as far as history is kept."""
     from penstock.cli import job_history
@@ -127,7 +124,6 @@ Where = Annotated[
 
 
 @app.command()
-@shared_options
 def find(
     tube: Annotated[
         str | None, typer.Option("--tube", "-t", help="Only jobs of this tube.", autocompletion=complete_tubes)
@@ -175,21 +171,18 @@ def _first(found: Iterator[Any], limit: int) -> Iterator[Any]:
 
 
 @app.command()
-@shared_options
 def snatch(ids: JobIds, delay: Delay = 0.0, *, target: Target, out: Output) -> None:
     """Take jobs away from their consumers. They return to their place in the tube, now or after a delay."""
     for_each_job(ids, "snatched", target, out, lambda job: job.snatch(delay))
 
 
 @app.command()
-@shared_options
 def restart(ids: JobIds, delay: Delay = 0.0, *, target: Target, out: Output) -> None:
     """Make jobs ready that are delayed, or that were acked and kept."""
     for_each_job(ids, "restarted", target, out, lambda job: job.restart(delay))
 
 
 @app.command()
-@shared_options
 def switch(
     id: JobId,
     state: Annotated[State, typer.Argument(metavar="STATE", help="New state; delayed and zombie need --delay.")],
@@ -203,7 +196,6 @@ def switch(
 
 
 @app.command()
-@shared_options
 def move(
     ids: JobIds,
     to: Annotated[
@@ -224,7 +216,6 @@ def move(
 
 
 @app.command()
-@shared_options
 def done(
     id: JobId,
     result: Annotated[str, typer.Argument(metavar="RESULT", help="Result: text, @FILE, or - for standard input.")],

@@ -19,15 +19,15 @@ from typing import TYPE_CHECKING, Annotated, BinaryIO
 import typer
 
 from penstock.cli.errors import NOT_FOUND, USAGE, fail, printable_json
+from penstock.cli.options import CommandGroup
 from penstock.cli.output import naming_directory
 from penstock.wire.quoting import printable
 
 if TYPE_CHECKING:
     from penstock.journal.history.reader import Event
 
-app = typer.Typer(
+app = CommandGroup(
     help="Read, check, export and repair the journal of a queue directory: the log of its changes.",
-    no_args_is_help=True,
 )
 
 Directory = Annotated[str, typer.Argument(metavar="DIR", help="Queue directory.")]

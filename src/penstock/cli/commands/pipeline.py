@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import typer
-
 from penstock.cli.commands import pipeline_audit, pipeline_replay, pipeline_report, pipeline_run, pipeline_whatif
+from penstock.cli.options import CommandGroup
 
-app = typer.Typer(
-    help="Load the history of queues into a lake (Parquet tables) with Spark, and evaluate it.", no_args_is_help=True
-)
+app = CommandGroup(help="Load the history of queues into a lake (Parquet tables) with Spark, and evaluate it.")
 
 for command in (
     *(pipeline_run.once, pipeline_run.run, pipeline_run.backfill, pipeline_run.compact),

@@ -9,7 +9,6 @@ import typer
 from penstock.cli.commands.pipeline_run import Master, SourceOptions, open_lake
 from penstock.cli.errors import ERROR
 from penstock.cli.lake_options import LakeDirectory
-from penstock.cli.options import shared_options
 from penstock.cli.output import Column, Output, column
 from penstock.cli.progress import stages_bar
 
@@ -19,7 +18,6 @@ if TYPE_CHECKING:
 _EXAMPLES = (column("tube"), column("job"), column("position"), column("time"), Column("what", lambda row: row["what"]))
 
 
-@shared_options
 def audit(
     lake: LakeDirectory,
     live: Annotated[

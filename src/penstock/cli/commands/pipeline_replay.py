@@ -11,7 +11,6 @@ import penstock
 from penstock.cli.commands.pipeline_run import Master
 from penstock.cli.errors import REFUSED, USAGE, fail, print_error
 from penstock.cli.option_values import rate_option
-from penstock.cli.options import shared_options
 from penstock.cli.output import Column, Output, column, jobs_text
 from penstock.cli.progress import count_bar
 from penstock.cli.targets import Target
@@ -22,7 +21,6 @@ if TYPE_CHECKING:
 _COLUMNS = (column("tube"), column("jobs"), Column("bytes", lambda record: record["body_bytes"]), column("bodiless"))
 
 
-@shared_options
 def replay(
     query: Annotated[
         str | None,

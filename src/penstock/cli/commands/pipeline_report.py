@@ -12,7 +12,6 @@ import typer
 from penstock._version import __version__
 from penstock.cli.errors import printable_lines
 from penstock.cli.lake_options import LakeDirectory, day_option
-from penstock.cli.options import shared_options
 from penstock.cli.output import Column, Output, naming_directory
 from penstock.wire.quoting import printable
 
@@ -20,7 +19,6 @@ if TYPE_CHECKING:
     from penstock.pipeline.report import Report
 
 
-@shared_options
 def report(
     lake: LakeDirectory,
     to: Annotated[

@@ -15,7 +15,6 @@ import typer
 from penstock.cli.errors import USAGE, fail
 from penstock.cli.lake_options import LakeDirectory, translated_errors
 from penstock.cli.option_values import parse_duration
-from penstock.cli.options import shared_options
 from penstock.cli.output import Output
 from penstock.cli.progress import stages_bar
 from penstock.cli.targets import Target
@@ -67,7 +66,6 @@ class SourceOptions:
         return source
 
 
-@shared_options
 def once(lake: LakeDirectory, by: By = None, master: Master = "local[*]", *, nodes: SourceOptions, out: Output) -> None:
     """Load all new events of the nodes' logs into the lake, and exit.
 
@@ -89,7 +87,6 @@ def _pause(text: str | float) -> float:
     return seconds
 
 
-@shared_options
 def run(
     lake: LakeDirectory,
     every: Annotated[
@@ -108,7 +105,6 @@ def run(
         stream.run(spark, found, source, every, told)
 
 
-@shared_options
 def backfill(
     lake: LakeDirectory,
     again: Annotated[
@@ -130,7 +126,6 @@ def backfill(
     _print_summary(found, count, time.monotonic() - began, out)
 
 
-@shared_options
 def compact(lake: LakeDirectory, master: Master = "local[*]", *, out: Output) -> None:
     """Merge the small files of each day. A running pipeline does this automatically, but less often."""
     from penstock.pipeline.compact import compact as work

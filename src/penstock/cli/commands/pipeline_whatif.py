@@ -9,7 +9,6 @@ from typing import Annotated
 import typer
 
 from penstock.cli.lake_options import LakeDirectory, day_option
-from penstock.cli.options import shared_options
 from penstock.cli.output import Column, Output, Record, column
 from penstock.cli.progress import count_bar
 
@@ -33,7 +32,6 @@ COLUMNS = (
 )
 
 
-@shared_options
 def whatif(
     lake: LakeDirectory,
     tube: Annotated[str | None, typer.Option("--tube", help="Use only this tube. Default: all tubes.")] = None,

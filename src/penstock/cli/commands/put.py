@@ -11,7 +11,6 @@ import typer
 
 from penstock.cli.errors import NOTHING, USAGE, exit_code_of, fail
 from penstock.cli.option_values import BodyKind, TubeName, duration_option, parse_datetime, parse_json_object, read_body
-from penstock.cli.options import shared_options
 from penstock.cli.output import Output, jobs_text
 from penstock.cli.targets import Target
 from penstock.core.errors import Full
@@ -102,7 +101,6 @@ class LineMeaning(StrEnum):
     OPTIONS = "options"
 
 
-@shared_options
 def put(
     tube: TubeName,
     bodies: Annotated[

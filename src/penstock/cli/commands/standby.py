@@ -10,7 +10,6 @@ import typer
 
 from penstock.cli.errors import USAGE, fail, print_error
 from penstock.cli.formats import duration_text
-from penstock.cli.options import shared_options
 from penstock.cli.output import Output, naming_directory
 from penstock.cli.targets import parse_address, silence_client_log
 from penstock.core.errors import Unreachable
@@ -27,7 +26,6 @@ _WAIT_MS: Final = 1_000
 _PRINT_INTERVAL_S: Final = 10.0
 
 
-@shared_options
 def standby(
     *,
     of: Annotated[str, typer.Option("--of", metavar="URL", help="Node to follow: a server with a journal.")],

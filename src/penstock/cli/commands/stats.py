@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Annotated, Final
 import typer
 
 from penstock.cli.option_values import parse_duration
-from penstock.cli.options import shared_options
 from penstock.cli.output import Column, Output, Record, rich_table
 from penstock.cli.records import TUBE_COLUMNS
 from penstock.cli.targets import Target
@@ -37,7 +36,6 @@ _IN: Final = ("put", "put delayed", "put urgent", "published", "published delaye
 _OUT: Final = ("acked", "kept", "lingered")
 
 
-@shared_options
 def stats(
     watch: Annotated[
         float | None,

@@ -12,7 +12,6 @@ from penstock.cli import shared_session
 from penstock.cli.errors import ERROR, NOTHING, USAGE, fail, printable_lines
 from penstock.cli.name_completion import complete_tubes, find_tube
 from penstock.cli.option_values import JobId, TubeName, duration_option
-from penstock.cli.options import shared_options
 from penstock.cli.output import Output
 from penstock.cli.records import JOB_COLUMNS, State, job_records
 from penstock.cli.targets import SESSION_GRACE_S, Target
@@ -25,7 +24,6 @@ if TYPE_CHECKING:
 Bodies = Annotated[bool, typer.Option("--body", help="Print only the body, byte for byte.")]
 
 
-@shared_options
 def take(
     tubes: Annotated[
         list[str],
@@ -79,7 +77,6 @@ def _take(queue: Queue, tubes: list[str], count: int, timeout: float, key: str |
     return queue.take(places, count, timeout)
 
 
-@shared_options
 def peek(
     tube: TubeName,
     state: Annotated[State, typer.Option("--state", "-s", help="Show jobs in this state.")] = State.READY,
@@ -133,7 +130,6 @@ def print_bodies(jobs: list[Job]) -> None:
     sys.stdout.buffer.flush()
 
 
-@shared_options
 def wait(
     id: JobId,
     timeout: Annotated[

@@ -9,14 +9,12 @@ import typer
 
 from penstock.cli.errors import USAGE, fail
 from penstock.cli.option_values import parse_duration
-from penstock.cli.options import shared_options
 from penstock.cli.targets import QueueAddress, Target, open_directory
 
 if TYPE_CHECKING:
     from penstock.cli.top.data import QueueReader
 
 
-@shared_options
 def top(
     every: Annotated[
         float, typer.Option("--every", "-i", parser=parse_duration, metavar="TIME", help="Refresh interval.")

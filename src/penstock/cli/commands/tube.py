@@ -13,12 +13,12 @@ import typer
 from penstock.cli.errors import NOTHING, REFUSED, USAGE, fail
 from penstock.cli.name_completion import find_tube
 from penstock.cli.option_values import Delay, DryRun, TubeName, Yes, duration_option, parse_size
-from penstock.cli.options import shared_options
+from penstock.cli.options import CommandGroup
 from penstock.cli.output import Output, Record, confirm, jobs_text, seconds_text
 from penstock.cli.records import TUBE_COLUMNS
 from penstock.cli.targets import Target
 
-app = typer.Typer(help="Create, change and show tubes.", no_args_is_help=True)
+app = CommandGroup(help="Create, change and show tubes.")
 
 
 class Type(StrEnum):
@@ -110,7 +110,6 @@ def as_text_record(info: Record) -> Record:
 
 
 @app.command("ls")
-@shared_options
 def list_(
     match: Annotated[
         str, typer.Option("--match", "-m", metavar="PATTERN", help="Only names that match, like emails-*")
@@ -132,7 +131,6 @@ def list_(
 
 
 @app.command()
-@shared_options
 def create(
     name: TubeName,
     type: Annotated[Type | None, typer.Option("--type", "-t", help="Type of the tube. [default: fifottl]")] = None,
@@ -155,7 +153,6 @@ def create(
 
 
 @app.command()
-@shared_options
 def alter(name: TubeName, *, flags: TubeFlags, target: Target, out: Output) -> None:
     """Change options of a tube while it is in use."""
     if not flags.given():
@@ -168,7 +165,6 @@ def alter(name: TubeName, *, flags: TubeFlags, target: Target, out: Output) -> N
 
 
 @app.command()
-@shared_options
 def info(name: TubeName, *, target: Target, out: Output) -> None:
     """Show the current state and the policy of a tube."""
     with target.open() as queue:
@@ -183,7 +179,6 @@ def info(name: TubeName, *, target: Target, out: Output) -> None:
 
 
 @app.command()
-@shared_options
 def stats(name: TubeName, *, target: Target, out: Output) -> None:
     """Show the number of jobs in each state, and how often each event happened since the tube was created."""
     with target.open() as queue:
@@ -206,7 +201,6 @@ class Way(StrEnum):
 
 
 @app.command()
-@shared_options
 def pause(
     name: TubeName,
     way: Annotated[
@@ -226,7 +220,6 @@ def pause(
 
 
 @app.command()
-@shared_options
 def resume(name: TubeName, *, target: Target, out: Output) -> None:
     """Resume a paused tube."""
     with target.open() as queue:
@@ -235,7 +228,6 @@ def resume(name: TubeName, *, target: Target, out: Output) -> None:
 
 
 @app.command()
-@shared_options
 def truncate(name: TubeName, yes: Yes = False, dry_run: DryRun = False, *, target: Target, out: Output) -> None:
     """Delete all jobs of a tube, in any state."""
     with target.open() as queue:
@@ -250,7 +242,6 @@ def truncate(name: TubeName, yes: Yes = False, dry_run: DryRun = False, *, targe
 
 
 @app.command()
-@shared_options
 def drop(name: TubeName, yes: Yes = False, dry_run: DryRun = False, *, target: Target, out: Output) -> None:
     """Delete a tube with its jobs. Refused while jobs are taken or consumers wait for a job."""
     with target.open() as queue:
@@ -268,7 +259,6 @@ def drop(name: TubeName, yes: Yes = False, dry_run: DryRun = False, *, target: T
 
 
 @app.command()
-@shared_options
 def release(name: TubeName, yes: Yes = False, dry_run: DryRun = False, *, target: Target, out: Output) -> None:
     """Return all taken jobs to their tube, no matter which consumer holds them."""
     with target.open() as queue:
@@ -282,7 +272,6 @@ def release(name: TubeName, yes: Yes = False, dry_run: DryRun = False, *, target
     out.report_done(f"released {jobs_text(released)} of {name}", name=name, released=released)
 
 
-@shared_options
 def kick(
     tube: TubeName,
     count: Annotated[int, typer.Argument(metavar="[COUNT]", min=1, max=100_000, help="Maximum number of jobs.")] = 1,
