@@ -93,12 +93,8 @@ def duration_option(*names: str, help: str, default: str | bool = False) -> Any:
     return typer.Option(*names, parser=parse_duration, metavar="TIME", help=help, show_default=default)
 
 
-class BodyKind(StrEnum):
-    """The type in which consumers receive a body."""
-
-    BYTES = "bytes"
-    TEXT = "text"
-    JSON = "json"
+# The type in which consumers receive a body.
+BodyKind = StrEnum("BodyKind", "BYTES TEXT JSON")
 
 
 def read_body(word: str, kind: BodyKind | None) -> Any:

@@ -14,16 +14,8 @@ if TYPE_CHECKING:
     from penstock.api import Job, Queue
 
 
-class State(StrEnum):
-    """The states of a job that exists."""
-
-    READY = "ready"
-    TAKEN = "taken"
-    DELAYED = "delayed"
-    BURIED = "buried"
-    DONE = "done"
-    ZOMBIE = "zombie"
-    STAGED = "staged"
+# The states of a job that exists.
+State = StrEnum("State", "READY TAKEN DELAYED BURIED DONE ZOMBIE STAGED")
 
 
 def job_count(info: Record) -> int:

@@ -81,13 +81,8 @@ _COMPARISONS: Final[dict[str, Callable[[float, float], bool]]] = {
 _THRESHOLD: Final = re.compile(r"([a-z_]+)(>=|<=|>|<|=)(.+)")
 
 
-class Format(StrEnum):
-    """The output formats of a check."""
-
-    TEXT = "text"
-    NAGIOS = "nagios"
-    JSON = "json"
-    PROMETHEUS = "prometheus"
+# The output formats of a check.
+Format = StrEnum("Format", "TEXT NAGIOS JSON PROMETHEUS")
 
 
 @dataclass(frozen=True)

@@ -7,13 +7,8 @@ from typing import Annotated
 
 import typer
 
-
-class Shell(StrEnum):
-    """The supported shells."""
-
-    BASH = "bash"
-    ZSH = "zsh"
-    FISH = "fish"
+# The supported shells.
+Shell = StrEnum("Shell", "BASH ZSH FISH")
 
 
 def completion(shell: Annotated[Shell, typer.Argument(metavar="bash|zsh|fish", help="Your shell.")]) -> None:

@@ -150,11 +150,8 @@ def tail(
             position = found[-1].position + 1 if found else position
 
 
-class Format(StrEnum):
-    """The formats of an export."""
-
-    JSONL = "jsonl"
-    PARQUET = "parquet"
+# The formats of an export.
+Format = StrEnum("Format", "JSONL PARQUET")
 
 
 @app.command()

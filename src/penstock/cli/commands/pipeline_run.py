@@ -28,11 +28,8 @@ if TYPE_CHECKING:
 Master = Annotated[str, typer.Option("--master", help="Spark master: local[*], spark://host:7077 and so on.")]
 
 
-class Grain(StrEnum):
-    """The time unit of the gold tables."""
-
-    MINUTE = "minute"
-    SECOND = "second"
+# The time unit of the gold tables.
+Grain = StrEnum("Grain", "MINUTE SECOND")
 
 
 By = Annotated[

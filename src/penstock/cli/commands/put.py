@@ -15,13 +15,8 @@ from penstock.cli.output import Output, jobs_text
 from penstock.cli.targets import Target
 from penstock.core.errors import Full
 
-
-class InitialState(StrEnum):
-    """A state that a put can give to its job."""
-
-    READY = "ready"
-    BURIED = "buried"
-    DONE = "done"
+# A state that a put can give to its job.
+InitialState = StrEnum("InitialState", "READY BURIED DONE")
 
 
 @dataclass(frozen=True)
@@ -94,11 +89,8 @@ class PutFlags:
 BATCH: Final = 1_000
 
 
-class LineMeaning(StrEnum):
-    """The content of each line in a file of jobs: only a body, or an object with a body and options."""
-
-    BODIES = "bodies"
-    OPTIONS = "options"
+# The content of each line in a file of jobs: only a body, or an object with a body and options.
+LineMeaning = StrEnum("LineMeaning", "BODIES OPTIONS")
 
 
 def put(

@@ -19,15 +19,8 @@ if TYPE_CHECKING:
     from penstock.api import Queue
 
 
-class Sort(StrEnum):
-    """The column that tubes are sorted by: names ascending, all others descending."""
-
-    NAME = "name"
-    READY = "ready"
-    TAKEN = "taken"
-    DELAYED = "delayed"
-    BURIED = "buried"
-    OLDEST = "oldest"
+# The column that tubes are sorted by: names ascending, all others descending.
+Sort = StrEnum("Sort", "NAME READY TAKEN DELAYED BURIED OLDEST")
 
 
 NO_TUBES_HINT: Final = 'There is no tube yet: penstock put emails \'{"to": "ann@example.org"}\''

@@ -21,25 +21,12 @@ from penstock.cli.targets import Target
 app = CommandGroup(help="Create, change and show tubes.")
 
 
-class Type(StrEnum):
-    """The types of tubes. docs/reference/tubes has a page for each."""
-
-    FIFO = "fifo"
-    FIFOTTL = "fifottl"
-    LIMFIFOTTL = "limfifottl"
-    UTUBE = "utube"
-    UTUBETTL = "utubettl"
-    STUBE = "stube"
-    DISQUE = "disque"
-    QUEUE15 = "queue15"
-    XQUEUE = "xqueue"
+# The types of tubes. docs/reference/tubes has a page for each.
+Type = StrEnum("Type", "FIFO FIFOTTL LIMFIFOTTL UTUBE UTUBETTL STUBE DISQUE QUEUE15 XQUEUE")
 
 
-class WhileTaken(StrEnum):
-    """The effect of a ttl on a job that is taken."""
-
-    WAITS = "waits"
-    KILLS = "kills"
+# The effect of a ttl on a job that is taken.
+WhileTaken = StrEnum("WhileTaken", "WAITS KILLS")
 
 
 @dataclass(frozen=True)
@@ -192,12 +179,8 @@ def stats(name: TubeName, *, target: Target, out: Output) -> None:
         out.record(events or {"nothing": None})
 
 
-class Way(StrEnum):
-    """The calls that a pause of a tube stops: puts (in), takes (out), or both."""
-
-    IN = "in"
-    OUT = "out"
-    ALL = "all"
+# The calls that a pause of a tube stops: puts (in), takes (out), or both.
+Way = StrEnum("Way", "IN OUT ALL")
 
 
 @app.command()

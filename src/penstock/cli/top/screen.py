@@ -1,14 +1,14 @@
 """The screen of `penstock top`: tabs with tables that are refreshed regularly, and keys.
 
-Refreshes and commands run in threads and send their results as messages, so the screen stays responsive when the
-server is slow. Destructive keys are capitals. They ask first, with the number of jobs and the name of the tube.
+Refreshes and commands run in threads and pass their results to the screen's thread with `call_later`, so the screen
+stays responsive when the server is slow. Destructive keys are capitals. They ask first, with the number of jobs and the
+name of the tube.
 """
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import ClassVar, Final
 
 from rich.cells import cell_len
@@ -17,7 +17,6 @@ from textual import on
 from textual.app import App, ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Vertical
-from textual.message import Message
 from textual.screen import ModalScreen
 from textual.widgets import DataTable, Footer, Input, Static, Tab, Tabs
 
@@ -84,38 +83,6 @@ Capitals are destructive and ask first:
 K   kick all buried jobs of the tube
 D   delete the job
 T   delete all jobs of the tube"""
-
-
-@dataclass
-class Refreshed(Message):
-    """A message: a refresh finished with this result."""
-
-    view: str
-    tube: str
-    sheet: ViewData
-
-
-@dataclass
-class Failed(Message):
-    """A message: a refresh or a command failed."""
-
-    why: str
-    is_refresh: bool
-
-
-@dataclass
-class ConfirmationNeeded(Message):
-    """A message: the user has to confirm a command. `what` runs it and returns its result in words."""
-
-    question: str
-    what: Callable[[], str]
-
-
-@dataclass
-class Done(Message):
-    """A message: a command finished."""
-
-    words: str
 
 
 class Top(App[None]):
@@ -200,29 +167,24 @@ class Top(App[None]):
         try:
             sheet = self._watcher.read_view(view, tube)
         except (PenstockError, OSError) as error:
-            self.post_message(Failed(str(error), is_refresh=True))
+            self.call_later(self._look_failed, str(error))
         else:
-            self.post_message(Refreshed(view, tube, sheet))
+            self.call_later(self._looked, view, tube, sheet)
 
-    @on(Refreshed)
-    def _looked(self, message: Refreshed) -> None:
+    def _looked(self, view: str, tube: str, sheet: ViewData) -> None:
         self._looking = False
         self._answered, self._why = self._clock(), ""
-        if (message.view, message.tube) == (self._view, self._tube):
-            self._sheet = message.sheet
+        if (view, tube) == (self._view, self._tube):
+            self._sheet = sheet
             self._show()
         else:
             # The user has changed the tab meanwhile.
             self.action_look()
 
-    @on(Failed)
-    def _failed(self, message: Failed) -> None:
-        if message.is_refresh:
-            self._looking = False
-            self._why = message.why
-            self._show_status()
-        else:
-            self.notify(printable(message.why), severity="error", markup=False)
+    def _look_failed(self, why: str) -> None:
+        self._looking = False
+        self._why = why
+        self._show_status()
 
     # ---- Showing -----------------------------------------------------------------------------------------------------
 
@@ -339,73 +301,66 @@ class Top(App[None]):
     def action_kick(self) -> None:
         """Kick all buried jobs of a tube."""
         tube, watcher = self._tube, self._watcher
+        self._change_jobs(
+            lambda: watcher.count(tube, "buried"),
+            f"tube {tube} has no buried jobs",
+            lambda number: f"Kick {_jobs(number, 'buried')} of tube {tube}?",
+            lambda number: f"kicked {_jobs(watcher.kick(tube, number))} of tube {tube}",
+        )
 
-        def ask() -> None:
-            number = watcher.count(tube, "buried")
-            if number == 0:
-                self.post_message(Done(f"tube {tube} has no buried jobs"))
-                return
-            question = f"Kick {_jobs(number, 'buried')} of tube {tube}?"
-            self.post_message(
-                ConfirmationNeeded(question, lambda: f"kicked {_jobs(watcher.kick(tube, number))} of tube {tube}")
-            )
-
-        if tube:
-            self._try(ask)
+    def action_truncate(self) -> None:
+        """Delete all jobs of a tube."""
+        tube, watcher = self._tube, self._watcher
+        self._change_jobs(
+            lambda: watcher.count(tube),
+            f"tube {tube} is empty",
+            lambda number: f"Delete all {_jobs(number)} of tube {tube}, in any state?",
+            lambda number: f"deleted {_jobs(watcher.truncate(tube))} of tube {tube}",
+        )
 
     def action_delete(self) -> None:
         """Delete the job under the cursor."""
         id, tube, watcher = self._cursors.get("jobs", ""), self._tube, self._watcher
         if self._view == "jobs" and self.query_one(Rows).row_count:
-            self.post_message(
-                ConfirmationNeeded(
-                    f"Delete 1 job of tube {tube}: {id}?",
-                    lambda: f"deleted {_jobs(watcher.delete(id))} of tube {tube}",
-                )
-            )
+            question = f"Delete 1 job of tube {tube}: {id}?"
+            self._confirm(question, lambda: f"deleted {_jobs(watcher.delete(id))} of tube {tube}")
 
-    def action_truncate(self) -> None:
-        """Delete all jobs of a tube."""
-        tube, watcher = self._tube, self._watcher
+    def _change_jobs(
+        self, count: Callable[[], int], none: str, question: Callable[[int], str], change: Callable[[int], str]
+    ) -> None:
+        """Change the jobs of the selected tube after a question with their number. If there are none, report `none`."""
 
         def ask() -> None:
-            number = watcher.count(tube)
-            if number == 0:
-                self.post_message(Done(f"tube {tube} is empty"))
-                return
-            question = f"Delete all {_jobs(number)} of tube {tube}, in any state?"
-            self.post_message(
-                ConfirmationNeeded(question, lambda: f"deleted {_jobs(watcher.truncate(tube))} of tube {tube}")
-            )
+            if number := count():
+                self.call_later(self._confirm, question(number), lambda: change(number))
+            else:
+                self.call_later(self._report_done, none)
 
-        if tube:
+        if self._tube:
             self._try(ask)
 
-    def _try(self, what: Callable[[], None]) -> None:
+    def _confirm(self, question: str, change: Callable[[], str]) -> None:
+        """Ask the user. If the answer is yes, run `change` in a thread and report the words that it returns."""
+
+        def answered(yes: bool | None) -> None:
+            if yes:
+                self._try(lambda: self.call_later(self._report_done, change()))
+
+        self.push_screen(Confirm(printable(question)), answered)
+
+    def _try(self, what: Callable[[], object]) -> None:
         """Run `what` in a thread and report its failure."""
 
         def run() -> None:
             try:
                 what()
             except (PenstockError, OSError) as error:
-                self.post_message(Failed(str(error), is_refresh=False))
+                self.call_later(self.notify, printable(str(error)), severity="error", markup=False)
 
         self.run_worker(run, thread=True, group="commands")
 
-    @on(ConfirmationNeeded)
-    def _asked(self, message: ConfirmationNeeded) -> None:
-        def answered(yes: bool | None) -> None:
-            if yes:
-                self._try(lambda: self._done_with(message.what))
-
-        self.push_screen(Confirm(printable(message.question)), answered)
-
-    def _done_with(self, what: Callable[[], str]) -> None:
-        self.post_message(Done(what()))
-
-    @on(Done)
-    def _done(self, message: Done) -> None:
-        self.notify(printable(message.words), markup=False)
+    def _report_done(self, words: str) -> None:
+        self.notify(printable(words), markup=False)
         self.action_look()
 
 
