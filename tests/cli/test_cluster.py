@@ -21,5 +21,6 @@ def test_cluster_commands_refuse_a_directory(words: str, how: str, tmp_path: Pat
     where = f"{tmp_path}/queue" if how == "--dir" else "here"
     _, said, code = run(["cluster", *words.split(), how, where], b"", env)
     assert code == 2 and said == (
-        f"penstock: {tmp_path}/queue is a directory, but this command needs a server; name one with --url\n"
+        f"penstock: {tmp_path}/queue is a directory, but this command needs a server; name one with --url, "
+        f"or start one with `penstock serve --dir {tmp_path}/queue`\n"
     )

@@ -53,12 +53,10 @@ class Contexts:
 
     @staticmethod
     def path() -> Path:
-        """Return the path of the file."""
         return config_home() / "contexts.json"
 
     @classmethod
     def load(cls) -> Contexts:
-        """Read the contexts from the file."""
         told = read_private(cls.path())
         if told is None:
             return cls()
@@ -69,7 +67,6 @@ class Contexts:
             fail(f'{cls.path()} is damaged: it has no "contexts"; repair it or remove it')
 
     def save(self) -> None:
-        """Write the contexts to the file."""
         told = {"contexts": self.urls, "selected": self.selected, "previous": self.previous}
         write_private(self.path(), told)
 
@@ -82,7 +79,6 @@ class Contexts:
         return self.urls[name]
 
     def selected_url(self) -> str | None:
-        """Return the URL of the selected context, or None."""
         return None if self.selected is None else self.url_of(self.selected)
 
     def add(self, name: str, url: str) -> None:
@@ -98,7 +94,6 @@ class Contexts:
             self.selected, self.previous = name, self.selected
 
     def remove(self, name: str) -> None:
-        """Remove a context."""
         self.url_of(name)
         del self.urls[name]
         self.selected = None if self.selected == name else self.selected

@@ -69,7 +69,6 @@ UsageError = cast(type[Exception], typer.BadParameter.__mro__[1])
 
 
 def print_error(message: str) -> None:
-    """Print an error message on standard error."""
     # typer.echo would bypass a progress bar that has replaced sys.stderr.
     print(f"penstock: {printable(' '.join(message.split()))}", file=sys.stderr)
 
@@ -99,7 +98,6 @@ def _json_escape(letter: str) -> str:
 
 
 def exit_code_of(error: Exception) -> int:
-    """Return the exit code of an error."""
     for kind in type(error).__mro__:
         if kind in _CODES:
             return _CODES[kind]
@@ -140,7 +138,6 @@ class Program(TyperGroup):
     """The command `penstock` itself."""
 
     def main(self, *args: Any, **options: Any) -> Any:
-        """Run a command and end the process."""
         options["standalone_mode"] = False
         _prepare_help(self)
         code = OK
@@ -203,7 +200,6 @@ def _prepare_help(command: Any) -> None:
 
 
 def discard_output() -> None:
-    """Discard all further output."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 

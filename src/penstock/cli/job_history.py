@@ -40,7 +40,7 @@ def describe(events: list[Event], now_ms: int | None = None) -> list[HistoryLine
     for event in events:
         if since is not None and event.before != event.after and (words := _between(since, event.time_ms)):
             lines.append(HistoryLine(words))
-        lines.append(HistoryLine(_WORDS[event.event](event) + _age(events[0], event), event))
+        lines.append(HistoryLine(_words_of(event) + _age(events[0], event), event))
         if event.before != event.after:
             since = event
     if since is not None and since.after != "gone" and now_ms is not None:
@@ -49,7 +49,6 @@ def describe(events: list[Event], now_ms: int | None = None) -> list[HistoryLine
 
 
 def text_lines(lines: list[HistoryLine]) -> Iterator[str]:
-    """Yield the history as lines of text."""
     for line in lines:
         moment = "" if line.event is None else _moment(line.event.time_ms)
         yield printable(f"{moment:<23}  {line.words}")
@@ -133,31 +132,26 @@ def _touched(event: Event) -> str:
     )
 
 
+# Other events are described by their names.
 _WORDS: Final[dict[str, Callable[[Event], str]]] = {
     "put": _into("put into"),
-    "put delayed": _into("put into"),
     "put urgent": _into("put in front of all others into"),
     "put staged": _into("staged for"),
     "published": _just("published with its stage"),
-    "published delayed": _just("published with its stage"),
     "withdrawn": _just("withdrawn: its stage was discarded, or expired"),
     "delay passed": _just("its delay passed"),
     "taken": _taken,
     "undelivered": _just("returned, because its consumer was gone before it was sent"),
-    "released": _just("released"),
     "postponed": _just("released"),
     "requeued": _just("released to the end of the tube"),
     "nacked": _because("failed"),
     "ttr passed": _just("released because its ttr passed"),
     "disconnected": _just("released because its consumer disconnected"),
-    "acked": _just("acked"),
     "kept": _just("acked, and kept"),
     "lingered": _just("acked, and kept for a while"),
     "zombie passed": _just("no longer kept"),
     "buried": _because("buried"),
     "kicked": _just("kicked"),
-    "kicked delayed": _just("kicked"),
-    "deleted": _just("deleted"),
     "expired": _just("expired: its ttl passed"),
     "truncated": _just("deleted with all jobs of its tube"),
     "touched": _touched,
@@ -165,17 +159,9 @@ _WORDS: Final[dict[str, Callable[[Event], str]]] = {
     "exhausted": _because("buried by its retry policy"),
     "discarded": _because("dropped by its retry policy"),
     "snatched": _just("taken away from its consumer"),
-    "snatched delayed": _just("taken away from its consumer"),
     "restarted": _just("restarted"),
-    "restarted delayed": _just("restarted"),
-    "switched to ready": _just("switched to ready"),
-    "switched to delayed": _just("switched to delayed"),
-    "switched to buried": _just("switched to buried"),
-    "switched to done": _just("switched to done"),
-    "switched to zombie": _just("switched to zombie"),
     "moved out": lambda event: f"moved out of {event.tube}",
     "moved in": _into("moved into"),
-    "moved in delayed": _into("moved into"),
     "moved in buried": _into("moved into"),
     "moved in done": _into("moved into"),
     "moved in as a zombie": _into("moved into"),
@@ -183,3 +169,9 @@ _WORDS: Final[dict[str, Callable[[Event], str]]] = {
     "claim ended": _just("returned by its claim"),
     "doomed": _just("deleted while a claim holds it: it is removed when the claim ends"),
 }
+
+
+def _words_of(event: Event) -> str:
+    """Describe an event. One that delays the job has the words of the same event without a delay."""
+    words = _WORDS.get(event.event) or _WORDS.get(event.event.removesuffix(" delayed")) or _just(event.event)
+    return words(event)

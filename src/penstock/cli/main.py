@@ -122,7 +122,6 @@ def demo() -> None:
 
 
 def main() -> None:
-    """Run the console script."""
     # A body may contain characters that the terminal cannot show. They must not stop the output half-way.
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):

@@ -77,7 +77,6 @@ class Output:
             typer.echo(printable(words))
 
     def json_line(self, record: Record) -> None:
-        """Print a record as one line of JSON."""
         sys.stdout.write(printable_json(json_format.dumps(record, ensure_ascii=False, default=str)) + "\n")
 
 

@@ -43,7 +43,6 @@ class QueueAddress:
         return self.url if self.directory is None else str(self.directory)
 
     def without_password(self) -> str:
-        """Return the address without its password."""
         from penstock.client.url import pieces
 
         if self.directory is not None:
@@ -99,7 +98,6 @@ class Target:
     ] = None
 
     def address(self) -> QueueAddress:
-        """Return the address of the queue."""
         from penstock.cli.contexts import Contexts
 
         given = [each for each in (self.url, self.directory, self.context) if each is not None]
@@ -150,12 +148,15 @@ def server_url(target: Target) -> str:
     """Return the URL of a target. Exit if the target is a directory."""
     place = target.address()
     if place.directory is not None:
-        fail(f"{place.directory} is a directory, but this command needs a server; name one with --url", USAGE)
+        fail(
+            f"{place.directory} is a directory, but this command needs a server; name one with --url, or "
+            f"start one with `penstock serve --dir {place.directory}`",
+            USAGE,
+        )
     return place.url
 
 
 def execute(target: Target, *words: str) -> Any:
-    """Send a command to the server and return its answer."""
     server_url(target)
     with target.open() as queue:
         return queue.execute(*words)  # type: ignore[attr-defined]

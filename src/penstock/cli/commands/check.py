@@ -39,12 +39,10 @@ class Checks(TyperGroup):
     """The group of checks. An error before the measurement exits with UNKNOWN, so that it raises no alarm."""
 
     def make_context(self, *args: Any, **options: Any) -> Any:
-        """Parse the arguments of `penstock check`."""
         with _unknown():
             return super().make_context(*args, **options)
 
     def invoke(self, ctx: Any) -> Any:
-        """Run a check."""
         with _unknown():
             return super().invoke(ctx)
 

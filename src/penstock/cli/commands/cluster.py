@@ -357,7 +357,6 @@ def _homes(target: Target) -> list[Record]:
 
 
 def _info_of(queue: Any) -> dict[str, int]:
-    """Return the figures of CLUSTER INFO."""
     with parsing_answer():
         lines = [line.partition(":") for line in queue.execute("CLUSTER", "INFO").decode().split()]
     return {name: int(value) for name, _, value in lines if value.isdigit()}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, BinaryIO
 
@@ -57,13 +58,9 @@ def disque_aof(
 
     Jobs keep body, queue, retry, nacks and the remaining ttl and delay. Their old ids become their names.
     """
+    from penstock.cli.imports.import_items import AofSource
 
-    def opened(raw: BinaryIO, progress: Progress) -> Source:
-        from penstock.cli.imports.import_items import AofSource
-
-        return AofSource(raw, once, progress)
-
-    _import(file, into, state, dry_run, out, opened)
+    _import(file, into, state, dry_run, out, lambda raw, progress: AofSource(raw, once, progress))
 
 
 @app.command()
@@ -81,18 +78,12 @@ def jsonl(
     out: Output,
 ) -> None:
     """Import jobs from a JSON lines file, like {"tube": "emails", "body": {"to": "ann"}, "delay": "2s", "ttr": 30}."""
-
+    from penstock.cli.imports.import_items import JsonLinesSource
     from penstock.core.policy import preset
 
     if type is not None:
         preset(type)
-
-    def opened(raw: BinaryIO, progress: Progress) -> Source:
-        from penstock.cli.imports.import_items import JsonLinesSource
-
-        return JsonLinesSource(raw, tube, type, progress)
-
-    _import(file, into, state, dry_run, out, opened)
+    _import(file, into, state, dry_run, out, lambda raw, progress: JsonLinesSource(raw, tube, type, progress))
 
 
 @app.command()
@@ -145,7 +136,7 @@ def tarantool(
 
     try:
         if source.startswith(SCHEME):
-            with TarantoolServer(source) as server:
+            with closing(TarantoolServer(source)) as server:
                 path = _state_file(Path(re.sub(r"[^\w.-]+", "-", server.label)), tube or [])
                 _transfer(opened(server), server.label, place, state or path, id_map, dry_run, out)
         elif "://" in source:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Annotated, Any
+from itertools import islice
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -146,7 +147,7 @@ def find(
     wanted = condition(where)
     with target.open() as queue:
         found = matching(queue, tube, states or [], lambda record: wanted(record) and record["age"] >= (older or 0))
-        out.table((record for record, _ in _first(found, limit)), JOB_COLUMNS, "No job was found.")
+        out.table((record for record, _ in islice(found, limit or None)), JOB_COLUMNS, "No job was found.")
 
 
 def matching(queue: Queue, tube: str | None, states: list[State], wanted: Condition) -> Iterator[tuple[Record, Job]]:
@@ -157,13 +158,6 @@ def matching(queue: Queue, tube: str | None, states: list[State], wanted: Condit
         jobs, cursor = queue.scan(cursor, tube=place, states=[state.value for state in states])
         yield from ((record, job) for record, job in job_records(queue, jobs) if wanted(record))
         if cursor == 0:
-            return
-
-
-def _first(found: Iterator[Any], limit: int) -> Iterator[Any]:
-    for number, item in enumerate(found, 1):
-        yield item
-        if number == limit:
             return
 
 

@@ -13,7 +13,7 @@ from penstock.cli.errors import REFUSED, USAGE, fail, print_error
 from penstock.cli.option_values import rate_option
 from penstock.cli.output import Column, Output, column, jobs_text
 from penstock.cli.progress import count_bar
-from penstock.cli.targets import Target
+from penstock.cli.targets import Target, server_url
 
 if TYPE_CHECKING:
     from penstock.pipeline.replay import ReplayResult
@@ -69,13 +69,8 @@ def replay(
         out.table([vars(each) for each in planned], _COLUMNS, "There is nothing to replay.")
         return
     run = name or hashlib.sha256(f"{query} {table} {tube}".encode()).hexdigest()[:16]
-    place = Target(url=to).address()
-    if place.directory is not None:
-        fail(
-            f"jobs are replayed to a server; start one with `penstock serve --dir {place.directory}`",
-            USAGE,
-        )
-    with penstock.connect(place.url) as queue, count_bar("replaying") as progress:
+    url = server_url(Target(url=to))
+    with penstock.connect(url) as queue, count_bar("replaying") as progress:
         done = work.replay(jobs, queue, run, rate, lambda count: progress(count, None))
     _print_summary(done, out)
 

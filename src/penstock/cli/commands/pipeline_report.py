@@ -49,7 +49,6 @@ def report(
 
 
 def show(report: Report, out: Output) -> None:
-    """Print all tables of a report."""
     for section in report.sections:
         if out.json:
             for row in section.rows:

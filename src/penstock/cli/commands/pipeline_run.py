@@ -12,12 +12,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from penstock.cli.errors import USAGE, fail
 from penstock.cli.lake_options import LakeDirectory, translated_errors
 from penstock.cli.option_values import parse_duration
 from penstock.cli.output import Output
 from penstock.cli.progress import stages_bar
-from penstock.cli.targets import Target
+from penstock.cli.targets import Target, server_url
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -58,7 +57,7 @@ class SourceOptions:
         """Return the source for the pipeline. An unreachable node is reported before Spark starts."""
         from penstock.pipeline.source import Source
 
-        source = Source(tuple(map(_url, self.urls or [""])), self.bodies, self.gaps)
+        source = Source(tuple(server_url(Target(url=url)) for url in self.urls or [None]), self.bodies, self.gaps)
         source.heads()
         return source
 
@@ -152,16 +151,6 @@ def open_lake(
             yield spark, lake
     finally:
         spark.stop()
-
-
-def _url(given: str) -> str:
-    place = Target(url=given or None).address()
-    if place.directory is not None:
-        fail(
-            f"the pipeline reads from servers; start one with `penstock serve --dir {place.directory}`",
-            USAGE,
-        )
-    return place.url
 
 
 def _print_summary(lake: Any, count: int, seconds: float, out: Output) -> None:

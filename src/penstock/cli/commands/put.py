@@ -81,7 +81,6 @@ class PutFlags:
     new: Annotated[bool, typer.Option("--new", help="Fail if --unique or --dedup finds an existing job.")] = False
 
     def given(self) -> dict[str, Any]:
-        """Return the options that were given."""
         return {name: value for name, value in vars(self).items() if value not in (None, False)}
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
+from contextlib import closing
 from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
@@ -53,41 +54,28 @@ def standby(
         fail("--of must name a server; use `penstock backup` to copy a directory", USAGE)
     silence_client_log()
     where = target(place.url, name="standby", retry_for=0)
-    with naming_directory(directory):
-        mirror = Mirror(RealDisk(directory))
-        try:
-            if once:
-                _once(where, mirror, directory, out)
-            else:
-                _follow(where, mirror, directory, out)
-        finally:
-            mirror.close()
+    with naming_directory(directory), closing(Mirror(RealDisk(directory))) as mirror:
+        _follow(where, mirror, directory, once, out)
 
 
-def _once(where: Target, mirror: Mirror, directory: str, out: Output) -> None:
-    standby = _connected(where, mirror)
-    try:
-        _catch_up(standby)
-        _print_lag(standby.lag, directory, out)
-    finally:
-        standby.close()
-
-
-def _follow(where: Target, mirror: Mirror, directory: str, out: Output) -> None:
+def _follow(where: Target, mirror: Mirror, directory: str, once: bool, out: Output) -> None:
+    """Copy the log until it is complete if `once` is set, otherwise forever. Reconnect to a lost server."""
     from penstock.client.backoff import Backoff
+    from penstock.client.standby import Standby
 
     search: Backoff | None = None
     while True:
         try:
-            standby = _connected(where, mirror)
-            try:
+            with closing(Standby(where, mirror)) as standby:
                 _catch_up(standby)
                 search = None
                 _print_lag(standby.lag, directory, out)
+                if once:
+                    return
                 _follow_log(standby, directory, out)
-            finally:
-                standby.close()
         except Unreachable as error:
+            if once:
+                raise
             if search is None:
                 print_error(f"{error}; retrying until it answers")
                 search = Backoff(None)
@@ -105,12 +93,6 @@ def _follow_log(standby: Standby, directory: str, out: Output) -> None:
             _print_lag(lag, directory, out)
 
 
-def _connected(where: Target, mirror: Mirror) -> Standby:
-    from penstock.client.standby import Standby
-
-    return Standby(where, mirror)
-
-
 def _catch_up(standby: Standby) -> None:
     from penstock.cli.progress import bytes_bar
 
@@ -120,7 +102,6 @@ def _catch_up(standby: Standby) -> None:
 
 
 def _print_lag(lag: Lag, directory: str, out: Output) -> None:
-    """Print the position and the lag."""
     words = f"{directory} has everything up to position {lag.position:,}"
     if lag.rows:
         behind = duration_text(round(lag.seconds * 1000))

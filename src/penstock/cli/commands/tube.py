@@ -73,7 +73,6 @@ class TubeFlags:
     ] = None
 
     def given(self) -> dict[str, Any]:
-        """Return the options that were given."""
         return {name: value for name, value in vars(self).items() if value is not None}
 
 

@@ -54,7 +54,6 @@ class DemoNode:
         return int(dict(line.split(":") for line in lines)["cluster_reachable_nodes"])
 
     def end(self) -> None:
-        """Kill the process."""
         if self._queue is not None:
             self._queue.close()
         self.process.kill()
@@ -75,14 +74,14 @@ def run(count: int) -> int:
 def _show(nodes: list[DemoNode]) -> int:
     first, second, last = nodes[0], nodes[1], nodes[-1]
     ports = ", ".join(str(node.port) for node in nodes)
-    _print(f"Started {len(nodes)} nodes on ports {ports}. The first node meets the others:")
+    typer.echo(f"Started {len(nodes)} nodes on ports {ports}. The first node meets the others:")
     for node in nodes[1:]:
         node.ask("PING")
-        _print(f"  port {first.port}> CLUSTER MEET 127.0.0.1 {node.port}")
+        typer.echo(f"  port {first.port}> CLUSTER MEET 127.0.0.1 {node.port}")
         first.ask("CLUSTER", "MEET", "127.0.0.1", node.port)
     began = time.monotonic()
     wait_for(lambda: all(node.reaches() == len(nodes) - 1 for node in nodes), "the nodes do not reach each other")
-    _print(f"All nodes reach each other after {time.monotonic() - began:.1f} s.\n")
+    typer.echo(f"All nodes reach each other after {time.monotonic() - began:.1f} s.\n")
 
     copies = min(3, len(nodes))
     began = time.monotonic()
@@ -90,8 +89,8 @@ def _show(nodes: list[DemoNode]) -> int:
         first.ask("ADDJOB", "demo", f"job {number}", 5_000, "REPLICATE", copies, "RETRY", 1) for number in range(JOBS)
     ]
     spent = time.monotonic() - began
-    _print(f"{JOBS} jobs added on port {first.port}, each with {copies} copies: {spent / JOBS * 1000:.1f} ms each.")
-    _print(f"The node on port {first.port}, which has them queued, is killed.")
+    typer.echo(f"{JOBS} jobs added on port {first.port}, each with {copies} copies: {spent / JOBS * 1000:.1f} ms each.")
+    typer.echo(f"The node on port {first.port}, which has them queued, is killed.")
     first.end()
 
     found: dict[bytes, int] = {}
@@ -103,16 +102,12 @@ def _show(nodes: list[DemoNode]) -> int:
                 node.ask("ACKJOB", id)
     lost = set(ids) - set(found)
     spent = time.monotonic() - began
-    _print(f"{len(found)} of them were taken from the other nodes within {spent:.1f} s, and acknowledged there.")
+    typer.echo(f"{len(found)} of them were taken from the other nodes within {spent:.1f} s, and acknowledged there.")
     if lost:
-        _print(f"{len(lost)} jobs were lost. This is a bug, please report it.")
+        typer.echo(f"{len(lost)} jobs were lost. This is a bug, please report it.")
         return 1
-    _print("No job was lost.")
+    typer.echo("No job was lost.")
     return 0
-
-
-def _print(words: str) -> None:
-    typer.echo(words)
 
 
 def wait_for(condition: Callable[[], bool], why_not: str) -> None:

@@ -37,7 +37,6 @@ class IdMap:
             os.fsync(self._file.fileno())
 
     def close(self) -> None:
-        """Close the file."""
         if self._file is not None:
             self._file.close()
 

@@ -171,5 +171,4 @@ def _size(file: BinaryIO) -> int:
 
 
 def default_state_file(file: Path) -> Path:
-    """Return the default path of the state file of an import."""
     return file.with_name(f"{file.name}.penstock-import")

@@ -7,7 +7,6 @@ import hashlib
 import re
 import socket
 from collections.abc import Iterator
-from types import TracebackType
 from typing import Any, Final
 from urllib.parse import unquote, urlsplit
 
@@ -58,7 +57,6 @@ class TarantoolServer:
             raise
 
     def _log_in(self, user: str, password: str) -> None:
-        """Log in and read the catalogue."""
         salt = self._greet()
         if user:
             self._authenticate(user, password, salt)
@@ -70,15 +68,8 @@ class TarantoolServer:
             raise self._invalid_answer(error) from None
 
     def close(self) -> None:
-        """Close the connection."""
         self._file.close()
         self._socket.close()
-
-    def __enter__(self) -> TarantoolServer:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        self.close()
 
     def rows(self, space: Space, after: Any = None) -> Iterator[Row]:
         """Yield the rows of a space in the order of the primary key, after a cursor."""

@@ -258,12 +258,10 @@ class Top(App[None]):
     # ---- Keys --------------------------------------------------------------------------------------------------------
 
     def action_turn(self, by: int) -> None:
-        """Change to another tab."""
         at = (VIEWS.index(self._view) + by) % len(VIEWS)
         self.query_one(Tabs).active = VIEWS[at]
 
     def action_open(self) -> None:
-        """Show the jobs of the tube under the cursor."""
         if self._view == "tubes":
             self.query_one(Tabs).active = "jobs"
 
@@ -271,7 +269,6 @@ class Top(App[None]):
         self.push_screen(Help())
 
     def action_pause(self) -> None:
-        """Pause or resume the periodic refresh."""
         self._paused = not self._paused
         self._show_status()
 
@@ -281,7 +278,6 @@ class Top(App[None]):
         field.focus()
 
     def action_no_filter(self) -> None:
-        """Show all rows again."""
         field = self.query_one("#filter", Input)
         field.value = ""
         field.display = False
@@ -299,7 +295,6 @@ class Top(App[None]):
     # ---- Destructive commands ----------------------------------------------------------------------------------------
 
     def action_kick(self) -> None:
-        """Kick all buried jobs of a tube."""
         tube, watcher = self._tube, self._watcher
         self._change_jobs(
             lambda: watcher.count(tube, "buried"),
@@ -309,7 +304,6 @@ class Top(App[None]):
         )
 
     def action_truncate(self) -> None:
-        """Delete all jobs of a tube."""
         tube, watcher = self._tube, self._watcher
         self._change_jobs(
             lambda: watcher.count(tube),
@@ -319,7 +313,6 @@ class Top(App[None]):
         )
 
     def action_delete(self) -> None:
-        """Delete the job under the cursor."""
         id, tube, watcher = self._cursors.get("jobs", ""), self._tube, self._watcher
         if self._view == "jobs" and self.query_one(Rows).row_count:
             question = f"Delete 1 job of tube {tube}: {id}?"
