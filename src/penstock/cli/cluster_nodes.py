@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import time
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
@@ -13,13 +14,16 @@ from penstock.cli.targets import Target, connect, server_url
 from penstock.core.errors import CommandError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
 # The file in which a node stores the nodes it knows. The setting `cluster-config-file` changes it.
 NODES_FILE: Final = "nodes.conf"
 
 # Errors of a node that cannot be asked: it is unreachable, its address is unknown, or it refuses this user.
 NODE_ERRORS: Final = (OSError, CommandError)
+
+# Seconds between two polls of a condition.
+_POLL_S: Final = 0.05
 
 _ADDRESS: Final = re.compile(r"(?:\[([0-9A-Fa-f:.]+)\]|([0-9A-Fa-f:.]+)):([0-9]{1,5})(?:@([0-9]{1,5}))?", re.ASCII)
 
@@ -82,3 +86,13 @@ def address_of(text: str) -> tuple[str, str, list[str]]:
     if found is None:
         fail(f"{text!r} is not the address of a node; write 10.0.0.2:7711 or [::1]:7711", USAGE)
     return found[1] or found[2], found[3], [found[4]] if found[4] else []
+
+
+def wait_for(condition: Callable[[], bool], seconds: float) -> bool:
+    """Poll until the condition is true. Return False after the timeout."""
+    until = time.monotonic() + seconds
+    while not condition():
+        if time.monotonic() >= until:
+            return False
+        time.sleep(_POLL_S)
+    return True

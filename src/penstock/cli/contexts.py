@@ -16,7 +16,6 @@ _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}", re.ASCII)
 
 
 def config_home() -> Path:
-    """Return the directory of the user's settings."""
     return Path(os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config") / "penstock"
 
 

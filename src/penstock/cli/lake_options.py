@@ -5,15 +5,11 @@ from __future__ import annotations
 import datetime
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Annotated, Any, Final
+from typing import Annotated, Any
 
 import typer
 
 LakeDirectory = Annotated[str, typer.Option("--lake", metavar="DIR", help="Directory of the lake.")]
-
-
-# Options of the Spark source that an error may name, and the options of the command line for them.
-_OURS: Final = {"failOnDataLoss=false": "--allow-gaps"}
 
 
 def _day(text: str) -> datetime.date:
@@ -37,7 +33,5 @@ def translated_errors() -> Iterator[None]:
         with as_pipeline_error():
             yield
     except PipelineError as error:
-        sentence = str(error)
-        for option, ours in _OURS.items():
-            sentence = sentence.replace(option, ours)
-        raise type(error)(sentence) from None
+        # The option of the Spark source that an error may name, and the option of the command line for it.
+        raise type(error)(str(error).replace("failOnDataLoss=false", "--allow-gaps")) from None

@@ -21,7 +21,6 @@ if TYPE_CHECKING:
 
 
 def token_file(target: Target) -> Path:
-    """Return the file that holds the token for a queue."""
     name = hashlib.sha256(str(target.address()).encode("utf-8", "surrogateescape")).hexdigest()[:32]
     return state_home() / "sessions" / f"{name}.json"
 

@@ -26,7 +26,7 @@ from penstock.cli.option_values import TubeName, parse_duration, parse_size
 from penstock.cli.options import CommandGroup
 from penstock.cli.output import Output
 from penstock.cli.records import State, job_count
-from penstock.cli.targets import Target
+from penstock.cli.targets import Target, execute
 from penstock.core.errors import NoJournal, PenstockError
 from penstock.wire.quoting import printable
 
@@ -281,8 +281,6 @@ def journal(
 
 
 def _server_journal(target: Target) -> tuple[list[Metric], str]:
-    from penstock.cli.targets import execute
-
     with parsing_answer():
         lines = execute(target, "INFO", "persistence").decode().splitlines()
         told = dict(line.split(":", 1) for line in lines if ":" in line)

@@ -8,13 +8,20 @@ from __future__ import annotations
 
 import re
 import secrets
-import time
 from contextlib import suppress
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
-from penstock.cli.cluster_nodes import NODE_ERRORS, NODES_FILE, address_of, address_or_id, connect_to_node, list_nodes
+from penstock.cli.cluster_nodes import (
+    NODE_ERRORS,
+    NODES_FILE,
+    address_of,
+    address_or_id,
+    connect_to_node,
+    list_nodes,
+    wait_for,
+)
 from penstock.cli.errors import ERROR, NOT_FOUND, NOTHING, fail, message_of, parsing_answer
 from penstock.cli.formats import duration_text
 from penstock.cli.option_values import Yes, duration_option
@@ -24,12 +31,9 @@ from penstock.cli.records import job_count
 from penstock.cli.targets import QueueAddress, Target, execute
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    pass
 
 app = CommandGroup(help="Show and change a cluster.")
-
-# Seconds between two polls while waiting for a condition.
-_ASK_S: Final = 0.05
 
 # Maximum number of tube names in a message.
 _NAMES_MAX: Final = 5
@@ -125,7 +129,7 @@ def meet(
         found = {node["node"] for node in there} | {node["address"].partition("@")[0] for node in there}
         return [address for address, names in wanted.items() if not names & found]
 
-    if not _wait_for(lambda: not missing(), wait):
+    if not wait_for(lambda: not missing(), wait):
         who, within = ", ".join(missing()), duration_text(round(wait * 1000))
         fail(f"{who} did not join within {within}; check that its cluster port is open, and read the logs", NOTHING)
     known = _nodes(target)
@@ -155,7 +159,7 @@ def leave(
             lines = execute(target, "INFO", "jobs").decode().split()
             return int(next(line.partition(":")[2] for line in lines if line.startswith("registered_jobs:")))
 
-    _wait_for(lambda: held() == 0, wait)
+    wait_for(lambda: held() == 0, wait)
     left = held()
     tubes = [row["tube"] for row in _homes(target) if row["node"] == known[0]["node"]]
     words = f"the node leaves, and still holds {jobs_text(left)}" if left else "the node leaves, and holds no jobs"
@@ -362,26 +366,15 @@ def _info_of(queue: Any) -> dict[str, int]:
     return {name: int(value) for name, _, value in lines if value.isdigit()}
 
 
-def _wait_for(condition: Callable[[], bool], wait: float) -> bool:
-    """Poll until the condition is true. Return False after the timeout."""
-    until = time.monotonic() + wait
-    while not condition():
-        if time.monotonic() >= until:
-            return False
-        time.sleep(_ASK_S)
-    return True
-
-
 def _node_in(place: QueueAddress) -> Record:
     from penstock.journal.disk import ReadOnlyDisk
     from penstock.journal.identity import identity
 
     known = identity(ReadOnlyDisk(str(place.directory)))
-    epoch = known.node_epoch
     return {
         "node": known.node,
         "address": place.without_password(),
         "flags": ["myself"],
-        "epoch": epoch,
+        "epoch": known.node_epoch,
         "state": "embedded",
     }

@@ -138,7 +138,6 @@ class RemainingNodes:
     missed: dict[str, str] = field(default_factory=dict)  # Address of each node that does not answer, and the reason.
 
     def ask_all(self) -> None:
-        """Ask all nodes about each other and about the lost node."""
         with connect_to_node(self.target, {"flags": ["myself"]}) as queue:
             first = list_nodes(queue)
         if first[0]["node"] == self.lost:

@@ -7,11 +7,12 @@ from typing import Annotated
 import typer
 
 from penstock.cli.contexts import Contexts
-from penstock.cli.errors import NOT_FOUND, fail
+from penstock.cli.errors import NOT_FOUND, fail, message_of
 from penstock.cli.option_values import Yes
 from penstock.cli.options import CommandGroup
-from penstock.cli.output import Column, Output, column
+from penstock.cli.output import Column, Output, column, confirm
 from penstock.cli.targets import Target, parse_address
+from penstock.core.errors import PenstockError
 
 app = CommandGroup(help="Name servers and queue directories, and select the default one.")
 
@@ -83,8 +84,6 @@ def previous(*, out: Output) -> None:
 @app.command("rm")
 def remove(name: Name, yes: Yes = False, *, out: Output) -> None:
     """Remove a context. The queue that it names is not changed."""
-    from penstock.cli.output import confirm
-
     contexts = Contexts.load()
     contexts.url_of(name)
     confirm(f"Remove the context {name}?", yes)
@@ -112,9 +111,6 @@ def validate(
 
 
 def _validated(name: str, url: str) -> dict[str, object]:
-    from penstock.cli.errors import message_of
-    from penstock.core.errors import PenstockError
-
     told: dict[str, object] = {"name": name, "url": parse_address(url).without_password(), "ok": True, "answer": "ok"}
     try:
         with Target(url=url).open() as queue:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable
 from contextlib import closing
@@ -10,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, BinaryIO
 
 import typer
 
-from penstock.cli.errors import ERROR, OK, exit_code_of, fail, message_of, print_error
+from penstock.cli.errors import ERROR, OK, USAGE, exit_code_of, fail, message_of, print_error
 from penstock.cli.options import CommandGroup
 from penstock.cli.output import Output, jobs_text
 from penstock.cli.targets import QueueAddress, Target, parse_address
@@ -120,7 +121,6 @@ def tarantool(
 
     Tasks keep their order, data, priority, micro-queue, and the remaining ttl and delay. Taken tasks become ready.
     """
-    from penstock.cli.errors import USAGE
     from penstock.cli.imports.tarantool_client import SCHEME, TarantoolServer
     from penstock.cli.imports.tarantool_dump import TarantoolDump
     from penstock.cli.imports.tarantool_source import TarantoolSource
@@ -162,11 +162,6 @@ def _state_file(source: Path, tubes: list[str]) -> Path:
 
 
 def _upgrade_options(text: str) -> dict[str, Any]:
-    """Parse the option --upgrade: JSON, or @FILE."""
-    import json
-
-    from penstock.cli.errors import USAGE
-
     try:
         told = json.loads(Path(text[1:]).read_bytes() if text.startswith("@") else text)
     except ValueError as error:

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from penstock.cli.commands.ack import delete, for_each_job
+from penstock.cli import shared_session
+from penstock.cli.commands.ack import delete, for_each_job, for_each_job_in
 from penstock.cli.commands.take import Bodies, print_bodies, refuse_json_bodies
 from penstock.cli.conditions import Condition, condition
 from penstock.cli.errors import NOT_FOUND, fail
@@ -201,9 +202,6 @@ def move(
     out: Output,
 ) -> None:
     """Move jobs to the end of another tube. They keep their ids, bodies and ttl."""
-    from penstock.cli import shared_session
-    from penstock.cli.commands.ack import for_each_job_in
-
     with shared_session.open_session(target) as queue:
         place = find_tube(queue, to)
         for_each_job_in(queue, ids, f"moved to {to}:", out, lambda job: job.move(place, delay))

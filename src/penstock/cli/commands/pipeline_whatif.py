@@ -13,10 +13,6 @@ from penstock.cli.output import Column, Output, Record, column
 from penstock.cli.progress import count_bar
 
 
-def _per_key(record: Record) -> object:
-    return "any" if record["per_key"] is None else record["per_key"]
-
-
 def _wait(name: str) -> Column:
     return Column(f"wait {name}, ms", lambda record: record[f"wait_{name}_ms"])
 
@@ -25,7 +21,7 @@ COLUMNS = (
     column("tube"),
     Column("", lambda record: record["kind"]),
     column("workers"),
-    Column("per key", _per_key),
+    Column("per key", lambda record: record["per_key"] or "any"),
     column("jobs"),
     *(_wait("p50"), _wait("p95"), _wait("p99")),
     Column("busy, %", lambda record: round(100 * record["busy_share"])),

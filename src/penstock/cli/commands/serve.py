@@ -66,12 +66,12 @@ def serve(
         logfile = str(config.within_dir(config.logfile)) if config.logfile else ""
         set_up_logging(config.log_format, logfile)
         if config.daemonize:
-            background = Background(PidFile(config.within_dir(config.pidfile) if config.pidfile else None))
+            background = Background(config.within_dir(config.pidfile) if config.pidfile else None)
         try:
             code = run(config, None if background is None else background.on_ready)
         finally:
             if background is not None:
-                background.pidfile.remove()
+                background.remove_pidfile()
     except (PenstockError, OSError) as error:
         if background is not None and logfile:
             # Log the error as well, because the output of the script that starts the server may be lost.
@@ -82,38 +82,16 @@ def serve(
     raise typer.Exit(code)
 
 
-class PidFile:
-    """The file with the process id of a server in the background. It exists while the server is running."""
-
-    def __init__(self, path: Path | None) -> None:
-        self._path = path
-        self._is_ours = False
-
-    def write(self, _: object) -> None:
-        """Write the file. If that fails, log it and continue, as Disque does."""
-        if self._path is not None:
-            try:
-                with open(open_private(str(self._path), os.O_TRUNC), "w") as file:
-                    file.write(f"{os.getpid()}\n")
-                self._is_ours = True
-            except OSError as error:
-                _log.warning("pidfile not written: error=%s", error)
-
-    def remove(self) -> None:
-        """Remove the file, unless another server has written it."""
-        if self._path is not None and self._is_ours:
-            self._path.unlink(missing_ok=True)
-
-
 class Background:
     """A server that goes into the background when it is ready.
 
     The process that starts it waits until then, and exits with the server's exit code if the server fails to start.
     """
 
-    def __init__(self, pidfile: PidFile) -> None:
+    def __init__(self, pidfile: Path | None) -> None:
         """Fork. The child continues as the server. The parent exits when the child is ready."""
-        self.pidfile = pidfile
+        self._pidfile = pidfile
+        self._has_written = False  # The pidfile is ours.
         news, self._ready_pipe = os.pipe()
         server = os.fork()
         if server:
@@ -124,7 +102,7 @@ class Background:
     def on_ready(self, _: object) -> None:
         """Detach from the terminal, write the pidfile, and let the parent exit. Called when the server is ready."""
         os.setsid()
-        self.pidfile.write(self)
+        self._write_pidfile()
         nothing = os.open(os.devnull, os.O_RDWR)
         for stream in (0, 1, 2):
             os.dup2(nothing, stream)
@@ -133,6 +111,21 @@ class Background:
             # The parent may have been killed meanwhile.
             os.write(self._ready_pipe, b".")
         os.close(self._ready_pipe)
+
+    def _write_pidfile(self) -> None:
+        if self._pidfile is not None:
+            try:
+                with open(open_private(str(self._pidfile), os.O_TRUNC), "w") as file:
+                    file.write(f"{os.getpid()}\n")
+                self._has_written = True
+            except OSError as error:
+                # Disque continues without the file, too.
+                _log.warning("pidfile not written: error=%s", error)
+
+    def remove_pidfile(self) -> None:
+        """Remove the pidfile, unless another server has written it."""
+        if self._pidfile is not None and self._has_written:
+            self._pidfile.unlink(missing_ok=True)
 
 
 def _wait_until_ready(server: int, news: int) -> int:

@@ -20,10 +20,8 @@ from penstock.cli.targets import Target
 
 app = CommandGroup(help="Create, change and show tubes.")
 
-
 # The types of tubes. docs/reference/tubes has a page for each.
 Type = StrEnum("Type", "FIFO FIFOTTL LIMFIFOTTL UTUBE UTUBETTL STUBE DISQUE QUEUE15 XQUEUE")
-
 
 # The effect of a ttl on a job that is taken.
 WhileTaken = StrEnum("WhileTaken", "WAITS KILLS")

@@ -25,7 +25,6 @@ class Prompt:
         self._manual = built_in()
 
     def run(self) -> None:
-        """Read and run lines until the user quits."""
         history = state_home() / "cli-history"
         readline.set_completer(self._complete)
         readline.set_completer_delims(" ")

@@ -15,6 +15,7 @@ from typing import Any, Final
 import typer
 
 import penstock
+from penstock.cli import cluster_nodes
 from penstock.cli.errors import fail
 from penstock.cluster.roster import BUS_OFFSET
 
@@ -112,11 +113,8 @@ def _show(nodes: list[DemoNode]) -> int:
 
 def wait_for(condition: Callable[[], bool], why_not: str) -> None:
     """Wait until the condition is true. After the timeout, print `why_not` and exit."""
-    until = time.monotonic() + PATIENCE_S
-    while not condition():
-        if time.monotonic() >= until:
-            fail(f"{why_not} within {PATIENCE_S:.0f} s; try again when this machine is less busy")
-        time.sleep(0.05)
+    if not cluster_nodes.wait_for(condition, PATIENCE_S):
+        fail(f"{why_not} within {PATIENCE_S:.0f} s; try again when this machine is less busy")
 
 
 def free_ports(count: int) -> list[int]:

@@ -182,7 +182,6 @@ def domain_results(pages: list[Page], fifo: Visits, utube: Visits) -> list[Domai
 
 
 def conclusion(fifo: Visits, utube: Visits) -> str:
-    """Return the result of the demo in a sentence or two."""
     worst = max(utube.most.values())
     if worst > 1:
         return f"A domain was visited by {worst} workers at a time. This is a bug, please report it."

@@ -40,7 +40,6 @@ class SparkUnavailable(Exception):
 
 
 def start_spark() -> SparkSession:
-    """Start Spark with settings for a short run."""
     from penstock.spark import SourceError, session
 
     try:

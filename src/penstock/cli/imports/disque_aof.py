@@ -119,7 +119,9 @@ def job_at(file: BinaryIO, offset: int, size: int) -> AofJob:
 
 def decode(raw: bytes, offset: int = 0) -> AofJob:
     """Decode a job. Errors name `offset` as the position of the damage."""
-    _, id, state, flags, _, expires, created, delay, retry, nacks, _ = _head(raw, offset)
+    if len(raw) < _HEAD.size or _LENGTH.unpack_from(raw)[0] != len(raw) - _LENGTH.size:
+        raise _damaged_job(offset)
+    _, id, state, flags, _, expires, created, delay, retry, nacks, _ = _HEAD.unpack_from(raw)
     queue, at = _string(raw, _HEAD.size, offset)
     body, at = _string(raw, at, offset)
     nodes, at = _number(raw, at, offset)
@@ -137,12 +139,6 @@ def decode(raw: bytes, offset: int = 0) -> AofJob:
         queue=queue,
         body=body,
     )
-
-
-def _head(raw: bytes, offset: int) -> tuple[int, bytes, int, int, int, int, int, int, int, int, int]:
-    if len(raw) < _HEAD.size or _LENGTH.unpack_from(raw)[0] != len(raw) - _LENGTH.size:
-        raise _damaged_job(offset)
-    return _HEAD.unpack_from(raw)
 
 
 def _string(raw: bytes, at: int, offset: int) -> tuple[bytes, int]:

@@ -78,7 +78,6 @@ class LoadProgress:
     in_flight: list[FileLine] = field(default_factory=list)  # The batch in flight, which may or may not be put.
 
     def finish_batch(self, some: list[FileLine]) -> None:
-        """Record that these lines are put."""
         self.lines = some[-1].number
         self.put += len(some)
         self.in_flight = []

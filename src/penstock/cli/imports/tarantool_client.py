@@ -177,7 +177,6 @@ class TarantoolServer:
 
 
 def _address(url: str) -> tuple[str, int, str, str]:
-    """Return host, port, user and password of a URL."""
     wrong = BadSource("write the URL as tarantool://user:password@host:3301", USAGE)
     try:
         parts = urlsplit(url)

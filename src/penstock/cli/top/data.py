@@ -171,7 +171,6 @@ class QueueReader:
     # ---- Commands ----------------------------------------------------------------------------------------------------
 
     def count(self, tube: str, state: str | None = None) -> int:
-        """Return the number of jobs of a tube, in one state or in all."""
         counts = self._open_queue().find_tube(tube).stats()
         return counts[state] if state is not None else sum(counts.values())
 
@@ -255,7 +254,6 @@ class ServerBackend:
     """A server."""
 
     def consumers(self, queue: Queue) -> ViewData:
-        """Return all connections of the server as rows."""
         with parsing_answer():
             lines = _text(queue, "CLIENT", "LIST").splitlines()
             rows = dict(_consumer(dict(word.partition("=")[::2] for word in line.split(" "))) for line in lines)
