@@ -13,7 +13,6 @@ Progress = Callable[[int, int], None]
 
 
 def write_json_lines(disk: ReadableDisk, output: BinaryIO, start: int, bodies: bool, progress: Progress) -> None:
-    """Write one line of JSON per event."""
     reader = Reader(disk)
     first, last = reader.positions()
     for event in reader.events(start):

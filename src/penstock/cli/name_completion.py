@@ -34,7 +34,6 @@ _SAFE: Final = re.compile(r"[\w.@%+,/=#][\w.@%+,/=#:-]*")
 
 
 def complete_tubes(ctx: typer.Context, incomplete: str) -> list[str]:
-    """Return the names of tubes that begin with the typed text."""
     return _ask(ctx, lambda queue: queue.tubes(), incomplete)
 
 

@@ -14,9 +14,12 @@ import functools
 import inspect
 from collections.abc import Callable
 from inspect import Parameter
-from typing import Any, get_type_hints
+from typing import Any, TypeVar, get_type_hints
 
 import typer
+
+
+F = TypeVar("F", bound=Callable[..., Any])
 
 
 class CommandGroup(typer.Typer):
@@ -25,11 +28,11 @@ class CommandGroup(typer.Typer):
     def __init__(self, **options: Any) -> None:
         super().__init__(no_args_is_help=True, **options)
 
-    def command(self, *args: Any, **options: Any) -> Any:
+    def command(self, *args: Any, **options: Any) -> Callable[[F], F]:
         """Register the decorated function as a command, and return the function unchanged."""
         register = super().command(*args, **options)
 
-        def add(function: Callable[..., None]) -> Callable[..., None]:
+        def add(function: F) -> F:
             register(_with_options(function))
             return function
 

@@ -14,8 +14,16 @@ if TYPE_CHECKING:
     from penstock.api import Job, Queue
 
 
-# The states of a job that exists.
-State = StrEnum("State", "READY TAKEN DELAYED BURIED DONE ZOMBIE STAGED")
+class State(StrEnum):
+    """The states of a job that exists."""
+
+    READY = "ready"
+    TAKEN = "taken"
+    DELAYED = "delayed"
+    BURIED = "buried"
+    DONE = "done"
+    ZOMBIE = "zombie"
+    STAGED = "staged"
 
 
 def job_count(info: Record) -> int:

@@ -342,7 +342,6 @@ def _warned(node: Record, paused_queues: int) -> Record:
 
 
 def _nodes(target: Target) -> list[Record]:
-    """Return all known nodes, the connected one first."""
     place = target.address()
     if place.directory is not None:
         with target.open():
@@ -352,7 +351,6 @@ def _nodes(target: Target) -> list[Record]:
 
 
 def _homes(target: Target) -> list[Record]:
-    """Return the tubes that have a home node, with that node."""
     with parsing_answer():
         return [
             {"tube": tube.decode("utf-8", "backslashreplace"), "node": node.decode(), "epoch": int(epoch)}

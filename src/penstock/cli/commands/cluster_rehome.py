@@ -96,7 +96,6 @@ def run(directory: str, via: str | None, nodes_file: str, force: bool, dry_run: 
 
 
 def _check(disk: RealDisk, directory: str) -> None:
-    """Exit if the directory cannot be opened."""
     from penstock.cli.progress import bytes_bar
     from penstock.host.boot import boot_id
     from penstock.journal.recovery.check import check_log
@@ -111,7 +110,6 @@ def _check(disk: RealDisk, directory: str) -> None:
 
 
 def _last_position(disk: RealDisk) -> tuple[int, str]:
-    """Return the last position of a log, and its time."""
     from penstock.journal.segment import FrameFile, is_segment, segment_names, snapshot_names
 
     position, time_ms = 0, 0
@@ -178,7 +176,6 @@ class RemainingNodes:
         return found
 
     def _answers(self) -> bool:
-        """Return whether the lost node answers at its last address."""
         lost = self._last_record()
         if lost is None:
             return False

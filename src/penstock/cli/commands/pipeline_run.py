@@ -57,7 +57,7 @@ class SourceOptions:
         """Return the source for the pipeline. An unreachable node is reported before Spark starts."""
         from penstock.pipeline.source import Source
 
-        source = Source(tuple(server_url(Target(url=url)) for url in self.urls or [None]), self.bodies, self.gaps)
+        source = Source(tuple(server_url(Target(url=url)) for url in self.urls or (None,)), self.bodies, self.gaps)
         source.heads()
         return source
 

@@ -169,7 +169,6 @@ def put(
 
 
 def _refuse(why: str, options: dict[str, object]) -> None:
-    """Refuse options that would have no effect."""
     for name, value in options.items():
         if value:
             fail(f"{name}{why}", USAGE)

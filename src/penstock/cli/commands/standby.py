@@ -83,7 +83,6 @@ def _follow(where: Target, mirror: Mirror, directory: str, once: bool, out: Outp
 
 
 def _follow_log(standby: Standby, directory: str, out: Output) -> None:
-    """Copy new rows as the log grows."""
     shown, at = standby.lag.position, time.monotonic()
     while True:
         standby.go_on(_WAIT_MS)

@@ -106,7 +106,6 @@ def _show(queue: Queue, jobs: list[Job], body: bool, out: Output) -> None:
 
 
 def refuse_json_bodies(body: bool, out: Output) -> None:
-    """Refuse --body together with --json."""
     if body and out.json:
         fail("--body prints raw bodies and --json prints JSON; use only one of them", USAGE)
 

@@ -20,8 +20,20 @@ from penstock.cli.targets import Target
 
 app = CommandGroup(help="Create, change and show tubes.")
 
-# The types of tubes. docs/reference/tubes has a page for each.
-Type = StrEnum("Type", "FIFO FIFOTTL LIMFIFOTTL UTUBE UTUBETTL STUBE DISQUE QUEUE15 XQUEUE")
+
+class Type(StrEnum):
+    """The types of tubes. docs/reference/tubes has a page for each."""
+
+    FIFO = "fifo"
+    FIFOTTL = "fifottl"
+    LIMFIFOTTL = "limfifottl"
+    UTUBE = "utube"
+    UTUBETTL = "utubettl"
+    STUBE = "stube"
+    DISQUE = "disque"
+    QUEUE15 = "queue15"
+    XQUEUE = "xqueue"
+
 
 # The effect of a ttl on a job that is taken.
 WhileTaken = StrEnum("WhileTaken", "WAITS KILLS")
@@ -89,7 +101,6 @@ def policy_record(policy: Any) -> Record:
 
 
 def as_text_record(info: Record) -> Record:
-    """Return the info of a tube with durations as text."""
     return {**info, "oldest": seconds_text(info["oldest"])}
 
 

@@ -67,9 +67,10 @@ class RawConnection(Line):
                     self._is_status = data.startswith(b"+")
                 self._parser.feed(data)
                 for answer in self._parser.parse():
+                    if self._is_status and isinstance(answer, bytes):
+                        answer = Status(answer)
                     if not isinstance(answer, Push):
-                        is_status = self._is_status and isinstance(answer, bytes)
-                        self._answers.append(Status(answer) if is_status else answer)  # type: ignore[arg-type]
+                        self._answers.append(answer)
         except (EOFError, OSError):
             lost = f"{self._address} closed the connection; it is unknown whether the command ran"
             raise ConnectionLost(lost) from None

@@ -50,7 +50,6 @@ class DemoNode:
         return True
 
     def reaches(self) -> int:
-        """Return the number of other nodes that this node reaches."""
         lines = self.ask("CLUSTER", "INFO").decode().split()
         return int(dict(line.split(":") for line in lines)["cluster_reachable_nodes"])
 

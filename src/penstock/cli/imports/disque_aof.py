@@ -110,7 +110,6 @@ def contents(file: BinaryIO, size: int, progress: Callable[[int, int], None]) ->
 
 
 def job_at(file: BinaryIO, offset: int, size: int) -> AofJob:
-    """Return the job in the command at this offset."""
     words = _command(file, offset, size)
     if words is None:
         raise DamagedAof(f"the job at byte {offset} is gone: the file changed meanwhile")

@@ -145,7 +145,6 @@ class Importer:
         self.imported_now = 0
 
     async def run(self, place: QueueAddress) -> None:
-        """Import all items that are not finished yet."""
         state = self._state
         if state.finished:
             return

@@ -67,7 +67,6 @@ def scan_lines(file: BinaryIO, progress: Callable[[int, int], None]) -> Iterator
 
 
 def line_label(number: int) -> str:
-    """Return the words that name a line in messages."""
     return f"line {number:,}"
 
 
@@ -93,7 +92,6 @@ def read_line(raw: bytes, tube: str | None) -> JobLine:
 
 
 def read_body_line(raw: bytes, tube: str) -> JobLine:
-    """Parse a line that is only a body."""
     return _checked(JobLine(tube, _json(raw), {}))
 
 

@@ -102,7 +102,6 @@ class TarantoolServer:
         return self._select(space, _IT_ALL, b"\x90", 0xFFFFFFFF)
 
     def _select(self, space: int, iterator: int, key: bytes, limit: int) -> list[bytes]:
-        """Return the rows of a SELECT on the primary index."""
         body = pack({0x10: space, 0x11: 0, 0x12: limit, 0x13: 0, 0x14: iterator})
         # The key is already msgpack, so it is appended after the other pairs.
         answer = self._ask(iproto.SELECT, bytes([body[0] + 1]) + body[1:] + b"\x20" + key)
@@ -135,7 +134,6 @@ class TarantoolServer:
         self._ask(iproto.AUTH, pack({0x23: user, 0x21: ["chap-sha1", scramble]}))
 
     def _ask(self, code: int, body: bytes) -> bytes:
-        """Send a request. Return the body of its answer."""
         self._sync += 1
         packet = pack({0: code, 1: self._sync}) + body
         try:

@@ -37,7 +37,6 @@ class TarantoolSource:
         self._policies: dict[str, TubePolicy] = {}
 
     def items(self, start: int, cursor: Any, now_ms: Callable[[], int]) -> Iterator[ImportItem | SkippedItem]:
-        """Yield the tasks after a cursor."""
         at_tube, at_row = cursor if cursor else ("", None)
         for name in sorted(self._tubes):
             if name < at_tube:
