@@ -87,7 +87,6 @@ class Contexts:
         self.urls[name] = url
 
     def select(self, name: str) -> None:
-        """Make a context the default."""
         self.url_of(name)
         if name != self.selected:
             self.selected, self.previous = name, self.selected

@@ -18,7 +18,6 @@ from typing import Any, TypeVar, get_type_hints
 
 import typer
 
-
 F = TypeVar("F", bound=Callable[..., Any])
 
 

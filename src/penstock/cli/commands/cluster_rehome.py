@@ -197,7 +197,6 @@ class RemainingNodes:
         return f"Not reached, to be informed by the other nodes: {who}. "
 
     def ports(self) -> str:
-        """Return the ports of the lost node as flags for the new one."""
         lost = self._last_record()
         if lost is None:
             return ""
