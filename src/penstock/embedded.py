@@ -881,7 +881,7 @@ class Job(api.Job):
             given = mapping(driven, "options")
             self._do(lambda engine, session, core, now: engine.release_driven(session, core, given, now))
             return
-        delay_ms, ttl_ms, level = _back(delay, options.get("ttl"), options.get("priority"))
+        delay_ms, ttl_ms, level = _return_options(delay, options.get("ttl"), options.get("priority"))
         raw = None if key is None else to_bytes(key, "a key")
         self._do(lambda engine, session, core, now: engine.release(session, core, now, delay_ms, ttl_ms, level, raw))
 
@@ -901,7 +901,7 @@ class Job(api.Job):
         self._do(lambda engine, session, core, now: engine.touch(session, core, now, more_ms))
 
     def dig(self, delay: Seconds = 0, *, ttl: Duration | None = None, priority: int | None = None) -> None:
-        delay_ms, ttl_ms, level = _back(delay, ttl, priority)
+        delay_ms, ttl_ms, level = _return_options(delay, ttl, priority)
         self._do(lambda engine, session, core, now: engine.dig(core, now, delay_ms, ttl_ms, level))
 
     def delete(self) -> None:
@@ -960,7 +960,7 @@ class Job(api.Job):
             if core.state == s.GONE:
                 raise UnknownJob()
             told = views.meta(host.engine, core, host.ids.long(core.id, core.ttl_minutes))
-        return {name: _told(name, value) for name, value in told.items()}
+        return {name: _public_property(name, value) for name, value in told.items()}
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -996,7 +996,7 @@ class Job(api.Job):
         self._finished = self._core.state != s.TAKEN
 
 
-def _back(delay: Seconds, ttl: Duration | None, priority: int | None) -> tuple[int, int, int]:
+def _return_options(delay: Seconds, ttl: Duration | None, priority: int | None) -> tuple[int, int, int]:
     """Return the delay, the ttl and the priority with which a job returns to its tube, in the units of the engine."""
     return (
         duration_ms(delay, "delay"),
@@ -1047,7 +1047,7 @@ def _states(core: CoreTube) -> dict[str, int]:
     return {s.STATE_NAMES[state]: counts[state] for state in range(1, s.STATES_COUNT)}
 
 
-def _told(name: str, value: bytes | int | None) -> Any:
+def _public_property(name: str, value: bytes | int | None) -> Any:
     """Return a property of a job in the form of `job.meta`: text instead of bytes, and times in seconds."""
     if isinstance(value, bytes):
         return to_text(value)

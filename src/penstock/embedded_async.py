@@ -1,8 +1,9 @@
 """A queue in this process for asyncio: the implementation of the types of `api_async.py` for `penstock.open_async`.
 
 Each object wraps a blocking object of `embedded.py`. A call that cannot wait runs directly in the event loop and
-returns when its effect is durable (`_Front`). A call that can wait for a job, for room or for the end of a job suspends
-its asyncio task. A call that can read or write many bytes of files runs in a thread. Threads and asyncio tasks can
+returns when its effect is durable (`_AsyncWrapper`). A call that can wait for a job, for room or for the end of a job
+suspends its asyncio task. A call that can read or write many bytes of files runs in a thread. Threads and asyncio
+tasks can
 share a queue: `sync` returns the wrapped blocking object.
 """
 
@@ -71,7 +72,7 @@ async def _in_thread(function: Callable[..., T], *args: Any) -> T:
     return await asyncio.get_running_loop().run_in_executor(None, function, *args)
 
 
-class _Front:
+class _AsyncWrapper:
     """An asyncio object that wraps a blocking one and passes on all calls that it does not implement itself."""
 
     __slots__ = ("_inner", "_queue")
@@ -100,7 +101,7 @@ def _delegate(name: str, template: Callable[..., Any]) -> Callable[..., Any]:
     """Return a method that calls the method `name` of the wrapped object. It has the signature of `template`."""
 
     @functools.wraps(template, updated=())
-    async def call(self: _Front, *args: Any, **kwargs: Any) -> Any:
+    async def call(self: _AsyncWrapper, *args: Any, **kwargs: Any) -> Any:
         # A queue that refers to itself would outlive its last user.
         queue = self if isinstance(self, AsyncQueue) else self._queue
         function = getattr(self._inner, name)
@@ -115,7 +116,7 @@ def _delegate(name: str, template: Callable[..., Any]) -> Callable[..., Any]:
 
 def _inner_of(value: Any) -> Any:
     """Return the blocking object that an argument wraps, or the argument itself if it wraps none."""
-    return value._inner if isinstance(value, _Front) else value
+    return value._inner if isinstance(value, _AsyncWrapper) else value
 
 
 def _front_of(queue: AsyncQueue, value: Any) -> Any:
@@ -174,7 +175,7 @@ async def _sleep_through(host: Host, wait: Waiting, sleeper: _Task) -> None:
         host.stop_sleeping(sleeper)
 
 
-class AsyncQueue(_Front, api_async.AsyncQueue):
+class AsyncQueue(_AsyncWrapper, api_async.AsyncQueue):
     """A session on a queue in this process, for asyncio."""
 
     def __init__(self, queue: Queue) -> None:
@@ -282,13 +283,13 @@ async def _read_on(events: Iterator[Event]) -> AsyncIterator[Event]:
             yield event
 
 
-class AsyncStage(_Front, api_async.AsyncStage):
+class AsyncStage(_AsyncWrapper, api_async.AsyncStage):
     """A stage of a queue in this process, for asyncio."""
 
     __slots__ = ()
 
 
-class AsyncTube(_Front, api_async.AsyncTube):
+class AsyncTube(_AsyncWrapper, api_async.AsyncTube):
     """A tube of a queue in this process, for asyncio."""
 
     __slots__ = ()
@@ -324,7 +325,7 @@ class AsyncTube(_Front, api_async.AsyncTube):
         return await self._queue._take([self._inner], count, timeout, *take_options("take_many", options, "count"))
 
 
-class AsyncJob(_Front, api_async.AsyncJob):
+class AsyncJob(_AsyncWrapper, api_async.AsyncJob):
     """A job of a queue in this process, for asyncio. Its properties are current."""
 
     __slots__ = ()

@@ -349,7 +349,7 @@ def test_jobs_of_the_first_of_several_replies_are_returned(
         call, calls = queue._call, itertools.count()
 
         def fail_the_second(asked: Any) -> Any:
-            if asked.taken and next(calls) == 1:
+            if asked.delivered and next(calls) == 1:
                 raise error
             return call(asked)
 
@@ -369,7 +369,7 @@ async def test_a_take_of_many_cancelled_between_two_replies_gives_its_jobs_back(
         call, calls = queue._call, itertools.count()
 
         async def hang_at_the_second(asked: Any) -> Any:
-            if asked.taken and next(calls) == 1:
+            if asked.delivered and next(calls) == 1:
                 taking.cancel()
                 await asyncio.sleep(5)
             return await call(asked)
@@ -537,7 +537,7 @@ async def test_the_time_limit_starts_again_with_every_call(server: Server, name:
             await tube.put("second", timeout=0.01)
         # This reply uses the same connection and takes longer than the limit of the call before.
         waiting = asyncio.ensure_future(tube.put("third", timeout=60))
-        while all(connection.is_idle() for connection in queue._session._alone):
+        while all(connection.is_idle() for connection in queue._session._waiting_connections):
             await asyncio.sleep(0.001)
         let_pass(6)
         for _ in range(9):

@@ -13,7 +13,7 @@ import pytest
 
 import penstock
 from penstock.client import commands as c
-from penstock.client.commands import AGAIN, NOT_AGAIN, PERHAPS, Call
+from penstock.client.commands import NO_REPEAT, REPEAT, REPEAT_AND_CHECK, Call
 from penstock.core.errors import ConnectionLost, NotOwner, NotTaken, OnlyOnce
 from tests.client.proxy import Proxy, url
 from tests.server.serving import Server
@@ -27,64 +27,64 @@ FACTS = c.JobFacts("j", b"t", b"", 0, 1, 0, False, "taken")
 
 # Whether each command may be repeated while other clients act in between, and the reason.
 DECLARED: list[tuple[Callable[..., Any], tuple[Any, ...], int, str]] = [
-    (c.identify, (None, 1), AGAIN, SETS),
-    (c.max_body, (), AGAIN, READS),
-    (c.held, (False,), AGAIN, READS),
-    (c.tube, (b"t", "fifo", {}), AGAIN, SETS),
-    (c.find_tube, (b"t",), AGAIN, READS),
-    (c.tubes, (), AGAIN, READS),
-    (c.scan_tubes, (b"0", c.states), AGAIN, READS),
-    (c.tube_stats, (b"t", c.states), AGAIN, READS),
-    (c.alter, (b"t", {"ttr": 1}), AGAIN, SETS),
-    (c.alter_to, (b"t", None, {"ttr": 1}), AGAIN, SETS),
-    (c.pause, (b"t", True, True), AGAIN, SETS),
-    (c.truncate, (b"t",), NOT_AGAIN, ANY_JOBS),
-    (c.drop, (b"t",), NOT_AGAIN, ANY_JOBS),
-    (c.release_all, (b"t",), NOT_AGAIN, ANY_JOBS),
-    (c.kick, (b"t", 1, 0, None), NOT_AGAIN, ANY_JOBS),
-    (c.put, (b"t", b"x", 0, {}), NOT_AGAIN, UNKNOWN),
-    (c.put, (b"t", "x", 0, {"unique": "u", "name": "n"}), NOT_AGAIN, "both are free when the job is gone"),
-    (c.put, (b"t", "x", 0, {"dedup": "d"}), AGAIN, NUMBERED),
-    (c.put_many, (b"t", ["x"], {"unique": "u"}), NOT_AGAIN, "it is free when the job is gone"),
-    (c.put_many, (b"t", ["x"], {"dedup": "d"}), AGAIN, NUMBERED),
-    (c.stage, (b"s", b"t", 1, ["x"], {"dedup": "d"}), NOT_AGAIN, UNKNOWN),
-    (c.close_stages, (b"PUBLISH", ["s"]), AGAIN, NUMBERED),
-    (c.take_one, (b"t",), AGAIN, "what nobody was given goes back"),
-    (c.take, ([b"t"], 1, 0, None, 1), AGAIN, "what nobody was given goes back"),
-    (c.peek, ("j",), AGAIN, READS),
-    (c.named, (b"t", "n"), AGAIN, READS),
-    (c.list_jobs, (b"t", "ready", 1), AGAIN, READS),
-    (c.ack, ("j",), PERHAPS, HOLDERS),
-    (c.done, ("j", "x", ...), PERHAPS, HOLDERS),
-    (c.release, ("j",), PERHAPS, HOLDERS),
-    (c.requeue, ("j",), PERHAPS, HOLDERS),
-    (c.nack, ("j", ""), PERHAPS, HOLDERS),
-    (c.bury, ("j", ""), PERHAPS, HOLDERS),
-    (c.leave, (FACTS, None, None), PERHAPS, HOLDERS),
-    (c.touch, ("j", None), AGAIN, SETS),
-    (c.touch, ("j", 1), NOT_AGAIN, "it adds"),
-    (c.delete, ("j",), PERHAPS, "an id never comes back"),
-    (c.dig, ("j", 0, None, None), NOT_AGAIN, ANYBODY),
-    (c.snatch, ("j", 0), NOT_AGAIN, ANYBODY),
-    (c.restart, ("j", 0), NOT_AGAIN, ANYBODY),
-    (c.switch, ("j", "ready", 0), NOT_AGAIN, ANYBODY),
-    (c.move, ("j", b"t", 0), NOT_AGAIN, ANYBODY),
-    (c.scan, (0, None, [], 1), AGAIN, READS),
-    (c.wait, ("j", b"t", 1), AGAIN, READS),
-    (c.ended_before, ("j",), AGAIN, READS),
-    (c.job_meta, ("j",), AGAIN, READS),
-    (c.state_of, ("j",), AGAIN, READS),
-    (c.history, ("j",), AGAIN, READS),
-    (c.claim, (b"t", "c", 1, 1, 1, 0), AGAIN, NUMBERED),
-    (c.read_claim, ("c", 1, (0, 1)), AGAIN, READS),
-    (c.renew_claims, ("c", 1, 0), AGAIN, SETS),
-    (c.release_claims, ("c", 0), NOT_AGAIN, ANY_JOBS),
-    (c.claim_info, ("c",), AGAIN, READS),
-    (c.ack_claims, ("c", 1, 0), AGAIN, NUMBERED),
-    (c.journal_head, (), AGAIN, READS),
-    (c.journal_events, (1, None), AGAIN, READS),
-    (c.checkpoint, (), AGAIN, "one snapshot more"),
-    (c.execute, (("PING",),), NOT_AGAIN, UNKNOWN),
+    (c.identify, (None, 1), REPEAT, SETS),
+    (c.max_body, (), REPEAT, READS),
+    (c.held, (False,), REPEAT, READS),
+    (c.tube, (b"t", "fifo", {}), REPEAT, SETS),
+    (c.find_tube, (b"t",), REPEAT, READS),
+    (c.tubes, (), REPEAT, READS),
+    (c.scan_tubes, (b"0", c.states), REPEAT, READS),
+    (c.tube_stats, (b"t", c.states), REPEAT, READS),
+    (c.alter, (b"t", {"ttr": 1}), REPEAT, SETS),
+    (c.alter_to, (b"t", None, {"ttr": 1}), REPEAT, SETS),
+    (c.pause, (b"t", True, True), REPEAT, SETS),
+    (c.truncate, (b"t",), NO_REPEAT, ANY_JOBS),
+    (c.drop, (b"t",), NO_REPEAT, ANY_JOBS),
+    (c.release_all, (b"t",), NO_REPEAT, ANY_JOBS),
+    (c.kick, (b"t", 1, 0, None), NO_REPEAT, ANY_JOBS),
+    (c.put, (b"t", b"x", 0, {}), NO_REPEAT, UNKNOWN),
+    (c.put, (b"t", "x", 0, {"unique": "u", "name": "n"}), NO_REPEAT, "both are free when the job is gone"),
+    (c.put, (b"t", "x", 0, {"dedup": "d"}), REPEAT, NUMBERED),
+    (c.put_many, (b"t", ["x"], {"unique": "u"}), NO_REPEAT, "it is free when the job is gone"),
+    (c.put_many, (b"t", ["x"], {"dedup": "d"}), REPEAT, NUMBERED),
+    (c.stage, (b"s", b"t", 1, ["x"], {"dedup": "d"}), NO_REPEAT, UNKNOWN),
+    (c.close_stages, (b"PUBLISH", ["s"]), REPEAT, NUMBERED),
+    (c.take_one, (b"t",), REPEAT, "what nobody was given goes back"),
+    (c.take, ([b"t"], 1, 0, None, 1), REPEAT, "what nobody was given goes back"),
+    (c.peek, ("j",), REPEAT, READS),
+    (c.named, (b"t", "n"), REPEAT, READS),
+    (c.list_jobs, (b"t", "ready", 1), REPEAT, READS),
+    (c.ack, ("j",), REPEAT_AND_CHECK, HOLDERS),
+    (c.done, ("j", "x", ...), REPEAT_AND_CHECK, HOLDERS),
+    (c.release, ("j",), REPEAT_AND_CHECK, HOLDERS),
+    (c.requeue, ("j",), REPEAT_AND_CHECK, HOLDERS),
+    (c.nack, ("j", ""), REPEAT_AND_CHECK, HOLDERS),
+    (c.bury, ("j", ""), REPEAT_AND_CHECK, HOLDERS),
+    (c.leave, (FACTS, None, None), REPEAT_AND_CHECK, HOLDERS),
+    (c.touch, ("j", None), REPEAT, SETS),
+    (c.touch, ("j", 1), NO_REPEAT, "it adds"),
+    (c.delete, ("j",), REPEAT_AND_CHECK, "an id never comes back"),
+    (c.dig, ("j", 0, None, None), NO_REPEAT, ANYBODY),
+    (c.snatch, ("j", 0), NO_REPEAT, ANYBODY),
+    (c.restart, ("j", 0), NO_REPEAT, ANYBODY),
+    (c.switch, ("j", "ready", 0), NO_REPEAT, ANYBODY),
+    (c.move, ("j", b"t", 0), NO_REPEAT, ANYBODY),
+    (c.scan, (0, None, [], 1), REPEAT, READS),
+    (c.wait, ("j", b"t", 1), REPEAT, READS),
+    (c.ended_before, ("j",), REPEAT, READS),
+    (c.job_meta, ("j",), REPEAT, READS),
+    (c.state_of, ("j",), REPEAT, READS),
+    (c.history, ("j",), REPEAT, READS),
+    (c.claim, (b"t", "c", 1, 1, 1, 0), REPEAT, NUMBERED),
+    (c.read_claim, ("c", 1, (0, 1)), REPEAT, READS),
+    (c.renew_claims, ("c", 1, 0), REPEAT, SETS),
+    (c.release_claims, ("c", 0), NO_REPEAT, ANY_JOBS),
+    (c.claim_info, ("c",), REPEAT, READS),
+    (c.ack_claims, ("c", 1, 0), REPEAT, NUMBERED),
+    (c.journal_head, (), REPEAT, READS),
+    (c.journal_events, (1, None), REPEAT, READS),
+    (c.checkpoint, (), REPEAT, "one snapshot more"),
+    (c.execute, (("PING",),), NO_REPEAT, UNKNOWN),
 ]
 
 
@@ -103,7 +103,7 @@ def test_every_command_states_whether_it_may_be_repeated() -> None:
     for make, args, repeat, why in DECLARED:
         call = make(*args)
         assert call.repeat == repeat, (call.words, why)
-        assert (repeat == PERHAPS) == (call.happened is not None), call.words
+        assert (repeat == REPEAT_AND_CHECK) == (call.execution_check is not None), call.words
         said.add(make.__name__)
     assert said == makers(), "say of each of these whether it may be, and why"
 
@@ -228,15 +228,15 @@ async def test_a_nacked_job_that_another_task_took_is_nacked_once(server: Server
 def test_a_release_counts_as_executed_if_the_job_was_taken_after_the_refusal() -> None:
     again = c.JobFacts("j", b"t", b"", 0, 2, 0, False, "taken")
     for call in (c.release("j", hold=1), c.requeue("j", 1), c.nack("j", "", 1)):
-        assert call.happened is not None
-        call.happened.judge(NotTaken(), again)
-        call.happened.judge(NotOwner(), again)
+        assert call.execution_check is not None
+        call.execution_check.judge(NotTaken(), again)
+        call.execution_check.judge(NotOwner(), again)
         with pytest.raises(OnlyOnce):
-            call.happened.judge(OnlyOnce(), FACTS)
+            call.execution_check.judge(OnlyOnce(), FACTS)
     for call in (c.ack("j"), c.bury("j", "", 1)):
-        assert call.happened is not None
+        assert call.execution_check is not None
         with pytest.raises(NotTaken):
-            call.happened.judge(NotTaken(), again)
+            call.execution_check.judge(NotTaken(), again)
 
 
 # ---- Random sequences ------------------------------------------------------------------------------------------------
@@ -274,5 +274,5 @@ def test_no_job_has_two_holders_when_connections_break_again_and_again(proxy: Pr
                 worker.result(60)
         proxy.to_client = None
         assert not wrong and sorted(done) == list(range(jobs_count))
-        assert not any(tube.stats().values()) and queue._session.belongings.is_empty()
+        assert not any(tube.stats().values()) and queue._session.held_jobs.is_empty()
         assert proxy.cuts

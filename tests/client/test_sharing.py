@@ -220,11 +220,11 @@ def test_put_many_is_refused_if_it_does_not_fit_into_one_command(server: Server,
 def test_jobs_that_are_never_finished_are_removed_from_the_record(server: Server, name: str) -> None:
     with penstock.connect(url(server)) as queue:
         tube = queue.tube(name, ttr=0.001)
-        queue._session.belongings._ask_at = 50
+        queue._session.held_jobs._ask_at = 50
         tube.put_many(range(200))
         for _ in range(300):
             tube.take()
-        assert len(queue._session.belongings._ids) < 200
+        assert len(queue._session.held_jobs._ids) < 200
 
 
 def test_a_body_that_is_too_long_does_not_fail_the_rest_of_a_pipeline(server: Server, name: str) -> None:

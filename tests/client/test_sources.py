@@ -1,7 +1,7 @@
 """The decision to move to the node that most jobs come from."""
 
 from penstock.client.addresses import Addresses
-from penstock.client.sources import Sources
+from penstock.client.job_origins import JobOrigins
 
 HERE, THERE = "aaaaaaaa", "bbbbbbbb"
 
@@ -11,7 +11,7 @@ def ids(maker: str, count: int) -> list[str]:
 
 
 def test_a_move_needs_a_majority_of_a_hundred_jobs() -> None:
-    sources = Sources()
+    sources = JobOrigins()
     sources.took(ids(THERE, 99))
     assert sources.main() == ""
     sources.took(ids(HERE, 51))
@@ -21,7 +21,7 @@ def test_a_move_needs_a_majority_of_a_hundred_jobs() -> None:
 
 
 def test_old_jobs_count_less_than_recent_ones() -> None:
-    sources = Sources()
+    sources = JobOrigins()
     sources.took(ids(THERE, 150))
     for _ in range(20):
         sources.took(ids(HERE, 10))
@@ -29,7 +29,7 @@ def test_old_jobs_count_less_than_recent_ones() -> None:
 
 
 def test_a_client_that_has_moved_stays_for_a_while_and_counts_from_zero() -> None:
-    sources = Sources()
+    sources = JobOrigins()
     assert sources.may_move(5.0)
     sources.took(ids(THERE, 100))
     sources.moved(5.0)

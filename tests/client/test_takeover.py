@@ -40,10 +40,10 @@ def test_a_job_of_a_session_that_was_taken_over_is_not_given_back(server: Server
         proxy.to_client = 20  # In the reply to the take.
         job = tube.take()
         assert job is not None and job.body == "second" and mine.state == "taken"
-        assert not queue._session.belongings.is_empty(), "and no node is left with it"
+        assert not queue._session.held_jobs.is_empty(), "and no node is left with it"
         mine.ack()
         job.ack()
-        assert queue._session.belongings.is_empty()
+        assert queue._session.held_jobs.is_empty()
 
 
 async def test_tasks_do_not_give_back_a_job_of_a_session_that_was_taken_over(
@@ -57,10 +57,10 @@ async def test_tasks_do_not_give_back_a_job_of_a_session_that_was_taken_over(
         proxy.to_client = 20
         job = await tube.take()
         assert job is not None and job.body == "second" and (await mine.meta())["state"] == "taken"
-        assert not queue._session.belongings.is_empty()
+        assert not queue._session.held_jobs.is_empty()
         await mine.ack()
         await job.ack()
-        assert queue._session.belongings.is_empty()
+        assert queue._session.held_jobs.is_empty()
 
 
 async def test_a_takeover_on_a_lost_connection_raises_or_succeeds(server: Server, proxy: Proxy, name: str) -> None:
@@ -74,7 +74,7 @@ async def test_a_takeover_on_a_lost_connection_raises_or_succeeds(server: Server
                 await queue.identify(token)
             proxy.to_client = None
             await (await queue.job(left.id)).ack()
-            assert queue.token == token and queue._session.belongings.is_empty()
+            assert queue.token == token and queue._session.held_jobs.is_empty()
 
 
 async def test_a_takeover_that_is_cancelled_leaves_no_connection_between_two_sessions(

@@ -20,7 +20,7 @@ import pytest
 
 import penstock
 from penstock.client import reach as reach_module
-from penstock.client.reach import Reach
+from penstock.client.reach import Reachability
 from tests.client.proxy import url
 from tests.server.serving import PATIENCE_S, Server, wait_for
 from tests.server.slow_loading import SlowLoading
@@ -317,7 +317,7 @@ def test_a_server_that_comes_and_goes_does_not_fill_the_log(
     caplog.set_level(logging.INFO, "penstock")
     now = 100.0
     monkeypatch.setattr(reach_module.time, "monotonic", lambda: now)
-    reach = Reach("a:1")
+    reach = Reachability("a:1")
     reach.found("a:1")
     for _ in range(1_000):
         reach.lost(OSError("gone"))

@@ -94,7 +94,7 @@ async def test_an_idle_connection_that_the_server_closed_is_replaced_for_tasks(s
         for number in range(3):
             shared = queue._session._shared
             hang_up_on_all(server.connect())
-            await shared.gone()
+            await shared.wait_closed()
             await tube.put(number)
         assert [job.body for job in await tube.take_many(9)] == [0, 1, 2]
 

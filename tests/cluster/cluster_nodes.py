@@ -20,10 +20,10 @@ from penstock.core.job import Job
 from penstock.core.outbox import Outbox
 from penstock.core.waits import Connection
 from penstock.dialects.disque import Disque
-from penstock.dialects.native.delivery_commands import Native
+from penstock.dialects.native.delivery_commands import DeliveryCommands
 from penstock.dialects.native.global_commands import GlobalCommands
-from penstock.dialects.native.job_commands import Jobs
-from penstock.dialects.native.tube_commands import Tubes
+from penstock.dialects.native.job_commands import JobCommands
+from penstock.dialects.native.tube_commands import TubeCommands
 from penstock.journal.recovery.opening import open_log
 from penstock.node.caller import WRITE, Caller
 from penstock.node.context import CommandContext
@@ -99,8 +99,8 @@ class Node:
         commands = [Command(name, -1, "", WRITE, "", "", getattr(self.disque, name)) for name in NAMES]
         words = ["qlen", "qpeek", "empty", "scan"]
         commands += [Command(f"global {word}", -1, "", WRITE, "", "", getattr(everywhere, word)) for word in words]
-        native, tubes = Native(self.site), Tubes(self.site)
-        jobs = Jobs(native)
+        native, tubes = DeliveryCommands(self.site), TubeCommands(self.site)
+        jobs = JobCommands(native)
         commands += [Command(name, -1, "", WRITE, "", "", getattr(native, name)) for name in NATIVE]
         commands += [
             Command(f"job {word}", -1, "", WRITE, "", "", getattr(jobs, word))

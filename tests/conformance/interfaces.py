@@ -184,7 +184,7 @@ class AsyncServerFace(ServerFace):
         await queue._session._shared.finish()
 
     def waiting(self, queue: Any) -> int:
-        return self._blocked({connection.number for connection in queue._session._alone})
+        return self._blocked({connection.number for connection in queue._session._waiting_connections})
 
 
 class SyncServerFace(ServerFace):

@@ -11,9 +11,9 @@ from penstock.core.outbox import Outbox
 from penstock.core.tube import Tube
 from penstock.core.tube_patterns import EVERY_TUBE, TubePatterns
 from penstock.dialects.disque import Disque
-from penstock.dialects.native.delivery_commands import Native
-from penstock.dialects.native.job_commands import Jobs
-from penstock.dialects.native.tube_commands import Tubes
+from penstock.dialects.native.delivery_commands import DeliveryCommands
+from penstock.dialects.native.job_commands import JobCommands
+from penstock.dialects.native.tube_commands import TubeCommands
 from penstock.node.caller import WRITE, Caller, SlicedCommand
 from penstock.node.context import CommandContext
 from penstock.node.dispatch import Command, Dispatcher
@@ -54,9 +54,9 @@ class CommandEngine:
         self.site = CommandContext(self.engine, ids, NODE, lambda job: b"", self._make_room)
         self.site.continue_sliced = self._start_long
         self.disque = Disque(self.site)
-        self.native = Native(self.site)
-        self.jobs = Jobs(self.native)
-        self.tubes = Tubes(self.site)
+        self.native = DeliveryCommands(self.site)
+        self.jobs = JobCommands(self.native)
+        self.tubes = TubeCommands(self.site)
         self.long: SlicedCommand | None = None  # The command that runs in slices.
         names = ["addjob", "getjob", "pause", "ackjob", "deljob", "nack", "enqueue", "dequeue"]
         commands = [Command(name, -1, "", WRITE, "", "", getattr(self.disque, name)) for name in names]

@@ -10,7 +10,7 @@ from penstock.core.errors import DamagedJournal
 from penstock.core.job import BODY_TEXT, BodyRef, Draft, Job
 from penstock.core.policy import FIFO
 from penstock.dialects.tarantool.calls import Method
-from penstock.dialects.tarantool.queue15_functions import Queue15
+from penstock.dialects.tarantool.queue15_functions import Queue15Functions
 from penstock.dialects.tarantool.queue_functions import TubeMethods
 from penstock.node.caller import Caller
 from penstock.node.context import CommandContext
@@ -52,7 +52,7 @@ def test_a_body_on_disk_is_read_once_when_its_job_is_taken(shop: CommandEngine, 
     if family == "today":
         method, args = TubeMethods(site).method(b"q", b"take"), [0]
     else:
-        method, args = Queue15(site).functions()[b"take"], [0, "q", 0]
+        method, args = Queue15Functions(site).functions()[b"take"], [0, "q", 0]
     assert take(method, shop.caller, b"q", *args)[-1] == "data"
     with pytest.raises(DamagedJournal):
         take(method, shop.caller, b"q", *args)

@@ -82,7 +82,7 @@ def test_count_is_an_upper_bound_and_no_take_gets_more_than_a_slice(shop: Comman
 def test_a_peek_into_many_keys_examines_a_slice_at_a_time(shop: CommandEngine) -> None:
     tube = shop.engine.create_tube(QUEUE, UTUBE, NOW)
     jobs = shop.engine.put_many(tube, [Draft(b"%d" % number, key=b"%d" % number) for number in range(MANY)], NOW)
-    shop.disque.oldest(shop.caller, QUEUE, 2, NOW)
+    shop.disque.peek_oldest(shop.caller, QUEUE, 2, NOW)
     assert shop.caller.reply.take() == b"" and shop.long is not None
     while not shop.desk.step(shop.caller, shop.long, NOW):
         pass

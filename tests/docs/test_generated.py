@@ -13,8 +13,8 @@ from penstock.core.engine import Engine
 from penstock.core.ids import IdForms
 from penstock.core.outbox import Outbox
 from penstock.core.policy import PRESETS, TubePolicy
-from penstock.dialects.tarantool.queue15_functions import Queue15
-from penstock.dialects.tarantool.queue_functions import Queue, TubeMethods
+from penstock.dialects.tarantool.queue15_functions import Queue15Functions
+from penstock.dialects.tarantool.queue_functions import QueueFunctions, TubeMethods
 from penstock.dialects.xqueue.space import METHODS
 from penstock.node.context import CommandContext
 from penstock.options import PutOptions, TubeOptions
@@ -84,7 +84,7 @@ def test_every_option_of_put_and_tube_is_in_the_docs(option: str) -> None:
 
 def test_every_method_of_the_originals_is_compared_with_ours() -> None:
     said, rows = (REFERENCE / "compatibility.md").read_text(), (REFERENCE / "xqueue.md").read_text()
-    tubes, queue, old = TubeMethods(SITE), Queue(SITE), Queue15(SITE)
+    tubes, queue, old = TubeMethods(SITE), QueueFunctions(SITE), Queue15Functions(SITE)
     functions = [f"queue.{name.decode()}" for name in queue._functions]
     methods = [name.decode() for name in [*tubes._methods, *old.functions()]]
     commands = [command.name.decode().upper() for command in tables()[0]]

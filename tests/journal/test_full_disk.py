@@ -188,7 +188,7 @@ def test_takes_are_refused_before_the_log_is_full_and_resume_with_space(
         job.ack()
     check(queue._host.engine)
     disk.capacity = None
-    queue._host.has_journal().log.room.look_not_before = 0
+    queue._host.has_journal().log.room.refresh_not_before = 0
     wait_for(lambda: can_put(queue, tube), "the free space is not noticed")
     assert len(tube.take_many(3_000)) == 2_501
 
@@ -236,7 +236,7 @@ def test_timers_wait_for_disk_space(filled: tuple[MemoryDisk, Queue, Tube]) -> N
     for job in held:
         job.ack()
     disk.capacity = None
-    host.has_journal().log.room.look_not_before = 0
+    host.has_journal().log.room.refresh_not_before = 0
     wait_for(lambda: can_put(queue, tube) and not tube.stats()["delayed"], "what was due has not happened")
 
 
@@ -284,7 +284,7 @@ def test_history_is_kept_if_files_cannot_be_created_for_other_reasons_than_space
             patched.setattr(disk, "create", no_files)
             disk.remove("ballast")
             with log.room.lock:
-                log._drop_spare()
+                log._remove_spare()
             history = set(disk.names())
             maintenance = queue._host.has_journal()._maintenance
             # It tries to create each of the two, and again, in every turn.

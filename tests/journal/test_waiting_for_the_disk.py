@@ -158,8 +158,8 @@ def test_a_segment_that_cannot_be_filled_is_dropped(story: Story, monkeypatch: p
 
     monkeypatch.setattr(MemoryFile, "fill", broken)
     story.log.prepare()
-    assert story.log.room.ahead
+    assert story.log.room.spare_body_bytes
     story.log.fill()
-    assert not story.log.room.ahead
+    assert not story.log.room.spare_body_bytes
     assert segment_name(2) not in story.disk.names()
     assert not story.log.failed

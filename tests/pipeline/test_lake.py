@@ -201,7 +201,7 @@ def trim(source: Source) -> None:
     """Replace the log by a snapshot. Node is used because it opens no session, which would add rows to the log."""
     end = end_of(source)
     with Node(source.urls[0]) as node:
-        node.call(Call([b"BGREWRITEAOF"], commands.ignored, commands.AGAIN))
+        node.call(Call([b"BGREWRITEAOF"], commands.ignored, commands.REPEAT))
         wait_for(lambda: node.head().first >= end)
 
 

@@ -330,7 +330,7 @@ def test_history_starts_after_a_gap_only_if_it_was_trimmed_before_it_was_read(
     def trim() -> int:
         end = strict.heads()[node].end
         with Node(url_of(server)) as asker:
-            asker.call(Call([b"BGREWRITEAOF"], commands.ignored, commands.AGAIN))
+            asker.call(Call([b"BGREWRITEAOF"], commands.ignored, commands.REPEAT))
             wait_for(lambda: asker.head().first >= end)
             return asker.head().first
 

@@ -97,14 +97,14 @@ class Addresses:
         known = self.all()
         self.current = known[1] if len(known) > 1 else known[0]
 
-    def others(self) -> list[Address]:
+    def alternatives(self) -> list[Address]:
         """Return the addresses that can be used if the current node leaves."""
         return [each for each in self.all() if each != self.current and each not in self._left]
 
     def leave(self, left: Address) -> None:
         """Record that a node is leaving. If it is the current one, make another one current."""
         self._left.add(left)
-        if self.current == left and (others := self.others()):
+        if self.current == left and (others := self.alternatives()):
             self.current = others[0]
 
 

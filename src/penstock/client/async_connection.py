@@ -13,7 +13,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any, Final
 
-from penstock.client import greeting
+from penstock.client import handshake
 from penstock.client.connection import PROGRESS_BYTES, keep_alive
 from penstock.client.url import Target
 from penstock.core.errors import ProtocolError
@@ -40,16 +40,18 @@ class AsyncConnection(asyncio.Protocol):
         self._on_doubt = on_doubt
         self._answer_s = answer_s
         self._parser = ReplyParser()
-        self._line: deque[tuple[asyncio.Future[Any], bool]] = deque()  # Pending replies; True for those of takes.
+        self._pending: deque[tuple[asyncio.Future[Any], bool]] = deque()  # Pending replies; True for those of takes.
         self._out: list[bytes] = []
-        self._heard = 0.0  # The time of the last progress: a reply, enough bytes of one, or the first pending command.
+        self._progress_at = (
+            0.0  # The time of the last progress: a reply, enough bytes of one, or the first pending command.
+        )
         self._progress = 0  # The number of bytes received since the last progress.
         self._written = 0  # The number of bytes written to the transport.
         self._sent = 0  # The number of bytes that had left the transport at the last check of the time limit.
-        self._patience_s: float | None = None  # How long there may be no progress; None: no limit.
+        self._limit_s: float | None = None  # How long there may be no progress; None: no limit.
         self._watching: asyncio.TimerHandle | None = None
         self._full: asyncio.Future[None] | None = None
-        self._gone: asyncio.Future[None] = self._loop.create_future()
+        self._closed: asyncio.Future[None] = self._loop.create_future()
         self.lost: Exception | None = None
         self.token = ""
         self.number = 0
@@ -62,8 +64,8 @@ class AsyncConnection(asyncio.Protocol):
                 await self._loop.create_connection(
                     lambda: self, *seed, ssl=target.tls, server_hostname=seed[0] if target.tls else None
                 )
-                answers = [self.send(encode(words)) for words in greeting.words(target, token, grace_ms)]
-                greeted = greeting.read(seed, list(await asyncio.gather(*answers)))
+                answers = [self.send(encode(words)) for words in handshake.session_commands(target, token, grace_ms)]
+                greeted = handshake.read_session(seed, list(await asyncio.gather(*answers)))
         except BaseException:
             self.abort(ConnectionAbortedError("the handshake failed"))
             if not hasattr(self, "transport"):
@@ -87,7 +89,7 @@ class AsyncConnection(asyncio.Protocol):
         """Parse replies and hand them to their callers."""
         self._progress += len(data)
         parser = self._parser
-        line = self._line
+        line = self._pending
         if self._progress >= PROGRESS_BYTES:
             self._note_progress()
         try:
@@ -109,13 +111,13 @@ class AsyncConnection(asyncio.Protocol):
 
     def _note_progress(self) -> None:
         """Restart the time limit, because the server has sent a reply or enough of a long one."""
-        self._heard = self._loop.time()
+        self._progress_at = self._loop.time()
         self._progress = 0
 
     def connection_lost(self, error: Exception | None) -> None:
         """Fail all pending commands."""
         self._fail(error or EOFError("the server closed the connection"))
-        self._gone.set_result(None)
+        self._closed.set_result(None)
         self._on_gone(self)
 
     def pause_writing(self) -> None:
@@ -124,7 +126,7 @@ class AsyncConnection(asyncio.Protocol):
 
     def resume_writing(self) -> None:
         """Let callers send again."""
-        self._heard = self._loop.time()
+        self._progress_at = self._loop.time()
         if self._full is not None and not self._full.done():
             self._full.set_result(None)
         self._full = None
@@ -140,9 +142,9 @@ class AsyncConnection(asyncio.Protocol):
         if self.lost is not None:
             waiting.set_exception(self.lost)
             return waiting
-        if not self._line:
+        if not self._pending:
             self._expect(wait_s)
-        self._line.append((waiting, is_take))
+        self._pending.append((waiting, is_take))
         if not self._out:
             self._loop.call_soon(self._flush)
         self._out.append(data)
@@ -158,30 +160,30 @@ class AsyncConnection(asyncio.Protocol):
         return self._full is not None
 
     def is_idle(self) -> bool:
-        return not self._line
+        return not self._pending
 
-    def can_hang_up_politely(self) -> bool:
+    def can_close_write(self) -> bool:
         """Return whether replies can still arrive after this side is closed. With TLS they cannot."""
         return self.lost is None and self.transport.can_write_eof()
 
-    def hang_up(self) -> None:
+    def close_write(self) -> None:
         """Close this side. The server then replies to all commands without waiting, and closes the connection."""
         self._flush()
         self.transport.write_eof()
 
-    async def gone(self) -> None:
+    async def wait_closed(self) -> None:
         """Wait until both sides are closed."""
-        await asyncio.shield(self._gone)
+        await asyncio.shield(self._closed)
 
     async def finish(self) -> None:
         """Close this side and wait until the server has closed its side and dropped the state of the connection."""
         try:
-            if self.can_hang_up_politely():
-                self.hang_up()
+            if self.can_close_write():
+                self.close_write()
             else:
                 self.abort(ConnectionAbortedError("it was closed"))
             async with asyncio.timeout(_CLOSE_S):
-                await self.gone()
+                await self.wait_closed()
         except (OSError, TimeoutError):
             self.abort(ConnectionAbortedError("it was closed"))
 
@@ -203,7 +205,7 @@ class AsyncConnection(asyncio.Protocol):
             return
         self.lost = error
         self.resume_writing()
-        line, self._line = self._line, deque()
+        line, self._pending = self._pending, deque()
         self._out.clear()
         for waiting, is_take in line:
             if not waiting.done():
@@ -214,15 +216,15 @@ class AsyncConnection(asyncio.Protocol):
 
     def _expect(self, wait_s: float | None) -> None:
         """Start the time limit of a reply. `wait_s` is added to the usual limit; None: no limit."""
-        self._heard = self._loop.time()
-        self._patience_s = None if self._answer_s is None or wait_s is None else self._answer_s + wait_s
+        self._progress_at = self._loop.time()
+        self._limit_s = None if self._answer_s is None or wait_s is None else self._answer_s + wait_s
         self._watch_on()
 
     def _watch_on(self) -> None:
         """Set a timer for the end of the time limit. A timer that fires too early sets itself again."""
-        if self._patience_s is None:
+        if self._limit_s is None:
             return
-        due = self._heard + self._patience_s
+        due = self._progress_at + self._limit_s
         if self._watching is None or self._watching.when() > due:
             if self._watching is not None:
                 self._watching.cancel()
@@ -231,9 +233,9 @@ class AsyncConnection(asyncio.Protocol):
     def _watch(self) -> None:
         """Close the connection if a reply is pending and the server has neither read nor sent anything in time."""
         self._watching = None
-        if not self._line or self._patience_s is None:
+        if not self._pending or self._limit_s is None:
             return
-        if self._loop.time() >= self._heard + self._patience_s:
+        if self._loop.time() >= self._progress_at + self._limit_s:
             unsent = self.transport.get_write_buffer_size()
             sent = self._written - unsent
             if unsent == 0 or sent <= self._sent:
@@ -241,5 +243,5 @@ class AsyncConnection(asyncio.Protocol):
                 return
             # The network may be slow. Bytes that have left the buffer count as progress.
             self._sent = sent
-            self._heard = self._loop.time()
+            self._progress_at = self._loop.time()
         self._watch_on()

@@ -18,10 +18,10 @@ from penstock.client import commands
 from penstock.client.addresses import Address
 from penstock.client.async_connection import AsyncConnection
 from penstock.client.backoff import MARGIN_S, Backoff, Deadline, end_of
-from penstock.client.base_session import HOME_S, IDLE_MAX, NO_DEADLINE, BaseSession
+from penstock.client.base_session import IDLE_MAX, NO_DEADLINE, TAKES_END_S, BaseSession
 from penstock.client.commands import Call
-from penstock.client.greeting import LOST, refusal
-from penstock.client.sources import Sources
+from penstock.client.handshake import LOST, refusal
+from penstock.client.job_origins import JobOrigins
 from penstock.client.url import address
 from penstock.core.errors import BadAnswer, Closed, CommandError, ConnectionLost, NoServer, PenstockError
 from penstock.core.limits import NEVER
@@ -70,20 +70,20 @@ class AsyncSession(BaseSession[AsyncConnection]):
 
         A connection belongs to one event loop.
         """
-        outlives = self.outlives
+        outlives = self.has_grace
         self._begin_anew()
-        self.outlives = outlives
+        self.has_grace = outlives
         self._loop = loop
         self._pid = os.getpid()
         self._connected = False
         self._shared: AsyncConnection | None = None
         self._idle: list[AsyncConnection] = []
-        self._alone: set[AsyncConnection] = set()  # The connections of calls that wait.
+        self._waiting_connections: set[AsyncConnection] = set()  # The connections of calls that wait.
         self._all: set[AsyncConnection] = set()  # Every connection that is not closed yet.
         self._opening = asyncio.Lock()
         self._takes = 0  # The number of takes in progress.
         self._settling: asyncio.Future[None] | None = None
-        self._home: asyncio.Event = asyncio.Event()
+        self._no_takes: asyncio.Event = asyncio.Event()
         self._chores: set[asyncio.Task[None]] = set()
 
     # Calls
@@ -136,7 +136,7 @@ class AsyncSession(BaseSession[AsyncConnection]):
                     call.wait_at_most(deadline.answering())
                 return self._read(connection, call, await self._send(connection, call))
             finally:
-                self._leave(connection)
+                self._release_connection(connection)
         else:
             shared = self._shared
             connection = shared if shared is not None and shared.lost is None else await self._open(True)
@@ -158,13 +158,18 @@ class AsyncSession(BaseSession[AsyncConnection]):
 
     async def _send(self, connection: AsyncConnection, call: Call[Any]) -> Any:
         wait_s = None if call.wait_ms == NEVER else call.wait_ms / 1000
-        waiting = connection.send(encode(call.words), call.taken is not None, wait_s)
+        waiting = connection.send(encode(call.words), call.delivered is not None, wait_s)
         try:
             return await waiting
         except asyncio.CancelledError:
             # The reply may have arrived in the same turn of the event loop.
-            if call.taken is not None and waiting.done() and not waiting.cancelled() and waiting.exception() is None:
-                self._unseen(waiting.result())
+            if (
+                call.delivered is not None
+                and waiting.done()
+                and not waiting.cancelled()
+                and waiting.exception() is None
+            ):
+                self._give_back_reply(waiting.result())
             raise
 
     async def _try_take(self, call: Call[T], deadline: Deadline) -> T:
@@ -172,7 +177,7 @@ class AsyncSession(BaseSession[AsyncConnection]):
             await asyncio.shield(self._settling)
         self._takes += 1
         try:
-            return self._took(call, await self._try(call, deadline))
+            return self._record_jobs(call, await self._try(call, deadline))
         except LOST:
             # The lost reply may have contained jobs.
             self._in_doubt = True
@@ -183,7 +188,7 @@ class AsyncSession(BaseSession[AsyncConnection]):
     def _end_take(self) -> None:
         self._takes -= 1
         if self._takes == 0:
-            self._home.set()
+            self._no_takes.set()
 
     # Connections
 
@@ -194,16 +199,16 @@ class AsyncSession(BaseSession[AsyncConnection]):
                 break
         else:
             connection = await self._open(False, deadline)
-        self._alone.add(connection)
+        self._waiting_connections.add(connection)
         return connection
 
-    def _leave(self, connection: AsyncConnection) -> None:
+    def _release_connection(self, connection: AsyncConnection) -> None:
         """Keep or close a connection after the call that used it alone.
 
         If the call was cancelled before its reply came, close this side, so that the server replies immediately. The
         call counts as a take in progress until then.
         """
-        self._alone.discard(connection)
+        self._waiting_connections.discard(connection)
         if connection.lost is not None:
             return
         if connection.is_idle():
@@ -211,17 +216,17 @@ class AsyncSession(BaseSession[AsyncConnection]):
                 self._idle.append(connection)
             else:
                 connection.abort(ConnectionAbortedError("it is not needed"))
-        elif connection.can_hang_up_politely():
+        elif connection.can_close_write():
             self._takes += 1
-            connection.hang_up()
-            self._do_later(self._see_off(connection))
+            connection.close_write()
+            self._do_later(self._await_close(connection))
         else:
             connection.abort(ConnectionAbortedError("its caller was cancelled"))
 
-    async def _see_off(self, connection: AsyncConnection) -> None:
+    async def _await_close(self, connection: AsyncConnection) -> None:
         try:
-            async with asyncio.timeout(HOME_S):
-                await connection.gone()
+            async with asyncio.timeout(TAKES_END_S):
+                await connection.wait_closed()
         except TimeoutError:
             connection.abort(ConnectionAbortedError("its caller was cancelled"))
         finally:
@@ -253,7 +258,7 @@ class AsyncSession(BaseSession[AsyncConnection]):
             await asyncio.sleep(pause_s)
 
     async def _connect(self, seed: Address, token: str, connect_s: float) -> AsyncConnection:
-        connection = AsyncConnection(self._unseen, self._doubt, self._all.discard, self.target.answer_s)
+        connection = AsyncConnection(self._give_back_reply, self._settle_later, self._all.discard, self.target.answer_s)
         self._all.add(connection)
         await connection.open(self.target, seed, token, self.grace_ms, connect_s)
         return connection
@@ -261,11 +266,11 @@ class AsyncSession(BaseSession[AsyncConnection]):
     def _drop(self, connection: AsyncConnection) -> None:
         connection.abort(ConnectionAbortedError("its session was left"))
 
-    async def _follow_jobs(self, sources: Sources) -> None:
+    async def _follow_jobs(self, sources: JobOrigins) -> None:
         to = self._target_of_move(sources)
         if to is None or self._takes or self._settling is not None or self._in_doubt:
             return
-        if self.belongings.is_empty():
+        if self.held_jobs.is_empty():
             sources.moved(time.monotonic())
             await self._move(to)
 
@@ -296,7 +301,7 @@ class AsyncSession(BaseSession[AsyncConnection]):
         await self._begin_to_settle()
         try:
             joined, self.grace_ms = await self._call(call)
-            self.outlives = self.outlives or outlives
+            self.has_grace = self.has_grace or outlives
             if joined != self.token:
                 await self._change_to(joined)
         finally:
@@ -305,7 +310,7 @@ class AsyncSession(BaseSession[AsyncConnection]):
     async def _change_to(self, joined: str) -> None:
         """Continue as the session that the shared connection has joined, and leave the previous session."""
         left, self.token = self.token, joined
-        self.belongings.forget()
+        self.held_jobs.clear()
         idle, self._idle = self._idle, []
         shared = self._shared
         if shared is not None:
@@ -318,30 +323,30 @@ class AsyncSession(BaseSession[AsyncConnection]):
         try:
             # A caller of the session received these jobs before.
             held = await self._call(commands.held(end_waits=False))
-            self.belongings.add(dict.fromkeys(held, 0))
+            self.held_jobs.add(dict.fromkeys(held, 0))
         except CommandError:
             pass  # This user may not ask for them.
         await asyncio.gather(*(connection.finish() for connection in idle))
 
     # Jobs in replies to cancelled calls
 
-    def disown(self, ids: list[str]) -> None:
+    def give_back_later(self, ids: list[str]) -> None:
         """Return jobs to their tubes, because their caller was cancelled before it received them."""
-        self.belongings.remove_all(ids)
-        self._doubt()
+        self.held_jobs.remove_all(ids)
+        self._settle_later()
 
-    def _unseen(self, answer: Any) -> None:
+    def _give_back_reply(self, answer: Any) -> None:
         """Return the jobs in the reply to a cancelled take to their tubes."""
         if isinstance(answer, list) and answer and not self.closed:
             try:
                 ids = [job.id for job in commands.jobs(answer)]
             except Exception:
                 # The reply is malformed, so it is unknown which jobs the session holds.
-                self._doubt()
+                self._settle_later()
             else:
                 self._do_later(self._give_back(ids))
 
-    def _doubt(self) -> None:
+    def _settle_later(self) -> None:
         """Start to find the jobs of this session that no caller received, and to return them to their tubes."""
         if not self.closed:
             self._in_doubt = True
@@ -394,18 +399,18 @@ class AsyncSession(BaseSession[AsyncConnection]):
         assert settling is not None
         settling.set_result(None)
 
-    async def _are_home(self, deadline: Deadline) -> bool:
+    async def _takes_ended(self, deadline: Deadline) -> bool:
         try:
-            async with asyncio.timeout(HOME_S):
+            async with asyncio.timeout(TAKES_END_S):
                 while self._takes:
-                    self._home.clear()
-                    await self._home.wait()
+                    self._no_takes.clear()
+                    await self._no_takes.wait()
         except TimeoutError:
             pass
         return self._takes == 0
 
     def _interrupt_takes(self) -> None:
-        for connection in list(self._alone):
+        for connection in list(self._waiting_connections):
             connection.abort(ConnectionResetError("the server did not end its wait"))
 
     # The end
@@ -418,15 +423,15 @@ class AsyncSession(BaseSession[AsyncConnection]):
         if not self.token or self._loop is not asyncio.get_running_loop() or self._pid != os.getpid():
             return
         try:
-            await self._take_leave()
+            await self._end_on_server()
         finally:
             # This also runs if closing was cancelled, because a second `close` does nothing.
             for connection in list(self._all):
                 connection.abort(ConnectionAbortedError("the queue was closed"))
 
-    async def _take_leave(self) -> None:
+    async def _end_on_server(self) -> None:
         """End the session on the server, and wait until the server has closed all connections."""
-        for connection in list(self._alone):
+        for connection in list(self._waiting_connections):
             connection.abort(ConnectionAbortedError("the queue was closed"))
         chores = list(self._chores)
         for chore in chores:
@@ -436,7 +441,7 @@ class AsyncSession(BaseSession[AsyncConnection]):
         try:
             if shared is None or shared.lost is not None:
                 shared = await self._connect(self._addresses.current, self.token, self.target.connect_s)
-            if not self.outlives:
+            if not self.has_grace:
                 await shared.send(encode(commands.end_session()))
         except (*LOST, PenstockError):
             pass  # The session ends when its grace time has passed.

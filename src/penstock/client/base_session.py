@@ -25,11 +25,11 @@ from typing import Any, Generic, Protocol, TypeVar
 from penstock.client import commands
 from penstock.client.addresses import Address, Addresses
 from penstock.client.backoff import MARGIN_S, Backoff, Deadline, Margin
-from penstock.client.belongings import Belongings
-from penstock.client.commands import AGAIN, NOT_AGAIN, Call, Happened
+from penstock.client.commands import NO_REPEAT, REPEAT, Call, ExecutionCheck
 from penstock.client.facts import JobFacts
-from penstock.client.greeting import LOST, no_answer
-from penstock.client.sources import Sources
+from penstock.client.handshake import LOST, no_answer
+from penstock.client.held_jobs import HeldJobs
+from penstock.client.job_origins import JobOrigins
 from penstock.client.url import Target
 from penstock.core.errors import (
     BadAnswer,
@@ -46,7 +46,7 @@ from penstock.core.errors import (
 from penstock.core.limits import check_body
 
 # How long takes that the server has ended may take to return. After that, their connections count as lost.
-HOME_S = 2.0
+TAKES_END_S = 2.0
 
 # The number of unused connections that are kept.
 IDLE_MAX = 8
@@ -73,20 +73,20 @@ class BaseSession(ABC, Generic[C]):
         self.target = target
         self.grace_ms = target.grace_ms
         self.closed = False
-        self.belongings = Belongings()
+        self.held_jobs = HeldJobs()
         self._begin_anew()
 
     def _begin_anew(self) -> None:
         """Reset everything that belongs to one session, in the constructor and in a child process after a fork."""
         self.token = ""
         self.max_body = 0
-        self.outlives = False  # Whether `identify` has set a grace time, so that the session stays after `close`.
-        self.belongings.forget()
+        self.has_grace = False  # Whether `identify` has set a grace time, so that the session stays after `close`.
+        self.held_jobs.clear()
         self._in_doubt = False  # Whether the session may hold jobs that no caller received.
         self._margin = Margin()
         self._addresses = Addresses(self.target.seeds, learns=self.target.tls is None)
         # A user who names a single node wants that node.
-        self._sources = Sources() if len(self.target.seeds) > 1 else None
+        self._sources = JobOrigins() if len(self.target.seeds) > 1 else None
 
     # Methods of the blocking and of the asyncio session
 
@@ -115,15 +115,15 @@ class BaseSession(ABC, Generic[C]):
         """Return jobs to their tubes if the reply to their take was lost. No take is in progress meanwhile."""
 
     @abstractmethod
-    async def _are_home(self, deadline: Deadline) -> bool:
-        """Wait up to HOME_S seconds until no take is in progress. Return whether none is."""
+    async def _takes_ended(self, deadline: Deadline) -> bool:
+        """Wait up to TAKES_END_S seconds until no take is in progress. Return whether none is."""
 
     @abstractmethod
     def _interrupt_takes(self) -> None:
         """Break the connections of all takes that are in progress."""
 
     @abstractmethod
-    async def _follow_jobs(self, sources: Sources) -> None:
+    async def _follow_jobs(self, sources: JobOrigins) -> None:
         """Move to the node that created most of the jobs in `sources`.
 
         Do nothing while the session holds a job or a take is in progress.
@@ -143,7 +143,7 @@ class BaseSession(ABC, Generic[C]):
         """Run `_settle` if necessary, and check the length of the body. Then send a call and return its result."""
         if self._in_doubt:
             await self._settle(deadline)
-        if call.taken is not None:
+        if call.delivered is not None:
             await self._check_belongings(deadline)
             if self._sources is not None:
                 await self._follow_jobs(self._sources)
@@ -166,16 +166,16 @@ class BaseSession(ABC, Generic[C]):
         while True:
             token = self.token
             try:
-                if lost and call.happened is not None and call.hold():
-                    await self._check_hold(call.happened)
-                return await (self._try(call, deadline) if call.taken is None else self._try_take(call, deadline))
+                if lost and call.execution_check is not None and call.hold():
+                    await self._check_hold(call.execution_check)
+                return await (self._try(call, deadline) if call.delivered is None else self._try_take(call, deadline))
             except LOST as error:
                 deadline.reconnecting()
                 if self.closed:
                     raise Closed() from None
                 if isinstance(error, (NoServer, BadAnswer)):
                     raise
-                if call.repeat == NOT_AGAIN:
+                if call.repeat == NO_REPEAT:
                     raise ConnectionLost() from error
                 if time.monotonic() >= deadline.until:
                     raise ConnectionLost("the connection was lost, and the time of the call is over") from error
@@ -190,38 +190,38 @@ class BaseSession(ABC, Generic[C]):
                 # The call was not executed. The session finishes its jobs here, and then moves to another node.
                 search = search or Backoff(self.target.retry_s, deadline.until)
                 pause_s = search.pause()
-                if pause_s is None or not self._addresses.others():
+                if pause_s is None or not self._addresses.alternatives():
                     raise
                 if self.token != token:
                     continue  # Another caller has moved it.
-                if self.belongings.is_empty():
+                if self.held_jobs.is_empty():
                     await self._move()
                 else:
                     await self._sleep(pause_s)
             except CommandError as refused:
-                if not lost or call.happened is None:
+                if not lost or call.execution_check is None:
                     raise
-                await self._judge(call.happened, refused)
+                await self._check_execution(call.execution_check, refused)
                 return call.read(commands.DONE)
-            if call.taken is not None:
+            if call.delivered is not None:
                 await self._settle(deadline)
 
-    async def _check_hold(self, happened: Happened) -> None:
+    async def _check_hold(self, happened: ExecutionCheck) -> None:
         """Raise NotTaken or NotOwner if the delivery that a repeated call is about has ended."""
         try:
-            there = await self._call(Call(happened.ask, commands.job, AGAIN))
+            there = await self._call(Call(happened.ask, commands.job, REPEAT))
         except NotAllowed:
             return  # This user may not read jobs.
-        over = happened.over(there)
+        over = happened.error_if_ended(there)
         if over is not None:
             raise over
 
-    async def _judge(self, happened: Happened, refused: CommandError) -> None:
+    async def _check_execution(self, happened: ExecutionCheck, refused: CommandError) -> None:
         """Raise the refusal of a repeated call, unless the job's state shows that the first attempt was executed."""
         there: JobFacts | None = None
         if not isinstance(refused, UnknownJob):
             try:
-                there = await self._call(Call(happened.ask, commands.job, AGAIN))
+                there = await self._call(Call(happened.ask, commands.job, REPEAT))
             except UnknownJob:
                 pass
             except NotAllowed:
@@ -238,10 +238,10 @@ class BaseSession(ABC, Generic[C]):
         ones. Afterwards these takes are sent again.
         """
         held = await self._call(commands.held(end_waits=True), deadline)
-        if not await self._are_home(deadline):
+        if not await self._takes_ended(deadline):
             self._interrupt_takes()
-            await self._are_home(deadline)
-        await self._give_back(self.belongings.unknown(held), deadline)
+            await self._takes_ended(deadline)
+        await self._give_back(self.held_jobs.not_received(held), deadline)
 
     async def _give_back(self, ids: list[str], deadline: Deadline = NO_DEADLINE) -> None:
         for id in ids:
@@ -255,10 +255,10 @@ class BaseSession(ABC, Generic[C]):
 
     async def _check_belongings(self, deadline: Deadline) -> None:
         """If many jobs are recorded as held, remove those that the session no longer holds on the server."""
-        asked = self.belongings.to_check()
+        asked = self.held_jobs.ids_to_verify()
         if asked is not None:
             held = await self._call(commands.held(end_waits=False), deadline)
-            self.belongings.keep(asked, held)
+            self.held_jobs.retain(asked, held)
 
     # Connections
 
@@ -291,7 +291,7 @@ class BaseSession(ABC, Generic[C]):
                 if self.token == token:
                     # The grace time has passed, and the jobs went back to their tubes.
                     self._in_doubt = False
-                    self.belongings.forget()
+                    self.held_jobs.clear()
                     self.token = ""
                 continue
             if self.token == token:
@@ -302,23 +302,23 @@ class BaseSession(ABC, Generic[C]):
         self._addresses.learn(connection.nodes)
         return connection
 
-    def _took(self, call: Call[T], found: T) -> T:
+    def _record_jobs(self, call: Call[T], found: T) -> T:
         """Record the jobs that a take returned."""
-        assert call.taken is not None
-        held = call.taken(found)
-        self.belongings.add(held)
+        assert call.delivered is not None
+        held = call.delivered(found)
+        self.held_jobs.add(held)
         if self._sources is not None:
             self._sources.took(held)
         return found
 
-    def _target_of_move(self, sources: Sources) -> Address | None:
+    def _target_of_move(self, sources: JobOrigins) -> Address | None:
         """Return the address of the node that created most of the taken jobs, if the client should move to it now."""
         main = sources.main()
         to = self._addresses.of_node(main) if main else None
         return to if to is not None and sources.may_move(time.monotonic()) else None
 
 
-def answer_of(steps: Callable[[], Coroutine[Any, Any, T]]) -> T:
+def run_steps(steps: Callable[[], Coroutine[Any, Any, T]]) -> T:
     """Run a coroutine of a blocking session, which never suspends. Return its result.
 
     The coroutine is created here, because a signal between its creation and its start would cause a warning that it

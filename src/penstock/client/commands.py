@@ -7,8 +7,8 @@ commands of other clients in between, have the same effect as one:
 - Queries are repeated.
 - Settings are repeated, because the last writer wins anyway.
 - Commands with a number or id of their own are repeated: claims, stages, and puts with a dedup id.
-- Commands that only the session that holds the job can send are repeated. If the repetition is refused, `Happened`
-  (below) finds out from the state of the job whether the first command was executed.
+- Commands that only the session that holds the job can send are repeated. If the repetition is refused,
+  `ExecutionCheck` (below) finds out from the state of the job whether the first command was executed.
 - Commands on a set of jobs, such as `kick`, are not repeated, because the set may have changed.
 - Commands that any client can send for a job are not repeated, because a repetition could undo a later command of
   another client.
@@ -84,9 +84,10 @@ from penstock.options import (
 T = TypeVar("T")
 
 # Whether a call is repeated if its reply was lost.
-AGAIN: Final = 0  # Repeat it.
-PERHAPS: Final = 1  # Repeat it. If it is refused then, `Happened` decides whether the first attempt was executed.
-NOT_AGAIN: Final = 2  # Do not repeat it. It is unknown whether it was executed.
+REPEAT: Final = 0  # Repeat it.
+# Repeat it. If it is refused then, `ExecutionCheck` decides whether the first attempt was executed.
+REPEAT_AND_CHECK: Final = 1
+NO_REPEAT: Final = 2  # Do not repeat it. It is unknown whether it was executed.
 
 # The maximum number of jobs in the reply to a take. A greater count needs several takes.
 TAKE_JOBS_MAX: Final = 1_000
@@ -113,7 +114,17 @@ Reply = Any
 class Call(Generic[T]):
     """One command and the meaning of its reply."""
 
-    __slots__ = ("_read", "empty", "happened", "largest", "repeat", "taken", "timeout_at", "wait_ms", "words")
+    __slots__ = (
+        "_read",
+        "delivered",
+        "empty",
+        "execution_check",
+        "largest",
+        "repeat",
+        "timeout_at",
+        "wait_ms",
+        "words",
+    )
 
     def __init__(
         self,
@@ -123,7 +134,7 @@ class Call(Generic[T]):
         wait_ms: int = 0,
         timeout_at: int = 0,
         taken: Callable[[T], dict[str, int]] | None = None,
-        happened: Happened | None = None,
+        happened: ExecutionCheck | None = None,
     ) -> None:
         self.words = words
         self._read = read
@@ -131,8 +142,8 @@ class Call(Generic[T]):
         self.wait_ms = wait_ms  # How long the command may wait on the server; NEVER: no limit.
         self.timeout_at = timeout_at  # The index of the word that contains this time.
         # For a take: returns the ids of the jobs in the result, which the session then holds, with delivery numbers.
-        self.taken = taken
-        self.happened = happened
+        self.delivered = taken
+        self.execution_check = happened
         self.largest = 0  # The length of its longest body in bytes.
         # The reply that means that the timeout is over. If the server is not reachable then, the call returns the same
         # result. None: there is no such reply, and an error is raised.
@@ -156,22 +167,22 @@ class Call(Generic[T]):
 
     def hold(self) -> int:
         """Return the number of the delivery that the call is about, or 0 if it is about any delivery."""
-        return 0 if self.happened is None else self.happened.hold
+        return 0 if self.execution_check is None else self.execution_check.hold
 
     def wait_word(self) -> bytes:
         return duration(self.wait_ms)
 
 
 @dataclasses.dataclass(slots=True, eq=False, repr=False)
-class Happened:
+class ExecutionCheck:
     """Finds out whether a command on a taken job was executed, if its reply was lost."""
 
     ask: list[bytes]  # A command whose reply describes the job.
     hold: int  # The number of this session's delivery; 0: unknown, or not relevant because the command ends the job.
-    ends: tuple[str, ...]  # The job is in one of these states after the call.
+    states_after: tuple[str, ...]  # The job is in one of these states after the call.
     gives_back: bool  # The call returns the job, so the job may be in any other state by now.
 
-    def over(self, there: JobFacts) -> CommandError | None:
+    def error_if_ended(self, there: JobFacts) -> CommandError | None:
         """Return an error if the delivery that the call is about has ended, otherwise None.
 
         If it has ended, the call must not be repeated, even if the session has taken the job again.
@@ -192,7 +203,7 @@ class Happened:
             or (isinstance(refused, NotTaken) and state == "taken")
         ):
             return
-        if state not in self.ends:
+        if state not in self.states_after:
             raise refused
 
 
@@ -509,11 +520,11 @@ def identify(token: str | None, grace: Seconds | None) -> Call[tuple[str, int]]:
         words.append(raw.hex().encode())
     if grace is not None:
         words += [b"GRACE", duration(duration_ms(grace, "grace"))]
-    return Call(words, lambda answer: (token_of(answer), number(answer[b"grace"])), AGAIN)
+    return Call(words, lambda answer: (token_of(answer), number(answer[b"grace"])), REPEAT)
 
 
 def max_body() -> Call[int]:
-    return Call([b"IDENTIFY"], lambda answer: number(answer[b"max-body"]), AGAIN)
+    return Call([b"IDENTIFY"], lambda answer: number(answer[b"max-body"]), REPEAT)
 
 
 def token_of(answer: Reply) -> str:
@@ -537,7 +548,7 @@ def end_session() -> list[bytes]:
 def held(end_waits: bool) -> Call[list[str]]:
     """Ask for the ids of all jobs that the session holds. With `end_waits`, the server first ends its waiting takes."""
     words = [b"JOB", b"HELD", b"ENDWAITS"] if end_waits else [b"JOB", b"HELD"]
-    return Call(words, lambda answer: [_job_id(id) for id in items(answer)], AGAIN)
+    return Call(words, lambda answer: [_job_id(id) for id in items(answer)], REPEAT)
 
 
 # ---- Tubes -----------------------------------------------------------------------------------------------------------
@@ -559,7 +570,7 @@ def tube(name: bytes, type: str | TubePolicy | None, options: dict[str, Any]) ->
         else:
             # The server may have a driver of this name.
             words += _for_driver(options or None)
-    return Call(words, policy, AGAIN)
+    return Call(words, policy, REPEAT)
 
 
 def _policy_words(policy: TubePolicy, options: dict[str, Any]) -> list[bytes]:
@@ -576,15 +587,15 @@ def alter_to(name: bytes, type: str | TubePolicy | None, options: dict[str, Any]
         words = _policy_words(type, options)
     else:
         words = [*([] if type is None else [b"TYPE", text(type, "the type of a tube").encode()]), *_tube_words(options)]
-    return Call([b"TUBE", b"ALTER", name, *words], policy, AGAIN)
+    return Call([b"TUBE", b"ALTER", name, *words], policy, REPEAT)
 
 
 def find_tube(name: bytes) -> Call[TubePolicy]:
-    return Call([b"TUBE", b"INFO", name], policy, AGAIN)
+    return Call([b"TUBE", b"INFO", name], policy, REPEAT)
 
 
 def tubes() -> Call[list[str]]:
-    return Call([b"TUBE", b"LIST"], names, AGAIN)
+    return Call([b"TUBE", b"LIST"], names, REPEAT)
 
 
 def scan_tubes(cursor: bytes, of_tube: Callable[[Reply], T]) -> Call[tuple[bytes, list[T]]]:
@@ -594,12 +605,12 @@ def scan_tubes(cursor: bytes, of_tube: Callable[[Reply], T]) -> Call[tuple[bytes
         after, found = page(cursor, answer)
         return after, [of_tube(each) for each in found]
 
-    return Call([b"TUBE", b"SCAN", cursor, b"COUNT", b"1000"], read, AGAIN)
+    return Call([b"TUBE", b"SCAN", cursor, b"COUNT", b"1000"], read, REPEAT)
 
 
 def tube_stats(name: bytes, read: Callable[[Reply], T]) -> Call[T]:
     """Ask for the numbers of a tube: jobs in each state, events and transitions."""
-    return Call([b"TUBE", b"STATS", name], read, AGAIN)
+    return Call([b"TUBE", b"STATS", name], read, REPEAT)
 
 
 def alter(name: bytes, options: dict[str, Any]) -> Call[TubePolicy]:
@@ -608,33 +619,33 @@ def alter(name: bytes, options: dict[str, Any]) -> Call[TubePolicy]:
     words = _tube_words(options)
     if not words:
         return find_tube(name)
-    return Call([b"TUBE", b"ALTER", name, *words], policy, AGAIN)
+    return Call([b"TUBE", b"ALTER", name, *words], policy, REPEAT)
 
 
 def pause(name: bytes, puts: bool, takes: bool) -> Call[None]:
     """Pause a tube for puts, for takes or for both, or resume it."""
     inward, outward = boolean(puts, "puts"), boolean(takes, "takes")
     word = {(True, True): b"all", (True, False): b"in", (False, True): b"out", (False, False): b"none"}
-    return Call([b"TUBE", b"PAUSE", name, word[inward, outward]], nothing, AGAIN)
+    return Call([b"TUBE", b"PAUSE", name, word[inward, outward]], nothing, REPEAT)
 
 
 def truncate(name: bytes) -> Call[int]:
     """Build the call that removes every job of a tube. A repetition would remove jobs that were put since."""
-    return Call([b"TUBE", b"TRUNCATE", name], number, NOT_AGAIN)
+    return Call([b"TUBE", b"TRUNCATE", name], number, NO_REPEAT)
 
 
 def drop(name: bytes) -> Call[None]:
-    return Call([b"TUBE", b"DROP", name], nothing, NOT_AGAIN)
+    return Call([b"TUBE", b"DROP", name], nothing, NO_REPEAT)
 
 
 def release_all(name: bytes) -> Call[int]:
     """Build the call that returns every taken job to its tube. A repetition would return jobs that were taken since."""
-    return Call([b"TUBE", b"RELEASE", name], number, NOT_AGAIN)
+    return Call([b"TUBE", b"RELEASE", name], number, NO_REPEAT)
 
 
 def kick(name: bytes, count: int, delay: Seconds, ttl: Duration | None) -> Call[int]:
     word = b"%d" % check_count(integer(count, "count"), "the number of jobs to kick")
-    return Call([b"KICK", name, word, *_delay(delay), *_ttl_and_priority(ttl, None)], number, NOT_AGAIN)
+    return Call([b"KICK", name, word, *_delay(delay), *_ttl_and_priority(ttl, None)], number, NO_REPEAT)
 
 
 # ---- Putting ---------------------------------------------------------------------------------------------------------
@@ -643,7 +654,7 @@ def kick(name: bytes, count: int, delay: Seconds, ttl: Duration | None) -> Call[
 def put(name: bytes, body: Body, timeout: Duration, options: PutOptions) -> Call[JobFacts]:
     timeout_ms = 0 if timeout == 0 else duration_ms(timeout, "timeout")
     if isinstance(body, bytes) and not options and not timeout_ms:
-        plain = Call([b"PUT", name, body, b"EXISTING"], lambda id: _was_put(id, name, body, BODY_BYTES), NOT_AGAIN)
+        plain = Call([b"PUT", name, body, b"EXISTING"], lambda id: _was_put(id, name, body, BODY_BYTES), NO_REPEAT)
         plain.largest = len(body)
         return plain
     asked = put_draft("put", body, options)
@@ -656,7 +667,7 @@ def put(name: bytes, body: Body, timeout: Duration, options: PutOptions) -> Call
         words,
         lambda id: _was_put(id, name, asked.body, asked.body_kind, asked),
         # The server keeps the dedup id after the job is gone.
-        NOT_AGAIN if asked.dedup is None else AGAIN,
+        NO_REPEAT if asked.dedup is None else REPEAT,
         timeout_ms,
         len(words) - 1 if timeout_ms else 0,
     )
@@ -686,7 +697,7 @@ def stage(
             head += [b"EXPIRE", duration(expire_ms)]
         # These words replace MPUT, the tube and EXISTING.
         call.words[:3] = [*head, b"IDS"]
-        call.repeat = NOT_AGAIN
+        call.repeat = NO_REPEAT
     return call
 
 
@@ -695,7 +706,7 @@ def close_stages(word: bytes, stages: Iterable[object]) -> Call[int]:
     names = [to_bytes(stage, "the name of a stage") for stage in stages]
     if not names:
         raise OutOfRange("name at least one stage")
-    return Call([word, *names], number, AGAIN)
+    return Call([word, *names], number, REPEAT)
 
 
 def put_many(name: bytes, bodies: Iterable[Body | NewJob], options: PutOptions) -> Call[list[JobFacts]] | None:
@@ -727,7 +738,7 @@ def put_many(name: bytes, bodies: Iterable[Body | NewJob], options: PutOptions) 
         found = zip(items(answer), asked, strict=True)
         return [_was_put(id, name, each.body, each.body_kind, each) for id, each in found]
 
-    call = Call(words, read, AGAIN if all(each.dedup is not None for each in asked) else NOT_AGAIN)
+    call = Call(words, read, REPEAT if all(each.dedup is not None for each in asked) else NO_REPEAT)
     call.largest = max(len(each.body) for each in asked)
     return call
 
@@ -736,7 +747,7 @@ def put_many(name: bytes, bodies: Iterable[Body | NewJob], options: PutOptions) 
 
 
 def take_one(name: bytes) -> Call[list[JobFacts]]:
-    return Call([b"TAKE", name], lambda answer: _up_to(1, answer), AGAIN, taken=_holds)
+    return Call([b"TAKE", name], lambda answer: _up_to(1, answer), REPEAT, taken=_holds)
 
 
 def _holds(found: list[JobFacts]) -> dict[str, int]:
@@ -759,7 +770,7 @@ def take(names: list[bytes], count: int, timeout_ms: int, key: bytes | None, ttr
         words += [b"TTR", duration(ttr_ms)]
     if len(names) > 1:
         words += [b"AND", *names[1:]]
-    call = Call(words, lambda answer: _up_to(count, answer), AGAIN, timeout_ms, 3, _holds)
+    call = Call(words, lambda answer: _up_to(count, answer), REPEAT, timeout_ms, 3, _holds)
     call.empty = []
     return call
 
@@ -768,11 +779,11 @@ def take(names: list[bytes], count: int, timeout_ms: int, key: bytes | None, ttr
 
 
 def peek(id: str) -> Call[JobFacts]:
-    return Call([b"JOB", b"PEEK", _id(id)], job, AGAIN)
+    return Call([b"JOB", b"PEEK", _id(id)], job, REPEAT)
 
 
 def named(name: bytes, of: str | bytes) -> Call[JobFacts]:
-    return Call([b"JOB", b"NAMED", name, to_bytes(of, "a job's name")], job, AGAIN)
+    return Call([b"JOB", b"NAMED", name, to_bytes(of, "a job's name")], job, REPEAT)
 
 
 def list_jobs(name: bytes, state: str, limit: int) -> Call[list[JobFacts]]:
@@ -781,7 +792,7 @@ def list_jobs(name: bytes, state: str, limit: int) -> Call[list[JobFacts]]:
     if not 0 <= integer(limit, "limit") <= BATCH_JOBS_MAX:
         raise OutOfRange(f"limit must be 0 to {BATCH_JOBS_MAX}")
     words = [b"JOB", b"LIST", name, word, b"COUNT", b"%d" % limit]
-    return Call(words, lambda answer: _up_to(limit, answer), AGAIN)
+    return Call(words, lambda answer: _up_to(limit, answer), REPEAT)
 
 
 def _finish(id: str, hold: int, words: list[bytes], *ends: str, gives_back: bool = False) -> Call[None]:
@@ -789,8 +800,8 @@ def _finish(id: str, hold: int, words: list[bytes], *ends: str, gives_back: bool
 
     `ends` are the possible states of the job after the call.
     """
-    happened = Happened([b"JOB", b"PEEK", id.encode()], hold, ends, gives_back)
-    return Call(words, nothing, PERHAPS, happened=happened)
+    happened = ExecutionCheck([b"JOB", b"PEEK", id.encode()], hold, ends, gives_back)
+    return Call(words, nothing, REPEAT_AND_CHECK, happened=happened)
 
 
 def ack(id: str) -> Call[None]:
@@ -839,8 +850,8 @@ def touch(id: str, seconds: Seconds | None) -> Call[None]:
     """Extend the time for a job. Only the restart of its ttr can be repeated, because seconds would be added twice."""
     words = [b"JOB", b"TOUCH", id.encode()]
     if seconds is None:
-        return Call(words, nothing, AGAIN)
-    return Call([*words, duration(duration_ms(seconds, "the time to add"))], nothing, NOT_AGAIN)
+        return Call(words, nothing, REPEAT)
+    return Call([*words, duration(duration_ms(seconds, "the time to add"))], nothing, NO_REPEAT)
 
 
 def delete(id: str) -> Call[None]:
@@ -848,23 +859,23 @@ def delete(id: str) -> Call[None]:
 
 
 def dig(id: str, delay: Seconds, ttl: Duration | None, priority: int | None) -> Call[None]:
-    return Call([b"DIG", id.encode(), *_delay(delay), *_ttl_and_priority(ttl, priority)], nothing, NOT_AGAIN)
+    return Call([b"DIG", id.encode(), *_delay(delay), *_ttl_and_priority(ttl, priority)], nothing, NO_REPEAT)
 
 
 def snatch(id: str, delay: Seconds) -> Call[None]:
-    return Call([b"JOB", b"SNATCH", id.encode(), *_delay(delay)], nothing, NOT_AGAIN)
+    return Call([b"JOB", b"SNATCH", id.encode(), *_delay(delay)], nothing, NO_REPEAT)
 
 
 def restart(id: str, delay: Seconds) -> Call[None]:
-    return Call([b"JOB", b"RESTART", id.encode(), *_delay(delay)], nothing, NOT_AGAIN)
+    return Call([b"JOB", b"RESTART", id.encode(), *_delay(delay)], nothing, NO_REPEAT)
 
 
 def switch(id: str, state: str, delay: Seconds) -> Call[None]:
-    return Call([b"JOB", b"SWITCH", id.encode(), _state(state), *_delay(delay)], nothing, NOT_AGAIN)
+    return Call([b"JOB", b"SWITCH", id.encode(), _state(state), *_delay(delay)], nothing, NO_REPEAT)
 
 
 def move(id: str, tube: bytes, delay: Seconds) -> Call[None]:
-    return Call([b"JOB", b"MOVE", id.encode(), tube, *_delay(delay)], nothing, NOT_AGAIN)
+    return Call([b"JOB", b"MOVE", id.encode(), tube, *_delay(delay)], nothing, NO_REPEAT)
 
 
 def scan(cursor: int, tube: bytes | None, wanted: Iterable[str], count: int) -> Call[tuple[list[JobFacts], int]]:
@@ -881,14 +892,14 @@ def scan(cursor: int, tube: bytes | None, wanted: Iterable[str], count: int) -> 
         after, found = items(answer)
         return jobs(found), _after(cursor, after)
 
-    return Call(words, read, AGAIN)
+    return Call(words, read, REPEAT)
 
 
 def wait(id: str, tube: bytes, timeout: Duration) -> Call[JobOutcome]:
     """Build the call that waits until a job ends. `tube` is its last known tube."""
     timeout_ms = duration_ms(timeout, "timeout")
     words = [b"JOB", b"WAIT", id.encode(), b"TIMEOUT", duration(timeout_ms), b"TUBE", tube, b"OUTCOME"]
-    call = Call(words, outcome, AGAIN, timeout_ms, 4)
+    call = Call(words, outcome, REPEAT, timeout_ms, 4)
     call.empty = {b"outcome": b"timeout", b"reason": b""}
     return call
 
@@ -906,20 +917,20 @@ def ended_before(id: str) -> Call[JobOutcome]:
     return Call(
         [b"JOB", b"HISTORY", _id(id)],
         lambda answer: outcome_in((each.event, each.before, each.reason) for each in map(event, items(answer))),
-        AGAIN,
+        REPEAT,
     )
 
 
 def job_meta(id: str) -> Call[dict[str, Any]]:
-    return Call([b"JOB", b"META", _id(id)], meta, AGAIN)
+    return Call([b"JOB", b"META", _id(id)], meta, REPEAT)
 
 
 def state_of(id: str) -> Call[str]:
-    return Call([b"JOB", b"META", _id(id)], lambda answer: octets(answer[b"state"]).decode(), AGAIN)
+    return Call([b"JOB", b"META", _id(id)], lambda answer: octets(answer[b"state"]).decode(), REPEAT)
 
 
 def history(id: str) -> Call[list[Event]]:
-    return Call([b"JOB", b"HISTORY", _id(id)], lambda answer: [event(each) for each in items(answer)], AGAIN)
+    return Call([b"JOB", b"HISTORY", _id(id)], lambda answer: [event(each) for each in items(answer)], REPEAT)
 
 
 def _delay(delay: Seconds) -> list[bytes]:
@@ -965,14 +976,14 @@ def claim(tube: bytes, consumer: str, number: int, count: int, lease: Seconds, t
         *(b"COUNT", b"%d" % integer(count, "count"), b"LEASE", duration(duration_ms(lease, "lease"))),
         *(b"TOKEN", b"%d" % integer(token, "token")),
     ]
-    return Call(words, lambda answer: None if answer is None else jobs(answer), AGAIN)
+    return Call(words, lambda answer: None if answer is None else jobs(answer), REPEAT)
 
 
 def read_claim(consumer: str, number: int, shard: tuple[int, int]) -> Call[list[JobFacts]]:
     """Ask for the jobs of a claim, or of one shard of it."""
     index, count = check_shard(shard)
     words = [b"CLAIM", b"READ", to_bytes(consumer, "a consumer"), b"%d" % integer(number, "number")]
-    return Call([*words, b"SHARD", b"%d" % index, b"%d" % count], jobs, AGAIN)
+    return Call([*words, b"SHARD", b"%d" % index, b"%d" % count], jobs, REPEAT)
 
 
 def renew_claims(consumer: str, lease: Seconds | None, token: int) -> Call[int]:
@@ -980,13 +991,13 @@ def renew_claims(consumer: str, lease: Seconds | None, token: int) -> Call[int]:
     words = [b"CLAIM", b"RENEW", to_bytes(consumer, "a consumer"), b"TOKEN", b"%d" % integer(token, "token")]
     if lease is not None:
         words += [b"LEASE", duration(duration_ms(lease, "lease"))]
-    return Call(words, number, AGAIN)
+    return Call(words, number, REPEAT)
 
 
 def release_claims(consumer: str, token: int) -> Call[int]:
     """End all claims of a consumer. A repetition would end claims that were made since."""
     words = [b"CLAIM", b"RELEASE", to_bytes(consumer, "a consumer"), b"TOKEN", b"%d" % integer(token, "token")]
-    return Call(words, number, NOT_AGAIN)
+    return Call(words, number, NO_REPEAT)
 
 
 def claim_info(consumer: str) -> Call[ClaimInfo]:
@@ -994,17 +1005,17 @@ def claim_info(consumer: str) -> Call[ClaimInfo]:
         acked, newest, token = (number(answer[name]) for name in (b"acked", b"newest", b"token"))
         return ClaimInfo(acked, newest, token, [number(each) for each in items(answer[b"open"])])
 
-    return Call([b"CLAIM", b"INFO", to_bytes(consumer, "a consumer")], read, AGAIN)
+    return Call([b"CLAIM", b"INFO", to_bytes(consumer, "a consumer")], read, REPEAT)
 
 
 def ack_claims(consumer: str, upto: int, token: int) -> Call[int]:
     """Ack all claims of a consumer up to a number."""
     words = [b"CLAIM", b"ACK", to_bytes(consumer, "a consumer"), b"%d" % integer(upto, "upto")]
-    return Call([*words, b"TOKEN", b"%d" % integer(token, "token")], number, AGAIN)
+    return Call([*words, b"TOKEN", b"%d" % integer(token, "token")], number, REPEAT)
 
 
 def journal_head() -> Call[int]:
-    return Call([b"JOURNAL", b"HEAD"], lambda answer: number(answer[b"written"]) + 1, AGAIN)
+    return Call([b"JOURNAL", b"HEAD"], lambda answer: number(answer[b"written"]) + 1, REPEAT)
 
 
 def journal_events(position: int, tube: bytes | None, wait_ms: int = 0) -> Call[tuple[int, list[Event]]]:
@@ -1021,11 +1032,11 @@ def journal_events(position: int, tube: bytes | None, wait_ms: int = 0) -> Call[
             raise BadAnswer("the server answers with a position that goes back")
         return following, found
 
-    return Call(words, read, AGAIN, wait_ms)
+    return Call(words, read, REPEAT, wait_ms)
 
 
 def checkpoint() -> Call[None]:
-    return Call([b"BGREWRITEAOF"], ignored, AGAIN)
+    return Call([b"BGREWRITEAOF"], ignored, REPEAT)
 
 
 def execute(words: tuple[str | bytes | int, ...]) -> Call[Any]:
@@ -1033,4 +1044,4 @@ def execute(words: tuple[str | bytes | int, ...]) -> Call[Any]:
     if not words:
         raise WrongType("give a command")
     raw = [b"%d" % word if isinstance(word, int) else to_bytes(word, "a word") for word in words]
-    return Call(raw, lambda answer: answer, NOT_AGAIN)
+    return Call(raw, lambda answer: answer, NO_REPEAT)

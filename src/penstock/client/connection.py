@@ -10,7 +10,7 @@ import ssl
 import time
 from typing import Final
 
-from penstock.client import greeting
+from penstock.client import handshake
 from penstock.client.url import Target
 from penstock.core.errors import ProtocolError
 from penstock.wire.resp_client import Push, ReplyParser, encode
@@ -23,7 +23,7 @@ PROGRESS_BYTES: Final = 1 << 16
 _CLOSE_S: Final = 2.0
 
 
-class Line:
+class PlainConnection:
     """One connection without a session, used by one thread at a time."""
 
     def __init__(self, target: Target, seed: tuple[str, int], connect_s: float) -> None:
@@ -46,9 +46,9 @@ class Line:
             raise
 
     def _greet(self, target: Target, seed: tuple[str, int]) -> None:
-        greeting.read_plain(seed, self._say(greeting.plain_words(target)))
+        handshake.read_plain(seed, self._send_all(handshake.plain_commands(target)))
 
-    def _say(self, first: list[list[bytes]]) -> list[object]:
+    def _send_all(self, first: list[list[bytes]]) -> list[object]:
         return self.ask(b"".join(encode(words) for words in first), len(first), self._left_s())
 
     def _left_s(self) -> float:
@@ -133,7 +133,7 @@ class Line:
         self.close()
 
 
-class Connection(Line):
+class Connection(PlainConnection):
     """A connection of a session."""
 
     def __init__(self, target: Target, seed: tuple[str, int], token: str, grace_ms: int, connect_s: float) -> None:
@@ -143,7 +143,9 @@ class Connection(Line):
         super().__init__(target, seed, connect_s)
 
     def _greet(self, target: Target, seed: tuple[str, int]) -> None:
-        greeted = greeting.read(seed, self._say(greeting.words(target, self.token, self._grace_ms)))
+        greeted = handshake.read_session(
+            seed, self._send_all(handshake.session_commands(target, self.token, self._grace_ms))
+        )
         self.token = greeted.token
         self.number = greeted.number
         self.max_body = greeted.max_body

@@ -10,7 +10,7 @@ import time
 from typing import Any, Final, NamedTuple
 
 from penstock import api
-from penstock.client.commands import AGAIN, NOT_AGAIN, Call, Reply
+from penstock.client.commands import NO_REPEAT, REPEAT, Call, Reply
 from penstock.client.queue import Queue
 from penstock.core.errors import WrongType
 from penstock.core.limits import NEVER
@@ -55,14 +55,14 @@ class Functions:
 
     def call(self, name: bytes, *args: Any, only_reads: bool = False, wait_ms: int = 0) -> list[Any]:
         """Call a function that delivers no job. Its reply can take up to `wait_ms` longer than usual."""
-        return self._session.call(FunctionCall(name, args, AGAIN if only_reads else NOT_AGAIN, wait_ms)).results
+        return self._session.call(FunctionCall(name, args, REPEAT if only_reads else NO_REPEAT, wait_ms)).results
 
     def take(self, name: bytes, *args: Any, timeout_at: int, wait_ms: int) -> list[Any]:
         """Call a function that delivers a job. `args[timeout_at]` is its longest wait for a job."""
         end = time.monotonic() + wait_ms / 1000
         while True:
-            call = FunctionCall(name, args, AGAIN, wait_ms)
-            call.taken = lambda called: dict.fromkeys(called.ids, 0)
+            call = FunctionCall(name, args, REPEAT, wait_ms)
+            call.delivered = lambda called: dict.fromkeys(called.ids, 0)
             call.timeout_at, call.empty = _FIRST + timeout_at, [pack([]), []]
             if wait_ms:
                 call.wait_at_most(wait_ms)

@@ -23,10 +23,10 @@ T = TypeVar("T")
 class Answer:
     """The result of one command of a pipeline."""
 
-    __slots__ = ("_outcome", "_sent", "_shown")
+    __slots__ = ("_convert", "_outcome", "_sent")
 
     def __init__(self, shown: Callable[[Any], Any]) -> None:
-        self._shown = shown  # Turns the outcome into the value.
+        self._convert = shown  # Turns the outcome into the value.
         self._sent = False
         self._outcome: Any = None
 
@@ -40,7 +40,7 @@ class Answer:
         return self._outcome
 
     def settle(self, outcome: Any) -> None:
-        self._outcome = outcome if isinstance(outcome, PenstockError) else self._shown(outcome)
+        self._outcome = outcome if isinstance(outcome, PenstockError) else self._convert(outcome)
         self._sent = True
 
 
@@ -135,7 +135,7 @@ class Pipeline(Interface):
 
         def finished(_: None) -> None:
             handle._finished = True
-            self._session.belongings.remove(handle.id, call.hold())
+            self._session.held_jobs.remove(handle.id, call.hold())
 
         return self._add(call, finished)
 

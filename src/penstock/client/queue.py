@@ -156,7 +156,7 @@ class Queue(QueueHandle):
         except PenstockError:
             pass  # Return the jobs that were taken. The next call raises the error, if it persists.
         except BaseException:
-            self._session.disown([job.id for job in jobs])
+            self._session.give_back_later([job.id for job in jobs])
             raise
         return jobs
 
@@ -482,7 +482,7 @@ class Job(JobHandle):
         try:
             self._queue._call(call)
         except (UnknownJob, NotTaken, NotOwner):
-            self._queue._session.belongings.remove(self.id, call.hold())
+            self._queue._session.held_jobs.remove(self.id, call.hold())
             raise
-        self._queue._session.belongings.remove(self.id, call.hold())
+        self._queue._session.held_jobs.remove(self.id, call.hold())
         self._finished = True

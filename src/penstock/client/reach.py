@@ -1,8 +1,8 @@
 """The reachability of the servers of a target: since when none of them answers, and the log lines about it.
 
-All sessions that come from one `connect` share a `Reach`, so the loss of a server is logged once, however many sessions
-notice it. A server counts as lost when it does not answer in time, or when it was connected and no address of the
-target can be reached any more. A connection that is lost and made again immediately is not logged.
+All sessions that come from one `connect` share a `Reachability`, so the loss of a server is logged once, however many
+sessions notice it. A server counts as lost when it does not answer in time, or when it was connected and no address of
+the target can be reached any more. A connection that is lost and made again immediately is not logged.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _LOGGED_MAX: Final = 10
 _LOG_INTERVAL_S: Final = 10.0
 
 
-class Reach:
+class Reachability:
     """The reachability of the servers of one target."""
 
     __slots__ = ("_address", "_is_logged", "_may_log", "_may_log_at", "_not_logged", "_was_found", "lost_at")

@@ -21,11 +21,11 @@ from typing import Any, Final, TypeVar
 from penstock.client import commands
 from penstock.client.addresses import Address
 from penstock.client.backoff import MARGIN_S, Backoff, Deadline, end_of
-from penstock.client.base_session import HOME_S, IDLE_MAX, NO_DEADLINE, BaseSession, answer_of
-from penstock.client.commands import NOT_AGAIN, Call
+from penstock.client.base_session import IDLE_MAX, NO_DEADLINE, TAKES_END_S, BaseSession, run_steps
+from penstock.client.commands import NO_REPEAT, Call
 from penstock.client.connection import Connection
-from penstock.client.greeting import LOST, refusal
-from penstock.client.sources import Sources
+from penstock.client.handshake import LOST, refusal
+from penstock.client.job_origins import JobOrigins
 from penstock.client.url import Target, address
 from penstock.core.errors import BadAnswer, Closed, CommandError, ConnectionLost, NoServer, PenstockError
 from penstock.core.limits import NEVER, check_body
@@ -35,14 +35,14 @@ from penstock.wire.resp_client import ErrorReply, encode
 T = TypeVar("T")
 
 # How often a thread checks whether it may begin a take, or give back jobs of lost takes.
-_LOOK_S: Final = 0.005
+_POLL_S: Final = 0.005
 
 # How many commands of a pipeline are sent before their replies are read, and how many bytes of them.
 _TOGETHER_MAX: Final = 1_000
 _TOGETHER_BYTES: Final = 64 * 1024
 
 # How often a thread checks whether it may make a connection.
-_OPEN_LOOK_S: Final = 0.001
+_OPEN_POLL_S: Final = 0.001
 
 _sessions: weakref.WeakSet[Session] = weakref.WeakSet()
 
@@ -112,9 +112,9 @@ class Session(BaseSession[Connection]):
     async def _try_take(self, call: Call[T], deadline: Deadline) -> T:
         take = object()
         try:
-            while not self._begins(take):
-                _sleep(_LOOK_S, deadline.until)
-            return self._took(call, await self._try(call, deadline))
+            while not self._begin_take(take):
+                _sleep(_POLL_S, deadline.until)
+            return self._record_jobs(call, await self._try(call, deadline))
         except CommandError:
             raise
         except BaseException:
@@ -124,7 +124,7 @@ class Session(BaseSession[Connection]):
         finally:
             self._takes.discard(take)
 
-    def _begins(self, take: object) -> bool:
+    def _begin_take(self, take: object) -> bool:
         """Begin a take, unless a thread is in `_settle`. Return whether the take has begun."""
         with self._gate:
             if self._settler is None:
@@ -136,7 +136,7 @@ class Session(BaseSession[Connection]):
         outcomes: list[Any] = []
         try:
             if max((call.largest for call in calls), default=0) > self.max_body:
-                self.max_body = answer_of(lambda: self._call(commands.max_body()))
+                self.max_body = run_steps(lambda: self._call(commands.max_body()))
             while len(outcomes) < len(calls):
                 outcomes += self._call_some(calls[len(outcomes) : len(outcomes) + _TOGETHER_MAX])
                 if isinstance(outcomes[-1], NoServer):
@@ -163,7 +163,7 @@ class Session(BaseSession[Connection]):
 
     def _call_together(self, data: bytes, calls: list[Call[Any]]) -> list[Any]:
         if self._in_doubt:
-            answer_of(lambda: self._settle(NO_DEADLINE))
+            run_steps(lambda: self._settle(NO_DEADLINE))
         connection = self._take_connection()
         try:
             answers = connection.ask(data, len(calls), self._patience(0, math.inf))
@@ -194,7 +194,7 @@ class Session(BaseSession[Connection]):
         gone: NoServer | None = None
         for call in calls:
             outcome: Any = gone
-            if call.repeat == NOT_AGAIN:
+            if call.repeat == NO_REPEAT:
                 outcome = ConnectionLost()
                 outcome.__cause__ = lost
             elif gone is None:
@@ -206,7 +206,7 @@ class Session(BaseSession[Connection]):
     def outcome_of(self, call: Call[Any], lost: bool = False) -> Any:
         """Send a call, to another node if this one is leaving. Return its result or its error."""
         try:
-            return answer_of(lambda: self._call(call, lost=lost))
+            return run_steps(lambda: self._call(call, lost=lost))
         except PenstockError as error:
             return error
 
@@ -261,7 +261,7 @@ class Session(BaseSession[Connection]):
             opener = object()
             try:
                 self._begin_to_open(opener, until)
-                found = answer_of(lambda: self._try_seeds(NO_DEADLINE if until == math.inf else Deadline(until)))
+                found = run_steps(lambda: self._try_seeds(NO_DEADLINE if until == math.inf else Deadline(until)))
             finally:
                 # No call here: a signal that arrives at a call would leave all other threads waiting.
                 if self._opener is opener:
@@ -291,7 +291,7 @@ class Session(BaseSession[Connection]):
                 if self._opener is None:
                     self._opener = opener
                     return
-            _sleep(_OPEN_LOOK_S, until)
+            _sleep(_OPEN_POLL_S, until)
 
     async def _connect(self, seed: Address, token: str, connect_s: float) -> Connection:
         return Connection(self.target, seed, token, self.grace_ms, connect_s)
@@ -299,13 +299,13 @@ class Session(BaseSession[Connection]):
     def _drop(self, connection: Connection) -> None:
         connection.close()
 
-    async def _follow_jobs(self, sources: Sources) -> None:
+    async def _follow_jobs(self, sources: JobOrigins) -> None:
         to = self._target_of_move(sources)
         if to is None:
             return
         with self._gate:
             # No take begins meanwhile.
-            if self._takes or self._settler is not None or self._in_doubt or not self.belongings.is_empty():
+            if self._takes or self._settler is not None or self._in_doubt or not self.held_jobs.is_empty():
                 return
             sources.moved(time.monotonic())
             await self._move(to)
@@ -340,7 +340,7 @@ class Session(BaseSession[Connection]):
                 raise refusal(answer)
             left = connection.token
             connection.token, self.grace_ms = call.read(answer)
-            self.outlives = self.outlives or grace is not None
+            self.has_grace = self.has_grace or grace is not None
             if left != connection.token:
                 self._change_to(connection, left)
         except CommandError:
@@ -366,8 +366,8 @@ class Session(BaseSession[Connection]):
             with self._lock:
                 idle, self._idle = self._idle, []
                 self.token = connection.token
-                self.belongings.forget()
-                self.belongings.add(dict.fromkeys(ids, 0))
+                self.held_jobs.clear()
+                self.held_jobs.add(dict.fromkeys(ids, 0))
         finally:
             if self._opener is opener:
                 self._opener = None
@@ -376,18 +376,18 @@ class Session(BaseSession[Connection]):
 
     # Jobs of lost takes
 
-    def disown(self, ids: list[str]) -> None:
+    def give_back_later(self, ids: list[str]) -> None:
         """Record that the caller did not receive these jobs. They return to their tubes before the next call."""
-        self.belongings.remove_all(ids)
+        self.held_jobs.remove_all(ids)
         self._in_doubt = True
 
     async def _settle(self, deadline: Deadline) -> None:
         settler = object()
         try:
-            while not self._settles(settler):
+            while not self._become_settler(settler):
                 if not self._in_doubt:
                     return
-                _sleep(_LOOK_S, deadline.until)
+                _sleep(_POLL_S, deadline.until)
             await self._return_lost(deadline)
         except BaseException:
             self._in_doubt = True
@@ -396,7 +396,7 @@ class Session(BaseSession[Connection]):
             if self._settler is settler:
                 self._settler = None
 
-    def _settles(self, settler: object) -> bool:
+    def _become_settler(self, settler: object) -> bool:
         """Return whether this thread has to run `_return_lost`: jobs may be lost, and no other thread runs it."""
         with self._gate:
             if self._in_doubt and self._settler is None:
@@ -404,10 +404,10 @@ class Session(BaseSession[Connection]):
                 self._in_doubt = False
             return self._settler is settler
 
-    async def _are_home(self, deadline: Deadline) -> bool:
-        home_by = time.monotonic() + HOME_S
+    async def _takes_ended(self, deadline: Deadline) -> bool:
+        home_by = time.monotonic() + TAKES_END_S
         while self._takes and time.monotonic() < home_by:
-            _sleep(_LOOK_S, deadline.until)
+            _sleep(_POLL_S, deadline.until)
         return not self._takes
 
     def _interrupt_takes(self) -> None:
@@ -432,12 +432,12 @@ class Session(BaseSession[Connection]):
                 return
             idle, self._idle = self._idle, []
         self._interrupt_takes()
-        if not self.outlives:
-            self._take_leave(idle)
+        if not self.has_grace:
+            self._end_on_server(idle)
         for connection in idle:
             connection.finish()
 
-    def _take_leave(self, idle: list[Connection]) -> None:
+    def _end_on_server(self, idle: list[Connection]) -> None:
         """End the session on the server."""
         try:
             if not idle:
@@ -446,7 +446,7 @@ class Session(BaseSession[Connection]):
         except (*LOST, PenstockError):
             pass  # The session ends when its grace time has passed.
 
-    def _forget_parent(self) -> None:
+    def _reset_after_fork(self) -> None:
         """Reset the session in a child process. Close only the child's copies of the connections."""
         connections = [*self._idle, *self._busy]
         self._begin_anew()
@@ -461,9 +461,9 @@ def _sleep(seconds: float, until: float) -> None:
     time.sleep(seconds)
 
 
-def _forget_parents() -> None:
+def _reset_all_after_fork() -> None:
     for session in list(_sessions):
-        session._forget_parent()
+        session._reset_after_fork()
 
 
-os.register_at_fork(after_in_child=_forget_parents)
+os.register_at_fork(after_in_child=_reset_all_after_fork)

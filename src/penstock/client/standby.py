@@ -13,13 +13,13 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final, TypeVar
 
-from penstock.client.commands import AGAIN, Call, Reply, duration
-from penstock.client.link import Link
+from penstock.client.commands import REPEAT, Call, Reply, duration
+from penstock.client.reconnecting_connection import ReconnectingConnection
 from penstock.client.url import Target
 from penstock.core.errors import CommandError, DamagedJournal, Trimmed
-from penstock.journal.frame import sent_frames
+from penstock.journal.frame import parse_sent_frames
 from penstock.journal.identity import Identity
-from penstock.journal.maintenance.mirror import Commit, Mirror
+from penstock.journal.maintenance.mirror import FrameFacts, Mirror
 from penstock.journal.segment import (
     SEGMENT_HEADER_BYTES,
     is_snapshot,
@@ -35,7 +35,7 @@ _READ_BYTES: Final = 4 * 1024 * 1024
 _FETCH_BYTES: Final = 4 * 1024 * 1024
 
 # The list of files is asked for at this interval, and whenever the node begins a segment.
-_LOOK_S: Final = 5.0
+_REFRESH_S: Final = 5.0
 
 # The number of attempts if the node removes files while they are fetched.
 _TRIES: Final = 10
@@ -92,13 +92,13 @@ class Standby:
 
     def __init__(self, target: Target, mirror: Mirror) -> None:
         """Connect to the node. Retry an unreachable node only if the target has the option `retry_for`."""
-        self._link = Link(target)
+        self._link = ReconnectingConnection(target)
         self._mirror = mirror
         self._files: Files | None = None
-        self._looked = 0.0
+        self._refreshed_at = 0.0
         self._caught_up = time.monotonic()
         # Called with the number of bytes of a snapshot that were fetched, and its size.
-        self.tell: Callable[[int, int], None] = lambda done, total: None
+        self.on_progress: Callable[[int, int], None] = lambda done, total: None
 
     def close(self) -> None:
         self._link.close()
@@ -121,19 +121,19 @@ class Standby:
                 return
         raise CommandError("the node removes files faster than they can be fetched; let it keep more history")
 
-    def go_on(self, wait_ms: int) -> None:
+    def fetch_next(self, wait_ms: int) -> None:
         """Fetch the next piece of the log. If there is none, wait for it for up to `wait_ms`."""
         segment = self._mirror.segment
         try:
             self._read(wait_ms)
         except Trimmed:
             segment = 0
-        if self._mirror.segment != segment or time.monotonic() - self._looked >= _LOOK_S:
+        if self._mirror.segment != segment or time.monotonic() - self._refreshed_at >= _REFRESH_S:
             self.catch_up()
 
     def _try_to_catch_up(self) -> bool:
         """Fetch everything that the node has now. Return False if the node removed some of it meanwhile."""
-        files = self._look()
+        files = self._refresh_files()
         mirror = self._mirror
         try:
             if mirror.segment == 0:
@@ -144,24 +144,24 @@ class Standby:
             if newest is not None and mirror.needs_snapshot(newest.name):
                 done = 0
 
-                def tell(count: int) -> None:
+                def on_progress(count: int) -> None:
                     nonlocal done
                     done += count
-                    self.tell(done, newest.bytes)
+                    self.on_progress(done, newest.bytes)
 
-                mirror.fetch_snapshot(newest.name, newest.bytes, self._fetch, tell)
+                mirror.fetch_snapshot(newest.name, newest.bytes, self._fetch, on_progress)
         except Trimmed:
             if files.is_history(mirror.segment):
                 mirror.start_rebuild()
             return False
-        mirror.tidy(files.files)
+        mirror.remove_obsolete(files.files)
         return True
 
-    def _look(self) -> Files:
+    def _refresh_files(self) -> Files:
         """Ask the node for its files. Raise an error if it is another node, or if its log is not the copied one."""
         mirror = self._mirror
         self._files = files = self._ask([b"FILES"], _files)
-        self._looked = time.monotonic()
+        self._refreshed_at = time.monotonic()
         mirror.follow(files.who)
         if mirror.position > files.end or not self._is_the_same_log():
             raise DamagedJournal(
@@ -172,14 +172,14 @@ class Standby:
 
     def _is_the_same_log(self) -> bool:
         """Return whether the node's log has the last commit of this standby. The bodies in it can be missing."""
-        last = self._mirror.last
+        last = self._mirror.last_frame
         if last is None:
             return True
         try:
             _, data = self._ask([b"READ", b"%d" % last.position, b"BYTES", b"1"], list)
         except Trimmed:
             return True
-        return bool(data) and Commit.of(sent_frames(data)[0]) == last
+        return bool(data) and FrameFacts.of(parse_sent_frames(data)[0]) == last
 
     def _begin(self, files: Files) -> None:
         """Begin at the newest snapshot, or with the first segment if there is none."""
@@ -204,7 +204,7 @@ class Standby:
         try:
             self._mirror.append(name, offset, data, self._fetch)
         except DamagedJournal:
-            if not self._look().is_history(self._mirror.segment):
+            if not self._refresh_files().is_history(self._mirror.segment):
                 raise
             # The node has rewritten the segment without bodies.
             raise Trimmed() from None
@@ -222,7 +222,7 @@ class Standby:
         return b"".join(parts)
 
     def _ask(self, words: list[bytes], read: Callable[[Reply], T], wait_ms: int = 0) -> T:
-        return self._link.call(Call([b"JOURNAL", *words], read, AGAIN, wait_ms))
+        return self._link.call(Call([b"JOURNAL", *words], read, REPEAT, wait_ms))
 
 
 def _files(answer: Reply) -> Files:

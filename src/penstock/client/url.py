@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Final, TypedDict, Unpack
 from urllib.parse import parse_qsl, unquote_to_bytes
 
-from penstock.client.reach import Reach
+from penstock.client.reach import Reachability
 from penstock.core.durations import NO_DURATION, read_duration
 from penstock.core.errors import BadUrl, OutOfRange, WrongType
 from penstock.core.limits import NEVER
@@ -55,7 +55,7 @@ class Target:
     answer_s: float | None  # How long a reply may take, beyond the time that the call waits. None: no limit.
     retry_s: float | None  # How long an unreachable server is retried. None: no limit.
     first_s: float | None  # The value of `retry_s` for the first connection; 0: it is tried once.
-    reach: Reach = field(compare=False)
+    reach: Reachability = field(compare=False)
 
     def __str__(self) -> str:
         """Return the addresses, without the password."""
@@ -144,7 +144,7 @@ def target(url: str | None = None, method: str = "connect", **options: Unpack[Co
         answer_s=None if ms["timeout"] == NEVER else ms["timeout"] / 1000,
         retry_s=retry_s,
         first_s=retry_s if is_patient else 0.0,
-        reach=Reach(", ".join(address(*seed) for seed in seeds)),
+        reach=Reachability(", ".join(address(*seed) for seed in seeds)),
     )
 
 

@@ -167,7 +167,7 @@ class _InProcess:
         host = over._host
         self._over = over
         site = CommandContext(host.engine, host.ids, host.node.encode(), host.body_of, host.make_room_now)
-        self._dialect = queue15_functions.Queue15(site)
+        self._dialect = queue15_functions.Queue15Functions(site)
         self._dialect.pri_is_offset = pri_is_offset
         self._functions = self._dialect.functions()
 

@@ -20,7 +20,7 @@ from penstock.core.errors import Closed, CommandError, UnknownTube, Unreachable
 from penstock.core.job import Job
 from penstock.core.limits import DURATION_MS_MAX, NEVER
 from penstock.core.waits import CANCELLED
-from penstock.dialects.xqueue.calls import READING as _READING
+from penstock.dialects.xqueue.calls import READING_METHODS as _READING
 from penstock.dialects.xqueue.options import REQUIRED, XqueueError, options_of
 from penstock.dialects.xqueue.options import as_upgrade_options as _told
 from penstock.dialects.xqueue.space import Space as CoreSpace

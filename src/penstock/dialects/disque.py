@@ -76,16 +76,16 @@ class Disque:
 
     context: CommandContext
     _engine: Engine
-    _plain: WaitReply  # Answers a GETJOB that waited.
-    _counted: WaitReply  # Answers a GETJOB WITHCOUNTERS that waited.
-    _adding: WaitReply  # Answers an ADDJOB that waited for copies.
+    _getjob_reply: WaitReply  # Answers a GETJOB that waited.
+    _getjob_counters_reply: WaitReply  # Answers a GETJOB WITHCOUNTERS that waited.
+    _addjob_reply: WaitReply  # Answers an ADDJOB that waited for copies.
 
     def __init__(self, site: CommandContext) -> None:
         self.context = site
         self._engine = site.engine
-        self._plain = _GetjobReply(self, False)
-        self._counted = _GetjobReply(self, True)
-        self._adding = _AddjobReply(site)
+        self._getjob_reply = _GetjobReply(self, False)
+        self._getjob_counters_reply = _GetjobReply(self, True)
+        self._addjob_reply = _AddjobReply(site)
 
     # Adding
 
@@ -189,7 +189,7 @@ class Disque:
             wait = cluster.replicate(
                 caller.connection, tube, draft, replicate, is_default, external, patience, caller, now
             )
-            caller.wait_for(wait, self._adding)
+            caller.wait_for(wait, self._addjob_reply)
 
     def _check_reachable(self, cluster: Cluster, tube: Tube | None, replicate: int, external: bool) -> None:
         """Raise an error if fewer nodes are reachable than a job needs for its copies."""
@@ -289,7 +289,7 @@ class Disque:
             tag=caller,
             count_bytes=ANSWER_BYTES_MAX,
         )
-        caller.wait_for(wait, self._counted if counters else self._plain)
+        caller.wait_for(wait, self._getjob_counters_reply if counters else self._getjob_reply)
 
     def deliver(self, caller: Caller, jobs: list[Job], counters: bool, now: i64) -> None:
         """Reply with jobs that were just taken. With `counters`, include how often each was nacked and redelivered."""
@@ -346,7 +346,7 @@ class Disque:
         if len(args) > BATCH_JOBS_MAX + 1:
             raise Refused(b"ERR a command may name up to %d jobs" % BATCH_JOBS_MAX)
         self.context.split_by_node(caller, args, 1, True)
-        self.context.run_sliced(caller, _Many(self, args, what), now)
+        self.context.run_sliced(caller, _ApplyToMany(self, args, what), now)
 
     def apply(self, caller: Caller, id: bytes, number: int, now: i64, what: i64) -> bool:
         """Apply the operation `what` to one job. Return whether it succeeded."""
@@ -532,10 +532,10 @@ class Disque:
         cluster = self.context.cluster
         return 0 if cluster is None else cluster.federation.rate(tube.name, now)
 
-    def oldest(self, caller: Caller, name: bytes, count: int, now: i64) -> None:
-        """Run QPEEK for a positive count: reply with the oldest jobs of a queue. `Newest` handles negative counts."""
+    def peek_oldest(self, caller: Caller, name: bytes, count: int, now: i64) -> None:
+        """Run QPEEK for a positive count: reply with the oldest jobs of a queue. `PeekNewest` handles negative ones."""
         self._engine.advance(now)
-        self.context.run_sliced(caller, Peeking(self, self._find_tube(name), count, False), now)
+        self.context.run_sliced(caller, PeekCommand(self, self._find_tube(name), count, False), now)
 
     def write_peeked(self, reply: Reply, tube: Tube, jobs: list[Job]) -> None:
         """Write the jobs of a QPEEK. Stop when the reply has its maximum size."""
@@ -655,12 +655,12 @@ class _AddjobReply(WaitReply):
             caller.reply.error(wait.refusal or _NOREPL_IN_TIME)
 
 
-class _Many(SlicedCommand):
+class _ApplyToMany(SlicedCommand):
     """Runs a command about many jobs in slices. All ids are checked before the first job is changed."""
 
     _disque: Disque
     _args: list[bytes]  # The name of the command, then the ids.
-    _what: i64
+    _operation: i64
     _numbers: list[int]
     _at: i64
     _done: i64
@@ -668,7 +668,7 @@ class _Many(SlicedCommand):
     def __init__(self, disque: Disque, args: list[bytes], what: i64) -> None:
         self._disque = disque
         self._args = args
-        self._what = what
+        self._operation = what
         self._numbers = []
         self._at = 0
         self._done = 0
@@ -690,7 +690,7 @@ class _Many(SlicedCommand):
                 return False
         end = min(self._at + SLICE, ids)
         while self._at < end:
-            if disque.apply(caller, args[self._at + 1], numbers[self._at], now, self._what):
+            if disque.apply(caller, args[self._at + 1], numbers[self._at], now, self._operation):
                 self._done += 1
             self._at += 1
         if end < ids:
@@ -726,7 +726,7 @@ def _pause_word(tube: Tube) -> bytes:
     return b"out" if tube.paused_out else b"none"
 
 
-class Peeking(SlicedCommand):
+class PeekCommand(SlicedCommand):
     """Runs QPEEK: replies with the first ready jobs of a queue, or with the last ones."""
 
     _disque: Disque
@@ -767,7 +767,7 @@ def _parse_timeout(text: bytes) -> int:
     return timeout
 
 
-def integer(text: bytes) -> int:
+def require_integer(text: bytes) -> int:
     """Parse a number. Raise an error for any other text."""
     value = parse_integer(text)
     if value == NOT_A_NUMBER:

@@ -16,18 +16,18 @@ from penstock.core import states as s
 from penstock.core.engine import Engine
 from penstock.core.ids import LONG_ID_BYTES
 from penstock.core.tube import Tube
-from penstock.dialects.disque import Disque, Peeking, integer, parse_integer
+from penstock.dialects.disque import Disque, PeekCommand, parse_integer, require_integer
 from penstock.dialects.pages import SCAN_SLICE, PagedReply
 from penstock.node.caller import SLICE, Caller
 from penstock.wire.errors import SYNTAX, Refused
 from penstock.wire.reply import Reply
 
-_COUNT: Final = 100
+_COUNT_DEFAULT: Final = 100
 
 # The estimated bytes of a job in a reply, without its body and its queue.
-_SHOWN_BYTES: Final = 640
+_JOB_BYTES: Final = 640
 
-_CURSOR: Final = b"ERR invalid cursor or option name"
+_BAD_CURSOR: Final = b"ERR invalid cursor or option name"
 _CURSOR_MAX: Final = (1 << 63) - 1
 
 # Disque's words for states, as bits of our states.
@@ -56,7 +56,7 @@ class Query:
     def __init__(self) -> None:
         self.cursor = 0
         self.has_cursor = False
-        self.count = _COUNT
+        self.count = _COUNT_DEFAULT
         self.busyloop = False
         self.len_min = 0
         self.len_max = _CURSOR_MAX
@@ -78,13 +78,13 @@ def parse_query(args: list[bytes], jobs: bool) -> Query:
             query.busyloop = True
             at -= 1
         elif word == b"COUNT" and value is not None:
-            query.count = integer(value)
+            query.count = require_integer(value)
         elif not jobs and word == b"MINLEN" and value is not None:
-            query.len_min = integer(value)
+            query.len_min = require_integer(value)
         elif not jobs and word == b"MAXLEN" and value is not None:
-            query.len_max = integer(value)
+            query.len_max = require_integer(value)
         elif not jobs and word == b"IMPORTRATE" and value is not None:
-            query.import_rate = integer(value)
+            query.import_rate = require_integer(value)
         elif jobs and word == b"QUEUE" and value is not None:
             query.queue = value
         elif jobs and word == b"STATE" and value is not None:
@@ -102,7 +102,7 @@ def parse_query(args: list[bytes], jobs: bool) -> Query:
         else:
             query.cursor = parse_integer(word)
             if query.cursor < 0 or query.cursor > _CURSOR_MAX:
-                raise Refused(_CURSOR)
+                raise Refused(_BAD_CURSOR)
             query.has_cursor = True
             at -= 1
     query.count = max(1, min(query.count, SLICE))
@@ -130,7 +130,7 @@ class _CursorScan(PagedReply):
         reply.bulk(b"%d" % self.cursor)
         reply.array(self.found)
 
-    def is_through(self) -> bool:
+    def is_complete(self) -> bool:
         """Return whether the reply is complete. A BUSYLOOP is complete at the end, any other scan after one slice."""
         if self.cursor >= self._end:
             # The remaining entries are newer than the scan.
@@ -167,7 +167,7 @@ class QueueScan(_CursorScan):
                     page.bulk(tube.name)
                     self.found += 1
         self.add(page)
-        return self.is_through()
+        return self.is_complete()
 
 
 class JobScan(_CursorScan):
@@ -205,7 +205,7 @@ class JobScan(_CursorScan):
                 # The engine scans the job table in whole pages and may return more jobs than `count`.
                 self.cursor = job.id
                 break
-            length = _SHOWN_BYTES + len(name) + job.body_length() if query.whole else LONG_ID_BYTES
+            length = _JOB_BYTES + len(name) + job.body_length() if query.whole else LONG_ID_BYTES
             if not self.fits(page, length, query.busyloop):
                 self.cursor = job.id
                 break
@@ -215,10 +215,10 @@ class JobScan(_CursorScan):
                 page.simple(self._disque.context.id_of(job))
             self.found += 1
         self.add(page)
-        return self.is_through()
+        return self.is_complete()
 
 
-class Newest(Peeking):
+class PeekNewest(PeekCommand):
     """Runs QPEEK for a negative count: replies with the newest jobs of a queue, the newest first."""
 
     def __init__(self, engine: Engine, disque: Disque, name: bytes, count: int) -> None:

@@ -19,7 +19,7 @@ from penstock.journal.segment import segment_name, snapshot_name
 FILES_MAX: Final = 16
 
 # Errors that say nothing about the file and may not occur on the next attempt.
-_PASSING: Final = (errno.EMFILE, errno.ENFILE, errno.ENOMEM)
+_TRANSIENT_ERRNOS: Final = (errno.EMFILE, errno.ENFILE, errno.ENOMEM)
 
 
 class Bodies(BodySource):
@@ -39,13 +39,15 @@ class Bodies(BodySource):
             with self._lock:
                 data = self._file(ref.file).read(ref.offset, ref.length)
         except OSError as error:
-            if error.errno in _PASSING:
-                raise Exhausted(f"{_name(ref.file)} cannot be read now: {error.strerror}; try again") from error
-            raise DamagedJournal(f"{_name(ref.file)} cannot be read: {error.strerror}") from error
+            if error.errno in _TRANSIENT_ERRNOS:
+                raise Exhausted(f"{_file_name(ref.file)} cannot be read now: {error.strerror}; try again") from error
+            raise DamagedJournal(f"{_file_name(ref.file)} cannot be read: {error.strerror}") from error
         if len(data) != ref.length:
-            raise DamagedJournal(f"{_name(ref.file)} is truncated: the body at offset {ref.offset} is missing")
+            raise DamagedJournal(f"{_file_name(ref.file)} is truncated: the body at offset {ref.offset} is missing")
         if signed_crc(data, 0) != ref.crc:
-            raise DamagedJournal(f"{_name(ref.file)} is damaged: the body at offset {ref.offset} has a wrong checksum")
+            raise DamagedJournal(
+                f"{_file_name(ref.file)} is damaged: the body at offset {ref.offset} has a wrong checksum"
+            )
         return data
 
     def will_read(self, refs: Iterable[BodyRef]) -> None:
@@ -54,7 +56,7 @@ class Bodies(BodySource):
             for ref in refs:
                 self._file(ref.file).will_read(ref.offset, ref.length)
 
-    def forget(self, file: int) -> None:
+    def close_file(self, file: int) -> None:
         """Close a file that is about to be removed or rewritten, so that the next read opens it again."""
         with self._lock:
             open_file = self._files.pop(file, None)
@@ -69,7 +71,7 @@ class Bodies(BodySource):
     def _file(self, number: int) -> ReadableFile:
         found = self._files.get(number)
         if found is None:
-            found = self._files[number] = self._disk.open_to_read(_name(number))
+            found = self._files[number] = self._disk.open_to_read(_file_name(number))
             if len(self._files) > FILES_MAX:
                 self._files.popitem(last=False)[1].close()
         else:
@@ -77,5 +79,5 @@ class Bodies(BodySource):
         return found
 
 
-def _name(file: int) -> str:
+def _file_name(file: int) -> str:
     return segment_name(file) if file > 0 else snapshot_name(-file)

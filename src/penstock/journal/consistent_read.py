@@ -9,7 +9,7 @@ from penstock.core.errors import CommandError, DamagedJournal
 from penstock.journal.disk import ReadableDisk
 from penstock.journal.segment import segment_names, snapshot_names
 
-_TRIES: Final = 10
+_ATTEMPTS_MAX: Final = 10
 
 T = TypeVar("T")
 
@@ -20,20 +20,20 @@ def read_consistently(disk: ReadableDisk, look: Callable[[], T], is_wrong: Calla
     Call `look` again if files were removed meanwhile and it failed, or `is_wrong` returns True for its result. Raise
     CommandError after several attempts.
     """
-    for _ in range(_TRIES):
-        before = _names(disk)
+    for _ in range(_ATTEMPTS_MAX):
+        before = _log_files(disk)
         try:
             found = look()
         except FileNotFoundError:
             continue
         except DamagedJournal:
-            if before <= _names(disk):
+            if before <= _log_files(disk):
                 raise
             continue
-        if before <= _names(disk) or not is_wrong(found):
+        if before <= _log_files(disk) or not is_wrong(found):
             return found
     raise CommandError("the files of the log change faster than they can be read; try again")
 
 
-def _names(disk: ReadableDisk) -> set[str]:
+def _log_files(disk: ReadableDisk) -> set[str]:
     return {*segment_names(disk), *snapshot_names(disk)}

@@ -213,7 +213,7 @@ class ReadOnlyDisk:
             return file.read(0, file.size())
 
     def size(self, name: str) -> int:
-        return os.stat(self._at(name), follow_symlinks=False).st_size
+        return os.stat(self._path_of(name), follow_symlinks=False).st_size
 
     def open_to_read(self, name: str) -> RealFile:
         return RealFile(self._open(name, os.O_RDONLY))
@@ -221,13 +221,13 @@ class ReadOnlyDisk:
     def _open(self, name: str, flags: int) -> int:
         """Open a file of this directory. Refuse symbolic links, because those in a foreign copy could point outside."""
         try:
-            return os.open(self._at(name), flags | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+            return os.open(self._path_of(name), flags | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
         except OSError as error:
             if error.errno != errno.ELOOP:
                 raise
             raise DamagedJournal(f"{name} is a symbolic link; replace it by the file that it points to") from None
 
-    def _at(self, name: str) -> str:
+    def _path_of(self, name: str) -> str:
         return os.path.join(self.path, name)
 
 
@@ -278,7 +278,7 @@ class RealDisk(ReadOnlyDisk):
 
     def create(self, name: str, size: int, head: bytes) -> RealFile:
         # The file gets its name when it is complete, so a crash cannot leave half a file under that name.
-        unfinished = self._at(name + UNFINISHED)
+        unfinished = self._path_of(name + UNFINISHED)
         descriptor = self._open(name + UNFINISHED, os.O_RDWR | os.O_CREAT | os.O_TRUNC)
         file = RealFile(descriptor)
         try:
@@ -286,7 +286,7 @@ class RealDisk(ReadOnlyDisk):
             syscalls.allocate(descriptor, 0, size)
             file.write(0, head)
             syscalls.sync_all(descriptor)
-            os.rename(unfinished, self._at(name))
+            os.rename(unfinished, self._path_of(name))
             self._sync_names()
         except BaseException:
             file.close()
@@ -303,13 +303,13 @@ class RealDisk(ReadOnlyDisk):
             file.sync()
         finally:
             file.close()
-        os.rename(self._at(name + UNFINISHED), self._at(name))
+        os.rename(self._path_of(name + UNFINISHED), self._path_of(name))
         self._sync_names()
 
     def abandon(self, name: str, file: File) -> None:
         file.close()
         with contextlib.suppress(FileNotFoundError):
-            os.unlink(self._at(name + UNFINISHED))
+            os.unlink(self._path_of(name + UNFINISHED))
 
     def open(self, name: str) -> RealFile:
         return RealFile(self._open(name, os.O_RDWR))
@@ -319,28 +319,28 @@ class RealDisk(ReadOnlyDisk):
             file.write(0, data)
 
     def rename(self, name: str, target: str) -> None:
-        os.rename(self._at(name), self._at(target))
+        os.rename(self._path_of(name), self._path_of(target))
         self._sync_names()
 
     def remove(self, name: str) -> None:
-        os.unlink(self._at(name))
+        os.unlink(self._path_of(name))
         self._sync_names()
 
-    def below(self, name: str) -> RealDisk:
+    def subdirectory(self, name: str) -> RealDisk:
         """Return a subdirectory. Create it if it does not exist."""
-        return RealDisk(self._at(name))
+        return RealDisk(self._path_of(name))
 
-    def has_below(self, name: str) -> bool:
-        return os.path.isdir(self._at(name))
+    def has_subdirectory(self, name: str) -> bool:
+        return os.path.isdir(self._path_of(name))
 
-    def drop_below(self, name: str) -> None:
+    def remove_subdirectory(self, name: str) -> None:
         """Remove a subdirectory, which must be empty."""
-        os.rmdir(self._at(name))
+        os.rmdir(self._path_of(name))
         self._sync_names()
 
     def move_to(self, name: str, other: RealDisk) -> None:
         """Move a file to another directory of the same file system."""
-        os.rename(self._at(name), other._at(name))
+        os.rename(self._path_of(name), other._path_of(name))
         # Sync the target directory first, so that the file exists at any time.
         other._sync_names()
         self._sync_names()

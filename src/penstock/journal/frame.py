@@ -63,9 +63,9 @@ FRAME_HEADER_BYTES: Final = 64
 ROW_BYTES: Final = 128
 
 # Kinds of frames.
-LIVE: Final = 1  # A frame of the log: the changes of one turn.
-KEPT: Final = 2  # A frame of a snapshot.
-KEPT_END: Final = 3  # The last frame of a snapshot.
+LOG_FRAME: Final = 1  # A frame of the log: the changes of one turn.
+SNAPSHOT_FRAME: Final = 2  # A frame of a snapshot.
+SNAPSHOT_END_FRAME: Final = 3  # The last frame of a snapshot.
 
 VAR_HEADER_BYTES: Final = 5
 
@@ -99,8 +99,8 @@ INTEGERS_RESERVED: Final = 131
 SESSION_MADE: Final = 132
 CONSUMER_CHANGED: Final = 133
 STOPPED: Final = 134  # The log was closed regularly, so no rows are missing.
-PUT_SEEN: Final = 135  # Snapshot only: a put whose dedup id is remembered.
-SNAPSHOT_ENDS: Final = 136  # Snapshot only: the snapshot is complete. Contains the values from which counters continue.
+SNAPSHOT_DEDUP: Final = 135  # Snapshot only: a put whose dedup id is remembered.
+SNAPSHOT_END: Final = 136  # Snapshot only: the snapshot is complete. Contains the values from which counters continue.
 TUBE_NAMED: Final = 137  # The name of a tube that is used in this segment, so that each segment can be read alone.
 STAGES_CHANGED: Final = 138  # These stages are open, published or discarded from now on.
 NOTED: Final = 139  # A note was stored under a key, or removed.
@@ -209,7 +209,7 @@ class RowWriter(Outbox):
         self._spilled = []
         self._frame_spilled = []
         self._var_start = 0
-        self._use(FIRST_WORDS)
+        self._replace_buffer(FIRST_WORDS)
         self._vars = BytesWriter()
         self._var_bytes = 0
         self._events = vec[i64]([s.EVENT_OF[rule] | s.SOURCE_OF[rule] << 8 for rule in range(s.RULES_COUNT)])
@@ -224,7 +224,7 @@ class RowWriter(Outbox):
 
     def moved(self, job: Job, tube: Tube, rule: i64, now: i64) -> None:
         if tube.defined_in_segment != self.segment:
-            self._announce(tube, TUBE_NAMED, now, None)
+            self._add_tube_row(tube, TUBE_NAMED, now, None)
         if tube.temporary:
             # A temporary tube is not logged. If the job moves to a logged tube, its row must be complete. A negative
             # position is the position of its last row, negated.
@@ -250,13 +250,13 @@ class RowWriter(Outbox):
             # The copy is written only if it is new to the log, too.
             copy = extra.copy
             copy.logged = True
-        self._job_row(job, tube, now, -before if before < 0 else before, self._events[rule], body, copy)
+        self._add_job_row(job, tube, now, -before if before < 0 else before, self._events[rule], body, copy)
 
-    def kept(self, job: Job, tube: Tube, body: bytes, now: i64) -> None:
+    def add_snapshot_job(self, job: Job, tube: Tube, body: bytes, now: i64) -> None:
         """Add the present state of a job to a snapshot. The row refers to the newest row of the job in the log."""
-        self._job_row(job, tube, now, job.position, SNAPSHOT_JOB | (i64(job.state) << 8), body, job.copy())
+        self._add_job_row(job, tube, now, job.position, SNAPSHOT_JOB | (i64(job.state) << 8), body, job.copy())
 
-    def _job_row(
+    def _add_job_row(
         self,
         job: Job,
         tube: Tube,
@@ -283,22 +283,22 @@ class RowWriter(Outbox):
         start = self._var_bytes
         extra = job.extra
         if body is not None:
-            self._var(TAG_BODY, body)
+            self._add_var(TAG_BODY, body)
         if tube.keys is not None:
-            self._var(TAG_KEY, key_of(tube, job))
+            self._add_var(TAG_KEY, key_of(tube, job))
         if extra is not None:
             if extra.doomed:
                 flags |= FLAG_DOOMED
-            self._write_extra(extra)
+            self._add_extra_vars(extra)
             if copy is not None:
-                self._var(TAG_COPY, written_copy(copy))
+                self._add_var(TAG_COPY, encode_copy(copy))
         dedup = self._dedup
         if dedup is not None:
-            self._var(TAG_DEDUP, dedup)
+            self._add_var(TAG_DEDUP, dedup)
             self._dedup = None
-        self._fixed(job, tube.number, now, before, session, event | (i64(job.state) << 16) | (flags << 24), start)
+        self._add_row(job, tube.number, now, before, session, event | (i64(job.state) << 16) | (flags << 24), start)
 
-    def _use(self, count: i64) -> None:
+    def _replace_buffer(self, count: i64) -> None:
         """Replace the buffer by one of `count` words. Copy the rows collected so far."""
         words = vec[i64]([0] * count)
         for i in range(HEADER_WORDS, HEADER_WORDS + self.rows * ROW_WORDS):
@@ -341,13 +341,13 @@ class RowWriter(Outbox):
         return room.more_moves(self.tail, self.offset, self.frame_bytes(), taken, label_bytes)
 
     def tube_made(self, tube: Tube, now: i64) -> None:
-        self._announce(tube, TUBE_MADE, now, _tube_fields(tube))
+        self._add_tube_row(tube, TUBE_MADE, now, _tube_fields(tube))
 
     def tube_changed(self, tube: Tube, now: i64) -> None:
-        self._announce(tube, TUBE_CHANGED, now, _tube_fields(tube))
+        self._add_tube_row(tube, TUBE_CHANGED, now, _tube_fields(tube))
 
     def tube_dropped(self, tube: Tube, now: i64) -> None:
-        self._announce(tube, TUBE_DROPPED, now, None)
+        self._add_tube_row(tube, TUBE_DROPPED, now, None)
 
     def integers_reserved(self, tube: Tube, ceiling: i64, now: i64) -> None:
         """Add a row that reserves the integer ids of a tube below `ceiling`, so that a crash does not reuse them.
@@ -358,7 +358,7 @@ class RowWriter(Outbox):
         """
         if tube.temporary:
             return
-        self._announce(tube, INTEGERS_RESERVED, now, None)
+        self._add_tube_row(tube, INTEGERS_RESERVED, now, None)
         needed = tube.reserved_at + 1 if tube.reserved_at > 0 else self.position
         if needed > self.promised:
             self.promised = needed
@@ -366,14 +366,14 @@ class RowWriter(Outbox):
 
     def session_made(self, session: Session, now: i64) -> None:
         start = self._var_bytes
-        self._var(TAG_NAME, session.token)
+        self._add_var(TAG_NAME, session.token)
         if session.grace_ms != UNSET:
-            self._var(TAG_JSON, json.dumps({"grace_ms": session.grace_ms}).encode())
-        self._plain(SESSION_MADE, session.number, 0, 0, now, start)
+            self._add_var(TAG_JSON, json.dumps({"grace_ms": session.grace_ms}).encode())
+        self._add_other_row(SESSION_MADE, session.number, 0, 0, now, start)
 
     def consumer_changed(self, consumer: Consumer, now: i64) -> None:
         start = self._var_bytes
-        self._var(TAG_NAME, consumer.name)
+        self._add_var(TAG_NAME, consumer.name)
         told = {
             "token": consumer.token,
             "acked": consumer.acked,
@@ -382,31 +382,31 @@ class RowWriter(Outbox):
             "open": list(consumer.claims),
             "acking": list(consumer.acking),
         }
-        self._var(TAG_JSON, json.dumps(told).encode())
-        self._plain(CONSUMER_CHANGED, 0, 0, 0, now, start)
+        self._add_var(TAG_JSON, json.dumps(told).encode())
+        self._add_other_row(CONSUMER_CHANGED, 0, 0, 0, now, start)
 
     def stages_changed(self, stages: list[Stage], now: i64) -> None:
         """Add one row about several stages, because publishing them must be atomic."""
         start = self._var_bytes
         for stage in stages:
-            self._var(TAG_NAME, stage.name)
+            self._add_var(TAG_NAME, stage.name)
         told = {
             "phase": STAGE_WORDS[stages[0].phase],
             "until": stages[0].until,
             "expire_ms": stages[0].expire_ms,
             "published": [stage.published for stage in stages],
         }
-        self._var(TAG_JSON, json.dumps(told).encode())
-        self._plain(STAGES_CHANGED, 0, 0, 0, now, start)
+        self._add_var(TAG_JSON, json.dumps(told).encode())
+        self._add_other_row(STAGES_CHANGED, 0, 0, 0, now, start)
 
     def noted(self, key: bytes, value: bytes, now: i64) -> None:
         start = self._var_bytes
-        self._var(TAG_NAME, key)
+        self._add_var(TAG_NAME, key)
         if value:
-            self._var(TAG_NOTE, value)
-        self._plain(NOTED, 0, 0, 0, now, start)
+            self._add_var(TAG_NOTE, value)
+        self._add_other_row(NOTED, 0, 0, 0, now, start)
 
-    def kept_tube(self, tube: Tube, now: i64) -> None:
+    def add_snapshot_tube(self, tube: Tube, now: i64) -> None:
         """Add the present state of a tube, including its counters, to a snapshot."""
         announced = tube.defined_in_segment
         told = _tube_fields(tube)
@@ -415,26 +415,26 @@ class RowWriter(Outbox):
         told["key_counts"] = {
             key.hex(): _counts(stats.counts, stats.counts_before) for key, stats in tube.key_stats.items()
         }
-        self._announce(tube, TUBE_MADE, now, told)
+        self._add_tube_row(tube, TUBE_MADE, now, told)
         tube.defined_in_segment = announced
 
-    def kept_put(self, tube: Tube, dedup: bytes, job_id: i64, ttl_minutes: i64, when: i64) -> None:
+    def add_snapshot_dedup(self, tube: Tube, dedup: bytes, job_id: i64, ttl_minutes: i64, when: i64) -> None:
         """Add the dedup id of a put to a snapshot."""
         start = self._var_bytes
-        self._var(TAG_DEDUP, dedup)
+        self._add_var(TAG_DEDUP, dedup)
         job = Job(job_id, 0, b"", 0, when)
         job.ttl_minutes = i32(ttl_minutes)
-        self._fixed(job, tube.number, when, 0, 0, PUT_SEEN, start)
+        self._add_row(job, tube.number, when, 0, 0, SNAPSHOT_DEDUP, start)
 
-    def kept_end(self, told: dict[str, int], now: i64) -> None:
+    def add_snapshot_end(self, told: dict[str, int], now: i64) -> None:
         """Add the end row to a snapshot."""
         start = self._var_bytes
-        self._var(TAG_JSON, json.dumps(told).encode())
-        self._plain(SNAPSHOT_ENDS, 0, 0, 0, now, start)
+        self._add_var(TAG_JSON, json.dumps(told).encode())
+        self._add_other_row(SNAPSHOT_END, 0, 0, 0, now, start)
 
-    def stopped(self, now: i64) -> None:
+    def add_stopped(self, now: i64) -> None:
         """Add the row that marks a regular close of the log."""
-        self._plain(STOPPED, 0, 0, 0, now, self._var_bytes)
+        self._add_other_row(STOPPED, 0, 0, 0, now, self._var_bytes)
 
     def full(self) -> bool:
         return self.frame_bytes() >= TURN_BYTES_MAX
@@ -443,7 +443,7 @@ class RowWriter(Outbox):
         """Return the length of the frame that the collected rows will make."""
         return (FRAME_HEADER_BYTES + self.rows * ROW_BYTES + self._var_bytes + 7) & ~7
 
-    def make_frame(self, now: i64, wall: i64, durable: i64, seed: int, kind: i64 = LIVE) -> None:
+    def make_frame(self, now: i64, wall: i64, durable: i64, seed: int, kind: i64 = LOG_FRAME) -> None:
         """Make a frame of the collected rows.
 
         It stays in `frame` until `wrote_frame`: a writer that was interrupted writes the same bytes to the same place
@@ -461,7 +461,7 @@ class RowWriter(Outbox):
         if len(self.frame) <= BUFFER_BYTES_MAX:
             self._vars.truncate(0)
         else:
-            self._use(FIRST_WORDS)
+            self._replace_buffer(FIRST_WORDS)
             self._vars = BytesWriter()
 
     def wrote_frame(self, file: i64) -> i64:
@@ -469,13 +469,13 @@ class RowWriter(Outbox):
 
         This is one compiled call, so that no interrupt occurs between its steps.
         """
-        let_go = self._let_go(file) if self._frame_spilled else 0
+        let_go = self._drop_spilled_bodies(file) if self._frame_spilled else 0
         self.offset += len(self.frame)
         self.frame = b""
         self.written = self.position - self.rows
         return let_go
 
-    def _let_go(self, file: i64) -> i64:
+    def _drop_spilled_bodies(self, file: i64) -> i64:
         """Replace the bodies of spilled jobs by references to the written frame.
 
         Return how many bytes of memory this frees.
@@ -510,52 +510,52 @@ class RowWriter(Outbox):
         for row in range(self.rows):
             tube = tubes.get(self._words[HEADER_WORDS + row * ROW_WORDS + 11])
             if tube is not None and tube.defined_in_segment != segment:
-                self._announce(tube, TUBE_NAMED, now, None)
+                self._add_tube_row(tube, TUBE_NAMED, now, None)
                 tube.defined_in_segment = segment
 
-    def _write_extra(self, extra: Extra) -> None:
+    def _add_extra_vars(self, extra: Extra) -> None:
         if extra.reason:
-            self._var(TAG_REASON, extra.reason)
+            self._add_var(TAG_REASON, extra.reason)
         retry = extra.retry
         if retry is not None:
-            self._var(TAG_RETRY, retry.text.encode())
+            self._add_var(TAG_RETRY, retry.text.encode())
         if extra.name:
-            self._var(TAG_NAME, extra.name)
+            self._add_var(TAG_NAME, extra.name)
         if extra.unique:
-            self._var(TAG_UNIQUE, extra.unique)
+            self._add_var(TAG_UNIQUE, extra.unique)
         if extra.consumer:
-            self._var(TAG_CONSUMER, extra.consumer)
-            self._var(TAG_CLAIM, b"%d %d" % (extra.claim, extra.claim_place))
+            self._add_var(TAG_CONSUMER, extra.consumer)
+            self._add_var(TAG_CLAIM, b"%d %d" % (extra.claim, extra.claim_place))
         if extra.stage:
-            self._var(TAG_STAGE, extra.stage)
+            self._add_var(TAG_STAGE, extra.stage)
         if extra.priority_given != PRIORITY_UNSET:
-            self._var(TAG_PRIORITY_GIVEN, b"%d" % extra.priority_given)
+            self._add_var(TAG_PRIORITY_GIVEN, b"%d" % extra.priority_given)
         if extra.buries:
-            self._var(TAG_BURIES, b"%d" % extra.buries)
+            self._add_var(TAG_BURIES, b"%d" % extra.buries)
 
-    def _var(self, tag: u8, value: bytes) -> None:
+    def _add_var(self, tag: u8, value: bytes) -> None:
         self._vars.append(tag)
         write_i32_le(self._vars, i32(len(value)))
         self._vars.write(value)
         self._var_bytes += VAR_HEADER_BYTES + len(value)
 
-    def _announce(self, tube: Tube, event: i64, now: i64, told: dict[str, object] | None) -> None:
+    def _add_tube_row(self, tube: Tube, event: i64, now: i64, told: dict[str, object] | None) -> None:
         if tube.temporary:
             return
         tube.defined_in_segment = self.segment
         start = self._var_bytes
-        self._var(TAG_NAME, tube.name)
+        self._add_var(TAG_NAME, tube.name)
         if told is not None:
-            self._var(TAG_JSON, json.dumps(told).encode())
-        self._plain(event, tube.number, tube.number, tube.reserved, now, start)
+            self._add_var(TAG_JSON, json.dumps(told).encode())
+        self._add_other_row(event, tube.number, tube.number, tube.reserved, now, start)
 
-    def _plain(self, event: i64, number: i64, tube: i64, local: i64, now: i64, var_start: i64) -> None:
+    def _add_other_row(self, event: i64, number: i64, tube: i64, local: i64, now: i64, var_start: i64) -> None:
         """Add a row that is not about a job."""
         job = Job(number, 0, b"", 0, now)
         job.local = local
-        self._fixed(job, tube, now, 0, 0, event, var_start)
+        self._add_row(job, tube, now, 0, 0, event, var_start)
 
-    def _fixed(
+    def _add_row(
         self,
         job: Job,
         tube: i64,
@@ -567,7 +567,7 @@ class RowWriter(Outbox):
     ) -> None:
         at = HEADER_WORDS + self.rows * ROW_WORDS
         if at + ROW_WORDS > len(self._words):
-            self._use(2 * at)
+            self._replace_buffer(2 * at)
         out = self._words
         out[at] = job.id
         out[at + 1] = job.order
@@ -589,14 +589,14 @@ class RowWriter(Outbox):
         self.position += 1
 
 
-def written_copy(copy: Copy) -> bytes:
+def encode_copy(copy: Copy) -> bytes:
     """Encode the copies of a job as words: foreign id or "-", requested number of copies, flags, holders."""
     words = [copy.origin_id or b"-", b"%d" % copy.repl, b"-" if copy.state == COPY_FRESH else b"a", *copy.holders]
     return b" ".join(words)
 
 
-def read_copy(text: bytes, nodes: dict[bytes, bytes]) -> Copy:
-    """Decode the bytes that `written_copy` encoded.
+def decode_copy(text: bytes, nodes: dict[bytes, bytes]) -> Copy:
+    """Decode the bytes that `encode_copy` encoded.
 
     `nodes` maps each known node id to one shared object, which saves memory.
     """
@@ -751,7 +751,7 @@ def read_frames(data: bytes, at: i64, base: i64, seed: int, last: bool) -> list[
     return found
 
 
-def sent_frames(data: bytes) -> list[Frame]:
+def parse_sent_frames(data: bytes) -> list[Frame]:
     """Return the frames that a server has sent one after the other. Raise DamagedFrame for anything else.
 
     The checksums are not checked, because they depend on the offset in the file. The server has checked them.
@@ -848,7 +848,7 @@ def var_fields(data: bytes, row_at: i64, frame: Frame) -> list[tuple[int, bytes]
     return found
 
 
-def note_frames(
+def index_frames(
     data: bytes, frames: list[Frame], base: i64, newest: dict[int, int], names: dict[int, bytes], marks: list[int]
 ) -> None:
     """Record the newest row of each job in `newest`, the names of tubes in `names`, and offsets in `marks`.
@@ -896,7 +896,7 @@ def reseal_frame(data: bytes, found: Frame, bodies: bool, seed: int) -> bytes:
         memoryview(words),
         found.rows,
         var,
-        LIVE,
+        LOG_FRAME,
         found.position,
         found.engine_ms,
         found.wall_ms,

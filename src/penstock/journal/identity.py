@@ -72,7 +72,7 @@ def new_identity(node: str | None = None) -> Identity:
     return Identity(node or secrets.token_hex(_NODE_BYTES), secrets.token_bytes(_KEY_BYTES))
 
 
-def opened_by(disk: Disk) -> Identity:
+def identity_to_open(disk: Disk) -> Identity:
     """Return the identity of a directory that is being opened. Create it for a new queue.
 
     Raise an error for the directory of a standby, or of a node that a standby has replaced.
@@ -89,7 +89,7 @@ def opened_by(disk: Disk) -> Identity:
 
 def next_opening(disk: Disk) -> Identity:
     """Return the identity for a node that starts without a log, with an epoch that no other start uses."""
-    opening = replace(opened_by(disk), epoch=next_epoch(disk))
+    opening = replace(identity_to_open(disk), epoch=next_epoch(disk))
     replace(opening, epoch=opening.epoch + 1).write(disk)
     return opening
 

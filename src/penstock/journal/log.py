@@ -26,7 +26,7 @@ from penstock.core.errors import JournalFailed, NoSpace
 from penstock.journal.bodies import Bodies
 from penstock.journal.disk import Disk
 from penstock.journal.frame import FRAME_BYTES_MAX, RowWriter, seed_at
-from penstock.journal.room import MOVE_BYTES, PUT_BYTES, REFRESH_MS, RESERVE_BYTES, Room, Tail
+from penstock.journal.room import MOVE_BYTES, PUT_BYTES, REFRESH_MS, RESERVE_BYTES, OpenSegment, Room
 from penstock.journal.segment import LOG, NOT_BEGUN, SEGMENT_HEADER_BYTES, SegmentHeader
 
 SEGMENT_BYTES: Final = 16 * 1024 * 1024
@@ -107,8 +107,8 @@ class Log:
         self.recovery_range = RecoveryRange()
         self.bodies = Bodies(disk)
         # Called when a quarter of a segment was written, and when the disk is full.
-        self.on_growth: Callable[[], None] = _nothing
-        self.on_durable: Callable[[], None] = _nothing  # Called in any thread when more rows are durable.
+        self.on_growth: Callable[[], None] = _do_nothing
+        self.on_durable: Callable[[], None] = _do_nothing  # Called in any thread when more rows are durable.
         self.writer.bodies = self.bodies
         self._disk = disk
         self.node = node  # Node id in the files of the log. It stays when the node gets a new id.
@@ -122,7 +122,7 @@ class Log:
         self._leader: dict[str, object] = {}  # Has the ticket of the thread that is syncing, if there is one.
         self._asleep: deque[_Sleeper] = deque()  # Threads that wait for the leader.
         self._failed: OSError | None = None
-        tail = self._make(segment, SEGMENT_BYTES_MIN, segment_bytes)
+        tail = self._create_segment(segment, SEGMENT_BYTES_MIN, segment_bytes)
         self.writer.begin_segment(tail, segment, SEGMENT_HEADER_BYTES)
 
     def attach(self, engine: Engine) -> None:
@@ -212,11 +212,11 @@ class Log:
             if self._leader:
                 sleeper.sleep()
         except BaseException:
-            self._get_up(sleeper)
+            self._remove_sleeper(sleeper)
             raise
-        self._get_up(sleeper)
+        self._remove_sleeper(sleeper)
 
-    def _get_up(self, sleeper: _Sleeper) -> None:
+    def _remove_sleeper(self, sleeper: _Sleeper) -> None:
         """Remove a sleeper from the list, so that it is not woken any more."""
         with contextlib.suppress(ValueError):
             self._asleep.remove(sleeper)
@@ -231,7 +231,7 @@ class Log:
                     return
                 self._asleep.popleft().wake()
 
-    def _sync_before(self, tail: Tail) -> None:
+    def _sync_before(self, tail: OpenSegment) -> None:
         """Sync the segments that were written before `tail`."""
         before = tail.before
         if before is not None:
@@ -262,7 +262,7 @@ class Log:
         ahead = 0 if spare is None else spare.size
         if engine.moves_left <= 0 or here + ahead < room.recount_below:
             engine.count_moves()
-        engine.room_bytes = min(room.for_puts(tail, left, pending, engine.moves_left), self._unowed())
+        engine.room_bytes = min(room.bytes_for_puts(tail, left, pending, engine.moves_left), self._unreserved_bytes())
         was_stuck, self._takes_refused = self._takes_refused, engine.moves_left <= 0
         if self._takes_refused and not was_stuck:
             # Maintenance then checks for room periodically. Waiting consumers cannot.
@@ -278,13 +278,13 @@ class Log:
 
     def is_short(self) -> bool:
         """Return whether all disk space is reserved for existing jobs. Any thread can call this."""
-        return self._unowed() <= 0
+        return self._unreserved_bytes() <= 0
 
     def owed_bytes(self) -> int:
         """Return the disk space that is needed so that every existing job can be taken and end."""
         return self._engine.jobs.count * OWED_BYTES + OWED_MOVES * self._engine.labels.total
 
-    def _unowed(self) -> int:
+    def _unreserved_bytes(self) -> int:
         """Return how many bytes puts can write to the segments and the disk.
 
         The space that is reserved for existing jobs is subtracted.
@@ -294,7 +294,7 @@ class Log:
         # Not an i64, because a disk may report more bytes than fit into one together with these.
         files: int = self._tail.size - self.writer.offset + (0 if spare is None else spare.size)
         unowed = files + room.free - self.owed_bytes() - RESERVE_BYTES - PUT_BYTES
-        if unowed < self._segment_bytes and room.wall >= room.look_not_before:
+        if unowed < self._segment_bytes and room.wall >= room.refresh_not_before:
             before = room.free
             room.refresh()
             unowed += room.free - before
@@ -315,7 +315,7 @@ class Log:
             held = room.bytes_for_taken(engine.moves_left)
             needed = length + held + self.writer.frame_bytes() + SEGMENT_HEADER_BYTES + RESERVE_BYTES + PUT_BYTES
             with room.lock:
-                self._have_spare(needed)
+                self._ensure_spare(needed)
             self.update_room()
         return engine.room_bytes
 
@@ -328,7 +328,7 @@ class Log:
         if spare is None and room.wall >= room.spare_not_before:
             with room.lock:
                 if room.spare is None:
-                    self._have_spare(self._segment_bytes)
+                    self._ensure_spare(self._segment_bytes)
 
     def fill(self) -> None:
         """Write the zeros of the next segment in advance, until the segment is used.
@@ -347,7 +347,7 @@ class Log:
                 try:
                     spare.file.fill(spare.filled, length)
                 except OSError:
-                    self._drop_spare()
+                    self._remove_spare()
                     self.room.spare_not_before = self.room.wall + REFRESH_MS
                     return
                 spare.filled += length
@@ -377,16 +377,16 @@ class Log:
         self.room.spare_not_before = 0
         self.prepare()
 
-    def _new_segment(self, size: int) -> Tail:
+    def _new_segment(self, size: int) -> OpenSegment:
         """Create a segment of `size` bytes to be used instead of the prepared next segment.
 
         If there is no space, the prepared segment stays.
         """
         try:
-            made = self._make(self._tail.number + 1, size, size)
+            made = self._create_segment(self._tail.number + 1, size, size)
         except OSError as error:
             raise NoSpace(f"{_NO_ROOM}: {error}") from error
-        self._forget_spare()
+        self._close_spare()
         return made
 
     def change_fsync(self, fsync: str, now: int, wall: int) -> None:
@@ -405,7 +405,7 @@ class Log:
                 raise
             self._switch_to(tail)
 
-    def has_snapshot(self, header: SegmentHeader, size: int, log_bytes: int) -> None:
+    def record_snapshot(self, header: SegmentHeader, size: int, log_bytes: int) -> None:
         """Record that a snapshot of `size` bytes was completed.
 
         It replaces the segments before its own, which have `log_bytes` bytes.
@@ -457,7 +457,7 @@ class Log:
         """Write the end row, which marks the log as complete, and close the log."""
         try:
             if self._failed is None:
-                self.writer.stopped(now)
+                self.writer.add_stopped(now)
                 self.commit(now, wall)
                 self.make_durable(self.written)
                 self._tail.file.truncate(self.writer.offset)
@@ -465,7 +465,7 @@ class Log:
             ticket = object()
             while self._leader.setdefault(_LEADS, ticket) is not ticket:
                 self._sleep(self.written + 1)
-            tail: Tail | None = self._tail
+            tail: OpenSegment | None = self._tail
             while tail is not None:
                 tail.file.close()
                 tail = tail.before
@@ -473,12 +473,12 @@ class Log:
             self._wake_next()
             self.bodies.close()
             with self.room.lock:
-                self._drop_spare()
+                self._remove_spare()
 
     @property
-    def _tail(self) -> Tail:
+    def _tail(self) -> OpenSegment:
         tail = self.writer.tail
-        assert isinstance(tail, Tail)
+        assert isinstance(tail, OpenSegment)
         return tail
 
     def _make_frame(self, now: int, wall: int) -> None:
@@ -491,7 +491,7 @@ class Log:
             raise OSError(errno.EFBIG, f"a frame of {length} bytes could not be read back")
         if not fits:
             self._rotate(length)
-        writer.make_frame(now, wall, self.durable, seed_at(self._tail.seeds, writer.offset))
+        writer.make_frame(now, wall, self.durable, seed_at(self._tail.file_seed, writer.offset))
 
     def _write_frame(self) -> None:
         tail = self._tail
@@ -508,9 +508,9 @@ class Log:
         """
         # The lock keeps other threads from creating the segment after this one too early.
         with self.room.lock:
-            self._switch_to(self._following(self._tail.number + 1, length))
+            self._switch_to(self._next_segment(self._tail.number + 1, length))
 
-    def _switch_to(self, tail: Tail) -> None:
+    def _switch_to(self, tail: OpenSegment) -> None:
         before = self._tail
         before.end = self.writer.offset
         tail.before = before
@@ -518,32 +518,32 @@ class Log:
         self.recovery_range.log_bytes += before.end
         self._next_growth = 0
 
-    def _following(self, number: int, length: int) -> Tail:
+    def _next_segment(self, number: int, length: int) -> OpenSegment:
         """Return the segment after the present one: the one created in advance, extended if it is too small."""
         needed, room = length + SEGMENT_HEADER_BYTES, self.room
         spare = room.spare
         if spare is None:
-            return self._make(number, needed, max(self._segment_bytes, needed))
+            return self._create_segment(number, needed, max(self._segment_bytes, needed))
         if spare.size < needed:
             spare.file.extend(needed)
             spare.size = needed
-        room.has_spare(None)
+        room.set_spare(None)
         return spare
 
-    def _make(self, number: int, needed: int, size: int) -> Tail:
+    def _create_segment(self, number: int, needed: int, size: int) -> OpenSegment:
         """Create a segment. On a full disk, create a smaller one, so that jobs can still be taken and acked."""
         header = self.header(number)
         while True:
             try:
                 made = self._disk.create(header.name, size, header.encode())
                 self.room.refresh()
-                return Tail(made, header, size)
+                return OpenSegment(made, header, size)
             except OSError as error:
                 if error.errno != errno.ENOSPC or size <= needed:
                     raise
                 size = max(needed, size // 2)
 
-    def _have_spare(self, size: int) -> None:
+    def _ensure_spare(self, size: int) -> None:
         """Create the next segment with `size` bytes if the disk has space. If the next segment exists, extend it.
 
         The caller holds the lock of `Room`.
@@ -558,24 +558,24 @@ class Log:
         header = replace(self.header(self._tail.number + 1), position=NOT_BEGUN)
         try:
             room.check(size)
-            room.has_spare(Tail(self._disk.create(header.name, size, header.encode()), header, size))
+            room.set_spare(OpenSegment(self._disk.create(header.name, size, header.encode()), header, size))
         except OSError:
             # Do not ask a full disk with every commit.
             room.spare_not_before = room.wall + REFRESH_MS
             room.refresh()
 
-    def _drop_spare(self) -> None:
+    def _remove_spare(self) -> None:
         spare = self.room.spare
         if spare is not None:
             self._disk.remove(spare.header.name)
-            self._forget_spare()
+            self._close_spare()
 
-    def _forget_spare(self) -> None:
+    def _close_spare(self) -> None:
         """Close the next segment, because its file was removed or replaced."""
         spare = self.room.spare
         if spare is not None:
             spare.file.close()
-            self.room.has_spare(None)
+            self.room.set_spare(None)
 
 
 def suitable_segment_bytes(disk: Disk) -> int:
@@ -583,4 +583,4 @@ def suitable_segment_bytes(disk: Disk) -> int:
     return max(2 * SMALL_SEGMENT_BYTES, min(SEGMENT_BYTES, disk.free() // 8))
 
 
-def _nothing() -> None: ...
+def _do_nothing() -> None: ...

@@ -23,7 +23,7 @@ from penstock.journal.segment import SEGMENT_HEADER_BYTES, SegmentHeader
 RESERVE_BYTES: Final = 1024 * 1024
 
 # The part of it that is left when takes are refused, for changes that cannot be refused, such as the end of sessions.
-LAST_BYTES: Final = RESERVE_BYTES // 4
+UNREFUSABLE_BYTES: Final = RESERVE_BYTES // 4
 
 # A row in a frame of its own: the bytes of a command if nothing else happens in its turn.
 MOVE_BYTES: Final = FRAME_HEADER_BYTES + ROW_BYTES
@@ -39,24 +39,24 @@ _LABEL_BYTES_MAX: Final = 4_096
 REFRESH_MS: Final = 500
 
 # A file is extended by at least this much. After transitions were refused, less space than this counts as none.
-_LONGER_BYTES_MIN: Final = 64 * 1024
+_EXTEND_BYTES_MIN: Final = 64 * 1024
 
 
 @dataclass
-class Tail:
+class OpenSegment:
     """A segment that frames are written to now or later."""
 
     file: File
     header: SegmentHeader
     size: int
-    kept: int = 0  # Bytes that were added for transitions and are not available for puts.
-    seeds: int = 0  # Seed of the checksums of its frames.
+    reserved_bytes: int = 0  # Bytes that were added for transitions and are not available for puts.
+    file_seed: int = 0  # Seed of the checksums of its frames.
     filled: int = SEGMENT_HEADER_BYTES  # End of the zeros that were written in advance, while it is the next segment.
     end: int = 0  # End of its frames, after another segment became the newest.
-    before: Tail | None = None  # The previous segment, until that is on disk.
+    before: OpenSegment | None = None  # The previous segment, until that is on disk.
 
     def __post_init__(self) -> None:
-        self.seeds = self.header.seeds
+        self.file_seed = self.header.file_seed
 
     @property
     def number(self) -> int:
@@ -73,12 +73,12 @@ class Room(MoveSource):
         self.lock = threading.Lock()
         self.segment_bytes = segment_bytes
         self.wall = wall  # Wall time of the newest commit, in ms.
-        self.spare: Tail | None = None  # The next segment, created ahead.
-        self.ahead = 0  # Bytes of bodies that the next segment has room for, or 0 if there is none.
+        self.spare: OpenSegment | None = None  # The next segment, created ahead.
+        self.spare_body_bytes = 0  # Bytes of bodies that the next segment has room for, or 0 if there is none.
         self.free = 0  # Free bytes of the disk that the log may use.
-        self.look_not_before = 0  # Time of the next request for free space, if it is short.
+        self.refresh_not_before = 0  # Time of the next request for free space, if it is short.
         self.spare_not_before = 0  # Time of the next attempt to create the next segment.
-        self._longer_not_before = 0  # Time of the next attempt to extend a segment.
+        self._extend_not_before = 0  # Time of the next attempt to extend a segment.
         self.kept = 0  # Free bytes that are reserved for a snapshot that frees space.
         self.moves = 0  # Granted transitions.
         self.recount_below = 1 << 60  # The grant is valid while existing files have at least this many free bytes.
@@ -92,29 +92,29 @@ class Room(MoveSource):
         before, self.free = self.free, self._disk.free() - self.kept
         if self.free > before:
             # Extending a segment may succeed now.
-            self._longer_not_before = 0
-        self.look_not_before = self.wall + REFRESH_MS
+            self._extend_not_before = 0
+        self.refresh_not_before = self.wall + REFRESH_MS
 
     def check(self, size: int) -> None:
         """Raise OSError if creating `size` bytes would use space that is reserved for a snapshot."""
         if self.kept and self._disk.free() < self.kept + size:
             raise OSError(errno.ENOSPC, "the remaining space is reserved for a snapshot")
 
-    def has_spare(self, spare: Tail | None) -> None:
+    def set_spare(self, spare: OpenSegment | None) -> None:
         """Set the next segment, or None if there is none, and update the free space.
 
         Also called when the size of the next segment changed.
         """
         self.spare = spare
         reserve = SEGMENT_HEADER_BYTES + RESERVE_BYTES + PUT_BYTES
-        self.ahead = 0 if spare is None else spare.size - spare.kept - reserve
+        self.spare_body_bytes = 0 if spare is None else spare.size - spare.reserved_bytes - reserve
         self.refresh()
 
     def bytes_for_taken(self, moves_left: int) -> int:
         """Return how many bytes taken jobs need at most to end, if `moves_left` granted transitions are unused."""
         return (self._taken + self.moves - moves_left) * self._move_bytes
 
-    def for_puts(self, tail: Tail, left: int, pending: int, moves_left: int) -> int:
+    def bytes_for_puts(self, tail: OpenSegment, left: int, pending: int, moves_left: int) -> int:
         """Return how many bytes puts can write to one of the files, so that all taken jobs can still end.
 
         `left` is the number of unused bytes in the present segment.
@@ -122,10 +122,14 @@ class Room(MoveSource):
         held = self.bytes_for_taken(moves_left)
         spare = self.spare
         if spare is None:
-            return left - max(held, tail.kept)
-        ahead = self.ahead + spare.kept - max(held, spare.kept) - pending
+            return left - max(held, tail.reserved_bytes)
+        ahead = self.spare_body_bytes + spare.reserved_bytes - max(held, spare.reserved_bytes) - pending
         # Taken jobs can end in the next segment, if it is long enough and puts stay in the present one.
-        left -= tail.kept if spare.size > held + LAST_BYTES + SEGMENT_HEADER_BYTES else max(held, tail.kept)
+        left -= (
+            tail.reserved_bytes
+            if spare.size > held + UNREFUSABLE_BYTES + SEGMENT_HEADER_BYTES
+            else max(held, tail.reserved_bytes)
+        )
         return max(left, ahead)
 
     def more_moves(self, tail: object, offset: i64, pending: i64, taken: i64, label_bytes: i64) -> i64:
@@ -135,15 +139,15 @@ class Room(MoveSource):
         rows of these transitions. A second quarter is for the rows that end their jobs. The other half is for rows that
         are written for other reasons before this is called again.
         """
-        assert isinstance(tail, Tail)
+        assert isinstance(tail, OpenSegment)
         self._taken, self._move_bytes = taken, MOVE_BYTES + min(label_bytes, _LABEL_BYTES_MAX)
-        held, few = LAST_BYTES + taken * self._move_bytes, self.segment_bytes // 8
-        beside = self._sure(tail, offset, pending) - held
+        held, few = UNREFUSABLE_BYTES + taken * self._move_bytes, self.segment_bytes // 8
+        beside = self._writable_bytes(tail, offset, pending) - held
         if beside < few:
-            self._lengthen(tail, 2 * few - beside)
-            beside = self._sure(tail, offset, pending) - held
+            self._extend_by(tail, 2 * few - beside)
+            beside = self._writable_bytes(tail, offset, pending) - held
         self.moves = beside // (4 * self._move_bytes)
-        if self._used_up and beside < _LONGER_BYTES_MIN:
+        if self._used_up and beside < _EXTEND_BYTES_MIN:
             # The end of one job does not make room for many.
             self.moves = min(0, self.moves)
         self._used_up = self.moves <= 0
@@ -151,32 +155,32 @@ class Room(MoveSource):
         self.recount_below = tail.size - offset + (0 if spare is None else spare.size) - max(0, beside // 2)
         return self.moves
 
-    def _sure(self, tail: Tail, offset: int, pending: int) -> int:
+    def _writable_bytes(self, tail: OpenSegment, offset: int, pending: int) -> int:
         """Return how many bytes can be written to an existing file after a pending frame."""
         spare = self.spare
         here, ahead = tail.size - offset, 0 if spare is None else spare.size - SEGMENT_HEADER_BYTES
         # A frame goes to one of the two files, and all later frames follow it.
         return max(here - pending, ahead - pending)
 
-    def _lengthen(self, tail: Tail, more: int) -> None:
+    def _extend_by(self, tail: OpenSegment, more: int) -> None:
         """Extend the next segment by `more` bytes, or by less if the disk has less space.
 
         If there is no next segment, extend the present one.
         """
-        if self.wall < self._longer_not_before:
+        if self.wall < self._extend_not_before:
             return
         with self.lock:
             spare = self.spare
             file = tail if spare is None else spare
             self.refresh()
             more = min(more, self.free)
-            while more >= _LONGER_BYTES_MIN:
+            while more >= _EXTEND_BYTES_MIN:
                 if self.extend(file, file.size + more, more):
                     return
                 more //= 2
-            self._longer_not_before = self.wall + REFRESH_MS
+            self._extend_not_before = self.wall + REFRESH_MS
 
-    def extend(self, file: Tail, size: int, kept: int = 0) -> bool:
+    def extend(self, file: OpenSegment, size: int, kept: int = 0) -> bool:
         """Extend a segment to `size` bytes, if the disk has space, and reserve `kept` bytes of it for transitions.
 
         Return whether it was extended. The caller holds the lock.
@@ -188,6 +192,6 @@ class Room(MoveSource):
             self.refresh()
             return False
         file.size = size
-        file.kept += kept
-        self.has_spare(self.spare)
+        file.reserved_bytes += kept
+        self.set_spare(self.spare)
         return True

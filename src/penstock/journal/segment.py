@@ -65,14 +65,14 @@ class SegmentHeader:
         return (head + text).ljust(SEGMENT_HEADER_BYTES, b"\0")
 
     @property
-    def seeds(self) -> int:
+    def file_seed(self) -> int:
         """Return the seed for the checksums of this file's frames. See `frame.seed_at`."""
         name = f"{self.segment}" if self.kind == LOG else f"{self.kind} {self.segment}"
         return crc32(f"{self.node} {name} ".encode())
 
-    def seed(self, offset: int) -> int:
+    def frame_seed(self, offset: int) -> int:
         """Return the seed for the checksum of the frame at `offset`."""
-        return f.seed_at(self.seeds, offset)
+        return f.seed_at(self.file_seed, offset)
 
     @property
     def name(self) -> str:
@@ -143,7 +143,7 @@ def snapshot_names(disk: ReadableDisk) -> list[str]:
     return list(filter(is_snapshot, disk.names()))
 
 
-class Found(NamedTuple):
+class LocatedFrame(NamedTuple):
     """A frame in a piece of a file."""
 
     data: bytes  # The piece.
@@ -185,7 +185,7 @@ class FrameFile:
         with contextlib.suppress(f.DamagedFrame):
             first = self.file.read(SEGMENT_HEADER_BYTES, f.FRAME_HEADER_BYTES)
             data = self.file.read(SEGMENT_HEADER_BYTES, _frame_length(first))
-            frame = f.read_frame(data, 0, self.header.seed(SEGMENT_HEADER_BYTES))
+            frame = f.read_frame(data, 0, self.header.frame_seed(SEGMENT_HEADER_BYTES))
             if frame is not None:
                 self.header = replace(
                     self.header, position=frame.position, durable=frame.durable, created=frame.wall_ms
@@ -200,9 +200,9 @@ class FrameFile:
     def close(self) -> None:
         self.file.close()
 
-    def run(self, start: int = SEGMENT_HEADER_BYTES, piece_bytes: int = PIECE_BYTES) -> Run:
+    def run(self, start: int = SEGMENT_HEADER_BYTES, piece_bytes: int = PIECE_BYTES) -> FrameRun:
         """Return an iterator over the readable frames, starting at offset `start`. It yields many frames at a time."""
-        return Run(self, start, piece_bytes)
+        return FrameRun(self, start, piece_bytes)
 
     def pieces(self, start: int = SEGMENT_HEADER_BYTES, piece_bytes: int = PIECE_BYTES) -> Iterator[Piece]:
         """Yield pieces of the file up to the zeros at its end.
@@ -211,19 +211,19 @@ class FrameFile:
         """
         run = self.run(start, piece_bytes)
         yield from run
-        if run.torn():
+        if run.torn_reason():
             raise run.damage()
 
     def frames(
         self, start: int = SEGMENT_HEADER_BYTES, piece_bytes: int = PIECE_BYTES, whole: bool = True
-    ) -> Iterator[Found]:
+    ) -> Iterator[LocatedFrame]:
         """Yield frames one by one up to the zeros at the end of the file.
 
         Raise DamagedJournal if other bytes follow the frames.
         """
         for data, frames, base in self.pieces(start, piece_bytes) if whole else self.run(start, piece_bytes):
             for frame in frames:
-                yield Found(data, frame, base)
+                yield LocatedFrame(data, frame, base)
 
     def whole_pieces(self, last: bool, piece_bytes: int = PIECE_BYTES) -> Iterator[Piece]:
         """Yield the pieces of a complete file.
@@ -232,7 +232,7 @@ class FrameFile:
         """
         yield from self.run(piece_bytes=piece_bytes) if last else self.pieces(piece_bytes=piece_bytes)
 
-    def used(self, start: int) -> int:
+    def used_end(self, start: int) -> int:
         """Return the offset after the last non-zero byte at or after `start`."""
         end = self.size
         while end > start:
@@ -243,7 +243,7 @@ class FrameFile:
             end = begin
         return start
 
-    def frames_anywhere(self, start: int) -> Iterator[Found]:
+    def frames_anywhere(self, start: int) -> Iterator[LocatedFrame]:
         """Yield every valid frame at or after offset `start`, at any offset, to find frames after damage."""
         magic = f.FRAME_MAGIC.to_bytes(4, "little")
         offset = (start + 7) & ~7
@@ -258,17 +258,17 @@ class FrameFile:
             offset += place
             data = self.file.read(offset, _frame_length(piece[place:]))
             try:
-                frame = f.read_frame(data, 0, self.header.seed(offset))
+                frame = f.read_frame(data, 0, self.header.frame_seed(offset))
             except f.DamagedFrame:
                 frame = None
             if frame is not None:
-                yield Found(data, frame, offset)
+                yield LocatedFrame(data, frame, offset)
                 offset += frame.length
             else:
                 offset += 8
 
 
-class Run:
+class FrameRun:
     """The consecutive readable frames of a file. After an iteration, `end` and `why` contain where and why they end.
 
     A run can be iterated again. It then continues where it ended, and finds frames that were written since.
@@ -289,7 +289,7 @@ class Run:
             if len(data) < length:
                 # The file may have been truncated since it was opened.
                 file.size = offset + len(data)
-            frames = f.read_frames(data, 0, offset, file.header.seeds, offset + len(data) >= file.size)
+            frames = f.read_frames(data, 0, offset, file.header.file_seed, offset + len(data) >= file.size)
             if frames:
                 self.end += frames[-1].at + frames[-1].length
                 yield Piece(data, frames, offset)
@@ -300,14 +300,14 @@ class Run:
                 length = needed
                 continue
             try:
-                f.read_frame(data, 0, file.header.seed(offset))
+                f.read_frame(data, 0, file.header.frame_seed(offset))
             except f.DamagedFrame as why:
                 self.why = str(why)
             return
 
-    def torn(self) -> str:
+    def torn_reason(self) -> str:
         """Return why the bytes after the last readable frame are not zeros, or "" if they are."""
-        if not self.why and self._file.used(self.end) > self.end:
+        if not self.why and self._file.used_end(self.end) > self.end:
             self.why = "zeros followed by other bytes"
         return self.why
 
@@ -317,7 +317,7 @@ class Run:
         Only the last segment may end in an incomplete frame, and no complete frame may follow it.
         """
         yield from self
-        while self.has_later_frame() if last else self.torn():
+        while self.has_later_frame() if last else self.torn_reason():
             end = self.end
             # A frame that was incomplete is complete now, if another one follows it.
             yield from self
@@ -330,7 +330,7 @@ class Run:
 
     def damage(self) -> DamagedJournal:
         """Return the error for the offset at which the readable frames end."""
-        return DamagedJournal(f"{self._file.name} is damaged at offset {self.end} ({self.torn()})")
+        return DamagedJournal(f"{self._file.name} is damaged at offset {self.end} ({self.torn_reason()})")
 
 
 def all_headers(disk: ReadableDisk) -> list[SegmentHeader]:
@@ -344,7 +344,7 @@ def all_headers(disk: ReadableDisk) -> list[SegmentHeader]:
     return found[::-1]
 
 
-def begun_names(disk: ReadableDisk) -> list[str]:
+def begun_segment_names(disk: ReadableDisk) -> list[str]:
     """Return the names of the segments that have frames, oldest first."""
     return [header.name for header in all_headers(disk) if header.position != NOT_BEGUN]
 

@@ -18,10 +18,10 @@ from penstock.core.limits import NEVER, duration_ms
 from penstock.core.policy import DISQUE
 from penstock.core.tube import Tube
 from penstock.dialects.disque import Disque
-from penstock.dialects.native.delivery_commands import Native
-from penstock.dialects.native.job_commands import Jobs
-from penstock.dialects.native.tube_commands import Tubes
-from penstock.dialects.tarantool.queue15_functions import Queue15
+from penstock.dialects.native.delivery_commands import DeliveryCommands
+from penstock.dialects.native.job_commands import JobCommands
+from penstock.dialects.native.tube_commands import TubeCommands
+from penstock.dialects.tarantool.queue15_functions import Queue15Functions
 from penstock.dialects.xqueue.spaces import XqueueSpaces
 from penstock.host.host import Host
 from penstock.journal.maintenance.retention import Retention
@@ -96,10 +96,10 @@ class Server:
         self.site.cluster = self.membership.cluster
         self.membership.bus.on_superseded = self._step_down
         self.disque = Disque(self.site)
-        self.native = Native(self.site)
-        self.jobs = Jobs(self.native)
-        self.tubes = Tubes(self.site)
-        self.queue15 = Queue15(self.site)
+        self.native = DeliveryCommands(self.site)
+        self.jobs = JobCommands(self.native)
+        self.tubes = TubeCommands(self.site)
+        self.queue15 = Queue15Functions(self.site)
         self.spaces = XqueueSpaces(self.site)
         self.desk = Dispatcher([], time.perf_counter_ns)
         self.desk.on_error = self.node.report

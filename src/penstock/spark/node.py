@@ -8,8 +8,8 @@ from typing import Any, Final, TypeVar
 from urllib.parse import quote
 
 from penstock.client import commands
-from penstock.client.commands import AGAIN, Call
-from penstock.client.link import Link
+from penstock.client.commands import REPEAT, Call
+from penstock.client.reconnecting_connection import ReconnectingConnection
 from penstock.client.url import DEFAULT_URL, Target, pieces, target
 from penstock.core.errors import BadUrl
 
@@ -57,7 +57,7 @@ class Node:
     def __init__(self, url: str) -> None:
         self.url = url
         self._target: Target = target(url, name="spark")
-        self._link = Link(self._target)
+        self._link = ReconnectingConnection(self._target)
 
     def __str__(self) -> str:
         return str(self._target)
@@ -77,17 +77,17 @@ class Node:
 
     def head(self) -> Head:
         """Return the first and the end position of the log."""
-        return self.call(Call([b"JOURNAL", b"HEAD"], _head, AGAIN))
+        return self.call(Call([b"JOURNAL", b"HEAD"], _head, REPEAT))
 
     def wait(self, position: int, wait_ms: int) -> None:
         """Wait up to `wait_ms` until the log has the position `position`."""
         words = [b"JOURNAL", b"READ", b"%d" % position, b"BYTES", b"1", b"TIMEOUT", commands.duration(wait_ms)]
-        self.call(Call(words, commands.ignored, AGAIN, wait_ms))
+        self.call(Call(words, commands.ignored, REPEAT, wait_ms))
 
     def read(self, position: int, bytes_max: int, names: bool) -> Piece:
         """Return frames, starting with the one that contains `position`, and the names of tubes if `names` is set."""
         words = [b"JOURNAL", b"READ", b"%d" % position, b"BYTES", b"%d" % bytes_max]
-        return self.call(Call([*words, b"NAMES"] if names else words, _piece, AGAIN))
+        return self.call(Call([*words, b"NAMES"] if names else words, _piece, REPEAT))
 
 
 def _head(answer: Any) -> Head:

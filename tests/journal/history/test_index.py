@@ -14,7 +14,7 @@ from penstock.core.errors import DamagedJournal
 from penstock.core.job import Draft, Job
 from penstock.core.tube import Tube
 from penstock.journal.frame import MARK_BYTES
-from penstock.journal.history.index import SegmentIndex, decode
+from penstock.journal.history.index import SegmentIndex, decode_index
 from penstock.journal.history.reader import Event, Reader
 from penstock.journal.identity import NODE_FILE
 from penstock.journal.log import Log
@@ -137,8 +137,8 @@ def test_an_index_is_the_same_after_it_was_written_and_read(story: Story) -> Non
     jobs = [0, *story.told, 1 << 62]
     for name in segment_names(story.disk):
         made = index_of(story.disk, name)
-        check_same(decode("x.idx", made.encode(lambda: None)), made, jobs)
-    empty = decode("x.idx", SegmentIndex().encode(lambda: None))
+        check_same(decode_index("x.idx", made.encode(lambda: None)), made, jobs)
+    empty = decode_index("x.idx", SegmentIndex().encode(lambda: None))
     assert empty.newest(1) is None and empty.names == {}
 
 
@@ -150,7 +150,7 @@ def test_an_index_has_the_newest_row_of_each_job_and_no_other(story: Story) -> N
             if event.job is not None:
                 newest[event.job] = event.position
         ids = Reader(story.disk)._ids
-        found = decode("x.idx", index_of(story.disk, name).encode(lambda: None))
+        found = decode_index("x.idx", index_of(story.disk, name).encode(lambda: None))
         for job in story.told:
             expected = [position for long, position in newest.items() if ids.parse_long(long.encode()) == job]
             assert [found.newest(job)] == (expected or [None]), f"segment {number}"
@@ -158,12 +158,12 @@ def test_an_index_has_the_newest_row_of_each_job_and_no_other(story: Story) -> N
 
 def test_an_index_that_is_truncated_or_has_a_flipped_bit_is_refused(story: Story) -> None:
     data = story.disk.read(index_name(2))
-    good = decode("x.idx", data)
+    good = decode_index("x.idx", data)
     for place in range(len(data)):
         flipped = bytearray(data)
         flipped[place] ^= 1 << place % 8
         try:
-            other = decode("x.idx", bytes(flipped))
+            other = decode_index("x.idx", bytes(flipped))
         except DamagedJournal as error:
             assert "x.idx" in str(error)
         else:
@@ -171,7 +171,7 @@ def test_an_index_that_is_truncated_or_has_a_flipped_bit_is_refused(story: Story
             check_same(other, good, list(story.told))
     for size in range(len(data)):
         with pytest.raises(DamagedJournal, match=r"x\.idx"):
-            decode("x.idx", data[:size])
+            decode_index("x.idx", data[:size])
 
 
 def test_the_history_of_each_job_equals_the_changes_sent_to_subscribers(story: Story) -> None:

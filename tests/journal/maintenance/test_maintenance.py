@@ -570,7 +570,7 @@ def test_the_next_segment_is_not_created_twice_if_it_is_used_meanwhile(monkeypat
     engine, log = opened.engine, opened.log
     tube = engine.create_tube(b"t", policy.FIFO, WALL)
     log.prepare()
-    following = Log._following
+    following = Log._next_segment
 
     def with_maintenance_in_between(self: Log, number: int, length: int) -> Any:
         tail = following(self, number, length)
@@ -580,7 +580,7 @@ def test_the_next_segment_is_not_created_twice_if_it_is_used_meanwhile(monkeypat
         maintenance.join(0.2)
         return tail
 
-    monkeypatch.setattr(Log, "_following", with_maintenance_in_between)
+    monkeypatch.setattr(Log, "_next_segment", with_maintenance_in_between)
     for number in range(60):
         engine.put(tube, Draft(b"%04d" % number * 750), WALL)
         log.commit(WALL, WALL)
@@ -741,10 +741,10 @@ def test_the_next_segment_is_created_ahead_during_a_snapshot(tmp_path: Path) -> 
                 # Write enough to use up the segment that was created ahead.
                 while log.segment < before + 2:
                     tube.put(bytes(MEGABYTE))
-                assert not log.room.ahead
+                assert not log.room.spare_body_bytes
                 ready.append(False)
             else:
-                ready.append(log.room.ahead > 0)
+                ready.append(log.room.spare_body_bytes > 0)
             pause(spent, *share)
 
         maintenance._pacing.pause = write  # type: ignore[method-assign]

@@ -10,7 +10,7 @@ from penstock.core import policy
 from penstock.core.job import Draft
 from penstock.journal.frame import RowWriter
 from penstock.journal.maintenance.snapshot import take_snapshot
-from penstock.journal.maintenance.walk import SLICE_ROWS, SLICE_TUBES, Walk
+from penstock.journal.maintenance.walk import SLICE_ROWS, SLICE_TUBES, EngineWalk
 from penstock.journal.recovery.opening import open_log
 from penstock.testing.disk import MemoryDisk
 from tests.journal.shortened_queue import WALL, reopen
@@ -52,7 +52,7 @@ def test_a_walk_needs_no_slice_for_tubes_without_remembered_puts() -> None:
         engine.create_tube(b"%d" % number, policy.FIFO, WALL)
     engine.put(engine.tubes[b"7"], Draft(b"x", dedup=b"once"), WALL)
     writer = RowWriter(1)
-    walk = Walk(engine, writer, WALL)
+    walk = EngineWalk(engine, writer, WALL)
     slices = 0
     while walk.slice(1, WALL):
         slices += 1

@@ -75,7 +75,7 @@ def test_a_standby_continues_after_a_restart_of_either_side(node: Node, tmp_path
         standby.catch_up()
         assert_alike(node, home)
         put(node, 20)
-        standby.go_on(1_000)
+        standby.fetch_next(1_000)
         assert_alike(node, home)
         assert standby.lag.rows == standby.lag.bytes == 0
         with pytest.raises(InUse):
@@ -131,7 +131,7 @@ def test_a_standby_that_has_fallen_behind_starts_over(node: Node, tmp_path: Path
         standby.catch_up()
         assert_alike(node, home)
         put(node, 1)
-        standby.go_on(1_000)
+        standby.fetch_next(1_000)
     assert_alike(node, home)
     assert not (home / "anew").exists() and not (home / "segment-0000000001.log").exists()
 
@@ -153,13 +153,13 @@ def test_an_interrupted_fresh_copy_can_be_opened(tmp_path: Path) -> None:
         if moved == 0:
             # This file is moved first.
             home.replace("segment-0000000001.log", source.read("segment-0000000001.log"))
-        below = home.below("anew")
+        below = home.subdirectory("anew")
         for number, name in enumerate(whole):
             (home if number < moved else below).replace(name, source.read(name))
         mirror = Mirror(home)
         mirror.close()
         assert mirror.position > 1, "it would be fetched again"
-        assert [*segment_names(home), *snapshot_names(home)] == whole and not home.has_below("anew")
+        assert [*segment_names(home), *snapshot_names(home)] == whole and not home.has_subdirectory("anew")
         assert not check_log(home, boot_id()).damaged
 
 

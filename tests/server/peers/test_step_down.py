@@ -45,7 +45,7 @@ def test_an_interrupted_step_down_is_finished_at_the_next_start(tmp_path: Path) 
     with pytest.raises(Superseded, match="moved aside"):
         open_host(config)
     aside = home / f"superseded-{before.node[:8]}-2"
-    disk.move_to("segment-0000000001.log", disk.below(aside.name))
+    disk.move_to("segment-0000000001.log", disk.subdirectory(aside.name))
     restart_as_new_node(config)
     after = identity(disk)
     assert after.node != before.node and after.key != before.key and after.node_epoch == after.superseded == 0

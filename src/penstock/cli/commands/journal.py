@@ -49,7 +49,7 @@ def check(directory: Directory) -> None:
     for name, position in checked.snapshots:
         typer.echo(f"{name}: intact at position {position:,}")
     for cut in checked.cuts:
-        typer.echo(printable(f"{cut.ahead()}, unless a process is writing it now"))
+        typer.echo(printable(f"{cut.as_warning()}, unless a process is writing it now"))
     for problem in checked.problems:
         typer.echo(printable(problem))
     if checked.refused:

@@ -85,7 +85,7 @@ def _follow(where: Target, mirror: Mirror, directory: str, once: bool, out: Outp
 def _follow_log(standby: Standby, directory: str, out: Output) -> None:
     shown, at = standby.lag.position, time.monotonic()
     while True:
-        standby.go_on(_WAIT_MS)
+        standby.fetch_next(_WAIT_MS)
         lag = standby.lag
         if lag.position != shown and time.monotonic() - at >= _PRINT_INTERVAL_S:
             shown, at = lag.position, time.monotonic()
@@ -96,7 +96,7 @@ def _catch_up(standby: Standby) -> None:
     from penstock.cli.progress import bytes_bar
 
     with bytes_bar("fetching the snapshot") as progress:
-        standby.tell = progress
+        standby.on_progress = progress
         standby.catch_up()
 
 

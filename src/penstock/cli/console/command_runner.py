@@ -8,7 +8,7 @@ from typing import Final
 
 from penstock.cli.console.raw_connection import RawConnection, Status
 from penstock.cli.console.reply_formats import format_text
-from penstock.client.greeting import LOST, no_answer
+from penstock.client.handshake import LOST, no_answer
 from penstock.client.url import Target
 from penstock.core.errors import CommandError, ConnectionLost, NoServer, Unauthenticated, WrongPassword
 from penstock.server.config.words import UnbalancedQuotes, split, to_bytes

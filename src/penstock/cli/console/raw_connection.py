@@ -6,7 +6,7 @@ import os
 import socket
 from typing import Final
 
-from penstock.client.connection import Line
+from penstock.client.connection import PlainConnection
 from penstock.client.url import Target
 from penstock.core.errors import ConnectionLost, ProtocolError, WrongServer, refusal_of
 from penstock.wire.resp_client import ErrorReply, Push, encode
@@ -18,7 +18,7 @@ class Status(bytes):
     """A status reply. It is shown without quotes, unlike a bulk string."""
 
 
-class RawConnection(Line):
+class RawConnection(PlainConnection):
     """A connection to the first address of a target."""
 
     def __init__(self, target: Target) -> None:
@@ -31,7 +31,7 @@ class RawConnection(Line):
     def _greet(self, target: Target, seed: tuple[str, int]) -> None:
         if target.user or target.password:
             user = [os.fsencode(target.user)] if target.user else []
-            answer = self._say([[b"AUTH", *user, target.password]])[0]
+            answer = self._send_all([[b"AUTH", *user, target.password]])[0]
             if isinstance(answer, ErrorReply):
                 code, _, sentence = answer.line.decode("utf-8", "backslashreplace").partition(" ")
                 raise refusal_of(code, f"{target} refuses: {sentence.removesuffix('.')}; see -a and --user")

@@ -127,7 +127,7 @@ class Words:
         hint = f"; did you mean {close[0]}?" if close else f"; its options are {', '.join(allowed)}" if allowed else ""
         return BadSyntax(f"{excerpt(self.args[0]).upper()} has no option {word}{hint}")
 
-    def end(self) -> None:
+    def check_end(self) -> None:
         """Raise BadSyntax if there are more words."""
         if self.at < len(self.args):
             self.at += 1

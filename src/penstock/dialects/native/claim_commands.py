@@ -18,7 +18,7 @@ from penstock.core.job import Job
 from penstock.core.limits import check_count
 from penstock.dialects.disque import NOT_A_NUMBER, parse_integer
 from penstock.dialects.native.arguments import Words, excerpt
-from penstock.dialects.native.delivery_commands import Native
+from penstock.dialects.native.delivery_commands import DeliveryCommands
 from penstock.dialects.native.packed_jobs import write_packed
 from penstock.dialects.pages import PAGE_BYTES_MAX, SCAN_SLICE, PagedReply
 from penstock.node.caller import SLICE, Caller, SlicedCommand, check_own, check_tube
@@ -26,22 +26,22 @@ from penstock.node.routing import Elsewhere
 from penstock.wire.reply import Reply
 
 # The default and the maximum number of jobs in a claim. The maximum is what can be claimed in one turn.
-_COUNT: Final = 100
+_COUNT_DEFAULT: Final = 100
 CLAIM_JOBS_MAX: Final = 4 * SLICE
 
-_LEASE_MS: Final = 60_000
+_LEASE_MS_DEFAULT: Final = 60_000
 
 # The estimated bytes of a job in a reply, without its body.
 JOB_BYTES: Final = 400
 
 
-class Claims:
+class ClaimCommands:
     """The CLAIM commands."""
 
-    _native: Native
+    _native: DeliveryCommands
     _engine: Engine
 
-    def __init__(self, native: Native) -> None:
+    def __init__(self, native: DeliveryCommands) -> None:
         self._native = native
         self._engine = native.context.engine
 
@@ -54,11 +54,11 @@ class Claims:
         check_tube(caller, args[2])
         check_own(caller, args[3], b"consumer")
         self._check_claimed(caller, args[3])
-        number = _number(args[4])
-        count = _COUNT
-        lease = _LEASE_MS
+        number = _parse_number(args[4])
+        count = _COUNT_DEFAULT
+        lease = _LEASE_MS_DEFAULT
         token = 0
-        shard = _ALL
+        shard = _WHOLE_CLAIM
         size = False
         words = Words(args, 5)
         while words.has_more():
@@ -70,7 +70,7 @@ class Claims:
             elif word == b"TOKEN":
                 token = words.integer()
             elif word == b"SHARD":
-                shard = _shard(words)
+                shard = _parse_shard(words)
             elif word == b"SIZE":
                 size = True
             else:
@@ -87,33 +87,33 @@ class Claims:
     def read(self, caller: Caller, args: list[bytes], now: i64) -> None:
         """Run CLAIM READ consumer number [SHARD i n] [PACKED]: reply with a claim, or with shard `i` of `n`."""
         self._check(caller, args[2])
-        shard = _ALL
+        shard = _WHOLE_CLAIM
         packed = False
         words = Words(args, 4)
         while words.has_more():
             word = words.option()
             if word == b"SHARD":
-                shard = _shard(words)
+                shard = _parse_shard(words)
             elif word == b"PACKED":
                 packed = True
             else:
                 raise words.unknown(["SHARD", "PACKED"])
-        self._read(caller, claims.read_claim(self._engine, args[2], _number(args[3]), now), shard, packed, now)
+        self._read(caller, claims.read_claim(self._engine, args[2], _parse_number(args[3]), now), shard, packed, now)
 
     def _read(self, caller: Caller, claim: Claim, shard: tuple[int, int], packed: bool, now: i64) -> None:
         # All jobs of a claim are in one tube.
         check_tube(caller, self._engine.tube_of(claim.jobs[0]).name)
         self._native.context.run_sliced(
-            caller, _Batch(self._native, claim, claim.shard(shard[0], shard[1]), packed), now
+            caller, _ReadClaim(self._native, claim, claim.shard(shard[0], shard[1]), packed), now
         )
 
     def ack(self, caller: Caller, args: list[bytes], now: i64) -> None:
         """Run CLAIM ACK consumer upto [TOKEN t]: ack the jobs of all claims whose number is at most `upto`."""
-        upto = _number(args[3])
+        upto = _parse_number(args[3])
         token, _ = _token_and_lease(Words(args, 4), False)
         self._check(caller, args[2])
         acked = claims.ack_claims(self._engine, args[2], token, upto, now)
-        self._native.context.run_sliced(caller, _Acking(self._engine, args[2], acked), now)
+        self._native.context.run_sliced(caller, _AckClaims(self._engine, args[2], acked), now)
 
     def renew(self, caller: Caller, args: list[bytes], now: i64) -> None:
         """Run CLAIM RENEW consumer [LEASE duration] [TOKEN t]: renew the leases of all claims of a consumer."""
@@ -175,16 +175,16 @@ def _write_size(reply: Reply, claim: Claim) -> None:
     reply.integer(length)
 
 
-class _Batch(PagedReply):
+class _ReadClaim(PagedReply):
     """Writes the jobs of a claim, or of one shard of it, in slices. Stops if the claim ends in the meantime."""
 
-    _native: Native
+    _native: DeliveryCommands
     _claim: Claim
     _jobs: list[Job]
     _at: i64  # The index of the next job.
     _packed: bool
 
-    def __init__(self, native: Native, claim: Claim, jobs: list[Job], packed: bool) -> None:
+    def __init__(self, native: DeliveryCommands, claim: Claim, jobs: list[Job], packed: bool) -> None:
         super().__init__()
         self._native = native
         self._claim = claim
@@ -228,7 +228,7 @@ class _Batch(PagedReply):
             self.found += 1
 
 
-class _Acking(SlicedCommand):
+class _AckClaims(SlicedCommand):
     """Runs CLAIM ACK: ends the jobs of the acked claims in slices, then replies."""
 
     _engine: Engine
@@ -250,18 +250,18 @@ class _Acking(SlicedCommand):
 
 
 # The whole claim: shard 0 of 1.
-_ALL: Final = (0, 1)
+_WHOLE_CLAIM: Final = (0, 1)
 
 
-def _shard(words: Words) -> tuple[int, int]:
+def _parse_shard(words: Words) -> tuple[int, int]:
     index = words.integer()
-    count = _number(words.value())
+    count = _parse_number(words.value())
     if not 0 <= index < count:
         raise OutOfRange(f"SHARD {index} {count}: the index must be at least 0 and less than the number of shards")
     return index, count
 
 
-def _number(word: bytes) -> int:
+def _parse_number(word: bytes) -> int:
     number = parse_integer(word)
     if number == NOT_A_NUMBER:
         raise WrongType(f"{excerpt(word)} is not a whole number")

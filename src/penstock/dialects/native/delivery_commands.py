@@ -53,19 +53,19 @@ _ONCE: Final = b"$4\r\nonce\r\n:1\r\n$7\r\ncreated\r\n"
 _NOT_ONCE: Final = b"$4\r\nonce\r\n:0\r\n$7\r\ncreated\r\n"
 
 
-class Native:
+class DeliveryCommands:
     """The commands about jobs."""
 
     context: CommandContext
     _engine: Engine
-    _taking: WaitReply
-    _putting: WaitReply
+    _take_reply: WaitReply
+    _put_reply: WaitReply
 
     def __init__(self, site: CommandContext) -> None:
         self.context = site
         self._engine = site.engine
-        self._taking = _TakeReply(self)
-        self._putting = _PutReply(self)
+        self._take_reply = _TakeReply(self)
+        self._put_reply = _PutReply(self)
 
     # Putting
 
@@ -102,7 +102,7 @@ class Native:
             if timeout == 0:
                 raise
             wait = self._engine.wait_put(caller.connection, tube, draft, now, timeout, caller)
-            caller.wait_for(wait, self._putting)
+            caller.wait_for(wait, self._put_reply)
             return
         caller.reply.bulk(self.context.id_of(job))
 
@@ -154,7 +154,7 @@ class Native:
         engine = self._engine
         check_tube(caller, args[1])
         found = engine.tubes.get(args[1])
-        tube = self._first(caller, args) if found is None else found
+        tube = self._first_tube(caller, args) if found is None else found
         session = caller.connection.session
         if len(args) == 2:
             job = engine.take(session, tube, now)
@@ -194,9 +194,9 @@ class Native:
         if self.context.leaving:
             raise self.context.leaving_error(caller)
         wait = engine.wait(caller.connection, tubes, now, timeout, count, key, ttr, caller, ANSWER_BYTES_MAX)
-        caller.wait_for(wait, self._taking)
+        caller.wait_for(wait, self._take_reply)
 
-    def _first(self, caller: Caller, args: list[bytes]) -> Tube:
+    def _first_tube(self, caller: Caller, args: list[bytes]) -> Tube:
         """Return the first tube that a TAKE names. Raise UnknownTube if that tube does not exist.
 
         Raise Elsewhere if all tubes of the TAKE are on one other node.
@@ -279,14 +279,14 @@ class Native:
             # A fast path for the form that most clients send. `AckOrDeleteMany` does the same.
             job = self.find(caller, args[1], now)
             if job is not None:
-                self.count_one(caller, self._engine.ack(caller.connection.session, job, now))
+                self.reply_with_one(caller, self._engine.ack(caller.connection.session, job, now))
             elif self.announce_done(caller, args[1], now):
                 caller.reply.integer(0)
             else:
                 raise UnknownJob()
         else:
             self.context.split_by_node(caller, args, 1)
-            self.each(caller, AckOrDeleteMany(self, args[1:], False), now)
+            self.ack_or_delete(caller, AckOrDeleteMany(self, args[1:], False), now)
 
     def announce_done(self, caller: Caller, id: bytes, now: i64) -> bool:
         """Announce to the other nodes that a job which is not on this node is done.
@@ -299,17 +299,17 @@ class Native:
         cluster.acknowledge_unknown(id, caller.tubes, now)
         return cluster.may_be_elsewhere(id)
 
-    def each(self, caller: Caller, many: AckOrDeleteMany, now: i64) -> None:
+    def ack_or_delete(self, caller: Caller, many: AckOrDeleteMany, now: i64) -> None:
         """Ack or delete every job that a command names, and reply with the number of these jobs.
 
         If the command names one job and fails, the reply is an error instead of 0.
         """
         if len(many.ids) == 1:
-            self.count_one(caller, many.do(caller, self.job(caller, many.ids[0], now), now))
+            self.reply_with_one(caller, many.apply(caller, self.job(caller, many.ids[0], now), now))
         else:
             self.context.run_sliced(caller, many, now)
 
-    def count_one(self, caller: Caller, outcome: int) -> None:
+    def reply_with_one(self, caller: Caller, outcome: int) -> None:
         """Reply to a command that accepts many ids and got one: with 1, or with the error of `outcome`."""
         if outcome != OK:
             refuse(outcome)
@@ -324,26 +324,28 @@ class Native:
         job = self.job(caller, args[1], now)
         session = caller.connection.session
         if back.options is not None:
-            self.finish(caller, self._engine.release_driven(session, job, back.options, now))
+            self.reply_with_outcome(caller, self._engine.release_driven(session, job, back.options, now))
             return
-        self.finish(caller, self._engine.release(session, job, now, back.delay, back.ttl, back.priority, back.key))
+        self.reply_with_outcome(
+            caller, self._engine.release(session, job, now, back.delay, back.ttl, back.priority, back.key)
+        )
 
     def requeue(self, caller: Caller, args: list[bytes], now: i64) -> None:
         """Run REQUEUE id: return a taken job to the end of its tube."""
         job = self.job(caller, args[1], now)
-        self.finish(caller, self._engine.requeue(caller.connection.session, job, now))
+        self.reply_with_outcome(caller, self._engine.requeue(caller.connection.session, job, now))
 
     def bury(self, caller: Caller, args: list[bytes], now: i64) -> None:
         """Run BURY id [REASON text]: bury a taken job."""
         reason = read_reason(Words(args, 2))
         job = self.job(caller, args[1], now)
-        self.finish(caller, self._engine.bury(caller.connection.session, job, now, reason))
+        self.reply_with_outcome(caller, self._engine.bury(caller.connection.session, job, now, reason))
 
     def dig(self, caller: Caller, args: list[bytes], now: i64) -> None:
         """Run DIG id [DELAY duration] [TTL duration] [PRIORITY n]: move one buried job back to its tube."""
         back = _ReturnOptions(args, 2, _DIG_WORDS)
         job = self.job(caller, args[1], now)
-        self.finish(caller, self._engine.dig(job, now, back.delay, back.ttl, back.priority))
+        self.reply_with_outcome(caller, self._engine.dig(job, now, back.delay, back.ttl, back.priority))
 
     def kick(self, caller: Caller, args: list[bytes], now: i64) -> None:
         """Run KICK tube [count] [DELAY duration] [TTL duration]: move the first buried jobs back to their tube."""
@@ -354,7 +356,7 @@ class Native:
         tube = self.context.tube(args[1])
         self.context.run_sliced(caller, _Kicking(self, tube, count, back.delay, back.ttl), now)
 
-    def finish(self, caller: Caller, outcome: int) -> None:
+    def reply_with_outcome(self, caller: Caller, outcome: int) -> None:
         """Reply to a command about one job: with OK, or with the error of `outcome`."""
         if outcome != OK:
             refuse(outcome)
@@ -372,7 +374,7 @@ class Native:
             if word == b"GRACE":
                 grace = words.duration()
             elif words.at == 2:
-                token = _token(args[1])
+                token = _parse_token(args[1])
             else:
                 raise words.unknown(["GRACE"])
         connection = caller.connection
@@ -422,17 +424,17 @@ class Native:
 
         An id of the form tube#number cannot be resolved after the job has ended: raise UnknownJob.
         """
-        number = self._parsed(text)
+        number = self._parse_id(text)
         return self.job(caller, text, now).id if number == NOT_AN_ID else number
 
-    def _parsed(self, text: bytes) -> int:
+    def _parse_id(self, text: bytes) -> int:
         if len(text) == LONG_ID_BYTES:
             return self.context.number_of(text)
         return self.context.ids.parse_hex(text) if len(text) == HEX_ID_BYTES else NOT_AN_ID
 
     def find(self, caller: Caller, text: bytes, now: i64) -> Job | None:
         """Return the job with an id, or None if it does not exist. Raise BadId if the text cannot be an id."""
-        number = self._parsed(text)
+        number = self._parse_id(text)
         if number != NOT_AN_ID:
             return self.context.find(caller, number, now)
         self.context.raise_if_job_elsewhere(caller, text)
@@ -544,7 +546,7 @@ def read_reason(words: Words) -> bytes:
     return reason
 
 
-def _token(word: bytes) -> bytes:
+def _parse_token(word: bytes) -> bytes:
     """Parse the token of a session."""
     try:
         return bytes.fromhex(word.decode("ascii"))
@@ -555,9 +557,9 @@ def _token(word: bytes) -> bytes:
 class _TakeReply(WaitReply):
     """Writes the reply of a TAKE that waited."""
 
-    _native: Native
+    _native: DeliveryCommands
 
-    def __init__(self, native: Native) -> None:
+    def __init__(self, native: DeliveryCommands) -> None:
         self._native = native
 
     def write(self, caller: Caller, wait: Waiting, now: i64) -> None:
@@ -569,9 +571,9 @@ class _TakeReply(WaitReply):
 class _PutReply(WaitReply):
     """Writes the reply of a PUT that waited for room in its tube."""
 
-    _native: Native
+    _native: DeliveryCommands
 
-    def __init__(self, native: Native) -> None:
+    def __init__(self, native: DeliveryCommands) -> None:
         self._native = native
 
     def write(self, caller: Caller, wait: Waiting, now: i64) -> None:
@@ -587,13 +589,13 @@ class AckOrDeleteMany(SlicedCommand):
     """
 
     ids: list[bytes]
-    _native: Native
+    _native: DeliveryCommands
     _deletes: bool
     _jobs: list[Job | None]
     _at: int
     _done: int
 
-    def __init__(self, native: Native, ids: list[bytes], deletes: bool) -> None:
+    def __init__(self, native: DeliveryCommands, ids: list[bytes], deletes: bool) -> None:
         if len(ids) > BATCH_JOBS_MAX:
             raise OutOfRange(f"a command may name up to {BATCH_JOBS_MAX} jobs")
         self.ids = ids
@@ -603,7 +605,7 @@ class AckOrDeleteMany(SlicedCommand):
         self._at = 0
         self._done = 0
 
-    def do(self, caller: Caller, job: Job, now: i64) -> int:
+    def apply(self, caller: Caller, job: Job, now: i64) -> int:
         """Ack or delete one job. Return the engine's outcome code."""
         site = self._native.context
         if self._deletes:
@@ -626,7 +628,7 @@ class AckOrDeleteMany(SlicedCommand):
             self._at += 1
             if job is not None:
                 native.context.engine.refresh(job, now)
-                if native.may_still_use(caller, job) and self.do(caller, job, now) == OK:
+                if native.may_still_use(caller, job) and self.apply(caller, job, now) == OK:
                     self._done += 1
             elif not self._deletes:
                 native.announce_done(caller, self.ids[self._at - 1], now)
@@ -639,14 +641,14 @@ class AckOrDeleteMany(SlicedCommand):
 class _Kicking(SlicedCommand):
     """Runs KICK: moves buried jobs back to their tube, one slice per turn."""
 
-    _native: Native
+    _native: DeliveryCommands
     _tube: Tube
     _left: int
     _delay: int
     _ttl: int
     _done: int
 
-    def __init__(self, native: Native, tube: Tube, count: int, delay: int, ttl: int) -> None:
+    def __init__(self, native: DeliveryCommands, tube: Tube, count: int, delay: int, ttl: int) -> None:
         self._native = native
         self._tube = tube
         self._left = count

@@ -13,7 +13,7 @@ from penstock.core import states as s
 from penstock.core.errors import OutOfRange
 from penstock.core.limits import NEVER, check_count
 from penstock.core.waits import Waiting
-from penstock.dialects.disque import integer
+from penstock.dialects.disque import require_integer
 from penstock.dialects.native.arguments import Words, excerpt, parse_cursor
 from penstock.dialects.native.job_commands import read_states
 from penstock.node.caller import Caller, WaitReply, check_tube
@@ -33,28 +33,28 @@ class GlobalCommands:
     """The GLOBAL commands."""
 
     _context: CommandContext
-    _lengths: WaitReply
-    _emptied: WaitReply
+    _lengths_reply: WaitReply
+    _emptied_reply: WaitReply
 
     def __init__(self, site: CommandContext) -> None:
         self._context = site
-        self._lengths = _Figures(site, [b"ready", b"taken", b"delayed", b"buried", b"copies"])
-        self._emptied = _Figures(site, [b"deleted", b"left"])
+        self._lengths_reply = _SumsReply(site, [b"ready", b"taken", b"delayed", b"buried", b"copies"])
+        self._emptied_reply = _SumsReply(site, [b"deleted", b"left"])
 
     def qlen(self, caller: Caller, args: list[bytes], now: i64) -> None:
         """Run GLOBAL QLEN queue: reply with the number of jobs of a queue on all reachable nodes."""
-        self._ask(caller, args[2], LENGTHS, 0, self._lengths, now)
+        self._ask(caller, args[2], LENGTHS, 0, self._lengths_reply, now)
 
     def qpeek(self, caller: Caller, args: list[bytes], now: i64) -> None:
         """Run GLOBAL QPEEK queue count: reply with the first jobs of a queue on all reachable nodes."""
-        count = integer(args[3])
+        count = require_integer(args[3])
         if count < 1 or count > SHOWN_MAX:
             raise Refused(b"ERR COUNT must be 1 to %d; for the newest jobs, use QPEEK on each node" % SHOWN_MAX)
-        self._ask(caller, args[2], OLDEST, count, _Peeked(count), now)
+        self._ask(caller, args[2], OLDEST, count, _PeekReply(count), now)
 
     def empty(self, caller: Caller, args: list[bytes], now: i64) -> None:
         """Run GLOBAL EMPTY queue: delete up to 1,000 jobs of a queue on each reachable node."""
-        self._ask(caller, args[2], EMPTY, 0, self._emptied, now)
+        self._ask(caller, args[2], EMPTY, 0, self._emptied_reply, now)
 
     def scan(self, caller: Caller, args: list[bytes], now: i64) -> None:
         """Run GLOBAL SCAN cursor [TUBE tube] [STATE state ...] [COUNT n]: list the jobs of one node after the other."""
@@ -80,7 +80,7 @@ class GlobalCommands:
         wait = cluster.questions.ask_one(
             caller.connection, node, queue, count, cursor, states, _PATIENCE_MS, caller, now
         )
-        caller.wait_for(wait, _Scanned(cluster, node))
+        caller.wait_for(wait, _ScanReply(cluster, node))
 
     def _cluster(self) -> Cluster:
         cluster = self._context.cluster
@@ -94,7 +94,7 @@ class GlobalCommands:
         caller.wait_for(cluster.ask(caller.connection, about, queue, count, _PATIENCE_MS, caller, now), answer)
 
 
-class _Figures(WaitReply):
+class _SumsReply(WaitReply):
     """Replies with the sums of the figures of all nodes, and with the number of nodes that answered."""
 
     _context: CommandContext
@@ -115,7 +115,7 @@ class _Figures(WaitReply):
         _pair(reply, b"missing", max(0, self._context.cluster.members.size() - wait.answers))
 
 
-class _Peeked(WaitReply):
+class _PeekReply(WaitReply):
     """Runs GLOBAL QPEEK: merges the first jobs of the queue on each node."""
 
     _count: int
@@ -141,7 +141,7 @@ class _Peeked(WaitReply):
             reply.bulk(to_plain(image.body, image.body_kind))
 
 
-class _Scanned(WaitReply):
+class _ScanReply(WaitReply):
     """Runs GLOBAL SCAN: writes some jobs of one node, and a cursor that continues at this node or at the next one."""
 
     _cluster: Cluster
@@ -158,7 +158,7 @@ class _Scanned(WaitReply):
         reply = caller.reply
         reply.map(4)
         reply.bulk(b"cursor")
-        reply.bulk(self._go_on(wait.figures[0] if wait.figures else 0))
+        reply.bulk(self._next_cursor(wait.figures[0] if wait.figures else 0))
         reply.bulk(b"node")
         reply.bulk(self._node)
         _pair(reply, b"missing", 0 if wait.answers else 1)
@@ -167,7 +167,7 @@ class _Scanned(WaitReply):
         for image in images:
             _write_outline(reply, image, now)
 
-    def _go_on(self, cursor: int) -> bytes:
+    def _next_cursor(self, cursor: int) -> bytes:
         if cursor:
             return b"%b:%d" % (self._node, cursor)
         following = self._cluster.next_node(self._node)

@@ -17,34 +17,34 @@ from penstock.core.scans import Listing
 from penstock.core.tube import Tube
 from penstock.core.waits import END_NAMES, END_UNKNOWN, EndWait, Waiting
 from penstock.dialects.native.arguments import Words, body_kind, check_kind, duration, excerpt, parse_cursor
-from penstock.dialects.native.delivery_commands import AckOrDeleteMany, Native, read_delay, read_reason
+from penstock.dialects.native.delivery_commands import AckOrDeleteMany, DeliveryCommands, read_delay, read_reason
 from penstock.dialects.native.packed_jobs import write_packed
 from penstock.dialects.pages import PAGE_BYTES_MAX, SCAN_SLICE, PagedReply
 from penstock.node.caller import SLICE, Caller, WaitReply, check_tube
 from penstock.wire.reply import Reply
 
-_COUNT: Final = 100
-_LIST_COUNT: Final = 1_000
+_SCAN_COUNT_DEFAULT: Final = 100
+_LIST_COUNT_DEFAULT: Final = 1_000
 
 # The estimated bytes of a job in a reply, without its body, its tube and its key.
-_TOLD_BYTES: Final = 300
+_JOB_BYTES: Final = 300
 
 _STATES: Final[dict[bytes, int]] = {name.encode(): state for state, name in enumerate(s.STATE_NAMES) if state != s.GONE}
 
 
-class Jobs:
+class JobCommands:
     """The commands that begin with JOB."""
 
-    _native: Native
+    _native: DeliveryCommands
     _engine: Engine
-    _ending: WaitReply
-    _outcome: WaitReply
+    _processed_reply: WaitReply
+    _outcome_reply: WaitReply
 
-    def __init__(self, native: Native) -> None:
+    def __init__(self, native: DeliveryCommands) -> None:
         self._native = native
         self._engine = native.context.engine
-        self._ending = _WaitReply()
-        self._outcome = _OutcomeReply()
+        self._processed_reply = _ProcessedReply()
+        self._outcome_reply = _OutcomeReply()
 
     # Commands of the session that holds the job
 
@@ -52,15 +52,15 @@ class Jobs:
         """Run JOB TOUCH id [duration]: extend the ttr of a taken job by `duration`; without it, restart the ttr."""
         words = Words(args, 3)
         more = duration(words.value(), "the time to add") if words.has_more() else UNSET
-        words.end()
+        words.check_end()
         job = self._native.job(caller, args[2], now)
-        self._native.finish(caller, self._engine.touch(caller.connection.session, job, now, more))
+        self._native.reply_with_outcome(caller, self._engine.touch(caller.connection.session, job, now, more))
 
     def nack(self, caller: Caller, args: list[bytes], now: i64) -> None:
         """Run JOB NACK id [REASON text]: report that a job failed. Its retry policy decides what follows."""
         reason = read_reason(Words(args, 3))
         job = self._native.job(caller, args[2], now)
-        self._native.finish(caller, self._engine.nack(caller.connection.session, job, now, reason))
+        self._native.reply_with_outcome(caller, self._engine.nack(caller.connection.session, job, now, reason))
 
     def done(self, caller: Caller, args: list[bytes], now: i64) -> None:
         """Run JOB DONE id result [AS bytes|text|json|msgpack] [TTL duration].
@@ -81,7 +81,9 @@ class Jobs:
         check_kind(args[3], kind)
         job = self._native.job(caller, args[2], now)
         self._native.context.reserve_log(len(args[3]))
-        self._native.finish(caller, self._engine.done(caller.connection.session, job, args[3], kind, now, ttl))
+        self._native.reply_with_outcome(
+            caller, self._engine.done(caller.connection.session, job, args[3], kind, now, ttl)
+        )
 
     def move(self, caller: Caller, args: list[bytes], now: i64) -> None:
         """Run JOB MOVE id tube [DELAY duration]: move a job to the end of another tube on this node."""
@@ -91,7 +93,7 @@ class Jobs:
         if args[3] not in self._engine.tubes and self._native.context.is_elsewhere(args[3]):
             raise CrossHome("the tube is on another node; put a new job there and ack this one instead of moving it")
         target = self._engine.tube(args[3])
-        self._native.finish(caller, self._engine.move(caller.connection.session, job, target, now, delay))
+        self._native.reply_with_outcome(caller, self._engine.move(caller.connection.session, job, target, now, delay))
 
     # Commands of any client
 
@@ -99,23 +101,27 @@ class Jobs:
         """Run JOB DELETE id [id ...]: delete jobs in any state and reply with their number."""
         if len(args) > 3:
             self._native.context.split_by_node(caller, args, 2)
-        self._native.each(caller, AckOrDeleteMany(self._native, args[2:], True), now)
+        self._native.ack_or_delete(caller, AckOrDeleteMany(self._native, args[2:], True), now)
 
     def snatch(self, caller: Caller, args: list[bytes], now: i64) -> None:
         """Run JOB SNATCH id [DELAY duration]: take a job away from the session that holds it."""
         delay = read_delay(Words(args, 3))
-        self._native.finish(caller, self._engine.snatch(self._native.job(caller, args[2], now), now, delay))
+        self._native.reply_with_outcome(caller, self._engine.snatch(self._native.job(caller, args[2], now), now, delay))
 
     def restart(self, caller: Caller, args: list[bytes], now: i64) -> None:
         """Run JOB RESTART id [DELAY duration]: make a delayed or kept job ready again."""
         delay = read_delay(Words(args, 3))
-        self._native.finish(caller, self._engine.restart(self._native.job(caller, args[2], now), now, delay))
+        self._native.reply_with_outcome(
+            caller, self._engine.restart(self._native.job(caller, args[2], now), now, delay)
+        )
 
     def switch(self, caller: Caller, args: list[bytes], now: i64) -> None:
         """Run JOB SWITCH id state [DELAY duration]: change the state of a job that is not taken."""
-        state = _state(args[3])
+        state = _parse_state(args[3])
         delay = read_delay(Words(args, 4))
-        self._native.finish(caller, self._engine.switch(self._native.job(caller, args[2], now), state, now, delay))
+        self._native.reply_with_outcome(
+            caller, self._engine.switch(self._native.job(caller, args[2], now), state, now, delay)
+        )
 
     # Inspecting
 
@@ -151,7 +157,7 @@ class Jobs:
         words = Words(args, 3)
         timeout = NEVER
         home: Tube | None = None
-        ending = self._ending
+        ending = self._processed_reply
         while words.has_more():
             word = words.option()
             if word == b"TIMEOUT":
@@ -161,14 +167,14 @@ class Jobs:
                 check_tube(caller, name)
                 home = self._engine.tubes.get(name)
             elif word == b"OUTCOME":
-                ending = self._outcome
+                ending = self._outcome_reply
             else:
                 raise words.unknown(["TIMEOUT", "TUBE", "OUTCOME"])
         job = self._native.find(caller, args[2], now)
         if job is None:
             self._native.refuse_elsewhere(args[2])
             # The job ended earlier, and its outcome is no longer known.
-            if ending is self._outcome:
+            if ending is self._outcome_reply:
                 write_end(caller.reply, END_UNKNOWN, b"")
             else:
                 caller.reply.integer(0)
@@ -178,9 +184,9 @@ class Jobs:
 
     def list_jobs(self, caller: Caller, args: list[bytes], now: i64) -> None:
         """Run JOB LIST tube state [COUNT n]: reply with the first jobs of a state, in the order of delivery."""
-        state = _state(args[3])
+        state = _parse_state(args[3])
         words = Words(args, 4)
-        count = _LIST_COUNT
+        count = _LIST_COUNT_DEFAULT
         while words.has_more():
             if words.option() != b"COUNT":
                 raise words.unknown(["COUNT"])
@@ -190,7 +196,7 @@ class Jobs:
         check_tube(caller, args[2])
         self._engine.advance(now)
         self._native.context.run_sliced(
-            caller, _First(self._native, self._native.context.tube(args[2]), state, count), now
+            caller, _FirstJobs(self._native, self._native.context.tube(args[2]), state, count), now
         )
 
     def held(self, caller: Caller, args: list[bytes], now: i64) -> None:
@@ -209,7 +215,7 @@ class Jobs:
         if ends_waits:
             self._engine.end_takes(session, now)
         self._engine.advance(now)
-        self._native.context.run_sliced(caller, _Held(self._native, list(session.held)), now)
+        self._native.context.run_sliced(caller, _HeldJobs(self._native, list(session.held)), now)
 
     def scan(self, caller: Caller, args: list[bytes], now: i64) -> None:
         """Run JOB SCAN cursor [TUBE tube] [STATE state ...] [COUNT n] [IDS | PACKED] [NOBODIES].
@@ -243,8 +249,8 @@ class Jobs:
         write_job_and_state(self._native, reply, job)
 
 
-def write_job_and_state(native: Native, reply: Reply, job: Job, body: bytes | None = None) -> None:
-    """Write a map with the fields that a take writes (`Native.write_job`), and the state of the job."""
+def write_job_and_state(native: DeliveryCommands, reply: Reply, job: Job, body: bytes | None = None) -> None:
+    """Write a map with the fields that a take writes (`DeliveryCommands.write_job`), and the state of the job."""
     reply.map(11)
     native.write_job(reply, job, body)
     reply.bulk(b"state")
@@ -253,13 +259,13 @@ def write_job_and_state(native: Native, reply: Reply, job: Job, body: bytes | No
 
 def read_states(words: Words) -> int:
     """Read one or more names of states. Return a mask with a bit for each of these states."""
-    states = 1 << _state(words.value())
+    states = 1 << _parse_state(words.value())
     while words.has_more() and words.args[words.at].lower() in _STATES:
-        states |= 1 << _state(words.value())
+        states |= 1 << _parse_state(words.value())
     return states
 
 
-def _state(word: bytes) -> int:
+def _parse_state(word: bytes) -> int:
     state = _STATES.get(word.lower())
     if state is None:
         raise OutOfRange(f"a state is one of {', '.join(s.STATE_NAMES[1:])}, not {excerpt(word)}")
@@ -286,7 +292,7 @@ class _OutcomeReply(WaitReply):
         write_end(caller.reply, int(wait.end), b"" if hidden else wait.reason)
 
 
-class _WaitReply(WaitReply):
+class _ProcessedReply(WaitReply):
     """Writes the reply of a JOB WAIT without the option OUTCOME."""
 
     def write(self, caller: Caller, wait: Waiting, now: i64) -> None:
@@ -304,16 +310,16 @@ class _Scan(PagedReply):
     ids: bool  # Reply only with ids.
     bodies: bool  # Reply with bodies; otherwise they are empty.
     packed: bool  # Reply with columns.
-    _native: Native
+    _native: DeliveryCommands
     _cursor: int
 
-    def __init__(self, native: Native, cursor: int) -> None:
+    def __init__(self, native: DeliveryCommands, cursor: int) -> None:
         super().__init__()
         self._native = native
         self._cursor = cursor
         self.tube = None
         self.states = 0
-        self.count = _COUNT
+        self.count = _SCAN_COUNT_DEFAULT
         self.ids = False
         self.bodies = True
         self.packed = False
@@ -367,14 +373,14 @@ class _Scan(PagedReply):
         self.add(page)
 
 
-class _Held(PagedReply):
+class _HeldJobs(PagedReply):
     """Runs JOB HELD: replies with the ids of the jobs that a session held when the command began."""
 
-    _native: Native
+    _native: DeliveryCommands
     _jobs: list[Job]
     _at: int
 
-    def __init__(self, native: Native, jobs: list[Job]) -> None:
+    def __init__(self, native: DeliveryCommands, jobs: list[Job]) -> None:
         super().__init__()
         self._native = native
         self._jobs = jobs
@@ -393,36 +399,36 @@ class _Held(PagedReply):
         return self._at >= len(self._jobs)
 
 
-class _First(PagedReply):
+class _FirstJobs(PagedReply):
     """Runs JOB LIST: replies with the first jobs of a state in the order in which they would be delivered.
 
     The jobs are found and written in slices. Jobs that changed their state in the meantime are left out.
     """
 
-    _native: Native
+    _native: DeliveryCommands
     _tube: Tube
-    _state: int
+    _parse_state: int
     _listing: Listing
-    _is_looking: bool
+    _is_listing: bool
     _first: list[Job]
     _at: int
 
-    def __init__(self, native: Native, tube: Tube, state: int, count: int) -> None:
+    def __init__(self, native: DeliveryCommands, tube: Tube, state: int, count: int) -> None:
         super().__init__()
         self._native = native
         self._tube = tube
         self._state = state
         self._listing = Listing(native.context.engine, tube, state, count, SLICE)
-        self._is_looking = True
+        self._is_listing = True
         self._first = []
         self._at = 0
 
     def scan(self, caller: Caller, now: i64) -> bool:
         """Examine the next jobs, or write some of those that were found."""
-        if self._is_looking:
+        if self._is_listing:
             if not self._listing.step(SCAN_SLICE):
                 return False
-            self._is_looking = False
+            self._is_listing = False
             self._first = self._listing.jobs()
         if self._tube.dropped:
             return True
@@ -441,4 +447,4 @@ class _First(PagedReply):
 
 
 def _estimated_bytes(job: Job, tube: bytes) -> int:
-    return _TOLD_BYTES + len(tube) + job.body_length()
+    return _JOB_BYTES + len(tube) + job.body_length()

@@ -16,7 +16,7 @@ from mypy_extensions import i32, u8
 
 from penstock.core.job import NO_KEY, Job
 from penstock.core.tube import key_of
-from penstock.dialects.native.delivery_commands import Native
+from penstock.dialects.native.delivery_commands import DeliveryCommands
 from penstock.wire.columns import VarColumn
 from penstock.wire.reply import Reply
 
@@ -24,7 +24,7 @@ from penstock.wire.reply import Reply
 PACKED_BULKS: Final = 16
 
 
-def write_packed(native: Native, reply: Reply, jobs: list[Job], with_bodies: bool) -> None:
+def write_packed(native: DeliveryCommands, reply: Reply, jobs: list[Job], with_bodies: bool) -> None:
     """Write jobs as columns. If `with_bodies` is not set, all bodies are marked as not present."""
     site = native.context
     ids, states, kinds, once = BytesWriter(), BytesWriter(), BytesWriter(), BytesWriter()

@@ -13,7 +13,7 @@ from penstock.core.job import Draft
 from penstock.core.limits import UNSET
 from penstock.core.policy import DEFAULT
 from penstock.dialects.native.arguments import Words
-from penstock.dialects.native.delivery_commands import Native, read_drafts
+from penstock.dialects.native.delivery_commands import DeliveryCommands, read_drafts
 from penstock.node.caller import Caller, SlicedCommand, check_own, check_tube
 from penstock.node.routing import Elsewhere
 
@@ -21,10 +21,10 @@ from penstock.node.routing import Elsewhere
 class StageCommands:
     """The STAGE, PUBLISH, PUBLISHONCE and DISCARD commands."""
 
-    _native: Native
+    _native: DeliveryCommands
     _engine: Engine
 
-    def __init__(self, native: Native) -> None:
+    def __init__(self, native: DeliveryCommands) -> None:
         self._native = native
         self._engine = native.context.engine
 
@@ -128,10 +128,12 @@ class StageCommands:
         return names
 
     def _close(self, caller: Caller, names: list[bytes], jobs: int, now: i64) -> None:
-        self._native.context.run_sliced(caller, _Closing(self._engine, stages.of_names(self._engine, names), jobs), now)
+        self._native.context.run_sliced(
+            caller, _CloseStages(self._engine, stages.of_names(self._engine, names), jobs), now
+        )
 
 
-class _Closing(SlicedCommand):
+class _CloseStages(SlicedCommand):
     """Waits until all jobs have left the published or discarded stages, then replies."""
 
     _engine: Engine

@@ -51,17 +51,17 @@ _OPTIONS: Final[dict[bytes, tuple[str, int]]] = {
     b"DEDUP-COUNT": ("dedup_count", _NUMBER),
     b"TEMPORARY": ("temporary", _YES_NO),
 }
-_WAYS: Final[dict[bytes, tuple[bool, bool]]] = {
+_PAUSES: Final[dict[bytes, tuple[bool, bool]]] = {
     b"none": (False, False),
     b"in": (True, False),
     b"out": (False, True),
     b"all": (True, True),
 }
 
-_COUNT: Final = 100
+_COUNT_DEFAULT: Final = 100
 
 # The estimated bytes of a tube's statistics in a reply, without its name.
-_TOLD_BYTES: Final = 400
+_STATS_BYTES: Final = 400
 
 # Matching costs the length of the pattern times the length of the name. After this much work a scan stops and returns
 # its cursor.
@@ -71,7 +71,7 @@ _MATCH_WORK_MAX: Final = 1_000_000
 _OPTION_WORDS: Final = [word.decode() for word in _OPTIONS]
 
 
-class Tubes:
+class TubeCommands:
     """The TUBE commands."""
 
     context: CommandContext
@@ -110,7 +110,7 @@ class Tubes:
 
     def names(self, caller: Caller, args: list[bytes], now: i64) -> None:
         """Run TUBE LIST: reply with the names of all tubes."""
-        self.context.run_sliced(caller, _Names(self._engine), now)
+        self.context.run_sliced(caller, _TubeNames(self._engine), now)
 
     def scan(self, caller: Caller, args: list[bytes], now: i64) -> None:
         """Run TUBE SCAN cursor [COUNT n] [MATCH pattern]: reply with some tubes and the next cursor."""
@@ -138,7 +138,7 @@ class Tubes:
 
     def pause(self, caller: Caller, args: list[bytes], now: i64) -> None:
         """Run TUBE PAUSE name in|out|all|none: refuse puts (in), suspend takes (out), both, or neither."""
-        ways = _WAYS.get(args[3].lower())
+        ways = _PAUSES.get(args[3].lower())
         if ways is None:
             raise BadSyntax(f"TUBE PAUSE needs in, out, all or none, not {excerpt(args[3])}")
         self._engine.pause(self._tube(caller, args[2], now), ways[0], ways[1], now)
@@ -295,7 +295,7 @@ def _write_policy(reply: Reply, policy: TubePolicy) -> None:
             reply.bulks([each.encode() for each in value])
 
 
-class _Names(PagedReply):
+class _TubeNames(PagedReply):
     """Runs TUBE LIST: replies with the names of all tubes that a caller may use, in the order of their creation."""
 
     _engine: Engine
@@ -332,7 +332,7 @@ class _Scan(PagedReply):
 
     def __init__(self, engine: Engine, cursor: int) -> None:
         super().__init__()
-        self.count = _COUNT
+        self.count = _COUNT_DEFAULT
         self._engine = engine
         self._cursor = cursor
         self._pattern = None
@@ -359,7 +359,7 @@ class _Scan(PagedReply):
         for tube in tubes:
             if not caller.any_tube and not caller.may_use(tube.name):
                 continue
-            if work > _MATCH_WORK_MAX or not self.fits(page, _TOLD_BYTES + len(tube.name), False):
+            if work > _MATCH_WORK_MAX or not self.fits(page, _STATS_BYTES + len(tube.name), False):
                 self._cursor = tube.number
                 break
             work += len(tube.name) * self._pattern_length

@@ -6,7 +6,7 @@ from typing import Final
 
 from penstock.core.limits import NEVER
 from penstock.dialects.spaces.indexes import ALL, EQ, Index, Query
-from penstock.dialects.spaces.reading import Space
+from penstock.dialects.spaces.reading import ReadableSpace
 from penstock.wire.errors import BoxError, LuaError
 
 # The iterators of a tree, by their numbers.
@@ -29,14 +29,14 @@ def read_key(given: object) -> list[object]:
     return list(given) if isinstance(given, (list, tuple)) else [given]
 
 
-def select_query(space: Space, index: Index, key: list[object], options: dict[object, object]) -> Query:
+def select_query(space: ReadableSpace, index: Index, key: list[object], options: dict[object, object]) -> Query:
     """Return the query for a select with this key and these options."""
     _check(options, ["iterator", "limit", "offset"])
     iterator = read_iterator(options.get("iterator"), index, space.name, EQ if key else ALL)
     return Query(index, iterator, key, _number(options, "limit", NEVER), _number(options, "offset", 0))
 
 
-def count_query(space: Space, index: Index, key: list[object], options: dict[object, object]) -> Query:
+def count_query(space: ReadableSpace, index: Index, key: list[object], options: dict[object, object]) -> Query:
     """Return the query for a count. As in Tarantool, the iterator ALL counts all rows and ignores the key."""
     _check(options, ["iterator"])
     iterator = read_iterator(options.get("iterator"), index, space.name, EQ if key else ALL)

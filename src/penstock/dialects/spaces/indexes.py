@@ -64,7 +64,7 @@ class Index:
         self._types = ["scalar" if type == "any" else type for type in types]
         self._nullable = [at >= len(fields) or fields[at].nullable for at in parts]
 
-    def described(self) -> list[object]:
+    def as_schema_parts(self) -> list[object]:
         """Return the parts of the index in the form of Tarantool's schema."""
         return [
             {"field": at, "type": type, "is_nullable": True} if nullable else [at, type]

@@ -35,7 +35,7 @@ from penstock.core.order import JobHeap
 from penstock.core.policy import KEYS_NONE
 from penstock.core.tube import Tube, key_of
 from penstock.dialects.spaces.indexes import EQ, Index, Query
-from penstock.dialects.spaces.reading import FEW_MAX, Scan, Space
+from penstock.dialects.spaces.reading import FEW_MAX, ReadableSpace, Scan
 from penstock.dialects.tarantool.queue_functions import STATE_LETTERS, Tasks
 from penstock.dialects.xqueue.options import NO_FIELD, Field
 from penstock.dialects.xqueue.rows import priority_of
@@ -71,7 +71,7 @@ _STATUSES: Final[dict[object, list[int]]] = {
 }
 
 
-class JobSpace(Space):
+class JobSpace(ReadableSpace):
     """A space whose items are the jobs of a tube."""
 
     engine: Engine
@@ -116,7 +116,7 @@ class JobSpace(Space):
 
     def scan(self, query: Query) -> Scan:
         if query.index is self.indexes[0] and self.keys_are_numbers():
-            return _ByInteger(self.tube, query)
+            return _ByNumber(self.tube, query)
         states = -1
         if query.exact and self._status in query.index.parts[: len(query.values)]:
             states = 0
@@ -124,7 +124,7 @@ class JobSpace(Space):
                 states |= 1 << state
         return _AnyOrder(self.engine, self.tube, states)
 
-    def few(self, query: Query, now: i64) -> list[object] | None:
+    def find_few(self, query: Query, now: i64) -> list[object] | None:
         """Return the jobs that can match, without a scan, or None if that needs a scan.
 
         This is possible for a primary key, and for a status if few jobs have it or a heap returns its first jobs.
@@ -192,7 +192,7 @@ class JobSpace(Space):
         return found
 
 
-class _ByInteger(Scan):
+class _ByNumber(Scan):
     """Scans the jobs of a tube in the order of their numbers, starting at the key of a query."""
 
     _tube: Tube

@@ -19,8 +19,8 @@ from penstock.dialects.spaces.arguments import count_query, read_iterator, read_
 from penstock.dialects.spaces.indexes import EQ, REQ, Query
 from penstock.dialects.spaces.job_spaces import FIRST_NUMBER, LAST_NUMBER, TaskSpace
 from penstock.dialects.spaces.queue_spaces import ConsumersSpace, QueueSpace, TakenSpace, tube_of_number
-from penstock.dialects.spaces.reading import ER_UNSUPPORTED, Counting, Selecting, Space
-from penstock.dialects.spaces.schema import Readable, SchemaIndexes, SchemaSpaces
+from penstock.dialects.spaces.reading import ER_UNSUPPORTED, CountCall, ReadableSpace, SelectCall
+from penstock.dialects.spaces.schema import ReadableSpaces, SchemaIndexes, SchemaSpaces
 from penstock.dialects.tarantool.calls import FunctionFamily, Functions, Method, SlicedCall, argument, run_sliced
 from penstock.dialects.tarantool.queue_functions import Tasks, read_options
 from penstock.dialects.xqueue.spaces import XqueueSpaces as XqueueSpaces
@@ -81,7 +81,7 @@ class SpaceFunctions(FunctionFamily):
         if not may_read:
             who = "this user" if caller.is_authenticated else "user 'guest'; log in first"
             raise BoxError(ER_ACCESS_DENIED, f"Read access to space '#{number}' is denied for {who}")
-        space = _CallerSpaces(self, caller).numbered(number)
+        space = _CallerSpaces(self, caller).by_number(number)
         if space is None:
             raise BoxError(ER_NO_SUCH_SPACE, f"Space '#{number}' does not exist")
         for index in space.indexes:
@@ -89,7 +89,7 @@ class SpaceFunctions(FunctionFamily):
                 iterator = read_iterator(int(request.iterator), index, space.name, EQ)
                 key = [unpack(part) for part in request.args]
                 query = Query(index, iterator, key, int(request.limit), int(request.offset))
-                return run_sliced(self._context, caller, Selecting(request, space, query, False), now)
+                return run_sliced(self._context, caller, SelectCall(request, space, query, False), now)
         raise BoxError(_ER_NO_SUCH_INDEX, f"No index #{request.index} is defined in space '{space.name}'")
 
     def run(self, caller: Caller, call: Request, name: bytes, path: _IndexMethod, now: i64) -> bytes | None:
@@ -106,30 +106,30 @@ class SpaceFunctions(FunctionFamily):
         long: SlicedCall
         if method in (b"count", b"len"):
             options = {} if method == b"len" else _options(call)
-            long = Counting(call, space, count_query(space, index, key, options))
+            long = CountCall(call, space, count_query(space, index, key, options))
         elif method == b"select":
-            long = Selecting(call, space, select_query(space, index, key, _options(call)), True)
+            long = SelectCall(call, space, select_query(space, index, key, _options(call)), True)
         else:
             if method == b"get":
                 index.check_exact(key)
-            long = Selecting(call, space, Query(index, REQ if method == b"max" else EQ, key, 1), False)
+            long = SelectCall(call, space, Query(index, REQ if method == b"max" else EQ, key, 1), False)
         return run_sliced(self._context, caller, long, now)
 
-    def _find(self, caller: Caller, name: bytes) -> Space:
+    def _find(self, caller: Caller, name: bytes) -> ReadableSpace:
         """Return the space with a name. Raise an error if it does not exist or the caller may not use it."""
-        space = _CallerSpaces(self, caller).named(name)
+        space = _CallerSpaces(self, caller).by_name(name)
         if space is None:
             self._context.raise_if_elsewhere([name])
             shown = name[:200].decode("utf-8", "backslashreplace")
             raise BoxError(ER_NO_SUCH_SPACE, f"Space '{shown}' does not exist; only tubes are spaces here")
         return space
 
-    def of_tube(self, tube: Tube) -> Space:
+    def of_tube(self, tube: Tube) -> ReadableSpace:
         upgraded = self._upgraded.find(tube.name)
         return TaskSpace(self.tasks, tube) if upgraded is None else upgraded.readable()
 
 
-class _CallerSpaces(Readable):
+class _CallerSpaces(ReadableSpaces):
     """The spaces that a caller may read."""
 
     _spaces: SpaceFunctions
@@ -139,22 +139,22 @@ class _CallerSpaces(Readable):
         self._spaces = spaces
         self._caller = caller
 
-    def fixed(self) -> list[Space]:
+    def fixed(self) -> list[ReadableSpace]:
         """Return the schema and the spaces about all tubes, in the order of their numbers."""
-        found: list[Space] = []
+        found: list[ReadableSpace] = []
         for name in _FIXED:
             space = self._fixed(name)
             if space is not None and (space.truncates or self._may_use(name)):
                 found.append(space)
         return found
 
-    def of_tube(self, tube: Tube) -> Space | None:
+    def of_tube(self, tube: Tube) -> ReadableSpace | None:
         """Return the space of a tube, or None if the tube has no usable name or number for clients."""
         if FIRST_NUMBER + int(tube.number) > LAST_NUMBER or not is_utf8(tube.name) or tube.name in _FIXED:
             return None
         return self._spaces.of_tube(tube) if self._may_use(tube.name) else None
 
-    def named(self, name: bytes) -> Space | None:
+    def by_name(self, name: bytes) -> ReadableSpace | None:
         if not self._may_use(name):
             return None
         fixed = self._fixed(name)
@@ -163,7 +163,7 @@ class _CallerSpaces(Readable):
         tube = self._spaces.engine.tubes.get(name)
         return None if tube is None else self._spaces.of_tube(tube)
 
-    def numbered(self, number: int) -> Space | None:
+    def by_number(self, number: int) -> ReadableSpace | None:
         if number in schema.SPACES:
             return self._fixed(b"_vspace")
         if number in schema.INDEXES:
@@ -176,7 +176,7 @@ class _CallerSpaces(Readable):
         tube = tube_of_number(self._spaces.engine, number - FIRST_NUMBER)
         return None if tube is None else self.of_tube(tube)
 
-    def _fixed(self, name: bytes) -> Space | None:
+    def _fixed(self, name: bytes) -> ReadableSpace | None:
         engine, caller = self._spaces.engine, self._caller
         if name == b"_vspace":
             return SchemaSpaces(engine, self)
@@ -229,7 +229,7 @@ def _refuse_pairs(caller: Caller, call: Request, name: bytes, now: i64) -> bytes
     raise LuaError("pairs returns functions, which cannot be sent; use select with a limit and iterator GT")
 
 
-class Box(Functions):
+class BoxFunctions(Functions):
     """The functions of the module `box`. Functions that only a database has raise an error."""
 
     def method(self, owner: bytes, name: bytes) -> Method | None:

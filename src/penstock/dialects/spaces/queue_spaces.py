@@ -25,7 +25,7 @@ from penstock.core.tube import Tube
 from penstock.core.waits import Link, Waiting, WaitLine
 from penstock.dialects.spaces.indexes import Index, Query, read_fields
 from penstock.dialects.spaces.job_spaces import CENTURY_US
-from penstock.dialects.spaces.reading import FEW_MAX, Scan, Space
+from penstock.dialects.spaces.reading import FEW_MAX, ReadableSpace, Scan
 from penstock.dialects.tarantool.queue_functions import Tasks, description
 from penstock.dialects.xqueue.options import Field
 from penstock.node.caller import Caller
@@ -62,7 +62,7 @@ _TAKEN_INDEXES: Final = [Index(0, "pk", [0, 1, 2], _TAKEN_FIELDS), Index(1, "tas
 _TAKEN_2_INDEXES: Final = [Index(0, "task", [0, 1], _TAKEN_2_FIELDS), Index(1, "uuid", [3], _TAKEN_2_FIELDS, False)]
 
 
-class _AllTubesSpace(Space):
+class _AllTubesSpace(ReadableSpace):
     engine: Engine
     caller: Caller
 
@@ -127,7 +127,7 @@ class QueueSpace(_AllTubesSpace):
         start = query.key[0][1] if query.values else 0
         return _Tubes(self.engine, int(min(start, NEVER)), True)
 
-    def few(self, query: Query, now: i64) -> list[object] | None:
+    def find_few(self, query: Query, now: i64) -> list[object] | None:
         if not query.exact:
             return None
         if query.index.number == 1:
@@ -199,7 +199,7 @@ class TakenSpace(_AllTubesSpace):
     def scan(self, query: Query) -> Scan:
         return _TakenJobs(self.engine, self.tubes_of(query, self._order.index(1)))
 
-    def few(self, query: Query, now: i64) -> list[object] | None:
+    def find_few(self, query: Query, now: i64) -> list[object] | None:
         """Return the job with a task id, or the jobs of the client's own session, or None if a scan is needed."""
         parts = query.index.parts[: len(query.values)]
         task, session = self._order.index(2), self._order.index(0)

@@ -1,7 +1,7 @@
 """Reading a space in the order of an index, a slice at a time, with bounded memory.
 
-A `Space` describes its fields and indexes and has *items*, from which its rows are made. Rows are written only for the
-items that a client gets. There are three ways to find them:
+A `ReadableSpace` describes its fields and indexes and has *items*, from which its rows are made. Rows are written
+only for the items that a client gets. There are three ways to find them:
 
     few       the space returns the few items that can match: a key that names one row, a status of few tasks
     ordered   a scan returns the items in the order of the index, starting at the key, and stops at the limit
@@ -33,7 +33,7 @@ from penstock.wire.msgpack import Reader, write_array
 # A scan in any order keeps at most this many items. Each takes some hundred bytes.
 KEPT_MAX: Final = 10_000
 
-# `Space.few` returns at most this many items, so that they are found and written in one slice.
+# `find_few` returns at most this many items, so that they are found and written in one slice.
 FEW_MAX: Final = 400
 
 # A reply with more rows or bytes is refused, because the client could not see that rows are missing.
@@ -58,7 +58,7 @@ class Scan:
         raise NotImplementedError
 
 
-class Space:
+class ReadableSpace:
     """A space that one client reads."""
 
     name: str
@@ -100,7 +100,7 @@ class Space:
         """Start a scan over all items that may match a query."""
         raise NotImplementedError
 
-    def few(self, query: Query, now: i64) -> list[object] | None:
+    def find_few(self, query: Query, now: i64) -> list[object] | None:
         """Return the items that may match, or None if that needs a scan. Items after the limit may be left out."""
         return None
 
@@ -113,10 +113,10 @@ class Space:
         return tuple([comparable(self.value(at, item)) for at in query.index.order])
 
 
-class Selecting(SlicedCall):
+class SelectCall(SlicedCall):
     """Runs a select: returns the rows that match a query."""
 
-    _space: Space
+    _space: ReadableSpace
     _query: Query
     _wrapped: bool  # The rows are the only result of a call; otherwise they are the results.
     _writer: BytesWriter
@@ -133,7 +133,7 @@ class Selecting(SlicedCall):
     _is_writing: bool
     _is_over: bool
 
-    def __init__(self, call: Request, space: Space, query: Query, wrapped: bool) -> None:
+    def __init__(self, call: Request, space: ReadableSpace, query: Query, wrapped: bool) -> None:
         super().__init__(call)
         self._space = space
         self._query = query
@@ -173,7 +173,7 @@ class Selecting(SlicedCall):
             return self._write(count)
         scan = self._scan
         if scan is None:
-            few = self._space.few(self._query, now) if self._edge is None else None
+            few = self._space.find_few(self._query, now) if self._edge is None else None
             if few is not None:
                 for item in few:
                     self._keep(item)
@@ -280,15 +280,15 @@ class Selecting(SlicedCall):
         return head.getvalue()
 
 
-class Counting(SlicedCall):
+class CountCall(SlicedCall):
     """Runs a count: returns the number of rows that match a query."""
 
-    _space: Space
+    _space: ReadableSpace
     _query: Query
     _scan: Scan | None
     _count: int
 
-    def __init__(self, call: Request, space: Space, query: Query) -> None:
+    def __init__(self, call: Request, space: ReadableSpace, query: Query) -> None:
         super().__init__(call)
         self._space = space
         self._query = query
@@ -305,7 +305,7 @@ class Counting(SlicedCall):
             known = space.count(self._query)
             if known >= 0:
                 return one(known)
-            few = space.few(self._query, now)
+            few = space.find_few(self._query, now)
             if few is not None:
                 self._add(few)
                 return one(self._count)

@@ -21,7 +21,7 @@ from mypy_extensions import i64
 from penstock.core.engine import Engine
 from penstock.core.tube import Tube
 from penstock.dialects.spaces.indexes import Index, Query, read_fields
-from penstock.dialects.spaces.reading import Scan, Space
+from penstock.dialects.spaces.reading import ReadableSpace, Scan
 from penstock.dialects.xqueue.options import Field
 from penstock.wire.msgpack import DEPTH_MAX, write_value
 
@@ -50,32 +50,38 @@ _INDEX_FIELDS: Final = read_fields("id:unsigned iid:unsigned name:string type:st
 _INDEX_INDEXES: Final = [Index(0, "primary", [0, 1], _INDEX_FIELDS), Index(2, "name", [0, 2], _INDEX_FIELDS)]
 
 
-class Readable:
+class ReadableSpaces:
     """The spaces that one client may read."""
 
-    def fixed(self) -> list[Space]:
+    def fixed(self) -> list[ReadableSpace]:
         """Return the spaces that exist on every server."""
         raise NotImplementedError
 
-    def of_tube(self, tube: Tube) -> Space | None:
+    def of_tube(self, tube: Tube) -> ReadableSpace | None:
         """Return the space of a tube, or None if the client may not read it."""
         raise NotImplementedError
 
-    def named(self, name: bytes) -> Space | None:
+    def by_name(self, name: bytes) -> ReadableSpace | None:
         """Return the space with a name, or None."""
         raise NotImplementedError
 
-    def numbered(self, number: int) -> Space | None:
+    def by_number(self, number: int) -> ReadableSpace | None:
         """Return the space with a number, or None."""
         raise NotImplementedError
 
 
-class _SchemaSpace(Space):
+class _SchemaSpace(ReadableSpace):
     _engine: Engine
-    _readable: Readable
+    _readable: ReadableSpaces
 
     def __init__(
-        self, name: str, number: int, fields: list[Field], indexes: list[Index], engine: Engine, readable: Readable
+        self,
+        name: str,
+        number: int,
+        fields: list[Field],
+        indexes: list[Index],
+        engine: Engine,
+        readable: ReadableSpaces,
     ) -> None:
         super().__init__(name, number, fields, indexes)
         self.truncates = True  # A client that cannot load its schema does not connect.
@@ -93,11 +99,11 @@ class _SchemaSpace(Space):
 class SchemaSpaces(_SchemaSpace):
     """The space `_vspace`. Its items are spaces."""
 
-    def __init__(self, engine: Engine, readable: Readable) -> None:
+    def __init__(self, engine: Engine, readable: ReadableSpaces) -> None:
         super().__init__("_vspace", 281, _SPACE_FIELDS, _SPACE_INDEXES, engine, readable)
 
     def value(self, field: int, item: object) -> object:
-        assert isinstance(item, Space)
+        assert isinstance(item, ReadableSpace)
         if field == 0:
             return item.number
         if field == 1:
@@ -105,7 +111,7 @@ class SchemaSpaces(_SchemaSpace):
         return item.name
 
     def write(self, writer: BytesWriter, item: object) -> None:
-        assert isinstance(item, Space)
+        assert isinstance(item, ReadableSpace)
         format: list[object] = []
         for field in item.fields:
             described: dict[object, object] = {"name": field.name, "type": field.type}
@@ -118,21 +124,21 @@ class SchemaSpaces(_SchemaSpace):
     def scan(self, query: Query) -> Scan:
         return self.listed(query)
 
-    def few(self, query: Query, now: i64) -> list[object] | None:
+    def find_few(self, query: Query, now: i64) -> list[object] | None:
         if not query.exact or query.index.number == 1:
             return None
         value = query.key[0][1]
-        space = self._readable.named(value) if query.index.number == 2 else self._readable.numbered(int(value))
+        space = self._readable.by_name(value) if query.index.number == 2 else self._readable.by_number(int(value))
         return [] if space is None else [space]
 
 
 class SpaceIndex:
     """An index and its space."""
 
-    space: Space
+    space: ReadableSpace
     index: Index
 
-    def __init__(self, space: Space, index: Index) -> None:
+    def __init__(self, space: ReadableSpace, index: Index) -> None:
         self.space = space
         self.index = index
 
@@ -140,7 +146,7 @@ class SpaceIndex:
 class SchemaIndexes(_SchemaSpace):
     """The space `_vindex`. Its items are indexes of spaces."""
 
-    def __init__(self, engine: Engine, readable: Readable) -> None:
+    def __init__(self, engine: Engine, readable: ReadableSpaces) -> None:
         super().__init__("_vindex", 289, _INDEX_FIELDS, _INDEX_INDEXES, engine, readable)
 
     def value(self, field: int, item: object) -> object:
@@ -153,15 +159,17 @@ class SchemaIndexes(_SchemaSpace):
         assert isinstance(item, SpaceIndex)
         index = item.index
         opts: dict[object, object] = {"unique": index.unique}
-        write_value(writer, [item.space.number, index.number, index.name, "tree", opts, index.described()], DEPTH_MAX)
+        write_value(
+            writer, [item.space.number, index.number, index.name, "tree", opts, index.as_schema_parts()], DEPTH_MAX
+        )
 
     def scan(self, query: Query) -> Scan:
         return _ListedIndexes(self.listed(query))
 
-    def few(self, query: Query, now: i64) -> list[object] | None:
+    def find_few(self, query: Query, now: i64) -> list[object] | None:
         if not query.exact:
             return None
-        space = self._readable.numbered(int(query.key[0][1]))
+        space = self._readable.by_number(int(query.key[0][1]))
         return [] if space is None else [SpaceIndex(space, index) for index in space.indexes]
 
 
@@ -172,12 +180,12 @@ class _Listed(Scan):
     """
 
     _engine: Engine
-    _readable: Readable
+    _readable: ReadableSpaces
     _cursor: int
     _found: int
     _examined: int
 
-    def __init__(self, engine: Engine, readable: Readable, ordered: bool) -> None:
+    def __init__(self, engine: Engine, readable: ReadableSpaces, ordered: bool) -> None:
         super().__init__(ordered)
         self._engine = engine
         self._readable = readable
@@ -210,7 +218,7 @@ class _ListedIndexes(Scan):
     def next(self, count: int) -> list[object]:
         found: list[object] = []
         for space in self._spaces.next(max(1, count // 3)):
-            assert isinstance(space, Space)
+            assert isinstance(space, ReadableSpace)
             found.extend([SpaceIndex(space, index) for index in space.indexes])
         self.is_over = self._spaces.is_over
         return found

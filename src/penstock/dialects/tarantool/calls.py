@@ -48,11 +48,11 @@ _IDENTITY: Final = b"\x82\x54\x03\x55\x90"
 
 # Lua texts that clients send to EVAL. A text that only calls a function with its arguments, or without any, is run as
 # that call. go-tarantool has texts of its own that create a tube and check whether it exists.
-_PASSING_ON: Final = re.compile(rb"(?:return )?([\w.]+(?::\w+)?) ?\( ?(\.\.\.)? ?\) ?;?")
-_CREATING: Final = re.compile(
+_CALL_TEXT: Final = re.compile(rb"(?:return )?([\w.]+(?::\w+)?) ?\( ?(\.\.\.)? ?\) ?;?")
+_CREATE_TUBE_TEXT: Final = re.compile(
     rb"local (\w+), (\w+), (\w+) = \.\.\. ?; ?(?:return )?(queue\.(?:schema\.)?create_tube) ?\(\1, \2, \3\) ?;?"
 )
-_ASKING: Final = re.compile(rb"local (\w+) = \.\.\. ?; ?return queue\.tube\[\1\] ~= (?:nil|null) ?;?")
+_TUBE_EXISTS_TEXT: Final = re.compile(rb"local (\w+) = \.\.\. ?; ?return queue\.tube\[\1\] ~= (?:nil|null) ?;?")
 
 Function = Callable[[Caller, Request, bytes, int], bytes | None]
 Select = Callable[[Caller, Request, int], bytes | None]
@@ -169,7 +169,7 @@ def run_sliced(site: CommandContext, caller: Caller, long: SlicedCall, now: i64)
     return results
 
 
-def answers_of(caller: Caller) -> IprotoReply:
+def iproto_reply(caller: Caller) -> IprotoReply:
     """Return the reply buffer of an IPROTO client."""
     answers = caller.reply
     assert isinstance(answers, IprotoReply)
@@ -180,7 +180,7 @@ def answer(caller: Caller, sync: i64, is_16: bool, results: bytes) -> None:
     """Write the reply of an IPROTO call. With `is_16`, the reply has the form of CALL_16."""
     reply = caller.reply
     if isinstance(reply, IprotoReply):
-        reply.data(sync, _wrapped(results) if is_16 else results)
+        reply.data(sync, _as_tuples(results) if is_16 else results)
     else:
         reply_to_resp_call(caller, results, [])
 
@@ -219,7 +219,7 @@ def denied(caller: Caller, name: bytes) -> BoxError:
     return BoxError(iproto.ER_ACCESS_DENIED, f"Execute access to function '{shown}' is denied for {who}")
 
 
-def _wrapped(results: bytes) -> bytes:
+def _as_tuples(results: bytes) -> bytes:
     """Convert results to the form of CALL_16, in which each result is a tuple. Other values are wrapped in a tuple."""
     reader = Reader(results)
     # The limit of values is for requests. Our results may have more, because a JSON body can become many values.
@@ -327,7 +327,7 @@ class CallDispatcher:
             if request.code == iproto.CALL:
                 results = self._call(caller, request, now)
                 if results is not None:
-                    answers_of(caller).data(request.sync, results)
+                    iproto_reply(caller).data(request.sync, results)
             else:
                 self._run(caller, request, now)
         except PenstockError as refusal:
@@ -343,7 +343,7 @@ class CallDispatcher:
     def _failed(self, caller: Caller, sync: i64, defect: Exception) -> None:
         """Close the caller's connection after an internal error. Other clients are not affected."""
         caller.closing = True
-        answers_of(caller).refusal(sync, iproto.ER_PROC_LUA, INTERNAL_ERROR)
+        iproto_reply(caller).refusal(sync, iproto.ER_PROC_LUA, INTERNAL_ERROR)
         self.dispatcher.report(defect)
 
     def _forward(self, caller: Caller, request: Request, where: Elsewhere) -> None:
@@ -391,16 +391,16 @@ class CallDispatcher:
             if results is not None:
                 answer(caller, request.sync, code == iproto.CALL_16, results)
         elif code == iproto.PING:
-            answers_of(caller).done(request.sync)
+            iproto_reply(caller).done(request.sync)
         elif code == iproto.SELECT:
             caller.last_command = b"select"
             if self.dispatcher.is_monitored and self.dispatcher.on_command is not None:
                 self.dispatcher.on_command(caller, _redacted_words(request))
             results = self.select(caller, request, now)
             if results is not None:
-                answers_of(caller).data(request.sync, results)
+                iproto_reply(caller).data(request.sync, results)
         elif code == iproto.ID:
-            answers_of(caller).body(request.sync, _IDENTITY)
+            iproto_reply(caller).body(request.sync, _IDENTITY)
         elif code == iproto.AUTH:
             self.log_in(caller, request)
         elif code == iproto.BROKEN:
@@ -463,14 +463,14 @@ def _eval_as_call(request: Request) -> None:
     """Turn an EVAL into a CALL if clients are known to send its text. Raise an error for any other text."""
     # A longer text cannot match and would take long to split.
     text = b" ".join(request.name.split()) if len(request.name) <= _NAME_BYTES_MAX else b""
-    passing_on, creating = _PASSING_ON.fullmatch(text), _CREATING.fullmatch(text)
+    passing_on, creating = _CALL_TEXT.fullmatch(text), _CREATE_TUBE_TEXT.fullmatch(text)
     if passing_on is not None:
         request.name = passing_on.group(1)
         if passing_on.group(2) is None:
             request.args = []
     elif creating is not None:
         request.name = creating.group(4)
-    elif _ASKING.fullmatch(text) is not None:
+    elif _TUBE_EXISTS_TEXT.fullmatch(text) is not None:
         request.name = b"queue.tube"
     else:
         raise BoxError(
@@ -494,7 +494,7 @@ def _redacted_words(request: Request) -> list[bytes]:
     return [request.name, *request.args]
 
 
-_NONE: Final[list[Request]] = []
+_NO_REQUESTS: Final[list[Request]] = []
 
 
 class CallInbox:
@@ -541,7 +541,7 @@ class CallInbox:
             budget -= self._at - before
             if self._at == len(self._requests):
                 # Free their contents now, because a client that sent a long request may be idle for days.
-                self._requests = _NONE
+                self._requests = _NO_REQUESTS
                 self._at = 0
         return STOPPED
 

@@ -184,7 +184,7 @@ def _split(name: bytes) -> tuple[int, bytes]:
     return 0, name
 
 
-class Queue15:
+class Queue15Functions:
     """The functions of the 1.5 API."""
 
     pri_is_offset: bool  # Add priorities to 127, as the original's code does. Its documentation says otherwise.
@@ -518,11 +518,11 @@ def _seconds(ms: int) -> float | None:
 
 
 class _Take(Pending):
-    _queue: Queue15
+    _queue: Queue15Functions
     _tube: Tube
     _space: int
 
-    def __init__(self, queue: Queue15, tube: Tube, space: int, caller: Caller, call: Request) -> None:
+    def __init__(self, queue: Queue15Functions, tube: Tube, space: int, caller: Caller, call: Request) -> None:
         super().__init__(caller, call)
         self._queue = queue
         self._tube = tube
@@ -539,13 +539,13 @@ class _Take(Pending):
 class _Statistics(SlicedCall):
     """Returns the statistics of every tube of a space, or of all spaces."""
 
-    _queue: Queue15
+    _queue: Queue15Functions
     _engine: Engine
     _space: int  # Negative for all spaces.
     _cursor: int
     _statistics: list[object]
 
-    def __init__(self, call: Request, queue: Queue15, space: int) -> None:
+    def __init__(self, call: Request, queue: Queue15Functions, space: int) -> None:
         super().__init__(call)
         self._queue = queue
         self._engine = queue._engine

@@ -372,7 +372,7 @@ class TubeMethods(FunctionFamily):
             b"drop": Method(ADMIN, self.drop),
             b"release_all": Method(ADMIN, self.release_all),
             b"tasks_by_state": Method(READ, self.tasks_by_state),
-            b"on_task_change": Method(READ, _in_process),
+            b"on_task_change": Method(READ, _refuse_function),
         }
 
     def add(self, name: bytes, method: Method) -> None:
@@ -551,7 +551,7 @@ class TubeMethods(FunctionFamily):
         return run_sliced(self._context, caller, _Listing(call, self.tasks, tube, state), now)
 
 
-def _in_process(caller: Caller, call: Request, name: bytes, now: i64) -> bytes | None:
+def _refuse_function(caller: Caller, call: Request, name: bytes, now: i64) -> bytes | None:
     raise LuaError("a function cannot be sent over the network; use penstock.compat.queue in your process")
 
 
@@ -763,7 +763,7 @@ class _Listing(SlicedCall):
         return head.getvalue()
 
 
-class Queue(FunctionFamily):
+class QueueFunctions(FunctionFamily):
     """The functions of the `queue` module."""
 
     _context: CommandContext
@@ -783,7 +783,7 @@ class Queue(FunctionFamily):
             b"stats": told,
             b"identify": Method(READ | WRITE, self.identify),
             b"state": Method(READ, self.state),
-            b"register_driver": Method(ADMIN, _in_process),
+            b"register_driver": Method(ADMIN, _refuse_function),
         }
 
     def add(self, name: bytes, method: Method) -> None:

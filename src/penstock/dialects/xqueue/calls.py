@@ -17,13 +17,13 @@ from penstock.wire.iproto import Request
 from penstock.wire.msgpack import pack, unpack
 
 # Methods that change nothing.
-READING: Final = ("get", "select", "count", "len", "wait", "stats", "queue_stats")
-_ADMINISTRATING: Final = ("truncate",)
+READING_METHODS: Final = ("get", "select", "count", "len", "wait", "stats", "queue_stats")
+_ADMIN_METHODS: Final = ("truncate",)
 # Methods that work in the same way for all spaces.
-_OF_EVERY_SPACE: Final = ("select", "count", "len")
+_COMMON_METHODS: Final = ("select", "count", "len")
 
 
-class Module(FunctionFamily):
+class XqueueFunctions(FunctionFamily):
     """The functions of the module `xqueue`. There is one: `xqueue.upgrade`."""
 
     _spaces: XqueueSpaces
@@ -63,9 +63,9 @@ class SpaceMethods(FunctionFamily):
         self._others = others
         self._methods = {}
         for name in METHODS:
-            if name in _OF_EVERY_SPACE:
+            if name in _COMMON_METHODS:
                 continue
-            group = READ if name in READING else ADMIN if name in _ADMINISTRATING else WRITE
+            group = READ if name in READING_METHODS else ADMIN if name in _ADMIN_METHODS else WRITE
             self._methods[name.encode()] = Method(group, _SpaceMethod(spaces, others, name).call)
 
     def method(self, owner: bytes, name: bytes) -> Method | None:

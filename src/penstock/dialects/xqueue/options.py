@@ -138,7 +138,7 @@ def lua_type(value: object) -> str:
 def read_options(given: object, before: Options | None = None) -> Options:
     """Parse the options of an upgrade. If the space exists, options that are left out keep their values in `before`."""
     opts = as_map(given, "options")
-    _known(opts, _OPTIONS, "option")
+    _check_known(opts, _OPTIONS, "option")
     if opts.get("worker") is not None or opts.get("workers") is not None:
         raise XqueueError("workers run only in your process; use penstock.compat.xqueue")
     if before is not None and opts.get("format") is None:
@@ -157,7 +157,7 @@ def read_options(given: object, before: Options | None = None) -> Options:
         key = _read_key(opts.get("primary_key"), format)
     _check_apart(key, [status, runat, priority, tube])
     features = as_map(opts.get("features"), "opts.features")
-    _known(features, _FEATURES, "feature")
+    _check_known(features, _FEATURES, "feature")
     stats = opts.get("tube_stats")
     rows = Options(
         format, key, status, runat, priority, tube,
@@ -170,7 +170,7 @@ def read_options(given: object, before: Options | None = None) -> Options:
     return _with_features(features, stats, rows)
 
 
-def _known(given: dict[Any, Any], names: tuple[str, ...], what: str) -> None:
+def _check_known(given: dict[Any, Any], names: tuple[str, ...], what: str) -> None:
     for name in given:
         if name not in names:
             raise XqueueError(f"unknown {what} {name!r}; use one of {', '.join(names)}")
@@ -224,7 +224,7 @@ _FIELDS_MAX: Final = 1_000
 
 
 def _read_fields(given: dict[Any, Any], format: tuple[Field, ...]) -> tuple[int, int, int, int]:
-    _known(given, _QUEUE_FIELDS, "queue field")
+    _check_known(given, _QUEUE_FIELDS, "queue field")
     if given.get("status") is None:
         raise XqueueError("status field required")
     found = [NO_FIELD if given.get(what) is None else _position(given[what], format, what) for what in _QUEUE_FIELDS]
@@ -365,7 +365,7 @@ def policy_of(options: Options, base: TubePolicy = p.XQUEUE) -> TubePolicy:
         owner=p.ANYONE if options.not_check_session else p.SESSION,
         after_ack=p.KEPT if options.keep else p.GOES if zombie is False else p.LINGERS,
         zombie_ms=_ms(zombie, "zombie", UNSET),
-        notes=json.dumps({"xqueue": _noted(options)}, separators=(",", ":")),
+        notes=json.dumps({"xqueue": _noted_options(options)}, separators=(",", ":")),
     )
 
 
@@ -375,7 +375,7 @@ def _ms(value: bool | float, what: str, unsaid: int) -> int:
 
 def as_upgrade_options(options: Options) -> dict[str, Any]:
     """Return the complete options of a space in the form of `upgrade`, including those that the user left out."""
-    return {**_noted(options), "features": _features(options), "tube_stats": list(options.tube_stats)}
+    return {**_noted_options(options), "features": _features(options), "tube_stats": list(options.tube_stats)}
 
 
 def _features(options: Options) -> dict[str, Any]:
@@ -391,7 +391,7 @@ def changes(before: Options, after: Options) -> dict[str, list[Any]]:
     return found
 
 
-def _noted(options: Options) -> dict[str, Any]:
+def _noted_options(options: Options) -> dict[str, Any]:
     """Return the options that are stored in the notes of the policy, because the policy has no field for them."""
     fields = {what: getattr(options, what) + 1 for what in _QUEUE_FIELDS if getattr(options, what) != NO_FIELD}
     return {

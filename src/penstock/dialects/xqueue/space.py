@@ -21,7 +21,7 @@ from penstock.core.states import IS_TAKEN, NOT_BURIED, NOT_KEPT, NOT_OWNER, NOT_
 from penstock.core.tube import Tube, key_of
 from penstock.core.waits import EndWait, TakeWait, Waiting
 from penstock.dialects.spaces.arguments import read_key, select_query
-from penstock.dialects.spaces.reading import Selecting, rows_in
+from penstock.dialects.spaces.reading import SelectCall, rows_in
 from penstock.dialects.spaces.upgraded_space import XqueueSpace
 from penstock.dialects.xqueue.arguments import (
     argument,
@@ -400,7 +400,7 @@ class Space:
         space = self.readable()
         options = as_map(argument(args, 1), "options")
         query = select_query(space, space.indexes[0], read_key(argument(args, 0)), options)
-        selecting = Selecting(Request(CALL, 0), space, query, True)
+        selecting = SelectCall(Request(CALL, 0), space, query, True)
 
         def step(when: int) -> Results | None:
             found = selecting.run_slice(caller, when)

@@ -56,7 +56,7 @@ class XqueueSpaces:
         if tube is None or options is None:
             self._known.pop(name, None)
             return None
-        return self._remember(tube, options)
+        return self._store(tube, options)
 
     def upgrade(self, name: bytes, given: object, now: int) -> Upgrade:
         """Make a space with the given options, or change the options of an existing one."""
@@ -75,13 +75,13 @@ class XqueueSpaces:
         else:
             _check_switch(tube, before, options)
             engine.alter(tube, policy_of(options, tube.policy), now)
-        space = self._remember(tube, options)
+        space = self._store(tube, options)
         make_id = _function(given)
         if make_id is not None or options.id != FUNCTION:
             space.make_id = make_id
         return Upgrade(space, {} if before is None else changes(before, options))
 
-    def _remember(self, tube: Tube, options: Options) -> Space:
+    def _store(self, tube: Tube, options: Options) -> Space:
         known = self._known.get(tube.name)
         if known is None or known.tube is not tube:
             known = self._known[tube.name] = Space(self.context, tube, options)

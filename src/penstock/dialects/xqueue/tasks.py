@@ -18,7 +18,7 @@ class Changes:
     tube: bytes | None = None
 
 
-NOTHING: Final = Changes()
+NO_CHANGES: Final = Changes()
 
 
 class Task:
@@ -31,7 +31,7 @@ class Task:
         self.tube = tube
         self.body = body
 
-    def row(self, state: int, new: Changes = NOTHING) -> Row:
+    def row(self, state: int, new: Changes = NO_CHANGES) -> Row:
         """Return the row of the task with this status and these changes."""
         tube = self.tube if new.tube is None else new.tube
         body = self.body if new.body is None else new.body
@@ -40,6 +40,6 @@ class Task:
             row[self._rows.options.priority] = new.priority
         return row
 
-    def as_result(self, state: int, new: Changes = NOTHING) -> object:
+    def as_result(self, state: int, new: Changes = NO_CHANGES) -> object:
         """Return the row of the task in the form of the space's results."""
         return self._rows.as_result(self.row(state, new))

@@ -12,8 +12,8 @@ from penstock.core import states as s
 from penstock.core.limits import NEVER
 from penstock.journal.disk import ReadableDisk
 from penstock.journal.frame import FLAG_ONCE, ROW_BYTES
-from penstock.journal.history.gather import Gathered
-from penstock.journal.segment import FrameFile, begun_names
+from penstock.journal.history.gather import GatheredRows
+from penstock.journal.segment import FrameFile, begun_segment_names
 
 # Bytes of the log in one batch. Larger batches are not faster, and this size fits in any memory.
 BATCH_BYTES: Final = 4 * 1024 * 1024
@@ -35,12 +35,12 @@ _ROW: Final = np.dtype(
 _EVENTS: Final = pa.array([name if name else f"event {n}" for n, name in enumerate(s.EVENT_NAMES)])
 _STATES: Final = pa.array(s.STATE_NAMES)
 _NAME: Final = pa.dictionary(pa.int8(), pa.string())
-_MOMENT: Final = pa.timestamp("ms", tz="UTC")
+_TIMESTAMP: Final = pa.timestamp("ms", tz="UTC")
 
 SCHEMA: Final = pa.schema(
     [
         ("position", pa.int64()),
-        ("time", _MOMENT),
+        ("time", _TIMESTAMP),
         ("event", _NAME),
         ("tube", pa.dictionary(pa.int32(), pa.string())),
         ("job", pa.int64()),
@@ -50,9 +50,9 @@ SCHEMA: Final = pa.schema(
         ("number", pa.int64()),
         ("priority", pa.int64()),
         ("order", pa.int64()),
-        ("created", _MOMENT),
-        ("wake", _MOMENT),
-        ("expiry", _MOMENT),
+        ("created", _TIMESTAMP),
+        ("wake", _TIMESTAMP),
+        ("expiry", _TIMESTAMP),
         ("ttr_ms", pa.int64()),
         ("deliveries", pa.uint32()),
         ("nacks", pa.uint32()),
@@ -71,7 +71,7 @@ SCHEMA: Final = pa.schema(
 
 def batches(disk: ReadableDisk, batch_bytes: int = BATCH_BYTES) -> Iterator[pa.RecordBatch]:
     """Yield every event of every job in a directory, in order."""
-    names = begun_names(disk)
+    names = begun_segment_names(disk)
     for name in names:
         with FrameFile(disk, name) as file:
             yield from segment_batches(file, name == names[-1], batch_bytes)
@@ -81,29 +81,29 @@ def segment_batches(file: FrameFile, last: bool, batch_bytes: int = BATCH_BYTES)
     """Yield the events of one segment. A segment can be read alone, because it contains the names of its tubes."""
     names: dict[int, bytes] = {}
     for piece in file.whole_pieces(last, batch_bytes):
-        gathered = Gathered()
+        gathered = GatheredRows()
         gathered.add(piece.data, piece.frames)
         names |= gathered.names
         if gathered.count:
             yield batch_of(gathered, names)
 
 
-def batch_of(gathered: Gathered, names: dict[int, bytes], only: Collection[str] = SCHEMA.names) -> pa.RecordBatch:
+def batch_of(gathered: GatheredRows, names: dict[int, bytes], only: Collection[str] = SCHEMA.names) -> pa.RecordBatch:
     """Return gathered rows as columns, or only the columns in `only`. `names` are the tube names by number."""
     rows = np.frombuffer(gathered.rows(), dtype=_ROW)
     # Only requested columns are built.
     made: dict[str, Callable[[], pa.Array]] = {
         "position": lambda: pa.array(np.frombuffer(gathered.positions(), dtype="<i8")),
         "event": lambda: pa.DictionaryArray.from_arrays(_column(rows, "event", np.int8), _EVENTS),
-        "tube": lambda: _tubes(_column(rows, "tube"), names),
+        "tube": lambda: _tube_names(_column(rows, "tube"), names),
         "before": lambda: pa.DictionaryArray.from_arrays(_column(rows, "before", np.int8), _STATES),
         "after": lambda: pa.DictionaryArray.from_arrays(_column(rows, "after", np.int8), _STATES),
         "session": lambda: _with_nulls(_column(rows, "session"), 0),
         "number": lambda: _with_nulls(_column(rows, "number"), -1),
-        "time": lambda: _moment(_column(rows, "time"), None),
-        "created": lambda: _moment(_column(rows, "created"), None),
-        "wake": lambda: _moment(_column(rows, "wake"), NEVER),
-        "expiry": lambda: _moment(_column(rows, "expiry"), NEVER),
+        "time": lambda: _timestamps(_column(rows, "time"), None),
+        "created": lambda: _timestamps(_column(rows, "created"), None),
+        "wake": lambda: _timestamps(_column(rows, "wake"), NEVER),
+        "expiry": lambda: _timestamps(_column(rows, "expiry"), NEVER),
         "ttr_ms": lambda: _with_nulls(_column(rows, "ttr"), NEVER),
         "once": lambda: pa.array((_column(rows, "flags") & FLAG_ONCE) != 0),
         "body": lambda: var_column(gathered.bodies.buffers(), gathered.count, pa.binary()),
@@ -123,11 +123,11 @@ def _with_nulls(values: Any, none: int) -> pa.Array:
     return pa.array(values, mask=values == none)
 
 
-def _moment(values: Any, never: int | None) -> pa.Array:
-    return pa.array(values, type=_MOMENT, mask=None if never is None else values == never)
+def _timestamps(values: Any, never: int | None) -> pa.Array:
+    return pa.array(values, type=_TIMESTAMP, mask=None if never is None else values == never)
 
 
-def _tubes(numbers: Any, names: dict[int, bytes]) -> pa.Array:
+def _tube_names(numbers: Any, names: dict[int, bytes]) -> pa.Array:
     distinct, index = np.unique(numbers, return_inverse=True)
     texts = [names.get(int(n), b"tube %d" % n).decode("utf-8", "backslashreplace") for n in distinct]
     return pa.DictionaryArray.from_arrays(pa.array(index.astype(np.int32)), pa.array(texts, type=pa.string()))

@@ -22,7 +22,7 @@ from penstock.journal.history.reader import Event, Reader
 from penstock.journal.segment import NOT_BEGUN, FrameFile, Piece, all_headers, snapshot_names
 
 # Number of noted offsets.
-_PLACES_MAX: Final = 1_024
+_OFFSETS_MAX: Final = 1_024
 
 # Bytes of a file to process before other threads get their turn: a millisecond of work if the frames are short.
 _PIECE_BYTES: Final = 512 * 1024
@@ -46,7 +46,7 @@ class FramePage:
 
 
 @dataclass(frozen=True)
-class KeptFile:
+class LogFile:
     """A file of the log, with the facts that a standby needs."""
 
     name: str
@@ -59,7 +59,7 @@ class EventPage:
     """A page of decoded events."""
 
     next: int
-    found: list[Event] = field(default_factory=list)
+    events: list[Event] = field(default_factory=list)
     examined: int = 0
 
 
@@ -70,24 +70,26 @@ class LogFollower:
         self._disk = disk
         self._reader = reader
         self._lock = threading.Lock()
-        self._places: dict[int, tuple[str, int]] = {}  # File and offset by the position of the frame that starts there.
+        self._offsets: dict[
+            int, tuple[str, int]
+        ] = {}  # File and offset by the position of the frame that starts there.
 
     def first(self, end: int) -> int:
         """Return the oldest position in the log, or `end` if the log has no rows."""
         first = self._reader.first()
         return end if first is None else first
 
-    def files(self) -> list[KeptFile]:
+    def files(self) -> list[LogFile]:
         """Return the present files of the log: snapshots, and the segments that have frames."""
         found = []
         for name in snapshot_names(self._disk):
             # A file that was removed meanwhile is no longer kept.
             with contextlib.suppress(FileNotFoundError):
-                found.append(KeptFile(name, self._disk.size(name), True))
+                found.append(LogFile(name, self._disk.size(name), True))
         for header in all_headers(self._disk):
             if header.position != NOT_BEGUN:
                 with contextlib.suppress(FileNotFoundError):
-                    found.append(KeptFile(header.name, self._disk.size(header.name), header.bodies))
+                    found.append(LogFile(header.name, self._disk.size(header.name), header.bodies))
         return found
 
     def fetch(self, name: str, offset: int, length: int) -> bytes:
@@ -115,7 +117,7 @@ class LogFollower:
             if not parts:
                 begin = (name, piece.base + piece.frames[0].at)
                 if names:
-                    called = self._reader.names_in(name)
+                    called = self._reader.tube_names_in(name)
             elif one_file and name != begin[0]:
                 break
             frames = _fitting(piece.frames, bytes_max - length, not parts)
@@ -129,7 +131,7 @@ class LogFollower:
             if len(frames) < len(piece.frames):
                 break
         if place is not None:
-            self._note(upto, place)
+            self._store_offset(upto, place)
         return FramePage(upto, b"".join(parts), begin, called)
 
     def events(self, position: int, end: int, count: int, bytes_max: int, tube: bytes | None) -> EventPage:
@@ -138,38 +140,38 @@ class LogFollower:
         The result has at least one event. If only the events of `tube` are wanted, a page can contain fewer events, or
         none, before `end` is reached. The caller then continues with the next page.
         """
-        self._check(position, end)
+        self._check_kept(position, end)
         page = EventPage(position)
         length = 0
         for event in self._reader.events(position, end):
-            if len(page.found) == count or length > bytes_max or page.examined == EXAMINED_MAX:
+            if len(page.events) == count or length > bytes_max or page.examined == EXAMINED_MAX:
                 return page
             page.examined += 1
             if page.examined % _SLICE_EVENTS == 0:
                 time.sleep(0)
             if tube is None or event.raw_tube == tube:
-                page.found.append(event)
+                page.events.append(event)
                 length += len(event.body or b"")
             page.next = event.position + 1
         page.next = max(page.next, end)
         return page
 
-    def _check(self, position: int, end: int) -> None:
+    def _check_kept(self, position: int, end: int) -> None:
         first = self.first(end) if position < end else 0
         if position < first:
             raise Trimmed(f"position {position} is not kept any more; the first that is kept is {first}")
 
-    def _note(self, position: int, place: tuple[str, int]) -> None:
+    def _store_offset(self, position: int, place: tuple[str, int]) -> None:
         with self._lock:
             # Insert it again, so that offsets that are used stay.
-            self._places.pop(position, None)
-            self._places[position] = place
-            if len(self._places) > _PLACES_MAX:
-                del self._places[next(iter(self._places))]
+            self._offsets.pop(position, None)
+            self._offsets[position] = place
+            if len(self._offsets) > _OFFSETS_MAX:
+                del self._offsets[next(iter(self._offsets))]
 
     def _pieces(self, position: int, end: int) -> Iterator[tuple[str, Piece]]:
         """Yield (file name, piece) for all frames up to `end`, starting with the frame that contains `position`."""
-        place = self._places.get(position)
+        place = self._offsets.get(position)
         at = position
         if place is not None:
             for piece in self._pieces_at(place[0], place[1], position, end):
@@ -179,15 +181,15 @@ class LogFollower:
                 yield place[0], piece
                 at = piece.frames[-1].position + piece.frames[-1].rows
         while at < end:
-            self._check(at, end)
+            self._check_kept(at, end)
             before = at
-            for name, offset in self._reader.places_from(at):
+            for name, offset in self._reader.offsets_from(at):
                 for piece in self._pieces_at(name, offset, at, end):
                     yield name, piece
                     at = piece.frames[-1].position + piece.frames[-1].rows
             if at == before:
                 # A durable row is not there: it was removed a moment ago, or it is damaged.
-                self._check(at, end)
+                self._check_kept(at, end)
                 raise DamagedJournal(f"position {at} of the log cannot be read; run `penstock journal check`")
 
     def _pieces_at(self, name: str, offset: int, position: int, end: int) -> Iterator[Piece]:

@@ -13,7 +13,7 @@ from penstock.journal import frame as f
 from penstock.wire.columns import VarColumn
 
 
-class Gathered:
+class GatheredRows:
     """Rows about jobs, one after the other, and their var fields as columns."""
 
     count: i64

@@ -22,7 +22,7 @@ from typing import Final
 
 from penstock.core.errors import DamagedJournal
 from penstock.journal.checksum import crc32
-from penstock.journal.frame import note_frames
+from penstock.journal.frame import index_frames
 from penstock.journal.segment import SEGMENT_HEADER_BYTES, Piece
 
 INDEX_MAGIC: Final = b"PENINDEX"
@@ -50,11 +50,11 @@ class SegmentIndex:
     def add(self, piece: Piece) -> None:
         """Add the next frames of the segment."""
         data, frames, base = piece
-        note_frames(data, frames, base, self._newest, self.names, self._marks)
+        index_frames(data, frames, base, self._newest, self.names, self._marks)
         self.end = base + frames[-1].at + frames[-1].length
 
     @property
-    def last(self) -> int:
+    def last_marked_position(self) -> int:
         """Return the position of the last frame whose offset the index contains."""
         return self._marks[-2] if self._marks else 0
 
@@ -83,7 +83,7 @@ class SegmentIndex:
         return head + _crc(head, rest).to_bytes(4, "little") + rest
 
 
-def decode(name: str, data: bytes) -> SegmentIndex:
+def decode_index(name: str, data: bytes) -> SegmentIndex:
     """Decode an index file. Raise DamagedJournal if it is not valid."""
     check(name, data)
     _, _, _, jobs, marks, names_bytes, _ = _HEAD.unpack_from(data)

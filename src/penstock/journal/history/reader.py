@@ -20,20 +20,20 @@ from penstock.core.ids import NOT_AN_ID, IdForms
 from penstock.core.limits import NEVER
 from penstock.journal import frame as f
 from penstock.journal.disk import ReadableDisk
-from penstock.journal.history.index import SegmentIndex, decode
+from penstock.journal.history.index import SegmentIndex, decode_index
 from penstock.journal.identity import identity
 from penstock.journal.segment import (
     NOT_BEGUN,
     PIECE_BYTES,
     SEGMENT_HEADER_BYTES,
-    Found,
     FrameFile,
-    begun_names,
+    LocatedFrame,
+    begun_segment_names,
     index_name,
     segment_names,
 )
 
-_OTHER_NAMES = {
+_OTHER_EVENT_NAMES = {
     f.TUBE_MADE: "tube made",
     f.TUBE_CHANGED: "tube changed",
     f.TUBE_DROPPED: "tube dropped",
@@ -100,14 +100,14 @@ class _Segment:
         self.size = disk.size(name)
         self._disk = disk
         self._lock = threading.Lock()
-        self._whole = False  # Whether the index covers the whole segment, which is full.
+        self._is_complete = False  # Whether the index covers the whole segment, which is full.
         self._index = SegmentIndex()
         with FrameFile(disk, name) as file:
             self.header = file.header
 
     def frames(
         self, start: int = SEGMENT_HEADER_BYTES, whole: bool = False, piece_bytes: int = PIECE_BYTES
-    ) -> Iterator[Found]:
+    ) -> Iterator[LocatedFrame]:
         """Yield the frames, starting at offset `start`.
 
         An incomplete last frame is skipped. With `whole`, it raises an error.
@@ -118,7 +118,7 @@ class _Segment:
     def index(self) -> SegmentIndex:
         """Return the index of the part of the segment that is written so far."""
         with self._lock:
-            if not self._whole and not self._load_index():
+            if not self._is_complete and not self._load_index():
                 # An incomplete frame is skipped.
                 with FrameFile(self._disk, self.name) as file:
                     for piece in file.run(self._index.end, f.MARK_BYTES):
@@ -128,9 +128,9 @@ class _Segment:
     def _load_index(self) -> bool:
         name = index_name(self.header.segment)
         with contextlib.suppress(DamagedJournal, FileNotFoundError):
-            self._index = decode(name, self._disk.read(name))
-            self._whole = True
-        return self._whole
+            self._index = decode_index(name, self._disk.read(name))
+            self._is_complete = True
+        return self._is_complete
 
 
 class Reader:
@@ -138,14 +138,14 @@ class Reader:
 
     def __init__(self, disk: ReadableDisk) -> None:
         self._disk = disk
-        self._known: dict[str, _Segment] = {}
+        self._segment_cache: dict[str, _Segment] = {}
         who = identity(disk)
         self._ids = IdForms(who.node[:8].encode(), who.key)
 
     def events(self, start: int = 1, end: int = NEVER) -> Iterator[Event]:
         """Yield all events that still exist from position `start` up to `end`, in order."""
         segments = self._segments()
-        at = max(0, _first_behind(segments, start) - 1)
+        at = max(0, _first_after(segments, start) - 1)
         for index, segment in enumerate(segments[at:], at):
             names: dict[int, bytes] = {}
             offset = SEGMENT_HEADER_BYTES
@@ -179,7 +179,7 @@ class Reader:
         position = newest if newest is not None else self._newest(segments, job)
         found: list[Event] = []
         while position:
-            at = _first_behind(segments, position) - 1
+            at = _first_after(segments, position) - 1
             row = None
             with contextlib.suppress(FileNotFoundError):
                 row = self._row_at(segments[at], position) if at >= 0 else None
@@ -194,7 +194,7 @@ class Reader:
 
     def segments(self) -> Iterator[SegmentReport]:
         """Yield the size of each segment, after reading it completely."""
-        for name in begun_names(self._disk):
+        for name in begun_segment_names(self._disk):
             # A segment that was removed meanwhile is no longer kept.
             with contextlib.suppress(FileNotFoundError), FrameFile(self._disk, name) as file:
                 yield _report(file)
@@ -204,10 +204,10 @@ class Reader:
         segments = self._segments()
         return segments[0].header.position if segments else None
 
-    def places_from(self, position: int) -> Iterator[tuple[str, int]]:
+    def offsets_from(self, position: int) -> Iterator[tuple[str, int]]:
         """Yield the files with the row at `position` and all later rows, each with the offset to start from."""
         segments = self._segments()
-        for segment in segments[max(0, _first_behind(segments, position) - 1) :]:
+        for segment in segments[max(0, _first_after(segments, position) - 1) :]:
             offset = SEGMENT_HEADER_BYTES
             if position > segment.header.position:
                 # A segment that was removed meanwhile is no longer kept.
@@ -215,9 +215,9 @@ class Reader:
                     offset = segment.index().offset_of(position)
             yield segment.name, offset
 
-    def names_in(self, name: str) -> dict[int, bytes]:
+    def tube_names_in(self, name: str) -> dict[int, bytes]:
         """Return the names of the tubes in a segment, by number."""
-        segment = self._known.get(name)
+        segment = self._segment_cache.get(name)
         with contextlib.suppress(FileNotFoundError):
             return dict((segment or _Segment(self._disk, name)).index().names)
         return {}
@@ -227,7 +227,7 @@ class Reader:
         segments = self._segments()
         if not segments:
             return 1, 1
-        return segments[0].header.position, segments[-1].index().last
+        return segments[0].header.position, segments[-1].index().last_marked_position
 
     def _segments(self) -> list[_Segment]:
         """Return all segments that have frames, oldest first."""
@@ -235,13 +235,13 @@ class Reader:
         # Newest first: if a segment has frames, the earlier ones have frames, too, and are complete.
         for name in reversed(segment_names(self._disk)):
             with contextlib.suppress(FileNotFoundError):
-                segment = self._known.get(name)
+                segment = self._segment_cache.get(name)
                 # If the size differs, the segment was rewritten, and its index is no longer valid.
                 if segment is None or segment.size != self._disk.size(name):
                     segment = _Segment(self._disk, name)
                 if segment.header.position != NOT_BEGUN:
                     found.append(segment)
-        self._known = {segment.name: segment for segment in found}
+        self._segment_cache = {segment.name: segment for segment in found}
         return found[::-1]
 
     def _newest(self, segments: list[_Segment], job: int) -> int | None:
@@ -265,9 +265,9 @@ class Reader:
                 return self._event(data, at, frame, position, index.names), f.integer_at(data, at + 64)
         return None
 
-    def _events_in(self, found: Found, names: dict[int, bytes], start: int, end: int) -> Iterator[Event]:
+    def _events_in(self, found: LocatedFrame, names: dict[int, bytes], start: int, end: int) -> Iterator[Event]:
         data, frame, _ = found
-        f.note_frames(data, [frame], 0, {}, names, [])
+        f.index_frames(data, [frame], 0, {}, names, [])
         for position in range(max(start, frame.position), min(frame.position + frame.rows, end)):
             at = frame.rows_at + (position - frame.position) * frame.row_bytes
             yield self._event(data, at, frame, position, names)
@@ -279,7 +279,7 @@ class Reader:
         if event >= f.TUBE_MADE:
             named = extras.get(f.TAG_NAME) if event <= f.INTEGERS_RESERVED or event == f.TUBE_NAMED else None
             tube = None if named is None else _text(named)
-            word = _OTHER_NAMES.get(event, f"event {event}")
+            word = _OTHER_EVENT_NAMES.get(event, f"event {event}")
             return Event(position=position, time_ms=time_ms, event=word, tube=tube, raw_tube=named)
         row = f.Row(data, at)
         named = names.get(row.tube)
@@ -318,7 +318,7 @@ def to_json_line(event: Event, bodies: bool) -> str:
     return json.dumps(event.as_json(bodies), ensure_ascii=False)
 
 
-def _first_behind(segments: list[_Segment], position: int) -> int:
+def _first_after(segments: list[_Segment], position: int) -> int:
     return bisect_right(segments, position, key=lambda segment: segment.header.position)
 
 

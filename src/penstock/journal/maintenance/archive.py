@@ -15,7 +15,7 @@ def archive_superseded_log(disk: RealDisk, fresh: Identity) -> RealDisk:
     """
     who = identity(disk)
     assert who.superseded
-    aside = disk.below(f"superseded-{who.node[:8]}-{who.node_epoch}")
+    aside = disk.subdirectory(f"superseded-{who.node[:8]}-{who.node_epoch}")
     for name in disk.names():
         # Files beside a segment move, too: indexes, and damaged files that a repair has renamed.
         if name.startswith(("segment-", "snapshot-")):

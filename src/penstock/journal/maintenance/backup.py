@@ -19,7 +19,7 @@ from penstock.journal import frame as f
 from penstock.journal.consistent_read import read_consistently
 from penstock.journal.disk import Disk, File, ReadableDisk, writing
 from penstock.journal.identity import identity
-from penstock.journal.maintenance.snapshot import snapshot_pieces, whole_at
+from penstock.journal.maintenance.snapshot import completed_at, snapshot_pieces
 from penstock.journal.segment import (
     NOT_BEGUN,
     SEGMENT_HEADER_BYTES,
@@ -114,7 +114,7 @@ class _Copy:
             if self._end == NEVER:
                 return name
             with FrameFile(self._source, name) as file:
-                if whole_at(file) <= self._end:
+                if completed_at(file) <= self._end:
                     return name
         return None
 
@@ -125,7 +125,7 @@ class _Copy:
             header.segment != number or not header.bodies or header.repaired for number, header in enumerate(headers, 1)
         ):
             with FrameFile(self._source, oldest) as file:
-                first = whole_at(file) - 1
+                first = completed_at(file) - 1
             raise OutOfRange(
                 f"the log does not reach back that far; the first position that can be restored is {first}"
             )
@@ -133,7 +133,7 @@ class _Copy:
     def _copy_needed(self, names: list[str], number: int) -> int:
         """Copy a snapshot, if there is one, and segment `number` and all later ones. Return the next position."""
         position = upto = self._first = 1
-        for file in self._opened(names):
+        for file in self._open_all(names):
             if file.header.kind == SNAPSHOT:
                 upto = self._copy_snapshot(file)
                 position = self._first = file.header.position
@@ -175,7 +175,7 @@ class _Copy:
         if found != expected:
             raise DamagedJournal(f"{segment_name(expected)} is missing; nothing was copied")
 
-    def _opened(self, names: list[str]) -> Iterator[FrameFile]:
+    def _open_all(self, names: list[str]) -> Iterator[FrameFile]:
         ahead: deque[FrameFile] = deque()
         try:
             for name in names:
@@ -193,7 +193,7 @@ class _Copy:
     def _copy_snapshot(self, file: FrameFile) -> int:
         """Copy a snapshot. Return the position of the log up to which it is complete."""
         upto = 0
-        with self._made(file) as target:
+        with self._new_file(file) as target:
             for piece in snapshot_pieces(file):
                 self._write(target, piece, piece.frames)
                 upto = piece.frames[-1].position
@@ -201,7 +201,7 @@ class _Copy:
 
     def _copy_segment(self, file: FrameFile, position: int, last: bool, gaps: bool) -> int:
         """Copy the frames of a segment up to the end of the copy. Return the next position."""
-        with self._made(file) as target:
+        with self._new_file(file) as target:
             for piece in file.run().whole(last):
                 wanted = []
                 for frame in piece.frames:
@@ -221,7 +221,7 @@ class _Copy:
         return position
 
     @contextmanager
-    def _made(self, file: FrameFile) -> Iterator[File]:
+    def _new_file(self, file: FrameFile) -> Iterator[File]:
         """Create a file of the copy. The file gets its final name when it is complete."""
         with writing(self._target, file.name) as target:
             target.write(0, file.file.read(0, SEGMENT_HEADER_BYTES))

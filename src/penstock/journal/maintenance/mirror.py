@@ -20,7 +20,7 @@ from penstock.journal import frame as f
 from penstock.journal.disk import UNFINISHED, File, RealDisk, writing
 from penstock.journal.identity import NODE_FILE, Identity, identity
 from penstock.journal.maintenance.retention import rewrite
-from penstock.journal.maintenance.snapshot import whole_at
+from penstock.journal.maintenance.snapshot import completed_at
 from penstock.journal.segment import (
     NOT_BEGUN,
     SEGMENT_HEADER_BYTES,
@@ -37,13 +37,13 @@ from penstock.journal.segment import (
 Fetch = Callable[[str, int, int], bytes]  # Reads a file of the node: name, offset, maximum length.
 
 # Subdirectory in which a log is rebuilt.
-_ANEW: Final = "anew"
+_REBUILD_DIRECTORY: Final = "anew"
 
 # Bytes of a snapshot to fetch and write at a time.
 _PIECE_BYTES: Final = 4 * 1024 * 1024
 
 
-class Kept(Protocol):
+class ListedFile(Protocol):
     """A file of the node's log, as the node lists it."""
 
     @property
@@ -62,7 +62,7 @@ class _Tail:
 
 
 @dataclass(frozen=True)
-class Commit:
+class FrameFacts:
     """The fields of a frame that do not depend on its file and offset.
 
     A standby compares them in its last frame and the node's, to check that both logs are the same.
@@ -74,8 +74,8 @@ class Commit:
     durable: int
 
     @staticmethod
-    def of(frame: f.Frame) -> Commit:
-        return Commit(frame.position, frame.rows, frame.wall_ms, frame.durable)
+    def of(frame: f.Frame) -> FrameFacts:
+        return FrameFacts(frame.position, frame.rows, frame.wall_ms, frame.durable)
 
 
 class Mirror:
@@ -88,7 +88,7 @@ class Mirror:
         self._disk = disk
         self._log = disk  # Where the log grows: `_disk`, or a subdirectory during a rebuild.
         self._tail: _Tail | None = None
-        self.last: Commit | None = None  # The last frame in the directory.
+        self.last_frame: FrameFacts | None = None  # The last frame in the directory.
         disk.lock()
         try:
             names = set(disk.names()) - {"lock"}
@@ -96,24 +96,24 @@ class Mirror:
                 raise CommandError("this directory belongs to a node; choose a new one for its standby")
             if NODE_FILE not in names and names:
                 raise CommandError("this directory is neither empty nor a standby's; choose a new one")
-            if disk.has_below(_ANEW):
-                self._log = disk.below(_ANEW)
+            if disk.has_subdirectory(_REBUILD_DIRECTORY):
+                self._log = disk.subdirectory(_REBUILD_DIRECTORY)
             for each in (disk, self._log):
                 for name in each.names():
                     if name.endswith(UNFINISHED):
                         each.remove(name)
             if self._log is not disk and not self._log.names():
                 # The rebuilt log was moved completely, or nothing was written yet.
-                self._end_anew()
+                self._end_rebuild()
             elif self._log is not disk:
-                self._come_up()
+                self._install_rebuilt()
             self._find_end()
         except BaseException:
             self.close()
             raise
 
     def close(self) -> None:
-        self._leave_tail()
+        self._close_tail()
         self._disk.unlock()
 
     @property
@@ -150,15 +150,15 @@ class Mirror:
 
         The old files stay until the rebuilt log is complete.
         """
-        self._leave_tail()
-        self._log = self._disk.below(_ANEW)
+        self._close_tail()
+        self._log = self._disk.subdirectory(_REBUILD_DIRECTORY)
         for name in [*snapshot_names(self._log), *segment_names(self._log)]:
             self._log.remove(name)
         self._find_end()
 
     def begin_at(self, number: int, position: int, fetch: Fetch) -> None:
         """Start the copy with segment `number` of the node, whose first row has `position`."""
-        self._open(self._made(number, fetch))
+        self._open_tail(self._create_segment(number, fetch))
         self.position = position
 
     # The log
@@ -171,11 +171,11 @@ class Mirror:
         number = number_of(name)
         if number == self.segment and self.end == SEGMENT_HEADER_BYTES:
             # The node may have replaced an empty segment after a restart.
-            self._open(self._made(number, fetch))
-        tail = self._reach(number, fetch)
+            self._open_tail(self._create_segment(number, fetch))
+        tail = self._create_up_to(number, fetch)
         if (tail.header.name, tail.end) != (name, offset):
             raise DamagedJournal(f"{name} continues at offset {offset}, but {tail.header.name} ends at {tail.end} here")
-        frames = f.read_frames(data, 0, offset, tail.header.seeds, True)
+        frames = f.read_frames(data, 0, offset, tail.header.file_seed, True)
         position = self.position
         for frame in frames:
             if frame.position != position:
@@ -189,7 +189,7 @@ class Mirror:
         tail.file.sync()
         tail.end = offset + len(data)
         self.position = position
-        self.last = Commit.of(frames[-1])
+        self.last_frame = FrameFacts.of(frames[-1])
 
     # Snapshots, and the files that they replace
 
@@ -210,22 +210,22 @@ class Mirror:
                 offset += len(data)
                 tell(len(data))
             # A snapshot needs its segment, which may be empty.
-            self._reach(number_of(name), fetch)
+            self._create_up_to(number_of(name), fetch)
         try:
             with FrameFile(self._log, name) as whole:
                 self._check_header(whole.header)
-                upto = whole_at(whole)
+                upto = completed_at(whole)
             if upto > self.position:
                 raise DamagedJournal(f"{name} was taken at position {upto}, but the log is at {self.position}")
         except DamagedJournal:
             self._log.remove(name)
             raise
         if self._log is not self._disk:
-            self._leave_tail()
-            self._come_up()
+            self._close_tail()
+            self._install_rebuilt()
             self._find_end()
 
-    def _come_up(self) -> None:
+    def _install_rebuilt(self) -> None:
         """If the rebuilt log is complete, replace the old log by it. The move can be interrupted at any point."""
         whole = self._snapshots()
         if not whole:
@@ -237,14 +237,14 @@ class Mirror:
         # Move the snapshot last: while it is in the subdirectory, the move is not complete.
         for name in [*segment_names(self._log), *whole]:
             self._log.move_to(name, self._disk)
-        self._end_anew()
+        self._end_rebuild()
 
-    def _end_anew(self) -> None:
+    def _end_rebuild(self) -> None:
         """End the rebuild. New frames are written to the directory itself again."""
-        self._disk.drop_below(_ANEW)
+        self._disk.remove_subdirectory(_REBUILD_DIRECTORY)
         self._log = self._disk
 
-    def tidy(self, kept: Iterable[Kept]) -> None:
+    def remove_obsolete(self, kept: Iterable[ListedFile]) -> None:
         """Remove files, and bodies in files, that the node has removed, unless recovery of this copy needs them."""
         have = self._snapshots()
         if not have:
@@ -271,21 +271,21 @@ class Mirror:
 
     def _find_end(self) -> None:
         """Find the end of the log, and truncate an incomplete frame."""
-        self.position, self.last = 1, None
+        self.position, self.last_frame = 1, None
         for name in reversed(segment_names(self._log)):
             with FrameFile(self._log, name) as file:
                 run = file.run()
                 for piece in run:
                     frame = piece.frames[-1]
-                    self.last = Commit.of(frame)
+                    self.last_frame = FrameFacts.of(frame)
                     self.position = frame.position + frame.rows
                 header, size = file.header, file.size
             if self._tail is None:
-                tail = self._open(header)
+                tail = self._open_tail(header)
                 tail.end = run.end
                 if size > run.end:
                     tail.file.truncate(run.end)
-            if self.last is not None:
+            if self.last_frame is not None:
                 return
             if header.position != NOT_BEGUN:
                 self.position = header.position
@@ -295,18 +295,18 @@ class Mirror:
             with FrameFile(self._log, name) as file:
                 self.position = file.header.position
             return
-        self._leave_tail()
+        self._close_tail()
         for name in segment_names(self._log):
             self._log.remove(name)
 
-    def _reach(self, number: int, fetch: Fetch) -> _Tail:
+    def _create_up_to(self, number: int, fetch: Fetch) -> _Tail:
         """Create all missing segments up to `number`. Return the newest one."""
         assert self._tail is not None
         for missing in range(self.segment + 1, number + 1):
-            self._open(self._made(missing, fetch))
+            self._open_tail(self._create_segment(missing, fetch))
         return self._tail
 
-    def _made(self, number: int, fetch: Fetch) -> SegmentHeader:
+    def _create_segment(self, number: int, fetch: Fetch) -> SegmentHeader:
         """Create a segment without frames. Its header is fetched from the node."""
         name = segment_name(number)
         data = fetch(name, 0, SEGMENT_HEADER_BYTES)
@@ -325,12 +325,12 @@ class Mirror:
         if header.node != who.of_log:
             raise DamagedJournal(f"{header.name} belongs to node {header.node}, not to {who.of_log}")
 
-    def _open(self, header: SegmentHeader) -> _Tail:
-        self._leave_tail()
+    def _open_tail(self, header: SegmentHeader) -> _Tail:
+        self._close_tail()
         tail = self._tail = _Tail(header, SEGMENT_HEADER_BYTES, self._log.open(header.name))
         return tail
 
-    def _leave_tail(self) -> None:
+    def _close_tail(self) -> None:
         if self._tail is not None:
             self._tail.file.close()
             self._tail = None

@@ -81,7 +81,7 @@ def without_bodies(disk: Disk, log: Log) -> str | None:
     for header in _headers(disk, log.recovery_range.segment):
         if header.bodies:
             remove_index(disk, header.segment)  # The offsets in it are about to change.
-            log.bodies.forget(header.segment)
+            log.bodies.close_file(header.segment)
             rewrite(disk, header.name, bodies=False)
             return header.name
     return None
@@ -96,7 +96,7 @@ def rewrite(disk: Disk, name: str, bodies: bool, repaired: bool = False) -> None
             target.write(0, header.encode())
             offset = SEGMENT_HEADER_BYTES
             for data, frame, _ in file.frames_anywhere(SEGMENT_HEADER_BYTES):
-                sealed = f.reseal_frame(data, frame, bodies, header.seed(offset))
+                sealed = f.reseal_frame(data, frame, bodies, header.frame_seed(offset))
                 target.write(offset, sealed)
                 offset += len(sealed)
 
@@ -113,5 +113,5 @@ def _headers(disk: Disk, needed: int) -> list[SegmentHeader]:
 
 
 def _remove(disk: Disk, log: Log, name: str, number: int) -> None:
-    log.bodies.forget(number)
+    log.bodies.close_file(number)
     disk.remove(name)

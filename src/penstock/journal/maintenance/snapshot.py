@@ -18,7 +18,7 @@ from penstock.core.errors import DamagedJournal
 from penstock.journal import frame as f
 from penstock.journal.disk import Disk
 from penstock.journal.log import Log
-from penstock.journal.maintenance.walk import SLICE_ROWS, Walk, use_snapshot_bodies
+from penstock.journal.maintenance.walk import SLICE_ROWS, EngineWalk, use_snapshot_bodies
 from penstock.journal.recovery.replay import Replay
 from penstock.journal.segment import SEGMENT_HEADER_BYTES, SNAPSHOT, FrameFile, Piece, SegmentHeader, snapshot_name
 
@@ -56,7 +56,7 @@ class Snapshot:
         self._header: SegmentHeader = log.header(self.number, SNAPSHOT)
         self._writer = f.RowWriter(1)
         self._writer.bodies = log.writer.bodies
-        self._walk = Walk(engine, self._writer, now, rows_max)
+        self._walk = EngineWalk(engine, self._writer, now, rows_max)
         self._upto = 0
         self._offset = SEGMENT_HEADER_BYTES
         self._synced = 0
@@ -76,8 +76,8 @@ class Snapshot:
     def write(self, now: int, wall: int, last: bool) -> None:
         """Write the rows of the last slice."""
         if self._writer.rows:
-            kind = f.KEPT_END if last else f.KEPT
-            self._writer.make_frame(now, wall, 0, self._header.seed(self._offset), kind)
+            kind = f.SNAPSHOT_END_FRAME if last else f.SNAPSHOT_FRAME
+            self._writer.make_frame(now, wall, 0, self._header.frame_seed(self._offset), kind)
             self._file.write(self._offset, self._writer.frame)
             self._offset += len(self._writer.frame)
             if self._offset - self._synced > _SYNC_BYTES:
@@ -88,7 +88,7 @@ class Snapshot:
         """Complete the snapshot. From now on, recovery starts with it."""
         self._log.make_durable(self._upto)
         self._disk.finish(self._header.name, self._file)
-        self._log.has_snapshot(self._header, self._offset, self._log_bytes)
+        self._log.record_snapshot(self._header, self._offset, self._log_bytes)
 
     def abandon(self) -> None:
         """Remove the snapshot. The log continues without it."""
@@ -115,14 +115,14 @@ def read_snapshot(file: FrameFile, replay: Replay, tell: Callable[[int], None]) 
     """Apply a snapshot to `replay`, or raise DamagedJournal. `tell` is called with the number of bytes read."""
     for data, frames, base in snapshot_pieces(file):
         for frame in frames:
-            replay.apply_kept(data, frame, -file.header.segment, base)
+            replay.apply_snapshot_frame(data, frame, -file.header.segment, base)
         tell(frames[-1].at + frames[-1].length)
     # It was taken while the queue was open.
     replay.stopped = False
     replay.highest_id = max(replay.highest_id, replay.counters["next_id"] - 1)
 
 
-def whole_at(file: FrameFile) -> int:
+def completed_at(file: FrameFile) -> int:
     """Return the position of the log at which a snapshot was complete. Recovery needs the log up to this position."""
     # Reading the whole file checks it.
     last = deque(snapshot_pieces(file), maxlen=1).pop()
@@ -138,7 +138,7 @@ def snapshot_pieces(file: FrameFile) -> Iterator[Piece]:
         yield piece
         last = piece.frames[-1]
         kind, end = last.kind, piece.base + last.at + last.length
-    if kind != f.KEPT_END or end != file.size:
+    if kind != f.SNAPSHOT_END_FRAME or end != file.size:
         raise DamagedJournal(f"{file.name} is incomplete: it ends at offset {end}")
 
 

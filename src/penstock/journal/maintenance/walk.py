@@ -26,7 +26,7 @@ SLICE_TUBES: Final = 16
 SLICE_STAGES: Final = 64
 
 
-class Walk:
+class EngineWalk:
     """One walk over an engine. It writes the rows to a RowWriter of its own."""
 
     writer: f.RowWriter
@@ -68,14 +68,14 @@ class Walk:
         self._steps[-1](now)
         return bool(self._steps)
 
-    def _go_on(self) -> None:
+    def _next_phase(self) -> None:
         self._steps.pop()
         self._next = 0
 
     def _walk_jobs(self, now: i64) -> None:
         found = self._engine.jobs.scan(self._next, self._rows_max)
         if not found or found[0].id >= self._jobs_end:
-            self._go_on()
+            self._next_phase()
             return
         for job in found:
             if job.id >= self._jobs_end:
@@ -83,7 +83,7 @@ class Walk:
             tube = self._engine.tube_of(job)
             self._next = job.id + 1
             if not tube.temporary:
-                self.writer.kept(job, tube, self.writer.body_of(job), now)
+                self.writer.add_snapshot_job(job, tube, self.writer.body_of(job), now)
                 self.jobs += 1
                 if self.writer.rows >= self._rows_max or self.writer.frame_bytes() > SLICE_BYTES:
                     return
@@ -97,7 +97,7 @@ class Walk:
                 self.writer.session_made(session, now)
         self._next = end
         if end == len(slots):
-            self._go_on()
+            self._next_phase()
             self._consumers = list(self._engine.consumers)
 
     def _walk_consumers(self, now: i64) -> None:
@@ -106,7 +106,7 @@ class Walk:
             if consumer is not None:
                 self.writer.consumer_changed(consumer, now)
         if not self._consumers:
-            self._go_on()
+            self._next_phase()
             self._stages = self._engine.stages.names()[::-1]
 
     def _walk_stages(self, now: i64) -> None:
@@ -115,7 +115,7 @@ class Walk:
             if stage is not None:
                 self.writer.stages_changed([stage], now)
         if not self._stages:
-            self._go_on()
+            self._next_phase()
 
     def _walk_puts(self, now: i64) -> None:
         """Write the dedup ids that tubes remember.
@@ -125,7 +125,7 @@ class Walk:
         for _ in range(self._rows_max):
             number: i64 = self._engine.tube_numbers.next_from(self._next)
             if number < 0 or number >= self._tubes_end:
-                self._go_on()
+                self._next_phase()
                 self._notes = list(self._engine.notes)
                 return
             tube = self._engine.tubes_by_number[number]
@@ -133,7 +133,7 @@ class Walk:
             if tube.dedups is not None and not tube.temporary:
                 self._next_put, puts = tube.dedups.some(self._next_put, self._rows_max - self.writer.rows)
                 for dedup, job_id, ttl_minutes, when in puts:
-                    self.writer.kept_put(tube, dedup, job_id, ttl_minutes, when)
+                    self.writer.add_snapshot_dedup(tube, dedup, job_id, ttl_minutes, when)
                 if self.writer.rows >= self._rows_max or self.writer.frame_bytes() > SLICE_BYTES:
                     if puts[-1][3] > self._began:
                         self._next_tube(number)
@@ -151,15 +151,15 @@ class Walk:
             if note is not None:
                 self.writer.noted(key, note, now)
         if not self._notes:
-            self._go_on()
+            self._next_phase()
 
     def _walk_tubes(self, now: i64) -> None:
         for _ in range(SLICE_TUBES):
             number: i64 = self._engine.tube_numbers.next_from(self._next)
             if number < 0 or number >= self._tubes_end:
-                self._go_on()
+                self._next_phase()
                 return
-            self.writer.kept_tube(self._engine.tubes_by_number[number], now)
+            self.writer.add_snapshot_tube(self._engine.tubes_by_number[number], now)
             self._next = number + 1
 
     def _end(self, now: i64) -> None:
@@ -172,8 +172,8 @@ class Walk:
             "last_creation": engine.last_creation,
             "next_number": engine.next_number,
         }
-        self.writer.kept_end(told, now)
-        self._go_on()
+        self.writer.add_snapshot_end(told, now)
+        self._next_phase()
 
 
 def use_snapshot_bodies(engine: Engine, data: bytes, found: f.Frame, snapshot: i64, base: i64) -> None:

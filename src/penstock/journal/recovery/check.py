@@ -9,8 +9,8 @@ from penstock.journal.consistent_read import read_consistently
 from penstock.journal.disk import ReadableDisk
 from penstock.journal.history.reader import SegmentReport
 from penstock.journal.identity import identity
-from penstock.journal.maintenance.snapshot import whole_at
-from penstock.journal.recovery.reading import Cut, Reading
+from penstock.journal.maintenance.snapshot import completed_at
+from penstock.journal.recovery.reading import Cut, RecoveryReader
 from penstock.journal.segment import (
     NOT_BEGUN,
     FrameFile,
@@ -51,19 +51,19 @@ def check_log(disk: ReadableDisk, boot: str, progress: Progress | None = None, n
 class _Check:
     def __init__(self, disk: ReadableDisk, node: str, boot: str, progress: Progress | None) -> None:
         self._disk = disk
-        self._checked = CheckReport()
-        self._reading = Reading(disk, node, boot, progress=progress)
+        self._report = CheckReport()
+        self._reading = RecoveryReader(disk, node, boot, progress=progress)
         self._number = 0  # Number of the previous segment, or 0.
         self._position = NOT_BEGUN  # Position of the next row, or NOT_BEGUN if it is unknown.
 
     def run(self) -> CheckReport:
-        checked = self._checked
+        checked = self._report
         needed = self._check_needed()
         history = [name for name in segment_names(self._disk) if number_of(name) < self._reading.first_segment]
         for name in history:
             self._check_history(name)
         if self._reading.parts:
-            self._follow(self._reading.parts[0].header)
+            self._check_continues(self._reading.parts[0].header)
         checked.segments += needed
         self._check_snapshots()
         return checked
@@ -73,8 +73,8 @@ class _Check:
         try:
             reading.read()
         except DamagedJournal as error:
-            self._checked.refused = str(error)
-        self._checked.cuts = reading.cuts
+            self._report.refused = str(error)
+        self._report.cuts = reading.cuts
         begun = [part for part in reading.parts if part.header.position != NOT_BEGUN]
         return [SegmentReport(part.header.name, part.frames, part.rows, part.end) for part in begun]
 
@@ -82,19 +82,19 @@ class _Check:
         """Read a segment of history. Report missing rows in it or before it, unless a repair has marked the segment."""
         try:
             with FrameFile(self._disk, name) as file:
-                self._follow(file.header)
+                self._check_continues(file.header)
                 self._read(file)
         except DamagedJournal as error:
-            self._checked.problems.append(str(error))
+            self._report.problems.append(str(error))
             self._number, self._position = number_of(name), NOT_BEGUN
 
-    def _follow(self, header: SegmentHeader) -> None:
+    def _check_continues(self, header: SegmentHeader) -> None:
         """Check that a segment continues the previous one."""
         if self._number and not header.repaired:
             if header.segment != self._number + 1:
-                self._checked.problems.append(f"{segment_name(self._number + 1)} is missing")
+                self._report.problems.append(f"{segment_name(self._number + 1)} is missing")
             elif NOT_BEGUN not in (header.position, self._position) and header.position != self._position:
-                self._checked.problems.append(
+                self._report.problems.append(
                     f"{header.name} begins at position {header.position}, not {self._position}"
                 )
         self._number = header.segment
@@ -108,7 +108,7 @@ class _Check:
             for frame in piece.frames:
                 if frame.position != self._position and not file.header.repaired:
                     lost = f"the events at positions {self._position} to {frame.position - 1} are lost"
-                    self._checked.problems.append(
+                    self._report.problems.append(
                         f"{file.name} is damaged before offset {piece.base + frame.at}: {lost}"
                     )
                 self._position = frame.position + frame.rows
@@ -116,12 +116,12 @@ class _Check:
             frames += len(piece.frames)
             end = piece.base + piece.frames[-1].at + piece.frames[-1].length
         if frames:
-            self._checked.segments.append(SegmentReport(file.name, frames, rows, end))
+            self._report.segments.append(SegmentReport(file.name, frames, rows, end))
 
     def _check_snapshots(self) -> None:
         for name in snapshot_names(self._disk):
             try:
                 with FrameFile(self._disk, name) as file:
-                    self._checked.snapshots.append((name, whole_at(file)))
+                    self._report.snapshots.append((name, completed_at(file)))
             except DamagedJournal as error:
-                self._checked.problems.append(f"{name} cannot be used: {error}")
+                self._report.problems.append(f"{name} cannot be used: {error}")

@@ -31,8 +31,8 @@ def fill(engine: Engine, replay: Replay, report: Callable[[], None]) -> None:
     restore.restore_table(engine, replay.jobs, replay.late)
     jobs_of = restore.by_tube(replay.jobs, replay.late, len(replay.tubes))
     creation = replay.counters.get("last_creation", 0)
-    for number in sorted(replay.tube_at):
-        at = replay.tube_at[number]
+    for number in sorted(replay.tube_indexes):
+        at = replay.tube_indexes[number]
         told, jobs = replay.tubes[at], jobs_of[at]
         if told is None or not told.fields:
             if jobs:

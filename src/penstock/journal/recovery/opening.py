@@ -15,10 +15,10 @@ from penstock.core.errors import JournalFailed, NoSpace
 from penstock.core.limits import NEVER
 from penstock.core.outbox import INCARNATION_NOTE
 from penstock.journal.disk import UNFINISHED, Disk
-from penstock.journal.identity import opened_by
+from penstock.journal.identity import identity_to_open
 from penstock.journal.log import ALWAYS, Log, RecoveryRange, suitable_segment_bytes
 from penstock.journal.recovery.filling import bury_doubtful, fill, fill_holders, queue_held
-from penstock.journal.recovery.reading import Reading
+from penstock.journal.recovery.reading import RecoveryReader
 from penstock.journal.recovery.replay import Replay
 from penstock.journal.recovery.salvage import make_consistent
 from penstock.journal.segment import Progress, SegmentHeader
@@ -56,16 +56,18 @@ def open_log(
     `segment_bytes` is 0 for a size that suits the disk. With a `memory_max`, bodies are left on disk. If `salvage` is a
     list, all readable data is used, and the list receives the problems.
     """
-    who = opened_by(disk)
+    who = identity_to_open(disk)
     for name in disk.names():
         if name.endswith(UNFINISHED):
             disk.remove(name)
-    reading = Reading(disk, who.of_log, boot, leave_bodies=memory_max != NEVER, progress=progress, salvage=salvage)
+    reading = RecoveryReader(
+        disk, who.of_log, boot, leave_bodies=memory_max != NEVER, progress=progress, salvage=salvage
+    )
     replay = reading.read()
     try:
         reading.cut(disk)
         if not replay.stopped:
-            reading.write_again(disk)
+            reading.rewrite_doubtful(disk)
     except OSError as error:
         raise JournalFailed(f"the log cannot be opened: {error}") from error
     wall = clock()

@@ -25,11 +25,11 @@ from penstock.journal.recovery.replay import Replay
 from penstock.journal.segment import (
     NOT_BEGUN,
     SEGMENT_HEADER_BYTES,
-    Found,
     FrameFile,
+    FrameRun,
+    LocatedFrame,
     Piece,
     Progress,
-    Run,
     SegmentHeader,
     index_name,
     number_of,
@@ -49,7 +49,7 @@ class Cut:
     def __str__(self) -> str:
         return f"{self.where}: cut {self.what}"
 
-    def ahead(self) -> str:
+    def as_warning(self) -> str:
         """Return a sentence for a torn tail that has not been truncated yet."""
         return f"{self.where}: the next open will cut {self.what}"
 
@@ -65,7 +65,7 @@ class Part:
     rows: int = 0
 
 
-class Reading:
+class RecoveryReader:
     """One pass over the files of a directory that recovery needs."""
 
     def __init__(
@@ -103,7 +103,7 @@ class Reading:
         self.report()
         for index, part in enumerate(self.parts):
             if part.header.position == NOT_BEGUN:
-                self._pass_over(part.header, replay)
+                self._check_empty_segment(part.header, replay)
             elif self._follows(index, replay):
                 self._read_segment(index, replay)
             else:
@@ -146,7 +146,7 @@ class Reading:
             # It may contain rows that are lost.
             disk.remove(index)
 
-    def write_again(self, disk: Disk) -> None:
+    def rewrite_doubtful(self, disk: Disk) -> None:
         """Write all rows again, except those that later frames of the log prove to be durable.
 
         They may be in the page cache only: after a failed sync, the system regards pages as clean that it could not
@@ -155,7 +155,7 @@ class Reading:
         if self.newest is None or self.newest.boot != self._boot:
             return
         for part in reversed(self.parts):
-            _write_again(disk, part, self._durable)
+            _rewrite_doubtful(disk, part, self._durable)
             if NOT_BEGUN != part.header.position <= self._durable:
                 break
 
@@ -207,7 +207,7 @@ class Reading:
         if self.snapshot is not None and not self.parts:
             self._refuse(f"{segment_name(self.first_segment)} is missing")
 
-    def _pass_over(self, header: SegmentHeader, replay: Replay) -> None:
+    def _check_empty_segment(self, header: SegmentHeader, replay: Replay) -> None:
         """Check a segment without a first frame: either nothing was written to it yet, or all of it is lost."""
         if self._proves_durable(None, [header], replay):
             with self._open(header.name) as again:
@@ -252,18 +252,20 @@ class Reading:
         replay.stopped = False
         with self._open(header.name) as file:
             reported = 0
-            run: Run | None = file.run()
+            run: FrameRun | None = file.run()
             while run is not None:
                 for piece in run:
                     self._apply(file, piece, part, replay)
                     self.report(run.end - reported)
                     reported = run.end
                 part.end = run.end
-                run = self._read_on(file, run, part, later, replay) if run.torn() else None
+                run = self._handle_unreadable(file, run, part, later, replay) if run.torn_reason() else None
             part.size = file.size
             self.report(file.size - reported)
 
-    def _read_on(self, file: FrameFile, run: Run, part: Part, later: list[SegmentHeader], replay: Replay) -> Run | None:
+    def _handle_unreadable(
+        self, file: FrameFile, run: FrameRun, part: Part, later: list[SegmentHeader], replay: Replay
+    ) -> FrameRun | None:
         """Handle a frame that cannot be read: refuse damage, or record a torn tail.
 
         Return the run of frames to continue with, or None if the segment ends here.
@@ -275,13 +277,13 @@ class Reading:
         if run.end > part.end:
             part.end = run.end
             return run
-        why = run.torn()
+        why = run.torn_reason()
         behind = None if self._salvage is None else next(file.frames_anywhere(run.end + 8), None)
         if proven or behind is not None:
             durable = "and later data shows that it was durable"
             self._refuse(f"{file.name} is damaged at offset {run.end} ({why}), {durable}")
         elif why:
-            size = file.used(run.end) - run.end
+            size = file.used_end(run.end) - run.end
             self.cuts.append(Cut(file.name, f"a torn tail of {size} bytes at offset {run.end} ({why})"))
         return None if behind is None else file.run(behind.base)
 
@@ -290,7 +292,7 @@ class Reading:
         part.frames += len(frames)
         part.rows += sum(frame.rows for frame in frames)
         self._durable = max(self._durable, frames[-1].durable)
-        while (stranger := replay.apply_all(data, frames, file.header.segment, base)) is not None:
+        while (stranger := replay.apply_frames(data, frames, file.header.segment, base)) is not None:
             lost = f"the events at positions {replay.position} to {stranger.position - 1} are lost"
             self._refuse(f"{file.name} is damaged before offset {base + stranger.at}: {lost}")
             replay.position = stranger.position
@@ -308,7 +310,7 @@ class Reading:
 
     def _later_frames(
         self, rest: tuple[FrameFile, int] | None, later: list[SegmentHeader]
-    ) -> Iterator[tuple[SegmentHeader, Found]]:
+    ) -> Iterator[tuple[SegmentHeader, LocatedFrame]]:
         """Yield every valid frame in the damaged part of a file and in the segments `later`.
 
         `rest` is that file and the offset at which the damage begins. Frames are searched at every offset after it.
@@ -365,7 +367,7 @@ def _cut(disk: Disk, part: Part) -> None:
             file.sync()
 
 
-def _write_again(disk: Disk, part: Part, durable: int) -> None:
+def _rewrite_doubtful(disk: Disk, part: Part, durable: int) -> None:
     """Write the frames with rows at or after the position `durable` again, and sync them."""
     with closing(disk.open(part.header.name)) as file, FrameFile(disk, part.header.name) as source:
         for data, frames, base in source.run():

@@ -19,7 +19,7 @@ from penstock.journal.maintenance.retention import rewrite
 from penstock.journal.maintenance.snapshot import take_snapshot
 from penstock.journal.recovery.check import check_log
 from penstock.journal.recovery.opening import open_log
-from penstock.journal.recovery.reading import Reading
+from penstock.journal.recovery.reading import RecoveryReader
 from penstock.journal.segment import (
     LOG,
     NOT_BEGUN,
@@ -48,14 +48,14 @@ class RepairReport:
 
 def examine(disk: ReadableDisk, boot: str, progress: Progress | None = None) -> list[str]:
     """Return the problems that a repair would report. Nothing is changed."""
-    who, lost = _who(disk)
+    who, lost = _identity_or_new(disk)
     return [*lost, *read_consistently(disk, lambda: _problems(disk, who.of_log, boot, progress), bool)]
 
 
 def repair(disk: Disk, wall: int, boot: str, progress: Progress | None = None) -> RepairReport:
     """Salvage all readable data. A directory without damage is left unchanged."""
     # Check this before anything is created, because this may be the wrong directory.
-    who, problems = _who(disk)
+    who, problems = _identity_or_new(disk)
     disk.lock()
     try:
         lost = bool(problems)
@@ -74,7 +74,7 @@ def repair(disk: Disk, wall: int, boot: str, progress: Progress | None = None) -
         jobs = opened.engine.jobs.count
         opened.log.close(opened.engine.now, wall)
         # The rows before the new snapshot no longer lead to its state.
-        _mend(disk, [*damaged, segment_name(opened.log.recovery_range.segment)])
+        _rewrite_segments_with_gaps(disk, [*damaged, segment_name(opened.log.recovery_range.segment)])
         return RepairReport(problems, kept_aside, jobs)
     finally:
         disk.unlock()
@@ -84,12 +84,12 @@ def _problems(disk: ReadableDisk, node: str, boot: str, progress: Progress | Non
     checked = check_log(disk, boot, progress, node)
     problems: list[str] = []
     if checked.refused:
-        Reading(disk, node, boot, progress=progress, salvage=problems).read()
+        RecoveryReader(disk, node, boot, progress=progress, salvage=problems).read()
     # Both checks find a snapshot that cannot be used.
     return list(dict.fromkeys([*problems, *checked.problems]))
 
 
-def _who(disk: ReadableDisk) -> tuple[Identity, list[str]]:
+def _identity_or_new(disk: ReadableDisk) -> tuple[Identity, list[str]]:
     """Return the identity of a directory, and the problems with it.
 
     If the identity is lost, create one with the node's id, which every file contains, and a new secret.
@@ -110,7 +110,7 @@ def _is_damaged(disk: Disk, name: str) -> bool:
             run = file.run()
             for _ in run:
                 pass
-            return bool(run.torn())
+            return bool(run.torn_reason())
     except DamagedJournal:
         return True
 
@@ -134,7 +134,7 @@ def _set_aside(disk: Disk, name: str) -> str:
     return aside
 
 
-def _mend(disk: Disk, changed: list[str]) -> None:
+def _rewrite_segments_with_gaps(disk: Disk, changed: list[str]) -> None:
     """Rewrite each segment with missing rows in it or before it from its readable frames, and mark it as repaired."""
     number, position = 0, NOT_BEGUN
     for name in segment_names(disk):

@@ -59,7 +59,7 @@ class Replay:
     sessions: dict[int, bytes]  # Token by session number.
     graces: dict[int, int]  # Grace time in ms by session number, for sessions that set their own.
     tubes: list[ReplayedTube | None]  # None for dropped tubes.
-    tube_at: dict[int, int]  # Index into `tubes` by tube number.
+    tube_indexes: dict[int, int]  # Index into `tubes` by tube number.
     # Tube number, dedup id, job id, ttl class, time. Includes dropped tubes, whose numbers are not reused.
     dedups: list[tuple[int, bytes, int, int, int]]
     consumers: dict[bytes, Consumer]
@@ -90,7 +90,7 @@ class Replay:
         self.sessions = {}
         self.graces = {}
         self.tubes = []
-        self.tube_at = {}
+        self.tube_indexes = {}
         self.dedups = []
         self.consumers = {}
         self.open_claims = {}
@@ -117,15 +117,15 @@ class Replay:
             return self.late.get(job_id)
         return job
 
-    def apply_all(self, data: bytes, frames: list[f.Frame], file: i64, base: i64) -> f.Frame | None:
+    def apply_frames(self, data: bytes, frames: list[f.Frame], file: i64, base: i64) -> f.Frame | None:
         """Apply consecutive frames of the log. Return the first frame with an unexpected position, or None."""
         for found in frames:
             if found.position != self.position:
                 return found
-            self.apply(data, found, file, base)
+            self.apply_frame(data, found, file, base)
         return None
 
-    def apply(self, data: bytes, found: f.Frame, file: i64, base: i64) -> None:
+    def apply_frame(self, data: bytes, found: f.Frame, file: i64, base: i64) -> None:
         """Apply the rows of a frame of the log."""
         at = found.rows_at
         position = found.position
@@ -148,19 +148,19 @@ class Replay:
         if found.engine_ms > self.latest_ms:
             self.latest_ms = found.engine_ms
 
-    def apply_kept(self, data: bytes, found: f.Frame, file: i64, base: i64) -> None:
+    def apply_snapshot_frame(self, data: bytes, found: f.Frame, file: i64, base: i64) -> None:
         """Apply the rows of a snapshot frame."""
         at = found.rows_at
         for _ in range(found.rows):
             event = i64(data[at + 112])
             if event == f.SNAPSHOT_JOB:
                 self._load_job(data, at, found, read_i64_le(data, at + 64), file, base)
-            elif event == f.PUT_SEEN:
+            elif event == f.SNAPSHOT_DEDUP:
                 fields = dict(f.var_fields(data, at, found))
                 ttl_minutes = int(read_i32_le(data, at + 108))
                 number, job_id = read_i64_le(data, at + 88), read_i64_le(data, at)
                 self.dedups.append((number, fields[f.TAG_DEDUP], job_id, ttl_minutes, read_i64_le(data, at + 48)))
-            elif event == f.SNAPSHOT_ENDS:
+            elif event == f.SNAPSHOT_END:
                 self.counters = json.loads(dict(f.var_fields(data, at, found))[f.TAG_JSON])
             else:
                 self._apply_other(data, at, found, event, found.position)
@@ -179,18 +179,18 @@ class Replay:
         for job_id in list(self.bodiless):
             self.drop(job_id)
 
-    def _tube(self, number: i64) -> i64:
-        at = self.tube_at.get(number)
+    def _tube_index(self, number: i64) -> i64:
+        at = self.tube_indexes.get(number)
         if at is None:
             at = len(self.tubes)
             self.tubes.append(ReplayedTube(number))
-            self.tube_at[number] = at
+            self.tube_indexes[number] = at
         return at
 
     def _apply_job(self, data: bytes, at: i64, found: f.Frame, event: i64, position: i64, file: i64, base: i64) -> None:
         job_id = read_i64_le(data, at)
         number = read_i64_le(data, at + 88)
-        tube = self.tubes[self._tube(number)]
+        tube = self.tubes[self._tube_index(number)]
         assert tube is not None
         if job_id > self.highest_id:
             self.highest_id = job_id
@@ -256,7 +256,7 @@ class Replay:
                 self.late[job_id] = job
         f.load_row(job, data, at, position)
         s.restore(job, i64(data[at + 114]))
-        job.tube = i32(self._tube(number))
+        job.tube = i32(self._tube_index(number))
         if job_id > self.highest_id:
             self.highest_id = job_id
         if job.order < self.lowest_order:
@@ -323,7 +323,7 @@ class Replay:
         elif tag == f.TAG_STAGE:
             job.ensure_extra().stage = value
         elif tag == f.TAG_COPY:
-            job.ensure_extra().copy = f.read_copy(value, self._nodes)
+            job.ensure_extra().copy = f.decode_copy(value, self._nodes)
         elif tag == f.TAG_PRIORITY_GIVEN:
             job.ensure_extra().priority_given = int(value)
         elif tag == f.TAG_BURIES:
@@ -373,22 +373,22 @@ class Replay:
             else:
                 self.notes[fields[f.TAG_NAME]] = note
         elif event == f.TUBE_NAMED:
-            named = self.tubes[self._tube(number)]
+            named = self.tubes[self._tube_index(number)]
             assert named is not None
             named.name = fields[f.TAG_NAME]
         elif event != f.STOPPED:
-            at_index = self._tube(number)
+            at_index = self._tube_index(number)
             tube = self.tubes[at_index]
             assert tube is not None
             if position < tube.upto:
                 return
             if event == f.TUBE_DROPPED:
-                del self.tube_at[number]
+                del self.tube_indexes[number]
                 self.tubes[at_index] = None
                 return
             tube.reserved = read_i64_le(data, at + 80)
             if event != f.INTEGERS_RESERVED:
-                self._apply_tube(tube, fields, position if found.kind == f.KEPT else 0)
+                self._apply_tube(tube, fields, position if found.kind == f.SNAPSHOT_FRAME else 0)
 
     def _apply_tube(self, tube: ReplayedTube, fields: dict[int, bytes], upto: i64) -> None:
         tube.name = fields[f.TAG_NAME]

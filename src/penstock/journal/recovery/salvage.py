@@ -28,13 +28,13 @@ def make_consistent(replay: Replay, now: int) -> None:
     """Remove all references to missing objects, and count the existing jobs again."""
     jobs_of = restore.by_tube(replay.jobs, replay.late, len(replay.tubes))
     names: set[bytes] = set()
-    for number in sorted(replay.tube_at, reverse=True):
-        at = replay.tube_at[number]
+    for number in sorted(replay.tube_indexes, reverse=True):
+        at = replay.tube_indexes[number]
         tube, jobs = replay.tubes[at], jobs_of[at]
         assert tube is not None
-        _make_tube(tube, jobs, names, now)
+        _complete_tube(tube, jobs, names, now)
         _count_anew(tube, jobs)
-        _end_labels(jobs)
+        _remove_duplicate_labels(jobs)
         _end_claims(replay, jobs)
         jobs_of[at] = []
     for jobs in jobs_of:
@@ -43,7 +43,7 @@ def make_consistent(replay: Replay, now: int) -> None:
             replay.drop(job.id)
 
 
-def _make_tube(tube: ReplayedTube, jobs: list[Job], names: set[bytes], now: int) -> None:
+def _complete_tube(tube: ReplayedTube, jobs: list[Job], names: set[bytes], now: int) -> None:
     """Give a tube a policy if only its jobs are left, and a name that no other tube has."""
     if jobs and not tube.fields:
         ids = p.ID_INTEGER if all(job.local >= 0 for job in jobs) else p.ID_LONG
@@ -67,7 +67,7 @@ def _count_anew(tube: ReplayedTube, jobs: list[Job]) -> None:
             state = s.TARGET_OF[rule]
 
 
-def _end_labels(jobs: list[Job]) -> None:
+def _remove_duplicate_labels(jobs: list[Job]) -> None:
     """If several jobs have the same name or unique value, only the newest job keeps it.
 
     The rows about the end of the other jobs are lost.

@@ -10,11 +10,11 @@ import uuid
 from typing import Final
 
 from penstock.core.limits import DURATION_MS_MAX
-from penstock.dialects.spaces.methods import Box, SpaceFunctions
+from penstock.dialects.spaces.methods import BoxFunctions, SpaceFunctions
 from penstock.dialects.tarantool.call_command import CallCommand
 from penstock.dialects.tarantool.calls import CallDispatcher, Functions, LogIn, Method, argument, one
-from penstock.dialects.tarantool.queue_functions import Queue, TubeMethods, lua_text, read_options
-from penstock.dialects.xqueue.calls import Module, SpaceMethods
+from penstock.dialects.tarantool.queue_functions import QueueFunctions, TubeMethods, lua_text, read_options
+from penstock.dialects.xqueue.calls import SpaceMethods, XqueueFunctions
 from penstock.node.caller import ADMIN, EVERYTHING, READ, Caller, check_whole_server
 from penstock.server.commands.native_table import Row
 from penstock.server.server import Server
@@ -39,14 +39,14 @@ def functions(server: Server, is_15: bool, log_in: LogIn) -> CallDispatcher:
     tubes = TubeMethods(server.site)
     tubes.add(b"grant", Method(ADMIN, administration.grant))
     tubes.add(b"grant_role", Method(ADMIN, administration.grant_role))
-    queue = Queue(server.site)
+    queue = QueueFunctions(server.site)
     queue.add(b"cfg", Method(ADMIN, administration.cfg))
     queue15 = server.queue15.functions()
     for name, method in queue15.items():
         if is_15 or name != b"statistics":
             queue.add(name, method)
-    box = Box({b"info": Method(READ, administration.info)})
-    families = {b"queue": queue, b"queue15": Functions(queue15), b"xqueue": Module(server.spaces), b"box": box}
+    box = BoxFunctions({b"info": Method(READ, administration.info)})
+    families = {b"queue": queue, b"queue15": Functions(queue15), b"xqueue": XqueueFunctions(server.spaces), b"box": box}
     spaces = SpaceFunctions(server.site, server.spaces)
     return CallDispatcher(server.desk, families, tubes, SpaceMethods(server.spaces, spaces), spaces.select, log_in)
 

@@ -323,7 +323,7 @@ class _Follow(_JournalCommand):
         if isinstance(found, BaseException):
             self.cancel()
             raise found
-        if isinstance(found, EventPage) and not found.found and not self._is_over:
+        if isinstance(found, EventPage) and not found.events and not self._is_over:
             # No event matched the filter, but there may be more events.
             self._query = self._query._replace(position=found.next)
             self.found = found = None
@@ -363,8 +363,8 @@ class _Follow(_JournalCommand):
         elif isinstance(found, EventPage):
             reply.array(2)
             reply.integer(found.next)
-            reply.array(len(found.found))
-            for event in found.found:
+            reply.array(len(found.events))
+            for event in found.events:
                 write_event(reply, event)
         elif self._query.decoded:
             self._answer(reply, EventPage(self._query.position))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from penstock.dialects.native.claim_commands import Claims
+from penstock.dialects.native.claim_commands import ClaimCommands
 from penstock.dialects.native.stage_commands import StageCommands
 from penstock.node.caller import ADMIN, READ, WRITE
 from penstock.server.commands.journal_commands import JournalCommands
@@ -12,7 +12,7 @@ from penstock.server.server import Server
 
 def pipeline_rows(server: Server) -> list[Row]:
     """Return all commands for pipelines."""
-    stages, claims, journal = StageCommands(server.native), Claims(server.native), JournalCommands(server)
+    stages, claims, journal = StageCommands(server.native), ClaimCommands(server.native), JournalCommands(server)
     return [
         (
             *("stage", -5, "wm", WRITE),

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from penstock.dialects.disque import integer
-from penstock.dialects.disque_scans import JobScan, Newest, QueueScan, parse_query
+from penstock.dialects.disque import require_integer
+from penstock.dialects.disque_scans import JobScan, PeekNewest, QueueScan, parse_query
 from penstock.node.caller import check_tube
 from penstock.server.net.resp_connection import Connection
 from penstock.server.server import Server
@@ -30,15 +30,15 @@ class ScanCommands:
 
     def qpeek(self, caller: Connection, args: list[bytes], now: int) -> None:
         """Run QPEEK queue count: reply with the oldest jobs of a queue, or with the newest if `count` is negative."""
-        count = integer(args[2])
+        count = require_integer(args[2])
         check_tube(caller, args[1])
         self._seek(args[1])
         if count < 0:
             self._server.site.run_sliced(
-                caller, Newest(self._server.node.engine, self._server.disque, args[1], -count), now
+                caller, PeekNewest(self._server.node.engine, self._server.disque, args[1], -count), now
             )
         else:
-            self._server.disque.oldest(caller, args[1], count, now)
+            self._server.disque.peek_oldest(caller, args[1], count, now)
 
     def _seek(self, queue: bytes) -> None:
         """Raise Elsewhere if a queue is on another node, so that the command is forwarded."""

@@ -6,7 +6,7 @@ import time
 from collections import deque
 from typing import Final
 
-from penstock.dialects.disque import integer
+from penstock.dialects.disque import require_integer
 from penstock.server.commands.client_commands import redacted
 from penstock.server.net.resp_connection import Connection
 from penstock.server.server import Server
@@ -38,7 +38,7 @@ class Slowlog:
         """Run SLOWLOG GET [count] | LEN | RESET: show, count or drop the slow commands."""
         word, reply = args[1].upper(), caller.reply
         if word == b"GET" and len(args) <= 3:
-            count = integer(args[2]) if len(args) == 3 else 10
+            count = require_integer(args[2]) if len(args) == 3 else 10
             entries = list(self._entries)[: count if count >= 0 else None]
             reply.array(len(entries))
             for number, when, us, words in entries:

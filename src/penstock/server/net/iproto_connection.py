@@ -11,7 +11,7 @@ from penstock.core.errors import ProtocolError
 from penstock.core.limits import WAITS_PER_CONNECTION_MAX
 from penstock.core.waits import Connection as EngineConnection
 from penstock.core.waits import Waiting
-from penstock.dialects.tarantool.calls import CallInbox, Pending, answers_of
+from penstock.dialects.tarantool.calls import CallInbox, Pending, iproto_reply
 from penstock.node.caller import Caller
 from penstock.server.commands.function_table import VERSION, functions, uuid_of
 from penstock.server.net.access import ANONYMOUS, Account
@@ -62,7 +62,7 @@ class IprotoConnection(Connection):
 
     def refuse_bytes(self, why: bytes) -> None:
         """Write an error reply, because malformed bytes were received. Nothing more of this connection is read."""
-        answers_of(self).refusal(0, iproto.ER_INVALID_MSGPACK, why)
+        iproto_reply(self).refusal(0, iproto.ER_INVALID_MSGPACK, why)
 
     def refusal(self, why: bytes) -> bytes:
         """Return the error packet for a client that may not stay connected. `why` is a RESP error line."""
@@ -97,7 +97,7 @@ class IprotoPort:
         assert isinstance(caller, IprotoConnection)
         if request.name.decode("utf-8", "replace") == _DEFAULT_USER and not self.server.accounts.any:
             caller.log_in(ANONYMOUS)
-            answers_of(caller).done(request.sync)
+            iproto_reply(caller).done(request.sync)
             return
         self.server.logins.begin(caller, _IprotoLogin(self.server, caller, request))
 
@@ -107,7 +107,7 @@ class _IprotoLogin(Login):
 
     def __init__(self, server: Server, caller: IprotoConnection, request: Request) -> None:
         self._accounts = server.accounts
-        self._answers = answers_of(caller)
+        self._answers = iproto_reply(caller)
         self._name = request.name.decode("utf-8", "replace")
         self._scramble = _scramble(request)
         self._salt = caller.salt

@@ -10,9 +10,9 @@ import numpy as np
 import pyarrow as pa
 
 from penstock.core.errors import DamagedJournal, OutOfRange
-from penstock.journal.frame import DamagedFrame, Frame, sent_frames
+from penstock.journal.frame import DamagedFrame, Frame, parse_sent_frames
 from penstock.journal.history.columns import batch_of
-from penstock.journal.history.gather import Gathered
+from penstock.journal.history.gather import GatheredRows
 from penstock.spark.events.options import EventsOptions
 from penstock.spark.events.ranges import EventsRange
 from penstock.spark.events.schema import arrow_schema
@@ -42,12 +42,12 @@ def batches(range: EventsRange, options: EventsOptions) -> Iterator[pa.RecordBat
             yield spark_batch(batch, range.node, schema)
 
 
-def _read_rows(range: EventsRange) -> Iterator[tuple[Gathered, dict[int, bytes]]]:
+def _read_rows(range: EventsRange) -> Iterator[tuple[GatheredRows, dict[int, bytes]]]:
     """Yield the rows of a range in large groups. Each group has a dict of the names of its tubes by tube number."""
     with Node(range.url) as node:
         position = range.start
         names: dict[int, bytes] = {}
-        gathered, size = Gathered(), 0
+        gathered, size = GatheredRows(), 0
         while position < range.end:
             piece = node.read(position, _READ_BYTES, position == range.start)
             gathered.add(piece.frames, frames_of(piece.frames, range.node))
@@ -62,13 +62,13 @@ def _read_rows(range: EventsRange) -> Iterator[tuple[Gathered, dict[int, bytes]]
             if gathered.count >= _BATCH_ROWS or size >= _BATCH_BYTES or position >= range.end:
                 if gathered.count:
                     yield gathered, names
-                gathered, size = Gathered(), 0
+                gathered, size = GatheredRows(), 0
 
 
 def frames_of(data: bytes, node: str) -> list[Frame]:
     """Return the frames in `data`. Raise DamagedJournal if this version cannot read them."""
     try:
-        return sent_frames(data)
+        return parse_sent_frames(data)
     except DamagedFrame as why:
         raise DamagedJournal(
             f"the log of node {node} cannot be read here ({why}); a newer server needs a newer penstock"

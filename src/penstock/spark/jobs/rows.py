@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from penstock.client import commands
-from penstock.client.commands import AGAIN, Call
+from penstock.client.commands import REPEAT, Call
 from penstock.core import errors as e
 from penstock.core.limits import check_body
 from penstock.spark.errors import SourceError
@@ -167,7 +167,7 @@ class RowWriter:
             words += [b"AS", self._options.kind.encode()]
         for job in rows.jobs[at:end]:
             words += job
-        return Call(words, commands.number if rows.staged else commands.items, AGAIN)
+        return Call(words, commands.number if rows.staged else commands.items, REPEAT)
 
     def _refuse(self, row: pa.RecordBatch, refused: e.CommandError) -> None:
         self._errors += 1

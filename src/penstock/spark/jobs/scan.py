@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from pyspark.sql.datasource import DataSourceReader, EqualTo, Filter, In, InputPartition
 
-from penstock.client.commands import AGAIN, Call, find_tube, page, tubes
+from penstock.client.commands import REPEAT, Call, find_tube, page, tubes
 from penstock.core.errors import UnknownTube
 from penstock.spark.errors import as_source_error
 from penstock.spark.jobs.options import ReadOptions
@@ -130,7 +130,7 @@ def _scan(cursor: bytes, words: list[bytes]) -> Call[tuple[bytes, list[Group]]]:
         after, found = page(cursor, answer)
         return after, groups_of(found)
 
-    return Call([b"JOB", b"SCAN", cursor, *words], read, AGAIN)
+    return Call([b"JOB", b"SCAN", cursor, *words], read, REPEAT)
 
 
 def _servers_by_tube(urls: tuple[str, ...], wanted: set[str]) -> dict[str, list[str]]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from penstock.client import commands
-from penstock.client.commands import AGAIN, Call
+from penstock.client.commands import REPEAT, Call
 from penstock.core.errors import PenstockError
 from penstock.spark.node import Node
 
@@ -23,7 +23,7 @@ class FilledStage:
 
         A stage loses jobs if their tube is truncated, or if the server crashes and does not sync its journal.
         """
-        node.call(Call([b"STAGE", self.name, self.tube, b"AFTER", b"%d" % self.jobs], commands.nothing, AGAIN))
+        node.call(Call([b"STAGE", self.name, self.tube, b"AFTER", b"%d" % self.jobs], commands.nothing, REPEAT))
 
     def discard(self, node: Node) -> None:
         """Discard the stage. Errors are ignored, so that they do not hide the error that led to the discard."""

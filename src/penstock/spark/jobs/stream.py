@@ -23,7 +23,7 @@ from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
 
 from penstock.client import commands
-from penstock.client.commands import AGAIN, Call
+from penstock.client.commands import REPEAT, Call
 from penstock.core.errors import ClaimGone, PenstockError
 from penstock.core.limits import CLAIMS_OPEN_MAX
 from penstock.spark.errors import SourceError, as_source_error
@@ -142,7 +142,7 @@ class JobsStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             for number, shard, shards in partition.shards:
                 words = [b"CLAIM", b"READ", partition.consumer.encode(), b"%d" % number, b"PACKED"]
                 try:
-                    groups = node.call(Call([*words, b"SHARD", b"%d" % shard, b"%d" % shards], groups_of, AGAIN))
+                    groups = node.call(Call([*words, b"SHARD", b"%d" % shard, b"%d" % shards], groups_of, REPEAT))
                 except ClaimGone:
                     # The lease expired while the query was stopped. The jobs returned to their tube, where another
                     # consumer may have taken them.
@@ -238,7 +238,7 @@ class _ClaimClient:
         words = [b"CLAIM", b"TAKE", self._options.tube.encode(), self.consumer.encode(), b"%d" % number]
         words += [b"COUNT", b"%d" % count, b"LEASE", commands.duration(self._options.lease_ms)]
         try:
-            size = self._call(Call([*words, b"TOKEN", b"%d" % self._token, b"SIZE"], _size, AGAIN))
+            size = self._call(Call([*words, b"TOKEN", b"%d" % self._token, b"SIZE"], _size, REPEAT))
         except ClaimGone:
             return None
         if size is not None:

@@ -19,7 +19,7 @@ from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
 
 from penstock.client import commands
-from penstock.client.commands import AGAIN, Call
+from penstock.client.commands import REPEAT, Call
 from penstock.core.limits import STAGES_PER_COMMAND_MAX
 from penstock.spark.errors import SourceError, as_source_error
 from penstock.spark.jobs.options import WriteOptions
@@ -90,7 +90,7 @@ class _StagedWriter:
                     for stage in stages:
                         stage.check(node)
                     words = [b"PUBLISHONCE", mark.encode()] if mark else [b"PUBLISH"]
-                    node.call(Call([*words, *(stage.name for stage in stages)], commands.number, AGAIN))
+                    node.call(Call([*words, *(stage.name for stage in stages)], commands.number, REPEAT))
 
     def _discard(self, messages: list[Any]) -> None:
         """Discard the stages that tasks have reported. Other stages expire."""

@@ -30,7 +30,7 @@ LOST: Final = (OSError, EOFError, ProtocolError)
 
 
 @dataclass(frozen=True)
-class Greeted:
+class Handshake:
     """The result of a handshake."""
 
     number: int  # The number of the connection.
@@ -39,14 +39,14 @@ class Greeted:
     nodes: object  # The list of all nodes, as the node reports it.
 
 
-def words(target: Target, token: str, grace_ms: int) -> list[list[bytes]]:
+def session_commands(target: Target, token: str, grace_ms: int) -> list[list[bytes]]:
     """Return the commands that open a connection and join the session of this token, or begin one if it is empty."""
     identify = [b"IDENTIFY", token.encode()] if token else [b"IDENTIFY"]
-    hello, *about = plain_words(target)
+    hello, *about = plain_commands(target)
     return [hello, [*identify, b"GRACE", b"%dms" % grace_ms], *about, [b"HELLO"]]
 
 
-def plain_words(target: Target) -> list[list[bytes]]:
+def plain_commands(target: Target) -> list[list[bytes]]:
     """Return the commands that open a connection without a session. The journal contains nothing about it."""
     hello = [b"HELLO", b"3"]
     if target.user or target.password:
@@ -60,7 +60,7 @@ def plain_words(target: Target) -> list[list[bytes]]:
     ]
 
 
-def read(seed: tuple[str, int], answers: list[object]) -> Greeted:
+def read_session(seed: tuple[str, int], answers: list[object]) -> Handshake:
     """Return the result of a handshake. Raise an error if the server refuses it or is not Penstock."""
     hello = read_plain(seed, answers)
     identity = answers[1]
@@ -69,7 +69,7 @@ def read(seed: tuple[str, int], answers: list[object]) -> Greeted:
     if not isinstance(identity, dict):
         raise _strange(seed)
     try:
-        return Greeted(number(hello[b"id"]), token_of(identity), max(0, number(identity[b"max-body"])), answers[-1])
+        return Handshake(number(hello[b"id"]), token_of(identity), max(0, number(identity[b"max-body"])), answers[-1])
     except (BadAnswer, KeyError, ValueError):
         raise _strange(seed) from None
 

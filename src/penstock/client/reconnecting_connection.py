@@ -9,9 +9,9 @@ import time
 from typing import Any, TypeVar
 
 from penstock.client.backoff import Backoff
-from penstock.client.commands import NOT_AGAIN, Call
-from penstock.client.connection import Line
-from penstock.client.greeting import LOST, no_answer, refusal
+from penstock.client.commands import NO_REPEAT, Call
+from penstock.client.connection import PlainConnection
+from penstock.client.handshake import LOST, no_answer, refusal
 from penstock.client.url import Target, address
 from penstock.core.errors import BadAnswer, ConnectionLost, NoServer
 from penstock.core.limits import NEVER
@@ -20,15 +20,15 @@ from penstock.wire.resp_client import ErrorReply, encode
 T = TypeVar("T")
 
 
-class Link:
+class ReconnectingConnection:
     """A connection to a server that is made again when it is lost."""
 
     def __init__(self, target: Target) -> None:
         """Connect. Retry an unreachable server only if the target has the option `retry_for`."""
         self.target = target
         self._seed = 0  # The index of the address that answered last.
-        self._line: Line | None = None
-        self._line = self._open(Backoff(target.first_s), is_first=True)
+        self._connection: PlainConnection | None = None
+        self._connection = self._open(Backoff(target.first_s), is_first=True)
 
     def call(self, call: Call[T]) -> T:
         """Send a call and return its result. Repeat it if its reply was lost and that is safe."""
@@ -39,7 +39,7 @@ class Link:
             except NoServer:
                 raise
             except LOST as error:
-                if call.repeat == NOT_AGAIN:
+                if call.repeat == NO_REPEAT:
                     raise ConnectionLost() from error
                 search = search or Backoff(self.target.retry_s)
                 pause_s = search.pause()
@@ -56,24 +56,24 @@ class Link:
                 raise
 
     def _ask(self, call: Call[Any]) -> object:
-        if self._line is None or self._line.is_stale():
+        if self._connection is None or self._connection.is_stale():
             self.close()
-            self._line = self._open(Backoff(self.target.retry_s))
+            self._connection = self._open(Backoff(self.target.retry_s))
         answer_s = self.target.answer_s
         patience = None if answer_s is None or call.wait_ms == NEVER else answer_s + call.wait_ms / 1000
         try:
-            return self._line.ask(encode(call.words), 1, patience)[0]
+            return self._connection.ask(encode(call.words), 1, patience)[0]
         except BaseException:
             self.close()
             raise
 
-    def _open(self, search: Backoff, is_first: bool = False) -> Line:
+    def _open(self, search: Backoff, is_first: bool = False) -> PlainConnection:
         """Connect to one of the addresses. Retry as long as `search` allows."""
         while True:
             for _ in self.target.seeds:
                 seed = self.target.seeds[self._seed]
                 try:
-                    line = Line(self.target, seed, self.target.connect_s)
+                    line = PlainConnection(self.target, seed, self.target.connect_s)
                     self.target.reach.found(address(*seed))
                     return line
                 except LOST as error:
@@ -87,6 +87,6 @@ class Link:
             time.sleep(pause_s)
 
     def close(self) -> None:
-        if self._line is not None:
-            self._line.close()
-            self._line = None
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None

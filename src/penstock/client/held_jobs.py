@@ -17,13 +17,13 @@ from typing import Final
 _ASK_FROM: Final = 10_000
 
 
-class Belongings:
+class HeldJobs:
     """The ids of the jobs that callers have received, with the number of the delivery."""
 
     def __init__(self) -> None:
-        self.forget()
+        self.clear()
 
-    def forget(self) -> None:
+    def clear(self) -> None:
         """Remove all jobs, because the session ended or belongs to the parent process."""
         self._lock = threading.Lock()
         self._ids: dict[str, int] = {}
@@ -48,19 +48,19 @@ class Belongings:
     def is_empty(self) -> bool:
         return not self._ids
 
-    def unknown(self, held: Iterable[str]) -> list[str]:
+    def not_received(self, held: Iterable[str]) -> list[str]:
         """Return the ids in `held` that no caller has received."""
         with self._lock:
             return [id for id in held if id not in self._ids]
 
-    def to_check(self) -> set[str] | None:
+    def ids_to_verify(self) -> set[str] | None:
         """Return all recorded ids, to be checked with `keep`, or None if there are too few to be worth a check."""
         if len(self._ids) < self._ask_at:
             return None
         with self._lock:
             return set(self._ids)
 
-    def keep(self, asked: set[str], held: Iterable[str]) -> None:
+    def retain(self, asked: set[str], held: Iterable[str]) -> None:
         """Remove the `asked` ids that the session does not hold on the server. Jobs that were added meanwhile stay."""
         with self._lock:
             for id in asked.difference(held):

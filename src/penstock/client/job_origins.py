@@ -17,7 +17,7 @@ _JOBS: Final = 100
 _STAYS_S: Final = 10.0
 
 
-class Sources:
+class JobOrigins:
     """The number of taken jobs per node.
 
     Threads can count at the same time. A lost count does not matter, and no thread iterates over the counts while they
