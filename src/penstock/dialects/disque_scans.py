@@ -50,7 +50,7 @@ class Query:
     len_max: int
     import_rate: int
     queue: bytes | None
-    states: int  # A bit for each wanted state.
+    states: int  # A bit for each wanted state, or -1 for all states.
     whole: bool  # Reply with all fields of each job, not only its id.
 
     def __init__(self) -> None:

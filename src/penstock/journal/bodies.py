@@ -15,7 +15,7 @@ from penstock.journal.disk import ReadableDisk, ReadableFile
 from penstock.journal.frame import BodySource, signed_crc
 from penstock.journal.segment import segment_name, snapshot_name
 
-# Number of files to keep open. Jobs in order of arrival need one; priorities may need several.
+# Number of files to keep open. Jobs that are taken in order of arrival need one file. Priorities may need several.
 FILES_MAX: Final = 16
 
 # Errors that say nothing about the file and may not occur on the next attempt.
@@ -57,7 +57,7 @@ class Bodies(BodySource):
                 self._file(ref.file).will_read(ref.offset, ref.length)
 
     def close_file(self, file: int) -> None:
-        """Close a file that is about to be removed or rewritten, so that the next read opens it again."""
+        """Close file number `file`, which is about to be removed or rewritten, so that the next read opens it again."""
         with self._lock:
             open_file = self._files.pop(file, None)
         if open_file is not None:
@@ -80,4 +80,5 @@ class Bodies(BodySource):
 
 
 def _file_name(file: int) -> str:
+    """Return the name of file number `file`: a segment, or a snapshot if the number is negative."""
     return segment_name(file) if file > 0 else snapshot_name(-file)

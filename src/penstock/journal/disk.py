@@ -88,7 +88,7 @@ class Disk(ReadableDisk, Protocol):
         """Close the lock in the child of a fork. The lock then belongs to the parent alone and ends with the parent."""
 
     def create(self, name: str, size: int, head: bytes) -> File:
-        """Create a file of `size` bytes, durably. It starts with `head`, followed by zeros."""
+        """Create a file of `size` allocated bytes, durably. It starts with `head`, followed by zeros."""
 
     def begin(self, name: str) -> File:
         """Create a file that grows as it is written. The file has a temporary name until `finish` is called."""

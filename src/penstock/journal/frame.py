@@ -72,7 +72,7 @@ VAR_HEADER_BYTES: Final = 5
 # A shorter body stays in memory, because a reference would save nothing.
 SPILLED_BYTES_MIN: Final = 128
 
-# Distance of the marks in the index of a segment.
+# Distance of two marks in the index of a segment. A mark is the position and the offset of a frame.
 MARK_BYTES: Final = 64 * 1024
 
 # A longer length in a header is damage. It is checked before the frame is read.
@@ -107,7 +107,7 @@ NOTED: Final = 139  # A note was stored under a key, or removed.
 
 FLAG_ONCE: Final = 1
 FLAG_CLAIMED: Final = 2
-FLAG_DOOMED: Final = 4
+FLAG_DOOMED: Final = 4  # The job was deleted while it was claimed. It ends with its claim.
 
 # Tags of var fields.
 TAG_BODY: Final = 1

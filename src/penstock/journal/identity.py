@@ -48,7 +48,7 @@ class Identity:
 _FIELDS: Final = {each.name for each in fields(Identity)}
 
 
-# Files that a new queue has before its identity, and files of the file system.
+# Files that may be in the directory of a new queue before its identity is written. The file system makes lost+found.
 _OUR_FILES: Final = {"lock", NODE_FILE + UNFINISHED, "lost+found"}
 
 

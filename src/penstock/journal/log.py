@@ -32,11 +32,12 @@ from penstock.journal.segment import LOG, NOT_BEGUN, SEGMENT_HEADER_BYTES, Segme
 SEGMENT_BYTES: Final = 16 * 1024 * 1024
 SEGMENT_BYTES_MIN: Final = 64 * 1024
 
-# Transitions that a job has room for after its put, even on a full disk: it can be taken and acked, and return once.
+# Number of transitions that space is reserved for at the put of a job, even on a full disk: the job can be taken and
+# acked, and can return once.
 OWED_MOVES: Final = 4
 OWED_BYTES: Final = OWED_MOVES * MOVE_BYTES
 
-# Size of a segment that is started because the disk is full. It has room for those transitions only.
+# Size of a segment that is started because the disk is full. It has room for these transitions, but not for puts.
 SMALL_SEGMENT_BYTES: Final = RESERVE_BYTES + SEGMENT_BYTES_MIN
 
 # Bytes of zeros of the next segment that are written and synced at a time.
@@ -331,7 +332,7 @@ class Log:
                     self._ensure_spare(self._segment_bytes)
 
     def fill(self) -> None:
-        """Write the zeros of the next segment in advance, until the segment is used.
+        """Write the zeros of the next segment in advance. Stop when the segment is complete or in use.
 
         Any thread can call this, without the queue's lock.
         """

@@ -16,6 +16,7 @@ RESERVE_FILE_BYTES: Final = 4 * 1024 * 1024
 # On a small disk, the file is smaller. A small segment and a snapshot of a few jobs fit in the smallest size.
 _SIZES: Final = (RESERVE_FILE_BYTES, RESERVE_FILE_BYTES // 2, RESERVE_FILE_BYTES * 5 // 16)
 
+# Existing directories have a file with this name.
 _NAME: Final = "ballast"
 
 

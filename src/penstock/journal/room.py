@@ -22,7 +22,8 @@ from penstock.journal.segment import SEGMENT_HEADER_BYTES, SegmentHeader
 # Space for acks, takes and timers after puts are refused, independent of the number of jobs.
 RESERVE_BYTES: Final = 1024 * 1024
 
-# The part of it that is left when takes are refused, for changes that cannot be refused, such as the end of sessions.
+# The part of RESERVE_BYTES that is left when takes are refused. It is for changes that cannot be refused, such as the
+# end of sessions.
 UNREFUSABLE_BYTES: Final = RESERVE_BYTES // 4
 
 # A row in a frame of its own: the bytes of a command if nothing else happens in its turn.
@@ -31,8 +32,8 @@ MOVE_BYTES: Final = FRAME_HEADER_BYTES + ROW_BYTES
 # A row and its share of a frame: the bytes that a put needs beside its body.
 PUT_BYTES: Final = 1_024
 
-# Upper limit of the mean bytes that names and keys add to a transition. The mean is taken over the existing jobs, but
-# dedup ids may belong to many more.
+# Upper limit of the mean bytes that labels (names, keys and dedup ids) add to a transition. The mean is taken over the
+# existing jobs, but dedup ids may belong to many more jobs that have ended.
 _LABEL_BYTES_MAX: Final = 4_096
 
 # Milliseconds between two requests for free space to a disk that is nearly full.
@@ -53,7 +54,7 @@ class OpenSegment:
     file_seed: int = 0  # Seed of the checksums of its frames.
     filled: int = SEGMENT_HEADER_BYTES  # End of the zeros that were written in advance, while it is the next segment.
     end: int = 0  # End of its frames, after another segment became the newest.
-    before: OpenSegment | None = None  # The previous segment, until that is on disk.
+    before: OpenSegment | None = None  # The previous segment, until its frames are synced.
 
     def __post_init__(self) -> None:
         self.file_seed = self.header.file_seed

@@ -28,7 +28,7 @@ SEGMENT_MAGIC: Final = b"PENSTOCK"
 SEGMENT_VERSION: Final = 1
 SEGMENT_HEADER_BYTES: Final = 4_096
 
-# The position in the header of a segment that was created ahead. After it is used, its first frame has the position.
+# The position in the header of a segment that was created in advance. The first frame of the segment has its position.
 NOT_BEGUN: Final = 0
 
 LOG: Final = "log"
@@ -66,7 +66,7 @@ class SegmentHeader:
 
     @property
     def file_seed(self) -> int:
-        """Return the seed for the checksums of this file's frames. See `frame.seed_at`."""
+        """Return the part of the checksum seeds that all frames of this file share. See `frame.seed_at`."""
         name = f"{self.segment}" if self.kind == LOG else f"{self.kind} {self.segment}"
         return crc32(f"{self.node} {name} ".encode())
 
@@ -144,7 +144,7 @@ def snapshot_names(disk: ReadableDisk) -> list[str]:
 
 
 class LocatedFrame(NamedTuple):
-    """A frame in a piece of a file."""
+    """A frame, with the piece of a file that contains it."""
 
     data: bytes  # The piece.
     frame: f.Frame  # Its offsets count from the start of the piece.

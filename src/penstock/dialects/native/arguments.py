@@ -19,7 +19,7 @@ from penstock.core.states import state_of
 from penstock.dialects.disque import NOT_A_NUMBER, parse_integer
 from penstock.wire.bodies import is_fields
 
-# By the number of the kind.
+# The names of the kinds of bodies, by the number of the kind.
 KIND_WORDS: Final = [b"bytes", b"text", b"json", b"msgpack"]
 _KINDS: Final[dict[bytes, int]] = {word: kind for kind, word in enumerate(KIND_WORDS)}
 

@@ -25,7 +25,7 @@ from penstock.node.caller import SLICE, Caller, SlicedCommand, check_own, check_
 from penstock.node.routing import Elsewhere
 from penstock.wire.reply import Reply
 
-# The default and the maximum number of jobs in a claim. The maximum is what can be claimed in one turn.
+# The default and the maximum number of jobs in a claim. A claim is made in one turn, so a turn limits it.
 _COUNT_DEFAULT: Final = 100
 CLAIM_JOBS_MAX: Final = 4 * SLICE
 

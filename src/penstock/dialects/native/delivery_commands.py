@@ -54,7 +54,7 @@ _NOT_ONCE: Final = b"$4\r\nonce\r\n:0\r\n$7\r\ncreated\r\n"
 
 
 class DeliveryCommands:
-    """The commands about jobs."""
+    """The commands that put, take and finish jobs, and IDENTIFY. The other native commands use it to find jobs."""
 
     context: CommandContext
     _engine: Engine

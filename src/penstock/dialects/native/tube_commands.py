@@ -51,6 +51,7 @@ _OPTIONS: Final[dict[bytes, tuple[str, int]]] = {
     b"DEDUP-COUNT": ("dedup_count", _NUMBER),
     b"TEMPORARY": ("temporary", _YES_NO),
 }
+# For each word of TUBE PAUSE, whether puts are refused and whether takes are suspended.
 _PAUSES: Final[dict[bytes, tuple[bool, bool]]] = {
     b"none": (False, False),
     b"in": (True, False),

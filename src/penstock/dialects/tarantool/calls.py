@@ -31,7 +31,7 @@ from penstock.wire.errors import BoxError, NoProcedure, Refused
 from penstock.wire.iproto import IprotoParser, IprotoReply, Request
 from penstock.wire.msgpack import DEPTH_MAX, Reader, pack, unpack, write_array
 
-# The maximum of function names in the cache of routes.
+# The maximum number of function names in the cache of routes.
 _ROUTES_MAX: Final = 4_096
 
 # Prefixes of the methods of a tube. Some clients use `box.queue`, the place of the queue in old versions.
@@ -113,8 +113,8 @@ class Pending:
     """A call whose reply follows later. It is stored as the tag of its wait in the engine."""
 
     caller: Caller
-    sync: i64
-    is_16: bool
+    sync: i64  # The number of the request, which the reply repeats.
+    is_16: bool  # Whether the request is a CALL_16: each result is then a tuple.
 
     def __init__(self, caller: Caller, call: Request) -> None:
         self.caller = caller

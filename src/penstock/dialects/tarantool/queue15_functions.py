@@ -33,9 +33,10 @@ from penstock.wire.errors import LuaError
 from penstock.wire.iproto import Request
 from penstock.wire.msgpack import NIL, NO_VALUES, write_array, write_text
 
+# The original's words for states, by the number of the state. Zombies are shown as done. Staged jobs are not visible.
 STATE_WORDS: Final = ["done", "ready", "taken", "delayed", "buried", "done", "done", "done"]
 
-# The counters that correspond to events.
+# For each counter of the original, the events that it counts.
 _COUNTERS: Final[dict[str, list[int]]] = {
     "put": [s.PUT, s.PUT_DELAYED, s.PUBLISHED, s.PUBLISHED_DELAYED],
     "urgent": [s.PUT_URGENT],
@@ -50,6 +51,7 @@ _COUNTERS: Final[dict[str, list[int]]] = {
     "delete": [s.DELETED],
     "ready_by_disconnect": [s.DISCONNECTED],
 }
+# The states that are counted in `tasks.total`, with their words.
 _TASKS: Final = [
     ("ready", s.READY),
     ("delayed", s.DELAYED),

@@ -63,7 +63,8 @@ from penstock.wire.msgpack import (
     write_value,
 )
 
-# By the number of the state. The original has no zombies, so they are shown as done. Staged jobs are not visible yet.
+# The original's letters for states, by the number of the state. The original has no zombies, so they are shown as done.
+# Staged jobs are not visible yet.
 STATE_LETTERS: Final = ["-", "r", "t", "~", "!", "-", "-", "-"]
 _LETTERS: Final = [ord(letter) for letter in STATE_LETTERS]
 _STATES: Final[dict[str, int]] = {"r": s.READY, "t": s.TAKEN, "~": s.DELAYED, "!": s.BURIED, "-": s.DONE}
@@ -101,6 +102,7 @@ _ER_FIELD_MISSING: Final = 39
 
 _NOT_TAKEN: Final = "Task was not taken"
 TEMPORARY_REFUSED: Final = "Cannot create temporary tube in replicaset mode"
+# Encoded results: nil for a put to a full tube, and true.
 _FULL: Final = b"\x91\xc0"
 _TRUE: Final = b"\x91\xc3"
 

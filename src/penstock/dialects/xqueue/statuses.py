@@ -8,7 +8,8 @@ from penstock.core import states as s
 from penstock.core import views
 from penstock.core.tube import Tube
 
-# By the number of the state. The last letter, S, stands for another tube. Staged jobs are not visible yet.
+# xqueue's letters for states, by the number of the state. The last letter, S, stands for another tube. Staged jobs are
+# not visible yet.
 STATUS_LETTERS: Final = ["X", "R", "T", "W", "B", "D", "Z", "X", "S"]
 # By the number of the state: the names of the counts in the pretty form of the statistics.
 STATUS_WORDS: Final = ["X", "Ready", "Taken", "Waiting", "Buried", "Done", "Zombie"]

@@ -21,7 +21,7 @@ from penstock.journal.disk import ReadableDisk
 from penstock.journal.history.reader import Event, Reader
 from penstock.journal.segment import NOT_BEGUN, FrameFile, Piece, all_headers, snapshot_names
 
-# Number of noted offsets.
+# Number of stored offsets.
 _OFFSETS_MAX: Final = 1_024
 
 # Bytes of a file to process before other threads get their turn: a millisecond of work if the frames are short.
@@ -40,8 +40,8 @@ class FramePage:
 
     next: int  # The position to continue from.
     data: bytes = b""
-    place: tuple[str, int] = ("", 0)  # File and offset of the first frame.
-    # Names of tubes that the segment has named before these frames.
+    place: tuple[str, int] = ("", 0)  # File name and offset of the first frame.
+    # Names of the tubes in the segment of the first frame, by number. Empty unless they were requested.
     names: dict[int, bytes] = field(default_factory=dict)
 
 
@@ -58,7 +58,7 @@ class LogFile:
 class EventPage:
     """A page of decoded events."""
 
-    next: int
+    next: int  # The position to continue from.
     events: list[Event] = field(default_factory=list)
     examined: int = 0
 

@@ -1,7 +1,6 @@
-"""Collects rows of many frames as columns. Pure and compiled.
+"""Collects the rows of many frames, so that `columns.py` can turn them into columns. Pure and compiled.
 
-A frame may contain a single row. Rows are therefore collected first and turned into columns many at a time, in
-`columns.py`.
+A frame may contain a single row, and converting rows one by one would be slow.
 """
 
 from __future__ import annotations

@@ -9,7 +9,9 @@ from penstock.journal.identity import Identity, identity
 
 
 def archive_superseded_log(disk: RealDisk, fresh: Identity) -> RealDisk:
-    """Move the log to a subdirectory, which can be opened, and give this directory the identity `fresh`.
+    """Move the log to a subdirectory, and give this directory the identity `fresh`.
+
+    The subdirectory is returned and can be opened as a queue.
 
     The call may be interrupted at any point. Repeating it completes the work.
     """

@@ -54,7 +54,7 @@ class ListedFile(Protocol):
 
 @dataclass
 class _Tail:
-    """The newest segment of the copy, which is written to."""
+    """The newest segment of the copy. Received frames are appended to it."""
 
     header: SegmentHeader
     end: int  # Offset of the next frame.

@@ -21,7 +21,7 @@ from penstock.journal import frame as f
 # Limits of a slice: rows, and about this many bytes. A slice takes a fraction of a millisecond.
 SLICE_ROWS: Final = 512
 SLICE_BYTES: Final = 512 * 1024
-# The row of a tube is a page of JSON.
+# Fewer tubes and stages than rows, because the row of a tube is a page of JSON.
 SLICE_TUBES: Final = 16
 SLICE_STAGES: Final = 64
 
@@ -37,11 +37,11 @@ class EngineWalk:
     _next: i64  # Number of the next object of the present step.
     _next_put: i64  # Number of the next remembered put of the present tube.
     _jobs_end: i64  # Jobs from this id on were added after the walk started.
-    _tubes_end: i64
-    _began: i64
-    _consumers: list[bytes]
-    _stages: list[bytes]  # In reverse order.
-    _notes: list[bytes]  # Keys of the notes.
+    _tubes_end: i64  # Tubes from this number on were added after the walk started.
+    _began: i64  # Time at which the walk started.
+    _consumers: list[bytes]  # Names of the consumers that are not visited yet.
+    _stages: list[bytes]  # Names of the stages that are not visited yet, in reverse order.
+    _notes: list[bytes]  # Keys of the notes that are not visited yet.
 
     def __init__(self, engine: Engine, writer: f.RowWriter, now: i64, rows_max: i64 = SLICE_ROWS) -> None:
         self.writer = writer

@@ -117,7 +117,7 @@ def fill_holders(engine: Engine, replay: Replay, now: int, log: Log, wall: int) 
 def queue_held(engine: Engine, now: int) -> None:
     """Queue the jobs that were waiting for copies on other nodes when the log ended.
 
-    It is not known whether they had enough copies.
+    The log does not say whether they had enough copies.
     """
     held = [job for tube in engine.tubes.values() for job in tube.staged.items if not job.ensure_extra().stage]
     for job in sorted(held, key=lambda job: job.id):

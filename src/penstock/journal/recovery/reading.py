@@ -43,8 +43,8 @@ from penstock.journal.segment import (
 class Cut:
     """A torn tail of a segment. It is truncated when the queue is opened."""
 
-    where: str
-    what: str
+    where: str  # The file, or why it does not continue the log.
+    what: str  # The bytes or files that are lost.
 
     def __str__(self) -> str:
         return f"{self.where}: cut {self.what}"

@@ -12,7 +12,7 @@ from penstock.core.batches import Consumer
 from penstock.core.job import Job
 from penstock.journal.recovery.replay import Replay, ReplayedTube
 
-# Events that can have led to the state of a job.
+# Events that are counted for a job in a state, because the real ones are lost.
 _ARRIVALS: Final = {
     s.READY: [s.MOVED_IN_READY],
     s.DELAYED: [s.MOVED_IN_DELAYED],
