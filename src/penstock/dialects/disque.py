@@ -599,7 +599,7 @@ class Disque:
     # Ids
 
     def _number_or_elsewhere(self, caller: Caller, text: bytes) -> int:
-        """Return the engine's number for a job id. Raise Elsewhere if a node that the session uses may have the job.
+        """Return the engine's number for a job id. Raise Elsewhere if a node that the session uses can have the job.
 
         Other nodes are not tried, because commands on `disque` jobs take effect everywhere in the cluster, even if the
         node that made the job is unreachable.

@@ -183,7 +183,7 @@ def killed(disk: MemoryDisk, count: int) -> MemoryDisk:
 
 
 def crashes(disk: MemoryDisk, count: int, every_byte: bool = False) -> Iterator[MemoryDisk]:
-    """Yield the disks that a power cut after the first `count` operations may leave. The first has synced data only."""
+    """Yield the disks that a power cut after `count` operations can leave. The first disk has synced data only."""
     sure, renames, writes = _split(disk.effects[:count])
     for names in [[], renames] if renames else [[]]:
         for survived in _survivors(writes, every_byte):
@@ -191,7 +191,7 @@ def crashes(disk: MemoryDisk, count: int, every_byte: bool = False) -> Iterator[
 
 
 def _survivors(writes: list[Effect], every_byte: bool) -> Iterator[list[Effect]]:
-    """Yield the combinations of unsynced writes that may survive."""
+    """Yield the combinations of unsynced writes that can survive."""
     yield []
     if not writes:
         return

@@ -130,7 +130,7 @@ class ClaimCommands:
         caller.reply.integer(claims.release_claims(self._engine, args[2], token, now))
 
     def _check(self, caller: Caller, consumer: bytes) -> None:
-        """Raise an error if the caller may not use a consumer, and Elsewhere if the consumer is on another node."""
+        """Raise an error if the caller must not use a consumer. Raise Elsewhere if another node has the consumer."""
         check_own(caller, consumer, b"consumer")
         self._check_claimed(caller, consumer)
         if consumer not in self._engine.consumers:
@@ -139,7 +139,7 @@ class ClaimCommands:
                 raise Elsewhere(node, f"consumer {excerpt(consumer)}")
 
     def _check_claimed(self, caller: Caller, consumer: bytes) -> None:
-        """Raise an error if a consumer has claimed jobs in a tube that the caller may not use."""
+        """Raise an error if a consumer has claimed jobs in a tube that the caller is not allowed to use."""
         known = None if caller.any_tube else self._engine.consumers.get(consumer)
         if known is not None:
             for claim in known.claims.values():

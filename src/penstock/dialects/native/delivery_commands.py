@@ -125,7 +125,7 @@ class DeliveryCommands:
             caller.reply.bulk(self.context.id_of(job))
 
     def check_puts(self, caller: Caller, name: bytes, drafts: list[Draft]) -> None:
-        """Raise an error if the caller may not use the tube of these puts, or a target tube of their retry policies."""
+        """Raise an error if the caller may not use the tube of these puts, or a tube to which failed jobs move."""
         self._check_put(caller, name)
         if not caller.any_tube:
             for draft in drafts:
@@ -397,7 +397,7 @@ class DeliveryCommands:
     # Ids
 
     def job(self, caller: Caller, text: bytes, now: i64) -> Job:
-        """Return the job with an id. Raise UnknownJob if it does not exist, or Elsewhere if another node may have it.
+        """Return the job with an id. Raise UnknownJob if it does not exist, or Elsewhere if another node can have it.
 
         An id is 40 characters, 32 hex digits, or tube#number. In a tube with a driver it can also be tube#id.
         """

@@ -95,7 +95,7 @@ class GlobalCommands:
 
 
 class _SumsReply(WaitReply):
-    """Replies with the sums of the figures of all nodes, and with the number of nodes that answered."""
+    """Adds the numbers that all nodes answered, and replies with the sums and the number of these nodes."""
 
     _context: CommandContext
     _names: list[bytes]

@@ -21,7 +21,7 @@ _ER_UNSUPPORTED_INDEX_FEATURE: Final = 112
 
 
 def read_key(given: object) -> list[object]:
-    """Return the parts of an index key, which may be one value or a list. An empty Lua table may arrive as a map."""
+    """Return the parts of an index key, which is one value or a list. An empty Lua table can arrive as a map."""
     if given is None or given == {}:
         return []
     if isinstance(given, dict):

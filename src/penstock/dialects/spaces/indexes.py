@@ -1,7 +1,7 @@
 """Indexes: the order of a space's rows, the keys that clients search by, and the iterators.
 
 All indexes are trees, as in Tarantool. The rows of an index are ordered by its parts, then by the parts of the primary
-index. A key may have fewer parts than the index. A row is compared with a key by the parts that the key has.
+index. A key can have fewer parts than the index. A row is compared with a key by the parts that the key has.
 
 Values are compared after `comparable`, in Tarantool's order: nil, booleans, numbers, strings, other values. Strings are
 compared byte by byte. Some clients send strings as binary, so strings and binary values are compared alike.
@@ -36,7 +36,7 @@ Comparable = tuple[Any, ...]
 
 
 def read_fields(text: str) -> list[Field]:
-    """Parse fields from words such as `name:type`. A question mark means that the field may be nil."""
+    """Parse fields from words such as `name:type`. A question mark means that the field can be nil."""
     pairs = [word.split(":") for word in text.split()]
     return [Field(name, type.rstrip("?"), type.endswith("?")) for name, type in pairs]
 

@@ -213,7 +213,7 @@ class TakenSpace(_AllTubesSpace):
         return None
 
     def _find(self, tube: Tube, id: object, now: i64) -> Job | None:
-        """Return the job with an id, or None. The id may be any value."""
+        """Return the job with an id, or None. The id can be any value."""
         if not self.may_read(tube):
             return None
         if tube.jobs_by_number is None:
@@ -253,7 +253,7 @@ class _TakenJobs(_TubesScan):
     """Scans the taken jobs of some tubes or of all tubes.
 
     When a job leaves a tube's list of taken jobs, the last job moves to its place. New jobs are added at the end. A
-    scan from the end to the beginning therefore misses no job that stays, but it may return a job twice.
+    scan from the end to the beginning therefore misses no job that stays, but it can return a job twice.
     """
 
     _at: int  # The position in the first tube, counting down; -1 before it is examined.

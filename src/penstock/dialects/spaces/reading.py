@@ -9,8 +9,8 @@ only for the items that a client gets. There are three ways to find them:
               kept and written. If the client wants more, another scan finds the items that follow
 
 A slice examines about SLICE items. A select that needs only one slice is atomic. In a longer select, each row has its
-state at the time of its slice. A row that changes in the meantime may be missing or may be in its old place. If there
-was another scan, a row that moved behind the rows already written may appear twice.
+state at the time of its slice. A row that changes in the meantime can be missing or can be in its old place. If there
+was another scan, a row that moved behind the rows already written can appear twice.
 """
 
 from __future__ import annotations
@@ -97,11 +97,11 @@ class ReadableSpace:
         raise NotImplementedError
 
     def scan(self, query: Query) -> Scan:
-        """Start a scan over all items that may match a query."""
+        """Start a scan over all items that can match a query."""
         raise NotImplementedError
 
     def find_few(self, query: Query, now: i64) -> list[object] | None:
-        """Return the items that may match, or None if that needs a scan. Items after the limit may be left out."""
+        """Return the items that can match, or None if that needs a scan. Items after the limit can be left out."""
         return None
 
     def count(self, query: Query) -> int:

@@ -176,7 +176,7 @@ class SchemaIndexes(_SchemaSpace):
 class _Listed(Scan):
     """Scans the spaces that `_vspace` lists: the fixed ones, then tubes in the order of their creation.
 
-    Queues of Disque clients are left out. There may be very many of them, and Tarantool clients do not read them.
+    Queues of Disque clients are left out. There can be very many of them, and Tarantool clients do not read them.
     """
 
     _engine: Engine

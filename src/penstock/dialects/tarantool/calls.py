@@ -483,7 +483,7 @@ def _eval_as_call(request: Request) -> None:
 def _redacted_words(request: Request) -> list[bytes]:
     """Return the words of a request that the slow log may show.
 
-    AUTH has a scrambled password. An EVAL that was refused may contain any text.
+    AUTH has a scrambled password. An EVAL that was refused can contain any text.
     """
     if request.code == iproto.AUTH:
         return [b"auth", REDACTED]

@@ -218,7 +218,7 @@ def _priority(value: object) -> int:
 
 
 def _whole(value: object) -> int | None:
-    """Return a whole number, or None for any other value. Lua may send it as a float without a fraction."""
+    """Return a whole number, or None for any other value. Lua can send it as a float without a fraction."""
     if isinstance(value, bool):
         return None
     if isinstance(value, float):

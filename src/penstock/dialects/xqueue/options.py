@@ -105,7 +105,7 @@ class Options:
 
 
 def as_map(value: object, what: str) -> dict[Any, Any]:
-    """Convert a Lua table to a map. An empty table may arrive as an array, and a missing one as nil."""
+    """Convert a Lua table to a map. An empty table can arrive as an array, and a missing one as nil."""
     if value is None or (isinstance(value, (list, tuple)) and not value):
         return {}
     if not isinstance(value, dict):
@@ -114,7 +114,7 @@ def as_map(value: object, what: str) -> dict[Any, Any]:
 
 
 def as_list(value: object, what: str) -> list[Any]:
-    """Convert a Lua table to a list. An empty table may arrive as a map, and a missing one as nil."""
+    """Convert a Lua table to a list. An empty table can arrive as a map, and a missing one as nil."""
     if value is None or value == {}:
         return []
     if not isinstance(value, (list, tuple)):

@@ -77,7 +77,7 @@ class Rows:
     def read(self, task: object) -> Row:
         """Return the row of a task that a client sent as a table, an array or a tuple.
 
-        The primary key may be missing. The types of the other fields are checked.
+        The primary key can be missing. The types of the other fields are checked.
         """
         if isinstance(task, dict):
             row = self._from_map(task)
@@ -102,7 +102,7 @@ class Rows:
         return row
 
     def check(self, row: Row) -> Row:
-        """Check the types of all fields except the primary key. Return the row in its full length."""
+        """Check the types of all fields except the primary key. Return the row, with missing fields as nil."""
         format, key = self.options.format, self.options.key
         if format and len(row) > len(format):
             raise XqueueError(

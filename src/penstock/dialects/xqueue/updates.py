@@ -81,7 +81,7 @@ def _apply(row: list[Any], operation: list[Any], number: int, options: Options) 
 
 
 def _field(given: object, row: list[Any], sign: str, options: Options) -> int:
-    """Return the position of an operation's field. '=' and '!' may also use the position after the last field."""
+    """Return the position of an operation's field. '=' and '!' can also use the position after the last field."""
     if isinstance(given, bytes):
         given = given.decode("utf-8", "replace")
     if isinstance(given, str):

@@ -61,7 +61,10 @@ class JournalCommands:
         self._start(caller, _Head(self, caller), now)
 
     def read(self, caller: Connection, args: list[bytes], now: int) -> None:
-        """Run JOURNAL READ position [BYTES n] [TIMEOUT duration] [NAMES] [PLACE]: reply with raw frames of the log."""
+        """Run JOURNAL READ position [BYTES n] [TIMEOUT duration] [NAMES] [PLACE]: reply with raw frames of the log.
+
+        NAMES adds the names of tubes by number, and PLACE the file and the offset of the frames.
+        """
         _check_every_tube(caller)
         position, words = _position(args)
         most, names, placed, timeout_ms = _BYTES, False, False, 0
@@ -142,7 +145,7 @@ class JournalCommands:
         self._followers.pop(follower, None)
 
     def _schedule_wake(self) -> None:
-        """Schedule `_wake` in the event loop, because more of the log is durable. Any thread may call this."""
+        """Schedule `_wake` in the event loop, because more of the log is durable. Any thread can call this."""
         if self._followers and not self._wake_scheduled:
             self._wake_scheduled = True
             self._server.loop.call_soon_threadsafe(self._wake)

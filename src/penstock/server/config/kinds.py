@@ -3,7 +3,7 @@
 A value has three written forms. `text` is for users and TOML ("64mb", "7d", "never"). `disque` is the reply of CONFIG
 GET to programs written for Disque ("67108864", "604800", "no"). `conf` is for a config file in Disque's form.
 
-A kind reads a list of words, because a line of a config file or a flag may have several. It also gets the previous
+A kind reads a list of words, because a line of a config file or a flag can have several. It also gets the previous
 value: kinds that collect entries (renamed commands, users) add to it, and the others ignore it.
 """
 
@@ -114,7 +114,7 @@ class Kind(Generic[T]):
         return self.disque(value)
 
     def writes(self, words: list[str]) -> bool:
-        """Return whether CONFIG REWRITE may replace a line that has these words after the directive."""
+        """Return whether CONFIG REWRITE is allowed to replace a line with these words after the directive."""
         return True
 
 
@@ -317,7 +317,7 @@ class Texts(Kind[tuple[str, ...]]):
 
 
 class HostNames(Kind[tuple[str, ...]]):
-    """A list of host names, which may be empty."""
+    """A list of host names. It can be empty."""
 
     annotation = "tuple[str, ...]"
     several = True

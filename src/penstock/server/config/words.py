@@ -26,7 +26,7 @@ def to_text(raw: bytes) -> str:
 
 
 def split(line: str) -> list[str]:
-    """Return the words of a line. A quoted word may be empty."""
+    """Return the words of a line. A quoted word can be empty."""
     words = split_words(to_bytes(line), False)
     if words is None:
         raise UnbalancedQuotes

@@ -138,7 +138,7 @@ def _contents(world: World, by_id: dict[bytes, list[Delivery]]) -> Iterator[str]
 
 
 def _ids(world: World, by_id: dict[bytes, list[Delivery]]) -> Iterator[str]:
-    """Check C10: an id belongs to one job only, and encodes whether the job may be delivered again."""
+    """Check C10: an id belongs to one job only, and encodes whether the job can be delivered again."""
     owner: dict[bytes, bytes] = {}
     named = [(add.id, add.body) for add in world.history.adds.values() if add.id]
     named += [(delivery.id, delivery.body) for delivery in world.history.deliveries]
@@ -186,7 +186,7 @@ def _is_over(add: Add, delivery: Delivery) -> bool:
 
 
 def _may_be_over_early(world: World, add: Add) -> bool:
-    """Return whether a job may have expired too early, because the clock of a restarted node was wrong."""
+    """Return whether a job can have expired too early, because the clock of a restarted node was wrong."""
     return add.ttl_ms < _LONG_TTL_MS and "clock_jump" in world.options.nemeses
 
 
@@ -218,7 +218,7 @@ def _fast_acked_between(world: World, first: Delivery, second: Delivery) -> bool
 def _crashed_between(world: World, first: Delivery, second: Delivery) -> bool:
     """Return whether the node was restarted between two deliveries.
 
-    The jobs that it had delivered may be ready immediately after the restart.
+    The jobs that it had delivered can be ready immediately after the restart.
     """
     return any(
         fault.node == second.node

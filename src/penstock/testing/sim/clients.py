@@ -56,7 +56,7 @@ class Cluster(Protocol):
     options: Options
 
     def serving(self) -> Sequence[ServingNode]:
-        """Return the nodes that clients may connect to."""
+        """Return the nodes that clients can connect to."""
 
     def sometimes(self, what: str) -> None:
         """Count an event that must occur at least once in a run of many seeds."""

@@ -65,7 +65,7 @@ class Links:
     def life_of(self, node: bytes) -> int:
         """Return the number of the process start (life) that the link to a node leads to, or 0 if there is no link.
 
-        That process may have ended.
+        That process can have ended.
         """
         return self._lives.get(node, 0)
 

@@ -44,7 +44,7 @@ class World:
         return [other for other in self.nodes if other is not node]
 
     def serving(self) -> list[SimNode]:
-        """Return the nodes that clients may connect to."""
+        """Return the nodes that clients can connect to."""
         return self.nodes
 
     def introduce(self, node: SimNode) -> None:
@@ -60,7 +60,7 @@ class World:
                 self.forgotten.append((other, other.life, node.id))
 
     def wants_back(self, node: SimNode, id: bytes) -> None:
-        """Record that `node` received MEET from the node `id`. It may have been sent before that node was removed."""
+        """Record that `node` received MEET from the node `id`. The message can be older than that node's removal."""
         self.forgotten = [each for each in self.forgotten if each[0] is not node or each[2] != id]
 
     def tell(self, node: SimNode, args: list[bytes]) -> None:
