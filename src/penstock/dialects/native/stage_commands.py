@@ -115,7 +115,7 @@ class StageCommands:
         self._close(caller, names, stages.discard(self._engine, names, now), now)
 
     def _names(self, caller: Caller, args: list[bytes]) -> list[bytes]:
-        """Check that the caller may use these stages, and return their names. Raise Elsewhere if another node has them."""
+        """Return the names of the stages if the caller may use them. Raise Elsewhere if another node has the stages."""
         names = args[1:]
         for name in names:
             check_own(caller, name, b"stage")
