@@ -34,7 +34,7 @@ class Linger:
         end_turn: Callable[[], None],
         clock_ns: Callable[[], int] = time.perf_counter_ns,
     ) -> None:
-        """Create the object. `end_turn` ends a turn, and may begin the next one, which ends with the next round."""
+        """Create the object. `end_turn` ends a turn. It can begin another turn, which ends with the next round."""
         self.linger_ns = 0
         self._loop = loop
         self._end_turn = end_turn

@@ -116,7 +116,7 @@ class _SumsReply(WaitReply):
 
 
 class _PeekReply(WaitReply):
-    """Runs GLOBAL QPEEK: merges the first jobs of the queue on each node."""
+    """Replies to GLOBAL QPEEK: merges the first jobs of the queue from all nodes."""
 
     _count: int
 
@@ -142,7 +142,7 @@ class _PeekReply(WaitReply):
 
 
 class _ScanReply(WaitReply):
-    """Runs GLOBAL SCAN: writes some jobs of one node, and a cursor that continues at this node or at the next one."""
+    """Replies to GLOBAL SCAN with some jobs of one node, and a cursor that continues at this node or at the next."""
 
     _cluster: Cluster
     _node: bytes

@@ -3,8 +3,8 @@
 All indexes are trees, as in Tarantool. The rows of an index are ordered by its parts, then by the parts of the primary
 index. A key can have fewer parts than the index. A row is compared with a key by the parts that the key has.
 
-Values are compared after `comparable`, in Tarantool's order: nil, booleans, numbers, strings, other values. Strings are
-compared byte by byte. Some clients send strings as binary, so strings and binary values are compared alike.
+`comparable` converts values so that they compare in Tarantool's order: nil, booleans, numbers, strings, other values.
+Strings are compared byte by byte. Some clients send strings as binary, so both are treated alike.
 """
 
 from __future__ import annotations

@@ -52,7 +52,7 @@ class XqueueFunctions(FunctionFamily):
 
 
 class SpaceMethods(FunctionFamily):
-    """The functions `box.space.NAME:method`. Calls on other spaces than those of `upgrade` go to another family."""
+    """The functions `box.space.NAME:method`. Calls on spaces that `upgrade` did not make go to another family."""
 
     _spaces: XqueueSpaces
     _others: FunctionFamily

@@ -55,7 +55,7 @@ _QUEUE_TYPES: Final[dict[str, tuple[str, ...]]] = {
 
 
 class XqueueError(CommandError, BoxError):
-    """The space refused the call, with xqueue's text; docs/reference/xqueue.md describes the methods."""
+    """The space refused the call; docs/reference/xqueue.md describes the methods."""
 
     code = "XQUEUE"
 

@@ -178,7 +178,7 @@ class Space:
         return None
 
     def _check_free(self, key: list[Any]) -> None:
-        """Raise an error if a task whose primary key was made by the queue already has this primary key."""
+        """Raise an error if a primary key is in use by a task whose key was made by the queue."""
         if find_unnamed(self._engine, self.tube, self.context.ids, key) is not None:
             raise self._duplicate()
 
@@ -480,7 +480,7 @@ class Space:
         return duration_of(attr["ttl"], "attr.ttl")
 
     def _ttr(self, attr: dict[Any, Any]) -> int:
-        """Return the ttr of a take in ms. The default is the ttr that the space has now, not at the put."""
+        """Return the ttr of a take in ms. The default is the present ttr of the space, not that of the job."""
         if attr.get("ttr") is None:
             return UNSET if self.options.ttr is False else self.tube.policy.default_ttr_ms
         self._require_feature("ttr")

@@ -54,7 +54,7 @@ def clients_that_fit(wanted: int) -> int:
 
 
 def share(most: int) -> int:
-    """Return how many of `most` reserved connections are allowed: fewer if the system allows few descriptors."""
+    """Return how many reserved connections are allowed: `most`, or fewer if the system allows few descriptors."""
     limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     if limit == resource.RLIM_INFINITY or limit >= 2 * RESERVE:
         return most

@@ -43,8 +43,9 @@ async def start(listener: asyncio.Server, backlog: int) -> None:
 
 
 def _set_backlog(listener: asyncio.Server, backlog: int) -> None:
-    """Set how many connections wait in the system's queue. asyncio has one argument for this and for its own limit.
+    """Set how many connections wait in the system's queue.
 
+    asyncio has one argument for this number and for how many connections it accepts at a time.
     Two processes can bind one port until one of them listens, so this raises OSError if another process was faster.
     """
     for each in listener.sockets:

@@ -59,7 +59,8 @@ class Ports:
     ) -> None:
         """Create the ports, all closed. `resp` makes the protocol objects of RESP connections.
 
-        `iproto` does this for IPROTO connections, by the settings of the ports. `pages` are the pages of the HTTP port.
+        `iproto` has such functions for IPROTO connections, by the settings of the ports. `pages` are the pages of the
+        HTTP port.
         """
         self.resp = resp
         self.iproto = iproto

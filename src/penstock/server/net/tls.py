@@ -4,8 +4,8 @@ A TLS port accepts plain TCP connections, and TLS starts here. A TLS listener of
 handshake to itself until its timeout, so nothing could count or close it.
 
 `start_tls` is not used, because uvloop reads from a new connection as soon as `connection_made` returns, even if that
-paused it. The first bytes could arrive before TLS has started. Instead, the socket is taken from the plain transport
-before anything is read, and `connect_accepted_socket` runs TLS on it.
+paused reading. The first bytes could arrive before TLS has started. Instead, the socket is taken from the plain
+transport before anything is read, and `connect_accepted_socket` runs TLS on it.
 
 A connection gets its protocol, and a client its session, when its handshake is finished.
 """

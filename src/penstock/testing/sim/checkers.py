@@ -340,9 +340,9 @@ def views_agree(world: World) -> bool:
 
 
 def acquainted(world: World) -> list[list[SimNode]]:
-    """Return the running nodes in groups.
+    """Return the running nodes in groups of nodes that can find each other.
 
-    The nodes of a group are in each other's tables, directly or through other nodes of the group.
+    Two nodes are in one group if `_know_each_other` holds for them, or for each pair of a chain between them.
     """
     groups: list[list[SimNode]] = []
     for node in world.nodes:
@@ -357,8 +357,8 @@ def acquainted(world: World) -> list[list[SimNode]]:
 def _know_each_other(one: SimNode, other: SimNode) -> bool:
     """Return whether two nodes become members for each other without help.
 
-    This is so if both have the other in their tables, or if one has and an operator ordered one to meet the other.
-    Otherwise the node that does not have the other ignores its greetings, and can learn of it only from a third node.
+    This is so if each node has the other in its table, or if only one has and an operator ordered a meeting of the two.
+    Otherwise the node without an entry ignores greetings of the other, and can learn of it only from a third node.
     """
     known = [other.id in one.cluster.members.peers, one.id in other.cluster.members.peers]
     ordered = other.id in one.ordered_to_meet or one.id in other.ordered_to_meet

@@ -42,7 +42,7 @@ class ServingNode(Protocol):
         """Accept a connection."""
 
     def request(self, session: Session, args: list[bytes]) -> None:
-        """Process a command."""
+        """Run a command that a client sent."""
 
     def hang_up(self, session: Session) -> None:
         """Close a connection."""

@@ -116,8 +116,8 @@ class Nemeses:
     def partition(self) -> Undo | None:
         """Partition the network in one of four shapes.
 
-        Two halves; one node apart; a ring, in which every node reaches another majority; or a bridge, in which only one
-        node reaches both halves.
+        The shapes are two halves, one node apart, a ring (every node reaches another majority) and a bridge (only one
+        node reaches both halves).
         """
         count = len(self._world.nodes)
         order = self._random.sample(range(count), count)
