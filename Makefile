@@ -6,7 +6,7 @@ MAKEFLAGS += --no-print-directory
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .PHONY: help setup tools demo test test-compiled test-spark test-simulation test-fronts test-interpreted fuzz sim homes mutants \
-	lint format generate docs bench bench-spark bench-pipeline wheel clean FORCE
+	lint format generate docs bench bench-spark bench-pipeline instructions wheel clean FORCE
 
 VENV := .venv
 PY := $(VENV)/bin/python
@@ -25,7 +25,7 @@ PURE := $(addprefix tests/,cluster core dialects simulation/test_mutants.py test
 # Tests of the interfaces that users see.
 FRONTS := $(addprefix tests/,browser cli client conformance docs)
 
-tools: $(VENV)/tools ## install the test dependencies: packages, redis-cli, Tarantool, tmux, openssl, Chromium
+tools: $(VENV)/tools ## install the test dependencies: packages, redis-cli, Tarantool, tmux, openssl, Chromium, valgrind
 
 setup: ## create or update .venv with the penstock command and Spark
 	+@$(MAKE) -j2 $(VENV)/core
@@ -89,6 +89,9 @@ bench-pipeline: tools setup ## measure the pipeline on Spark for SIZES="1 10" mi
 
 bench-spark: tools setup ## measure Spark with a running node (ARGS=--quick for a short run)
 	@$(PY) -m bench.spark $(ARGS)
+
+instructions: tools setup ## count the instructions per command, and compare them with the recorded ones (UPDATE=1 records)
+	@env -u PYTHONPATH $(PY) -m bench.instructions $(if $(UPDATE),--update) $(if $(FILE),--file $(FILE))
 
 wheel: $(VENV)/base ## build a wheel into dist/
 	@scripts/setup.sh wheel

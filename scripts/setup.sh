@@ -124,6 +124,12 @@ find_chromium() {
         "(Debian: apt-get install chromium)."
 }
 
+find_valgrind() {
+  command -v valgrind >/dev/null || apt_install valgrind ||
+    say "valgrind cannot be installed, so the instructions per command will not be checked" \
+        "(Debian: apt-get install valgrind)."
+}
+
 # Print the requirements of extras in pyproject.toml, including extras that they name. "base" means the dependencies.
 requirements() {
   "$venv/bin/python" - "$@" <<'PY'
@@ -189,6 +195,7 @@ tools() {
     find_tmux
     find_openssl
     find_chromium
+    find_valgrind
   } &
   say "installing the test packages …"
   requirements dev | install tools
