@@ -3,21 +3,17 @@
 A real server runs under callgrind with a journal. One client sends a command, waits for the reply and sends the next
 one, so every turn has the same content. After a block of commands of one kind, the server dumps its counts. The counts
 are those of the main thread: parsing, running, appending to the journal and replying, without the kernel. The cost of a
-command is that of its block, minus that of an empty block, divided by the number of commands. The median of several
-cycles excludes rare events, such as the growth of a hash table.
+command is that of its block, minus that of an empty block, divided by the number of commands. The minimum of several
+cycles excludes rare events, such as the growth of a hash table or a background thread that needs the interpreter.
 
 Nothing here depends on the insides of the server: commands enter through sockets, and the counts leave through files.
 """
 
 from __future__ import annotations
 
-import os
 import re
-import select
 import shutil
-import signal
 import socket
-import statistics
 import subprocess
 import sys
 import tempfile
@@ -35,9 +31,11 @@ from penstock.wire.msgpack import Reader
 
 # The commands of a block. More of them make the run longer, and less than 0.1 % more precise.
 COMMANDS = 64
-# The median of these cycles is used. One more cycle runs first, in which buffers and tables get their size.
+# The minimum of these cycles is used. One more cycle runs first, in which buffers and tables get their size.
 CYCLES = 5
+# The size and number of the pipelines in a block.
 PIPELINE = 16
+PIPELINES = 16
 
 # Functions of glibc that hand the interpreter lock to another thread. Their cost is excluded, because it depends on the
 # times at which background threads were waiting for the lock.
@@ -46,6 +44,7 @@ _POSITIONS = frozenset("+-*0123456789")
 
 _BODY = b"x" * 40
 _EMPTY = "(empty block)"
+_PIPELINED = f"PUT x{PIPELINE}"
 _MARKER = Path(__file__).with_name("marker.c")
 
 # The server needs a few seconds to start under valgrind, and a busy machine many more.
@@ -72,9 +71,9 @@ def measure(find_port: Callable[[], int] = free_port) -> dict[str, float]:
     with tempfile.TemporaryDirectory(prefix="penstock-instructions-") as name, _start(Path(name), find_port) as server:
         for _ in range(1 + CYCLES):
             _run_cycle(server)
-    empty = statistics.median(server.blocks.pop(_EMPTY)[1:])
+    empty = min(server.blocks.pop(_EMPTY)[1:])
     return {
-        name: (statistics.median(block[1:]) - empty) / (COMMANDS * PIPELINE if name == "PUT x16" else COMMANDS)
+        name: (min(block[1:]) - empty) / (PIPELINE * PIPELINES if name == _PIPELINED else COMMANDS)
         for name, block in server.blocks.items()
     }
 
@@ -106,10 +105,11 @@ def _run_cycle(server: _Server) -> None:
     resp.ask([command("ACK", id) for id in ids])
     end("ACK")
 
-    batches = resp.ask([command("PUT", "native", _BODY) * PIPELINE] * COMMANDS, PIPELINE)
-    end("PUT x16")
-    for ids in batches:
-        resp.ask([command("TAKE", "native", "COUNT", PIPELINE), *(command("ACK", id) for id in ids)])
+    pipelines = resp.ask([command("PUT", "native", _BODY) * PIPELINE] * PIPELINES, PIPELINE)
+    end(_PIPELINED)
+    for ids in pipelines:
+        resp.ask([command("TAKE", "native", "COUNT", PIPELINE)])
+        resp.ask([b"".join(command("ACK", id) for id in ids)], PIPELINE)
     end("")
 
     tasks = iproto.ask([request("queue.tube.tarantool:put", "x" * 40)] * COMMANDS)
@@ -174,19 +174,18 @@ class _Iproto:
 class _Server:
     """A server under callgrind, with one client per protocol."""
 
-    def __init__(self, pid: int, pipe: int, counts: Path, resp: _Resp, iproto: _Iproto) -> None:
+    def __init__(self, marks: socket.socket, counts: Path, resp: _Resp, iproto: _Iproto) -> None:
         self.resp = resp
         self.iproto = iproto
         self.blocks: dict[str, list[int]] = {}
-        self._pid = pid
-        self._pipe = pipe
+        self._marks = marks
         self._counts = counts
         self._dumps = 0
-        self._signal()
+        self._mark()
 
     def end_block(self, name: str) -> None:
         """End a block of commands, and record its instructions, unless the name is empty."""
-        self._signal()
+        self._mark()
         self._dumps += 1
         # Thread 1 is the main thread.
         file = self._counts.with_name(f"{self._counts.name}.{self._dumps}-01")
@@ -194,12 +193,11 @@ class _Server:
             self.blocks.setdefault(name, []).append(instructions_of(file.read_text()))
         file.unlink()
 
-    def _signal(self) -> None:
+    def _mark(self) -> None:
         time.sleep(_SETTLE_S)
-        os.kill(self._pid, signal.SIGUSR2)
-        if not select.select([self._pipe], [], [], _ANSWER_S)[0]:
-            raise RuntimeError("the server under callgrind does not answer")
-        os.read(self._pipe, 1)
+        self._marks.sendall(b".")
+        if not self._marks.recv(1):
+            raise RuntimeError("the server ended")
         time.sleep(_SETTLE_S)
 
 
@@ -239,30 +237,29 @@ def _start(directory: Path, find_port: Callable[[], int]) -> Iterator[_Server]:
     callgrind = ["valgrind", "--tool=callgrind", "--vgdb=no", "--instr-atstart=no", "--separate-threads=yes"]
     port, iproto_port = find_port(), find_port()
     settings = ["--port", port, "--iproto-port", iproto_port, "--dir", directory, "--fsync", "never", "--linger", 0]
-    reading, writing = os.pipe()
     words = [*callgrind, f"--callgrind-out-file={counts}", sys.executable, "-m", "bench.instructions.marked_server"]
     log = directory / "log"
-    with log.open("wb") as output:
+    marks, its_end = socket.socketpair()
+    marks.settimeout(_ANSWER_S)
+    with marks, its_end, log.open("wb") as output:
         process = subprocess.Popen(
-            [*words, str(marker), str(writing), *map(str, settings)],
+            [*words, *map(str, [marker, its_end.fileno(), *settings])],
             env=_environment(),
-            pass_fds=[writing],
+            pass_fds=[its_end.fileno()],
             stdout=output,
             stderr=output,
         )
-    try:
+        its_end.close()
         try:
-            resp = _Resp(_connect(port, process))
-            iproto = _Iproto(_connect(iproto_port, process))
-            iproto.ask([request("queue.create_tube", "tarantool", "fifo")])
+            with _connect(port, process) as resp, _connect(iproto_port, process) as iproto:
+                tarantool = _Iproto(iproto)
+                tarantool.ask([request("queue.create_tube", "tarantool", "fifo")])
+                yield _Server(marks, counts, _Resp(resp), tarantool)
         except (OSError, RuntimeError) as error:
-            raise RuntimeError(f"the server did not start under callgrind: {error}\n{log.read_text()}") from error
-        yield _Server(process.pid, reading, counts, resp, iproto)
-    finally:
-        process.kill()
-        process.wait()
-        os.close(reading)
-        os.close(writing)
+            raise RuntimeError(f"the server failed under callgrind: {error!r}\n{log.read_text()}") from error
+        finally:
+            process.kill()
+            process.wait()
 
 
 def _environment() -> dict[str, str]:
