@@ -6,7 +6,7 @@ are those of the main thread: parsing, running, appending to the journal and rep
 command is that of its block, minus that of an empty block, divided by the number of commands. The minimum of several
 cycles excludes rare events, such as the growth of a hash table or a background thread that needs the interpreter.
 
-Nothing here depends on the insides of the server: commands enter through sockets, and the counts leave through files.
+Nothing here depends on the modules of the server: commands enter through sockets, and the counts leave through files.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ _MARKER = Path(__file__).with_name("marker.c")
 # The server needs a few seconds to start under valgrind, and a busy machine many more.
 _START_S = 120.0
 _ANSWER_S = 60.0
-# After a reply the server ends its turn, and then it sleeps. It sleeps for certain after this time.
+# After a reply the server ends its turn, and then it sleeps. This takes about a millisecond under callgrind.
 _SETTLE_S = 0.01
 
 
