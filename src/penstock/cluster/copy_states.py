@@ -1,7 +1,7 @@
 """The state of a copy: which message the other holders get before this node queues the job. Only `move` changes it.
 
-The state of the job (core/states.py) says where the copy is on this node. The state of the copy says what the other
-holders expect of this node, because that decides what happens when the timer of the job fires:
+The state of the job (core/states.py) says where the copy is on this node. The state of the copy is about the
+other holders. It decides what this node does when the timer of the job fires:
 
     state      when the timer of the job fires, this node
     FRESH      queues the job, and sends nothing. Its producer asked for a delay, and no node has queued the job yet.
@@ -13,15 +13,18 @@ holders expect of this node, because that decides what happens when the timer of
     UNWARNED --delivered--> LEASED --timer set--> UNWARNED, if there are other holders to warn
 
 Which states are possible when:
-- A job that is READY on this node is UNWARNED. Every path to READY applies QUEUED_HERE, and no event changes the copy
-  of a ready job except its delivery. `Cluster._restore` repairs the exception: a log that was used without a cluster.
+- A READY job is UNWARNED, because every path to READY applies QUEUED_HERE. The exception is a log that a process
+  without a cluster has used. `Cluster._restore` repairs it (FOUND_QUEUED).
 - Therefore a job is never FRESH when it is delivered, and the table has no rule for that.
-- A job that is TAKEN is LEASED only if nobody has to be warned: it has no other holder, is delivered at most once, or
-  has no timer. Otherwise the delivery sets the timer to the time of the warning, and the copy is UNWARNED.
-- A WARNED job has a timer that runs: it is DELAYED or TAKEN. If another holder objects, the copy is UNWARNED again. A
-  warning is therefore used once, and an old one cannot permit a later queueing.
-- The log stores only whether a copy is FRESH. After a restart all others are UNWARNED: the node warns once more than
-  necessary, and never too rarely.
+- A TAKEN job is LEASED only if no warning is needed: it has no other holder, is delivered at most once, or has no
+  timer. Otherwise the delivery sets the timer to the time of the warning, and the copy is UNWARNED. Holders that are
+  found while a copy is LEASED or WARNED get WILLQUEUE when they are found.
+- A LEASED job is never DELAYED or BURIED, because these transitions apply TIMER_SET. So it is not handed over, and gets
+  no delay from another node.
+- A WARNED job is DELAYED or TAKEN, and its timer fires within WARNING_MS. The warning ends if another holder objects,
+  or if the job is delayed again, buried, handed over or delivered. So an old warning never permits a later queueing.
+- The log stores only whether a copy is FRESH. After a restart all others are UNWARNED. The node may then repeat a
+  warning, but never omits one.
 """
 
 from __future__ import annotations
@@ -44,8 +47,8 @@ STATES_COUNT: Final = 4
 # Events are named in the past tense.
 QUEUED_HERE: Final = 0  # The job became ready on this node.
 DELIVERED: Final = 1  # The job was delivered here, or its consumer asked for more time.
-TIMER_SET: Final = 2  # The timer of the job was set to the time at which the other holders are warned.
-WARNING_SENT: Final = 3  # The other holders got WILLQUEUE.
+TIMER_SET: Final = 2  # The timer was set again, and the other holders are warned when it fires.
+WARNING_SENT: Final = 3  # The timer fired, and the other holders got WILLQUEUE.
 YIELDED: Final = 4  # Another holder has queued or delivered the job, or is about to. The timer was set again.
 HANDED_OVER: Final = 5  # The job was sent to another node, which may queue it.
 DELAY_GIVEN: Final = 6  # Another node sent the job with the rest of its producer's delay. No node has queued it yet.
@@ -74,11 +77,9 @@ TRANSITIONS: Final[list[tuple[int, int, int]]] = [
     (DELIVERED, LEASED, LEASED),  # The consumer asked for more time, and no other holder has to be warned.
     (TIMER_SET, LEASED, UNWARNED),  # The delivered job has other holders, which are warned before it returns.
     (TIMER_SET, UNWARNED, UNWARNED),  # A consumer of another node asked for more time: the retry time starts again.
-    (TIMER_SET, WARNED, UNWARNED),  # The same after the warning, so it does not count any more.
+    (TIMER_SET, WARNED, UNWARNED),  # As above after the warning; or the job was delayed or buried instead of queued.
     (TIMER_SET, FRESH, FRESH),  # A client asked for more time during the delay of the producer.
     (WARNING_SENT, UNWARNED, WARNED),  # The timer fired. It fires again after WARNING_MS.
-    (WARNING_SENT, WARNED, WARNED),  # A holder was found that had no warning yet.
-    (WARNING_SENT, LEASED, WARNED),  # The first other holder was found while the job is delivered here.
     (YIELDED, FRESH, UNWARNED),  # Another holder has queued the job, so the delay of its producer is over.
     (YIELDED, UNWARNED, UNWARNED),  # The usual case: a standby copy whose timer starts again.
     (YIELDED, WARNED, UNWARNED),  # A holder objected to the warning, or wins against it.
@@ -86,11 +87,9 @@ TRANSITIONS: Final[list[tuple[int, int, int]]] = [
     (HANDED_OVER, FRESH, UNWARNED),  # The receiver may queue the job before this node does.
     (HANDED_OVER, UNWARNED, UNWARNED),  # The copy stays here until the receiver confirms.
     (HANDED_OVER, WARNED, UNWARNED),  # The receiver may queue the job. The warning was for an earlier time.
-    (HANDED_OVER, LEASED, UNWARNED),  # The job was given back with a delay when it had no other holder.
     (DELAY_GIVEN, FRESH, FRESH),  # The delay of the producer was sent again.
     (DELAY_GIVEN, UNWARNED, FRESH),  # This node is to queue the job first, or takes it back from a handover.
-    (DELAY_GIVEN, WARNED, FRESH),  # The same after a warning: the copy is not about to be queued any more.
-    (DELAY_GIVEN, LEASED, FRESH),  # The same for a job that was given back with a delay.
+    (DELAY_GIVEN, WARNED, FRESH),  # As above after a warning: the copy is not about to be queued any more.
     (FOUND_QUEUED, FRESH, UNWARNED),  # The log was used by a process without a cluster, which queued the job.
 ]
 ILLEGAL: Final = 255

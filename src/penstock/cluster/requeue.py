@@ -132,6 +132,11 @@ class Requeue:
             self._send(QUEUED, job, copy.holders, ASKED_FOR)
             copy.timers_restarted = now
 
+    def end_warning(self, copy: Copy) -> None:
+        """End the validity of a warning, because the job was delayed or buried: it is not about to be queued."""
+        if may_queue(copy):
+            move(copy, TIMER_SET)
+
     def postponed(self, job: Job, now: i64) -> None:
         """Send WORKING to the other holders, because a client of this node asked for more time for a job.
 
@@ -214,7 +219,6 @@ class Requeue:
         more = [node for node in message.holders if node not in copy.holders]
         merge_holders(self._place, copy, more)
         if may_queue(copy) and (job.state == s.DELAYED or job.state == s.TAKEN):
-            move(copy, WARNING_SENT)
             self._warn(job, copy, more)
 
     def receive_queued(self, sender: bytes, message: CopyMessage, now: i64) -> None:
