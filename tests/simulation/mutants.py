@@ -40,6 +40,10 @@ class HashSeeds:
 CAUGHT_BY: dict[str, Seeds | Tests | HashSeeds] = {
     "answers-before-all-copies": Seeds(50),
     "own-copy-counts-twice": Seeds(50),
+    "asked-counts-as-confirmed": Seeds(500),
+    "warning-is-not-waited-for": Seeds(50),
+    "early-timer-counts-as-the-retry-time": Seeds(50),
+    "warning-outlives-an-objection": Tests("tests/cluster/test_copy_states.py", "objects"),
     "holders-hear-of-no-ack": Seeds(50),
     "queued-is-not-heard": Seeds(200),
     "ack-collected-while-a-holder-is-away": Seeds(500),

@@ -80,6 +80,30 @@ MUTANTS: Final = (
         "needed = repl if external else repl - 1",
         "needed = repl if external else max(1, repl - 2)",
     ),
+    Mutant(
+        "asked-counts-as-confirmed",
+        "cluster.replication",
+        "started.asked.extend(more)",
+        "started.asked.extend(more)\nstarted.confirmed.extend(more)",
+    ),
+    Mutant(
+        "warning-is-not-waited-for",
+        "cluster.requeue",
+        "postpone(self._place.engine, job, now + warning_ms(job))",
+        "return False",
+    ),
+    Mutant(
+        "early-timer-counts-as-the-retry-time",
+        "cluster.copy_states",
+        "(TIMER_SET, LEASED, UNWARNED),  # The delivered job has other holders, which are warned before it returns.",
+        "(TIMER_SET, LEASED, LEASED),",
+    ),
+    Mutant(
+        "warning-outlives-an-objection",
+        "cluster.copy_states",
+        "(YIELDED, WARNED, UNWARNED),  # A holder objected to the warning, or wins against it.",
+        "(YIELDED, WARNED, WARNED),",
+    ),
     Mutant("holders-hear-of-no-ack", "cluster.acks", "place.outbox.send(node, message)", "pass"),
     Mutant("queued-is-not-heard", "cluster.node", "self.requeue.receive_queued(sender, message, now)", "pass"),
     Mutant(

@@ -14,6 +14,37 @@ does not stop producers.
 
 A node that is leaving or short of memory keeps no copy. When enough other nodes have one, it asks one of them to queue
 the job (ENQUEUE). An at-most-once job has one holder at any time and is handed over instead: see handover.py.
+
+States of a put, and of its job on this node:
+
+    state       by_id  job             the producer  copies
+    waiting     yes    STAGED          waits         REPLJOB was sent to `asked`; `confirmed` have answered GOTJOB
+    unattended  yes    STAGED          has the id    as above; a put with ASYNC on a node that keeps no copy
+    enough      no     READY, DELAYED  has the id    at least `needed` other nodes; this node counts, unless `external`
+    elsewhere   no     GONE            has the id    at least `needed` other nodes, one of which got ENQUEUE
+    given up    no     GONE            NOREPL        nodes that miss DELJOB still have one, and may deliver it
+    ended       no     GONE            has the id    another node delivered its copy, and the job was acked or deleted
+
+    waiting --GOTJOB, or fewer nodes accept copies--> enough, or elsewhere if `external`
+    waiting --timeout, disconnect, ttl, reset--> given up
+    unattended --GOTJOB--> elsewhere; --the node stays after all--> enough; --ttl, reset--> given up
+    waiting, unattended --acked or deleted by a client or a peer--> ended
+
+Why no other states are possible:
+- A job is STAGED exactly as long as its replication is in `by_id`. A staged job cannot be delivered, expire or move to
+  another tube, so only this module, an ack and a deletion can end it. Nodes that were asked may deliver their copies
+  after the retry time. That is why an ack can arrive before the put is answered.
+- `confirmed` is a subset of `asked`, and every node of `asked` is a holder in the copy record before REPLJOB is sent.
+  An ack therefore reaches every node that may have a copy, also those whose GOTJOB was lost.
+- `needed` is at least 1 if this node keeps no copy. So the job is on another node before it is withdrawn here.
+- A replication ends once. `_remove` takes it out of `by_id` and hands the wait of the producer to its caller *before*
+  the job changes its state. The engine reports that change to `left`, and the end of the wait to `wait_ended`. Neither
+  finds a replication that a method is using, so both handle only changes that come from elsewhere.
+- The producer is answered once, because its wait leaves the replication together with it.
+- After a crash, `by_id` is empty and staged jobs are queued: see core/copy_commands.py. The producer got no reply, so
+  the job may exist or not.
+
+The state of each copy, from its first queueing on, is in copy_states.py.
 """
 
 from __future__ import annotations

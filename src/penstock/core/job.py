@@ -59,7 +59,7 @@ class Copy:
     origin_id: bytes  # The 40-character id if the job was created on another node; empty if it was created here.
     repl: i32  # Number of copies that were requested.
     holders: list[bytes]  # Nodes that are assumed to have a copy, including this one. Equal node ids share one object.
-    state: u8  # What the other holders expect: see cluster/copy_states.py, the only module that changes it.
+    state: u8  # Which messages precede the next queueing: see cluster/copy_states.py, which alone changes it.
     logged: bool  # The log has the present holders, and whether the copy is fresh. Written by the log.
     timers_restarted: i64  # Time (ms) at which the other holders last restarted their retry timers; 0 if unknown.
 
