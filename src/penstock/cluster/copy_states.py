@@ -19,10 +19,11 @@ Which states are possible when:
 - A TAKEN job is LEASED only if no warning is needed: it has no other holder, is delivered at most once, or has no
   timer. Otherwise the delivery sets the timer to the time of the warning, and the copy is UNWARNED. Holders that are
   found while a copy is LEASED or WARNED get WILLQUEUE when they are found.
-- A LEASED job is never DELAYED or BURIED, because these transitions apply TIMER_SET. So it is not handed over, and gets
-  no delay from another node.
-- A WARNED job is DELAYED or TAKEN, and its timer fires within WARNING_MS. The warning ends if another holder objects,
-  or if the job is delayed again, buried, handed over or delivered. So an old warning never permits a later queueing.
+- A job becomes WARNED while it is DELAYED or TAKEN, and its timer then fires within WARNING_MS. The warning ends if
+  another holder objects, or if the job is handed over or delivered.
+- A job that is delayed again or buried on this node keeps its state, for example if its consumer releases it with a
+  delay, or if its queue is paused when the timer fires. So a WARNED or LEASED job can be DELAYED for longer, and is
+  queued after that without another warning.
 - The log stores only whether a copy is FRESH. After a restart all others are UNWARNED. The node may then repeat a
   warning, but never omits one.
 """
@@ -77,7 +78,7 @@ TRANSITIONS: Final[list[tuple[int, int, int]]] = [
     (DELIVERED, LEASED, LEASED),  # The consumer asked for more time, and no other holder has to be warned.
     (TIMER_SET, LEASED, UNWARNED),  # The delivered job has other holders, which are warned before it returns.
     (TIMER_SET, UNWARNED, UNWARNED),  # A consumer of another node asked for more time: the retry time starts again.
-    (TIMER_SET, WARNED, UNWARNED),  # As above after the warning; or the job was delayed or buried instead of queued.
+    (TIMER_SET, WARNED, UNWARNED),  # As above after the warning, which does not count any more.
     (TIMER_SET, FRESH, FRESH),  # A client asked for more time during the delay of the producer.
     (WARNING_SENT, UNWARNED, WARNED),  # The timer fired. It fires again after WARNING_MS.
     (YIELDED, FRESH, UNWARNED),  # Another holder has queued the job, so the delay of its producer is over.
@@ -87,9 +88,11 @@ TRANSITIONS: Final[list[tuple[int, int, int]]] = [
     (HANDED_OVER, FRESH, UNWARNED),  # The receiver may queue the job before this node does.
     (HANDED_OVER, UNWARNED, UNWARNED),  # The copy stays here until the receiver confirms.
     (HANDED_OVER, WARNED, UNWARNED),  # The receiver may queue the job. The warning was for an earlier time.
+    (HANDED_OVER, LEASED, UNWARNED),  # The consumer released the job with a delay when it had no other holder.
     (DELAY_GIVEN, FRESH, FRESH),  # The delay of the producer was sent again.
     (DELAY_GIVEN, UNWARNED, FRESH),  # This node is to queue the job first, or takes it back from a handover.
     (DELAY_GIVEN, WARNED, FRESH),  # As above after a warning: the copy is not about to be queued any more.
+    (DELAY_GIVEN, LEASED, FRESH),  # As above for a job that its consumer released with a delay.
     (FOUND_QUEUED, FRESH, UNWARNED),  # The log was used by a process without a cluster, which queued the job.
 ]
 ILLEGAL: Final = 255
