@@ -7,7 +7,7 @@ from penstock.cluster import messages as m
 from penstock.cluster.messages import JobMessage
 from penstock.core import states as s
 from penstock.core.job import Copy, Job
-from penstock.journal.frame import read_copy, written_copy
+from penstock.journal.frame import decode_copy, encode_copy
 from penstock.journal.recovery.opening import open_log
 
 from .cluster_nodes import SEGMENT_BYTES, NodeCluster
@@ -50,12 +50,12 @@ def test_an_event_follows_the_table_or_is_refused(event: int, state: int) -> Non
 def test_the_log_gets_a_copy_again_only_if_it_became_fresh_or_ceased_to_be(event: int, state: int) -> None:
     copy = copy_in(state)
     c.move(copy, event)
-    assert copy.logged == (written_copy(copy) == written_copy(copy_in(state)))
+    assert copy.logged == (encode_copy(copy) == encode_copy(copy_in(state)))
 
 
 @pytest.mark.parametrize("state", range(c.STATES_COUNT))
 def test_a_restarted_node_warns_before_it_queues_a_copy_that_is_not_fresh(state: int) -> None:
-    restored = read_copy(written_copy(copy_in(state)), {})
+    restored = decode_copy(encode_copy(copy_in(state)), {})
     assert restored.state == (c.FRESH if state == c.FRESH else c.UNWARNED)
 
 
