@@ -425,7 +425,7 @@ def test_a_state_written_outside_its_file_is_found(source: str) -> None:
     assert state_writes(source, "penstock.core.tube")
     assert state_writes(source, "penstock.dialects.disque")
     assert not state_writes(source, STATE_WRITER)
-    assert not state_writes(source, "penstock.server.net.resp_connection")
+    assert not state_writes(source, "penstock.server.net.connection")
 
 
 @pytest.mark.parametrize("source", ["copy.state = 1", "extra.copy.state = WARNED", "job.extra.copy.state, x = 1, 2"])

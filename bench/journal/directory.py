@@ -8,8 +8,8 @@ from functools import cache
 
 from penstock.core.job import Draft
 from penstock.core.policy import FIFO
+from penstock.host.clock import wall_ms
 from penstock.host.host import boot_id
-from penstock.host.ledger import wall_ms
 from penstock.journal.disk import RealDisk
 from penstock.journal.log import NEVER_SYNC
 from penstock.journal.recovery.opening import Opened, open_log

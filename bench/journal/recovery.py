@@ -12,7 +12,7 @@ from bench.journal.directory import BODY_BYTES, Directory, close_engine, copy_of
 from bench.rows import Goal, Spec, Unit
 from bench.scale import Scale
 from bench.trial import Sample, Trial
-from penstock.host.ledger import wall_ms
+from penstock.host.clock import wall_ms
 from penstock.journal.disk import RealDisk
 from penstock.journal.maintenance.snapshot import take_snapshot
 

@@ -17,8 +17,9 @@ from penstock.core import policy
 from penstock.core.errors import JournalFailed
 from penstock.core.job import Draft
 from penstock.embedded_async import AsyncQueue
-from penstock.host.committer import INLINE_MAX_S, Committer
+from penstock.host.committer import Committer
 from penstock.journal.recovery.opening import Opened, open_log
+from penstock.node.sync_policy import INLINE_MAX_S
 from penstock.testing.disk import MemoryDisk, MemoryFile
 from tests.conformance.interfaces import PATIENCE_S, eventually
 
@@ -107,7 +108,7 @@ async def test_a_fast_disk_is_synced_in_the_loop_and_a_slow_one_in_a_thread(disk
 async def test_a_task_that_arrives_during_a_sync_waits_for_the_next_one(disk: SlowDisk) -> None:
     opened = disk.open_log()
     committer = committer_of(opened)
-    committer.average_s = 1.0
+    committer.policy.average_s = 1.0
     disk.begun.clear()
     disk.goes_on.clear()
     disk.threads.clear()
@@ -124,7 +125,7 @@ async def test_a_task_that_arrives_during_a_sync_waits_for_the_next_one(disk: Sl
 async def test_a_failed_sync_fails_all_waiting_tasks(disk: SlowDisk, average_s: float) -> None:
     opened = disk.open_log()
     committer = committer_of(opened)
-    committer.average_s = average_s
+    committer.policy.average_s = average_s
     disk.sync_error = OSError(errno.EIO, "broken")
     heard = await asyncio.gather(*(put_and_wait(opened, committer) for _ in range(5)), return_exceptions=True)
     assert all(isinstance(error, JournalFailed) for error in heard)

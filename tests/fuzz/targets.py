@@ -15,8 +15,8 @@ from penstock.core.job import BODY_MSGPACK
 from penstock.host.host import Host
 from penstock.server.commands import command_table
 from penstock.server.config.configuration import Config
+from penstock.server.net.connection import Connection
 from penstock.server.net.iproto_connection import iproto_ports
-from penstock.server.net.resp_connection import Connection
 from penstock.server.server import Server
 from penstock.testing import check
 from penstock.wire import bus
@@ -121,7 +121,7 @@ def serve(script: bytes) -> None:
         _turn(loop)
         assert server.desk.internal_errors == 0
         assert len(resp_model.answers(wire.sent)) == server.desk.executed
-        check(server.node.engine)
+        check(server.turn.engine)
     finally:
         # Restored, because other tests use the logger.
         log.disabled = False
@@ -131,7 +131,7 @@ def serve(script: bytes) -> None:
 
 def _word(server: Server, word: bytes) -> bytes:
     if b"@" in word:
-        jobs, _ = server.node.engine.scan(0, 1_000)
+        jobs, _ = server.turn.engine.scan(0, 1_000)
         word = word.replace(b"@", server.site.id_of(jobs[-1]) if jobs else b"D-00000000-no-job")
     return word.replace(b"~", b" ")
 
@@ -273,7 +273,7 @@ def call(script: bytes) -> None:
         _turn(loop)
         assert server.desk.internal_errors == 0
         assert _answered(wire.sent[128:]) == list(range(sent))
-        check(server.node.engine)
+        check(server.turn.engine)
     finally:
         log.disabled = False
         log.setLevel(logging.NOTSET)
@@ -290,7 +290,7 @@ def _argument(server: Server, word: bytes) -> bytes:
         except (ValueError, ProtocolError):
             return b"\xc0"
     if b"@" in word:
-        jobs, _ = server.node.engine.scan(0, 1_000)
+        jobs, _ = server.turn.engine.scan(0, 1_000)
         word = word.replace(b"@", server.site.ids.hex(jobs[-1].id) if jobs else b"no-job")
     try:
         return pack(json.loads(word))

@@ -17,7 +17,7 @@ from penstock.server.main import open_bus, open_host, pages
 from penstock.server.net.iproto_connection import iproto_ports
 from penstock.server.net.listening import Accept
 from penstock.server.net.ports import Ports
-from penstock.server.peers.forwarding import open_tunnels
+from penstock.server.peers.admission import open_forwarding
 from penstock.server.server import Server
 from tests.ports import free_port
 
@@ -36,11 +36,11 @@ async def server(home: Path, *words: str) -> AsyncIterator[Server]:
     command_table.install(server)
     server.apply_all()
     iproto_doors = iproto_ports(server)
-    open_tunnels(server, list(dict.fromkeys(iproto_doors.values())))
+    open_forwarding(server, list(dict.fromkeys(iproto_doors.values())))
     open_ports = await ports_of(server, {name: door.accept for name, door in iproto_doors.items()})
     await open_bus(server, open_ports)
     await open_ports.accept()
-    server.node.begin_turn()
+    server.turn.begin()
     try:
         yield server
     finally:
@@ -49,7 +49,7 @@ async def server(home: Path, *words: str) -> AsyncIterator[Server]:
             client.abort()
         await until(lambda: len(server.clients) == 0)
         server.membership.bus.close()
-        server.node.stop()
+        server.turn_loop.stop()
         with host.lock:
             host.close()
 

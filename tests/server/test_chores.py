@@ -148,7 +148,7 @@ def test_no_add_is_refused_while_there_is_a_job_that_can_be_evicted(tmp_path: Pa
                 assert (await said("ADDJOB", "once", "x" * 8_000, 0, "RETRY", 0)).startswith(b"+")
                 writer.write(silent + command("GETJOB", "FROM", "once"))
             await said("PING")
-            engine = server.node.engine
+            engine = server.turn.engine
             evicted, before = 0, len(engine.delivered_once)
             while engine.delivered_once:
                 answer = await said("ADDJOB", "more", "x" * 2_000, 0)

@@ -1,10 +1,6 @@
 """Waits for the disk on behalf of asyncio tasks.
 
-Tasks that run in one pass of the event loop share one frame and one sync.
-
-While the disk is fast, the sync runs in the loop itself, which saves two thread switches. While the disk is slow, the
-sync runs in a thread, so that the loop continues. (Measured with 50 clients: syncing in the loop is a third faster on a
-fast disk.)
+Tasks that run in one pass of the event loop share one frame and one sync. `node/sync_policy.py` decides where it runs.
 """
 
 from __future__ import annotations
@@ -13,16 +9,10 @@ import asyncio
 import time
 from collections import deque
 from collections.abc import Callable
-from typing import Final
 
 from penstock.core.errors import Closed
 from penstock.journal.log import Log
-
-# Sync inside the loop while a sync takes at most this long on average, in seconds.
-INLINE_MAX_S: Final = 0.0005
-
-# Weight of the newest sync in the moving average.
-_WEIGHT: Final = 0.2
+from penstock.node.sync_policy import SyncPolicy
 
 
 class Committer:
@@ -37,7 +27,7 @@ class Committer:
         self._commit = commit
         self._waiting: deque[tuple[int, asyncio.Future[None]]] = deque()
         self._busy = False
-        self.average_s = 0.0  # Moving average of the duration of a sync.
+        self.policy = SyncPolicy()
 
     def durable(self, position: int) -> asyncio.Future[None]:
         """Return a future that completes when every position below `position` is on disk.
@@ -61,7 +51,7 @@ class Committer:
                 # These rows will never be written, so waiting for them would never end.
                 self._log.check()
                 raise Closed()
-            if self.average_s > INLINE_MAX_S:
+            if not self.policy.is_inline(self._log.unsynced_bytes):
                 syncing = loop.run_in_executor(None, self._sync)
                 syncing.add_done_callback(lambda done: self._end(done.exception()))
                 return
@@ -78,7 +68,7 @@ class Committer:
     def _sync(self) -> None:
         began = time.perf_counter()
         self._log.make_durable(self._log.written)
-        self.average_s += _WEIGHT * (time.perf_counter() - began - self.average_s)
+        self.policy.record(time.perf_counter() - began)
 
     def _end(self, error: BaseException | None) -> None:
         """Complete the futures whose rows are on disk. If there is an `error`, all futures fail with it."""

@@ -42,8 +42,8 @@ from penstock.drivers import HostDrivers
 from penstock.host.boot import boot_id
 from penstock.host.calls import NOTHING, Context, Durable, Refusal, Revocable
 from penstock.host.change_feed import ChangeFeed, WatchedChange
+from penstock.host.clock import MachineClock, wall_ms
 from penstock.host.journal import Journal
-from penstock.host.ledger import Clock, Ledger, wall_ms
 from penstock.host.maintenance.snapshots import SNAPSHOT_BYTES
 from penstock.host.pending_delivery import PendingDelivery
 from penstock.host.sleepers import Sleeper, Timekeeper
@@ -96,7 +96,8 @@ class Host:
     wall: Callable[[], int]
     outbox: Outbox
     engine: Engine
-    ledger: Ledger
+    clock: MachineClock
+    log: Log | None  # None for a queue in memory, and after the queue was closed.
     ids: IdForms
     node: str  # The id of the node: 40 hex digits.
 
@@ -117,6 +118,7 @@ class Host:
         self.has_watchers = False  # Whether a call returns only after watchers have received its changes.
         self.wall = wall_ms
         self.journal: Journal | None = None
+        self.log = None
         self.disk: Disk | None = None
         self.warnings: list[str] = []
         if store is None:
@@ -150,7 +152,7 @@ class Host:
         self._be_in_memory(opening.epoch, grace_ms, IdForms(self.node[:8].encode(), opening.key))
 
     def _be_in_memory(self, epoch: int, grace_ms: int, ids: IdForms) -> None:
-        clock = Clock(wall_ms())
+        clock = MachineClock(wall_ms())
         self.outbox = Outbox()
         self.engine = Engine(epoch, clock.now(), self.outbox, secrets.randbits(32))
         self.engine.session_grace_ms = grace_ms
@@ -178,16 +180,15 @@ class Host:
         self.engine, self.outbox = opened.engine, opened.log.writer
         self.warnings = opened.warnings
         # Filling the engine took time, too.
-        self._set_clock(Clock(max(wall_ms(), self.engine.now)))
+        self._set_clock(MachineClock(max(wall_ms(), self.engine.now)))
         self.node = opened.node
         self.ids = IdForms(opened.node[:8].encode(), opened.key)
         self.engine.memory_max = memory_max
         self._attach_log(opened.log, store.retention, store.snapshot_bytes)
 
-    def _set_clock(self, clock: Clock) -> None:
-        """Use `clock` for the engine."""
+    def _set_clock(self, clock: MachineClock) -> None:
+        self.clock = clock
         self.now = clock.now
-        self.ledger = Ledger(self.engine, clock)
 
     def start_journal(self, fsync: str, retention: Retention) -> None:
         """Start to log a queue that was in memory only.
@@ -227,7 +228,7 @@ class Host:
             failure = error if isinstance(error, JournalFailed) else JournalFailed(f"the log cannot be closed: {error}")
             self.fail(failure)
             raise failure from error
-        self.journal = self.ledger.log = None
+        self.journal = self.log = None
         self._replace_outbox(Outbox())
         self.engine.spills = False
         self.engine.room_bytes = self.engine.moves_left = NEVER
@@ -265,7 +266,7 @@ class Host:
             log.writer.memory_left = self.engine.memory_left()
         self.syncs = log.fsync == ALWAYS
         self.watched = True
-        self.ledger.log = log
+        self.log = log
         self.journal = Journal(self, self.disk, log, retention, snapshot_bytes)
 
     def __enter__(self) -> None:
@@ -339,7 +340,6 @@ class Host:
         """
         if self.failure is None:
             self.failure = Refusal(type(error), str(error))
-            self.ledger.failed = True
             if self.on_failure is not None:
                 self.on_failure(error)
             for session in list(self.sessions):
@@ -359,7 +359,7 @@ class Host:
         The caller holds the lock, or no other thread uses the queue yet.
         """
         self.closed = True
-        self.ledger.log = None
+        self.log = None
         if self._change_feed is not None:
             self._change_feed.stop()
         if self.journal is not None:
@@ -382,7 +382,7 @@ class Host:
     def abandon_after_fork(self) -> None:
         """Abandon the queue in the child of a fork: neither the queue nor its files may be used there."""
         self.closed = self.shut = True
-        self.ledger.log = None
+        self.log = None
         if self.disk is not None:
             self.disk.forget_lock()
 
@@ -450,11 +450,13 @@ class Host:
 
     def commit(self) -> None:
         """Write pending rows to the log. The caller holds the lock."""
-        try:
-            self.ledger.commit()
-        except JournalFailed as error:
-            self.fail(error)
-            raise
+        log = self.log
+        if log is not None:
+            try:
+                log.commit_turn(self.now(), wall_ms())
+            except JournalFailed as error:
+                self.fail(error)
+                raise
 
     def commit_shared(self) -> None:
         """Write the rows of asyncio tasks that were left for a shared frame. The caller does not hold the lock."""

@@ -164,6 +164,24 @@ class Log:
         if self._engine.spills:
             writer.memory_left = self._engine.memory_left()
 
+    def commit_turn(self, now: int, wall: int) -> None:
+        """Commit the rows of a turn. Let the engine continue the work that a full frame or a lack of room has stopped.
+
+        Raise JournalFailed if the log cannot be written. The engine has already changed, so its queue must be stopped.
+        """
+        while self.writer.full():
+            # A full turn left work to the next turn, and no other code starts that turn.
+            self.commit(now, wall)
+            self._engine.advance(now)
+        self.commit(now, wall)
+        if self.update_room():
+            self._engine.advance(now)
+            self.commit(now, wall)
+
+    def is_durable(self) -> bool:
+        """Return whether all committed changes are as durable as the fsync policy requires."""
+        return self.fsync != ALWAYS or self.durable >= self.written
+
     def make_durable(self, position: int) -> None:
         """Return when every position below `position` is on disk. Concurrent callers share one sync."""
         if self._is_durable(position):

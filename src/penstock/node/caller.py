@@ -183,3 +183,13 @@ class SlicedCommand:
     def step(self, caller: Caller, now: i64) -> bool:
         """Run one slice. Return whether the command is finished. The last slice writes the reply."""
         return True
+
+
+@mypyc_attr(allow_interpreted_subclasses=True)
+class PendingCall:
+    """A call whose reply follows later, of a caller that can have several. It is the tag of its wait in the engine."""
+
+    caller: Caller
+
+    def __init__(self, caller: Caller) -> None:
+        self.caller = caller

@@ -23,6 +23,7 @@ from penstock.core.tube import Tube
 from penstock.core.waits import Waiting
 from penstock.node.caller import Caller, SlicedCommand, check_tube
 from penstock.node.ignored_options import IgnoredOptions
+from penstock.node.remote import NO_REMOTE_COMMANDS, RemoteCommands
 from penstock.node.routing import Elsewhere, NeedsAnswer, NeedsHome, NeedsLookup, OnSeveralNodes
 from penstock.wire.bodies import to_plain
 from penstock.wire.errors import Refused
@@ -54,10 +55,7 @@ class CommandContext:
     in_replicaset: bool  # `queue.cfg{in_replicaset = true}`: queue.create_tube makes no temporary tubes.
     ignored: IgnoredOptions  # Logs the options of Tarantool's queue that are ignored.
     continue_sliced: StartLong | None  # Continues a command in slices. None: commands run in one piece.
-    nodes_used_by: (
-        Callable[[Any], list[bytes]] | None
-    )  # Returns the other nodes on which the caller's session uses tubes.
-    on_identified: Callable[[Any], None] | None  # Called when a caller changed its session or its grace time.
+    remote: RemoteCommands  # The commands that run on other nodes.
     _questions: dict[int, dict[bytes, QuestionWait]]  # Questions of a command by name, by the number of its connection.
     _body_of: Callable[[Job], bytes]
     _make_room: Callable[[int], None]
@@ -82,8 +80,7 @@ class CommandContext:
         self.in_replicaset = False
         self.ignored = IgnoredOptions()
         self.continue_sliced = None
-        self.nodes_used_by = None
-        self.on_identified = None
+        self.remote = NO_REMOTE_COMMANDS
         self._questions = {}
         self._make_room = make_room
         self._body_of = body_of
@@ -175,16 +172,13 @@ class CommandContext:
             return b""
         if len(id) == LONG_ID_BYTES and id[:2] == b"D-":
             node = cluster.node_of(id[2:10])
-            return node if node and (not used or node in self._nodes_used_by(caller)) else b""
+            return node if node and (not used or node in self.remote.nodes_in_use(caller)) else b""
         if len(id) == HEX_ID_BYTES and id.find(b"#") < 0:
             # The id does not contain the node. Most sessions use at most one other node, so that one is tried.
-            nodes = self._nodes_used_by(caller)
+            nodes = self.remote.nodes_in_use(caller)
             return nodes[0] if len(nodes) == 1 else b""
         name, mark, _ = id.rpartition(b"#")
         return self._home_of(name) if mark else b""
-
-    def _nodes_used_by(self, caller: Caller) -> list[bytes]:
-        return [] if self.nodes_used_by is None else self.nodes_used_by(caller)
 
     def split_by_node(self, caller: Caller, args: list[bytes], at: i64, used: bool = False) -> None:
         """Raise an error if the jobs that a command names may be on other nodes. Word `at` is the first job id.
@@ -217,7 +211,7 @@ class CommandContext:
 
     def spread_to_used_nodes(self, caller: Caller, args: list[bytes]) -> None:
         """Raise OnSeveralNodes if the caller's session uses other nodes, because a command is about all its jobs."""
-        nodes = self._nodes_used_by(caller)
+        nodes = self.remote.nodes_in_use(caller)
         if nodes:
             raise OnSeveralNodes({node: list(args) for node in [self.node, *nodes]})
 

@@ -27,6 +27,7 @@ from penstock.node.caller import (
     WaitReply,
     whole_server_refusal,
 )
+from penstock.node.remote import NO_REMOTE_COMMANDS, RemoteCommands
 from penstock.node.routing import Elsewhere, NeedsAnswer, OnSeveralNodes
 from penstock.wire.errors import Refused
 from penstock.wire.resp import HTTP_REQUEST, OVERSIZED
@@ -144,8 +145,6 @@ class CommandFamily:
 Show = Callable[[Any, list[bytes]], None]
 Slow = Callable[[Any, list[bytes], int], None]
 Report = Callable[[Exception], None]
-PassOn = Callable[[Any, list[bytes], Elsewhere], None]
-AskOthers = Callable[[Caller, NeedsAnswer, object, int], Waiting]
 
 
 class Dispatcher:
@@ -161,9 +160,8 @@ class Dispatcher:
     on_command: Show | None  # Called with each command before it runs, if `is_monitored`.
     on_slow: Slow | None  # Called with a slow command and its time in nanoseconds.
     on_error: Report | None  # Called with an internal error.
-    forward: PassOn | None  # Forwards a command to another node. None: such a command is refused.
+    remote: RemoteCommands  # Runs commands on other nodes.
     evict: Callable[[], bool] | None  # Frees some memory; returns whether it did.
-    ask_others: AskOthers | None  # Sends a question to other nodes; takes the caller, the question, the tag, now.
     _spellings: dict[bytes, Command]  # By their names in lower case and in upper case, as most clients write them.
     _originals: dict[bytes, Command]  # By their original names, which nodes use among themselves.
 
@@ -182,9 +180,8 @@ class Dispatcher:
         self.on_command = None
         self.on_slow = None
         self.on_error = None
-        self.forward = None
+        self.remote = NO_REMOTE_COMMANDS
         self.evict = None
-        self.ask_others = None
 
     def add(self, command: Command, name: bytes) -> None:
         """Add a command, so that clients can call it by `name`."""
@@ -263,12 +260,16 @@ class Dispatcher:
                 # Half a reply was written, so the client would read an error as the rest of it.
                 self._failed(caller, error)
                 return
-            if isinstance(error, NeedsAnswer) and self.ask_others is not None:
-                caller.wait_for(self.ask_others(caller, error, caller, now), _RerunCommand(self, command, args))
-            elif isinstance(error, Elsewhere) and self.forward is not None:
-                self._forward(caller, command, args, error)
-            else:
-                reply.error(refusal_line(error))
+            try:
+                if isinstance(error, NeedsAnswer):
+                    wait = self.remote.ask(caller, error, caller, now)
+                    caller.wait_for(wait, _RerunCommand(self, command, args))
+                elif isinstance(error, Elsewhere):
+                    self._forward(caller, command, args, error)
+                else:
+                    reply.error(refusal_line(error))
+            except PenstockError as reason:
+                reply.error(refusal_line(reason))
         except Exception as defect:
             self._failed(caller, defect)
 
@@ -287,15 +288,10 @@ class Dispatcher:
 
     def _forward(self, caller: Caller, command: Command, args: list[bytes], where: Elsewhere) -> None:
         """Forward a command to another node under its original name, because each node has its own `rename-command`."""
-        assert self.forward is not None
         if isinstance(where, OnSeveralNodes):
             for part in where.parts.values():
                 part[0] = command.name
-        args = [command.name, *args[1:]]
-        try:
-            self.forward(caller, args, where)
-        except PenstockError as refusal:
-            caller.reply.error(refusal_line(refusal))
+        self.remote.forward(caller, [command.name, *args[1:]], where)
 
     def drop_muted_reply(self, caller: Caller, before: i64) -> None:
         """Drop the reply that begins at `before`, if the caller has switched replies off."""

@@ -58,6 +58,6 @@ class GarbageCollection:
     def _is_short(self) -> bool:
         """Return whether a collection of all objects would be short."""
         server = self._server
-        jobs, tubes = server.membership.cluster.registered(), len(server.node.engine.tubes)
+        jobs, tubes = server.membership.cluster.registered(), len(server.turn.engine.tubes)
         thought_s = jobs * _JOB_S + tubes * _TUBE_S + len(server.clients) * _CLIENT_S
         return thought_s < self._thought_s and self._took_s < _DURATION_S_MAX

@@ -30,17 +30,17 @@ from penstock.dialects.tarantool.calls import CallInbox
 from penstock.host.host import Host
 from penstock.journal.disk import RealDisk
 from penstock.journal.identity import identity
-from penstock.node.inbox import Inbox
+from penstock.node.inbox import RespInbox
 from penstock.server.commands.function_table import VERSION, uuid_of
 from penstock.server.commands.info_command import section
 from penstock.server.config.configuration import Config
 from penstock.server.net.clients import HANDSHAKES_MAX
+from penstock.server.net.connection import Connection
 from penstock.server.net.descriptors import clients_that_fit
 from penstock.server.net.http import Answer, Pages
 from penstock.server.net.iproto_connection import IprotoConnection, IprotoPort
 from penstock.server.net.listening import Accept
 from penstock.server.net.ports import IPROTO_PORTS, Ports
-from penstock.server.net.resp_connection import Connection
 from penstock.server.net.tls import Handshakes
 from penstock.server.server import ENVELOPE_BYTES, Server
 from penstock.wire import iproto
@@ -266,7 +266,7 @@ class _RespLoading(_LoadingConnection):
 
     def client(self, server: Server, doors: dict[str, IprotoPort]) -> Connection:
         client = cast(Connection, server.clients.accept())
-        client.inbox = Inbox(self.parser)
+        client.inbox = RespInbox(self.parser, server.desk)
         return client
 
 

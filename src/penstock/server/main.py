@@ -32,8 +32,8 @@ from penstock.server.net.descriptors import clients_that_fit
 from penstock.server.net.http import Answer, Pages
 from penstock.server.net.iproto_connection import iproto_ports
 from penstock.server.net.ports import Ports
+from penstock.server.peers.admission import open_forwarding
 from penstock.server.peers.bus import NEEDS_SECRET, is_loopback
-from penstock.server.peers.forwarding import open_tunnels
 from penstock.server.peers.links import HANDSHAKE_S
 from penstock.server.peers.membership import BUS_PORT_MAX, tls_contexts
 from penstock.server.peers.step_down import restart_as_new_node
@@ -126,12 +126,12 @@ async def _serve(
     server.apply_all()
     server.make_spaces()
     iproto_doors = iproto_ports(server)
-    open_tunnels(server, list(dict.fromkeys(iproto_doors.values())))
+    open_forwarding(server, list(dict.fromkeys(iproto_doors.values())))
     await open_bus(server, ports)
     loading.hand_over(server, iproto_doors, pages(server) if config.http_port else {})
     await ports.accept()
     server.warnings += [*_warnings_of_secrets(config), *ports.warnings]
-    server.node.begin_turn()  # This turn opens the links to other nodes.
+    server.turn.begin()  # This turn opens the links to other nodes.
     _handle_signals(loop, partial(_on_signal, server))
     _log.info("server started: version=%s ports=%s dir=%s", __version__, ports, config.dir)
     for warning in server.warnings:
@@ -144,7 +144,7 @@ async def _serve(
     tasks = chores.start(server, info)
     code = 0
     try:
-        ends: list[asyncio.Future[Any]] = [server.stopping, server.node.failed]
+        ends: list[asyncio.Future[Any]] = [server.stopping, server.turn_loop.failed]
         await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
         code = _failure(server)
     finally:
@@ -169,9 +169,9 @@ async def _serve(
 
 def _failure(server: Server) -> int:
     """Return the exit code: 1 if the node failed, otherwise 0. Log the failure."""
-    if not server.node.failed.done():
+    if not server.turn_loop.failed.done():
         return 0
-    error = server.node.failed.exception()
+    error = server.turn_loop.failed.exception()
     if isinstance(error, JournalFailed):
         _log.error("journal failed, so the server stops: error=%s", error)
     elif isinstance(error, Interrupted):
@@ -192,7 +192,7 @@ async def _stop(server: Server) -> None:
     while time.monotonic() < until and len(server.clients):
         await asyncio.sleep(0.01)
     server.membership.bus.close()
-    server.node.stop()
+    server.turn_loop.stop()
 
 
 def _new_loop() -> asyncio.AbstractEventLoop:

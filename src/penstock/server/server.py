@@ -30,12 +30,12 @@ from penstock.node.dispatch import Dispatcher
 from penstock.node.routing import Elsewhere, NeedsHome
 from penstock.server.config.configuration import Config, ConfigError
 from penstock.server.config.words import to_bytes
+from penstock.server.loop import TurnLoop
 from penstock.server.net.access import DEFAULT_USER, Accounts, chap_of
 from penstock.server.net.clients import Clients, Limits
+from penstock.server.net.connection import Connection
 from penstock.server.net.descriptors import clients_that_fit, share
 from penstock.server.net.logins import Logins
-from penstock.server.net.resp_connection import Connection
-from penstock.server.node import Node
 from penstock.server.peers.bus import OPENING_MAX, STRANGERS_MAX
 from penstock.server.peers.membership import Membership
 from penstock.wire.errors import Refused
@@ -63,9 +63,6 @@ _EVICT_SLICE: Final = 250
 # This many threads read the log. They are not the threads that sync it, so reads do not delay commits.
 _READERS: Final = 2
 
-# A pause that outlasts the shutdown.
-_FOR_EVER_S: Final = 3_600.0
-
 LOG_LEVELS: Final = {
     "debug": logging.DEBUG,
     "verbose": logging.INFO,
@@ -84,15 +81,17 @@ class Server:
         self.log = logging.getLogger("penstock")
         self.started = time.monotonic()
         self.run_id = secrets.token_hex(20)
-        self.node = Node(host, loop)
+        self.desk = Dispatcher([], time.perf_counter_ns)
+        self.turn_loop = TurnLoop(host, loop, self.desk)
+        self.turn = self.turn_loop.turn
         self.accounts = Accounts()
-        self.logins = Logins(self.node)
-        self.clients = Clients(self.node, self.accounts, Limits())
+        self.logins = Logins(self.turn, loop)
+        self.clients = Clients(self.turn, self.accounts, Limits())
         self.site = CommandContext(host.engine, host.ids, host.node.encode(), host.body_of, host.make_room_now)
         self.site.leaving = host.is_leaving()
-        self.site.continue_sliced = self.node.start_long
+        self.site.continue_sliced = self.turn.start_long
         self.site.ignored.warn = self._warn
-        self.membership = Membership(config, host, self.node)
+        self.membership = Membership(config, host, self.turn, loop)
         self.site.cluster = self.membership.cluster
         self.membership.bus.on_superseded = self._step_down
         self.disque = Disque(self.site)
@@ -101,11 +100,7 @@ class Server:
         self.tubes = TubeCommands(self.site)
         self.queue15 = Queue15Functions(self.site)
         self.spaces = XqueueSpaces(self.site)
-        self.desk = Dispatcher([], time.perf_counter_ns)
-        self.desk.on_error = self.node.report
-        self.desk.ask_others = self.site.ask_others
         self.desk.evict = self.evict_some
-        self.node.desk = self.desk
         self.warnings: list[str] = []  # Logged for the operator when the server has started.
         self.readers = ThreadPoolExecutor(_READERS, "penstock-history")
         self.rewriting = False
@@ -162,7 +157,7 @@ class Server:
     def make_spaces_left(self) -> None:
         """Create the configured xqueue spaces that wait for answers of other nodes."""
         if self._spaces_left:
-            self.node.begin_turn()
+            self.turn.begin()
             for name in list(self._spaces_left):
                 try:
                     self._make_space(name)
@@ -207,7 +202,7 @@ class Server:
         elif name == "queue15_pri_mode":
             self.queue15.pri_is_offset = config.queue15_pri_mode == "offset"
         elif name == "linger":
-            self.node.linger.linger_ns = 1_000 * config.linger
+            self.turn_loop.linger.linger_ns = 1_000 * config.linger
         elif name == "fsync":
             self.host.set_fsync(config.fsync)
         elif name == "journal":
@@ -250,18 +245,20 @@ class Server:
             self.start_journal()
         elif not wanted and self.host.journal is not None:
             self.host.stop_journal()
+            self.turn.log = None
 
     def start_journal(self) -> None:
         """Start a journal that begins with the present jobs."""
         config = self.config
         retention = Retention(config.history_bytes, duration_ms(config.history, "history"), config.history_bodies)
         self.host.start_journal(config.fsync, retention)
+        self.turn.log = self.host.log
 
     def reset_statistics(self) -> None:
         """Reset all statistics to 0."""
-        clients, node, desk = self.clients, self.node, self.desk
+        clients, turn, desk = self.clients, self.turn, self.desk
         clients.accepted = clients.rejected = 0
-        node.bytes_in = node.bytes_out = 0
+        turn.bytes_in = turn.bytes_out = 0
         desk.executed = 0
         for command in desk.commands.values():
             command.calls = command.ns = 0
@@ -273,28 +270,28 @@ class Server:
         self.membership.set_leaving(leaving)
         if leaving:
             for connection in self.clients:
-                self.node.end_waits(connection, self.site.leaving_error(connection).line)
+                self.turn.end_waits(connection, self.site.leaving_error(connection).line)
 
     # Housekeeping
 
     def drop_idle_queues(self) -> None:
         """Drop some idle queues that clients created by using them. If memory is short, drop them sooner."""
-        engine = self.node.engine
+        engine = self.turn.engine
         idle_ms = _IDLE_MS
         if self._uses_more_than(75):
             idle_ms = _IDLE_MS_VERY_SHORT if self._uses_more_than(95) else _IDLE_MS_SHORT
-        self.node.begin_turn()
+        self.turn.begin()
         tubes, self._idle_cursor = engine.scan_tubes(self._idle_cursor, _IDLE_SCAN)
         for tube in tubes:
             if tube.dedups is not None:
                 # Only puts remove expired ids, and an unused queue gets none.
-                tube.dedups.expire(self.node.now, _FORGET_MAX)
-            if tube.used + idle_ms <= self.node.now and _is_idle(tube):
-                engine.drop_if_empty(tube, self.node.now)
+                tube.dedups.expire(self.turn.now, _FORGET_MAX)
+            if tube.used + idle_ms <= self.turn.now and _is_idle(tube):
+                engine.drop_if_empty(tube, self.turn.now)
 
     def used_memory(self) -> int:
         """Return how many bytes the jobs and queues use, in the way that `maxmemory` counts them."""
-        return int(self.node.engine.memory_used())
+        return int(self.turn.engine.memory_used())
 
     def _uses_more_than(self, percent: int) -> bool:
         limit = self.config.max_memory
@@ -304,7 +301,7 @@ class Server:
         """Free some memory if it is almost full. Return whether some was freed and more has to be freed."""
         if not self._uses_more_than(_EVICT_PERCENT):
             return False
-        self.node.begin_turn()
+        self.turn.begin()
         return self.evict_some(_EVICT_PERCENT) and self._uses_more_than(_EVICT_PERCENT)
 
     def evict_some(self, percent: int = 0) -> bool:
@@ -316,15 +313,15 @@ class Server:
         """
         if self.host.journal is not None or self.config.max_memory_policy != "acks":
             return False
-        engine, cluster = self.node.engine, self.membership.cluster
+        engine, cluster = self.turn.engine, self.membership.cluster
         # Jobs that are being handed over to another node may still be delivered there.
         handed = cluster.handovers.by_job
         jobs = list(islice((job for job in engine.delivered_once.values() if job.id not in handed), _EVICT_SLICE))
         for job in jobs:
             if not self._uses_more_than(percent):
                 break
-            engine.delete(job, self.node.now)
-        return bool(jobs) or cluster.acks.evict(_EVICT_SLICE, self.node.now) > 0
+            engine.delete(job, self.turn.now)
+        return bool(jobs) or cluster.acks.evict(_EVICT_SLICE, self.turn.now) > 0
 
     def rewrite_in_background(self) -> None:
         """Start a snapshot in the background. The log before it is then removed."""
@@ -366,7 +363,7 @@ class Server:
     def _step_down(self, epoch: int) -> None:
         """Stop serving and restart as a new node, because another process has replaced this node in `epoch`."""
         self.log.warning("node replaced, so it stops serving and restarts as a new node: epoch=%d", epoch)
-        self.node.pause_clients(_FOR_EVER_S)
+        self.turn.pause_clients(NEVER)
         for client in list(self.clients):
             client.abort()
         if self.host.journal is None:

@@ -94,3 +94,41 @@ class InputBuffer:
             return behind.find(end, before + 1 - len(end)) >= 0
         # A line end of two bytes may be split between the two buffers.
         return behind.find(end) >= 0 or (len(end) == 2 and behind[:1] == end[1:] and self._buffer[-1:] == end[:1])
+
+
+class RequestBuffer(InputBuffer):
+    """The bytes that a client has sent. The parser of requests of each protocol is a subclass."""
+
+    buffer_max: i64  # The maximum number of buffered bytes.
+    error: bytes  # The reason why the parser reads no more; empty if there is none.
+    has_more: bool  # The last `parse` reached its maximum and did not examine all bytes.
+
+    def __init__(self, buffer_max: i64) -> None:
+        super().__init__()
+        self.buffer_max = buffer_max
+        self.error = b""
+        self.has_more = False
+
+    def feed(self, data: bytes) -> None:
+        """Add received bytes."""
+        if self.error:
+            return
+        self._append(data)
+        if self.pending() > self.buffer_max:
+            self.refuse_more()
+
+    def pending(self) -> i64:
+        """Return the number of received bytes that `parse` has not returned yet."""
+        return len(self._buffer) - self._pos + len(self._pending)
+
+    def is_unfinished(self) -> bool:
+        """Return whether there is a message that is incomplete, or that `parse` has not returned yet."""
+        return self.pending() > 0
+
+    def raise_limits(self, bytes_max: i64) -> None:
+        """Raise the limits, because the client has authenticated. `bytes_max` is the new limit of an argument."""
+        raise NotImplementedError
+
+    def refuse_more(self) -> None:
+        """Fail, because more than `buffer_max` bytes are buffered."""
+        raise NotImplementedError

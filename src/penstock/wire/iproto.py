@@ -19,7 +19,7 @@ from mypy_extensions import i32, i64
 
 from penstock.core.errors import ProtocolError
 from penstock.core.limits import BODY_BYTES_HARD_MAX, NEVER
-from penstock.wire.input_buffer import InputBuffer
+from penstock.wire.input_buffer import RequestBuffer
 from penstock.wire.msgpack import VALUES_MAX, Reader, write_array, write_integer, write_text
 from penstock.wire.reply import Reply
 
@@ -111,13 +111,10 @@ class Request:
         self.offset = 0
 
 
-class IprotoParser(InputBuffer):
+class IprotoParser(RequestBuffer):
     """Parses the requests of one connection."""
 
     packet_max: i64
-    buffer_max: i64  # The maximum number of buffered bytes.
-    error: bytes  # The reason why the parser reads no more; empty if there is none.
-    has_more: bool  # The last `parse` returned the maximum number of requests, and there may be more.
 
     _reader: Reader
     _is_known: bool
@@ -126,11 +123,8 @@ class IprotoParser(InputBuffer):
 
     def __init__(self, packet_max: i64, buffer_max: i64, known: bool = True) -> None:
         """Create a parser. If `known` is not set, the client has lower limits until it has authenticated."""
-        super().__init__()
-        self.error = b""
-        self.has_more = False
+        super().__init__(buffer_max)
         self.packet_max = packet_max if known else UNKNOWN_PACKET_BYTES_MAX
-        self.buffer_max = buffer_max
         self._reader = Reader(b"")
         self._is_known = known
         self._oversized = None
@@ -141,17 +135,9 @@ class IprotoParser(InputBuffer):
         self.packet_max = packet_max
         self._is_known = True
 
-    def feed(self, data: bytes) -> None:
-        """Add received bytes."""
-        if self.error:
-            return
-        self._append(data)
-        if self.pending() > self.buffer_max:
-            self._fail("too many requests are waiting")
-
-    def pending(self) -> i64:
-        """Return the number of received bytes that `parse` has not returned as requests yet."""
-        return len(self._buffer) - self._pos + len(self._pending)
+    def refuse_more(self) -> None:
+        """Fail, because more than `buffer_max` bytes are buffered."""
+        self._fail("too many requests are waiting")
 
     def is_unfinished(self) -> bool:
         """Return whether there is a request that is incomplete, or that `parse` has not returned yet."""

@@ -23,7 +23,7 @@ from librt.strings import read_i16_be, read_i32_be
 from mypy_extensions import i64
 
 from penstock.core.limits import BODY_BYTES_HARD_MAX
-from penstock.wire.input_buffer import InputBuffer
+from penstock.wire.input_buffer import RequestBuffer
 from penstock.wire.quoting import split_words
 
 # The maximum length of an inline command and of a line with a length. Disque has the same limit.
@@ -63,15 +63,12 @@ _TLS_HANDSHAKE: Final = 0x16
 _MSGPACK_U32: Final = 0xCE
 
 
-class RespParser(InputBuffer):
+class RespParser(RequestBuffer):
     """Parses the commands of one connection."""
 
     args_max: i64
     bulk_max: i64
     line_max: i64
-    buffer_max: i64  # The maximum number of buffered bytes.
-    error: bytes  # The reason why the parser reads no more; empty if there is none.
-    has_more: bool  # The last `parse` reached its maximum and did not examine all bytes.
 
     _args: list[bytes]  # The arguments of an incomplete command.
     _args_bytes: i64
@@ -83,13 +80,10 @@ class RespParser(InputBuffer):
 
     def __init__(self, bulk_max: i64, buffer_max: i64, known: bool = True) -> None:
         """Create a parser. If `known` is not set, the client has lower limits until it has authenticated."""
-        super().__init__()
-        self.error = b""
-        self.has_more = False
+        super().__init__(buffer_max)
         self.args_max = UNKNOWN_ARGS_MAX
         self.bulk_max = UNKNOWN_BULK_BYTES_MAX
         self.line_max = UNKNOWN_LINE_BYTES_MAX
-        self.buffer_max = buffer_max
         if known:
             self.raise_limits(bulk_max)
         self._args = []
@@ -106,13 +100,9 @@ class RespParser(InputBuffer):
         self.bulk_max = bulk_max
         self.line_max = LINE_BYTES_MAX
 
-    def feed(self, data: bytes) -> None:
-        """Add received bytes."""
-        if self.error:
-            return
-        self._append(data)
-        if self.pending() > self.buffer_max:
-            self._fail(b"too big query buffer")
+    def refuse_more(self) -> None:
+        """Fail, because more than `buffer_max` bytes are buffered."""
+        self._fail(b"too big query buffer")
 
     def pending(self) -> i64:
         """Return the number of received bytes that `parse` has not returned as commands yet."""

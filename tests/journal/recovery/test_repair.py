@@ -11,7 +11,7 @@ import penstock
 from penstock.core import states as s
 from penstock.core.errors import DamagedJournal, NoJournal, OutOfRange
 from penstock.host.boot import boot_id
-from penstock.host.ledger import wall_ms
+from penstock.host.clock import wall_ms
 from penstock.journal.disk import RealDisk
 from penstock.journal.frame import CONSUMER_CHANGED
 from penstock.journal.maintenance.backup import copy_log

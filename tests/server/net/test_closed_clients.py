@@ -10,8 +10,9 @@ from pathlib import Path
 
 import pytest
 
+from penstock.core.limits import NEVER
 from penstock.node.caller import Caller, SlicedCommand
-from penstock.server.net.resp_connection import Connection
+from penstock.server.net.connection import Connection
 from penstock.server.server import Server
 
 from .. import in_process
@@ -27,8 +28,8 @@ class Endless(SlicedCommand):
 
 def _truncate(server: Server, client: Connection) -> None:
     client.busy = True
-    server.node.start_long(client, Endless())
-    server.node.begin_turn()
+    server.turn.start_long(client, Endless())
+    server.turn.begin()
 
 
 def _follow(server: Server, client: Connection) -> None:
@@ -38,7 +39,7 @@ def _follow(server: Server, client: Connection) -> None:
 
 
 def _be_paused(server: Server, client: Connection) -> None:
-    server.node.pause_clients(PATIENCE_S)
+    server.turn.pause_clients(NEVER)
     client.data_received(command("PING"))
 
 
@@ -107,7 +108,7 @@ def test_the_size_of_unsent_long_replies_counts_for_the_buffer_limit(tmp_path: P
             for client, share in zip(list(server.clients), (3, 1), strict=True):
                 client.busy = True
                 client.owed = share << 19
-                server.node.start_long(client, Endless())
+                server.turn.start_long(client, Endless())
             server.clients.sweep(time.monotonic())
             assert len(server.clients) == 2
             for client, share in zip(list(server.clients), (3, 2), strict=True):

@@ -22,7 +22,7 @@ async def _made(server: Server) -> Tube:
     """Create a tube whose jobs are removed when they fail once."""
     assert (await in_process.ask(server.config.port, *ONCE)).startswith(b"*")
     await in_process.until(lambda: len(server.clients) == 0)
-    return server.node.engine.tubes[b"once"]
+    return server.turn.engine.tubes[b"once"]
 
 
 def _is_untouched(tube: Tube) -> bool:
@@ -51,7 +51,7 @@ def test_a_job_for_a_client_that_disconnects_in_the_same_turn_is_not_delivered(
                 taker, putter = sorted(server.clients, key=lambda client: not client.is_waiting)
                 # This is the order of events if both arrive at once.
                 putter.data_received(command("PUT", "once", "body"))
-                server.node.run(putter)
+                server.turn.run(putter)
                 taker.connection_lost(ConnectionResetError())
                 taker.transport.abort()
                 await asyncio.sleep(0)
@@ -76,7 +76,7 @@ def test_a_job_for_a_socket_that_the_system_has_closed_is_not_delivered(tmp_path
                 putter.data_received(command("PUT", "once", "body"))
                 taker.transport.abort()
                 assert not taker.lost
-                server.node._end_turn()
+                server.turn_loop.end_turn()
                 await in_process.until(lambda: taker.lost)
                 await in_process.until(lambda: _is_untouched(tube))
 
@@ -85,7 +85,7 @@ def test_a_job_for_a_socket_that_the_system_has_closed_is_not_delivered(tmp_path
 
 def test_a_job_for_a_forwarded_client_that_disconnects_in_the_same_turn_is_not_delivered(tmp_path: Path) -> None:
     async def script(one: Server, other: Server) -> None:
-        tube = other.node.engine.tubes[b"there"]
+        tube = other.turn.engine.tubes[b"there"]
         async with (
             in_process.client(one.config.port) as (_, writer),
             in_process.client(other.config.port),
@@ -94,8 +94,8 @@ def test_a_job_for_a_forwarded_client_that_disconnects_in_the_same_turn_is_not_d
             await in_process.until(lambda: tube.take_line.length == 1)
             [putter] = [client for client in other.clients if not client.entry_node]
             putter.data_received(command("PUT", "there", "body"))
-            other.node.run(putter)
-            other.membership.bus.tunnels.link_lost(one.host.node.encode())  # type: ignore[union-attr]
+            other.turn.run(putter)
+            other.membership.bus.forwarding.link_lost(one.host.node.encode())  # type: ignore[union-attr]
             await asyncio.sleep(0)
             assert _is_untouched(tube)
 
@@ -113,7 +113,7 @@ def test_a_closed_forwarded_client_is_not_opened_again(tmp_path: Path) -> None:
             guest.abort()
             # Before the client learns of that, it changes its name, which the next command sends to the other node.
             client.data_received(command("CLIENT", "SETNAME", "me") + command("TAKE", "there", "TIMEOUT", "1h"))
-            one.node.run(client)
+            one.turn.run(client)
             assert await asyncio.wait_for(reader.readline(), PATIENCE_S) == b"+OK\r\n"
             assert (await asyncio.wait_for(reader.readline(), PATIENCE_S)).startswith(b"-NOHOME")
             await in_process.until(lambda: len(other.clients) == 0)

@@ -78,7 +78,7 @@ def _as_text_record(record: Record) -> Record:
 def history(id: JobId, *, target: Target, out: Output) -> None:
     """Show the history of a job, also after it has ended, as far as history is kept."""
     from penstock.cli import job_history
-    from penstock.host.ledger import wall_ms
+    from penstock.host.clock import wall_ms
 
     place = target.address()
     if place.directory is not None:

@@ -71,7 +71,7 @@ def repair(
     """
     from penstock.cli.progress import bytes_bar
     from penstock.host.boot import boot_id
-    from penstock.host.ledger import wall_ms
+    from penstock.host.clock import wall_ms
     from penstock.journal.disk import ReadOnlyDisk, RealDisk
     from penstock.journal.recovery.repair import examine
     from penstock.journal.recovery.repair import repair as journal_repair

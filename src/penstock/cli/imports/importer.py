@@ -27,7 +27,7 @@ from penstock.core import errors
 from penstock.core.limits import BODY_BYTES_MAX, check_body, check_name
 from penstock.core.policy import TubePolicy
 from penstock.core.tube import Tube
-from penstock.host.ledger import wall_ms
+from penstock.host.clock import wall_ms
 from penstock.opening import open_async
 from penstock.options import draft, to_bytes, to_text
 

@@ -380,8 +380,7 @@ class DeliveryCommands:
         connection = caller.connection
         check_join(caller, self._engine.sessions.get(token))
         self._engine.identify(connection, token or connection.session.token, now, grace)
-        if self.context.on_identified is not None:
-            self.context.on_identified(caller)
+        self.context.remote.identified(caller)
         session = connection.session
         reply = caller.reply
         reply.map(4)

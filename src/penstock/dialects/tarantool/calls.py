@@ -14,17 +14,18 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from typing import Any, Final
+from typing import Final
 
 from librt.strings import BytesWriter
 from mypy_extensions import i64, mypyc_attr
 
+from penstock.cluster import messages as m
 from penstock.core.errors import NoMemory, PenstockError, ProtocolError
 from penstock.core.waits import Waiting
-from penstock.node.caller import ANSWERS_BYTES_MAX, Caller, SlicedCommand, WaitReply, check_tube
+from penstock.node.caller import ANSWERS_BYTES_MAX, Caller, PendingCall, SlicedCommand, WaitReply, check_tube
 from penstock.node.context import CommandContext
 from penstock.node.dispatch import INTERNAL_ERROR, REDACTED, Dispatcher, check_question_answered, refusal_line
-from penstock.node.inbox import ALL_RUN, MORE_LEFT, PART_LEFT, STOPPED
+from penstock.node.inbox import Inbox
 from penstock.node.routing import Elsewhere, NeedsAnswer
 from penstock.wire import iproto
 from penstock.wire.errors import BoxError, NoProcedure, Refused
@@ -57,7 +58,6 @@ _TUBE_EXISTS_TEXT: Final = re.compile(rb"local (\w+) = \.\.\. ?; ?return queue\.
 Function = Callable[[Caller, Request, bytes, int], bytes | None]
 Select = Callable[[Caller, Request, int], bytes | None]
 LogIn = Callable[[Caller, Request], None]
-PassOn = Callable[[Any, Request, Elsewhere], None]
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
@@ -109,15 +109,14 @@ class Route:
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
-class Pending:
-    """A call whose reply follows later. It is stored as the tag of its wait in the engine."""
+class Pending(PendingCall):
+    """A call of a Tarantool function whose reply follows later."""
 
-    caller: Caller
     sync: i64  # The number of the request, which the reply repeats.
     is_16: bool  # Whether the request is a CALL_16: each result is then a tuple.
 
     def __init__(self, caller: Caller, call: Request) -> None:
-        self.caller = caller
+        super().__init__(caller)
         self.sync = call.sync
         self.is_16 = call.code == iproto.CALL_16
 
@@ -277,7 +276,7 @@ class CallDispatcher:
     spaces: FunctionFamily
     select: Select  # Runs a SELECT request.
     log_in: LogIn
-    forward: PassOn | None  # Forwards a call to another node. None: such a call is refused.
+    protocol: i64  # The protocol of its clients, as a constant of cluster/messages.py.
     _routes: dict[bytes, Route]
 
     def __init__(
@@ -295,7 +294,7 @@ class CallDispatcher:
         self.spaces = spaces
         self.select = select
         self.log_in = log_in
-        self.forward = None
+        self.protocol = m.IPROTO
         self._routes = {}
 
     def run_all(self, caller: Caller, requests: list[Request], start: i64, waits_max: i64, now: i64) -> i64:
@@ -331,12 +330,7 @@ class CallDispatcher:
             else:
                 self._run(caller, request, now)
         except PenstockError as refusal:
-            if isinstance(refusal, NeedsAnswer) and self.dispatcher.ask_others is not None:
-                self.dispatcher.ask_others(caller, refusal, _RerunCall(caller, request), now)
-            elif isinstance(refusal, Elsewhere) and self.forward is not None:
-                self._forward(caller, request, refusal)
-            else:
-                refuse(caller, request.sync, refusal)
+            self._forward_or_refuse(caller, request, refusal, now)
         except Exception as defect:
             self._failed(caller, request.sync, defect)
 
@@ -346,12 +340,18 @@ class CallDispatcher:
         iproto_reply(caller).refusal(sync, iproto.ER_PROC_LUA, INTERNAL_ERROR)
         self.dispatcher.report(defect)
 
-    def _forward(self, caller: Caller, request: Request, where: Elsewhere) -> None:
-        assert self.forward is not None
+    def _forward_or_refuse(self, caller: Caller, request: Request, refusal: PenstockError, now: i64) -> None:
+        """Run a refused call on another node, or ask the other nodes, or else write the error."""
+        remote = self.dispatcher.remote
         try:
-            self.forward(caller, request, where)
-        except PenstockError as refusal:
-            refuse(caller, request.sync, refusal)
+            if isinstance(refusal, NeedsAnswer):
+                remote.ask(caller, refusal, _RerunCall(caller, request), now)
+            elif isinstance(refusal, Elsewhere):
+                remote.forward_call(caller, request, refusal)
+            else:
+                refuse(caller, request.sync, refusal)
+        except PenstockError as reason:
+            refuse(caller, request.sync, reason)
 
     def _call(self, caller: Caller, call: Request, now: i64) -> bytes | None:
         name = call.name
@@ -497,53 +497,49 @@ def _redacted_words(request: Request) -> list[bytes]:
 _NO_REQUESTS: Final[list[Request]] = []
 
 
-class CallInbox:
-    """The inbox of an IPROTO client: bytes that are not parsed yet and requests that are not run yet."""
+class CallInbox(Inbox):
+    """The inbox of an IPROTO client."""
 
-    parser: IprotoParser
-    ran: bool  # The last `run` found at least one complete request.
+    _parser: IprotoParser
     _calls: CallDispatcher
     _waits_max: i64
-    _requests: list[Request]  # Parsed requests.
-    _at: i64  # The index of the next request to run.
+    _requests: list[Request]
 
     def __init__(self, parser: IprotoParser, calls: CallDispatcher, waits_max: i64) -> None:
-        self.parser = parser
-        self.ran = False
+        super().__init__(parser)
+        self._parser = parser
         self._calls = calls
         self._waits_max = waits_max
-        self._requests = []
-        self._at = 0
+        self._requests = _NO_REQUESTS
 
-    def run(self, desk: Dispatcher, caller: Caller, budget: i64, now: i64) -> i64:
-        """Run up to `budget` requests of the client. Return a code that says why it stopped."""
-        parser = self.parser
-        self.ran = False
-        while not caller.busy and not caller.closing:
-            is_through = self._at == len(self._requests)
-            if is_through and self.ran and not parser.is_unfinished() and not parser.error:
-                return ALL_RUN
-            if budget <= 0 or caller.reply.length + caller.sending > ANSWERS_BYTES_MAX:
-                return MORE_LEFT
-            if is_through:
-                # Limits rise after AUTH, so one request is parsed at a time until the client is authenticated.
-                self._requests = parser.parse(budget if caller.is_authenticated else 1)
-                self._at = 0
-                if not self._requests:
-                    if parser.has_more:
-                        return MORE_LEFT
-                    return PART_LEFT if parser.is_unfinished() or parser.error else ALL_RUN
-                self.ran = True
-            before = self._at
-            self._at = self._calls.run_all(caller, self._requests, before, self._waits_max, now)
-            if self._at == before:
-                return STOPPED
-            budget -= self._at - before
-            if self._at == len(self._requests):
-                # Free their contents now, because a client that sent a long request may be idle for days.
-                self._requests = _NO_REQUESTS
-                self._at = 0
-        return STOPPED
+    def parse(self, most: i64) -> i64:
+        self._requests = self._parser.parse(most)
+        return len(self._requests)
+
+    def run_parsed(self, caller: Caller, start: i64, now: i64) -> i64:
+        return self._calls.run_all(caller, self._requests, start, self._waits_max, now)
+
+    def free_parsed(self) -> None:
+        self._requests = _NO_REQUESTS
+
+    def end_wait(self, caller: Caller, wait: Waiting, now: i64, refusal: bytes) -> None:
+        pending = wait.tag
+        assert isinstance(pending, Pending)
+        self._calls.end_wait(pending, wait, now, Refused(refusal) if refusal else None)
+
+    def protocol(self, caller: Caller) -> i64:
+        return self._calls.protocol
+
+    def refuse_call(self, caller: Caller, sync: i64, refusal: PenstockError) -> None:
+        refuse(caller, sync, refusal)
+
+    def refuse_bytes(self, caller: Caller, why: bytes) -> None:
+        iproto_reply(caller).refusal(0, iproto.ER_INVALID_MSGPACK, why)
+
+    def refusal(self, line: bytes) -> bytes:
+        answers = IprotoReply()
+        answers.refusal(0, iproto.ER_ACCESS_DENIED, line.partition(b" ")[2].strip())
+        return answers.take()
 
 
 # Results

@@ -6,14 +6,15 @@ import time
 from collections.abc import Callable
 from typing import Final
 
+from penstock.core.limits import NEVER
 from penstock.core.waits import EndWait, PutWait, Waiting
 from penstock.dialects.disque import NOT_A_NUMBER, parse_integer
 from penstock.node.caller import ADMIN, ANSWERED, SILENT, SKIP_NEXT, check_whole_server
+from penstock.node.client import Client
 from penstock.node.dispatch import REDACTED, Dispatcher
 from penstock.server.commands.connection_commands import check_client_name
 from penstock.server.config.settings import find
 from penstock.server.config.words import to_text
-from penstock.server.net.resp_connection import Connection
 from penstock.server.server import Server
 from penstock.wire.errors import SYNTAX, Refused
 from penstock.wire.resp import printable
@@ -40,7 +41,7 @@ class ClientCommands:
 
     def __init__(self, server: Server) -> None:
         self._server = server
-        self._words: dict[bytes, Callable[[Connection, list[bytes]], None]] = {
+        self._words: dict[bytes, Callable[[Client, list[bytes]], None]] = {
             b"LIST": self._list,
             b"ID": lambda caller, args: caller.reply.integer(caller.number),
             b"GETNAME": self._getname,
@@ -51,7 +52,7 @@ class ClientCommands:
             b"REPLY": self._reply,
         }
 
-    def client(self, caller: Connection, args: list[bytes], now: int) -> None:
+    def client(self, caller: Client, args: list[bytes], now: int) -> None:
         """Run CLIENT LIST | ID | GETNAME | SETNAME | SETINFO | KILL | PAUSE | REPLY: list or change connections."""
         word = args[1].upper()
         run = self._words.get(word)
@@ -63,17 +64,17 @@ class ClientCommands:
             check_whole_server(caller)
         run(caller, args)
 
-    def _list(self, caller: Connection, args: list[bytes]) -> None:
+    def _list(self, caller: Client, args: list[bytes]) -> None:
         lines = [self._line(connection) for connection in self._server.clients]
         caller.reply.bulk("".join(lines).encode("utf-8", "replace"))
 
-    def _line(self, connection: Connection) -> str:
-        now = self._server.node.now
+    def _line(self, connection: Client) -> str:
+        now = self._server.turn.now
         flags = ("O" if connection.is_monitor else "") + ("b" if connection.is_waiting else "")
         flags += ("c" if connection.closing else "") + (
             "" if connection.local_address or connection.entry_node else "U"
         )
-        pending, unsent = int(connection.inbox.parser.pending()), connection.buffered()
+        pending, unsent = int(connection.inbox.buffer.pending()), connection.buffered()
         # A client can send any bytes as the name of a command. They must not look like other fields.
         command = printable(connection.last_command[:32]).replace(b" ", b"?").decode().lower() or "NULL"
         return (
@@ -81,25 +82,25 @@ class ClientCommands:
             f"name={connection.name.decode()} age={(now - connection.created) // 1000} "
             f"idle={max(0, now - connection.active) // 1000} flags={flags or 'N'} qbuf={pending} qbuf-free=0 "
             f"obl={connection.reply.length} oll={int(unsent > 0)} omem={unsent} events=r "
-            f"cmd={command} user={connection.user.name} held={len(connection.connection.session.held)} "
+            f"cmd={command} user={connection.user_name} held={len(connection.connection.session.held)} "
             f"waits={_wait_word(connection.wait)} "
             f"lib-name={connection.library.decode()} lib-ver={connection.library_version.decode()}"
             f"{' via=' + connection.entry_node.decode() if connection.entry_node else ''}\n"
         )
 
-    def _getname(self, caller: Connection, args: list[bytes]) -> None:
+    def _getname(self, caller: Client, args: list[bytes]) -> None:
         if caller.name:
             caller.reply.bulk(caller.name)
         else:
             caller.reply.null()
 
-    def _setname(self, caller: Connection, args: list[bytes]) -> None:
+    def _setname(self, caller: Client, args: list[bytes]) -> None:
         if len(args) != 3:
             raise _unknown_form()
         caller.name = check_client_name(args[2])
         caller.reply.ok()
 
-    def _setinfo(self, caller: Connection, args: list[bytes]) -> None:
+    def _setinfo(self, caller: Client, args: list[bytes]) -> None:
         if len(args) != 4 or args[2].upper() not in (b"LIB-NAME", b"LIB-VER"):
             raise Refused(b"ERR Unrecognized option for CLIENT SETINFO; it takes LIB-NAME or LIB-VER and a value")
         value = check_client_name(args[3])
@@ -109,7 +110,7 @@ class ClientCommands:
             caller.library_version = value
         caller.reply.ok()
 
-    def _kill(self, caller: Connection, args: list[bytes]) -> None:
+    def _kill(self, caller: Client, args: list[bytes]) -> None:
         if len(args) == 3:
             address = args[2].decode("utf-8", "replace")
             victims = [connection for connection in self._server.clients if connection.address == address]
@@ -127,7 +128,7 @@ class ClientCommands:
         self._close(caller, victims)
         caller.reply.integer(len(victims))
 
-    def _close(self, caller: Connection, victims: list[Connection]) -> None:
+    def _close(self, caller: Client, victims: list[Client]) -> None:
         for connection in victims:
             if connection is caller:
                 # The caller gets its reply first.
@@ -135,16 +136,17 @@ class ClientCommands:
             else:
                 connection.abort()
 
-    def _pause(self, caller: Connection, args: list[bytes]) -> None:
+    def _pause(self, caller: Client, args: list[bytes]) -> None:
         ms = parse_integer(args[2]) if len(args) == 3 else NOT_A_NUMBER
         if ms == NOT_A_NUMBER:
             raise Refused(b"ERR timeout is not an integer or out of range")
         if ms < 0:
             raise Refused(b"ERR timeout is negative")
-        self._server.node.pause_clients(ms / 1000)
+        turn = self._server.turn
+        turn.pause_clients(min(turn.now + ms, NEVER))
         caller.reply.ok()
 
-    def _reply(self, caller: Connection, args: list[bytes]) -> None:
+    def _reply(self, caller: Client, args: list[bytes]) -> None:
         word = args[2].upper() if len(args) == 3 else b""
         if word not in (b"ON", b"OFF", b"SKIP"):
             raise Refused(SYNTAX)
@@ -152,14 +154,14 @@ class ClientCommands:
         if word == b"ON":
             caller.reply.ok()
 
-    def monitor(self, caller: Connection, args: list[bytes], now: int) -> None:
+    def monitor(self, caller: Client, args: list[bytes], now: int) -> None:
         """Run MONITOR: from now on, send the caller every command that the server runs."""
         caller.is_monitor = True
         self._server.clients.monitors[caller] = None
         self._server.desk.is_monitored = True
         caller.reply.ok()
 
-    def show(self, caller: Connection, args: list[bytes]) -> None:
+    def show(self, caller: Client, args: list[bytes]) -> None:
         """Send a command of `caller` to all clients that ran MONITOR."""
         monitors = self._server.clients.monitors
         self._server.desk.is_monitored = bool(monitors)
@@ -171,7 +173,7 @@ class ClientCommands:
             # A part of a long command's reply may have been sent, so its client gets no line.
             if connection is not caller and not connection.busy:
                 connection.reply.simple(line)
-                self._server.node.answered(connection)
+                self._server.turn.answered(connection)
 
 
 def _wait_word(wait: Waiting | None) -> str:
@@ -181,9 +183,9 @@ def _wait_word(wait: Waiting | None) -> str:
     return "put" if isinstance(wait, PutWait) else "job" if isinstance(wait, EndWait) else "take"
 
 
-def _parse_kill(args: list[bytes]) -> tuple[Callable[[Connection], bool], bool]:
+def _parse_kill(args: list[bytes]) -> tuple[Callable[[Client], bool], bool]:
     """Parse CLIENT KILL. Return a function that selects connections, and whether to keep the caller's own."""
-    tests: list[Callable[[Connection], bool]] = []
+    tests: list[Callable[[Client], bool]] = []
     skip_me = True
     if len(args) < 4 or len(args) % 2:
         raise Refused(SYNTAX)

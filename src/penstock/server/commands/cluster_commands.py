@@ -14,7 +14,7 @@ from penstock.dialects.pages import SCAN_SLICE, PagedReply
 from penstock.node.caller import Caller, check_whole_server
 from penstock.server.commands.flush import flush
 from penstock.server.config.words import to_bytes
-from penstock.server.net.resp_connection import Connection
+from penstock.server.net.connection import Connection
 from penstock.server.server import Server
 from penstock.wire import bus as wire
 from penstock.wire.errors import Refused
@@ -90,7 +90,7 @@ class ClusterCommands:
             "cluster_homes_elsewhere": len(homes.by_tube),
             "cluster_homes_claimed": len(membership.cluster.elections.by_tube),
             "cluster_homes_disputed": len(homes.disputes),
-            **({} if bus.tunnels is None else bus.tunnels.counts()),
+            **({} if bus.forwarding is None else bus.forwarding.counts()),
         }
         sent = membership.mail.sent
         told |= {

@@ -22,7 +22,7 @@ from penstock.server.commands.persistence_commands import Persistence
 from penstock.server.commands.pipeline_table import pipeline_rows
 from penstock.server.commands.scan_commands import ScanCommands
 from penstock.server.commands.slowlog_commands import Latency, Slowlog
-from penstock.server.net.resp_connection import Connection
+from penstock.server.net.connection import Connection
 from penstock.server.server import Server
 
 # Commands that show or change the data of all tubes.
@@ -222,7 +222,7 @@ def install(server: Server) -> Info:
     for command in commands_of([*rows, *native_rows(server), *pipeline_rows(server), *function_rows(server)]):
         server.desk.add(command, command.name)
     server.desk.on_command = clients.show
-    server.node.on_sync = lambda seconds: latency.add(b"aof-fsync-always", int(seconds * 1000))
+    server.turn_loop.on_sync = lambda seconds: latency.add(b"aof-fsync-always", int(seconds * 1000))
 
     def was_slow(caller: Connection, args: list[bytes], ns: int) -> None:
         slowlog.add(caller, args, ns)

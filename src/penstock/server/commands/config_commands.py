@@ -6,7 +6,7 @@ from penstock.core.errors import PenstockError
 from penstock.server.commands.info_command import Info
 from penstock.server.config.configuration import BadValue, UnknownSetting
 from penstock.server.config.words import to_bytes, to_text
-from penstock.server.net.resp_connection import Connection
+from penstock.server.net.connection import Connection
 from penstock.server.server import Server
 from penstock.wire.errors import Refused
 

@@ -21,8 +21,8 @@ from penstock.node.caller import GROUPS
 from penstock.node.dispatch import Command
 from penstock.server.config.words import to_text
 from penstock.server.net.access import DEFAULT_USER, Account
+from penstock.server.net.connection import Connection
 from penstock.server.net.logins import Login
-from penstock.server.net.resp_connection import Connection
 from penstock.server.server import Server
 from penstock.wire.errors import SYNTAX, Refused
 

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from typing import Final
 
 from penstock.server.commands.flush import flush
-from penstock.server.net.resp_connection import Connection
+from penstock.server.net.connection import Connection
 from penstock.server.server import Server
 from penstock.wire.errors import Refused
 

@@ -6,14 +6,14 @@ from penstock.core import claims
 from penstock.core.errors import TubeAwaited, TubeTaken
 from penstock.core.tube import Tube
 from penstock.node.caller import SLICE, Caller, SlicedCommand, check_whole_server
-from penstock.server.net.resp_connection import Connection
+from penstock.server.net.connection import Connection
 from penstock.server.server import Server
 
 
 def flush(server: Server, caller: Connection) -> None:
     """Remove all jobs and queues."""
     check_whole_server(caller)
-    server.node.start_long(caller, _Flush(server))
+    server.turn.start_long(caller, _Flush(server))
 
 
 class _Flush(SlicedCommand):
@@ -25,7 +25,7 @@ class _Flush(SlicedCommand):
 
     def step(self, caller: Caller, now: int) -> bool:
         """Remove one slice of jobs and queues."""
-        engine = self._server.node.engine
+        engine = self._server.turn.engine
         if self._cursor == 0:
             # A tube cannot remove jobs that are claimed.
             for consumer in list(engine.consumers.values()):
@@ -56,11 +56,11 @@ class _Flush(SlicedCommand):
                 waiting.append(link.wait)
                 link = link.after
         for wait in waiting:
-            self._server.node.end_wait(wait)
+            self._server.turn.end_wait(wait)
 
     def _drop(self, tube: Tube, now: int) -> None:
         try:
-            self._server.node.engine.drop(tube, now)
+            self._server.turn.engine.drop(tube, now)
         except (TubeTaken, TubeAwaited):
             # A claim keeps its jobs until it ends, and a client whose wait ended may wait again.
             pass

@@ -123,7 +123,7 @@ class Administration:
 
         With `truncate`, the user may also truncate the tube.
         """
-        if tube not in self._server.node.engine.tubes:
+        if tube not in self._server.turn.engine.tubes:
             self._server.site.raise_if_elsewhere([tube])
             raise NoProcedure(call.name)
         user = argument(call, 0)

@@ -8,7 +8,7 @@ from typing import Final
 from penstock.dialects.pages import SCAN_SLICE, PagedReply
 from penstock.journal.history.reader import EVENT_FIELDS, Event
 from penstock.node.caller import check_tube
-from penstock.server.net.resp_connection import Connection
+from penstock.server.net.connection import Connection
 from penstock.server.server import Server
 from penstock.wire.reply import Reply
 
@@ -39,8 +39,8 @@ class HistoryCommands:
     def _reply(self, caller: Connection, reading: asyncio.Future[list[Event]]) -> None:
         """Start to reply with the events that were read. The reply is written in slices."""
         if not caller.lost:
-            self._server.node.begin_turn()
-            self._server.node.start_long(caller, _Events(reading))
+            self._server.turn.begin()
+            self._server.turn.start_long(caller, _Events(reading))
 
 
 class _Events(PagedReply):

@@ -14,7 +14,7 @@ from typing import Final
 from penstock._build import is_compiled
 from penstock._version import __version__
 from penstock.server.config.words import to_bytes
-from penstock.server.net.resp_connection import Connection
+from penstock.server.net.connection import Connection
 from penstock.server.server import Server
 from penstock.wire.errors import SYNTAX, Refused
 
@@ -40,7 +40,7 @@ class Info:
             "Clients": self._about_clients,
             "Memory": self._about_memory,
             "Jobs": lambda: {"registered_jobs": self._server.membership.cluster.registered()},
-            "Queues": lambda: {"registered_queues": len(self._server.node.engine.tubes)},
+            "Queues": lambda: {"registered_queues": len(self._server.turn.engine.tubes)},
             "Persistence": self._about_persistence,
             "Stats": self._about_traffic,
             "CPU": self._about_cpu,
@@ -66,8 +66,8 @@ class Info:
 
     def sample(self) -> None:
         """Record the present values of the counters. Rates are computed from the last samples."""
-        node, desk = self._server.node, self._server.desk
-        self._samples.append((time.monotonic(), int(desk.executed), int(node.bytes_in), int(node.bytes_out)))
+        turn, desk = self._server.turn, self._server.desk
+        self._samples.append((time.monotonic(), int(desk.executed), int(turn.bytes_in), int(turn.bytes_out)))
         self._memory_peak = max(self._memory_peak, self._server.used_memory())
 
     def _rate(self, figure: int) -> float:
@@ -107,7 +107,7 @@ class Info:
         return {
             "connected_clients": len(clients),
             "client_longest_output_list": max((int(client.buffered() > 0) for client in clients), default=0),
-            "client_biggest_input_buf": max((int(client.inbox.parser.pending()) for client in clients), default=0),
+            "client_biggest_input_buf": max((int(client.inbox.buffer.pending()) for client in clients), default=0),
             "blocked_clients": sum(client.is_waiting for client in clients),
         }
 
@@ -152,18 +152,18 @@ class Info:
                 "journal_fsync": log.fsync,
                 "journal_written": log.written,
                 "journal_durable": log.durable,
-                "journal_sync_ms": f"{server.node.sync_average_s * 1000:.3f}",
+                "journal_sync_ms": f"{server.turn_loop.syncs.average_s * 1000:.3f}",
             }
         return figures
 
     def _about_traffic(self) -> Figures:
-        clients, node, desk = self._server.clients, self._server.node, self._server.desk
+        clients, turn, desk = self._server.clients, self._server.turn, self._server.desk
         return {
             "total_connections_received": clients.accepted,
             "total_commands_processed": int(desk.executed),
             "instantaneous_ops_per_sec": round(self._rate(1)),
-            "total_net_input_bytes": int(node.bytes_in),
-            "total_net_output_bytes": int(node.bytes_out),
+            "total_net_input_bytes": int(turn.bytes_in),
+            "total_net_output_bytes": int(turn.bytes_out),
             "instantaneous_input_kbps": f"{self._rate(2) / 1024:.2f}",
             "instantaneous_output_kbps": f"{self._rate(3) / 1024:.2f}",
             "rejected_connections": clients.rejected,

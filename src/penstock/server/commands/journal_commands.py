@@ -19,9 +19,9 @@ from penstock.journal.history.follower import EventPage, FramePage, LogFollower
 from penstock.journal.identity import identity
 from penstock.journal.segment import is_segment, is_snapshot, segment_name
 from penstock.node.caller import Caller, check_tube, check_whole_server
+from penstock.node.turn import SuspendedCommand
 from penstock.server.commands.history_commands import write_event
-from penstock.server.net.resp_connection import Connection
-from penstock.server.node import SuspendedCommand
+from penstock.server.net.connection import Connection
 from penstock.server.server import Server
 from penstock.wire.errors import Refused
 from penstock.wire.reply import Reply
@@ -196,12 +196,12 @@ class _JournalCommand(SuspendedCommand):
 
     def park(self) -> bool:
         """Suspend the command until `go_on` is called."""
-        self._commands.server.node.park(self._caller, self)
+        self._commands.server.turn.park(self._caller, self)
         return False
 
     def go_on(self) -> None:
         """Continue the command, because its result is available or more of the log can be read."""
-        self._commands.server.node.resume(self._caller, self)
+        self._commands.server.turn.resume(self._caller, self)
 
 
 class _Lookup(_JournalCommand):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from penstock.core.errors import CommandError
-from penstock.server.net.resp_connection import Connection
+from penstock.server.net.connection import Connection
 from penstock.server.server import Server
 from penstock.wire.errors import SYNTAX, Refused
 

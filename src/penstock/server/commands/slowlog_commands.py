@@ -8,7 +8,7 @@ from typing import Final
 
 from penstock.dialects.disque import require_integer
 from penstock.server.commands.client_commands import redacted
-from penstock.server.net.resp_connection import Connection
+from penstock.server.net.connection import Connection
 from penstock.server.server import Server
 from penstock.wire.errors import SYNTAX, Refused
 

@@ -23,11 +23,12 @@ from collections.abc import Callable, Iterator
 from typing import Any, Final
 
 from penstock.core.waits import Connection as EngineConnection
-from penstock.node.inbox import Inbox
+from penstock.node.client import Client
+from penstock.node.inbox import RespInbox
+from penstock.node.turn import Turn
 from penstock.server.net.access import ANONYMOUS, Accounts
-from penstock.server.net.resp_connection import UNSENT_BYTES_HIGH, Connection
+from penstock.server.net.connection import UNSENT_BYTES_HIGH, Connection
 from penstock.server.net.tls import Handshakes
-from penstock.server.node import Node
 from penstock.wire.resp import RespParser
 
 _log = logging.getLogger("penstock")
@@ -75,14 +76,13 @@ class Limits:
 class Clients:
     """All client connections of a node."""
 
-    def __init__(self, node: Node, accounts: Accounts, limits: Limits) -> None:
+    def __init__(self, turn: Turn, accounts: Accounts, limits: Limits) -> None:
         self.limits = limits
         self.accounts = accounts
         self.accepted = 0
         self.rejected = 0
-        self.monitors: dict[Connection, None] = {}
-        self._node = node
-        self._numbers = 0
+        self.monitors: dict[Client, None] = {}
+        self._turn = turn
         self._unknown: dict[Connection, float] = {}
         self._unfinished: dict[Connection, float] = {}
         self._slow: dict[Connection, float] = {}
@@ -93,19 +93,24 @@ class Clients:
         self._displaced = 0
         self._refused = 0
 
-    def __iter__(self) -> Iterator[Connection]:
-        return iter([client for client in self._node.clients.values() if isinstance(client, Connection)])
+    def __iter__(self) -> Iterator[Client]:
+        return iter(list(self._turn.clients.values()))
+
+    def _own(self) -> list[Connection]:
+        """Return the clients that are connected to this node itself."""
+        return [client for client in self._turn.clients.values() if isinstance(client, Connection)]
 
     def __len__(self) -> int:
-        return len(self._node.clients)
+        return len(self._turn.clients)
 
     def accept(self) -> asyncio.BaseProtocol:
         """Return the asyncio protocol object for the next RESP connection."""
         return self.accept_as(self.resp)
 
     def resp(self, number: int, engine_connection: EngineConnection) -> Connection:
-        connection = Connection(self._node, self, number, engine_connection)
-        connection.inbox = Inbox(RespParser(self.limits.bulk_max, self.limits.buffer_max, not self.accounts.any))
+        connection = Connection(self._turn, self, number, engine_connection)
+        parser = RespParser(self.limits.bulk_max, self.limits.buffer_max, not self.accounts.any)
+        connection.inbox = RespInbox(parser, self._turn.dispatcher)
         return connection
 
     def accept_as(self, make: Callable[[int, EngineConnection], Connection]) -> asyncio.BaseProtocol:
@@ -115,10 +120,9 @@ class Clients:
 
     def connection(self, make: Callable[[int, EngineConnection], Connection], token: bytes) -> Connection:
         """Return a new connection that `make` builds. Its session has this token."""
-        node = self._node
-        node.begin_turn()
-        self._numbers += 1
-        connection = make(self._numbers, node.engine.connect(token))
+        turn = self._turn
+        turn.begin()
+        connection = make(turn.next_number(), turn.engine.connect(token))
         connection.bulk_max = self.limits.bulk_max
         connection.is_authenticated = not self.accounts.any
         connection.user = ANONYMOUS
@@ -132,7 +136,7 @@ class Clients:
         for connection in self:
             connection.bulk_max = bulk_max
             if connection.is_authenticated:
-                connection.inbox.parser.raise_limits(bulk_max)
+                connection.inbox.buffer.raise_limits(bulk_max)
 
     def opened(self, connection: Connection) -> None:
         """Register a connection that was opened. Refuse it if it exceeds a limit or is not allowed."""
@@ -149,7 +153,7 @@ class Clients:
             high=UNSENT_BYTES_HIGH if connection.is_authenticated else _UNKNOWN_UNSENT_BYTES
         )
         _keep_alive(transport.get_extra_info("socket"), self.limits.keepalive_s)
-        if not self._make_room(0):
+        if not self.make_room(0):
             self._refused += 1
             self._refuse(connection, b"-ERR max number of clients reached\r\n")
         elif not connection.is_authenticated:
@@ -160,7 +164,7 @@ class Clients:
         elif self.limits.protected and not connection.is_local and transport.get_extra_info("sslcontext") is None:
             self._refuse(connection, _PROTECTED)
 
-    def _make_room(self, wanted: int) -> bool:
+    def make_room(self, wanted: int) -> bool:
         """Close connections until `wanted` more are within the limit. Return whether that was possible."""
         while len(self) - len(self._closing) + len(self.handshakes) + wanted > self.limits.clients:
             if len(self._unknown) > len(self.handshakes):
@@ -176,7 +180,7 @@ class Clients:
             self.handshakes.close_oldest()
             self._displaced += 1
             self.rejected += 1
-        if self._make_room(1):
+        if self.make_room(1):
             return True
         # A reason cannot be sent before the handshake is finished.
         self._refused += 1
@@ -187,7 +191,7 @@ class Clients:
         self.rejected += 1
         self._closing[connection] = None
         connection.closing = True
-        connection.transport.write(connection.refusal(why))
+        connection.transport.write(connection.inbox.refusal(why))
         connection.close()
 
     def closed(self, connection: Connection) -> None:
@@ -196,7 +200,7 @@ class Clients:
         self._unwatch(connection)
 
     def _unwatch(self, connection: Connection) -> None:
-        those: dict[Connection, Any]
+        those: dict[Any, Any]
         for those in (self._unknown, self._unfinished, self._slow, self._held, self.monitors):
             those.pop(connection, None)
 
@@ -237,8 +241,8 @@ class Clients:
 
         The clients of other nodes stay. Their own node closes them.
         """
-        for connection in self:
-            may_stay = connection is keep or connection.entry_node or not connection.is_authenticated
+        for connection in self._own():
+            may_stay = connection is keep or not connection.is_authenticated
             if not may_stay and not self.accounts.admits(connection.user):
                 self._close(connection, "password changed")
 
@@ -259,8 +263,8 @@ class Clients:
             if connection.is_waiting and _has_left(connection.transport.get_extra_info("socket")):
                 connection.has_left()
         if limits.idle_s:
-            since = self._node.host.now() - int(limits.idle_s * 1000)
-            for connection in self:
+            since = self._turn.clock.now() - int(limits.idle_s * 1000)
+            for connection in self._own():
                 if connection.active < since and self._is_silent(connection, now - limits.idle_s):
                     self._close(connection, "timeout exceeded")
 
@@ -277,10 +281,9 @@ class Clients:
 
     def _is_silent(self, connection: Connection, since: float) -> bool:
         """Return whether an idle client may be closed: it waits for no reply, or has not read one since `since`."""
-        if connection.is_waiting or connection.is_monitor or connection.entry_node:
-            # The clients of other nodes are closed by their own nodes.
+        if connection.is_waiting or connection.is_monitor:
             return False
-        is_unrun = connection.inbox.parser.pending() > 0 and connection not in self._unfinished
+        is_unrun = connection.inbox.buffer.pending() > 0 and connection not in self._unfinished
         if connection.busy or is_unrun:
             # A client that has not read since then holds up its reply itself.
             unread_since = self._slow.get(connection)
@@ -289,21 +292,23 @@ class Clients:
 
     def _close_largest(self) -> None:
         """Close the clients with the largest buffers while all buffers together exceed the limit."""
-        sizes = {
-            each: int(each.inbox.parser.pending()) + each.buffered()
-            for each in {**self._unfinished, **self._slow, **self._held, **{each: None for each in self if each.owed}}
-        }
+        with_buffers: set[Client] = {*self._unfinished, *self._slow, *self._held}
+        with_buffers.update(client for client in self if client.owed or client.is_unread)
+        sizes = {each: int(each.inbox.buffer.pending()) + each.buffered() for each in with_buffers}
         total = sum(sizes.values())
         if self.limits.buffers_max and total > self.limits.buffers_max:
-            for connection, size in sorted(sizes.items(), key=lambda item: -item[1]):
-                self._close(connection, "buffers of all clients exceed a quarter of maxmemory")
+            for client, size in sorted(sizes.items(), key=lambda item: -item[1]):
+                self._close(client, "buffers of all clients exceed a quarter of maxmemory")
                 total -= size
                 if total <= self.limits.buffers_max:
                     break
 
-    def _close(self, connection: Connection, why: str) -> None:
-        _log.info("client closed: address=%s reason=%s", connection.address, why)
-        self._abort(connection)
+    def _close(self, client: Client, why: str) -> None:
+        _log.info("client closed: address=%s reason=%s", client.address, why)
+        if isinstance(client, Connection):
+            self._abort(client)
+        else:
+            client.abort()
 
     def _abort(self, connection: Connection) -> None:
         self._unwatch(connection)

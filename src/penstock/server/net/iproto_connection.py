@@ -7,19 +7,19 @@ import secrets
 from collections.abc import Callable
 from typing import Final
 
+from penstock.cluster import messages as m
 from penstock.core.errors import ProtocolError
 from penstock.core.limits import WAITS_PER_CONNECTION_MAX
 from penstock.core.waits import Connection as EngineConnection
-from penstock.core.waits import Waiting
-from penstock.dialects.tarantool.calls import CallInbox, Pending, iproto_reply
+from penstock.dialects.tarantool.calls import CallInbox, iproto_reply
 from penstock.node.caller import Caller
 from penstock.server.commands.function_table import VERSION, functions, uuid_of
 from penstock.server.net.access import ANONYMOUS, Account
+from penstock.server.net.connection import Connection
 from penstock.server.net.logins import Login
-from penstock.server.net.resp_connection import Connection
 from penstock.server.server import Server
 from penstock.wire import iproto
-from penstock.wire.errors import Refused
+from penstock.wire.errors import BoxError
 from penstock.wire.iproto import IprotoParser, IprotoReply, Request
 from penstock.wire.msgpack import Reader
 
@@ -30,15 +30,14 @@ _DEFAULT_USER: Final = "guest"
 class IprotoConnection(Connection):
     """A client connection over IPROTO."""
 
-    __slots__ = ("_calls", "_greeting", "is_15", "salt")
+    __slots__ = ("_greeting", "is_15", "salt")
 
     def __init__(
         self, iproto_door: IprotoPort, number: int, engine_connection: EngineConnection, greets: bool = True
     ) -> None:
         server = iproto_door.server
-        super().__init__(server.node, server.clients, number, engine_connection)
+        super().__init__(server.turn, server.clients, number, engine_connection)
         limits = server.clients.limits
-        self._calls = iproto_door.calls
         self.is_15 = iproto_door.is_15
         known = not server.accounts.any
         self.inbox = CallInbox(
@@ -54,22 +53,6 @@ class IprotoConnection(Connection):
         transport.write(self._greeting)
         super().connection_made(transport)
 
-    def end_wait(self, wait: Waiting, now: int, refusal: bytes = b"") -> None:
-        """Write the reply of a call whose wait has ended, or the error `refusal` if it is not empty."""
-        pending = wait.tag
-        assert isinstance(pending, Pending)
-        self._calls.end_wait(pending, wait, now, Refused(refusal) if refusal else None)
-
-    def refuse_bytes(self, why: bytes) -> None:
-        """Write an error reply, because malformed bytes were received. Nothing more of this connection is read."""
-        iproto_reply(self).refusal(0, iproto.ER_INVALID_MSGPACK, why)
-
-    def refusal(self, why: bytes) -> bytes:
-        """Return the error packet for a client that may not stay connected. `why` is a RESP error line."""
-        answers = IprotoReply()
-        answers.refusal(0, iproto.ER_ACCESS_DENIED, why.partition(b" ")[2].strip())
-        return answers.take()
-
 
 class IprotoPort:
     """An IPROTO port, with the functions that its clients can call."""
@@ -80,6 +63,7 @@ class IprotoPort:
         self.entropy = entropy
         self.uuid = uuid_of(server.node_id)
         self.calls = functions(server, is_15, self._log_in)
+        self.calls.protocol = m.IPROTO_15 if is_15 else m.IPROTO
 
     def accept(self) -> asyncio.BaseProtocol:
         """Return the asyncio protocol object for the next connection."""
@@ -94,9 +78,11 @@ class IprotoPort:
 
     def _log_in(self, caller: Caller, request: Request) -> None:
         """Run an AUTH request: log a client in."""
-        assert isinstance(caller, IprotoConnection)
+        if not isinstance(caller, IprotoConnection):
+            # A client of another node has logged in there.
+            raise BoxError(iproto.ER_PASSWORD, "a client of another node cannot log in here")
         if request.name.decode("utf-8", "replace") == _DEFAULT_USER and not self.server.accounts.any:
-            caller.log_in(ANONYMOUS)
+            caller.log_in_as(ANONYMOUS)
             iproto_reply(caller).done(request.sync)
             return
         self.server.logins.begin(caller, _IprotoLogin(self.server, caller, request))

@@ -17,9 +17,9 @@ from collections import deque
 from typing import Final
 
 from penstock.node.caller import Caller
+from penstock.node.turn import SuspendedCommand, Turn
 from penstock.server.net.access import Account
-from penstock.server.net.resp_connection import Connection
-from penstock.server.node import Node, SuspendedCommand
+from penstock.server.net.connection import Connection
 
 _log = logging.getLogger("penstock")
 
@@ -65,8 +65,9 @@ class Login:
 class Logins:
     """The logins of all clients of a server, and the wrong passwords of each address."""
 
-    def __init__(self, node: Node) -> None:
-        self._node = node
+    def __init__(self, turn: Turn, loop: asyncio.AbstractEventLoop) -> None:
+        self._turn = turn
+        self._loop = loop
         self._wrong: dict[str, deque[float]] = {}  # The times of the last WRONG_MAX wrong passwords, by source.
         self._waiting: dict[str, int] = {}  # The number of delayed logins, by source. No entry has the value 0.
         self._logged_at = -_LOG_INTERVAL_S
@@ -89,8 +90,8 @@ class Logins:
         else:
             self._waiting[source] = self._waiting.get(source, 0) + 1
             delayed = _DelayedLogin(self, login, source)
-            delayed.timer = self._node.loop.call_later(DELAY_S, self._wake, caller, delayed)
-            self._node.park(caller, delayed)
+            delayed.timer = self._loop.call_later(DELAY_S, self._wake, caller, delayed)
+            self._turn.park(caller, delayed)
 
     def compare(self, caller: Connection, login: Login) -> None:
         """Compare the password of a login, log the client in if it is right, and reply."""
@@ -99,7 +100,7 @@ class Logins:
             self._was_wrong(caller.address)
             login.refuse()
         else:
-            caller.log_in(account)
+            caller.log_in_as(account)
             login.accept()
 
     def leave(self, source: str) -> None:
@@ -110,7 +111,7 @@ class Logins:
 
     def _wake(self, caller: Connection, delayed: _DelayedLogin) -> None:
         self.leave(delayed.source)
-        self._node.resume(caller, delayed)
+        self._turn.resume(caller, delayed)
 
     def _is_delayed(self, source: str) -> bool:
         times = self._wrong.get(source)

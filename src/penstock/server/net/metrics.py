@@ -39,7 +39,7 @@ class Metrics:
     def collect(self) -> Iterable[Metric]:
         """Yield all metrics. prometheus-client calls this."""
         server = self._server
-        engine, desk, clients = server.node.engine, server.desk, server.clients
+        engine, desk, clients = server.turn.engine, server.desk, server.clients
         journal = server.host.journal
         build = GaugeMetricFamily("penstock_build_info", "Version and build.", labels=["version", "python", "compiled"])
         build.add_metric([__version__, platform.python_version(), "yes" if is_compiled() else "no"], 1)
@@ -56,8 +56,8 @@ class Metrics:
         yield CounterMetricFamily("penstock_connections_accepted", "Connections accepted.", clients.accepted)
         yield CounterMetricFamily("penstock_connections_rejected", "Connections refused.", clients.rejected)
         yield CounterMetricFamily("penstock_internal_errors", "Internal errors since start.", int(desk.internal_errors))
-        yield CounterMetricFamily("penstock_received_bytes", "Bytes received.", int(server.node.bytes_in))
-        yield CounterMetricFamily("penstock_sent_bytes", "Bytes sent.", int(server.node.bytes_out))
+        yield CounterMetricFamily("penstock_received_bytes", "Bytes received.", int(server.turn.bytes_in))
+        yield CounterMetricFamily("penstock_sent_bytes", "Bytes sent.", int(server.turn.bytes_out))
         yield CounterMetricFamily(
             "penstock_adds_below_default",
             "Jobs with fewer than three copies, because some nodes do not accept copies.",
@@ -70,7 +70,7 @@ class Metrics:
             lag = log.written - log.durable
             yield GaugeMetricFamily("penstock_journal_unsynced_rows", "Rows that are not on disk yet.", lag)
             yield GaugeMetricFamily(
-                "penstock_journal_fsync_seconds", "Average duration of a sync.", server.node.sync_average_s
+                "penstock_journal_fsync_seconds", "Average duration of a sync.", server.turn_loop.syncs.average_s
             )
         yield from self._commands()
         yield from self._tubes()
@@ -86,7 +86,7 @@ class Metrics:
         yield seconds
 
     def _tubes(self) -> Iterable[Metric]:
-        tubes = self._server.node.engine.tubes.values()
+        tubes = self._server.turn.engine.tubes.values()
         jobs = GaugeMetricFamily("penstock_tube_jobs", "Jobs of a tube by state.", labels=["tube", "state"])
         waiting = GaugeMetricFamily("penstock_tube_waiting_takes", "Takes that wait on a tube.", labels=["tube"])
         moves = CounterMetricFamily(

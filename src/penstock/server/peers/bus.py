@@ -20,11 +20,11 @@ from penstock.cluster.node import Cluster
 from penstock.cluster.peers import Peer
 from penstock.cluster.roster import flags_text
 from penstock.core.engine import quoted_name
+from penstock.node.forwarding import Forwarding
+from penstock.node.links import Messages, PeerLinks
+from penstock.node.turn import Turn
 from penstock.server.net.tls import Handshakes
-from penstock.server.node import Node
 from penstock.server.peers.links import HANDSHAKE_S, TOO_MANY, Inbound, Link, Outbound
-from penstock.server.peers.post import Letters
-from penstock.server.peers.tunnels import Tunnels
 from penstock.wire.bus import MessageEncoder
 
 _log = logging.getLogger("penstock")
@@ -75,10 +75,10 @@ class _NodeAddresses:
         self.logged_at = -_MOVED_BACK_S  # When it was logged that two nodes have this id.
 
 
-class Bus:
+class Bus(PeerLinks):
     """The cluster bus: all links of a node. Links use the part of it that `LinkOwner` describes."""
 
-    def __init__(self, node: Node, cluster: Cluster, keep: Callable[[], None]) -> None:
+    def __init__(self, turn: Turn, loop: asyncio.AbstractEventLoop, cluster: Cluster, keep: Callable[[], None]) -> None:
         """Create the bus of a cluster. `keep` saves the node table after a change."""
         self.members = cluster.members
         self.node = cluster.members.myself
@@ -94,10 +94,10 @@ class Bus:
         self.tls: ssl.SSLContext | None = None  # For outgoing links, if nodes use TLS.
         self.tls_name = ""  # The name in the nodes' certificates; empty for their addresses.
         self._needs_secret = False  # The server has a password or users: see `why_not`.
-        self.tunnels: Tunnels | None = None  # The tunnels of clients that use tubes of other nodes.
-        self._node = node
+        self.forwarding: Forwarding | None = None  # The tunnels of clients that use tubes of other nodes.
+        self._turn = turn
+        self._loop = loop
         self._cluster = cluster
-        self._mail = cluster.outbox
         self._save = keep
         self._inbound: dict[bytes, Inbound] = {}
         self._unknown: dict[Inbound, None] = {}  # Incoming links before their handshake is finished, oldest first.
@@ -115,7 +115,7 @@ class Bus:
         self.opening_max = OPENING_MAX
         self.strangers_max = STRANGERS_MAX
         self.handshakes = Handshakes(self._make_room)  # TLS handshakes of incoming links.
-        node.post.open(cluster, self)
+        turn.cluster, turn.links = cluster, self
 
     def accept(self) -> Inbound:
         """Return the asyncio protocol object for the next incoming link."""
@@ -124,7 +124,7 @@ class Bus:
     def close(self) -> None:
         """Close all links, and open no new ones."""
         self._closed = True
-        self._node.post.close()
+        self._turn.cluster = self._turn.links = None
         for again in self._retries.values():
             again.cancel()
         for task in self._dials:
@@ -142,9 +142,9 @@ class Bus:
         for link in [*self._inbound.values(), *self._unknown]:
             link.close()
 
-    # Called by the turn: see post.Links
+    # Called by the turn
 
-    def tend(self) -> None:
+    def update(self) -> None:
         """Save the node table if it changed, and open and close links."""
         members = self.members
         if members.superseded:
@@ -172,11 +172,11 @@ class Bus:
             self._disputes = self._cluster.homes.changes
             self._log_disputes()
 
-    def send(self, letters: Letters) -> None:
-        """Send the messages in `letters`, a dictionary by peer. Messages to a peer without a link are dropped."""
+    def send(self, messages: Messages) -> None:
+        """Send messages. Those to a peer without a link are dropped."""
         scribe = MessageEncoder()
-        unsent_max = _UNSENT_BYTES_MAX + _UNSENT_BODIES_MAX * self._node.engine.body_bytes_max
-        for node, said in letters.items():
+        unsent_max = _UNSENT_BYTES_MAX + _UNSENT_BODIES_MAX * self._turn.engine.body_bytes_max
+        for node, said in messages.items():
             link = self._outbound.get(node)
             if link is None or link.seal is None or link.transport is None:
                 self.dropped += len(said)
@@ -186,17 +186,6 @@ class Bus:
             link.send(said, scribe)
             if link.unsent() > unsent_max:
                 link.fail("unread messages exceed the limit")
-
-    def tunnelled(self, sender: bytes, message: Message) -> None:
-        """Handle a message about a tunnel between this node and the sender."""
-        if self.tunnels is not None and self.members.is_member(sender):
-            self.tunnels.receive(sender, message)
-
-    def send_now(self, node: bytes, message: Message) -> None:
-        """Send a message immediately. It must not depend on a change that is not durable yet."""
-        kind = int(message.kind)
-        self._mail.sent[kind] += 1
-        self.send({node: [message]})
 
     def is_two_way(self, node: bytes) -> bool:
         """Return whether messages can be sent to a node and received from it. Each direction has its own link."""
@@ -272,7 +261,7 @@ class Bus:
 
         `known` is the greatest epoch of this node that the other node has received.
         """
-        self._node.begin_turn()
+        self._turn.begin()
         if self.members.accept_epoch(node, epoch, known):
             return ""
         if node == self.node and epoch > self.epoch_of(node):
@@ -304,13 +293,11 @@ class Bus:
         if link.epoch < self.epoch_of(link.node):
             link.fail(self.why_superseded(link.node, link.epoch, 0))
             return
-        node = self._node
-        node.begin_turn()
+        self._turn.begin()
         self.received += len(said)
         if not self.members.host:
             self.members.host = link.own_host
-        node.post.hear(link.node, link.host, said, node.now)
-        node.keep_frames_small()
+        self._turn.receive(link.node, link.host, said)
 
     def incarnation(self) -> bytes:
         """Return the incarnation of this node, which changes when it loses its jobs."""
@@ -318,8 +305,8 @@ class Bus:
 
     def link_opened(self, link: Outbound, found: bytes, incarnation: bytes) -> None:
         """Start to send messages on an outgoing link. The node `found` has proven its identity and incarnation."""
-        self._node.begin_turn()
-        now = self._node.now
+        self._turn.begin()
+        now = self._turn.now
         if self._outbound.get(link.expected) is not link:
             link.close()
             return
@@ -331,13 +318,12 @@ class Bus:
             del self._outbound[link.expected]
             self._outbound[found] = link
             link.expected = found
-        link.opened_at = self._node.loop.time()
+        link.opened_at = self._loop.time()
 
     def has_room(self, link: Outbound) -> None:
         """Send the forwarded commands and replies that were held back while the outgoing link was full."""
-        if self.tunnels is not None and not self._closed:
-            self._node.begin_turn()
-            self.tunnels.has_room(link.expected)
+        if self.forwarding is not None and not self._closed:
+            self.forwarding.has_room(link.expected)
 
     def lost(self, link: Link) -> None:
         """Remove a link that was closed."""
@@ -352,7 +338,7 @@ class Bus:
     def refused(self, link: Link, why: str) -> None:
         """Count and log a link that failed, because of a malformed message or in the handshake. `why` is the reason."""
         self.refusals += 1
-        now = self._node.loop.time()
+        now = self._loop.time()
         if now - self._refusal_logged_at >= _LOG_INTERVAL_S:
             self._refusal_logged_at = now
             _log.warning("bus link closed: address=%s reason=%s", link.host or "unknown", why)
@@ -388,24 +374,23 @@ class Bus:
             return
         del self._outbound[link.expected]
         if link.seal is not None:
-            self._node.begin_turn()
-            self._cluster.link_down(link.expected, self._node.now)
+            self._turn.begin()
+            self._cluster.link_down(link.expected, self._turn.now)
             self._lose_tunnels(link.expected)
-            if self._node.loop.time() - link.opened_at >= _LASTING_S:
+            if self._loop.time() - link.opened_at >= _LASTING_S:
                 self._delays.pop(link.expected, None)
         if link.expected in self.members.peers:
             self._dial_later(link.expected)
 
     def _lose_tunnels(self, node: bytes) -> None:
         """Close all tunnels to a node, because a link was closed and messages in either direction may be lost."""
-        if self.tunnels is not None and not self._closed:
-            self._node.begin_turn()
-            self.tunnels.link_lost(node)
+        if self.forwarding is not None and not self._closed:
+            self.forwarding.link_lost(node)
 
     def _dial_later(self, node: bytes) -> None:
         delay = self._delays.get(node, 0.0)
         self._delays[node] = min(max(_RETRY_S, 2 * delay), _RETRY_S_MAX, self.members.timeout_ms / 4_000)
-        self._retries[node] = self._node.loop.call_later(delay, self._dial, node)
+        self._retries[node] = self._loop.call_later(delay, self._dial, node)
 
     def _dial(self, node: bytes) -> None:
         """Start to open a link to a node in the node table."""
@@ -415,7 +400,7 @@ class Bus:
             return
         link = Outbound(self, node, peer.host, int(peer.bus_port))
         self._outbound[node] = link
-        task = self._node.loop.create_task(self._open(link))
+        task = self._loop.create_task(self._open(link))
         self._dials.add(task)
         task.add_done_callback(self._dials.discard)
 
@@ -427,7 +412,7 @@ class Bus:
         try:
             # wait_for is not used, because its exceptions are in a reference cycle with their task.
             async with asyncio.timeout(self.handshake_s()):
-                await _dial(self._node.loop, link, security)
+                await _dial(self._loop, link, security)
         except (TimeoutError, OSError) as error:
             if isinstance(error, ssl.SSLError):
                 self.refused(link, f"TLS: {error}")
@@ -459,7 +444,7 @@ class Bus:
 
     def _log_move(self, peer: Peer) -> None:
         """Log the new address of a node. If it moves back and forth, log that two nodes have its id."""
-        place, now = _place(peer), self._node.loop.time()
+        place, now = _place(peer), self._loop.time()
         known = self._places.setdefault(peer.id, _NodeAddresses(place))
         if place == known.place:
             return

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import secrets
 import ssl
@@ -13,10 +14,10 @@ from penstock.cluster.peer_outbox import PeerOutbox
 from penstock.cluster.roster import BUS_OFFSET, Roster, file_text, read_file
 from penstock.core.errors import ProtocolError
 from penstock.host.host import Host
+from penstock.node.turn import Turn
 from penstock.server.config import text_file
 from penstock.server.config.configuration import Config, ConfigError
 from penstock.server.config.words import to_bytes
-from penstock.server.node import Node
 from penstock.server.peers.bus import Bus
 from penstock.wire import bus as wire
 
@@ -31,10 +32,10 @@ _ALL_ADDRESSES: Final = ("0.0.0.0", "::", "*")
 class Membership:
     """This server as a member of a cluster."""
 
-    def __init__(self, config: Config, host: Host, node: Node) -> None:
+    def __init__(self, config: Config, host: Host, turn: Turn, loop: asyncio.AbstractEventLoop) -> None:
         self._config = config
         self._host = host
-        self._node = node
+        self._turn = turn
         self._path = config.within_dir(config.cluster_config_file)
         self.bus_port = bus_port_of(config)  # 0: the cluster bus is off.
         self.mail = PeerOutbox()
@@ -45,12 +46,12 @@ class Membership:
         self.cluster = Cluster(
             host.engine, host.ids, self.members, self.mail, secrets.randbits(32), host.body_of, host.make_room_now
         )
-        self.bus = Bus(node, self.cluster, self._save_and_log)
+        self.bus = Bus(turn, loop, self.cluster, self._save_and_log)
         self.members.leaving = host.is_leaving()
         self.members.announced = self.members.host = announced_ip(config)
         self.members.port = config.cluster_announce_port or config.port or config.tls_port
         self.members.bus_port = config.cluster_announce_bus_port or self.bus_port
-        self.members.restore(roster.peers, node.now, roster.past)
+        self.members.restore(roster.peers, turn.now, roster.past)
         self.members.given_up = roster.given_up
         self.apply()
 
@@ -120,7 +121,7 @@ class Membership:
 
     def new_incarnation(self) -> None:
         """Start a new incarnation, because all jobs were removed and peers must not count on this node's copies."""
-        self.cluster.set_incarnation(secrets.token_bytes(wire.INCARNATION_BYTES), self._node.now)
+        self.cluster.set_incarnation(secrets.token_bytes(wire.INCARNATION_BYTES), self._turn.now)
 
     # Commands of the operator
 
@@ -131,23 +132,23 @@ class Membership:
         why_not = self.bus.why_not(host)
         if why_not:
             return why_not
-        self._node.begin_turn()
-        if not self.members.meet(host, port, bus_port or port + BUS_OFFSET, self._node.now):
+        self._turn.begin()
+        if not self.members.meet(host, port, bus_port or port + BUS_OFFSET, self._turn.now):
             return "too many nodes are being met or are known; try again later"
         return ""
 
     def set_leaving(self, leaving: bool) -> None:
         """Announce to the peers whether this node is leaving."""
-        self._node.begin_turn()
-        self.cluster.set_leaving(leaving, self._node.now)
+        self._turn.begin()
+        self.cluster.set_leaving(leaving, self._turn.now)
 
     def reset(self, hard: bool) -> None:
         """Drop all peers, because all jobs are about to be removed. If `hard` is set, give this node a new id."""
-        self._node.begin_turn()
+        self._turn.begin()
         if hard:
             self._host.rename()
         node = self._host.node.encode()
-        self.cluster.reset(node, self._node.now)
+        self.cluster.reset(node, self._turn.now)
         self.new_incarnation()
         self.bus.begin_anew(node)
 

@@ -21,9 +21,11 @@ from penstock.dialects.disque import Disque
 from penstock.host.host import Host, Store
 from penstock.journal.disk import File, RealDisk, RealFile
 from penstock.node.caller import WRITE, Caller, SlicedCommand
+from penstock.node.client import Client
 from penstock.node.context import CommandContext
 from penstock.node.dispatch import Command, Dispatcher
-from penstock.server.node import Client, Node
+from penstock.node.inbox import ALL_RUN
+from penstock.server.loop import TurnLoop
 
 from .serving import PATIENCE_S
 
@@ -54,23 +56,23 @@ class SlowDisk(RealDisk):
 class Sent(Client):
     """A client that adds a job when it is run, and records whether the job was durable when the reply was sent."""
 
-    def __init__(self, number: int, node: Node, args: list[bytes]) -> None:
-        super().__init__(number, node.engine.connect(b"%16d" % number))
-        self.node, self.args = node, args
+    def __init__(self, number: int, loop: TurnLoop, args: list[bytes]) -> None:
+        super().__init__(number, loop.turn.engine.connect(b"%16d" % number), loop.turn.now)
+        self.loop, self.args = loop, args
         self.sent: list[bool] = []
 
-    def run(self, budget: int) -> bool:
+    def run(self, budget: int, now: int) -> int:
         if self.args:
-            self.node.desk.run_all(self, [self.args], 0, self.node.now)
+            self.loop.turn.dispatcher.run_all(self, [self.args], 0, now)
             self.args = []
-        return False
+        return ALL_RUN
 
     def hold(self) -> None: ...
 
     def send(self, answers: bytes) -> None:
         self.confirm_sent()
         if answers:
-            host = self.node.host
+            host = self.loop.host
             job = host.engine.jobs.find(host.ids.parse_long(answers[1:41]))
             assert job is not None and host.journal is not None
             self.sent.append(0 < job.position < host.journal.log.durable)
@@ -78,16 +80,14 @@ class Sent(Client):
     def abort(self) -> None: ...
 
 
-def a_node(host: Host) -> Node:
-    """A node whose clients can add a job."""
-    node = Node(host, asyncio.get_running_loop())
+def a_loop(host: Host, clock_ns: Callable[[], int] = time.perf_counter_ns) -> TurnLoop:
+    """The loop of a node whose clients can add a job."""
     disque = Disque(CommandContext(host.engine, host.ids, host.node.encode(), host.body_of, host.make_room_now))
     addjob = Command("addjob", -4, "w", WRITE, "", "", disque.addjob)
-    node.desk = Dispatcher([addjob], time.perf_counter_ns)
-    return node
+    return TurnLoop(host, asyncio.get_running_loop(), Dispatcher([addjob], clock_ns))
 
 
-Script = Callable[[Node, Callable[[list[bytes]], Sent]], Awaitable[None]]
+Script = Callable[[TurnLoop, Callable[[list[bytes]], Sent]], Awaitable[None]]
 
 
 @pytest.fixture
@@ -97,21 +97,21 @@ def on_a_slow_disk(tmp_path: Path) -> Callable[[Script], None]:
     def run(script: Script) -> None:
         async def main() -> None:
             host = Host(0, NEVER, Store(SlowDisk(str(tmp_path))))
-            node = a_node(host)
-            node.sync_average_s = 1.0  # It therefore syncs in a thread.
+            loop = a_loop(host)
+            loop.syncs.average_s = 1.0  # It therefore syncs in a thread.
             clients: list[Sent] = []
 
             def client(args: list[bytes]) -> Sent:
-                clients.append(Sent(len(clients), node, args))
+                clients.append(Sent(len(clients), loop, args))
                 return clients[-1]
 
-            await script(node, client)
+            await script(loop, client)
             until = time.monotonic() + PATIENCE_S
             while not all(each.sent for each in clients):
                 assert time.monotonic() < until
                 await asyncio.sleep(0.001)
             assert all(all(each.sent) for each in clients)
-            node.stop()
+            loop.stop()
             with host.lock:
                 host.close()
 
@@ -124,28 +124,28 @@ def on_a_slow_disk(tmp_path: Path) -> Callable[[Script], None]:
 def test_a_sync_that_ends_within_a_turn_sends_no_answers_of_that_turn(
     on_a_slow_disk: Callable[[Script], None],
 ) -> None:
-    async def script(node: Node, client: Callable[[list[bytes]], Sent]) -> None:
+    async def script(loop: TurnLoop, client: Callable[[list[bytes]], Sent]) -> None:
         first, second = client([b"ADDJOB", b"q", b"a", b"0"]), client([b"ADDJOB", b"q", b"b", b"0"])
         SlowFile.gate.clear()
-        node.run(first)
-        while not node._syncing:
+        loop.turn.run(first)
+        while not loop.turn.is_syncing:
             await asyncio.sleep(0)
         SlowFile.gate.set()
-        while not node.loop._ready:  # type: ignore[attr-defined]
+        while not loop.loop._ready:  # type: ignore[attr-defined]
             time.sleep(0.001)
         # The end of the sync is scheduled in the loop. The turn that begins now ends after it.
         await asyncio.sleep(0)
-        node.run(second)
+        loop.turn.run(second)
 
     on_a_slow_disk(script)
 
 
 def test_a_long_body_is_synced_in_a_thread_even_on_a_fast_disk(on_a_slow_disk: Callable[[Script], None]) -> None:
-    async def script(node: Node, client: Callable[[list[bytes]], Sent]) -> None:
-        node.sync_average_s = 0.0
+    async def script(loop: TurnLoop, client: Callable[[list[bytes]], Sent]) -> None:
+        loop.syncs.average_s = 0.0
         SlowFile.gate.clear()
-        node.run(client([b"ADDJOB", b"q", b"a" * 1_000_000, b"0"]))
-        while not node._syncing:
+        loop.turn.run(client([b"ADDJOB", b"q", b"a" * 1_000_000, b"0"]))
+        while not loop.turn.is_syncing:
             await asyncio.sleep(0)
         SlowFile.gate.set()
 
@@ -158,13 +158,13 @@ def test_a_failed_sync_ends_the_node_and_no_reply_is_sent(
 ) -> None:
     async def main() -> None:
         host = Host(0, NEVER, Store(SlowDisk(str(tmp_path))))
-        node = a_node(host)
-        node.sync_average_s = 1.0 if in_thread else 0.0
-        client = Sent(1, node, [b"ADDJOB", b"q", b"a", b"0"])
+        loop = a_loop(host)
+        loop.syncs.average_s = 1.0 if in_thread else 0.0
+        client = Sent(1, loop, [b"ADDJOB", b"q", b"a", b"0"])
         monkeypatch.setattr(SlowFile, "broken", True)
-        node.run(client)
+        loop.turn.run(client)
         with pytest.raises(JournalFailed):
-            await asyncio.wait_for(node.failed, PATIENCE_S)
+            await asyncio.wait_for(loop.failed, PATIENCE_S)
         assert client.sent == []
         with host.lock:
             host.close()
@@ -182,14 +182,13 @@ def test_an_interrupted_change_ends_the_node_and_its_turn_is_not_stored(
 
     async def main() -> None:
         host = Host(0, NEVER, Store(RealDisk(str(tmp_path))))
-        node = a_node(host)
-        node.desk.on_error = node.report
-        before, broken = (Sent(number, node, [b"ADDJOB", b"q", b"a", b"0"]) for number in range(2))
-        node.run(before)
+        loop = a_loop(host)
+        before, broken = (Sent(number, loop, [b"ADDJOB", b"q", b"a", b"0"]) for number in range(2))
+        loop.turn.run(before)
         host.engine.watch = break_off
-        node.run(broken)
+        loop.turn.run(broken)
         with pytest.raises(Interrupted):
-            await asyncio.wait_for(node.failed, PATIENCE_S)
+            await asyncio.wait_for(loop.failed, PATIENCE_S)
         assert before.sent == broken.sent == []
         with host.lock:
             host.close()
@@ -201,13 +200,13 @@ def test_an_interrupted_change_ends_the_node_and_its_turn_is_not_stored(
 
 
 class Clock:
-    """A clock that advances only by hand."""
+    """A clock in seconds that advances only by hand."""
 
     def __init__(self) -> None:
         self.now = 0.0
 
-    def perf_counter(self) -> float:
-        return self.now
+    def ns(self) -> int:
+        return round(self.now * 1e9)
 
 
 class Slices(SlicedCommand):
@@ -223,29 +222,26 @@ class Slices(SlicedCommand):
 
 
 @pytest.fixture
-def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
-    clock = Clock()
-    # Patched in the module itself, because compiled code does not look the name up elsewhere.
-    monkeypatch.setattr(time, "perf_counter", clock.perf_counter)
-    return clock
+def clock() -> Clock:
+    return Clock()
 
 
-async def turns(node: Node, other: Client | None = None, count: int = 20) -> None:
+async def turns(loop: TurnLoop, other: Client | None = None, count: int = 20) -> None:
     """Run turns. In each of them, `other` runs a command, if it is given."""
     for _ in range(count):
         if other is not None:
-            node.run(other)
+            loop.turn.run(other)
         await asyncio.sleep(0)
         await asyncio.sleep(0)
 
 
 def test_a_long_command_continues_at_once_while_no_other_client_runs(clock: Clock) -> None:
     async def main() -> None:
-        node = a_node(Host(0, NEVER))
+        loop = a_loop(Host(0, NEVER), clock.ns)
         long = Slices(clock, 10)
-        node.start_long(Sent(1, node, []), long)
-        node.begin_turn()
-        await turns(node)
+        loop.turn.start_long(Sent(1, loop, []), long)
+        loop.turn.begin()
+        await turns(loop)
         assert long.left == 0
 
     asyncio.run(main())
@@ -253,19 +249,19 @@ def test_a_long_command_continues_at_once_while_no_other_client_runs(clock: Cloc
 
 def test_a_long_command_leaves_others_nineteen_times_the_time_that_it_takes(clock: Clock) -> None:
     async def main() -> None:
-        node = a_node(Host(0, NEVER))
-        long, other = Slices(clock, 10), Sent(2, node, [])
-        node.start_long(Sent(1, node, []), long)
-        node.run(other)  # This turn begins with a slice, because no client ran before.
-        await turns(node, other)
+        loop = a_loop(Host(0, NEVER), clock.ns)
+        long, other = Slices(clock, 10), Sent(2, loop, [])
+        loop.turn.start_long(Sent(1, loop, []), long)
+        loop.turn.run(other)  # This turn runs a slice, because there was none before.
+        await turns(loop, other)
         assert long.left == 9
         clock.now += 18.9
-        await turns(node, other)
+        await turns(loop, other)
         assert long.left == 9
         clock.now += 0.1
-        await turns(node, other)
+        await turns(loop, other)
         assert long.left == 8
-        node.stop()
+        loop.stop()
 
     asyncio.run(main())
 
@@ -273,8 +269,8 @@ def test_a_long_command_leaves_others_nineteen_times_the_time_that_it_takes(cloc
 class Waits(Sent):
     """A client that waits, and records the end of its wait."""
 
-    def __init__(self, number: int, node: Node) -> None:
-        super().__init__(number, node, [])
+    def __init__(self, number: int, loop: TurnLoop) -> None:
+        super().__init__(number, loop, [])
         self.ended = asyncio.Event()
 
     def end_wait(self, wait: Waiting, now: int, refusal: bytes = b"") -> None:
@@ -284,8 +280,8 @@ class Waits(Sent):
 def test_a_wait_ended_by_another_thread_is_answered_in_a_turn() -> None:
     async def main() -> None:
         host = Host(0, NEVER)
-        node = a_node(host)
-        client = Waits(1, node)
+        loop = a_loop(host)
+        client = Waits(1, loop)
         tube = host.engine.create_tube(b"t", policy.FIFO, host.now())
         host.engine.wait(client.connection, [tube], host.now(), tag=client)
 
@@ -295,7 +291,7 @@ def test_a_wait_ended_by_another_thread_is_answered_in_a_turn() -> None:
 
         await asyncio.to_thread(put)
         await asyncio.wait_for(client.ended.wait(), PATIENCE_S)
-        node.stop()
+        loop.stop()
 
     asyncio.run(main())
 
@@ -303,17 +299,17 @@ def test_a_wait_ended_by_another_thread_is_answered_in_a_turn() -> None:
 class Arrives(Sent):
     """A client that records when it is run, and may raise an error then."""
 
-    def __init__(self, number: int, node: Node, ran: list[int], defect: Exception | None = None) -> None:
-        super().__init__(number, node, [])
-        self.ran, self.defect, self.aborted = ran, defect, False
-        node.join(self)
+    def __init__(self, number: int, loop: TurnLoop, ran: list[int], defect: Exception | None = None) -> None:
+        super().__init__(number, loop, [])
+        self.ran_in_order, self.defect, self.aborted = ran, defect, False
+        loop.turn.join(self)
 
-    def run(self, budget: int) -> bool:
-        assert self.node.host.lock.locked()
-        self.ran.append(self.number)
+    def run(self, budget: int, now: int) -> int:
+        assert self.loop.host.lock.locked()
+        self.ran_in_order.append(self.number)
         if self.defect is not None:
             raise self.defect
-        return False
+        return ALL_RUN
 
     def abort(self) -> None:
         self.aborted = True
@@ -321,33 +317,33 @@ class Arrives(Sent):
 
 def test_commands_of_a_round_run_once_at_its_end_in_order() -> None:
     async def main() -> None:
-        node = a_node(Host(0, NEVER))
+        loop = a_loop(Host(0, NEVER))
         ran: list[int] = []
-        clients = [Arrives(number, node, ran) for number in (1, 2)]
+        clients = [Arrives(number, loop, ran) for number in (1, 2)]
         for client in (*reversed(clients), *clients):
-            node.arrived(client)
-        assert ran == [] and not node.host.lock.locked(), "sockets are read without the lock"
+            loop.turn.arrived(client)
+        assert ran == [] and not loop.host.lock.locked(), "sockets are read without the lock"
         await asyncio.sleep(0)
         assert ran == [2, 1]
-        node.arrived(clients[0])
+        loop.turn.arrived(clients[0])
         await asyncio.sleep(0)
         assert ran == [2, 1, 1]
-        node.stop()
+        loop.stop()
 
     asyncio.run(main())
 
 
 def test_commands_of_a_disconnected_client_run_exactly_once() -> None:
     async def main() -> None:
-        node = a_node(Host(0, NEVER))
+        loop = a_loop(Host(0, NEVER))
         ran: list[int] = []
-        client = Arrives(1, node, ran)
-        node.arrived(client)
-        node.leave(client)
+        client = Arrives(1, loop, ran)
+        loop.turn.arrived(client)
+        loop.turn.leave(client)
         assert ran == [1]
         await asyncio.sleep(0)
         assert ran == [1]
-        node.stop()
+        loop.stop()
 
     asyncio.run(main())
 
@@ -356,15 +352,15 @@ def test_an_internal_error_closes_its_client_and_the_others_are_served(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     async def main() -> None:
-        node = a_node(Host(0, NEVER))
+        loop = a_loop(Host(0, NEVER))
         ran: list[int] = []
-        clients = [Arrives(1, node, ran), Arrives(2, node, ran, ValueError("a defect")), Arrives(3, node, ran)]
+        clients = [Arrives(1, loop, ran), Arrives(2, loop, ran, ValueError("a defect")), Arrives(3, loop, ran)]
         for client in clients:
-            node.arrived(client)
+            loop.turn.arrived(client)
         await asyncio.sleep(0)
         assert ran == [1, 2, 3] and [client.aborted for client in clients] == [False, True, False]
-        assert "a defect" in caplog.text and node.desk.internal_errors == 1
-        assert not node.failed.done()
-        node.stop()
+        assert "a defect" in caplog.text and loop.turn.dispatcher.internal_errors == 1
+        assert not loop.failed.done()
+        loop.stop()
 
     asyncio.run(main())

@@ -1,4 +1,4 @@
-"""Forwarding: commands that run on the home of their tube, and the replies to them.
+"""Forwarding: commands that run on the home of their tube, and the replies to them. Pure.
 
     client ── RESP or IPROTO ── this node ── tunnel ── the home of the tube
 
@@ -12,25 +12,26 @@ from __future__ import annotations
 
 from typing import Final
 
+from mypy_extensions import i64
+
 from penstock.cluster import messages as m
-from penstock.cluster.messages import Credentials, TunnelMessage
+from penstock.cluster.messages import Credentials, Message, TunnelMessage
 from penstock.cluster.node import Cluster
 from penstock.core.errors import NoHome, PenstockError
 from penstock.core.tube_patterns import EVERY_TUBE
-from penstock.dialects.tarantool.calls import refuse
-from penstock.node.caller import ANSWERED
-from penstock.node.dispatch import Dispatcher, refusal_line
-from penstock.node.routing import Elsewhere, OnSeveralNodes
-from penstock.server.net.iproto_connection import IprotoConnection, IprotoPort
-from penstock.server.net.resp_connection import Connection
-from penstock.server.node import Client, Node, RemoteCommands
-from penstock.server.peers.bus import Bus
-from penstock.server.peers.forwarded_clients import ForwardedClients
-from penstock.server.peers.tunnels import WINDOW_BYTES, Inflow, Outflow, PeerLinks, Tunnels, TunnelWriter
-from penstock.server.server import Server
+from penstock.core.waits import Waiting
+from penstock.node.caller import ANSWERED, Caller
+from penstock.node.client import Client
+from penstock.node.context import CommandContext
+from penstock.node.dispatch import refusal_line
+from penstock.node.forwarded_clients import ForwardedClients
+from penstock.node.remote import RemoteCommands
+from penstock.node.routing import Elsewhere, NeedsAnswer, OnSeveralNodes
+from penstock.node.tunnels import WINDOW_BYTES, Inflow, Outflow, TunnelWriter
+from penstock.node.turn import Turn
 from penstock.wire import iproto, resp_client
 from penstock.wire.errors import Refused
-from penstock.wire.iproto import ReplyPackets, Request
+from penstock.wire.iproto import IprotoReply, ReplyPackets, Request
 
 # Tunnel numbers start at the time in ms times this, so none is used again after a restart: a million per second fit.
 _NUMBERS_PER_MS: Final = 1_000
@@ -41,14 +42,14 @@ _UNKNOWN: Final = "; the command may have been executed"
 class Tunnel:
     """The end of a tunnel at the node of the client. It carries the commands of one client to one other node."""
 
-    def __init__(self, forwarding: Forwarding, client: Connection, node: bytes, number: int) -> None:
+    def __init__(self, forwarding: Forwarding, client: Client, node: bytes, number: int) -> None:
         self.client = client
         self.node = node
         self.number = number
         self.credentials: Credentials | None = None  # The credentials that the other end has.
-        self._voice = TunnelWriter(forwarding.links, node, number, False)
-        self.inflow = Inflow(self._voice.write_read)
-        self._out = Outflow(self._voice.write_command, self._voice.has_to_wait)
+        self._writer = TunnelWriter(forwarding.links, node, number, False)
+        self.inflow = Inflow(self._writer.write_read)
+        self._out = Outflow(self._writer.write_command, self._writer.has_to_wait)
 
     def send(self, command: bytes) -> None:
         """Send a complete command."""
@@ -90,11 +91,11 @@ class Tunnel:
 
     def send_hurry(self) -> None:
         """Ask the other end to stop the waits of the commands in progress."""
-        self._voice.write(m.FORWARD, m.STOP_WAITING, b"")
+        self._writer.write(m.FORWARD, m.STOP_WAITING, b"")
 
     def send_end(self) -> None:
         """Ask the other end to close, because the client has disconnected."""
-        self._voice.write(m.TUNNELEND, 0, b"")
+        self._writer.write(m.TUNNELEND, 0, b"")
 
 
 class RespTunnel(Tunnel):
@@ -125,12 +126,12 @@ class RespTunnel(Tunnel):
 class CallTunnel(Tunnel):
     """The tunnel of an IPROTO client. It can have many calls in progress."""
 
-    def __init__(self, forwarding: Forwarding, client: Connection, node: bytes, number: int) -> None:
+    def __init__(self, forwarding: Forwarding, client: Client, node: bytes, number: int) -> None:
         super().__init__(forwarding, client, node, number)
         self._packets = ReplyPackets()
         self._calls: dict[int, list[str]] = {}  # The subjects of the calls in progress, by their syncs.
         self._blocks = False  # The client is not served until the other end has read more.
-        self._node = forwarding.node
+        self._turn = forwarding.turn
 
     def ask(self, request: Request, what: str) -> None:
         """Send a call. `what` names its tube or job in errors."""
@@ -144,14 +145,14 @@ class CallTunnel(Tunnel):
         """Run the client's calls again, if they had to wait until the other end has read bytes."""
         if self._blocks and not self.is_full():
             self._blocks = self.client.busy = False
-            self._node.run(self.client)
+            self._turn.run(self.client)
 
     def answered(self, data: bytes, ends: bool) -> None:
         """Handle received bytes of replies, and send the complete replies to the client."""
         for packet in self._packets.feed(data):
             if self._is_over(int(iproto.sync_of(packet))):
                 self.client.reply.raw(packet)
-        self._node.run(self.client)
+        self._turn.run(self.client)
 
     def _is_over(self, sync: int) -> bool:
         calls = self._calls.get(sync)
@@ -170,14 +171,15 @@ class CallTunnel(Tunnel):
         for sync, calls in list(self._calls.items()):
             for what in list(calls):
                 self._is_over(sync)
-                refuse(self.client, sync, Refused(line) if line else NoHome(f"{what} lives on {why}{_UNKNOWN}"))
-        self._node.run(self.client)
+                refusal = Refused(line) if line else NoHome(f"{what} lives on {why}{_UNKNOWN}")
+                self.client.inbox.refuse_call(self.client, sync, refusal)
+        self._turn.run(self.client)
 
 
 class ReplyReader:
     """Passes the reply of a forwarded RESP command on to the client."""
 
-    def __init__(self, forwarding: Forwarding, client: Connection, what: str) -> None:
+    def __init__(self, forwarding: Forwarding, client: Client, what: str) -> None:
         self.what = what
         self._forwarding = forwarding
         self._client = client
@@ -188,7 +190,7 @@ class ReplyReader:
         if data and self._client.reply_mode == ANSWERED:
             self._began = True
             self._client.reply.raw(data)
-            self._forwarding.node.answered(self._client)
+            self._forwarding.turn.answered(self._client)
 
     def end(self) -> None:
         """Finish the command, because its reply is complete."""
@@ -229,7 +231,7 @@ class PartReply(ReplyReader):
 class MergedReply:
     """The reply to a command that several nodes run in parts. Counts are added, and lists are concatenated."""
 
-    def __init__(self, forwarding: Forwarding, client: Connection, parts: int) -> None:
+    def __init__(self, forwarding: Forwarding, client: Client, parts: int) -> None:
         self._forwarding = forwarding
         self._client = client
         self._missing = parts
@@ -256,26 +258,36 @@ def _merge(parts: list[bytes]) -> bytes:
 
 
 class Forwarding(RemoteCommands):
-    """The commands that clients of a node run on other nodes, and their tunnels."""
+    """The commands that clients of a node run on other nodes, and their tunnels.
 
-    def __init__(self, node: Node, desk: Dispatcher, cluster: Cluster, lines: PeerLinks) -> None:
-        self.node = node
-        self.links = lines
-        self._desk = desk
+    `guests` are the clients at the other end: those of other nodes that use tubes of this one.
+    """
+
+    def __init__(self, turn: Turn, context: CommandContext, cluster: Cluster, guests: ForwardedClients) -> None:
+        self.turn = turn
+        self.links = guests.links
+        self.guests = guests
+        self._context = context
         self._cluster = cluster
-        self._number = node.now * _NUMBERS_PER_MS
+        self._number = turn.now * _NUMBERS_PER_MS
         self._tunnels: dict[int, Tunnel] = {}
         self._by_client: dict[Client, dict[bytes, Tunnel]] = {}
         self._used: dict[bytes, dict[bytes, None]] = {}  # The nodes that each session uses, by its token.
         self._used_max = 1_024  # Above this number of entries, those of ended sessions are removed.
 
-    def __len__(self) -> int:
-        return len(self._tunnels)
+    def counts(self) -> dict[str, int]:
+        """Return the number of tunnel ends of each kind, for CLUSTER INFO."""
+        return {"cluster_tunnels_out": len(self._tunnels), "cluster_tunnels_in": len(self.guests)}
 
     # Called by the dispatchers
 
-    def forward(self, client: Connection, args: list[bytes], where: Elsewhere) -> None:
+    def ask(self, caller: Caller, question: NeedsAnswer, tag: object, now: i64) -> Waiting:
+        """Ask the other nodes the question on which a command depends. Return the wait that ends with their answers."""
+        return self._context.ask_others(caller, question, tag, now)
+
+    def forward(self, caller: Caller, args: list[bytes], where: Elsewhere) -> None:
         """Forward a RESP command to another node, or its parts to several nodes."""
+        client = _client(caller)
         if not isinstance(where, OnSeveralNodes):
             tunnel = self._tunnel(client, where.node, where.what, where.is_promised)
             self._begin(client, 1)
@@ -289,27 +301,28 @@ class Forwarding(RemoteCommands):
             assert isinstance(tunnel, RespTunnel)
             tunnel.ask(resp_client.encode(where.parts[node]), PartReply(whole, where.what))
 
-    def forward_call(self, client: IprotoConnection, request: Request, where: Elsewhere) -> None:
+    def forward_call(self, caller: Caller, request: Request, where: Elsewhere) -> None:
         """Forward an IPROTO call to another node."""
+        client = _client(caller)
         tunnel = self._tunnel(client, where.node, where.what, where.is_promised)
         assert isinstance(tunnel, CallTunnel)
         tunnel.ask(request, where.what)
 
-    def _begin(self, client: Connection, count: int) -> None:
+    def _begin(self, client: Client, count: int) -> None:
         client.busy = True
         client.remote_count = count
 
-    def finish(self, client: Connection, before: int) -> None:
+    def finish(self, client: Client, before: int) -> None:
         """Finish the forwarded command of a RESP client and run the next one.
 
         The reply of the command starts at `before` in the client's buffer.
         """
         client.remote_count = 0
         client.busy = False
-        self._desk.drop_muted_reply(client, before)
-        self.node.run(client)
+        self.turn.dispatcher.drop_muted_reply(client, before)
+        self.turn.run(client)
 
-    def _tunnel(self, client: Connection, node: bytes, what: str, is_promised: bool = False) -> Tunnel:
+    def _tunnel(self, client: Client, node: bytes, what: str, is_promised: bool = False) -> Tunnel:
         """Return the tunnel of a client to a node. Open it if necessary, and send the client's credentials.
 
         Raise an error if the node cannot be reached. `what` names the tube or job in it.
@@ -322,7 +335,7 @@ class Forwarding(RemoteCommands):
         tunnel = tunnels.get(node)
         if tunnel is None:
             self._number += 1
-            kind = CallTunnel if isinstance(client, IprotoConnection) else RespTunnel
+            kind = CallTunnel if isinstance(client.reply, IprotoReply) else RespTunnel
             tunnel = tunnels[node] = self._tunnels[self._number] = kind(self, client, node, self._number)
         self._send_credentials(tunnel)
         return tunnel
@@ -338,46 +351,44 @@ class Forwarding(RemoteCommands):
 
     def _send_credentials(self, tunnel: Tunnel) -> None:
         """Send the client's credentials to the other end, if they have changed since the last time."""
-        papers = self._credentials(tunnel)
-        if tunnel.credentials is None or not papers.is_like(tunnel.credentials):
-            tunnel.credentials = papers
-            self._note_use(papers.token, tunnel.node)
-            self.links.send(tunnel.node, papers)
+        credentials = self._credentials(tunnel)
+        if tunnel.credentials is None or not credentials.is_like(tunnel.credentials):
+            tunnel.credentials = credentials
+            self._note_use(credentials.token, tunnel.node)
+            self.links.send(tunnel.node, credentials)
 
     def _credentials(self, tunnel: Tunnel) -> Credentials:
         client = tunnel.client
         peer = self._cluster.members.peers.get(tunnel.node)
-        door = m.RESP_3 if client.reply.resp3 else m.RESP_2
-        if isinstance(client, IprotoConnection):
-            door = m.IPROTO_15 if client.is_15 else m.IPROTO
         epoch = self._cluster.members.epoch if peer is None else peer.epoch
-        papers = Credentials(m.TUNNEL, tunnel.number, epoch, door)
+        credentials = Credentials(m.TUNNEL, tunnel.number, epoch, client.inbox.protocol(client))
         session = client.connection.session
-        papers.user = client.user.name.encode()
-        papers.groups = client.groups
-        papers.tubes = list(EVERY_TUBE.texts if client.any_tube else client.tubes.texts)
-        papers.token = session.token
-        papers.grace = session.grace_ms + 1 if session.grace_ms >= 0 else 0
-        papers.address = client.address.encode()
-        papers.name = client.name
-        return papers
+        credentials.user = client.user_name.encode()
+        credentials.groups = client.groups
+        credentials.tubes = list(EVERY_TUBE.texts if client.any_tube else client.tubes.texts)
+        credentials.token = session.token
+        credentials.grace = session.grace_ms + 1 if session.grace_ms >= 0 else 0
+        credentials.address = client.address.encode()
+        credentials.name = client.name
+        return credentials
 
     def _note_use(self, token: bytes, node: bytes) -> None:
         self._used.setdefault(token, {})[node] = None
         if len(self._used) > self._used_max:
-            there = self.node.engine.sessions
+            there = self.turn.engine.sessions
             self._used = {each: nodes for each, nodes in self._used.items() if each in there}
             self._used_max = 2 * len(self._used) + 1_024
 
-    def nodes_in_use(self, client: Connection) -> list[bytes]:
+    def nodes_in_use(self, caller: Caller) -> list[bytes]:
         """Return the reachable other nodes that a client's session uses."""
-        if client.entry_node:
+        if caller.entry_node:
             return []
-        nodes = self._used.get(client.connection.session.token, {})
+        nodes = self._used.get(caller.connection.session.token, {})
         return [node for node in nodes if self.links.is_two_way(node)]
 
-    def identified(self, client: Connection) -> None:
+    def identified(self, caller: Caller) -> None:
         """Send new credentials to all nodes that a client uses, because its session or grace time has changed."""
+        client = _client(caller)
         for tunnel in self._by_client.get(client, {}).values():
             self._send_credentials(tunnel)
         for node in self.nodes_in_use(client):
@@ -385,28 +396,37 @@ class Forwarding(RemoteCommands):
 
     # Called by the node
 
-    def stop_waiting(self, client: Client) -> None:
+    def stop_waiting(self, caller: Caller) -> None:
         """End the client's waits on other nodes as soon as possible."""
-        for tunnel in self._by_client.get(client, {}).values():
+        for tunnel in self._by_client.get(_client(caller), {}).values():
             tunnel.send_hurry()
 
-    def leaves(self, client: Client) -> None:
+    def leaves(self, caller: Caller) -> None:
         """Close the client's tunnels, because it has disconnected."""
-        for tunnel in self._by_client.pop(client, {}).values():
+        for tunnel in self._by_client.pop(_client(caller), {}).values():
             del self._tunnels[tunnel.number]
             self._send_credentials(tunnel)
             tunnel.send_end()
 
-    def reads_again(self, client: Client) -> None:
+    def reads_again(self, caller: Caller) -> None:
         """Continue to receive replies from other nodes, because the client reads its replies again."""
-        for tunnel in self._by_client.get(client, {}).values():
+        for tunnel in self._by_client.get(_client(caller), {}).values():
             tunnel.inflow.go_on()
 
-    # Called by the bus
+    # Called by the turn and by the links
 
-    def receive(self, sender: bytes, message: Credentials | TunnelMessage) -> None:
-        """Handle a message from the other end of a tunnel."""
-        assert isinstance(message, TunnelMessage)
+    def receive(self, sender: bytes, message: Message) -> None:
+        """Handle a message about a tunnel: of one of this node's clients, or of a forwarded client."""
+        self.turn.begin()
+        if isinstance(message, Credentials):
+            self.guests.receive(sender, message)
+        elif isinstance(message, TunnelMessage):
+            if message.is_reply:
+                self._receive_reply(sender, message)
+            else:
+                self.guests.receive(sender, message)
+
+    def _receive_reply(self, sender: bytes, message: TunnelMessage) -> None:
         tunnel = self._tunnels.get(message.number)
         if tunnel is None or tunnel.node != sender:
             if message.kind == m.FORWARDED:
@@ -420,62 +440,26 @@ class Forwarding(RemoteCommands):
 
     def has_room(self, node: bytes) -> None:
         """Send more waiting bytes to a node, because the link to it has room again."""
+        self.turn.begin()
         for tunnel in [each for each in self._tunnels.values() if each.node == node]:
             tunnel.flow()
+        self.guests.has_room(node)
 
     def link_lost(self, node: bytes) -> None:
-        """End all tunnels to a node, because messages in either direction may be lost."""
+        """End all tunnels to and from a node, because messages in either direction may be lost."""
+        self.turn.begin()
         for tunnel in [each for each in self._tunnels.values() if each.node == node]:
             # The other end may not have noticed.
             tunnel.send_end()
             self._end(tunnel, self._why(node), b"")
+        self.guests.link_lost(node)
 
     def _end(self, tunnel: Tunnel, why: str, line: bytes) -> None:
         del self._tunnels[tunnel.number]
         del self._by_client[tunnel.client][tunnel.node]
-        self.node.begin_turn()
         tunnel.fail(why, line)
 
 
-class _PeerLinks:
-    """Sends messages to other nodes, and to this node itself, because a part of a command may run here."""
-
-    def __init__(self, node: Node, bus: Bus) -> None:
-        self._node = node
-        self._bus = bus
-
-    def send(self, node: bytes, message: Credentials | TunnelMessage) -> None:
-        """Send a message to a node."""
-        if node == self._bus.node:
-            self._node.loop.call_soon(self._receive, message)
-        else:
-            self._bus.send_now(node, message)
-
-    def is_two_way(self, node: bytes) -> bool:
-        """Return whether messages can be sent to a node and received from it."""
-        return node == self._bus.node or self._bus.is_two_way(node)
-
-    def is_crowded(self, node: bytes) -> bool:
-        """Return whether the link to a node is too full, so that clients' bytes have to wait."""
-        return self._bus.is_crowded(node)
-
-    def _receive(self, message: Credentials | TunnelMessage) -> None:
-        assert self._bus.tunnels is not None
-        self._node.begin_turn()
-        self._bus.tunnels.receive(self._bus.node, message)
-
-
-def open_tunnels(server: Server, doors: list[IprotoPort]) -> None:
-    """Set up forwarding: of commands of clients to other nodes, and of other nodes' commands to this one."""
-    node, bus, cluster = server.node, server.membership.bus, server.membership.cluster
-    lines = _PeerLinks(node, bus)
-    by_door = {m.IPROTO_15 if door.is_15 else m.IPROTO: door for door in doors}
-    guests = ForwardedClients(node, server.clients, lambda: int(cluster.members.epoch), by_door, lines)
-    forwarding = Forwarding(node, server.desk, cluster, lines)
-    bus.tunnels = Tunnels(forwarding, guests)
-    node.remote_commands = forwarding
-    server.desk.forward = forwarding.forward
-    server.site.nodes_used_by = forwarding.nodes_in_use
-    server.site.on_identified = forwarding.identified
-    for door in doors:
-        door.calls.forward = forwarding.forward_call
+def _client(caller: Caller) -> Client:
+    assert isinstance(caller, Client)
+    return caller

@@ -7,10 +7,12 @@ A client that uses a tube of another node has a tunnel to it (`forwarding.py`). 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Final, Protocol
+from typing import Final
 
 from penstock.cluster import messages as m
-from penstock.cluster.messages import Credentials, Message, TunnelMessage
+from penstock.cluster.messages import Credentials, TunnelMessage
+from penstock.cluster.node import Cluster
+from penstock.node.turn import Turn
 from penstock.wire.bus import TUNNEL_BYTES_MAX
 
 # The window: at most this many bytes are in flight in each direction. Every quarter of it is confirmed when it is read.
@@ -18,62 +20,33 @@ WINDOW_BYTES: Final = 1024 * 1024
 _CONFIRM_BYTES: Final = WINDOW_BYTES // 4
 
 
-class TunnelEnds(Protocol):
-    """The interface of all tunnel ends of one kind: those of this node's own clients, or of forwarded clients."""
+class TunnelLinks:
+    """Sends the messages of tunnels to other nodes, and to this node itself, because a part of a command may run here.
 
-    def __len__(self) -> int:
-        """Return the number of tunnels."""
+    These messages depend on no change of this node, or on durable ones. So they are sent immediately.
+    """
 
-    def receive(self, sender: bytes, message: Credentials | TunnelMessage) -> None:
-        """Handle a message for one of these tunnel ends."""
-
-    def has_room(self, node: bytes) -> None:
-        """Send waiting bytes, because the link to a node has room again."""
-
-    def link_lost(self, node: bytes) -> None:
-        """Close the tunnels to a node, because messages in either direction may be lost."""
-
-
-class Tunnels:
-    """All tunnel ends of a node: those of its own clients, and those of forwarded clients."""
-
-    def __init__(self, entries: TunnelEnds, homes: TunnelEnds) -> None:
-        self._entries = entries
-        self._homes = homes
-
-    def receive(self, sender: bytes, message: Message) -> None:
-        """Pass a message to the tunnel end that it is for."""
-        if isinstance(message, Credentials):
-            self._homes.receive(sender, message)
-        elif isinstance(message, TunnelMessage):
-            (self._entries if message.is_reply else self._homes).receive(sender, message)
-
-    def counts(self) -> dict[str, int]:
-        """Return the number of tunnel ends of each kind, for CLUSTER INFO."""
-        return {"cluster_tunnels_out": len(self._entries), "cluster_tunnels_in": len(self._homes)}
-
-    def has_room(self, node: bytes) -> None:
-        """Send waiting bytes, because the link to a node has room again."""
-        self._entries.has_room(node)
-        self._homes.has_room(node)
-
-    def link_lost(self, node: bytes) -> None:
-        """Close the tunnels to a node, because a link from it or to it was lost or replaced."""
-        self._entries.link_lost(node)
-        self._homes.link_lost(node)
-
-
-class PeerLinks(Protocol):
-    """The interface with which tunnels send messages to other nodes."""
+    def __init__(self, turn: Turn, cluster: Cluster) -> None:
+        self._turn = turn
+        self._cluster = cluster
 
     def send(self, node: bytes, message: Credentials | TunnelMessage) -> None:
         """Send a message to a node."""
+        if node == self._cluster.members.myself:
+            self._turn.defer(lambda: self._turn.remote.receive(node, message))
+        elif self._turn.links is not None:
+            self._cluster.outbox.sent[int(message.kind)] += 1
+            self._turn.links.send({node: [message]})
 
     def is_two_way(self, node: bytes) -> bool:
         """Return whether messages can be sent to a node and received from it."""
+        links = self._turn.links
+        return node == self._cluster.members.myself or (links is not None and links.is_two_way(node))
 
     def is_crowded(self, node: bytes) -> bool:
         """Return whether the link to a node is too full, so that clients' bytes have to wait."""
+        links = self._turn.links
+        return links is not None and links.is_crowded(node)
 
 
 class TunnelWriter:
@@ -83,15 +56,15 @@ class TunnelWriter:
     closed. This matters, because a server with many jobs rarely collects garbage among old objects.
     """
 
-    def __init__(self, lines: PeerLinks, node: bytes, number: int, is_back: bool) -> None:
+    def __init__(self, links: TunnelLinks, node: bytes, number: int, is_back: bool) -> None:
         self.node = node
-        self._lines = lines
+        self._links = links
         self._number = number
         self._is_back = is_back
 
     def write(self, kind: int, aux: int, data: bytes) -> None:
         """Send a message of this kind, with the number `aux` and bytes."""
-        self._lines.send(self.node, TunnelMessage(kind, self._number, self._is_back, aux, data))
+        self._links.send(self.node, TunnelMessage(kind, self._number, self._is_back, aux, data))
 
     def write_command(self, data: bytes, ends: bool) -> None:
         """Send a part of a command. `ends` marks the last part."""
@@ -107,7 +80,7 @@ class TunnelWriter:
 
     def has_to_wait(self) -> bool:
         """Return whether the link to the other node is too full, so that clients' bytes have to wait."""
-        return self._lines.is_crowded(self.node)
+        return self._links.is_crowded(self.node)
 
 
 class Outflow:

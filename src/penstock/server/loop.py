@@ -1,0 +1,157 @@
+"""The event loop as the driver of a node's turn: the lock, the timer, and the thread that syncs. Compiled.
+
+The turn itself is in `node/turn.py`. `linger.py` decides when a turn ends and whether the loop sleeps afterwards.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import time
+from collections.abc import Callable
+
+from mypy_extensions import i64, mypyc_attr
+
+from penstock.core.errors import JournalFailed
+from penstock.core.limits import NEVER
+from penstock.host.host import Host
+from penstock.journal.log import Log
+from penstock.node.dispatch import Dispatcher
+from penstock.node.sync_policy import SyncPolicy
+from penstock.node.turn import SOON, Driver, Turn
+from penstock.server.linger import Linger
+
+_log = logging.getLogger("penstock")
+
+
+@mypyc_attr(allow_interpreted_subclasses=True)
+class TurnLoop(Driver):
+    """Drives the turn of a node from an asyncio event loop."""
+
+    turn: Turn
+
+    def __init__(self, host: Host, loop: asyncio.AbstractEventLoop, dispatcher: Dispatcher) -> None:
+        self.host = host
+        self.loop = loop
+        self.turn = Turn(host.engine, host.clock, self, dispatcher)
+        self.turn.log = host.log
+        self.linger = Linger(loop, self.end_turn)
+        self.failed: asyncio.Future[None] = loop.create_future()  # Fails with the reason why the node cannot go on.
+        self.syncs = SyncPolicy()
+        self.on_sync: Callable[[float], None] = lambda _: None  # Called with the seconds that each sync took.
+        self._lock = host.lock
+        self._timer: asyncio.TimerHandle | None = None
+        self._timer_due = NEVER
+        dispatcher.on_error = self.report
+        host.on_failure = self._on_failure
+        host.on_ended_waits = self._on_ended_waits
+
+    # Called by the turn
+
+    def begin(self) -> None:
+        """Take the lock of the engine."""
+        self._lock.acquire()
+
+    def wake_at(self, due: i64) -> None:
+        """End the turn at the end of this round of the loop, or begin one at the time `due`."""
+        if due == SOON:
+            self.linger.turn_begins()
+        elif due < self._timer_due:
+            if self._timer is not None:
+                self._timer.cancel()
+            self._timer_due = due
+            self._timer = self.loop.call_later(max(0, due - self.turn.clock.now()) / 1000, self._on_timer)
+
+    def _on_timer(self) -> None:
+        self._timer, self._timer_due = None, NEVER
+        self.turn.plan()
+
+    def start_sync(self, log: Log) -> None:
+        """Make the log durable up to its present end: in the loop if that is fast, otherwise in a thread.
+
+        If the journal is switched off in the meantime, it was closed, and all of it is durable.
+        """
+        position = log.written
+
+        def sync() -> float:
+            began = time.perf_counter()
+            log.make_durable(position)
+            return time.perf_counter() - began
+
+        if not self.syncs.is_inline(log.unsynced_bytes):
+            self.loop.run_in_executor(None, sync).add_done_callback(self._synced)
+            return
+        try:
+            seconds = sync()
+        except JournalFailed as error:
+            self.fail(error)
+            return
+        self._record_sync(seconds)
+        self.turn.synced()
+
+    def _synced(self, done: asyncio.Future[float]) -> None:
+        error = done.exception()
+        if error is not None:
+            self.fail(error)
+            return
+        self._record_sync(done.result())
+        self.turn.synced()
+
+    def _record_sync(self, seconds: float) -> None:
+        self.syncs.record(seconds)
+        self.on_sync(seconds)
+
+    # Called by the loop
+
+    def end_turn(self) -> None:
+        """End the turn and send its output, after the loop has read all ready sockets."""
+        turn = self.turn
+        if not turn.open_if_planned():
+            return
+        try:
+            self.host.check()
+            turn.end()
+        except Exception as error:
+            # The disk or an assertion failed. After a failed assertion, the rest of the state cannot be trusted.
+            if isinstance(error, JournalFailed):
+                self.host.fail(error)
+            self.fail(error)
+            return
+        finally:
+            turn.is_open = False
+            self._lock.release()
+        turn.send()
+
+    def stop(self) -> None:
+        """End the last turn. All clients are disconnected before, and no other turn follows."""
+        self.turn.stop()
+        self.end_turn()
+        if self._timer is not None:
+            self._timer.cancel()
+
+    # Failures
+
+    def fail(self, error: BaseException) -> None:
+        """Fail the node with `error` and abort all clients, because no further reply can be trusted."""
+        self.turn.stop()
+        if not self.failed.done():
+            self.failed.set_exception(error)
+        for client in list(self.turn.clients.values()):
+            client.abort()
+
+    def report(self, defect: Exception) -> None:
+        """Log an internal error. If the error left a change half done, stop the node."""
+        _log.error("internal error; please report it", exc_info=defect)
+        self.host.gives_up(defect)
+
+    def _on_failure(self, error: BaseException) -> None:
+        """Fail the node from any thread."""
+        # The loop may already be closed.
+        with contextlib.suppress(RuntimeError):
+            self.loop.call_soon_threadsafe(self.fail, error)
+
+    def _on_ended_waits(self) -> None:
+        """Start a turn that writes the replies of waits which another thread ended."""
+        with contextlib.suppress(RuntimeError):
+            self.loop.call_soon_threadsafe(self.turn.plan)

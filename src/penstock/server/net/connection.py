@@ -1,0 +1,168 @@
+"""A client connection over a socket: bytes in, replies out. Compiled.
+
+What is run and when it is read from is decided in `node/client.py`. `clients.py` closes connections that exceed a
+limit.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Final, Protocol
+
+from mypy_extensions import i64, mypyc_attr
+
+from penstock.core.waits import Connection as EngineConnection
+from penstock.node.client import Client
+from penstock.node.turn import Turn
+from penstock.server.net.access import Account
+
+# A client that has more unsent reply bytes than this in its socket's buffer is not served until it reads.
+UNSENT_BYTES_HIGH: Final = 256 * 1024
+
+# The size of the write buffer is checked after this many bytes of replies. A check costs as much as a short reply.
+_UNCHECKED_BYTES_MAX: Final = 16 * 1024
+
+
+class ConnectionObserver(Protocol):
+    """The interface of `Clients` that connections report to."""
+
+    def opened(self, connection: Connection) -> None:
+        """Register a connection that was opened, or refuse it."""
+
+    def closed(self, connection: Connection) -> None:
+        """Remove a connection that was closed."""
+
+    def authenticated(self, connection: Connection) -> None:
+        """Record that the client has authenticated."""
+
+    def is_unfinished(self, connection: Connection, unfinished: bool) -> None:
+        """Record whether the client has sent an incomplete command."""
+
+    def is_slow(self, connection: Connection, slow: bool) -> None:
+        """Record whether the client reads its replies slower than they are written."""
+
+    def is_held(self, connection: Connection, held: bool) -> None:
+        """Record whether reading from the connection is paused."""
+
+    def note_unread(self, connection: Connection, unread: int) -> None:
+        """Check `unread`, the bytes of earlier replies that the client has not read, against the hard limit."""
+
+
+@mypyc_attr(allow_interpreted_subclasses=True)
+class Connection(Client):
+    """A client connection over a socket. asyncio calls it as a Protocol."""
+
+    transport: asyncio.Transport
+    user: Account
+
+    def __init__(
+        self, turn: Turn, overseer: ConnectionObserver, number: int, engine_connection: EngineConnection
+    ) -> None:
+        super().__init__(number, engine_connection, turn.now)
+        self._turn = turn
+        self._overseer = overseer
+        self.is_local = False  # The client is on this machine.
+        self._unchecked_bytes: i64 = 0  # Bytes sent since the write buffer was checked.
+
+    # Called by asyncio
+
+    def connection_made(self, transport: asyncio.Transport) -> None:
+        """Register the connection."""
+        self.transport = transport
+        self._turn.join(self)
+        self._overseer.opened(self)
+
+    def data_received(self, data: bytes) -> None:
+        """Pass received bytes to the turn."""
+        self._turn.received(self, data)
+
+    def eof_received(self) -> bool:
+        """Run all received commands, because the client sends no more. Return whether replies can still be sent."""
+        self._turn.end_input(self)
+        # TLS connections cannot be half-open: asyncio closes them, and logs a warning if the protocol asks otherwise.
+        return self.transport.get_extra_info("sslcontext") is None
+
+    def connection_lost(self, error: Exception | None) -> None:
+        """Remove the connection, because it was closed."""
+        self.lost = self.is_closed = True
+        self._turn.leave(self)
+        self._overseer.closed(self)
+
+    def pause_writing(self) -> None:
+        """Stop running the client's commands, because it does not read its replies."""
+        self.is_unread = True
+        self._overseer.is_slow(self, True)
+        self.hold()
+
+    def resume_writing(self) -> None:
+        """Run the client's commands again, because it reads its replies again."""
+        self.is_unread = False
+        self._overseer.is_slow(self, False)
+        if not self.lost:
+            self._turn.reads_again(self)
+
+    # Called by the turn: see Client
+
+    def write(self, data: bytes) -> None:
+        """Send bytes."""
+        self.transport.write(data)
+        length: i64 = len(data)
+        self._unchecked_bytes += length
+        if self._unchecked_bytes > _UNCHECKED_BYTES_MAX:
+            self._check_write_buffer(length)
+
+    def _check_write_buffer(self, length: i64) -> None:
+        self._unchecked_bytes = 0
+        # The reply just written counts as one, however long it is. Only the rest of earlier replies is checked.
+        unread = self.transport.get_write_buffer_size() - length
+        if unread > 0:
+            self._overseer.note_unread(self, unread)
+
+    def is_closing(self) -> bool:
+        """Return whether the system has closed the socket, so that replies are lost."""
+        return self.transport.is_closing()
+
+    def close(self) -> None:
+        """Close the connection after all written replies are sent. Nothing more is written."""
+        self.is_closed = True
+        self.transport.close()
+
+    def abort(self) -> None:
+        """Close the connection immediately and drop its replies."""
+        self.closing = self.is_closed = True
+        self.transport.abort()
+
+    def set_held(self, held: bool) -> None:
+        """Pause reading from the socket, or resume it."""
+        self.is_held = held
+        self._overseer.is_held(self, held)
+        if held:
+            self.transport.pause_reading()
+        else:
+            self.transport.resume_reading()
+
+    def note_unfinished(self) -> None:
+        """Let the overseer close the connection if the rest of a command is late."""
+        self._overseer.is_unfinished(self, self.is_unfinished)
+
+    # Called by commands and by the overseer
+
+    def log_in_as(self, user: Account) -> None:
+        """Give the connection the permissions of a user who has logged in."""
+        self.user = user
+        self.truncates = user.truncates
+        self.log_in(user.name, user.groups, user.tubes)
+        self._overseer.authenticated(self)
+
+    def has_left(self) -> None:
+        """End the client's waits, because it has disconnected while reading was paused. The rest can then be read."""
+        self._turn.has_left(self)
+
+    def fileno(self) -> int:
+        """Return the file descriptor of the socket, or -1 if there is none."""
+        socket = self.transport.get_extra_info("socket")
+        return -1 if socket is None else int(socket.fileno())
+
+    def buffered(self) -> int:
+        """Return how many bytes of replies are not sent: in the write buffer, and in results of a running command."""
+        return self.transport.get_write_buffer_size() + int(self.owed)
