@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.server.peers.tunnels import WINDOW_BYTES, Inflow, Outflow
+from penstock.node.tunnels import WINDOW_BYTES, Inflow, Outflow
 from penstock.wire.bus import TUNNEL_BYTES_MAX
 
 # Writes, in chunks of 100,000 bytes with an end mark. None: the other side reads.
