@@ -18,7 +18,7 @@ from penstock.core.engine import Engine
 from penstock.core.ids import IdForms
 from penstock.core.job import Job
 from penstock.core.outbox import Outbox
-from penstock.core.waits import Connection
+from penstock.core.waits import Connection, Waiting
 from penstock.dialects.disque import Disque
 from penstock.dialects.native.delivery_commands import DeliveryCommands
 from penstock.dialects.native.global_commands import GlobalCommands
@@ -28,6 +28,8 @@ from penstock.journal.recovery.opening import open_log
 from penstock.node.caller import WRITE, Caller
 from penstock.node.context import CommandContext
 from penstock.node.dispatch import Command, CommandFamily, Dispatcher
+from penstock.node.remote import RemoteCommands
+from penstock.node.routing import NeedsAnswer
 from penstock.testing.disk import MemoryDisk
 from penstock.testing.invariants import check
 
@@ -62,6 +64,16 @@ class Client(Caller):
         answer = self.take_replies()
         self.confirm_sent()
         return decoded(answer) if answer else None
+
+
+class Questions(RemoteCommands):
+    """Lets commands ask the other nodes. They are not forwarded."""
+
+    def __init__(self, context: CommandContext) -> None:
+        self._context = context
+
+    def ask(self, caller: Caller, question: NeedsAnswer, tag: object, now: int) -> Waiting:
+        return self._context.ask_others(caller, question, tag, now)
 
 
 class Node:
@@ -110,7 +122,7 @@ class Node:
         for word in ("create", "drop", "info"):
             family.add(Command(f"tube {word}", -1, "", WRITE, "", "", getattr(tubes, word)))
         self.desk = Dispatcher([*commands, family.as_command()], lambda: 0)
-        self.desk.ask_others = self.site.ask_others
+        self.desk.remote = Questions(self.site)
         self.clients = 0
         self.client = self.connect()
 

@@ -58,6 +58,11 @@ class Links:
         self._trying: dict[bytes, str] = {}
         self._moves = -1
 
+    @property
+    def is_stale(self) -> bool:
+        """Return whether links have to be opened or closed, even if the table of nodes has not changed."""
+        return self._moves == -1
+
     def to(self, node: bytes) -> End | None:
         """Return the node at the other end of the link to `node`, or None if there is no link."""
         return self._ends.get(node)

@@ -1,7 +1,7 @@
-"""A simulated node: the real engine, log, Disque commands and cluster protocol with simulated surroundings.
+"""A simulated node: the real engine, log, turn, commands and cluster protocol with simulated surroundings.
 
-It runs in turns as a server does (`server/node.py`): it processes all input, commits, syncs, and only then sends
-replies and messages. A crash may occur between any two of these steps.
+It drives the turn of `node/turn.py` as the event loop of a server does. A crash may occur between any two turns, and
+while the log is synced.
 """
 
 from __future__ import annotations
@@ -22,16 +22,24 @@ from penstock.core.ids import NOT_AN_ID, IdForms
 from penstock.core.job import Job
 from penstock.core.limits import NEVER
 from penstock.core.outbox import Outbox
-from penstock.core.waits import Connection, TakeWait
+from penstock.core.waits import Connection
 from penstock.dialects.disque import Disque
 from penstock.journal.identity import NODE_FILE, Identity, identity, next_opening
-from penstock.journal.log import ALWAYS, Log
+from penstock.journal.log import Log
 from penstock.journal.maintenance.snapshot import take_snapshot
 from penstock.journal.recovery.opening import open_log
 from penstock.journal.room import RESERVE_BYTES
-from penstock.node.caller import WRITE, Caller
+from penstock.node.caller import WRITE
+from penstock.node.client import Client
+from penstock.node.clock import Clock
 from penstock.node.context import CommandContext
 from penstock.node.dispatch import Command, Dispatcher
+from penstock.node.forwarded_clients import Admission, ForwardedClients
+from penstock.node.forwarding import Forwarding
+from penstock.node.inbox import Inbox, RespInbox
+from penstock.node.links import Messages, PeerLinks
+from penstock.node.tunnels import TunnelLinks
+from penstock.node.turn import SOON, Driver, Turn
 from penstock.testing.sim.clients import Session
 from penstock.testing.sim.clocks import MachineClock
 from penstock.testing.sim.disk import SimDisk
@@ -40,6 +48,8 @@ from penstock.testing.sim.network import Network
 from penstock.testing.sim.options import EVERYSEC, NO_JOURNAL, Options
 from penstock.testing.sim.schedule import MS, SECOND, Schedule, Streams, spread
 from penstock.wire.bus import INCARNATION_BYTES
+from penstock.wire.resp import RespParser
+from penstock.wire.resp_client import encode
 
 # A little more than the log needs at any time, because opening reads all of it.
 _SEGMENT_BYTES = RESERVE_BYTES + 256 * 1024
@@ -48,6 +58,9 @@ _SEGMENT_BYTES = RESERVE_BYTES + 256 * 1024
 SYNC_MAX = 5 * SECOND
 
 _NODES_FILE = "nodes.conf"
+
+# The limit of an argument and of a client's buffered input.
+_BULK_BYTES_MAX = 1024 * 1024
 
 CLIENT_PORT = 7711
 BUS_PORT = 17711
@@ -90,35 +103,93 @@ class Environment(Protocol):
         """Count an event that must occur at least once in a run of many seeds."""
 
 
-class SimCaller(Caller):
+class SimClock(Clock):
+    """The clock of a node's process: engine time continues from the log, at the pace of the machine's clock."""
+
+    def __init__(self, machine: MachineClock, started_ms: int) -> None:
+        self._machine = machine
+        self._started_ms = started_ms
+        self._started_us = machine.monotonic_us()
+
+    def now(self) -> int:
+        return self._started_ms + (self._machine.monotonic_us() - self._started_us) // MS
+
+    def wall(self) -> int:
+        return self._machine.wall_ms()
+
+
+class SimConnection(Client):
     """A connected client, as its node sees it."""
 
-    def __init__(self, session: Session, connection: Connection) -> None:
-        super().__init__(connection)
+    def __init__(self, node: SimNode, session: Session, number: int, connection: Connection) -> None:
+        super().__init__(number, connection, node.turn.now)
+        self._node = node
         self.session = session
         self.asked: list[bytes] = []
-        self.lost = False
+        self.bulk_max = _BULK_BYTES_MAX
+        self._taken_ms = 0  # The node's clock when the replies were produced.
+
+    def take_replies(self) -> bytes:
+        self._taken_ms = int(self._node.turn.now)
+        return super().take_replies()
+
+    def send(self, replies: bytes) -> None:
+        if not self.is_closed:
+            self._node.on_send(self, replies)
+        super().send(replies)
+
+    def write(self, data: bytes) -> None:
+        self.session.client.hears(self.session, data, self._taken_ms)
+
+    def close(self) -> None:
+        self.abort()
+
+    def abort(self) -> None:
+        self.closing = self.is_closed = True
+        self._node.closed(self)
 
 
-class Output:
-    """Replies and messages of one turn. They are sent when the log is durable."""
+class SimLinks(PeerLinks):
+    """The links of a simulated node, as its turn uses them."""
 
-    __slots__ = ("answers", "by_peer", "local_ms")
+    def __init__(self, node: SimNode) -> None:
+        self._node = node
 
-    def __init__(
-        self, answers: list[tuple[SimCaller, bytes]], letters: dict[bytes, list[Message]], local_ms: int
-    ) -> None:
-        self.answers = answers
-        self.by_peer = letters
-        self.local_ms = local_ms  # The node's clock when the output was produced.
+    def update(self) -> None:
+        self._node.keep_links()
+
+    def send(self, messages: Messages) -> None:
+        self._node.send(messages)
+
+    def is_two_way(self, node: bytes) -> bool:
+        return self._node.is_two_way(node)
 
 
-class SimNode:
+class SimAdmission(Admission):
+    """Accepts all forwarded clients."""
+
+    def __init__(self, node: SimNode) -> None:
+        self._node = node
+
+    def inbox(self, protocol: int) -> Inbox:
+        return self._node.inbox()
+
+    def bulk_max(self) -> int:
+        return _BULK_BYTES_MAX
+
+    def token(self, length: int) -> bytes:
+        return self._node.random_bytes(length)
+
+
+class SimNode(Driver):
     """One simulated node, with its machine and disk."""
 
     engine: Engine
     cluster: Cluster
     site: CommandContext
+    desk: Dispatcher
+    turn: Turn
+    forwarding: Forwarding
     links: Links
 
     def __init__(self, world: Environment, number: int) -> None:
@@ -142,16 +213,13 @@ class SimNode:
         self.boots = 0
         self.log: Log | None = None
         self._random = world.streams.stream(f"node {number}")
-        self._started_ms = 0
-        self._started_us = 0
-        self._callers: dict[Session, SimCaller] = {}
+        self._clients: dict[Session, SimConnection] = {}
         self._came: list[Callable[[int], None]] = []
         self._turn_planned = False
+        self._reads_input = False  # The input of a turn is being passed in. The end of the turn follows.
         self._timer_at = NEVER
-        self._syncing = False
         self._sync_over = False  # A sync ended while the node was suspended.
-        self._outputs: list[Output] = []
-        self._dirty: dict[SimCaller, None] = {}
+        self._sync_position = 0  # The end of the log when the sync began.
         self._table_changes = -1
 
     # Start and end
@@ -166,15 +234,15 @@ class SimNode:
             self.disk.unlock()
             return False
         self.up = True
-        self._plan_turn()
+        self.turn.plan()
         return True
 
     def _open(self) -> None:
         world = self.world
         self.life += 1
-        self._came, self._outputs = [], []
-        self._callers, self._dirty = {}, {}
-        self._turn_planned = self._syncing = self._sync_over = False
+        self._came = []
+        self._clients = {}
+        self._turn_planned = self._reads_input = self._sync_over = False
         self._timer_at = NEVER
         wall = self.clock.wall_ms()
         if NODE_FILE not in self.disk.names():
@@ -196,7 +264,6 @@ class SimNode:
             node, key = opened.node, opened.key
         self.id = node.encode()
         self.engine.memory_max = self.memory_max
-        self._started_ms, self._started_us = self.engine.now, self.clock.monotonic_us()
         self.site = CommandContext(self.engine, IdForms(self.id[:8], key), self.id, self._body_of, self._make_room)
         self.leaving = self.site.leaving = identity(self.disk).leaving
         memory = self._random.randbytes(INCARNATION_BYTES)
@@ -207,6 +274,7 @@ class SimNode:
         self.site.cluster = self.cluster
         self._join()
         self.desk = Dispatcher(_commands(Disque(self.site)), lambda: 0)
+        self._start_turn()
         self.links = Links(
             world.schedule,
             world.network,
@@ -217,6 +285,13 @@ class SimNode:
         )
         if world.options.journal == EVERYSEC:
             self._sync_later(self.life)
+
+    def _start_turn(self) -> None:
+        turn = self.turn = Turn(self.engine, SimClock(self.clock, self.engine.now), self, self.desk)
+        turn.log, turn.cluster, turn.links = self.log, self.cluster, SimLinks(self)
+        guests = ForwardedClients(turn, self.cluster, TunnelLinks(turn, self.cluster), SimAdmission(self))
+        self.forwarding = Forwarding(turn, self.site, self.cluster, guests)
+        turn.remote = self.desk.remote = self.site.remote = self.forwarding
 
     def crash(self, power: bool) -> None:
         """End the process immediately. With `power`, also cut the power of the machine, which loses unsynced data."""
@@ -230,7 +305,7 @@ class SimNode:
                 self.world.sometimes("a power cut lost a write")
         else:
             self.disk.process_ended()
-        for session in self._callers:
+        for session in self._clients:
             session.client.reset(session)
         for other in self.world.others(self):
             other.peer_ended(self, life)
@@ -273,7 +348,7 @@ class SimNode:
 
     def now(self) -> int:
         """Return engine time."""
-        return self._started_ms + (self.clock.monotonic_us() - self._started_us) // MS
+        return int(self.turn.clock.now())
 
     # Input
 
@@ -285,11 +360,11 @@ class SimNode:
     def request(self, session: Session, args: list[bytes]) -> None:
         """Process a command of a client."""
         if self._is_there(session):
-            self._came_in(lambda now: self._answer(session, args, now))
+            self._came_in(lambda now: self._receive_command(session, args))
 
     def hang_up(self, session: Session) -> None:
         """Handle that a client closed its connection."""
-        self._came_in(lambda now: self._leave(session, now))
+        self._came_in(lambda now: self._leave(session))
 
     def receive(self, sender: int, life: int, messages: list[Message]) -> None:
         """Receive messages of another node. They are for the process `life`, which may be an earlier one."""
@@ -310,166 +385,132 @@ class SimNode:
 
     # Turns
 
-    def _plan_turn(self) -> None:
-        if not self._turn_planned and not self.paused:
-            self._turn_planned = True
-            life = self.life
-            self.world.schedule.after(self.world.options.turn_us, lambda: self._turn(life))
+    def begin(self) -> None:
+        """Do nothing: a simulated process has one thread, so the engine needs no lock."""
 
-    def _turn(self, life: int) -> None:
-        if life != self.life:
-            return
-        self._turn_planned = False
-        if self.paused:
-            return
-        now = self.now()
-        try:
-            self.run(now)
-        except JournalFailed:
-            self.crash(power=False)
-            self.world.stopped_by_disk(self)
-
-    def run(self, now: int) -> None:
-        """Run one turn: process all input, run due timers, and commit."""
-        came, self._came = self._came, []
-        for act in came:
-            act(now)
-        self._serve_waiters(now)
-        self._keep_links(now)
-        log = self.log
-        if log is not None:
-            log.commit(now, self.clock.wall_ms())
-            log.update_room()
-        self._gather(now)
-        self._set_timer(now)
-
-    def _let_in(self, session: Session) -> None:
-        self._callers[session] = SimCaller(session, self.engine.connect(self._random.randbytes(16)))
-
-    def _answer(self, session: Session, args: list[bytes], now: int) -> None:
-        caller = self._callers.get(session)
-        if caller is not None:
-            caller.asked = args
-            self.desk.run_all(caller, [args], 0, now)
-            self._dirty[caller] = None
-
-    def _leave(self, session: Session, now: int) -> None:
-        caller = self._callers.pop(session, None)
-        if caller is not None:
-            caller.lost = True
-            for wait in list(caller.connection.waits.values()):
-                self.engine.cancel(wait)
-            self._take_back(caller, now)
-            caller.wait = None
-            self.engine.disconnect(caller.connection, now)
-
-    def _serve_waiters(self, now: int) -> None:
-        self.engine.advance(now)
-        self.cluster.advance(now)
-        ended = self.engine.outbox.ended_waits
-        while ended:
-            waits = ended[:]
-            ended.clear()
-            for wait in waits:
-                caller = wait.tag
-                assert isinstance(caller, SimCaller)
-                self.desk.end_wait(caller, wait, now)
-                if caller.lost:
-                    self._take_back(caller, now)
-                else:
-                    self._dirty[caller] = None
-
-    def _take_back(self, caller: SimCaller, now: int) -> None:
-        """Undo deliveries whose replies a disconnected client did not receive."""
-        for job, delivery in zip(caller.unsent, caller.unsent_deliveries, strict=True):
-            self.engine.undelivered(job, now, delivery)
-        caller.unsent.clear()
-        caller.unsent_deliveries.clear()
-        wait = caller.wait
-        if isinstance(wait, TakeWait):
-            jobs, deliveries = wait.jobs, wait.deliveries
-            wait.jobs, wait.deliveries = [], []
-            for job, delivery in zip(jobs, deliveries, strict=True):
-                self.engine.undelivered(job, now, delivery)
-
-    def _set_timer(self, now: int) -> None:
-        due = min(self.engine.deadlines.next_due, self.cluster.next_due)
-        if due == NEVER:
+    def wake_at(self, due: int) -> None:
+        """End the turn soon, or at the engine time `due`."""
+        if due == SOON:
+            if not self._reads_input:
+                self._plan_turn()
             return
         schedule = self.world.schedule
-        at = schedule.now + max(0, self.clock.truly((due - now) * MS))
+        at = schedule.now + max(0, self.clock.truly((due - self.now()) * MS))
         if at < self._timer_at:
             self._timer_at = at
             life = self.life
             schedule.at(at, lambda: self._on_timer(life, at))
 
+    def _plan_turn(self) -> None:
+        if not self._turn_planned and not self.paused:
+            self._turn_planned = True
+            life = self.life
+            self.world.schedule.after(self.world.options.turn_us, lambda: self._run_turn(life))
+
     def _on_timer(self, life: int, at: int) -> None:
         if life == self.life and at == self._timer_at:
             self._timer_at = NEVER
-            self._turn(life)
+            self._run_turn(life)
 
-    # Output
-
-    def _gather(self, now: int) -> None:
-        """Collect the replies and messages of a turn. They are sent when the log is durable."""
-        if not self._dirty and not self.cluster.outbox.by_peer:
+    def _run_turn(self, life: int) -> None:
+        if life != self.life:
             return
-        for caller in self._dirty:
-            for job in caller.unsent:
-                if job.once:
-                    self.world.handed_out(self.site.id_of(job))
-        answers = [(caller, caller.take_replies()) for caller in self._dirty if not caller.lost]
-        self._dirty = {}
-        letters = self.cluster.outbox.take()
-        self._look_for_strays(letters)
-        if not letters and not any(answer for _, answer in answers):
+        self._turn_planned = False
+        if self.paused:
             return
-        output = Output(answers, letters, now)
-        log = self.log
-        if log is None or log.fsync != ALWAYS or (log.durable >= log.written and not self._outputs):
-            self._send(output)
+        turn = self.turn
+        try:
+            self._read_input(turn)
+            turn.open_if_planned()
+            turn.end()
+        except JournalFailed:
+            self._stop_by_disk()
             return
-        self._outputs.append(output)
-        if not self._syncing:
-            self._begin_sync()
+        turn.send()
 
-    def _look_for_strays(self, letters: dict[bytes, list[Message]]) -> None:
-        """Record handovers to a process that no longer exists. The node itself cannot detect them yet."""
-        for node, messages in letters.items():
-            other = self.links.to(node)
-            if other is not None and other.up and self.links.life_of(node) == other.life:
-                continue
-            for message in messages:
-                if isinstance(message, JobsMessage) and message.number:
-                    for image in message.jobs:
-                        self.world.gone_astray(image.id)
+    def _read_input(self, turn: Turn) -> None:
+        """Pass everything that has arrived to the turn."""
+        self._reads_input = True
+        turn.begin()
+        came, self._came = self._came, []
+        for act in came:
+            act(int(turn.now))
+        self._reads_input = False
+        if self.links.is_stale:
+            self.keep_links()
 
-    def _begin_sync(self) -> None:
-        self._syncing = True
+    def _stop_by_disk(self) -> None:
+        self.crash(power=False)
+        self.world.stopped_by_disk(self)
+
+    # Clients
+
+    def _let_in(self, session: Session) -> None:
+        turn = self.turn
+        connection = self.engine.connect(self._random.randbytes(16))
+        client = self._clients[session] = SimConnection(self, session, turn.next_number(), connection)
+        client.inbox = self.inbox()
+        turn.join(client)
+
+    def inbox(self) -> Inbox:
+        """Return the inbox of a new client."""
+        return RespInbox(RespParser(_BULK_BYTES_MAX, _BULK_BYTES_MAX), self.desk)
+
+    def random_bytes(self, length: int) -> bytes:
+        """Return random bytes that follow from the seed."""
+        return self._random.randbytes(length)
+
+    def _receive_command(self, session: Session, args: list[bytes]) -> None:
+        client = self._clients.get(session)
+        if client is not None:
+            client.asked = args
+            self.turn.received(client, encode(args))
+
+    def _leave(self, session: Session) -> None:
+        client = self._clients.pop(session, None)
+        if client is not None:
+            client.lost = client.is_closed = True
+            self.turn.leave(client)
+
+    def on_send(self, client: SimConnection, replies: bytes) -> None:
+        """Check the replies that are handed to a client's connection."""
+        if replies.startswith(b"+D-"):
+            self.world.added(replies[1:41], client.asked)
+        for job in client.sent_jobs():
+            if job.once:
+                self.world.handed_out(self.site.id_of(job))
+
+    def closed(self, client: SimConnection) -> None:
+        """Handle that the node itself has closed the connection of a client."""
+        client.session.client.reset(client.session)
+        self._came_in(lambda now: self._leave(client.session))
+
+    # Syncs
+
+    def start_sync(self, log: Log) -> None:
+        """Sync the log, which takes some time."""
+        self._sync_position = log.written
         life = self.life
         self.world.schedule.after(spread(self._random, self.sync_us, SYNC_MAX), lambda: self._synced(life))
         if self.on_sync is not None:
             self.on_sync()
 
     def _synced(self, life: int) -> None:
-        """Send the output that waited for a sync."""
+        """End the sync: the turn sends the output that waited for it."""
         if life != self.life:
             return
         if self.paused:
             self._sync_over = True
             return
-        self._syncing = self._sync_over = False
+        self._sync_over = False
         log = self.log
         assert log is not None
         try:
-            log.make_durable(log.written)
+            log.make_durable(self._sync_position)
         except JournalFailed:
-            self.crash(power=False)
-            self.world.stopped_by_disk(self)
+            self._stop_by_disk()
             return
-        outputs, self._outputs = self._outputs, []
-        for output in outputs:
-            self._send(output)
+        self.turn.synced()
 
     def _sync_later(self, life: int) -> None:
         """Sync the log every second, under the fsync policy `everysec`."""
@@ -478,24 +519,9 @@ class SimNode:
                 try:
                     self.log.make_durable(self.log.written)
                 except JournalFailed:
-                    self.crash(power=False)
-                    self.world.stopped_by_disk(self)
+                    self._stop_by_disk()
                     return
             self.world.schedule.after(SECOND, lambda: self._sync_later(life))
-
-    def _send(self, output: Output) -> None:
-        for caller, answer in output.answers:
-            if caller.lost:
-                continue
-            if answer.startswith(b"+D-"):
-                self.world.added(answer[1:41], caller.asked)
-            caller.confirm_sent()
-            if answer:
-                caller.session.client.hears(caller.session, answer, output.local_ms)
-        for node, messages in output.by_peer.items():
-            other = self.links.to(node)
-            if other is not None:
-                self.world.network.send(self.number, other.number, self.links.life_of(node), messages)
 
     # Other nodes
 
@@ -504,7 +530,7 @@ class SimNode:
         self.cluster.members.meet(other.host, CLIENT_PORT, BUS_PORT, self.now())
         self.ordered_to_meet.add(other.id)
         self._save_table()
-        self._plan_turn()
+        self.turn.plan()
 
     def set_leaving(self, leaving: bool) -> None:
         """Run CLUSTER LEAVING."""
@@ -512,7 +538,7 @@ class SimNode:
         self.left_at = self.world.schedule.now if leaving else NEVER
         replace(identity(self.disk), leaving=leaving).write(self.disk)
         self.cluster.set_leaving(leaving, self.now())
-        self._plan_turn()
+        self.turn.plan()
 
     def _join(self) -> None:
         members = self.cluster.members
@@ -530,13 +556,44 @@ class SimNode:
         for message in messages:
             if message.kind == MEET:
                 self.world.wants_back(self, node)
-            self.cluster.receive(node, message, now)
+        self.turn.receive(node, self.world.nodes[sender].host, messages)
 
-    def _keep_links(self, now: int) -> None:
+    def send(self, messages: Messages) -> None:
+        """Send messages to other nodes. Those without a link are dropped."""
+        self._look_for_strays(messages)
+        for node, some in messages.items():
+            other = self.links.to(node)
+            if other is not None:
+                self.world.network.send(self.number, other.number, self.links.life_of(node), some)
+
+    def _look_for_strays(self, messages: Messages) -> None:
+        """Record handovers to a process that no longer exists. The node itself cannot detect them yet."""
+        for node, some in messages.items():
+            other = self.links.to(node)
+            if other is not None and other.up and self.links.life_of(node) == other.life:
+                continue
+            for message in some:
+                if isinstance(message, JobsMessage) and message.number:
+                    for image in message.jobs:
+                        self.world.gone_astray(image.id)
+
+    def is_two_way(self, node: bytes) -> bool:
+        """Return whether this node and another one have links to each other's present processes."""
+        other = self.links.to(node)
+        if not isinstance(other, SimNode) or not other.up or self.links.life_of(node) != other.life:
+            return False
+        return other.links.to(self.id) is self and other.links.life_of(self.id) == self.life
+
+    def keep_links(self) -> None:
+        """Open and close links to match the table of nodes, and save the table."""
         members = self.cluster.members
         for node in self.links.keep(members):
-            self.cluster.link_down(node, now)
+            self._lost_link(node)
         self._save_table()
+
+    def _lost_link(self, node: bytes) -> None:
+        self.cluster.link_down(node, self.turn.now)
+        self.forwarding.link_lost(node)
 
     def _save_table(self) -> None:
         members = self.cluster.members
@@ -553,7 +610,7 @@ class SimNode:
     def _link_down(self, other: SimNode, life: int, now: int) -> None:
         for node in self.links.leading_to(other, life):
             self.links.drop(node)
-            self.cluster.link_down(node, now)
+            self._lost_link(node)
 
     # Queries of checkers and nemeses
 
@@ -588,7 +645,7 @@ class SimNode:
     def snapshot(self) -> bool:
         """Replace the log by a snapshot. Return whether this was possible."""
         log = self.log
-        if log is None or self._syncing or self.disk.full or self.disk.sync_error is not None:
+        if log is None or self.turn.is_syncing or self.disk.full or self.disk.sync_error is not None:
             return False
         take_snapshot(self.disk, log, self.engine, self.now(), self.clock.wall_ms())
         return True
