@@ -125,7 +125,7 @@ class Clients:
         connection = make(turn.next_number(), turn.engine.connect(token))
         connection.bulk_max = self.limits.bulk_max
         connection.is_authenticated = not self.accounts.any
-        connection.user = ANONYMOUS
+        connection.user, connection.user_name = ANONYMOUS, ANONYMOUS.name
         return connection
 
     def limit_bulks(self, bulk_max: int) -> None:
