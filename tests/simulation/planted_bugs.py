@@ -143,9 +143,9 @@ MUTANTS: Final = (
     Mutant("no-sync", "journal.log", "tail.file.sync()", "pass"),
     Mutant(
         "sync-after-reply",
-        "testing.sim.node",
-        "self._outputs.append(output)",
-        "self._send(output)\nself._outputs.append(Output([], {}, now))",
+        "node.turn",
+        "if log is None or log.is_durable():",
+        "if True:",
     ),
     Mutant(
         "once-again-after-restart",
@@ -188,13 +188,13 @@ MUTANTS: Final = (
     Mutant("heap-out-of-order", "core.order", "self._up(job, pos)", "job.pos = pos"),
     Mutant("waiter-is-not-woken", "core.moves", "elif tube.take_line.length > 0:", "elif tube.take_line.length > 1:"),
     # Parsers
-    Mutant("parser-reads-on-after-an-error", "wire.resp", "if self.error:", "if False:"),
+    Mutant("parser-reads-on-after-an-error", "wire.input_buffer", "if self.error:", "if False:"),
     # Time
     Mutant(
         "wall-clock-for-retry",
         "testing.sim.node",
-        "return self._started_ms + (self.clock.monotonic_us() - self._started_us) // MS",
-        "return self.clock.wall_ms()",
+        "return self._started_ms + (self._machine.monotonic_us() - self._started_us) // MS",
+        "return self._machine.wall_ms()",
     ),
 )
 
