@@ -81,7 +81,7 @@ def test_a_task_with_more_to_do_runs_again_after_other_clients(tmp_path: Path, m
             more = [None, False, True, True]
             with pytest.raises(IndexError):
                 # The error is checked elsewhere.
-                server.desk.on_error = _raise
+                monkeypatch.setattr(server.turn_loop, "report", _raise)
                 await chores.every(server, 60.0, more.pop)
             assert slept == [60.0, 0, 0, 60.0, 60.0]
 

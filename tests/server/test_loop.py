@@ -25,7 +25,8 @@ from penstock.node.client import Client
 from penstock.node.context import CommandContext
 from penstock.node.dispatch import Command, Dispatcher
 from penstock.node.inbox import ALL_RUN
-from penstock.server.loop import TurnLoop
+from penstock.server.hooks import connect_loop
+from penstock.server.loop import LoopHooks, TurnLoop
 
 from .serving import PATIENCE_S
 
@@ -84,7 +85,9 @@ def a_loop(host: Host, clock_ns: Callable[[], int] = time.perf_counter_ns) -> Tu
     """The loop of a node whose clients can add a job."""
     disque = Disque(CommandContext(host.engine, host.ids, host.node.encode(), host.body_of, host.make_room_now))
     addjob = Command("addjob", -4, "w", WRITE, "", "", disque.addjob)
-    return TurnLoop(host, asyncio.get_running_loop(), Dispatcher([addjob], clock_ns))
+    loop = TurnLoop(host, asyncio.get_running_loop(), Dispatcher([addjob], clock_ns))
+    connect_loop(loop, LoopHooks(loop))
+    return loop
 
 
 Script = Callable[[TurnLoop, Callable[[list[bytes]], Sent]], Awaitable[None]]

@@ -8,7 +8,7 @@ reply.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Final
+from typing import Final
 
 from mypy_extensions import i64, mypyc_attr
 
@@ -141,27 +141,37 @@ class CommandFamily:
         member.handler(caller, args, now)
 
 
-# Their first argument is a caller, as the server's own subclass of `Caller`.
-Show = Callable[[Any, list[bytes]], None]
-Slow = Callable[[Any, list[bytes], int], None]
-Report = Callable[[Exception], None]
+@mypyc_attr(allow_interpreted_subclasses=True)
+class DispatchHooks:
+    """Calls from the dispatcher to its surroundings. This class is for a dispatcher without a server."""
+
+    def command_runs(self, caller: Caller, args: list[bytes]) -> None:
+        """Show a command before it runs to the clients that run MONITOR."""
+
+    def was_slow(self, caller: Caller, args: list[bytes], ns: i64) -> None:
+        """Record a command that took `ns` nanoseconds, at least `slow_ns`."""
+
+    def failed(self, error: Exception) -> None:
+        """Report an internal error."""
+        raise error
+
+    def evict(self) -> bool:
+        """Free some memory. Return whether there was any to free."""
+        return False
 
 
 class Dispatcher:
-    """Runs commands. The server sets callbacks, because calls to methods of an interpreted subclass would be slow."""
+    """Runs commands."""
 
     commands: dict[bytes, Command]  # By their names in lower case.
     clock_ns: Callable[[], int]  # Any monotonic clock; measures the time that commands take.
-    slow_ns: i64  # Commands that take at least this long are passed to `on_slow`. Negative: none.
+    slow_ns: i64  # Commands that take at least this long are passed to `hooks.was_slow`. Negative: none.
     body_bytes_max: i64  # The limit in the refusal of an oversized request; the parsers and the engine enforce it.
     is_monitored: bool  # A client runs MONITOR.
     executed: i64
     internal_errors: i64
-    on_command: Show | None  # Called with each command before it runs, if `is_monitored`.
-    on_slow: Slow | None  # Called with a slow command and its time in nanoseconds.
-    on_error: Report | None  # Called with an internal error.
+    hooks: DispatchHooks
     remote: RemoteCommands  # Runs commands on other nodes.
-    evict: Callable[[], bool] | None  # Frees some memory; returns whether it did.
     _spellings: dict[bytes, Command]  # By their names in lower case and in upper case, as most clients write them.
     _originals: dict[bytes, Command]  # By their original names, which nodes use among themselves.
 
@@ -177,11 +187,8 @@ class Dispatcher:
         self.is_monitored = False
         self.executed = 0
         self.internal_errors = 0
-        self.on_command = None
-        self.on_slow = None
-        self.on_error = None
+        self.hooks = DispatchHooks()
         self.remote = NO_REMOTE_COMMANDS
-        self.evict = None
 
     def add(self, command: Command, name: bytes) -> None:
         """Add a command, so that clients can call it by `name`."""
@@ -223,14 +230,14 @@ class Dispatcher:
             if command is not None:
                 # The word that the client sent is not shown, because the new name of a renamed command is a secret.
                 caller.last_command = command.name
-                if self.is_monitored and self.on_command is not None:
-                    self.on_command(caller, args)
+                if self.is_monitored:
+                    self.hooks.command_runs(caller, args)
                 self.run(caller, command, args, now)
                 ended: i64 = self.clock_ns()
                 command.calls += 1
                 command.ns += ended - began
-                if self.slow_ns >= 0 and ended - began >= self.slow_ns and self.on_slow is not None:
-                    self.on_slow(caller, args, ended - began)
+                if self.slow_ns >= 0 and ended - began >= self.slow_ns:
+                    self.hooks.was_slow(caller, args, ended - began)
                 began = ended
             else:
                 self._refuse_unknown(caller, name)
@@ -278,7 +285,7 @@ class Dispatcher:
 
         The command was refused because memory was full, so it has changed nothing.
         """
-        while self.evict is not None and self.evict():
+        while self.hooks.evict():
             try:
                 command.handler(caller, args, now)
                 return
@@ -344,9 +351,7 @@ class Dispatcher:
     def report(self, error: Exception) -> None:
         """Count an internal error and report it to the server."""
         self.internal_errors += 1
-        if self.on_error is None:
-            raise error
-        self.on_error(error)
+        self.hooks.failed(error)
 
     def oversized(self) -> BodyTooLarge:
         """Return the error for a request that the parser discarded because of its size."""

@@ -9,7 +9,6 @@ import asyncio
 import contextlib
 import logging
 import time
-from collections.abc import Callable
 
 from mypy_extensions import i64, mypyc_attr
 
@@ -17,7 +16,7 @@ from penstock.core.errors import JournalFailed
 from penstock.core.limits import NEVER
 from penstock.host.host import Host
 from penstock.journal.log import Log
-from penstock.node.dispatch import Dispatcher
+from penstock.node.dispatch import Dispatcher, DispatchHooks
 from penstock.node.sync_policy import SyncPolicy
 from penstock.node.turn import SOON, Driver, Turn
 from penstock.server.linger import Linger
@@ -26,10 +25,26 @@ _log = logging.getLogger("penstock")
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
+class LoopHooks(DispatchHooks):
+    """Calls from a loop and its dispatcher to the server."""
+
+    def __init__(self, loop: TurnLoop) -> None:
+        self._loop = loop
+
+    def failed(self, error: Exception) -> None:
+        """Log an internal error, and stop the node if the error left a change half done."""
+        self._loop.report(error)
+
+    def synced(self, seconds: float) -> None:
+        """Record how long a sync of the log took."""
+
+
+@mypyc_attr(allow_interpreted_subclasses=True)
 class TurnLoop(Driver):
     """Drives the turn of a node from an asyncio event loop."""
 
     turn: Turn
+    hooks: LoopHooks
 
     def __init__(self, host: Host, loop: asyncio.AbstractEventLoop, dispatcher: Dispatcher) -> None:
         self.host = host
@@ -39,13 +54,10 @@ class TurnLoop(Driver):
         self.linger = Linger(loop, self.end_turn)
         self.failed: asyncio.Future[None] = loop.create_future()  # Fails with the reason why the node cannot go on.
         self.syncs = SyncPolicy()
-        self.on_sync: Callable[[float], None] = lambda _: None  # Called with the seconds that each sync took.
+        self.hooks = LoopHooks(self)
         self._lock = host.lock
         self._timer: asyncio.TimerHandle | None = None
         self._timer_due = NEVER
-        dispatcher.on_error = self.report
-        host.on_failure = self._on_failure
-        host.on_ended_waits = self._on_ended_waits
 
     # Called by the turn
 
@@ -100,7 +112,7 @@ class TurnLoop(Driver):
 
     def _record_sync(self, seconds: float) -> None:
         self.syncs.record(seconds)
-        self.on_sync(seconds)
+        self.hooks.synced(seconds)
 
     # Called by the loop
 
@@ -145,13 +157,13 @@ class TurnLoop(Driver):
         _log.error("internal error; please report it", exc_info=defect)
         self.host.gives_up(defect)
 
-    def _on_failure(self, error: BaseException) -> None:
+    def on_failure(self, error: BaseException) -> None:
         """Fail the node from any thread."""
         # The loop may already be closed.
         with contextlib.suppress(RuntimeError):
             self.loop.call_soon_threadsafe(self.fail, error)
 
-    def _on_ended_waits(self) -> None:
+    def on_ended_waits(self) -> None:
         """Start a turn that writes the replies of waits which another thread ended."""
         with contextlib.suppress(RuntimeError):
             self.loop.call_soon_threadsafe(self.turn.plan)

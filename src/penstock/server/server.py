@@ -89,18 +89,14 @@ class Server:
         self.clients = Clients(self.turn, self.accounts, Limits())
         self.site = CommandContext(host.engine, host.ids, host.node.encode(), host.body_of, host.make_room_now)
         self.site.leaving = host.is_leaving()
-        self.site.continue_sliced = self.turn.start_long
-        self.site.ignored.warn = self._warn
         self.membership = Membership(config, host, self.turn, loop)
         self.site.cluster = self.membership.cluster
-        self.membership.bus.on_superseded = self._step_down
         self.disque = Disque(self.site)
         self.native = DeliveryCommands(self.site)
         self.jobs = JobCommands(self.native)
         self.tubes = TubeCommands(self.site)
         self.queue15 = Queue15Functions(self.site)
         self.spaces = XqueueSpaces(self.site)
-        self.desk.evict = self.evict_some
         self.warnings: list[str] = []  # Logged for the operator when the server has started.
         self.readers = ThreadPoolExecutor(_READERS, "penstock-history")
         self.rewriting = False
@@ -135,7 +131,8 @@ class Server:
             if new:
                 self.desk.add(command, to_bytes(new))
 
-    def _warn(self, text: str) -> None:
+    def warn(self, text: str) -> None:
+        """Log a warning."""
         self.log.warning("%s", text)
 
     def _add_users(self) -> None:
@@ -360,7 +357,7 @@ class Server:
         if self.host.journal is None:
             self.start_journal()
 
-    def _step_down(self, epoch: int) -> None:
+    def step_down(self, epoch: int) -> None:
         """Stop serving and restart as a new node, because another process has replaced this node in `epoch`."""
         self.log.warning("node replaced, so it stops serving and restarts as a new node: epoch=%d", epoch)
         self.turn.pause_clients(NEVER)

@@ -309,12 +309,8 @@ class CallDispatcher:
             self.dispatcher.executed += 1
             self._answer(caller, request, now)
             ended: i64 = self.dispatcher.clock_ns()
-            if (
-                self.dispatcher.slow_ns >= 0
-                and ended - began >= self.dispatcher.slow_ns
-                and self.dispatcher.on_slow is not None
-            ):
-                self.dispatcher.on_slow(caller, _redacted_words(request), ended - began)
+            if self.dispatcher.slow_ns >= 0 and ended - began >= self.dispatcher.slow_ns:
+                self.dispatcher.hooks.was_slow(caller, _redacted_words(request), ended - began)
             began = ended
             if caller.closing or caller.reply.length > ANSWERS_BYTES_MAX:
                 break
@@ -356,8 +352,8 @@ class CallDispatcher:
     def _call(self, caller: Caller, call: Request, now: i64) -> bytes | None:
         name = call.name
         caller.last_command = name if len(name) <= _SHOWN_BYTES_MAX else name[:_SHOWN_BYTES_MAX]
-        if self.dispatcher.is_monitored and self.dispatcher.on_command is not None:
-            self.dispatcher.on_command(caller, [name, *call.args])
+        if self.dispatcher.is_monitored:
+            self.dispatcher.hooks.command_runs(caller, [name, *call.args])
         return self.call(caller, call, now)
 
     def call(self, caller: Caller, call: Request, now: i64) -> bytes | None:
@@ -374,7 +370,7 @@ class CallDispatcher:
         try:
             return method.function(caller, call, route.owner, now)
         except NoMemory:
-            while self.dispatcher.evict is not None and self.dispatcher.evict():
+            while self.dispatcher.hooks.evict():
                 try:
                     return method.function(caller, call, route.owner, now)
                 except NoMemory:
@@ -394,8 +390,8 @@ class CallDispatcher:
             iproto_reply(caller).done(request.sync)
         elif code == iproto.SELECT:
             caller.last_command = b"select"
-            if self.dispatcher.is_monitored and self.dispatcher.on_command is not None:
-                self.dispatcher.on_command(caller, _redacted_words(request))
+            if self.dispatcher.is_monitored:
+                self.dispatcher.hooks.command_runs(caller, _redacted_words(request))
             results = self.select(caller, request, now)
             if results is not None:
                 iproto_reply(caller).data(request.sync, results)

@@ -22,7 +22,7 @@ from penstock.server.commands.persistence_commands import Persistence
 from penstock.server.commands.pipeline_table import pipeline_rows
 from penstock.server.commands.scan_commands import ScanCommands
 from penstock.server.commands.slowlog_commands import Latency, Slowlog
-from penstock.server.net.connection import Connection
+from penstock.server.hooks import ServerHooks, connect_server
 from penstock.server.server import Server
 
 # Commands that show or change the data of all tubes.
@@ -221,13 +221,5 @@ def install(server: Server) -> Info:
     ]
     for command in commands_of([*rows, *native_rows(server), *pipeline_rows(server), *function_rows(server)]):
         server.desk.add(command, command.name)
-    server.desk.on_command = clients.show
-    server.turn_loop.on_sync = lambda seconds: latency.add(b"aof-fsync-always", int(seconds * 1000))
-
-    def was_slow(caller: Connection, args: list[bytes], ns: int) -> None:
-        slowlog.add(caller, args, ns)
-        command = server.desk.find(args[0])
-        latency.add(b"fast-command" if command and "F" in command.flags else b"command", ns // 1_000_000)
-
-    server.desk.on_slow = was_slow
+    connect_server(server, ServerHooks(server, clients.show, slowlog, latency))
     return info

@@ -7,6 +7,7 @@ from collections import deque
 from typing import Final
 
 from penstock.dialects.disque import require_integer
+from penstock.node.client import Client
 from penstock.server.commands.client_commands import redacted
 from penstock.server.net.connection import Connection
 from penstock.server.server import Server
@@ -24,7 +25,7 @@ class Slowlog:
         self._entries: deque[tuple[int, int, int, list[bytes]]] = deque()
         self._number = 0
 
-    def add(self, caller: Connection, args: list[bytes], ns: int) -> None:
+    def add(self, caller: Client, args: list[bytes], ns: int) -> None:
         """Record a command that took `ns` nanoseconds, if that is above the threshold."""
         if not 0 <= self._server.config.slowlog_log_slower_than * 1000 <= ns:
             return

@@ -292,6 +292,7 @@ class SimNode(Driver):
         guests = ForwardedClients(turn, self.cluster, TunnelLinks(turn, self.cluster), SimAdmission(self))
         self.forwarding = Forwarding(turn, self.site, self.cluster, guests)
         turn.remote = self.desk.remote = self.site.remote = self.forwarding
+        self.site.continue_sliced = turn.start_long
 
     def crash(self, power: bool) -> None:
         """End the process immediately. With `power`, also cut the power of the machine, which loses unsynced data."""
