@@ -83,12 +83,10 @@ class Condition:
         self._refused = now
 
     def tube_paused(self, tube: Tube) -> None:
-        """Update the set of tubes that are paused for incoming jobs."""
         if tube.paused_in and is_shared(tube):
             self.paused[tube.name] = None
         else:
             self.paused.pop(tube.name, None)
 
     def tube_dropped(self, tube: Tube) -> None:
-        """Remove a dropped tube from the set of paused tubes."""
         self.paused.pop(tube.name, None)

@@ -109,7 +109,6 @@ class LocalDemand(Timed):
         return 0 if self.all_tries == 0 else backoff_ms(_ALL_MS, self.all_tries - 1, _ALL_MS_MAX)
 
     def came(self, source: bytes, count: i64, now: i64) -> None:
-        """Record that `count` jobs came from `source`."""
         if source not in self.sources and self.all_tries > 1:
             self.all_tries = 1
         self.sources[source] = now
@@ -127,7 +126,6 @@ class LocalDemand(Timed):
         return (counted * 1_000 + elapsed - 1) // elapsed
 
     def live_sources(self, now: i64) -> list[bytes]:
-        """Return the nodes that recently sent jobs."""
         for node in [node for node, when in self.sources.items() if now - when > _SOURCE_REMEMBERED_MS]:
             del self.sources[node]
         return list(self.sources)
@@ -296,12 +294,10 @@ class Federation:
             self._place.send_all(sources, QueueMessage(NEEDJOBS, want.queue, count, want.sources_ms() + _OVERLAP_MS))
 
     def rate(self, queue: bytes, now: i64) -> i64:
-        """Return how many jobs of a queue arrive from other nodes per second."""
         want = self.local_demands.get(queue)
         return 0 if want is None else want.rate(now)
 
     def sources(self, queue: bytes, now: i64) -> list[bytes]:
-        """Return the nodes that recently sent jobs of a queue."""
         want = self.local_demands.get(queue)
         return [] if want is None else want.live_sources(now)
 

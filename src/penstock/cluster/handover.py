@@ -96,7 +96,6 @@ class Handover(Timed):
         self.tries = 0
 
     def encode(self) -> bytes:
-        """Return the note for the log."""
         jobs = [b"%d:%d" % (job.id, self.due_at.get(job.id, 0)) for job in self.jobs]
         return b" ".join(
             [
@@ -121,7 +120,6 @@ class AcceptedNumbers:
         self.used = now
 
     def raise_floor(self, floor: i64) -> None:
-        """Drop the numbers below `floor`."""
         if floor > self.floor:
             self.floor = floor
             self.numbers = {number: taken for number, taken in self.numbers.items() if number >= floor}

@@ -144,7 +144,6 @@ class HomeElections:
     # Events of the engine and of links
 
     def tube_made(self, tube: Tube) -> None:
-        """End the election for a tube that was created."""
         claim = None if is_shared(tube) else self.by_tube.pop(tube.name, None)
         if claim is not None:
             self._place.deadlines.clear(claim)

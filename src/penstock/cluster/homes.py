@@ -68,7 +68,6 @@ class Homes:
         self._place = place
 
     def restore(self) -> None:
-        """Load the directory from the log."""
         for key, value in self._place.engine.notes.items():
             if key.startswith(_KEY):
                 name = key[len(_KEY) :]
@@ -85,7 +84,6 @@ class Homes:
         return self._place.home_of(name)
 
     def known(self) -> list[bytes]:
-        """Return the tubes that are known to live on other nodes."""
         return [name for name in self.by_tube if name not in self._promised and self.home_of(name)]
 
     def is_promised(self, name: bytes) -> bool:
@@ -133,7 +131,6 @@ class Homes:
             self._place.deadlines.clear(telling)
 
     def send_next_part(self, telling: HomeListTransfer, now: i64) -> None:
-        """Send the next part of a list."""
         names: list[bytes] = []
         size = 0
         tubes, telling.cursor = self._place.engine.scan_tubes(telling.cursor, _LIST_SLICE)
@@ -180,7 +177,6 @@ class Homes:
                 self._remove(name, sender, now)
 
     def add(self, name: bytes, node: bytes, now: i64) -> None:
-        """Record that a tube lives on a node."""
         node = self._place.node(node)
         self._names_of(node)[name] = None
         home = self.by_tube.get(name)
@@ -193,7 +189,6 @@ class Homes:
             self.changes += 1
 
     def _remove(self, name: bytes, node: bytes, now: i64) -> None:
-        """Record that a tube no longer lives on a node."""
         self._names_of(node).pop(name, None)
         if self.disputes.get(name) == node:
             del self.disputes[name]

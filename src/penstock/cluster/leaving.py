@@ -62,7 +62,6 @@ class Leaving(Timed):
         self._refused = 0
 
     def start(self, now: i64) -> None:
-        """Start to hand over jobs."""
         self._next = 0
         self._delivered = {}
         self._pause_ms = _PAUSE_MS
@@ -74,7 +73,6 @@ class Leaving(Timed):
         self._place.deadlines.clear(self)
 
     def fire(self, now: i64) -> None:
-        """Hand over the next jobs."""
         place = self._place
         self._let_acks_go(now)
         if len(self._handovers.by_job) >= _UNDER_WAY_MAX or not place.targets([place.myself], 1):

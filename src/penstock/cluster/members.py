@@ -173,7 +173,6 @@ class Members:
         return [self.myself, *[peer.id for peer in self.peers.values() if peer.is_member()]]
 
     def is_linked(self, node: bytes) -> bool:
-        """Return whether our link to a node is up."""
         peer = self.peers.get(node)
         return peer is not None and peer.linked
 
@@ -188,7 +187,6 @@ class Members:
         return peer is not None and peer.is_member()
 
     def is_leaving(self, node: bytes) -> bool:
-        """Return whether another node is leaving the cluster."""
         peer = self.peers.get(node)
         return peer is not None and bool(peer.flags & NODE_LEAVING)
 
@@ -650,7 +648,6 @@ class Members:
             self.changes += 1
 
     def _receive_rumour(self, sender: Peer, rumour: Rumour, now: i64) -> None:
-        """Process a report of `sender` about another node."""
         node, epoch = rumour.node, rumour.epoch
         if node == self.myself:
             self._note_own_epoch(epoch)
@@ -691,7 +688,6 @@ class Members:
         return max(_TICK_MS_MIN, min(self.timeout_ms // 10, _TICK_MS_MAX))
 
     def _schedule_check(self, now: i64) -> None:
-        """Record that the table was checked, and schedule the next check."""
         self._checked_at = now
         self.next_due = now + self._tick_ms() if self.peers or self._forgotten else NEVER
 

@@ -412,7 +412,6 @@ class Credentials(Message):
         self.name = b""
 
     def is_like(self, other: Credentials) -> bool:
-        """Return whether the credentials are equal."""
         return (
             self.protocol == other.protocol
             and self.user == other.user

@@ -117,7 +117,6 @@ class Cluster(ReplicationHooks):
         self._restore(engine.now)
 
     def _restore(self, now: i64) -> None:
-        """Restore the jobs of other nodes, acks, handovers and homes from the log."""
         place = self.state
         self.members.incarnation = place.engine.notes.get(INCARNATION_NOTE, self.members.incarnation)
         for job in place.engine.jobs.scan(0, NEVER):
@@ -169,7 +168,6 @@ class Cluster(ReplicationHooks):
         return True
 
     def link_down(self, node: bytes, now: i64) -> None:
-        """Record that our link to a node is down."""
         self.members.link_down(node, now)
         self.homes.cancel_list(node)
         self.elections.link_down(node)
@@ -221,7 +219,6 @@ class Cluster(ReplicationHooks):
         self.acks.evict(len(self.acks.by_id), now)
 
     def receive(self, sender: bytes, message: Message, now: i64) -> None:
-        """Pass a message to the part of the protocol that processes it."""
         if isinstance(message, (Greeting, FailMessage)):
             greeted = self.members.has_greeted(sender)
             self.members.receive(sender, message, now)
@@ -512,7 +509,6 @@ class Cluster(ReplicationHooks):
         return self.state.engine.jobs.count + len(self.acks.by_id)
 
     def pause_all(self, queue: bytes, inward: bool, outward: bool) -> None:
-        """Pause or resume a queue on every node."""
         self.state.broadcast(QueueMessage(m.PAUSE, queue, (1 if inward else 0) | (2 if outward else 0)))
 
     # Events of the engine
@@ -578,20 +574,16 @@ class Cluster(ReplicationHooks):
         self.handovers.wait_ended(wait, self.state.engine.now)
 
     def tube_made(self, tube: Tube) -> None:
-        """Update the federation, the elections and the homes for a new tube."""
         self.federation.tube_made(tube)
         self.elections.tube_made(tube)
         self.homes.tube_made(tube)
 
     def tube_dropped(self, tube: Tube) -> None:
-        """Update the homes and the condition of this node, because a tube was dropped."""
         self.homes.tube_dropped(tube)
         self.condition.tube_dropped(tube)
 
     def tube_paused(self, tube: Tube) -> None:
-        """Update the condition of this node, because a tube was paused or resumed."""
         self.condition.tube_paused(tube)
 
     def job_ready(self, tube: Tube) -> None:
-        """Record that a queue which other nodes ask for has a ready job."""
         self.federation.job_ready(tube)

@@ -78,7 +78,6 @@ class Peer:
         return not self.flags & _NO_TARGET
 
     def is_at(self, host: str, port: i64, bus_port: i64) -> bool:
-        """Return whether this is the address of the peer."""
         return self.host == host and self.port == port and self.bus_port == bus_port
 
     def rumour(self) -> Rumour:

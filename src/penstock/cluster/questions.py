@@ -69,7 +69,6 @@ class QuestionWait(PeerWait):
         self.where = b""
 
     def add_answer(self, told: Answer) -> None:
-        """Add the answer of a node to the sum."""
         self.answers += 1
         while len(self.figures) < len(told.figures):
             self.figures.append(0)
@@ -144,11 +143,9 @@ class Questions:
         return wait
 
     def wait_ended(self, wait: QuestionWait) -> None:
-        """Drop a question whose client no longer waits."""
         self._open.pop(wait.number, None)
 
     def receive_ask(self, sender: bytes, question: Question, now: i64) -> None:
-        """Process ASK: answer a question of another node about a queue."""
         self._place.outbox.send(sender, self._answer(question, now))
 
     def receive_answer(self, sender: bytes, told: Answer) -> None:

@@ -39,7 +39,6 @@ class RecentJobs:
         self._young[id] = heir
 
     def contains(self, id: bytes) -> bool:
-        """Return whether the job ended or moved recently."""
         return id in self._young or id in self._old
 
     def new_holder(self, id: bytes) -> bytes | None:

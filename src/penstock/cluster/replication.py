@@ -134,7 +134,6 @@ class Replication(Timed):
         self.wait = None
 
     def has_enough(self) -> bool:
-        """Return whether enough nodes have confirmed a copy."""
         return len(self.confirmed) >= self.needed
 
 
@@ -238,7 +237,6 @@ class Replications:
         return wait
 
     def _answer(self, wait: CopyWait | None, outcome: i64) -> None:
-        """Answer the producer, if it waits."""
         if wait is not None:
             assert wait.outcome == w.WAITING, "a put is answered once"
             end_wait(self._place.engine, wait, outcome)

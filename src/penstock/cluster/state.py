@@ -94,7 +94,6 @@ class ClusterState:
         self.is_remote_change = True
 
     def end_remote_change(self) -> None:
-        """End the changes on behalf of another node."""
         self.is_remote_change = False
 
     def id_of(self, job: Job) -> bytes:
@@ -283,5 +282,4 @@ def retry_ms(job: Job) -> i64:
 
 
 def has_others(copy: Copy) -> bool:
-    """Return whether other nodes have copies of the job."""
     return len(copy.holders) > 1

@@ -165,10 +165,8 @@ def wait_copies(
 
 
 def begin_wait(engine: Engine, wait: Waiting, timeout_ms: int, now: i64) -> None:
-    """Start a wait for other nodes, with a timeout."""
     engine._begin_wait(wait, timeout_ms, now)
 
 
 def end_wait(engine: Engine, wait: Waiting, outcome: i64) -> None:
-    """End a wait for other nodes with an outcome."""
     engine._end_wait(wait, outcome)

@@ -76,7 +76,6 @@ class Deadlines:
         self.next_due = self.items[0].due
 
     def clear(self, item: Timed) -> None:
-        """Remove the deadline of an object, if it has one."""
         if item.deadline_pos != NOWHERE:
             self._remove(item)
 

@@ -104,7 +104,6 @@ class TubeDriver:
     """
 
     def put(self, draft: Draft) -> DriverCall:
-        """Add a task."""
         raise NotImplementedError
 
     def take(self) -> DriverCall:
@@ -112,15 +111,12 @@ class TubeDriver:
         raise NotImplementedError
 
     def delete(self, name: bytes) -> DriverCall:
-        """Remove a task."""
         raise NotImplementedError
 
     def release(self, name: bytes, options: dict[str, object]) -> DriverCall:
-        """Return a task to the queue."""
         raise NotImplementedError
 
     def bury(self, name: bytes) -> DriverCall:
-        """Set a task aside."""
         raise NotImplementedError
 
     def kick(self, count: int) -> DriverCall:

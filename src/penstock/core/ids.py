@@ -56,13 +56,11 @@ _BASE64_VALUES: Final = bytes(
 
 
 def first_id(epoch: int) -> int:
-    """Return the first id of an epoch."""
     assert 0 < epoch <= EPOCH_MAX, "the epoch has run out of bits"
     return epoch << SEQUENCE_BITS
 
 
 def epoch_of(job_id: int) -> int:
-    """Return the epoch in which a job was created."""
     return job_id >> SEQUENCE_BITS
 
 

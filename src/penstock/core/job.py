@@ -170,7 +170,6 @@ class Job(Timed):
         self.once = False
 
     def ensure_extra(self) -> Extra:
-        """Return the rarely used fields. Create them if necessary."""
         extra = self.extra
         if extra is None:
             extra = Extra()
@@ -271,7 +270,6 @@ class Draft:
         self.at_ms = at_ms
 
     def with_body(self, body: bytes) -> Draft:
-        """Return a draft with another body and the same options."""
         return Draft(
             body,
             self.ttl_ms,

@@ -46,7 +46,6 @@ class Key:
         self.rank_order = 0
 
     def push(self, job: Job) -> None:
-        """Add a ready job."""
         first = self.first
         if first is None:
             self.first = job
@@ -62,7 +61,6 @@ class Key:
             rest.push(job)
 
     def remove(self, job: Job) -> None:
-        """Remove a ready job."""
         rest = self.rest
         if job is not self.first:
             assert rest is not None
@@ -110,7 +108,6 @@ class Keys:
         return self.by_name.get(name)
 
     def of(self, job: Job) -> Key:
-        """Return the key of a job."""
         key = self.slots[job.key]
         assert key is not None
         return key
@@ -153,7 +150,6 @@ class Keys:
         return key.first if key is not None and key.pos != NOWHERE else None
 
     def push(self, job: Job) -> None:
-        """Add a ready job."""
         key = self.of(job)
         key.push(job)
         self.ready += 1
@@ -165,7 +161,6 @@ class Keys:
             self._up(key, key.pos)
 
     def remove(self, job: Job) -> None:
-        """Remove a ready job."""
         key = self.of(job)
         was_first = key.first is job
         key.remove(job)

@@ -45,13 +45,11 @@ class JobHeap:
         return found
 
     def push(self, job: Job) -> None:
-        """Add a job."""
         pos: i32 = len(self.items)
         self.items.append(job)
         self._up(job, pos)
 
     def remove(self, job: Job) -> None:
-        """Remove a job from any position."""
         items = self.items
         pos = job.pos
         last = items.pop()
@@ -129,7 +127,6 @@ class TakenBag:
         return len(self.items)
 
     def push(self, job: Job) -> None:
-        """Add a job."""
         job.pos = len(self.items)
         self.items.append(job)
 
@@ -144,7 +141,6 @@ class TakenBag:
         self.doomed += 1
 
     def remove(self, job: Job) -> None:
-        """Remove a job."""
         items = self.items
         pos = job.pos
         if pos < self.doomed:
@@ -173,12 +169,10 @@ class JobBag:
         return len(self.items)
 
     def push(self, job: Job) -> None:
-        """Add a job."""
         job.pos = len(self.items)
         self.items.append(job)
 
     def remove(self, job: Job) -> None:
-        """Remove a job."""
         items = self.items
         pos = job.pos
         job.pos = NOWHERE

@@ -18,7 +18,6 @@ class Xorshift32:
         self._state = (entropy & _MASK32) or 1
 
     def next32(self) -> i64:
-        """Return the next 32 bits."""
         x = self._state
         x ^= (x << 13) & _MASK32
         x ^= x >> 17

@@ -22,7 +22,6 @@ from penstock.core.tube import Tube
 
 
 def restore_tube(engine: Engine, number: i64, name: bytes, policy: TubePolicy, created: i64) -> Tube:
-    """Create a tube from the log."""
     tube = Tube(name, number, len(engine.tube_slots), policy, created, engine.labels)
     engine.add_tube(tube)
     used_number(engine, number)

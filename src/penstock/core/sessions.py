@@ -34,13 +34,11 @@ class Session(Timed):
         self.held = []
 
     def hold(self, job: Job) -> None:
-        """Add a taken job to the session."""
         job.holder = self.slot
         job.held_pos = len(self.held)
         self.held.append(job)
 
     def let_go(self, job: Job) -> None:
-        """Remove a job from the session."""
         held = self.held
         pos = job.held_pos
         last = held.pop()

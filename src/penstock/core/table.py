@@ -74,7 +74,6 @@ class NumberSet:
             del chunk[CHUNK_NUMBERS:]
 
     def remove(self, number: int) -> None:
-        """Remove a number that is in the set."""
         chunks = self._chunks
         index = self._chunk_of(number)
         chunk = chunks[index]
@@ -181,7 +180,6 @@ class JobTable:
         self.count += 1
 
     def remove(self, job: Job) -> None:
-        """Remove a job that is in the table."""
         number = job.local if self._local else job.id
         page = self._page(number >> PAGE_BITS)
         assert page is not None

@@ -231,7 +231,6 @@ class Tube:
         self.reserved = self.promised + self._block
 
     def count_in(self, state: int) -> int:
-        """Return the number of jobs in a state."""
         if state == s.READY:
             keys = self.keys
             return len(self.ready) if keys is None else keys.ready
@@ -248,7 +247,6 @@ class Tube:
         return len(self.staged) if state == s.STAGED else 0
 
     def total(self) -> int:
-        """Return the number of jobs in all states."""
         total = self.count_in(s.READY) + self.count_in(s.BURIED)
         total += len(self.taken) + len(self.delayed) + len(self.done) + len(self.zombies)
         return total + len(self.staged)
@@ -342,7 +340,6 @@ class Tube:
         return dedups
 
     def place(self, job: Job) -> None:
-        """Add a job to the container of its state."""
         state = job.state
         if state == s.READY:
             keys = self.keys

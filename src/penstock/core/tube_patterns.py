@@ -22,7 +22,6 @@ class Glob:
         self._parts = _parts(pattern)
 
     def matches(self, name: str) -> bool:
-        """Return whether the pattern matches the whole name."""
         parts = self._parts
         at = part = 0
         behind_star = -1  # The part to backtrack to. The star before it then matches one more character.
@@ -114,7 +113,6 @@ class TubePatterns:
         self._globs = []
 
     def match(self, tube: bytes) -> bool:
-        """Return whether the tube is allowed."""
         if self.any_tube:
             return True
         # A name is bytes: each byte is one character here.

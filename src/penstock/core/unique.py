@@ -33,7 +33,6 @@ class BodyIndex:
         return more[0] if more is not None else self.single.get(body)
 
     def add(self, body: bytes, job: Job) -> None:
-        """Add a job."""
         more = self.several.get(body)
         if more is None:
             one = self.single.get(body)
@@ -48,7 +47,6 @@ class BodyIndex:
         more.append(job)
 
     def remove(self, body: bytes, job: Job) -> None:
-        """Remove a job."""
         more = self.several.get(body)
         if more is None:
             assert self.single[body] is job
@@ -99,7 +97,6 @@ class DedupWindow:
         return self._jobs[dedup][1]
 
     def add(self, dedup: bytes, job_id: i64, ttl_minutes: i64, now: i64) -> None:
-        """Add the dedup id of a put."""
         self._jobs[dedup] = (job_id, ttl_minutes)
         self._ring.append(dedup)
         self._times.append(now)

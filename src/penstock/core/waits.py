@@ -97,7 +97,6 @@ class TakeWait(Waiting):
         self.want_bytes -= job.body_length()
 
     def wants_more(self) -> bool:
-        """Return whether the wait accepts another job."""
         return len(self.jobs) < self.want and self.want_bytes > 0
 
 
@@ -201,7 +200,6 @@ class WaitLine:
         self.key = key
 
     def join(self, wait: Waiting) -> None:
-        """Append a wait."""
         link = Link(wait, self)
         tail = self.tail
         if tail is None:
@@ -234,7 +232,6 @@ class WaitLine:
 
 
 def leave_all(wait: Waiting) -> None:
-    """Remove a wait from all its lines."""
     for link in wait.links:
         link.line.leave(link)
     wait.links = []

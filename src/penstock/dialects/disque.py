@@ -674,7 +674,6 @@ class _ApplyToMany(SlicedCommand):
         self._done = 0
 
     def step(self, caller: Caller, now: i64) -> bool:
-        """Check the next ids. When all ids are checked, change the next jobs."""
         disque = self._disque
         args = self._args
         numbers = self._numbers
@@ -741,7 +740,6 @@ class PeekCommand(SlicedCommand):
             self._listing = Listing(disque.context.engine, tube, s.READY, min(count, SLICE), SLICE, last)
 
     def step(self, caller: Caller, now: i64) -> bool:
-        """Examine the next jobs of the queue."""
         tube = self._tube
         listing = self._listing
         if tube is None or listing is None or tube.dropped:

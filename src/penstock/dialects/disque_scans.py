@@ -125,7 +125,6 @@ class _CursorScan(PagedReply):
         self._end = end if query.busyloop else _CURSOR_MAX
 
     def write_head(self, reply: Reply) -> None:
-        """Write the next cursor and the number of results."""
         reply.array(2)
         reply.bulk(b"%d" % self.cursor)
         reply.array(self.found)
@@ -150,7 +149,6 @@ class QueueScan(_CursorScan):
         self._disque = disque
 
     def scan(self, caller: Caller, now: i64) -> bool:
-        """Examine the next queues and write those that match."""
         query = self.query
         page = self.page(caller)
         tubes, self.cursor = self._engine.scan_tubes(self.cursor, SCAN_SLICE if query.busyloop else query.count)
@@ -182,7 +180,6 @@ class JobScan(_CursorScan):
         self._disque = disque
 
     def scan(self, caller: Caller, now: i64) -> bool:
-        """Examine the next jobs and write those that match."""
         query = self.query
         tube: Tube | None = None
         if query.queue is not None:

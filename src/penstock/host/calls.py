@@ -16,7 +16,6 @@ class Refusal:
         self._why = why
 
     def refuse(self) -> NoReturn:
-        """Raise the error."""
         raise self._error(self._why)
 
     def __enter__(self) -> None:

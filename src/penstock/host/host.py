@@ -415,11 +415,9 @@ class Host:
             self.syncs = fsync == ALWAYS
 
     def is_leaving(self) -> bool:
-        """Return whether the node is leaving its cluster."""
         return self.disk is not None and identity(self.disk).leaving
 
     def set_leaving(self, leaving: bool) -> None:
-        """Store whether the node is leaving its cluster."""
         if self.disk is not None:
             replace(identity(self.disk), leaving=leaving).write(self.disk)
 

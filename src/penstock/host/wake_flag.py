@@ -26,7 +26,6 @@ class WakeFlag:
             self._lock.release()
 
     def is_set(self) -> bool:
-        """Return whether the flag is set."""
         return not self._lock.locked()
 
     def clear(self) -> None:

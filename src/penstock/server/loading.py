@@ -85,7 +85,6 @@ class Progress:
 
     @property
     def percent(self) -> float:
-        """Return how much of the journal has been read, in percent."""
         return 100 * self.done_bytes / self.total_bytes if self.total_bytes else 0.0
 
     @property

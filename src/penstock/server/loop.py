@@ -62,7 +62,6 @@ class TurnLoop(Driver):
     # Called by the turn
 
     def begin(self) -> None:
-        """Take the lock of the engine."""
         self._lock.acquire()
 
     def wake_at(self, due: i64) -> None:

@@ -252,7 +252,6 @@ class Server:
         self.turn.log = self.host.log
 
     def reset_statistics(self) -> None:
-        """Reset all statistics to 0."""
         clients, turn, desk = self.clients, self.turn, self.desk
         clients.accepted = clients.rejected = 0
         turn.bytes_in = turn.bytes_out = 0
@@ -348,7 +347,6 @@ class Server:
     # Stopping
 
     def stop(self) -> None:
-        """Start the shutdown of the server."""
         if not self.stopping.done():
             self.stopping.set_result(None)
 

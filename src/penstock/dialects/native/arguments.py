@@ -63,7 +63,6 @@ class Words:
         self.at = at
 
     def has_more(self) -> bool:
-        """Return whether there is another word."""
         return self.at < len(self.args)
 
     def option(self) -> bytes:
@@ -95,7 +94,6 @@ class Words:
         return ms
 
     def integer(self) -> int:
-        """Return the value of the last option as a whole number."""
         number = parse_integer(self.value())
         if number == NOT_A_NUMBER:
             raise WrongType(f"{self._name()} must be a whole number, not {excerpt(self.args[self.at - 1])}")
@@ -106,11 +104,9 @@ class Words:
         return check_number(self.integer())
 
     def priority(self) -> int:
-        """Return the value of the last option as a priority."""
         return check_priority(self.integer())
 
     def text(self) -> str:
-        """Return the value of the last option as text."""
         return text(self.value(), self._name())
 
     def boolean(self) -> bool:
@@ -198,7 +194,6 @@ def duration(word: bytes, what: str) -> int:
 
 
 def parse_cursor(word: bytes) -> int:
-    """Parse the cursor of a scan."""
     cursor = parse_integer(word)
     if cursor < 0 or cursor == NOT_A_NUMBER:
         raise OutOfRange(f"a cursor must be 0 or a value that an earlier scan returned, not {excerpt(word)}")

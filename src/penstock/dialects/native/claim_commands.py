@@ -193,7 +193,6 @@ class _ReadClaim(PagedReply):
         self._packed = packed
 
     def scan(self, caller: Caller, now: i64) -> bool:
-        """Write the next jobs."""
         claim = self._claim
         if claim.number not in claim.consumer.claims:
             raise ClaimGone()

@@ -546,7 +546,6 @@ def read_reason(words: Words) -> bytes:
 
 
 def _parse_token(word: bytes) -> bytes:
-    """Parse the token of a session."""
     try:
         return bytes.fromhex(word.decode("ascii"))
     except ValueError:
@@ -562,7 +561,6 @@ class _TakeReply(WaitReply):
         self._native = native
 
     def write(self, caller: Caller, wait: Waiting, now: i64) -> None:
-        """Reply with the jobs that the TAKE got, or with an empty list if its timeout passed."""
         assert isinstance(wait, TakeWait)
         self._native.deliver(caller, wait.jobs, now)
 
@@ -576,7 +574,6 @@ class _PutReply(WaitReply):
         self._native = native
 
     def write(self, caller: Caller, wait: Waiting, now: i64) -> None:
-        """Reply with the id of the job, or with the error if there was no room in time."""
         assert isinstance(wait, PutWait)
         self._native.finish_put(caller, wait)
 
@@ -612,7 +609,6 @@ class AckOrDeleteMany(SlicedCommand):
         return site.engine.ack(caller.connection.session, job, now)
 
     def step(self, caller: Caller, now: i64) -> bool:
-        """Look up the next ids, or change the next jobs when all ids are checked."""
         native = self._native
         jobs = self._jobs
         count = len(self.ids)
@@ -656,7 +652,6 @@ class _Kicking(SlicedCommand):
         self._done = 0
 
     def step(self, caller: Caller, now: i64) -> bool:
-        """Move the next buried jobs back to the tube."""
         some = min(self._left, SLICE)
         kicked = 0
         if not self._tube.dropped:

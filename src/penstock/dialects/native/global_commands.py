@@ -105,7 +105,6 @@ class _SumsReply(WaitReply):
         self._names = names
 
     def write(self, caller: Caller, wait: Waiting, now: i64) -> None:
-        """Write the sums of all answers that arrived in time."""
         assert isinstance(wait, QuestionWait) and self._context.cluster is not None
         reply = caller.reply
         reply.map(len(self._names) + 2)

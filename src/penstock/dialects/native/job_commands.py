@@ -285,7 +285,6 @@ class _OutcomeReply(WaitReply):
     """Writes the reply of a JOB WAIT with the option OUTCOME."""
 
     def write(self, caller: Caller, wait: Waiting, now: i64) -> None:
-        """Write the outcome of the job and the reason for it."""
         assert isinstance(wait, EndWait)
         # The job may have moved to a tube that the caller may not use, so the reason is hidden.
         hidden = wait.moved and not caller.any_tube
@@ -296,7 +295,6 @@ class _ProcessedReply(WaitReply):
     """Writes the reply of a JOB WAIT without the option OUTCOME."""
 
     def write(self, caller: Caller, wait: Waiting, now: i64) -> None:
-        """Write 1 if the job was acked, otherwise 0."""
         assert isinstance(wait, EndWait)
         caller.reply.integer(1 if wait.processed else 0)
 
@@ -325,13 +323,11 @@ class _Scan(PagedReply):
         self.packed = False
 
     def write_head(self, reply: Reply) -> None:
-        """Write the next cursor and the number of jobs found."""
         reply.array(2)
         reply.bulk(b"%d" % self._cursor)
         reply.array(self.found)
 
     def scan(self, caller: Caller, now: i64) -> bool:
-        """Examine one slice of the jobs and write those that match."""
         native = self._native
         engine = native.context.engine
         page = self.page(caller)
@@ -387,7 +383,6 @@ class _HeldJobs(PagedReply):
         self._at = 0
 
     def scan(self, caller: Caller, now: i64) -> bool:
-        """Write the next ids."""
         page = self.page(caller)
         for job in self._jobs[self._at : self._at + SLICE]:
             # Another user may have taken the job in this session, before this caller joined it or logged in.
@@ -424,7 +419,6 @@ class _FirstJobs(PagedReply):
         self._at = 0
 
     def scan(self, caller: Caller, now: i64) -> bool:
-        """Examine the next jobs, or write some of those that were found."""
         if self._is_listing:
             if not self._listing.step(SCAN_SLICE):
                 return False

@@ -308,7 +308,6 @@ class _TubeNames(PagedReply):
         self._cursor = 0
 
     def scan(self, caller: Caller, now: i64) -> bool:
-        """Examine the next tubes."""
         page = self.page(caller)
         tubes, self._cursor = self._engine.scan_tubes(self._cursor, SCAN_SLICE)
         for tube in tubes:
@@ -347,13 +346,11 @@ class _Scan(PagedReply):
         self._pattern_length = len(pattern)
 
     def write_head(self, reply: Reply) -> None:
-        """Write the next cursor and the number of tubes found."""
         reply.array(2)
         reply.bulk(b"%d" % self._cursor)
         reply.array(self.found)
 
     def scan(self, caller: Caller, now: i64) -> bool:
-        """Examine one slice of the tubes and write those that match."""
         page = self.page(caller)
         work = 0
         tubes, self._cursor = self._engine.scan_tubes(self._cursor, self.count)
@@ -389,7 +386,6 @@ class _Releasing(SlicedCommand):
         self._released = 0
 
     def step(self, caller: Caller, now: i64) -> bool:
-        """Release the next jobs."""
         tube = self._tube
         end = min(self._left, len(tube.taken))
         self._left = max(end - SLICE, 0)
@@ -419,7 +415,6 @@ class _Emptying(SlicedCommand):
         self._emptying = Emptying(engine, tube)
 
     def step(self, caller: Caller, now: i64) -> bool:
-        """Remove the next jobs."""
         if not self._emptying.step(SLICE, now):
             return False
         if not self._drops:

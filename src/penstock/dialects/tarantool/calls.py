@@ -169,7 +169,6 @@ def run_sliced(site: CommandContext, caller: Caller, long: SlicedCall, now: i64)
 
 
 def iproto_reply(caller: Caller) -> IprotoReply:
-    """Return the reply buffer of an IPROTO client."""
     answers = caller.reply
     assert isinstance(answers, IprotoReply)
     return answers
@@ -238,7 +237,6 @@ def _as_tuples(results: bytes) -> bytes:
 
 
 def refuse(caller: Caller, sync: i64, refusal: PenstockError) -> None:
-    """Write an error as the reply of a call."""
     reply = caller.reply
     if not isinstance(reply, IprotoReply):
         reply.error(refusal_line(refusal))

@@ -99,7 +99,6 @@ class Options:
         return mine == (other.format, other.key, other.status, other.runat, other.priority, other.tube)
 
     def key_type(self, part: int = 0) -> str:
-        """Return the type of a part of the primary key."""
         at = self.key[part]
         return self.format[at].type if at < len(self.format) else "any"
 

@@ -161,7 +161,6 @@ class Rows:
         )
 
     def priority(self, row: Row) -> int:
-        """Return the priority in a row."""
         at = self.options.priority
         if at == NO_FIELD:
             return PRIORITY_UNSET

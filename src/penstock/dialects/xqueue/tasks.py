@@ -41,5 +41,4 @@ class Task:
         return row
 
     def as_result(self, state: int, new: Changes = NO_CHANGES) -> object:
-        """Return the row of the task in the form of the space's results."""
         return self._rows.as_result(self.row(state, new))

@@ -240,7 +240,6 @@ def _is_secret_function(name: bytes) -> bool:
 
 
 def is_secret(name: bytes) -> bool:
-    """Return whether the value of a setting is secret."""
     setting = find(to_text(name))
     return setting is not None and setting.secret
 

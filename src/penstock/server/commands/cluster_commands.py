@@ -183,7 +183,6 @@ class _Homes(PagedReply):
         )
 
     def scan(self, caller: Caller, now: int) -> bool:
-        """Add the next tubes to the reply."""
         members, homes = self._cluster.members, self._cluster.homes
         found: list[tuple[bytes, bytes, int]] = []
         if self._elsewhere is None:

@@ -24,7 +24,6 @@ class _Flush(SlicedCommand):
         self._cursor = 0
 
     def step(self, caller: Caller, now: int) -> bool:
-        """Remove one slice of jobs and queues."""
         engine = self._server.turn.engine
         if self._cursor == 0:
             # A tube cannot remove jobs that are claimed.

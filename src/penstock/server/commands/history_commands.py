@@ -51,7 +51,6 @@ class _Events(PagedReply):
         self._reading = reading
 
     def scan(self, caller: Connection, now: int) -> bool:  # type: ignore[override]
-        """Write the next events."""
         # If the log could not be read, this raises the error for the reply.
         events = self._reading.result()
         page = self.page(caller)

@@ -193,7 +193,6 @@ class Info:
 
 
 def section(name: str, figures: Figures) -> str:
-    """Return the text of a section of INFO."""
     return "".join(line + "\r\n" for line in (f"# {name}", *(f"{key}:{value}" for key, value in figures.items())))
 
 

@@ -141,7 +141,6 @@ class JournalCommands:
             self._schedule_wake()
 
     def unfollow(self, follower: _Follow) -> None:
-        """Remove a waiting follower."""
         self._followers.pop(follower, None)
 
     def _schedule_wake(self) -> None:
@@ -234,7 +233,6 @@ class _Files(_Lookup):
     """Runs JOURNAL FILES."""
 
     def read(self, tap: LogFollower) -> object:
-        """Return the identity of the node that wrote the log, and the files of the log."""
         disk = self._commands.server.host.disk
         assert disk is not None
         return identity(disk), tap.files()
@@ -272,11 +270,9 @@ class _Fetch(_Lookup):
         self._place = (name, offset, most)
 
     def read(self, tap: LogFollower) -> object:
-        """Return a piece of a file."""
         return tap.fetch(*self._place)
 
     def answer(self, reply: Reply) -> None:
-        """Write the piece of the file."""
         assert isinstance(self.found, bytes)
         reply.bulk(self.found)
 
@@ -285,11 +281,9 @@ class _Head(_Lookup):
     """Runs JOURNAL HEAD."""
 
     def read(self, tap: LogFollower) -> object:
-        """Return the first position that the log still contains."""
         return tap.first(self._commands.server.host.has_journal().log.durable)
 
     def answer(self, reply: Reply) -> None:
-        """Write the positions of the log."""
         log = self._commands.server.host.has_journal().log
         told = {b"epoch": log.epoch, b"first": self.found, b"durable": log.durable - 1, b"written": log.written - 1}
         reply.map(1 + len(told))
@@ -317,7 +311,6 @@ class _Follow(_JournalCommand):
 
     @property
     def position(self) -> int:
-        """Return the position from which to read."""
         return self._query.position
 
     def step(self, caller: Caller, now: int) -> bool:

@@ -23,7 +23,6 @@ _TUBE: Final = (
 
 
 def native_rows(server: Server) -> list[Row]:
-    """Return all native commands."""
     native, tubes, jobs, history = server.native, server.tubes, server.jobs, HistoryCommands(server)
     everywhere = GlobalCommands(server.site)
     return [

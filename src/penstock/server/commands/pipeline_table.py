@@ -11,7 +11,6 @@ from penstock.server.server import Server
 
 
 def pipeline_rows(server: Server) -> list[Row]:
-    """Return all commands for pipelines."""
     stages, claims, journal = StageCommands(server.native), ClaimCommands(server.native), JournalCommands(server)
     return [
         (

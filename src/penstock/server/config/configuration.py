@@ -162,7 +162,6 @@ class Config:
     # ---- Values ------------------------------------------------------------------------------------------------------
 
     def value(self, setting: Setting) -> Any:
-        """Return the value of a setting."""
         return getattr(self, setting.name)
 
     def origin(self, name: str) -> str:
@@ -178,7 +177,6 @@ class Config:
         ]
 
     def is_default(self, setting: Setting) -> bool:
-        """Return whether a setting has its default value."""
         return bool(self.value(setting) == self._default(setting))
 
     def within_dir(self, path: str) -> Path:

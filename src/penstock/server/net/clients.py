@@ -195,7 +195,6 @@ class Clients:
         connection.close()
 
     def closed(self, connection: Connection) -> None:
-        """Remove a connection that was closed."""
         self._closing.pop(connection, None)
         self._unwatch(connection)
 
@@ -205,7 +204,6 @@ class Clients:
             those.pop(connection, None)
 
     def authenticated(self, connection: Connection) -> None:
-        """Record that a client has authenticated."""
         self._unknown.pop(connection, None)
         connection.transport.set_write_buffer_limits(high=UNSENT_BYTES_HIGH)
 

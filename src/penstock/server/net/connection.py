@@ -67,13 +67,11 @@ class Connection(Client):
     # Called by asyncio
 
     def connection_made(self, transport: asyncio.Transport) -> None:
-        """Register the connection."""
         self.transport = transport
         self._turn.join(self)
         self._overseer.opened(self)
 
     def data_received(self, data: bytes) -> None:
-        """Pass received bytes to the turn."""
         self._turn.received(self, data)
 
     def eof_received(self) -> bool:
@@ -83,7 +81,6 @@ class Connection(Client):
         return self.transport.get_extra_info("sslcontext") is None
 
     def connection_lost(self, error: Exception | None) -> None:
-        """Remove the connection, because it was closed."""
         self.lost = self.is_closed = True
         self._turn.leave(self)
         self._overseer.closed(self)
@@ -95,7 +92,6 @@ class Connection(Client):
         self.hold()
 
     def resume_writing(self) -> None:
-        """Run the client's commands again, because it reads its replies again."""
         self.is_unread = False
         self._overseer.is_slow(self, False)
         if not self.lost:
@@ -104,7 +100,6 @@ class Connection(Client):
     # Called by the turn: see Client
 
     def write(self, data: bytes) -> None:
-        """Send bytes."""
         self.transport.write(data)
         length: i64 = len(data)
         self._unchecked_bytes += length
@@ -128,7 +123,6 @@ class Connection(Client):
         self.transport.close()
 
     def abort(self) -> None:
-        """Close the connection immediately and drop its replies."""
         self.closing = self.is_closed = True
         self.transport.abort()
 

@@ -71,7 +71,6 @@ class HttpPort:
         self._answered: dict[HttpConnection, None] = {}  # Not all of their response is sent.
 
     def accept(self) -> HttpConnection:
-        """Return the asyncio protocol object for the next connection."""
         return HttpConnection(self)
 
     def opened(self, connection: HttpConnection) -> None:
@@ -89,7 +88,6 @@ class HttpPort:
             self._answered[connection] = None
 
     def closed(self, connection: HttpConnection) -> None:
-        """Remove a connection that was closed."""
         self._asking.pop(connection, None)
         self._answered.pop(connection, None)
 
@@ -112,7 +110,6 @@ class HttpConnection(asyncio.Protocol):
         self._port.closed(self)
 
     def abort(self) -> None:
-        """Close the connection immediately."""
         self._transport.abort()
 
     def data_received(self, data: bytes) -> None:

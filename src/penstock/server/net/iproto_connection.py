@@ -49,7 +49,6 @@ class IprotoConnection(Connection):
         self._greeting = iproto.greeting(VERSION, iproto_door.uuid, salt) if greets else b""
 
     def connection_made(self, transport: asyncio.Transport) -> None:
-        """Send the greeting, and register the connection."""
         transport.write(self._greeting)
         super().connection_made(transport)
 
@@ -66,7 +65,6 @@ class IprotoPort:
         self.calls.protocol = m.IPROTO_15 if is_15 else m.IPROTO
 
     def accept(self) -> asyncio.BaseProtocol:
-        """Return the asyncio protocol object for the next connection."""
         return self.server.clients.accept_as(self._connection)
 
     def greeted(self, number: int, engine_connection: EngineConnection) -> IprotoConnection:
@@ -77,7 +75,6 @@ class IprotoPort:
         return IprotoConnection(self, number, engine_connection)
 
     def _log_in(self, caller: Caller, request: Request) -> None:
-        """Run an AUTH request: log a client in."""
         if not isinstance(caller, IprotoConnection):
             # A client of another node has logged in there.
             raise BoxError(iproto.ER_PASSWORD, "a client of another node cannot log in here")

@@ -143,13 +143,11 @@ class _DelayedLogin(SuspendedCommand):
         self._login = login
 
     def step(self, caller: Caller, now: int) -> bool:
-        """Compare the password, because the delay is over."""
         assert isinstance(caller, Connection)
         self._logins.compare(caller, self._login)
         return True
 
     def cancel(self) -> None:
-        """Stop waiting, because the client has disconnected."""
         self.timer.cancel()
         self._logins.leave(self.source)
 

@@ -64,7 +64,6 @@ class Handshakes:
         return False
 
     def close(self) -> None:
-        """Close all unfinished handshakes."""
         while self.close_oldest():
             pass
 

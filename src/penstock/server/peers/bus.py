@@ -118,7 +118,6 @@ class Bus(PeerLinks):
         turn.cluster, turn.links = cluster, self
 
     def accept(self) -> Inbound:
-        """Return the asyncio protocol object for the next incoming link."""
         return Inbound(self)
 
     def close(self) -> None:
@@ -199,7 +198,6 @@ class Bus(PeerLinks):
     # Called by links: see links.LinkOwner
 
     def handshake_s(self) -> float:
-        """Return how many seconds a handshake may take."""
         return min(HANDSHAKE_S, self.members.timeout_ms / 2_000)
 
     def why_not(self, host: str) -> str:
@@ -253,7 +251,6 @@ class Bus(PeerLinks):
         return True
 
     def epoch_of(self, node: bytes) -> int:
-        """Return the greatest known epoch of a node, which may be this one."""
         return int(self.members.epoch_of(node))
 
     def why_superseded(self, node: bytes, epoch: int, known: int) -> str:
@@ -326,7 +323,6 @@ class Bus(PeerLinks):
             self.forwarding.has_room(link.expected)
 
     def lost(self, link: Link) -> None:
-        """Remove a link that was closed."""
         if isinstance(link, Inbound):
             self._unknown.pop(link, None)
             if self._inbound.get(link.node) is link:
@@ -422,7 +418,6 @@ class Bus(PeerLinks):
     # Log lines for the operator
 
     def _log_changes(self) -> None:
-        """Log which nodes joined, left or changed their state."""
         shown = {peer.id: flags_text(peer.flags) for peer in self.members.peers.values() if peer.is_member()}
         for node, flags in shown.items():
             before = self._logged_states.get(node)

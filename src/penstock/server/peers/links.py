@@ -99,7 +99,6 @@ class Link(asyncio.Protocol):
         self._timeout = loop.call_later(self.owner.handshake_s(), self.fail, "the handshake took too long")
 
     def data_received(self, data: bytes) -> None:
-        """Handle all frames that are complete."""
         self.owner.bytes_in += len(data)
         self._frames.feed(data)
         try:
@@ -112,7 +111,6 @@ class Link(asyncio.Protocol):
             self.fail(str(error))
 
     def connection_lost(self, error: Exception | None) -> None:
-        """Remove the link, because its connection was closed."""
         self.stop_timeout()
         self.transport = None
         self.owner.lost(self)
@@ -122,13 +120,11 @@ class Link(asyncio.Protocol):
         raise NotImplementedError
 
     def write(self, data: bytes) -> None:
-        """Send bytes."""
         if self.transport is not None:
             self.transport.write(data)
             self.owner.bytes_out += len(data)
 
     def stop_timeout(self) -> None:
-        """Stop the timeout of the handshake, because the handshake is over."""
         if self._timeout is not None:
             self._timeout.cancel()
             self._timeout = None
@@ -147,7 +143,6 @@ class Link(asyncio.Protocol):
             self.transport = None
 
     def close(self) -> None:
-        """Close the link immediately."""
         if self.transport is not None:
             self.transport.abort()
             self.transport = None

@@ -99,7 +99,6 @@ class Membership:
             _log.error("peers not saved: file=%s error=%s", self._path, error.strerror)
 
     def _load(self) -> Roster:
-        """Read the peers from disk."""
         myself = self._host.node.encode()
         if not self._path.exists():
             return Roster(myself)
