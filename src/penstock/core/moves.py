@@ -1,17 +1,53 @@
 """The lower half of the engine: state transitions, deadlines, and serving the waits.
 
-`Moves` holds the state of a node and the mechanisms that all commands share. It answers no client and checks no
-arguments: `engine.py` does that first, and then calls:
-- `_move`, the only way in which a job changes. It applies a rule of states.py, moves the job from its old container to
-  its new one, sets its deadline, and reports the transition to the outbox.
-- `advance`, which fires due deadlines, at most FIRED_PER_TURN_MAX in one turn.
-- `settle`, which ends a command.
+`Moves` has the state of a node and the mechanisms that all commands share. It replies to no client and checks no
+arguments. `engine.py` does both, around calls of this class:
 
-Invariant after `settle`: no take waits while a job is ready that it could get, and no put waits while its tube has
-room for it. Only three things can break it for the moment: a job becomes ready or its key opens (`_wake`), room
-appears, or a tube is resumed or altered. Each of them adds the tube to `woken_tubes` (`_wake_line`), and `settle`
-serves these tubes until the list is empty. If one turn has done enough work, the tube is deferred to the next turn
-(`_defer_line`).
+    check ──▶ change ──▶ settle
+      │          │          └ serve the waits that can be served now
+      │          └ one or more calls of `_move`, which cannot be undone, because their rows are in the outbox
+      └ raise an error or return a refusal. Nothing has changed yet.
+
+**Transitions.** `_move` is the only way in which a job changes its state. The caller first sets the fields that belong
+to the event: `wake`, `expiry`, `order`, `holder`, counters. When `_move` returns, these statements hold (the labels
+are those of testing/invariants.py):
+
+    E1  the tube and the key counted the rule once                              `_move`, `_count_key`
+    E2  the job is in the container of its state, and in no other one           `Tube.remove_from`, `Tube.place`
+    E2  only jobs that are not GONE are found by number, name, key or value     `_enter_tube`, `_leave_tube`
+    E5  its deadline is the first of its times that count in its state          `_arm`
+    E8  it belongs to a session or claim only if it is TAKEN                    `_deliver`, `_remove_holder`
+    E10 it belongs to a stage only if it is STAGED                              `_admit_staged`, `_leave_stage`
+        the outbox, the copies and the subscribers got the change once          `_report`
+
+A job is GONE before `_admit` and after its end. Between these it is GONE only inside of `_transfer`, which removes it
+from one tube and adds it to another. It stays in the table of jobs, so its id stays valid.
+
+**Two moves in one command.** A failed delivery has a cause (for example TTR_PASSED) and can have a consequence (for
+example EXHAUSTED). After the first move the job is READY, although the second one buries it. No consumer can get the
+job in between, because `_wake` only records the tube, and waits are served by `settle` when the command has made all
+its moves.
+
+**Waits.** Invariant after `settle` (E9): no take waits while a job is ready that it could get, and no put waits while
+its tube has room for it. Only three things can break it during a command: a job becomes ready or its key opens
+(`_wake`), room appears, or a tube is resumed or altered. Each of them adds the tube to `woken_tubes` (`_wake_line`),
+and `settle` serves these tubes until the list is empty. A tube gets into the list again only after a wait ended or a
+job left the tube, so the list becomes empty.
+
+**Time.** `now` is an argument and never decreases. `advance` fires the deadlines up to `now`, in order. Most commands
+call it first, so they see the state of their time. Work per turn is limited: at most FIRED_PER_TURN_MAX deadlines, and
+no more rows than fit in a frame. The rest is left to the next turn (`deadlines.next_due` is in the past then, or
+`_defer_line` has the tube). Meanwhile a state can outlast its deadline, and this is handled where it matters:
+
+    a READY job has expired      `_first` removes it instead of delivering it
+    a command names a due job    `Engine.find` and `Engine.refresh` fire the deadlines of this job first
+    a wait has timed out         `_fire` settles first, so that a job which came in time is still delivered
+    a session or claim ended     its jobs return in slices, and it exists until it has no jobs
+
+**A full disk.** `room_bytes` limits puts, and `moves_left` limits transitions that do not end a taken job. `_admit` and
+`_report` count them down. `check_room` and `_check_moves` refuse commands before they change anything, and timers of
+jobs that are not taken wait (`_fire_job`). The end of a taken job is never refused: journal/room.py explains why there
+is space for it.
 """
 
 from __future__ import annotations

@@ -1,9 +1,55 @@
-"""The space of a log: the present segment, the next segment, which is created ahead, and the free space of the disk.
+"""The space of a log: who is allowed to use it, and what is reserved on a full disk.
 
-Other programs write to the disk, too, so free space can vanish at any time. Free space therefore counts only for puts,
-which can be refused. All other changes need space in existing files before they happen. The engine counts its
-transitions. The log grants the engine a number of transitions. When they are used up, the engine asks for more; then
-one of the files is extended, or takes are refused. Taken jobs always keep the space that they need to end.
+**The promise.** Every taken job can end, even on a full disk: by an ack, a release, a nack, a bury, its ttr or the end
+of its session. Otherwise a worker would finish its work, and the job would run again.
+
+**Where space is certain.** Other programs write to the disk, too, so free space can vanish at any time, also between a
+check and a write. Only the bytes of existing files are certain, because segments are created in their full size:
+
+    present segment (tail)   | frames … offset | unused                    |
+    next segment (spare)     | header | unused                             |   created ahead, if the disk has space
+
+A frame is not divided between two files, and all later frames follow it to its file. So the certain space is that of
+the larger one, not the sum (`_writable_bytes`). Free space counts only for puts, which can be refused.
+
+**Who is refused, in this order.**
+
+    puts                                 Engine.room_bytes, set by `Log.update_room` with `bytes_for_puts`
+    takes, and other transitions that    Engine.moves_left, granted by `more_moves`
+    do not end a taken job
+    ends of taken jobs                   never refused: one row for each taken job is reserved (`bytes_for_taken`)
+    sessions, tubes, notes, reasons      never refused: UNREFUSABLE_BYTES are reserved
+
+`Log.update_room` also subtracts OWED_BYTES for each existing job from the space of puts. This second promise (each
+accepted job can be taken, return once and be acked) includes free space, so other programs can break it.
+
+**The grant.** The engine counts transitions and not bytes, because that costs one subtraction per transition.
+
+    beside = certain space - UNREFUSABLE_BYTES - taken jobs * bytes of a row
+    moves  = beside / 4 / bytes of a row
+
+One quarter of `beside` is for the rows of the granted transitions. The second quarter is for the rows that end the jobs
+which these transitions take. The other half is for rows that are not counted as transitions.
+
+Invariant: certain space >= (taken jobs at the grant + transitions since then) * bytes of a row. It holds because a
+transition adds at most one taken job. It is kept by two rules: a transition that does not end a taken job needs a
+grant, and a grant ends when it is used up (`Moves._refill_moves`) or when half of `beside` was written
+(`recount_below`).
+
+**The states of the space.**
+
+    ample ── beside < an eighth of a segment ──▶ short ── no file can be extended, grant used up ──▶ used up
+      ▲                                            │ ▲                                                  │
+      └──── next segment created or extended ──────┘ └──── an extension succeeds, or jobs have ended ───┘
+
+*Short*: each grant tries to extend a file (`_extend_by`), at most every REFRESH_MS after a failure. *Used up*: takes
+are refused and timers of jobs that are not taken wait. This state ends only when _EXTEND_BYTES_MIN are available.
+Otherwise each ack would let one consumer take one job. `Log.update_room` then wakes the waiting takes.
+
+**Freeing space.** A snapshot frees space, but needs space itself: that of the reserve file (reserve_file.py). While it
+runs, `kept` keeps the log from using this space (`refresh`, `check`).
+
+docs/explanation/full-disk.md describes the same for operators, with the limits of the promise.
 """
 
 from __future__ import annotations
