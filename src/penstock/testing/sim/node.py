@@ -11,6 +11,8 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Protocol
 
+from mypy_extensions import i64
+
 from penstock.cluster.members import Members
 from penstock.cluster.messages import MEET, JobsMessage, Message
 from penstock.cluster.node import Cluster
@@ -111,10 +113,10 @@ class SimClock(Clock):
         self._started_ms = started_ms
         self._started_us = machine.monotonic_us()
 
-    def now(self) -> int:
+    def now(self) -> i64:
         return self._started_ms + (self._machine.monotonic_us() - self._started_us) // MS
 
-    def wall(self) -> int:
+    def wall(self) -> i64:
         return self._machine.wall_ms()
 
 
@@ -171,13 +173,13 @@ class SimAdmission(Admission):
     def __init__(self, node: SimNode) -> None:
         self._node = node
 
-    def inbox(self, protocol: int) -> Inbox:
+    def inbox(self, protocol: i64) -> Inbox:
         return self._node.inbox()
 
-    def bulk_max(self) -> int:
+    def bulk_max(self) -> i64:
         return _BULK_BYTES_MAX
 
-    def token(self, length: int) -> bytes:
+    def token(self, length: i64) -> bytes:
         return self._node.random_bytes(length)
 
 
@@ -389,7 +391,7 @@ class SimNode(Driver):
     def begin(self) -> None:
         """Do nothing: a simulated process has one thread, so the engine needs no lock."""
 
-    def wake_at(self, due: int) -> None:
+    def wake_at(self, due: i64) -> None:
         """End the turn soon, or at the engine time `due`."""
         if due == SOON:
             if not self._reads_input:
