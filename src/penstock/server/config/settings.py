@@ -9,6 +9,7 @@ config file in Disque's form has Disque's defaults where its operators may rely 
 from __future__ import annotations
 
 import difflib
+import functools
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -88,338 +89,286 @@ class Setting:
         return not isinstance(self.kind, Collected)
 
 
-# Settings by topic. Each group is a table in the documentation. If a row has several lines, the first one has its name,
+def _setting(directive: str, kind: Kind[Any], default: str, description: str, name: str = "", **more: Any) -> Setting:
+    """Return a setting. Without `name`, its name is the directive with underscores."""
+    return Setting(name or directive.replace("-", "_"), directive, kind, default, description, **more)
+
+
+# A setting that CONFIG SET can change.
+_changeable: Final = functools.partial(_setting, changeable=True)
+
+# Settings by topic. Each group is a table in the documentation. If a row has several lines, the first one has its
 # directive, kind and default.
 GROUPS: Final[dict[str, tuple[Setting, ...]]] = {
     "Listening": (
-        Setting("port", "port", PORT, "7711", "The TCP port for RESP clients; 0 opens none."),
-        Setting(
-            *("iproto_port", "iproto-port", PORT, "3301"),
+        _setting("port", PORT, "7711", "The TCP port for RESP clients; 0 opens none."),
+        _setting(
+            *("iproto-port", PORT, "3301"),
             "The TCP port for clients of Tarantool's queues; 0 opens none.",
             disque_default="0",
         ),
-        Setting(
-            *("iproto15_port", "iproto15-port", PORT, "0"),
-            "The TCP port for clients of Tarantool's 1.5 queue API, where `queue.statistics` has the form of that API; "
-            "usually 33020; 0 opens none.",
+        _setting(
+            *("iproto15-port", PORT, "0"),
+            "The TCP port for clients of Tarantool's 1.5 queue API, where `queue.statistics` has the form of that "
+            "API; usually 33020; 0 opens none.",
         ),
-        Setting("bind", "bind", Texts("addresses", 16), "127.0.0.1", "The addresses to listen on."),
-        Setting(
-            *("protected_mode", "protected-mode", YesNo(), "yes"),
+        _setting("bind", Texts("addresses", 16), "127.0.0.1", "The addresses to listen on."),
+        _changeable(
+            *("protected-mode", YesNo(), "yes"),
             "Whether clients on other machines are refused while there is neither a password nor TLS.",
-            changeable=True,
         ),
-        Setting("tcp_backlog", "tcp-backlog", WholeNumber(0, INT_MAX), "511", "The length of the accept queue."),
-        Setting(
-            *("unixsocket", "unixsocket", Text(107), ""),
-            "The path of a Unix socket to listen on, relative to `dir`; empty for none.",
+        _setting("tcp-backlog", WholeNumber(0, INT_MAX), "511", "The length of the accept queue."),
+        _setting(
+            "unixsocket", Text(107), "", "The path of a Unix socket to listen on, relative to `dir`; empty for none."
         ),
-        Setting(
-            *("unixsocketperm", "unixsocketperm", Mode(), "0"),
+        _setting(
+            *("unixsocketperm", Mode(), "0"),
             "The permissions of the Unix socket; 0 leaves them to the umask, but others can never write.",
         ),
-        Setting("http_port", "http-port", PORT, "0", "The port for metrics and health checks over HTTP; 0 opens none."),
-        Setting(
-            *("http_bind", "http-bind", Texts("addresses", 16), "127.0.0.1"), "The addresses to listen on for HTTP."
-        ),
-        Setting(
-            *("http_hosts", "http-hosts", HostNames(), ""),
+        _setting("http-port", PORT, "0", "The port for metrics and health checks over HTTP; 0 opens none."),
+        _setting("http-bind", Texts("addresses", 16), "127.0.0.1", "The addresses to listen on for HTTP."),
+        _changeable(
+            *("http-hosts", HostNames(), ""),
             "The domain names that HTTP requests may give in `Host`, besides IP addresses, names without a dot, "
             "`*.localhost` and the hostname of this machine; `*` allows every name.",
-            changeable=True,
         ),
     ),
     "TLS": (
-        Setting("tls_port", "tls-port", PORT, "0", "The TCP port for RESP clients that use TLS; 0 opens none."),
-        Setting(
-            *("iproto_tls_port", "iproto-tls-port", PORT, "0"),
-            "The TCP port for clients of Tarantool's queues that use TLS; 0 opens none.",
+        _setting("tls-port", PORT, "0", "The TCP port for RESP clients that use TLS; 0 opens none."),
+        _setting(
+            "iproto-tls-port", PORT, "0", "The TCP port for clients of Tarantool's queues that use TLS; 0 opens none."
         ),
-        Setting(
-            *("iproto15_tls_port", "iproto15-tls-port", PORT, "0"),
+        _setting(
+            *("iproto15-tls-port", PORT, "0"),
             "The TCP port for clients of Tarantool's 1.5 queue API that use TLS; 0 opens none.",
         ),
-        Setting("tls_cert_file", "tls-cert-file", File(), "", "The server's certificate and its chain, in PEM."),
-        Setting("tls_key_file", "tls-key-file", File(), "", "The key of the certificate, in PEM."),
-        Setting(
-            *("tls_ca_cert_file", "tls-ca-cert-file", File(), ""),
+        _setting("tls-cert-file", File(), "", "The server's certificate and its chain, in PEM."),
+        _setting("tls-key-file", File(), "", "The key of the certificate, in PEM."),
+        _setting(
+            *("tls-ca-cert-file", File(), ""),
             "The certificates of the authorities that clients' certificates are checked against, in PEM.",
         ),
-        Setting(
-            *("tls_auth_clients", "tls-auth-clients", Choice("no", "optional", "yes"), "no"),
-            "Whether clients must have a certificate.",
-        ),
+        _setting("tls-auth-clients", Choice("no", "optional", "yes"), "no", "Whether clients must have a certificate."),
     ),
     "Access control": (
-        Setting(
-            *("requirepass", "requirepass", PASSWORD, ""),
-            "The password that clients must give with AUTH; empty for none.",
-            changeable=True,
-            secret=True,
+        _changeable(
+            "requirepass", PASSWORD, "", "The password that clients must give with AUTH; empty for none.", secret=True
         ),
-        Setting("users", "user", Users(), "", "Users with passwords and permissions of their own.", secret=True),
-        Setting("rename_command", "rename-command", Renames(), "", "Commands to rename or remove.", secret=True),
-        Setting(
-            *("debug_commands", "debug-commands", YesNo(), "no"),
-            "Whether DEBUG can stop the server, and can be used from other machines.",
+        _setting("user", Users(), "", "Users with passwords and permissions of their own.", name="users", secret=True),
+        _setting("rename-command", Renames(), "", "Commands to rename or remove.", secret=True),
+        _setting(
+            "debug-commands", YesNo(), "no", "Whether DEBUG can stop the server, and can be used from other machines."
         ),
-        Setting(
-            *("drivers", "driver", DriverModules(), ""),
+        _setting(
+            *("driver", DriverModules(), ""),
             "Types of tubes that are Python code, each with its module and class, like `my_drivers:Lifo`; only the "
             "configuration file can set them.",
+            name="drivers",
             only_in_file=True,
         ),
     ),
     "Clients of Tarantool": (
-        Setting(
-            *("queue_in_replicaset", "queue-in-replicaset", YesNo(), "no"),
+        _changeable(
+            *("queue-in-replicaset", YesNo(), "no"),
             "Refuse temporary tubes in queue.create_tube, as Tarantool's queue does with in_replicaset.",
-            changeable=True,
         ),
-        Setting(
-            *("queue15_pri_mode", "queue15-pri-mode", Choice("absolute", "offset"), "absolute"),
+        _changeable(
+            *("queue15-pri-mode", Choice("absolute", "offset"), "absolute"),
             "Whether priorities of the 1.5 API are absolute (0 to 255, as its document says) or an offset to 127 (as "
             "its code did).",
-            changeable=True,
         ),
-        Setting("xqueue", "xqueue", XqueueSpaces(), "", "Spaces of xqueue that are created at the start."),
+        _setting("xqueue", XqueueSpaces(), "", "Spaces of xqueue that are created at the start."),
     ),
     "Client limits": (
-        Setting(
-            *("max_clients", "maxclients", WholeNumber(1, 1_000_000), "10000"),
+        _changeable(
+            *("maxclients", WholeNumber(1, 1_000_000), "10000"),
             "The maximum number of connected clients and unfinished TLS handshakes; the system must allow 256 more "
             "open files.",
-            changeable=True,
+            name="max_clients",
         ),
-        Setting(
-            *("timeout", "timeout", Seconds(), "0"),
+        _changeable(
+            *("timeout", Seconds(), "0"),
             "Disconnect a client that is idle this long and does not wait for a reply; 0 never does.",
-            changeable=True,
         ),
-        Setting(
-            *("tcp_keepalive", "tcp-keepalive", Keepalive(), "300"),
+        _changeable(
+            *("tcp-keepalive", Keepalive(), "300"),
             "The idle time of a connection before TCP checks that the client is still there; 0 never checks, and the "
             "maximum is 32,767 s.",
             disque_default="0",
-            changeable=True,
         ),
-        Setting(
-            *("auth_timeout", "auth-timeout", Seconds(0.001), "10s"),
+        _changeable(
+            *("auth-timeout", Seconds(0.001), "10s"),
             "The time that a new client has to authenticate, if a password is required.",
-            changeable=True,
         ),
-        Setting(
-            *("progress_timeout", "progress-timeout", Seconds(0.001), "30s"),
+        _changeable(
+            *("progress-timeout", Seconds(0.001), "30s"),
             "The time that a client has to send one command, from its first byte to its last.",
-            changeable=True,
         ),
-        Setting(
-            *("session_grace", "session-grace", Seconds(), "0"),
+        _changeable(
+            *("session-grace", Seconds(), "0"),
             "Keep the taken jobs of a disconnected client for this long, so that it can come back and continue.",
-            changeable=True,
         ),
-        Setting(
-            *("max_body", "max-body", Size(0, BODY_BYTES_HARD_MAX), "64mb"),
-            "The maximum size of a job's body.",
-            changeable=True,
-        ),
-        Setting(
-            *("max_query_buffer", "max-query-buffer", Size(1 << 20), "1gb"),
+        _changeable("max-body", Size(0, BODY_BYTES_HARD_MAX), "64mb", "The maximum size of a job's body."),
+        _changeable(
+            *("max-query-buffer", Size(1 << 20), "1gb"),
             "Disconnect a client that has sent more than this amount of commands that are not executed yet.",
-            changeable=True,
         ),
-        Setting(
-            *("output_limit", "client-output-buffer-limit", OutputLimits(), "64mb 16mb 30"),
+        _changeable(
+            *("client-output-buffer-limit", OutputLimits(), "64mb 16mb 30"),
             "Disconnect a client whose unread replies exceed the hard limit, or exceed the soft limit for this many "
             "seconds; 0 is no limit.",
+            name="output_limit",
             disque_default="0 0 0",
-            changeable=True,
         ),
     ),
     "Memory": (
-        Setting(
-            *("max_memory", "maxmemory", Size(1, of_memory=True), "50%"),
+        _changeable(
+            *("maxmemory", Size(1, of_memory=True), "50%"),
             "The maximum memory that jobs may use.",
+            name="max_memory",
             disque_default="1gb",
-            changeable=True,
         ),
-        Setting(
-            *("max_memory_policy", "maxmemory-policy", Choice("acks", "noeviction"), "acks"),
+        _changeable(
+            *("maxmemory-policy", Choice("acks", "noeviction"), "acks"),
             "Whether a server without a journal that runs out of memory may drop acked jobs before it refuses puts.",
-            changeable=True,
+            name="max_memory_policy",
         ),
-        Setting(
-            *("max_memory_samples", "maxmemory-samples", WholeNumber(1, INT_MAX), "5"),
+        _changeable(
+            *("maxmemory-samples", WholeNumber(1, INT_MAX), "5"),
             "Has no effect: eviction does not use sampling.",
-            changeable=True,
+            name="max_memory_samples",
         ),
     ),
     "Journal": (
-        Setting(
-            *("dir", "dir", Folder(), "./penstock-data"),
+        _setting(
+            *("dir", Folder(), "./penstock-data"),
             "The directory of the journal and of the node's identity; it is created if it does not exist.",
             disque_default=".",
         ),
-        Setting(
-            *("journal", "appendonly", YesNo(), "yes"),
-            "Whether jobs are stored on disk.",
-            disque_default="no",
-            changeable=True,
+        _changeable(
+            "appendonly", YesNo(), "yes", "Whether jobs are stored on disk.", name="journal", disque_default="no"
         ),
-        Setting(
-            *("fsync", "appendfsync", Choice("always", "everysec", "never", disque={"never": "no"}), "always"),
+        _changeable(
+            *("appendfsync", Choice("always", "everysec", "never", disque={"never": "no"}), "always"),
             "When the journal is synced to disk: before each reply (always), once per second (everysec), or when the "
             "system decides (never).",
+            name="fsync",
             disque_default="everysec",
-            changeable=True,
         ),
-        Setting("history", "history", Seconds(off=True), "7d", "Keep the history of jobs for this long."),
-        Setting("history_bytes", "history-bytes", Size(), "1gb", "The maximum size of the history."),
-        Setting("history_bodies", "history-bodies", YesNo(), "yes", "Whether the history includes the bodies of jobs."),
-        Setting(
-            *("aof_enqueue_jobs_once", "aof-enqueue-jobs-once", YesNo(), "no"),
+        _setting("history", Seconds(off=True), "7d", "Keep the history of jobs for this long."),
+        _setting("history-bytes", Size(), "1gb", "The maximum size of the history."),
+        _setting("history-bodies", YesNo(), "yes", "Whether the history includes the bodies of jobs."),
+        _changeable(
+            *("aof-enqueue-jobs-once", YesNo(), "no"),
             "Whether the next start loads the journal even if `journal` is no; the start resets it to no.",
-            changeable=True,
         ),
-        Setting(
-            *("aof_load_truncated", "aof-load-truncated", YesNo(), "yes"),
+        _changeable(
+            *("aof-load-truncated", YesNo(), "yes"),
             "Has no effect: a torn end left by a crash is always cut off, with a warning.",
-            changeable=True,
         ),
-        Setting(
-            *("appendfilename", "appendfilename", Text(255), "disque.aof"),
-            "Has no effect: the journal's files have fixed names.",
-        ),
-        Setting(
-            *("no_appendfsync_on_rewrite", "no-appendfsync-on-rewrite", YesNo(), "no"),
-            "Has no effect: a snapshot never delays a sync.",
-        ),
-        Setting(
-            *("auto_aof_rewrite_percentage", "auto-aof-rewrite-percentage", WholeNumber(0, INT_MAX), "100"),
+        _setting("appendfilename", Text(255), "disque.aof", "Has no effect: the journal's files have fixed names."),
+        _setting("no-appendfsync-on-rewrite", YesNo(), "no", "Has no effect: a snapshot never delays a sync."),
+        _changeable(
+            *("auto-aof-rewrite-percentage", WholeNumber(0, INT_MAX), "100"),
             "Has no effect: the journal decides when to take a snapshot.",
-            changeable=True,
         ),
-        Setting(
-            *("auto_aof_rewrite_min_size", "auto-aof-rewrite-min-size", Size(), "64mb"),
-            "Has no effect: the journal decides when to take a snapshot.",
-            changeable=True,
+        _changeable(
+            "auto-aof-rewrite-min-size", Size(), "64mb", "Has no effect: the journal decides when to take a snapshot."
         ),
-        Setting(
-            *("aof_rewrite_incremental_fsync", "aof-rewrite-incremental-fsync", YesNo(), "yes"),
-            "Has no effect: snapshots are always written in slices.",
-            changeable=True,
+        _changeable(
+            "aof-rewrite-incremental-fsync", YesNo(), "yes", "Has no effect: snapshots are always written in slices."
         ),
     ),
     "Log and process": (
-        Setting(
-            *("loglevel", "loglevel", Choice("debug", "verbose", "notice", "warning"), "notice"),
+        _changeable(
+            *("loglevel", Choice("debug", "verbose", "notice", "warning"), "notice"),
             "The lowest level of messages that are logged.",
-            changeable=True,
         ),
-        Setting("logfile", "logfile", Text(), "", "The file to log to, relative to `dir`; empty for standard output."),
-        Setting("log_format", "log-format", Choice("text", "json"), "text", "The format of log lines."),
-        Setting("daemonize", "daemonize", YesNo(), "no", "Whether the server runs in the background."),
-        Setting(
-            *("pidfile", "pidfile", Text(), "/var/run/penstock.pid"),
+        _setting("logfile", Text(), "", "The file to log to, relative to `dir`; empty for standard output."),
+        _setting("log-format", Choice("text", "json"), "text", "The format of log lines."),
+        _setting("daemonize", YesNo(), "no", "Whether the server runs in the background."),
+        _setting(
+            *("pidfile", Text(), "/var/run/penstock.pid"),
             "The file to which a server in the background writes its process id, relative to `dir`.",
             disque_default="/var/run/disque.pid",
         ),
-        Setting(
-            *("slowlog_log_slower_than", "slowlog-log-slower-than", WholeNumber(-1), "10000"),
+        _changeable(
+            *("slowlog-log-slower-than", WholeNumber(-1), "10000"),
             "Log commands that take at least this many microseconds in the slow log; 0 logs all, -1 none.",
-            changeable=True,
         ),
-        Setting(
-            *("slowlog_max_len", "slowlog-max-len", WholeNumber(0, 1_000_000), "128"),
-            "The number of commands that the slow log keeps.",
-            changeable=True,
+        _changeable(
+            "slowlog-max-len", WholeNumber(0, 1_000_000), "128", "The number of commands that the slow log keeps."
         ),
-        Setting(
-            *("latency_monitor_threshold", "latency-monitor-threshold", WholeNumber(0), "0"),
+        _changeable(
+            *("latency-monitor-threshold", WholeNumber(0), "0"),
             "Record events that take at least this many milliseconds for LATENCY; 0 records none.",
-            changeable=True,
         ),
-        Setting(
-            *("linger", "linger", WholeNumber(0, 10_000), "100"),
+        _changeable(
+            *("linger", WholeNumber(0, 10_000), "100"),
             "Poll for this many microseconds after a command before sleeping, if commands usually follow that soon, "
             "because waking up takes longer than a command; 0 sleeps at once and uses less processor time.",
-            changeable=True,
         ),
-        Setting("syslog_enabled", "syslog-enabled", YesNo(), "no", "Has no effect: syslog is not supported."),
-        Setting("syslog_ident", "syslog-ident", Text(), "disque", "Has no effect: syslog is not supported."),
-        Setting(
-            *("syslog_facility", "syslog-facility", Choice("user", *(f"local{n}" for n in range(8))), "local0"),
+        _setting("syslog-enabled", YesNo(), "no", "Has no effect: syslog is not supported."),
+        _setting("syslog-ident", Text(), "disque", "Has no effect: syslog is not supported."),
+        _setting(
+            *("syslog-facility", Choice("user", *(f"local{n}" for n in range(8))), "local0"),
             "Has no effect: syslog is not supported.",
         ),
-        Setting("databases", "databases", WholeNumber(1, INT_MAX), "16", "Has no effect, as in Disque."),
-        Setting(
-            *("hz", "hz", WholeNumber(1, 500, clamps=True), "10"),
-            "Has no effect: timers are accurate to the millisecond.",
-            changeable=True,
+        _setting("databases", WholeNumber(1, INT_MAX), "16", "Has no effect, as in Disque."),
+        _changeable(
+            "hz", WholeNumber(1, 500, clamps=True), "10", "Has no effect: timers are accurate to the millisecond."
         ),
-        Setting(
-            *("activerehashing", "activerehashing", YesNo(), "yes"),
-            "Has no effect: no table is rehashed.",
-            changeable=True,
-        ),
-        Setting(
-            *("watchdog_period", "watchdog-period", WholeNumber(0, INT_MAX), "0"),
-            "Has no effect: there is no watchdog.",
-            changeable=True,
-        ),
+        _changeable("activerehashing", YesNo(), "yes", "Has no effect: no table is rehashed."),
+        _changeable("watchdog-period", WholeNumber(0, INT_MAX), "0", "Has no effect: there is no watchdog."),
     ),
     "Cluster": (
-        Setting(
-            *("cluster_port", "cluster-port", PORT, "0"),
+        _setting(
+            *("cluster-port", PORT, "0"),
             "The TCP port for other nodes; 0 uses `port` + 10,000, or none if that is not a port.",
         ),
-        Setting(
-            *("cluster_secret", "cluster-secret", Secret(), ""),
-            "The secret that all nodes of a cluster share; without it or `tls-cluster`, only nodes on this machine can "
-            "connect, and only while the server has no password and no users.",
+        _setting(
+            *("cluster-secret", Secret(), ""),
+            "The secret that all nodes of a cluster share; without it or `tls-cluster`, only nodes on this machine "
+            "can connect, and only while the server has no password and no users.",
             secret=True,
         ),
-        Setting(
-            *("tls_cluster", "tls-cluster", YesNo(), "no"),
+        _setting(
+            *("tls-cluster", YesNo(), "no"),
             "Whether nodes connect over TLS, each with a certificate signed by `tls-cluster-ca-cert-file`.",
         ),
-        Setting(
-            *("tls_cluster_ca_cert_file", "tls-cluster-ca-cert-file", File(), ""),
+        _setting(
+            *("tls-cluster-ca-cert-file", File(), ""),
             "The certificates of the authorities that sign nodes' certificates, in PEM; they must sign nothing else, "
             "because every certificate they sign can join the cluster.",
         ),
-        Setting(
-            *("tls_cluster_cert_file", "tls-cluster-cert-file", File(), ""),
+        _setting(
+            *("tls-cluster-cert-file", File(), ""),
             "This node's certificate for other nodes, in PEM; empty uses `tls-cert-file`.",
         ),
-        Setting(
-            *("tls_cluster_key_file", "tls-cluster-key-file", File(), ""),
-            "The key of that certificate, in PEM; empty uses `tls-key-file`.",
-        ),
-        Setting(
-            *("tls_cluster_name", "tls-cluster-name", Text(255), ""),
+        _setting("tls-cluster-key-file", File(), "", "The key of that certificate, in PEM; empty uses `tls-key-file`."),
+        _setting(
+            *("tls-cluster-name", Text(255), ""),
             "A DNS name that the certificate of every node must contain; if empty, each certificate must contain the "
             "IP address of its node.",
         ),
-        Setting(
-            *("cluster_announce_ip", "cluster-announce-ip", Text(45), ""),
+        _setting(
+            *("cluster-announce-ip", Text(45), ""),
             "The IP address that this node announces to nodes and clients, if it differs from the one they see.",
         ),
-        Setting(
-            *("cluster_announce_port", "cluster-announce-port", PORT, "0"),
+        _setting(
+            *("cluster-announce-port", PORT, "0"),
             "The port that this node announces to clients, if it differs from `port`; 0 announces `port`.",
         ),
-        Setting(
-            *("cluster_announce_bus_port", "cluster-announce-bus-port", PORT, "0"),
+        _setting(
+            *("cluster-announce-bus-port", PORT, "0"),
             "The port that this node announces to other nodes, if it differs from `cluster_port`; 0: the same.",
         ),
-        Setting(
-            *("cluster_node_timeout", "cluster-node-timeout", WholeNumber(1, INT_MAX), "15000"),
+        _changeable(
+            *("cluster-node-timeout", WholeNumber(1, INT_MAX), "15000"),
             "Suspect a node to have failed after it has not answered for this many milliseconds.",
-            changeable=True,
         ),
-        Setting(
-            *("cluster_config_file", "cluster-config-file", Text(255), "nodes.conf"),
+        _setting(
+            *("cluster-config-file", Text(255), "nodes.conf"),
             "The file, relative to `dir`, in which the node stores its peers; do not edit it.",
         ),
     ),
