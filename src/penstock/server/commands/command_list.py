@@ -25,7 +25,7 @@ def tables() -> tuple[list[Command], list[Command]]:
         server = Server(load(None, [], {}, Path()), Host(0), loop)
         install(server)
         rows = [*native_rows(server), *pipeline_rows(server), *function_rows(server)]
-        native = {name.partition(" ")[0].encode() for name, *_ in rows}
+        native = {row.name.partition(b" ")[0] for row in rows}
     finally:
         loop.close()
     known = server.desk.commands

@@ -15,8 +15,9 @@ from penstock.dialects.tarantool.call_command import CallCommand
 from penstock.dialects.tarantool.calls import CallDispatcher, Functions, LogIn, Method, argument, one
 from penstock.dialects.tarantool.queue_functions import QueueFunctions, TubeMethods, lua_text, read_options
 from penstock.dialects.xqueue.calls import SpaceMethods, XqueueFunctions
-from penstock.node.caller import ADMIN, EVERYTHING, READ, Caller, check_whole_server
-from penstock.server.commands.native_table import Row
+from penstock.node.caller import ADMIN, READ, Caller, check_whole_server
+from penstock.node.dispatch import Command
+from penstock.server.commands.native_table import command
 from penstock.server.server import Server
 from penstock.wire.errors import BoxError, LuaError, NoProcedure
 from penstock.wire.iproto import Request
@@ -51,16 +52,14 @@ def functions(server: Server, is_15: bool, log_in: LogIn) -> CallDispatcher:
     return CallDispatcher(server.desk, families, tubes, SpaceMethods(server.spaces, spaces), spaces.select, log_in)
 
 
-def function_rows(server: Server) -> list[Row]:
+def function_rows(server: Server) -> list[Command]:
     """Return the rows of the command table for functions. There is one: CALL."""
-    command = CallCommand(server.site, functions(server, False, _no_log_in))
+    calls = CallCommand(server.site, functions(server, False, _no_log_in))
     return [
-        (
-            *("call", -2, "w", EVERYTHING, "function [argument ...]"),
-            *(
-                "Call a function of Tarantool's queues. Values are msgpack. Return its results and the delivered jobs.",
-                command.call,
-            ),
+        command(
+            *("call -2 w all", "function [argument ...]"),
+            "Call a function of Tarantool's queues. Values are msgpack. Return its results and the delivered jobs.",
+            calls.call,
         ),
     ]
 
