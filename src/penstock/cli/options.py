@@ -22,7 +22,10 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 class CommandGroup(typer.Typer):
-    """A group of commands that may have bundles as parameters. Without arguments it prints its help."""
+    """A group of commands. Without arguments it prints its help.
+
+    A parameter of a command can be a dataclass, such as Target. Each field of the dataclass becomes an option.
+    """
 
     def __init__(self, **options: Any) -> None:
         super().__init__(no_args_is_help=True, **options)

@@ -630,7 +630,10 @@ def pause(name: bytes, puts: bool, takes: bool) -> Call[None]:
 
 
 def truncate(name: bytes) -> Call[int]:
-    """Build the call that removes every job of a tube. A repetition would remove jobs that were put since."""
+    """Build the call that removes every job of a tube.
+
+    The client does not repeat the call after a lost reply: it would also remove jobs that were put in the meantime.
+    """
     return Call([b"TUBE", b"TRUNCATE", name], number, NO_REPEAT)
 
 
@@ -639,7 +642,10 @@ def drop(name: bytes) -> Call[None]:
 
 
 def release_all(name: bytes) -> Call[int]:
-    """Build the call that returns every taken job to its tube. A repetition would return jobs that were taken since."""
+    """Build the call that returns every taken job of a tube to the tube.
+
+    The client does not repeat the call after a lost reply: it would also return jobs that were taken in the meantime.
+    """
     return Call([b"TUBE", b"RELEASE", name], number, NO_REPEAT)
 
 

@@ -676,7 +676,7 @@ class Moves:
         self.resident_bytes += resident_length(job)
 
     def index_old_id(self, job: Job, tube: Tube) -> None:
-        """Index a job by its id in another system, which is its name: see `penstock import disque-aof`."""
+        """Index an imported job by the id that it had in Disque. `penstock import disque-aof` stores it as `name`."""
         extra = job.extra
         if extra is not None and extra.name and tube.by_creation and is_long(extra.name):
             self.old_ids[extra.name] = job

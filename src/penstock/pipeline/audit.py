@@ -108,7 +108,10 @@ def audit(
 
 
 def _judge(spark: SparkSession, rows: int) -> list[Finding]:
-    """Find the violations of all guarantees in one query, because most often there are none."""
+    """Return a finding for each guarantee: its number of violations, with examples.
+
+    One query looks for the violations of all guarantees, because it is faster than a query for each.
+    """
     asked = " UNION ALL ".join(f"SELECT '{name}' AS promise, * FROM ({sql(f'audit/{name}')})" for name in PROMISES)
     spark.sql(asked).createOrReplaceTempView("broken")
     counted = "SELECT *, count(*) OVER (PARTITION BY promise) AS total, row_number() OVER nth AS nth FROM broken"

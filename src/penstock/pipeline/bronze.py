@@ -38,7 +38,10 @@ def append(lake: Lake, events: DataFrame, were_read: WereRead = read_positions_u
 
 
 def fill(lake: Lake, events: DataFrame, were_read: WereRead = read_positions_unknown) -> int:
-    """Add those of `events` that bronze lacks, in one commit and at any position. Return the number of added events."""
+    """Add those of `events` that bronze lacks, in one commit. Return the number of added events.
+
+    Unlike `append`, it also adds events that are older than the newest event of their node in bronze.
+    """
     known = lake.read(events.sparkSession, EVENTS).select("node", "position")
     return _add(lake, events.join(known, ["node", "position"], "left_anti"), were_read)
 

@@ -91,7 +91,10 @@ def nodes(*, target: Target, out: Output) -> None:
 
 @app.command()
 def homes(*, target: Target, out: Output) -> None:
-    """List the tubes that live on one node, and this home node, as far as the connected node knows them."""
+    """List each tube that lives on a single node, with this node, which is called its home.
+
+    The list contains the tubes that the connected node knows.
+    """
     addresses = {node["node"]: node["address"].partition("@")[0] for node in _nodes(target)}
     rows = _homes(target)
     for row in rows:

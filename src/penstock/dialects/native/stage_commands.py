@@ -87,8 +87,9 @@ class StageCommands:
     def _was_staged(self, caller: Caller, name: bytes, after: int, count: int, now: i64) -> bool:
         """Return whether an earlier copy of the command has added these `count` jobs, and reply if so.
 
-        A client whose reply was lost sends the command again. The stage then has `after + count` jobs. Raise StageOver
-        for any other number: jobs were deleted or lost in a crash, and the client has to use another stage.
+        `after` is the number of jobs in the stage before the command. Return False if the stage has `after` jobs: the
+        command is new. If the stage has `after + count` jobs, the client repeats a command whose reply was lost. With
+        any other number, jobs were deleted or lost in a crash. Then raise StageOver: the client must use another stage.
         """
         stage = self._engine.stages.find(name, now)
         there = 0 if stage is None else int(stage.count)

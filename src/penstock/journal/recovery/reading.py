@@ -149,8 +149,9 @@ class RecoveryReader:
     def rewrite_doubtful(self, disk: Disk) -> None:
         """Write all rows again, except those that later frames of the log prove to be durable.
 
-        They may be in the page cache only: after a failed sync, the system regards pages as clean that it could not
-        write, and no later sync writes them. After another boot, all bytes that were read came from the disk.
+        The other rows may be in the page cache only. After a failed sync, the system regards pages as clean that it
+        could not write, and no later sync writes them. If the machine was rebooted since the rows were written, nothing
+        is rewritten, because all bytes that were read came from the disk.
         """
         if self.newest is None or self.newest.boot != self._boot:
             return
