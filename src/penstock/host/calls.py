@@ -27,11 +27,8 @@ class Refusal:
 class Revocable(Protocol):
     """A session that can be revoked: all its later calls are refused."""
 
-    def revoke(self, refusal: Refusal) -> None:
-        """Refuse every later call with `refusal`."""
-
-    def wait_for_watchers(self) -> None:
-        """Make each later call return only after watchers have received the changes that the call made."""
+    def revoke(self, refusal: Refusal) -> None: ...
+    def wait_for_watchers(self) -> None: ...
 
 
 class Context(Protocol):
@@ -44,8 +41,7 @@ class Context(Protocol):
 class Syncing(Protocol):
     """A host whose calls return after the log was synced."""
 
-    def make_durable(self) -> None:
-        """Return when everything done so far is on disk. The caller does not hold the lock."""
+    def make_durable(self) -> None: ...
 
 
 class Durable:

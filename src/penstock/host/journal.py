@@ -36,12 +36,8 @@ class Owner(Protocol):
 
     def __enter__(self) -> None: ...
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None: ...
-
-    def fail(self, error: CommandError) -> None:
-        """Fail all pending and future calls, because the journal failed. The caller holds the lock."""
-
-    def commit_shared(self) -> None:
-        """Write the rows of asyncio tasks that were left for a shared frame. The caller does not hold the lock."""
+    def fail(self, error: CommandError) -> None: ...
+    def commit_shared(self) -> None: ...
 
 
 class Journal:

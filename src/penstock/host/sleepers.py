@@ -28,11 +28,7 @@ class Timed(Protocol):
 
     closed: bool
 
-    def keep_time(self, keeper: Sleeper) -> int | None:
-        """Run due timers.
-
-        Return the ms until the next deadline (-1 for none), or None if another sleeper is the timekeeper.
-        """
+    def keep_time(self, keeper: Sleeper) -> int | None: ...
 
 
 class ThreadSleeper:

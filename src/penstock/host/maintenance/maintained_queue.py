@@ -22,8 +22,5 @@ class MaintainedQueue(Protocol):
     now: Callable[[], int]  # Engine time, in ms.
     wall: Callable[[], int]  # Wall clock, in ms.
 
-    def fail(self, error: CommandError) -> None:
-        """Fail all pending and future calls, because the journal failed. The caller holds the lock."""
-
-    def retry_after_full_disk(self) -> None:
-        """Serve calls that wait for disk space, if the disk has space again. The caller holds the lock."""
+    def fail(self, error: CommandError) -> None: ...
+    def retry_after_full_disk(self) -> None: ...

@@ -24,28 +24,15 @@ _UNCHECKED_BYTES_MAX: Final = 16 * 1024
 
 
 class ConnectionObserver(Protocol):
-    """The interface of `Clients` that connections report to."""
+    """The interface of `Clients` that connections report to. `clients.py` describes its methods."""
 
-    def opened(self, connection: Connection) -> None:
-        """Register a connection that was opened, or refuse it."""
-
-    def closed(self, connection: Connection) -> None:
-        """Remove a connection that was closed."""
-
-    def authenticated(self, connection: Connection) -> None:
-        """Record that the client has authenticated."""
-
-    def is_unfinished(self, connection: Connection, unfinished: bool) -> None:
-        """Record whether the client has sent an incomplete command."""
-
-    def is_slow(self, connection: Connection, slow: bool) -> None:
-        """Record whether the client reads its replies slower than they are written."""
-
-    def is_held(self, connection: Connection, held: bool) -> None:
-        """Record whether reading from the connection is paused."""
-
-    def note_unread(self, connection: Connection, unread: int) -> None:
-        """Check `unread`, the bytes of earlier replies that the client has not read, against the hard limit."""
+    def opened(self, connection: Connection) -> None: ...
+    def closed(self, connection: Connection) -> None: ...
+    def authenticated(self, connection: Connection) -> None: ...
+    def is_unfinished(self, connection: Connection, unfinished: bool) -> None: ...
+    def is_slow(self, connection: Connection, slow: bool) -> None: ...
+    def is_held(self, connection: Connection, held: bool) -> None: ...
+    def note_unread(self, connection: Connection, unread: int) -> None: ...
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)

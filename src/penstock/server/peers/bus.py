@@ -195,7 +195,7 @@ class Bus(PeerLinks):
         link = self._outbound.get(node)
         return link is not None and link.is_crowded
 
-    # Called by links: see links.LinkOwner
+    # Called by links
 
     def handshake_s(self) -> float:
         return min(HANDSHAKE_S, self.members.timeout_ms / 2_000)

@@ -28,7 +28,7 @@ TOO_MANY: Final = "too many links are being opened"
 
 
 class LinkOwner(Protocol):
-    """The interface that links use to report to the bus."""
+    """The interface of `Bus` that links report to. `bus.py` describes its methods."""
 
     node: bytes
     secret: bytes
@@ -36,44 +36,18 @@ class LinkOwner(Protocol):
     bytes_in: int
     bytes_out: int
 
-    def handshake_s(self) -> float:
-        """Return how many seconds a handshake may take."""
-
-    def why_not(self, host: str) -> str:
-        """Return the reason why links to or from an address are not allowed, or "" if they are."""
-
-    def opened(self, link: Inbound) -> bool:
-        """Count a new incoming link. Return whether there is room for it."""
-
-    def epoch_of(self, node: bytes) -> int:
-        """Return the greatest known epoch of a node, which may be this one."""
-
-    def why_superseded(self, node: bytes, epoch: int, known: int) -> str:
-        """Return the reason why a node with a proven id and epoch is refused, or "" if it is accepted.
-
-        `known` is the greatest epoch of this node that the other node has received.
-        """
-
-    def authenticated(self, link: Inbound) -> None:
-        """Start to receive messages on an incoming link, whose node has proven its identity."""
-
-    def receive(self, link: Inbound, said: list[Message]) -> None:
-        """Handle messages that arrived on an incoming link."""
-
-    def incarnation(self) -> bytes:
-        """Return the incarnation of this node, which changes when it loses its jobs."""
-
-    def link_opened(self, link: Outbound, found: bytes, incarnation: bytes) -> None:
-        """Start to send messages on an outgoing link. The node `found` has proven its identity and incarnation."""
-
-    def has_room(self, link: Outbound) -> None:
-        """Send clients' bytes that waited, because an outgoing link has room again."""
-
-    def lost(self, link: Link) -> None:
-        """Remove a link that was closed."""
-
-    def refused(self, link: Link, why: str) -> None:
-        """Count and log a link that failed, because of a malformed message or in the handshake. `why` is the reason."""
+    def handshake_s(self) -> float: ...
+    def why_not(self, host: str) -> str: ...
+    def opened(self, link: Inbound) -> bool: ...
+    def epoch_of(self, node: bytes) -> int: ...
+    def why_superseded(self, node: bytes, epoch: int, known: int) -> str: ...
+    def authenticated(self, link: Inbound) -> None: ...
+    def receive(self, link: Inbound, said: list[Message]) -> None: ...
+    def incarnation(self) -> bytes: ...
+    def link_opened(self, link: Outbound, found: bytes, incarnation: bytes) -> None: ...
+    def has_room(self, link: Outbound) -> None: ...
+    def lost(self, link: Link) -> None: ...
+    def refused(self, link: Link, why: str) -> None: ...
 
 
 class Link(asyncio.Protocol):
