@@ -84,17 +84,11 @@ class Ack(Timed):
 class Acks:
     """The acks of this node that some holders of their jobs have not confirmed yet."""
 
-    by_id: dict[bytes, Ack]
-    dummies: i64
-    collected: i64
-    refused: i64  # Dummies that were dropped because of DUMMIES_MAX.
-    _place: ClusterState
-
     def __init__(self, place: ClusterState) -> None:
-        self.by_id = {}
-        self.dummies = 0
-        self.collected = 0
-        self.refused = 0
+        self.by_id: dict[bytes, Ack] = {}
+        self.dummies: i64 = 0
+        self.collected: i64 = 0
+        self.refused: i64 = 0  # Dummies that were dropped because of DUMMIES_MAX.
         self._place = place
 
     def restore(self, now: i64) -> None:

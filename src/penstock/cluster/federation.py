@@ -145,9 +145,6 @@ class LocalDemand(Timed):
 class PeerDemand:
     """The demand of another node for jobs of a queue."""
 
-    count: i64
-    until: i64
-
     def __init__(self, count: i64, until: i64) -> None:
         self.count = count
         self.until = until
@@ -156,40 +153,24 @@ class PeerDemand:
 class PeerDemands(Timed):
     """The demands of other nodes for one queue. Its deadline is the time at which the last of them ends."""
 
-    queue: bytes
-    by_node: dict[bytes, PeerDemand]
-
     def __init__(self, queue: bytes) -> None:
         super().__init__()
         self.queue = queue
-        self.by_node = {}
+        self.by_node: dict[bytes, PeerDemand] = {}
 
 
 class Federation:
     """Moves jobs between this node and others."""
 
-    local_demands: dict[bytes, LocalDemand]
-    peer_demands: dict[bytes, PeerDemands]
-    wants_bytes: i64  # Bytes of the demands for queues that did not exist here.
-    wishes_bytes: i64
-    offered: dict[bytes, None]  # Queues that other nodes ask for and that have ready jobs now.
-    imported: i64
-    exported: i64
-    _bare: dict[bytes, None]  # Demands for queues that did not exist here, the oldest first.
-    _place: ClusterState
-    _acks: Acks
-    _requeue: Requeue
-    _handovers: Handovers
-
     def __init__(self, place: ClusterState, acks: Acks, requeue: Requeue, handovers: Handovers) -> None:
-        self.local_demands = {}
-        self.peer_demands = {}
-        self.wants_bytes = 0
-        self.wishes_bytes = 0
-        self.offered = {}
-        self.imported = 0
-        self.exported = 0
-        self._bare = {}
+        self.local_demands: dict[bytes, LocalDemand] = {}
+        self.peer_demands: dict[bytes, PeerDemands] = {}
+        self.wants_bytes: i64 = 0  # Bytes of the demands for queues that did not exist here.
+        self.wishes_bytes: i64 = 0
+        self.offered: dict[bytes, None] = {}  # Queues that other nodes ask for and that have ready jobs now.
+        self.imported: i64 = 0
+        self.exported: i64 = 0
+        self._bare: dict[bytes, None] = {}  # Demands for queues that did not exist here, the oldest first.
         self._place = place
         self._acks = acks
         self._requeue = requeue

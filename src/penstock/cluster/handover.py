@@ -70,30 +70,21 @@ _KEY_TOOK: Final = b"took "
 class Handover(Timed):
     """One handover. Its deadline is the time at which YOURJOBS is sent again."""
 
-    number: i64
-    sender_incarnation: bytes  # Our incarnation when the number was given.
-    receiver: bytes
-    receiver_incarnation: bytes  # The incarnation of the receiver when the handover began.
-    jobs: list[Job]
-    # At-least-once jobs that were queued here again. They are no longer handed over. See `_gives_away`.
-    returned: list[Job]
-    # When jobs that were not ready are to be queued, by job number. Negative: the job was never ready, because its
-    # producer asked for a delay.
-    due_at: dict[int, int]
-    tries: i64
-
     def __init__(
         self, number: i64, series: bytes, heir: bytes, memory: bytes, jobs: list[Job], due_at: dict[int, int]
     ) -> None:
         super().__init__()
         self.number = number
-        self.sender_incarnation = series
+        self.sender_incarnation = series  # Our incarnation when the number was given.
         self.receiver = heir
-        self.receiver_incarnation = memory
+        self.receiver_incarnation = memory  # The incarnation of the receiver when the handover began.
         self.jobs = jobs
-        self.returned = []
+        # At-least-once jobs that were queued here again. They are no longer handed over. See `_gives_away`.
+        self.returned: list[Job] = []
+        # When jobs that were not ready are to be queued, by job number. Negative: the job was never ready, because its
+        # producer asked for a delay.
         self.due_at = due_at
-        self.tries = 0
+        self.tries: i64 = 0
 
     def encode(self) -> bytes:
         jobs = [b"%d:%d" % (job.id, self.due_at.get(job.id, 0)) for job in self.jobs]

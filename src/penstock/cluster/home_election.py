@@ -49,13 +49,10 @@ _AGAIN_MS_MAX: Final = 500
 class ElectionWait(PeerWait):
     """A command that waits until the home of its tube is elected. The command is then run, here or on the home."""
 
-    tube: bytes
-    refusal: CommandError | None  # The error to return instead of running the command again, if any.
-
     def __init__(self, number: i64, connection: Connection, tube: bytes, tag: object) -> None:
         super().__init__(number, connection, tag)
         self.tube = tube
-        self.refusal = None
+        self.refusal: CommandError | None = None  # The error to return instead of running the command again, if any.
 
 
 class HomeElection(Timed):
@@ -64,38 +61,24 @@ class HomeElection(Timed):
     Its deadline is the time of the next CLAIM, or of giving up.
     """
 
-    tube: bytes
-    number: i64
-    until: i64  # When the election is given up.
-    again_ms: i64
-    yes: dict[bytes, None]  # Peers that have granted the claim and whose link was not lost since.
-    rival: bytes  # The node that was last reported to claim the tube as well.
-    waits: dict[int, ElectionWait]
-    granted: bool  # The election was won, and the waiting commands are run again.
-
     def __init__(self, tube: bytes, number: i64, until: i64) -> None:
         super().__init__()
         self.tube = tube
         self.number = number
-        self.until = until
-        self.again_ms = _AGAIN_MS
-        self.yes = {}
-        self.rival = b""
-        self.waits = {}
-        self.granted = False
+        self.until = until  # When the election is given up.
+        self.again_ms: i64 = _AGAIN_MS
+        self.yes: dict[bytes, None] = {}  # Peers that have granted the claim and whose link was not lost since.
+        self.rival = b""  # The node that was last reported to claim the tube as well.
+        self.waits: dict[int, ElectionWait] = {}
+        self.granted = False  # The election was won, and the waiting commands are run again.
 
 
 class HomeElections:
     """The elections of this node, and its answers to elections of other nodes."""
 
-    by_tube: dict[bytes, HomeElection]  # Elections of this node by tube.
-    _number: i64  # The number of the last election.
-    _place: ClusterState
-    _homes: Homes
-
     def __init__(self, place: ClusterState, homes: Homes) -> None:
-        self.by_tube = {}
-        self._number = 0
+        self.by_tube: dict[bytes, HomeElection] = {}  # Elections of this node by tube.
+        self._number: i64 = 0  # The number of the last election.
         self._place = place
         self._homes = homes
 

@@ -34,15 +34,11 @@ _PROMISED: Final = b"?"
 class HomeListTransfer(Timed):
     """A transfer of the list of this node's tubes to a peer. Its deadline is the time of the next part."""
 
-    node: bytes
-    cursor: int
-    part: i64
-
     def __init__(self, node: bytes) -> None:
         super().__init__()
         self.node = node
         self.cursor = 0
-        self.part = LIST_BEGINS
+        self.part: i64 = LIST_BEGINS
 
 
 class Homes:

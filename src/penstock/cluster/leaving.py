@@ -41,25 +41,16 @@ _DELIVERED_MS: Final = 10_000
 class Leaving(Timed):
     """Empties a node that leaves. Its deadline is the time at which the next jobs are handed over."""
 
-    _place: ClusterState
-    _acks: Acks
-    _handovers: Handovers
-    _next: i64  # The number of the next job to examine.
-    _delivered: dict[int, i64]  # Delivered at-most-once jobs by number, and when each was found.
-    _pause_ms: i64  # The pause before more jobs are handed over.
-    _accepted: i64  # The counters of taken and refused handovers at the last turn.
-    _refused: i64
-
     def __init__(self, place: ClusterState, acks: Acks, handovers: Handovers) -> None:
         super().__init__()
         self._place = place
         self._acks = acks
         self._handovers = handovers
-        self._next = 0
-        self._delivered = {}
-        self._pause_ms = _PAUSE_MS
-        self._accepted = 0
-        self._refused = 0
+        self._next: i64 = 0  # The number of the next job to examine.
+        self._delivered: dict[int, i64] = {}  # Delivered at-most-once jobs by number, and when each was found.
+        self._pause_ms: i64 = _PAUSE_MS  # The pause before more jobs are handed over.
+        self._accepted: i64 = 0  # The counters of taken and refused handovers at the last turn.
+        self._refused: i64 = 0
 
     def start(self, now: i64) -> None:
         self._next = 0

@@ -124,8 +124,6 @@ NODE_CONDITION: Final = NODE_NO_DISK | NODE_NO_MEMORY | NODE_PAUSED
 class Message:
     """A message from one node to another. `kind` is one of the constants above."""
 
-    kind: i64
-
     def __init__(self, kind: i64) -> None:
         self.kind = kind
 
@@ -134,32 +132,17 @@ class Message:
 class Rumour:
     """A report about another node in a greeting."""
 
-    node: bytes  # 40 hex digits.
-    host: str
-    port: i64  # For clients.
-    bus_port: i64  # For nodes.
-    flags: i64
-    epoch: i64
-
     def __init__(self, node: bytes, host: str, port: i64, bus_port: i64, flags: i64, epoch: i64 = 0) -> None:
-        self.node = node
+        self.node = node  # 40 hex digits.
         self.host = host
-        self.port = port
-        self.bus_port = bus_port
+        self.port = port  # For clients.
+        self.bus_port = bus_port  # For nodes.
         self.flags = flags
         self.epoch = epoch
 
 
 class Greeting(Message):
     """PING, PONG and MEET: the sender is alive. Contains its address, its flags and reports about other nodes."""
-
-    host: str  # The announced address. Empty: the receiver uses the address that the link comes from.
-    port: i64
-    bus_port: i64
-    flags: i64
-    incarnation: bytes  # The incarnation of the sender, 16 bytes. It changes when the node loses its jobs.
-    rumours: list[Rumour]
-    epoch: i64  # Raised each time a standby takes over the node.
 
     def __init__(
         self,
@@ -173,19 +156,17 @@ class Greeting(Message):
         epoch: i64 = 0,
     ) -> None:
         super().__init__(kind)
-        self.host = host
+        self.host = host  # The announced address. Empty: the receiver uses the address that the link comes from.
         self.port = port
         self.bus_port = bus_port
         self.flags = flags
-        self.incarnation = memory
+        self.incarnation = memory  # The incarnation of the sender, 16 bytes. It changes when the node loses its jobs.
         self.rumours = rumours
-        self.epoch = epoch
+        self.epoch = epoch  # Raised each time a standby takes over the node.
 
 
 class FailMessage(Message):
     """FAIL: the majority of the members cannot reach the node `node`."""
-
-    node: bytes
 
     def __init__(self, kind: i64, node: bytes) -> None:
         super().__init__(kind)
@@ -258,24 +239,17 @@ class JobsMessage(Message):
 class JobMessage(Message):
     """A message about one job: GOTJOB, NOTHELD, ENQUEUE, SETACK, WILLQUEUE and DELJOB. Subclasses add fields."""
 
-    id: bytes
-    argument: i64
-    # SETACK, DELJOB: the tubes that the client who ended the job may use. Only holders know the tube of a job, so each
-    # holder checks it. `EVERY_TUBE` also applies if no client is involved.
-    tubes: TubePatterns
-
     def __init__(self, kind: i64, id: bytes, aux: i64 = 0, tubes: TubePatterns = EVERY_TUBE) -> None:
         super().__init__(kind)
         self.id = id
         self.argument = aux
+        # SETACK, DELJOB: the tubes that the client who ended the job may use. Only holders know the tube of a job, so
+        # each holder checks it. `EVERY_TUBE` also applies if no client is involved.
         self.tubes = tubes
 
 
 class CopyMessage(JobMessage):
     """QUEUED and WORKING, with the counters of the sender's copy. Receivers raise their counters to these values."""
-
-    nacks: i64
-    returns: i64
 
     def __init__(self, kind: i64, id: bytes, aux: i64, nacks: i64, returns: i64) -> None:
         super().__init__(kind, id, aux)
@@ -289,8 +263,6 @@ class HoldersMessage(JobMessage):
     A GOTACK names them only if their fingerprint differs from the one in the SETACK.
     """
 
-    holders: list[bytes]
-
     def __init__(self, kind: i64, id: bytes, aux: i64, holders: list[bytes]) -> None:
         super().__init__(kind, id, aux)
         self.holders = holders
@@ -299,21 +271,15 @@ class HoldersMessage(JobMessage):
 class QueueMessage(Message):
     """NEEDJOBS asks for jobs of a queue. PAUSE pauses or resumes a queue."""
 
-    queue: bytes
-    argument: i64
-    ms: i64  # NEEDJOBS: how long the jobs are wanted.
-
     def __init__(self, kind: i64, queue: bytes, aux: i64, ms: i64 = 0) -> None:
         super().__init__(kind)
         self.queue = queue
         self.argument = aux
-        self.ms = ms
+        self.ms = ms  # NEEDJOBS: how long the jobs are wanted.
 
 
 class Receipt(Message):
     """TAKENOVER and NOTTAKEN: the receiver of a handover accepted its jobs, or refused them."""
-
-    number: i64
 
     def __init__(self, kind: i64, number: i64) -> None:
         super().__init__(kind)
@@ -343,10 +309,6 @@ class Question(Message):
 class Answer(Message):
     """TOLD: the answer to a question."""
 
-    number: i64
-    figures: list[int]
-    jobs: list[JobImage]
-
     def __init__(self, kind: i64, number: i64, figures: list[int], jobs: list[JobImage]) -> None:
         super().__init__(kind)
         self.number = number
@@ -356,10 +318,6 @@ class Answer(Message):
 
 class HomesMessage(Message):
     """HOMES: tubes that the sender has created or dropped."""
-
-    part: i64
-    made: list[bytes]
-    gone: list[bytes]
 
     def __init__(self, kind: i64, part: i64, made: list[bytes], gone: list[bytes]) -> None:
         super().__init__(kind)
@@ -371,43 +329,27 @@ class HomesMessage(Message):
 class ElectionMessage(Message):
     """CLAIM, CLAIMED and UNCLAIM: the election of the node that creates a tube."""
 
-    tube: bytes
-    number: i64  # The number of the election, chosen by the claimant.
-    verdict: i64
-    node: bytes  # CLAIMED: the node that has the tube or is about to create it; empty if there is none.
-
     def __init__(self, kind: i64, tube: bytes, number: i64, verdict: i64 = GRANTED, node: bytes = b"") -> None:
         super().__init__(kind)
         self.tube = tube
-        self.number = number
+        self.number = number  # The number of the election, chosen by the claimant.
         self.verdict = verdict
-        self.node = node
+        self.node = node  # CLAIMED: the node that has the tube or is about to create it; empty if there is none.
 
 
 class Credentials(Message):
     """TUNNEL: the credentials of the client whose commands the tunnel carries."""
 
-    number: i64  # Chosen by the sender.
-    epoch: i64  # The epoch of the receiver. A process of another epoch must not accept the tunnel.
-    protocol: i64
-    user: bytes
-    groups: i64
-    tubes: list[bytes]  # Patterns of the tubes that the client may use. Empty: all tubes.
-    token: bytes  # The token of the client's session.
-    grace: i64  # The grace time of the session in ms, plus 1. 0: the default of the receiver.
-    address: bytes
-    name: bytes
-
     def __init__(self, kind: i64, number: i64, epoch: i64, door: i64) -> None:
         super().__init__(kind)
-        self.number = number
-        self.epoch = epoch
+        self.number = number  # Chosen by the sender.
+        self.epoch = epoch  # The epoch of the receiver. A process of another epoch must not accept the tunnel.
         self.protocol = door
         self.user = b""
-        self.groups = 0
-        self.tubes = []
-        self.token = b""
-        self.grace = 0
+        self.groups: i64 = 0
+        self.tubes: list[bytes] = []  # Patterns of the tubes that the client may use. Empty: all tubes.
+        self.token = b""  # The token of the client's session.
+        self.grace: i64 = 0  # The grace time of the session in ms, plus 1. 0: the default of the receiver.
         self.address = b""
         self.name = b""
 
@@ -426,14 +368,9 @@ class Credentials(Message):
 class TunnelMessage(Message):
     """FORWARD, FORWARDED, TUNNELREAD and TUNNELEND: data and control of a tunnel, in either direction."""
 
-    number: i64
-    is_reply: bool  # The receiver opened the tunnel, so this is a reply.
-    argument: i64
-    data: bytes
-
     def __init__(self, kind: i64, number: i64, is_back: bool, aux: i64, data: bytes) -> None:
         super().__init__(kind)
         self.number = number
-        self.is_reply = is_back
+        self.is_reply = is_back  # The receiver opened the tunnel, so this is a reply.
         self.argument = aux
         self.data = data

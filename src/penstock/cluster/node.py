@@ -63,24 +63,6 @@ from penstock.core.waits import Connection, CopyWait, PeerWait
 class Cluster(ReplicationHooks):
     """The cluster protocol, as the server and the engine use it."""
 
-    state: ClusterState
-    outbox: PeerOutbox
-    members: Members
-    acks: Acks
-    requeue: Requeue
-    condition: Condition
-    replications: Replications
-    handovers: Handovers
-    federation: Federation
-    questions: Questions
-    homes: Homes
-    elections: HomeElections
-    _leaving: Leaving
-    _make_room: Callable[[int], None]
-    _began: i64  # Engine time at the start of this process.
-    ignored: i64  # Counts messages about jobs from nodes that are not members.
-    _changes: i64  # The value of `members.changes` when the directory of homes was last updated.
-
     def __init__(
         self,
         engine: Engine,
@@ -110,9 +92,9 @@ class Cluster(ReplicationHooks):
         self.elections = HomeElections(self.state, self.homes)
         self._leaving = Leaving(self.state, self.acks, self.handovers)
         self._make_room = make_room
-        self._began = engine.now
-        self.ignored = 0
-        self._changes = -1
+        self._began: i64 = engine.now  # Engine time at the start of this process.
+        self.ignored: i64 = 0  # Counts messages about jobs from nodes that are not members.
+        self._changes: i64 = -1  # The value of `members.changes` when the directory of homes was last updated.
         engine.copies = self
         self._restore(engine.now)
 

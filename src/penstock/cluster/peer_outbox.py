@@ -14,12 +14,9 @@ from penstock.cluster.messages import MESSAGES_COUNT, Message
 class PeerOutbox:
     """Messages for other nodes, by node id and in order."""
 
-    by_peer: dict[bytes, list[Message]]
-    sent: list[int]  # How many messages of each kind were sent since the start.
-
     def __init__(self) -> None:
-        self.by_peer = {}
-        self.sent = [0] * MESSAGES_COUNT
+        self.by_peer: dict[bytes, list[Message]] = {}
+        self.sent: list[int] = [0] * MESSAGES_COUNT  # How many messages of each kind were sent since the start.
 
     def send(self, node: bytes, message: Message) -> None:
         """Queue a message for a node. Delivery is not guaranteed."""

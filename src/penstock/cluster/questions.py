@@ -80,11 +80,8 @@ class QuestionWait(PeerWait):
 class Questions:
     """The unanswered questions of this node, and the answers that it gives to other nodes."""
 
-    _open: dict[int, QuestionWait]
-    _place: ClusterState
-
     def __init__(self, place: ClusterState) -> None:
-        self._open = {}
+        self._open: dict[int, QuestionWait] = {}
         self._place = place
 
     def ask(

@@ -21,14 +21,10 @@ GENERATION_IDS_MAX: Final = 50_000
 class RecentJobs:
     """Ids of jobs that recently ended or left this node. Each has the node that the job moved to, if it moved."""
 
-    _young: dict[bytes, bytes]
-    _old: dict[bytes, bytes]
-    _began: i64
-
     def __init__(self) -> None:
-        self._young = {}
-        self._old = {}
-        self._began = 0
+        self._young: dict[bytes, bytes] = {}
+        self._old: dict[bytes, bytes] = {}
+        self._began: i64 = 0
 
     def add(self, id: bytes, now: i64, heir: bytes = b"") -> None:
         """Record that the job `id` ended on this node, or moved to the node `heir`."""

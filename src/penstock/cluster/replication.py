@@ -140,18 +140,10 @@ class Replication(Timed):
 class Replications:
     """Jobs of this node that wait for copies, and copies that it holds for other nodes."""
 
-    by_id: dict[bytes, Replication]
-    given_up: i64
-    below_default: i64  # Jobs with fewer than three copies, because some members do not accept copies.
-    _place: ClusterState
-    _acks: Acks
-    _requeue: Requeue
-    _condition: Condition
-
     def __init__(self, place: ClusterState, acks: Acks, requeue: Requeue, condition: Condition) -> None:
-        self.by_id = {}
-        self.given_up = 0
-        self.below_default = 0
+        self.by_id: dict[bytes, Replication] = {}
+        self.given_up: i64 = 0
+        self.below_default: i64 = 0  # Jobs with fewer than three copies, because some members do not accept copies.
         self._place = place
         self._acks = acks
         self._requeue = requeue

@@ -81,9 +81,6 @@ _ASKED: Final = bytes(
 class Requeue:
     """The requeue protocol of this node."""
 
-    _place: ClusterState
-    _acks: Acks
-
     def __init__(self, place: ClusterState, acks: Acks) -> None:
         self._place = place
         self._acks = acks

@@ -54,16 +54,11 @@ _INVITED: Final = "invited"
 class Roster:
     """The contents of the file that stores the table of nodes."""
 
-    myself: bytes
-    peers: list[Peer]
-    past: dict[bytes, i64]  # Epochs of former members.
-    given_up: list[bytes]  # Former members that the operator has removed.
-
     def __init__(self, myself: bytes) -> None:
         self.myself = myself
-        self.peers = []
-        self.past = {}
-        self.given_up = []
+        self.peers: list[Peer] = []
+        self.past: dict[bytes, i64] = {}  # Epochs of former members.
+        self.given_up: list[bytes] = []  # Former members that the operator has removed.
 
 
 def nodes_text(members: Members, address: str) -> str:

@@ -26,17 +26,12 @@ STAGE_WORDS: Final = ["open", "published", "discarded"]
 class Claim(Timed):
     """A batch of jobs. Its deadline is the end of its lease."""
 
-    consumer: Consumer
-    number: i64
-    jobs: list[Job]  # In the order in which they were claimed.
-    # The claim was acked. Its jobs are being acked, up to the limit of each turn, from the end of the list.
-    acked: bool
-
     def __init__(self, consumer: Consumer, number: i64) -> None:
         super().__init__()
         self.consumer = consumer
         self.number = number
-        self.jobs = []
+        self.jobs: list[Job] = []  # In the order in which they were claimed.
+        # The claim was acked. Its jobs are being acked, up to the limit of each turn, from the end of the list.
         self.acked = False
 
     def shard(self, index: int, count: int) -> list[Job]:

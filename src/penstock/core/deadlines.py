@@ -38,14 +38,10 @@ class Deadlines:
     cache.
     """
 
-    next_due: i64  # The nearest deadline, or NEVER. An idle shell has to check only this.
-    items: list[Timed]
-    _seq: i64
-
     def __init__(self) -> None:
-        self.next_due = NEVER
-        self.items = []
-        self._seq = 0
+        self.next_due: i64 = NEVER  # The nearest deadline, or NEVER. An idle shell has to check only this.
+        self.items: list[Timed] = []
+        self._seq: i64 = 0
 
     def __len__(self) -> int:
         return len(self.items)

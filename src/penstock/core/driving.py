@@ -184,8 +184,6 @@ def missing_driver(name: bytes, policy: TubePolicy) -> Unsupported:
 class Driving(Moves):
     """Transitions of jobs in tubes with a driver."""
 
-    drivers: Drivers
-
     def __init__(self, epoch: int, now: i64, outbox: Outbox, entropy: int = 1) -> None:
         super().__init__(epoch, now, outbox, entropy)
         self.drivers = Drivers()

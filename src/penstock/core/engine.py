@@ -79,15 +79,13 @@ from penstock.core.waits import Connection, EndWait, PutWait, TakeWait, Waiting,
 class Engine(Driving):
     """All commands of one node."""
 
-    waits_per_connection_max: i64
-
     def __init__(self, epoch: int, now: i64, outbox: Outbox, entropy: int = 1) -> None:
         """Create an empty engine.
 
         No earlier run may have used `epoch` (ids.py). `entropy` seeds the jitter of retries.
         """
         super().__init__(epoch, now, outbox, entropy)
-        self.waits_per_connection_max = WAITS_PER_CONNECTION_MAX
+        self.waits_per_connection_max: i64 = WAITS_PER_CONNECTION_MAX
 
     # Tubes
 

@@ -78,21 +78,16 @@ def is_long(text: bytes) -> bool:
 class IdForms:
     """Formats and parses the external ids of one node."""
 
-    _prefix: bytes
-    _keyed: object
-    _blocks: list[bytes]
-    _block_numbers: list[int]
-
     def __init__(self, node: bytes, key: bytes) -> None:
         """Create the forms for a node. `node` is the first 8 characters of the node id.
 
         `key` is a secret of 16 to 64 bytes that is stored with the data.
         """
         assert len(node) == 8 and 16 <= len(key) <= 64
-        self._prefix = b"D-" + node + b"-"
-        self._keyed = hashlib.blake2b(key=key, digest_size=64, person=b"penstock job id")
-        self._blocks = [b""] * _CACHED_BLOCKS
-        self._block_numbers = [-1] * _CACHED_BLOCKS
+        self._prefix: bytes = b"D-" + node + b"-"
+        self._keyed: object = hashlib.blake2b(key=key, digest_size=64, person=b"penstock job id")
+        self._blocks: list[bytes] = [b""] * _CACHED_BLOCKS
+        self._block_numbers: list[int] = [-1] * _CACHED_BLOCKS
 
     def rename(self, node: bytes) -> None:
         """Change the node's id. External ids that were created before become invalid."""

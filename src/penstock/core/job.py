@@ -36,13 +36,8 @@ COPY_UNWARNED: Final = 1  # The job was queued before, or had no delay.
 class BodyRef:
     """A reference to a body that is only on disk: its file and offset, and a checksum to verify it."""
 
-    file: i64  # Number of a log segment, or the negated number of a snapshot.
-    offset: i64
-    length: i32
-    crc: i32
-
     def __init__(self, file: i64, offset: i64, length: i32, crc: i32) -> None:
-        self.file = file
+        self.file = file  # Number of a log segment, or the negated number of a snapshot.
         self.offset = offset
         self.length = length
         self.crc = crc
@@ -321,7 +316,5 @@ class LabelBytes:
     All tubes of an engine share one counter, because each put checks the memory limit and there may be a million tubes.
     """
 
-    total: i64
-
     def __init__(self) -> None:
-        self.total = 0
+        self.total: i64 = 0

@@ -77,28 +77,18 @@ class Key:
 class Keys:
     """All keys of one tube, and a 4-ary indexed heap of the open keys: those with a ready job and below their limit."""
 
-    limit: i32  # Maximal number of taken jobs per key; 0 for no limit.
-    fair: bool  # Open keys are ranked by turn, not by first job.
-    ready: i32  # Number of ready jobs of all keys.
-    lowered: bool  # The limit was set below the number of taken jobs of a key, so that key may still exceed it.
-    _turn: i64
-    by_name: dict[bytes, Key]
-    slots: list[Key | None]
-    free_slots: list[i32]
-    _open: list[Key]
-    _labels: LabelBytes
-
     def __init__(self, limit: i32, fair: bool = False, labels: LabelBytes | None = None) -> None:
-        self._labels = LabelBytes() if labels is None else labels
-        self.limit = limit
-        self.fair = fair
-        self.ready = 0
+        self._labels: LabelBytes = LabelBytes() if labels is None else labels
+        self.limit = limit  # Maximal number of taken jobs per key; 0 for no limit.
+        self.fair = fair  # Open keys are ranked by turn, not by first job.
+        self.ready: i32 = 0  # Number of ready jobs of all keys.
+        # The limit was set below the number of taken jobs of a key, so that key may still exceed it.
         self.lowered = False
-        self._turn = 0
-        self.by_name = {}
-        self.slots = []
-        self.free_slots = []
-        self._open = []
+        self._turn: i64 = 0
+        self.by_name: dict[bytes, Key] = {}
+        self.slots: list[Key | None] = []
+        self.free_slots: list[i32] = []
+        self._open: list[Key] = []
 
     def __len__(self) -> int:
         return len(self.by_name)

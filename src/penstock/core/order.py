@@ -19,10 +19,8 @@ from penstock.core.job import Job
 class JobHeap:
     """A 4-ary indexed heap of jobs by (priority, order). The job with the least values is first."""
 
-    items: list[Job]
-
     def __init__(self) -> None:
-        self.items = []
+        self.items: list[Job] = []
 
     def __len__(self) -> int:
         return len(self.items)
@@ -116,12 +114,9 @@ class TakenBag:
     them.
     """
 
-    items: list[Job]
-    doomed: i32  # Number of doomed jobs: those at the front, which are removed when their claims end.
-
     def __init__(self) -> None:
-        self.items = []
-        self.doomed = 0
+        self.items: list[Job] = []
+        self.doomed: i32 = 0  # Number of doomed jobs: those at the front, which are removed when their claims end.
 
     def __len__(self) -> int:
         return len(self.items)
@@ -160,10 +155,8 @@ class TakenBag:
 class JobBag:
     """Jobs in no particular order. Removal swaps with the last job."""
 
-    items: list[Job]
-
     def __init__(self) -> None:
-        self.items = []
+        self.items: list[Job] = []
 
     def __len__(self) -> int:
         return len(self.items)

@@ -12,10 +12,8 @@ _MASK32: Final = 0xFFFFFFFF
 class Xorshift32:
     """Pseudo-random numbers that depend only on the seed, so that the pure packages need no source of randomness."""
 
-    _state: i64
-
     def __init__(self, entropy: int) -> None:
-        self._state = (entropy & _MASK32) or 1
+        self._state: i64 = (entropy & _MASK32) or 1
 
     def next32(self) -> i64:
         x = self._state

@@ -43,24 +43,15 @@ _SHAPES: Final[dict[str, int]] = {"const": CONST, "linear": LINEAR, "exp": EXP}
 class RetryPolicy:
     """A parsed retry policy."""
 
-    text: str  # The original text, as the log and clients show it.
-    tries: i64  # Maximal number of deliveries; 0 for no limit.
-    shape: i64
-    first_ms: i64
-    longest_ms: i64
-    jitter: bool
-    then: i64
-    target: bytes  # Name of the tube to which an exhausted job is moved.
-
     def __init__(self, text: str) -> None:
-        self.text = text
-        self.tries = 0
-        self.shape = AT_ONCE
-        self.first_ms = 0
-        self.longest_ms = 0
+        self.text = text  # The original text, as the log and clients show it.
+        self.tries: i64 = 0  # Maximal number of deliveries; 0 for no limit.
+        self.shape: i64 = AT_ONCE
+        self.first_ms: i64 = 0
+        self.longest_ms: i64 = 0
         self.jitter = False
-        self.then = THEN_BURY
-        self.target = b""
+        self.then: i64 = THEN_BURY
+        self.target = b""  # Name of the tube to which an exhausted job is moved.
 
     def is_spent(self, deliveries: i64) -> bool:
         """Return whether a job that failed has had all its attempts, so that it is not retried."""
@@ -88,9 +79,6 @@ class RetryPolicy:
 
 class _Reader:
     """The text of a retry policy, and the present position of the parser in it."""
-
-    text: str
-    at: int
 
     def __init__(self, text: str) -> None:
         self.text = text

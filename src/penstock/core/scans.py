@@ -24,17 +24,6 @@ from penstock.core.tube import Tube
 class Listing:
     """A search, in slices, for the first or last jobs of a tube in one state."""
 
-    _engine: Engine
-    _tube: Tube
-    _state: int
-    _count: int
-    _last: bool
-    _is_over: bool
-    _cursor: int
-    # Heap of the best jobs so far with the worst on top. Values are negated for the first jobs.
-    _kept: list[tuple[int, int, int]]
-    _found: list[Job]
-
     def __init__(
         self, engine: Engine, tube: Tube, state: int, count: int, at_once_max: int, last: bool = False
     ) -> None:
@@ -48,11 +37,12 @@ class Listing:
         self._count = count
         self._last = last
         self._cursor = 0
-        self._kept = []
-        self._found = []
+        # Heap of the best jobs so far with the worst on top. Values are negated for the first jobs.
+        self._kept: list[tuple[int, int, int]] = []
+        self._found: list[Job] = []
         is_known = state == s.READY and tube.keys is None
         at_once = count <= at_once_max if is_known else tube.count_in(state) <= FIRED_PER_TURN_MAX
-        self._is_over = count == 0 or (at_once and not last)
+        self._is_over: bool = count == 0 or (at_once and not last)
         if self._is_over:
             self._found = tube.first_jobs(state, count)
 
@@ -87,16 +77,11 @@ class Listing:
 class Emptying:
     """The removal of a tube's jobs, in slices."""
 
-    removed: int  # Number of jobs that were removed, or that will be when the claims that hold them end.
-    _engine: Engine
-    _tube: Tube
-    _left: int
-
     def __init__(self, engine: Engine, tube: Tube) -> None:
-        self.removed = 0
+        self.removed = 0  # Number of jobs that were removed, or that will be when the claims that hold them end.
         self._engine = engine
         self._tube = tube
-        self._left = tube.total()
+        self._left: int = tube.total()
 
     def step(self, limit: int, now: i64) -> bool:
         """Remove up to `limit` further jobs. Return whether the removal is complete."""

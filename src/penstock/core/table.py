@@ -29,16 +29,11 @@ CHUNK_NUMBERS: Final = 512
 class Page:
     """256 ids: an array indexed by the last byte of the id, or a list of the few jobs left (`sparse`)."""
 
-    number: i64
-    live: i64
-    sparse: bool
-    slots: list[Job | None]
-
     def __init__(self, number: i64) -> None:
         self.number = number
-        self.live = 0
+        self.live: i64 = 0
         self.sparse = False
-        self.slots = [None] * PAGE_SLOTS
+        self.slots: list[Job | None] = [None] * PAGE_SLOTS
 
 
 class NumberSet:
@@ -119,22 +114,15 @@ class NumberSet:
 class JobTable:
     """Jobs by number: by `id` in the table of a node, by `local` in the table of a tube."""
 
-    count: i64
-    _local: bool
-    pages: dict[int, Page]
-    _order: NumberSet
-    newest: Page | None  # The page that is being filled. It is neither shrunk nor removed.
-    _hot_number: i64  # Number of the page that was used last. Producers and consumers mostly stay on one page.
-    _hot: Page | None
-
     def __init__(self, local: bool = False) -> None:
-        self.count = 0
+        self.count: i64 = 0
         self._local = local
-        self.pages = {}
+        self.pages: dict[int, Page] = {}
         self._order = NumberSet()
-        self.newest = None
-        self._hot_number = -1
-        self._hot = None
+        self.newest: Page | None = None  # The page that is being filled. It is neither shrunk nor removed.
+        # Number of the page that was used last. Producers and consumers mostly stay on one page.
+        self._hot_number: i64 = -1
+        self._hot: Page | None = None
 
     def find(self, number: i64) -> Job | None:
         """Return the job with this number, or None."""

@@ -64,24 +64,15 @@ class BodyIndex:
 class DedupWindow:
     """Recent puts by dedup id: at most `count_max`, and none older than `window_ms`."""
 
-    count_max: i64
-    window_ms: i64
-    _jobs: dict[bytes, tuple[int, int]]  # Id and ttl class of the job that was put.
-    _ring: list[bytes]  # Dedup ids in the order of the puts.
-    _times: list[int]
-    _start: int  # Entries before this index have left the window.
-    _cut: int  # Number of entries that were cut off at the front of the ring.
-    _labels: LabelBytes
-
     def __init__(self, count_max: i64, window_ms: i64, labels: LabelBytes | None = None) -> None:
-        self._labels = LabelBytes() if labels is None else labels
+        self._labels: LabelBytes = LabelBytes() if labels is None else labels
         self.count_max = count_max
         self.window_ms = window_ms
-        self._jobs = {}
-        self._ring = []
-        self._times = []
-        self._start = 0
-        self._cut = 0
+        self._jobs: dict[bytes, tuple[int, int]] = {}  # Id and ttl class of the job that was put.
+        self._ring: list[bytes] = []  # Dedup ids in the order of the puts.
+        self._times: list[int] = []
+        self._start = 0  # Entries before this index have left the window.
+        self._cut = 0  # Number of entries that were cut off at the front of the ring.
 
     def __len__(self) -> int:
         return len(self._jobs)

@@ -41,34 +41,23 @@ END_NAMES: Final = ["timeout", "gone", "acked", "buried", "dead-lettered", "drop
 class Connection:
     """One client connection: its session and its pending waits."""
 
-    number: i64
-    session: Session
-    waits: dict[int, Waiting]  # Pending waits by number.
-
     def __init__(self, number: i64, session: Session) -> None:
         self.number = number
         self.session = session
-        self.waits = {}
+        self.waits: dict[int, Waiting] = {}  # Pending waits by number.
 
 
 class Waiting(Timed):
     """A waiting command of a client. Its deadline is its timeout."""
 
-    number: i64  # Order of arrival.
-    connection: Connection
-    outcome: i64
-    links: list[Link]
-    tag: object  # Used by the caller of the engine to find the client to answer.
-    since: i64  # Time (ms) at which the wait started.
-
     def __init__(self, number: i64, connection: Connection, tag: object) -> None:
         super().__init__()
-        self.number = number
+        self.number = number  # Order of arrival.
         self.connection = connection
-        self.outcome = WAITING
-        self.links = []
-        self.tag = tag
-        self.since = 0
+        self.outcome: i64 = WAITING
+        self.links: list[Link] = []
+        self.tag = tag  # Used by the caller of the engine to find the client to answer.
+        self.since: i64 = 0  # Time (ms) at which the wait started.
 
 
 class TakeWait(Waiting):
@@ -158,44 +147,30 @@ class PeerWait(Waiting):
 class CopyWait(PeerWait):
     """A put that waits until other nodes have copies of its job."""
 
-    job: Job
-    refusal: bytes  # RESP error if the put was given up before its timeout; otherwise empty.
-
     def __init__(self, number: i64, connection: Connection, job: Job, tag: object) -> None:
         super().__init__(number, connection, tag)
         self.job = job
-        self.refusal = b""
+        self.refusal = b""  # RESP error if the put was given up before its timeout; otherwise empty.
 
 
 class Link:
     """The entry of one wait in one line, which is a doubly linked list."""
 
-    wait: Waiting
-    line: WaitLine
-    before: Link | None
-    after: Link | None
-
     def __init__(self, wait: Waiting, line: WaitLine) -> None:
         self.wait = wait
         self.line = line
-        self.before = None
-        self.after = None
+        self.before: Link | None = None
+        self.after: Link | None = None
 
 
 class WaitLine:
     """A list of waits in order of arrival: for any job of a tube, for jobs of one key, or for space in the tube."""
 
-    head: Link | None
-    tail: Link | None
-    length: i64
-    # The dict that contains this line by its key, from which it is removed when empty. None for other lines.
-    lines: dict[bytes, WaitLine] | None
-    key: bytes
-
     def __init__(self, lines: dict[bytes, WaitLine] | None, key: bytes) -> None:
-        self.head = None
-        self.tail = None
-        self.length = 0
+        self.head: Link | None = None
+        self.tail: Link | None = None
+        self.length: i64 = 0
+        # The dict that contains this line by its key, from which it is removed when empty. None for other lines.
         self.lines = lines
         self.key = key
 

@@ -622,9 +622,6 @@ class Disque:
 class _GetjobReply(WaitReply):
     """Writes the reply of a GETJOB that waited."""
 
-    _disque: Disque
-    _counters: bool
-
     def __init__(self, disque: Disque, counters: bool) -> None:
         self._disque = disque
         self._counters = counters
@@ -641,8 +638,6 @@ class _GetjobReply(WaitReply):
 class _AddjobReply(WaitReply):
     """Writes the reply of an ADDJOB that waited for copies on other nodes."""
 
-    _context: CommandContext
-
     def __init__(self, site: CommandContext) -> None:
         self._context = site
 
@@ -658,20 +653,13 @@ class _AddjobReply(WaitReply):
 class _ApplyToMany(SlicedCommand):
     """Runs a command about many jobs in slices. All ids are checked before the first job is changed."""
 
-    _disque: Disque
-    _args: list[bytes]  # The name of the command, then the ids.
-    _operation: i64
-    _numbers: list[int]
-    _at: i64
-    _done: i64
-
     def __init__(self, disque: Disque, args: list[bytes], what: i64) -> None:
         self._disque = disque
-        self._args = args
+        self._args = args  # The name of the command, then the ids.
         self._operation = what
-        self._numbers = []
-        self._at = 0
-        self._done = 0
+        self._numbers: list[int] = []
+        self._at: i64 = 0
+        self._done: i64 = 0
 
     def step(self, caller: Caller, now: i64) -> bool:
         disque = self._disque
@@ -728,14 +716,10 @@ def _pause_word(tube: Tube) -> bytes:
 class PeekCommand(SlicedCommand):
     """Runs QPEEK: replies with the first ready jobs of a queue, or with the last ones."""
 
-    _disque: Disque
-    _tube: Tube | None
-    _listing: Listing | None
-
     def __init__(self, disque: Disque, tube: Tube | None, count: int, last: bool) -> None:
         self._disque = disque
         self._tube = tube
-        self._listing = None
+        self._listing: Listing | None = None
         if tube is not None:
             self._listing = Listing(disque.context.engine, tube, s.READY, min(count, SLICE), SLICE, last)
 

@@ -42,28 +42,17 @@ _STATES: Final[dict[bytes, int]] = {
 class Query:
     """The arguments of a scan."""
 
-    cursor: int
-    has_cursor: bool
-    count: int
-    busyloop: bool
-    len_min: int
-    len_max: int
-    import_rate: int
-    queue: bytes | None
-    states: int  # A bit for each wanted state, or -1 for all states.
-    whole: bool  # Reply with all fields of each job, not only its id.
-
     def __init__(self) -> None:
         self.cursor = 0
         self.has_cursor = False
-        self.count = _COUNT_DEFAULT
+        self.count: int = _COUNT_DEFAULT
         self.busyloop = False
         self.len_min = 0
-        self.len_max = _CURSOR_MAX
+        self.len_max: int = _CURSOR_MAX
         self.import_rate = 0
-        self.queue = None
-        self.states = 0
-        self.whole = False
+        self.queue: bytes | None = None
+        self.states = 0  # A bit for each wanted state, or -1 for all states.
+        self.whole = False  # Reply with all fields of each job, not only its id.
 
 
 def parse_query(args: list[bytes], jobs: bool) -> Query:
@@ -114,15 +103,12 @@ def parse_query(args: list[bytes], jobs: bool) -> Query:
 class _CursorScan(PagedReply):
     """A scan, and the results that it has found so far."""
 
-    query: Query
-    cursor: int
-    _end: i64  # Entries with this number or a greater one were made after the scan began.
-
     def __init__(self, query: Query, end: i64) -> None:
         super().__init__()
         self.query = query
-        self.cursor = query.cursor
-        self._end = end if query.busyloop else _CURSOR_MAX
+        self.cursor: int = query.cursor
+        # Entries with this number or a greater one were made after the scan began.
+        self._end: i64 = end if query.busyloop else _CURSOR_MAX
 
     def write_head(self, reply: Reply) -> None:
         reply.array(2)
@@ -139,9 +125,6 @@ class _CursorScan(PagedReply):
 
 class QueueScan(_CursorScan):
     """Runs QSCAN."""
-
-    _engine: Engine
-    _disque: Disque
 
     def __init__(self, engine: Engine, disque: Disque, query: Query) -> None:
         super().__init__(query, engine.next_number)
@@ -170,9 +153,6 @@ class QueueScan(_CursorScan):
 
 class JobScan(_CursorScan):
     """Runs JSCAN."""
-
-    _engine: Engine
-    _disque: Disque
 
     def __init__(self, engine: Engine, disque: Disque, query: Query) -> None:
         super().__init__(query, engine.next_id)

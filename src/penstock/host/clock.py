@@ -12,10 +12,8 @@ from penstock.node.clock import Clock
 class MachineClock(Clock):
     """A monotonic clock that starts at a given time. Deadlines do not move when the system clock is set."""
 
-    _offset_ns: i64
-
     def __init__(self, start_ms: i64) -> None:
-        self._offset_ns = start_ms * 1_000_000 - time.monotonic_ns()
+        self._offset_ns: i64 = start_ms * 1_000_000 - time.monotonic_ns()
 
     def now(self) -> i64:
         """Return the engine time in ms."""

@@ -19,13 +19,11 @@ class Session:
     forked, or the queue fails; then it is a `Refusal`. Hot paths inline these three steps.
     """
 
-    lock: threading.Lock | Refusal
-
     def __init__(self, host: Host) -> None:
         self.host = host
         self.closed = False
         self.revoked = False  # Whether `lock` is a Refusal.
-        self.lock = host.lock
+        self.lock: threading.Lock | Refusal = host.lock
         self.durable = host.durable
         self.syncs = host.syncs or host.has_watchers  # Whether calls wait for the disk or for watchers.
         self.shares_frames = False  # Whether turns may share a frame. See Host.settle.

@@ -43,9 +43,6 @@ class LoopHooks(DispatchHooks):
 class TurnLoop(Driver):
     """Drives the turn of a node from an asyncio event loop."""
 
-    turn: Turn
-    hooks: LoopHooks
-
     def __init__(self, host: Host, loop: asyncio.AbstractEventLoop, dispatcher: Dispatcher) -> None:
         self.host = host
         self.loop = loop

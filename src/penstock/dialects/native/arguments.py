@@ -55,9 +55,6 @@ PUT_OPTIONS: Final = [
 class Words:
     """The words of a command, and the index of the next word. Errors are raised as BadSyntax or OutOfRange."""
 
-    args: list[bytes]
-    at: int
-
     def __init__(self, args: list[bytes], at: int) -> None:
         self.args = args
         self.at = at

@@ -38,12 +38,9 @@ JOB_BYTES: Final = 400
 class ClaimCommands:
     """The CLAIM commands."""
 
-    _native: DeliveryCommands
-    _engine: Engine
-
     def __init__(self, native: DeliveryCommands) -> None:
         self._native = native
-        self._engine = native.context.engine
+        self._engine: Engine = native.context.engine
 
     def take(self, caller: Caller, args: list[bytes], now: i64) -> None:
         """Run CLAIM TAKE tube consumer number [COUNT n] [LEASE duration] [TOKEN t] [SHARD i n | SIZE].
@@ -178,18 +175,12 @@ def _write_size(reply: Reply, claim: Claim) -> None:
 class _ReadClaim(PagedReply):
     """Writes the jobs of a claim, or of one shard of it, in slices. Stops if the claim ends in the meantime."""
 
-    _native: DeliveryCommands
-    _claim: Claim
-    _jobs: list[Job]
-    _at: i64  # The index of the next job.
-    _packed: bool
-
     def __init__(self, native: DeliveryCommands, claim: Claim, jobs: list[Job], packed: bool) -> None:
         super().__init__()
         self._native = native
         self._claim = claim
         self._jobs = jobs
-        self._at = 0
+        self._at: i64 = 0  # The index of the next job.
         self._packed = packed
 
     def scan(self, caller: Caller, now: i64) -> bool:
@@ -229,10 +220,6 @@ class _ReadClaim(PagedReply):
 
 class _AckClaims(SlicedCommand):
     """Runs CLAIM ACK: ends the jobs of the acked claims in slices, then replies."""
-
-    _engine: Engine
-    _consumer: bytes
-    _acked: int
 
     def __init__(self, engine: Engine, consumer: bytes, acked: int) -> None:
         self._engine = engine

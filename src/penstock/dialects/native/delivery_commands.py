@@ -56,16 +56,11 @@ _NOT_ONCE: Final = b"$4\r\nonce\r\n:0\r\n$7\r\ncreated\r\n"
 class DeliveryCommands:
     """The commands that put, take and finish jobs, and IDENTIFY. The other native commands use it to find jobs."""
 
-    context: CommandContext
-    _engine: Engine
-    _take_reply: WaitReply
-    _put_reply: WaitReply
-
     def __init__(self, site: CommandContext) -> None:
         self.context = site
-        self._engine = site.engine
-        self._take_reply = _TakeReply(self)
-        self._put_reply = _PutReply(self)
+        self._engine: Engine = site.engine
+        self._take_reply: WaitReply = _TakeReply(self)
+        self._put_reply: WaitReply = _PutReply(self)
 
     # Putting
 
@@ -496,18 +491,12 @@ def read_drafts(words: Words) -> list[Draft]:
 class _ReturnOptions:
     """The options of a command that returns a job to its tube."""
 
-    delay: int
-    ttl: int
-    priority: int
-    key: bytes | None
-    options: dict[str, object] | None  # For the driver of the tube.
-
     def __init__(self, args: list[bytes], at: int, allowed: list[str]) -> None:
         self.delay = 0
-        self.ttl = UNSET
-        self.priority = PRIORITY_UNSET
-        self.key = None
-        self.options = None
+        self.ttl: int = UNSET
+        self.priority: int = PRIORITY_UNSET
+        self.key: bytes | None = None
+        self.options: dict[str, object] | None = None  # For the driver of the tube.
         words = Words(args, at)
         while words.has_more():
             word = words.option()
@@ -555,8 +544,6 @@ def _parse_token(word: bytes) -> bytes:
 class _TakeReply(WaitReply):
     """Writes the reply of a TAKE that waited."""
 
-    _native: DeliveryCommands
-
     def __init__(self, native: DeliveryCommands) -> None:
         self._native = native
 
@@ -567,8 +554,6 @@ class _TakeReply(WaitReply):
 
 class _PutReply(WaitReply):
     """Writes the reply of a PUT that waited for room in its tube."""
-
-    _native: DeliveryCommands
 
     def __init__(self, native: DeliveryCommands) -> None:
         self._native = native
@@ -584,20 +569,13 @@ class AckOrDeleteMany(SlicedCommand):
     All ids are checked before the first job is changed.
     """
 
-    ids: list[bytes]
-    _native: DeliveryCommands
-    _deletes: bool
-    _jobs: list[Job | None]
-    _at: int
-    _done: int
-
     def __init__(self, native: DeliveryCommands, ids: list[bytes], deletes: bool) -> None:
         if len(ids) > BATCH_JOBS_MAX:
             raise OutOfRange(f"a command may name up to {BATCH_JOBS_MAX} jobs")
         self.ids = ids
         self._native = native
         self._deletes = deletes
-        self._jobs = []
+        self._jobs: list[Job | None] = []
         self._at = 0
         self._done = 0
 
@@ -635,13 +613,6 @@ class AckOrDeleteMany(SlicedCommand):
 
 class _Kicking(SlicedCommand):
     """Runs KICK: moves buried jobs back to their tube, one slice per turn."""
-
-    _native: DeliveryCommands
-    _tube: Tube
-    _left: int
-    _delay: int
-    _ttl: int
-    _done: int
 
     def __init__(self, native: DeliveryCommands, tube: Tube, count: int, delay: int, ttl: int) -> None:
         self._native = native

@@ -32,14 +32,10 @@ _SCAN_COUNT: Final = 100
 class GlobalCommands:
     """The GLOBAL commands."""
 
-    _context: CommandContext
-    _lengths_reply: WaitReply
-    _emptied_reply: WaitReply
-
     def __init__(self, site: CommandContext) -> None:
         self._context = site
-        self._lengths_reply = _SumsReply(site, [b"ready", b"taken", b"delayed", b"buried", b"copies"])
-        self._emptied_reply = _SumsReply(site, [b"deleted", b"left"])
+        self._lengths_reply: WaitReply = _SumsReply(site, [b"ready", b"taken", b"delayed", b"buried", b"copies"])
+        self._emptied_reply: WaitReply = _SumsReply(site, [b"deleted", b"left"])
 
     def qlen(self, caller: Caller, args: list[bytes], now: i64) -> None:
         """Run GLOBAL QLEN queue: reply with the number of jobs of a queue on all reachable nodes."""
@@ -97,9 +93,6 @@ class GlobalCommands:
 class _SumsReply(WaitReply):
     """Adds the numbers that all nodes answered, and replies with the sums and the number of these nodes."""
 
-    _context: CommandContext
-    _names: list[bytes]
-
     def __init__(self, site: CommandContext, names: list[bytes]) -> None:
         self._context = site
         self._names = names
@@ -116,8 +109,6 @@ class _SumsReply(WaitReply):
 
 class _PeekReply(WaitReply):
     """Replies to GLOBAL QPEEK: merges the first jobs of the queue from all nodes."""
-
-    _count: int
 
     def __init__(self, count: int) -> None:
         self._count = count
@@ -142,9 +133,6 @@ class _PeekReply(WaitReply):
 
 class _ScanReply(WaitReply):
     """Replies to GLOBAL SCAN with some jobs of one node, and a cursor that continues at this node or at the next."""
-
-    _cluster: Cluster
-    _node: bytes
 
     def __init__(self, cluster: Cluster, node: bytes) -> None:
         self._cluster = cluster

@@ -35,16 +35,11 @@ _STATES: Final[dict[bytes, int]] = {name.encode(): state for state, name in enum
 class JobCommands:
     """The commands that begin with JOB."""
 
-    _native: DeliveryCommands
-    _engine: Engine
-    _processed_reply: WaitReply
-    _outcome_reply: WaitReply
-
     def __init__(self, native: DeliveryCommands) -> None:
         self._native = native
-        self._engine = native.context.engine
-        self._processed_reply = _ProcessedReply()
-        self._outcome_reply = _OutcomeReply()
+        self._engine: Engine = native.context.engine
+        self._processed_reply: WaitReply = _ProcessedReply()
+        self._outcome_reply: WaitReply = _OutcomeReply()
 
     # Commands of the session that holds the job
 
@@ -302,25 +297,16 @@ class _ProcessedReply(WaitReply):
 class _Scan(PagedReply):
     """Runs JOB SCAN: examines one slice of the jobs and replies with the next cursor and the jobs that match."""
 
-    tube: Tube | None
-    states: int  # A bit for each wanted state; 0 for all states.
-    count: int
-    ids: bool  # Reply only with ids.
-    bodies: bool  # Reply with bodies; otherwise they are empty.
-    packed: bool  # Reply with columns.
-    _native: DeliveryCommands
-    _cursor: int
-
     def __init__(self, native: DeliveryCommands, cursor: int) -> None:
         super().__init__()
         self._native = native
         self._cursor = cursor
-        self.tube = None
-        self.states = 0
-        self.count = _SCAN_COUNT_DEFAULT
-        self.ids = False
-        self.bodies = True
-        self.packed = False
+        self.tube: Tube | None = None
+        self.states = 0  # A bit for each wanted state; 0 for all states.
+        self.count: int = _SCAN_COUNT_DEFAULT
+        self.ids = False  # Reply only with ids.
+        self.bodies = True  # Reply with bodies; otherwise they are empty.
+        self.packed = False  # Reply with columns.
 
     def write_head(self, reply: Reply) -> None:
         reply.array(2)
@@ -371,10 +357,6 @@ class _Scan(PagedReply):
 
 class _HeldJobs(PagedReply):
     """Runs JOB HELD: replies with the ids of the jobs that a session held when the command began."""
-
-    _native: DeliveryCommands
-    _jobs: list[Job]
-    _at: int
 
     def __init__(self, native: DeliveryCommands, jobs: list[Job]) -> None:
         super().__init__()

@@ -21,12 +21,9 @@ from penstock.node.routing import Elsewhere
 class StageCommands:
     """The STAGE, PUBLISH, PUBLISHONCE and DISCARD commands."""
 
-    _native: DeliveryCommands
-    _engine: Engine
-
     def __init__(self, native: DeliveryCommands) -> None:
         self._native = native
-        self._engine = native.context.engine
+        self._engine: Engine = native.context.engine
 
     def stage(self, caller: Caller, args: list[bytes], now: i64) -> None:
         """Run STAGE stage tube [EXPIRE duration] [EXISTING] [AFTER n] [IDS] [option value ...] [JOB body ...].
@@ -136,10 +133,6 @@ class StageCommands:
 
 class _CloseStages(SlicedCommand):
     """Waits until all jobs have left the published or discarded stages, then replies."""
-
-    _engine: Engine
-    _left: list[Stage]
-    _jobs: int
 
     def __init__(self, engine: Engine, left: list[Stage], jobs: int) -> None:
         self._engine = engine

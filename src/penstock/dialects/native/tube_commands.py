@@ -75,12 +75,9 @@ _OPTION_WORDS: Final = [word.decode() for word in _OPTIONS]
 class TubeCommands:
     """The TUBE commands."""
 
-    context: CommandContext
-    _engine: Engine
-
     def __init__(self, site: CommandContext) -> None:
         self.context = site
-        self._engine = site.engine
+        self._engine: Engine = site.engine
 
     def create(self, caller: Caller, args: list[bytes], now: i64) -> None:
         """Run TUBE CREATE name [TYPE type] [option value ...] [OPTIONS json] [POLICY json].
@@ -299,9 +296,6 @@ def _write_policy(reply: Reply, policy: TubePolicy) -> None:
 class _TubeNames(PagedReply):
     """Runs TUBE LIST: replies with the names of all tubes that a caller may use, in the order of their creation."""
 
-    _engine: Engine
-    _cursor: int
-
     def __init__(self, engine: Engine) -> None:
         super().__init__()
         self._engine = engine
@@ -324,18 +318,12 @@ class _TubeNames(PagedReply):
 class _Scan(PagedReply):
     """Runs TUBE SCAN: examines one slice of the tubes, and replies with the next cursor and the tubes that match."""
 
-    count: int
-    _engine: Engine
-    _cursor: int
-    _pattern: Glob | None
-    _pattern_length: int
-
     def __init__(self, engine: Engine, cursor: int) -> None:
         super().__init__()
-        self.count = _COUNT_DEFAULT
+        self.count: int = _COUNT_DEFAULT
         self._engine = engine
         self._cursor = cursor
-        self._pattern = None
+        self._pattern: Glob | None = None
         self._pattern_length = 0
 
     def match(self, pattern: bytes) -> None:
@@ -374,15 +362,10 @@ class _Releasing(SlicedCommand):
     Removing the last job moves no other job in the list, so no job is handled twice.
     """
 
-    _engine: Engine
-    _tube: Tube
-    _left: int
-    _released: int
-
     def __init__(self, engine: Engine, tube: Tube) -> None:
         self._engine = engine
         self._tube = tube
-        self._left = len(tube.taken)
+        self._left: int = len(tube.taken)
         self._released = 0
 
     def step(self, caller: Caller, now: i64) -> bool:
@@ -402,11 +385,6 @@ class _Emptying(SlicedCommand):
 
     TRUNCATE ends after the number of jobs that the tube had at the start, even if new jobs arrive.
     """
-
-    _engine: Engine
-    _tube: Tube
-    _drops: bool
-    _emptying: Emptying
 
     def __init__(self, engine: Engine, tube: Tube, drops: bool) -> None:
         self._engine = engine

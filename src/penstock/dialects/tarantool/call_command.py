@@ -23,9 +23,6 @@ from penstock.wire.msgpack import TOO_DEEP, VALUE_DEPTH_MAX, VALUES_MAX, values_
 class CallCommand:
     """The CALL command."""
 
-    _context: CommandContext
-    _calls: CallDispatcher
-
     def __init__(self, site: CommandContext, calls: CallDispatcher) -> None:
         self._context = site
         self._calls = calls

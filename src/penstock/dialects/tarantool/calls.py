@@ -64,11 +64,8 @@ LogIn = Callable[[Caller, Request], None]
 class Method:
     """A function of a family, and the permission group that a caller needs for it."""
 
-    group: i64
-    function: Function
-
     def __init__(self, group: int, function: Function) -> None:
-        self.group = group
+        self.group: i64 = group
         self.function = function
 
 
@@ -88,8 +85,6 @@ class FunctionFamily:
 class Functions(FunctionFamily):
     """A family whose functions have no owner: a dictionary of functions by name."""
 
-    _functions: dict[bytes, Method]
-
     def __init__(self, functions: dict[bytes, Method]) -> None:
         self._functions = functions
 
@@ -99,9 +94,6 @@ class Functions(FunctionFamily):
 
 class Route:
     """A resolved function name: the method and the tube or space that owns it."""
-
-    method: Method
-    owner: bytes
 
     def __init__(self, method: Method, owner: bytes) -> None:
         self.method = method
@@ -134,12 +126,9 @@ class Pending(PendingCall):
 class SlicedCall(SlicedCommand):
     """A call that runs in slices."""
 
-    sync: i64
-    is_16: bool
-
     def __init__(self, call: Request) -> None:
-        self.sync = call.sync
-        self.is_16 = call.code == iproto.CALL_16
+        self.sync: i64 = call.sync
+        self.is_16: bool = call.code == iproto.CALL_16
 
     def run_slice(self, caller: Caller, now: i64) -> bytes | None:
         """Run one slice. Return the encoded results if the call is finished, otherwise None."""
@@ -196,8 +185,6 @@ def reply_to_resp_call(caller: Caller, results: bytes, handed: list[bytes]) -> N
 
 class _RespCallReply(WaitReply):
     """Writes the reply of a CALL over RESP that waited."""
-
-    _context: CommandContext
 
     def __init__(self, site: CommandContext) -> None:
         self._context = site
@@ -257,8 +244,6 @@ def refuse(caller: Caller, sync: i64, refusal: PenstockError) -> None:
 
 class _RerunCall(Pending):
     """A call that is run again after other nodes have answered the question on which it depends (see NeedsAnswer)."""
-
-    request: Request
 
     def __init__(self, caller: Caller, request: Request) -> None:
         super().__init__(caller, request)
@@ -494,17 +479,12 @@ _NO_REQUESTS: Final[list[Request]] = []
 class CallInbox(Inbox):
     """The inbox of an IPROTO client."""
 
-    _parser: IprotoParser
-    _calls: CallDispatcher
-    _waits_max: i64
-    _requests: list[Request]
-
     def __init__(self, parser: IprotoParser, calls: CallDispatcher, waits_max: i64) -> None:
         super().__init__(parser)
         self._parser = parser
         self._calls = calls
         self._waits_max = waits_max
-        self._requests = _NO_REQUESTS
+        self._requests: list[Request] = _NO_REQUESTS
 
     def parse(self, most: i64) -> i64:
         self._requests = self._parser.parse(most)

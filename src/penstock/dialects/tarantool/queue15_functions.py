@@ -189,16 +189,12 @@ def _split(name: bytes) -> tuple[int, bytes]:
 class Queue15Functions:
     """The functions of the 1.5 API."""
 
-    pri_is_offset: bool  # Add priorities to 127, as the original's code does. Its documentation says otherwise.
-    _context: CommandContext
-    _engine: Engine
-    _calls: dict[int, dict[str, int]]  # Counts of calls that change no task, by the number of the tube.
-
     def __init__(self, site: CommandContext) -> None:
+        # Add priorities to 127, as the original's code does. Its documentation says otherwise.
         self.pri_is_offset = False
         self._context = site
-        self._engine = site.engine
-        self._calls = {}
+        self._engine: Engine = site.engine
+        self._calls: dict[int, dict[str, int]] = {}  # Counts of calls that change no task, by the number of the tube.
 
     def functions(self) -> dict[bytes, Method]:
         dig = Method(WRITE, self.dig)
@@ -520,10 +516,6 @@ def _seconds(ms: int) -> float | None:
 
 
 class _Take(Pending):
-    _queue: Queue15Functions
-    _tube: Tube
-    _space: int
-
     def __init__(self, queue: Queue15Functions, tube: Tube, space: int, caller: Caller, call: Request) -> None:
         super().__init__(caller, call)
         self._queue = queue
@@ -541,19 +533,13 @@ class _Take(Pending):
 class _Statistics(SlicedCall):
     """Returns the statistics of every tube of a space, or of all spaces."""
 
-    _queue: Queue15Functions
-    _engine: Engine
-    _space: int  # Negative for all spaces.
-    _cursor: int
-    _statistics: list[object]
-
     def __init__(self, call: Request, queue: Queue15Functions, space: int) -> None:
         super().__init__(call)
         self._queue = queue
-        self._engine = queue._engine
-        self._space = space
+        self._engine: Engine = queue._engine
+        self._space = space  # Negative for all spaces.
         self._cursor = 0
-        self._statistics = []
+        self._statistics: list[object] = []
 
     def run_slice(self, caller: Caller, now: i64) -> bytes | None:
         tubes, self._cursor = self._engine.scan_tubes(self._cursor, _TUBES_SLICE)

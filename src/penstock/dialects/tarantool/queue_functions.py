@@ -245,12 +245,9 @@ def lua_number(value: object) -> int | float | None:
 class Tasks:
     """Converts jobs to tasks, and finds jobs by the ids of tasks."""
 
-    context: CommandContext
-    engine: Engine
-
     def __init__(self, site: CommandContext) -> None:
         self.context = site
-        self.engine = site.engine
+        self.engine: Engine = site.engine
 
     def tube(self, call: Request, name: bytes) -> Tube:
         """Return the tube with a name. If it does not exist, neither do its methods: raise NoProcedure."""
@@ -350,16 +347,11 @@ def _shown_id(call: Request) -> str:
 class TubeMethods(FunctionFamily):
     """The methods of a tube: `queue.tube.NAME:method`."""
 
-    tasks: Tasks
-    _context: CommandContext
-    _engine: Engine
-    _methods: dict[bytes, Method]
-
     def __init__(self, site: CommandContext) -> None:
         self.tasks = Tasks(site)
         self._context = site
-        self._engine = site.engine
-        self._methods = {
+        self._engine: Engine = site.engine
+        self._methods: dict[bytes, Method] = {
             b"put": Method(WRITE, self.put),
             b"take": Method(WRITE, self.take),
             b"ack": Method(WRITE, self.ack),
@@ -609,8 +601,6 @@ def deliver(tasks: Tasks, caller: Caller, job: Job, now: i64) -> bytes:
 
 
 class _Take(Pending):
-    _tasks: Tasks
-
     def __init__(self, tasks: Tasks, caller: Caller, call: Request) -> None:
         super().__init__(caller, call)
         self._tasks = tasks
@@ -622,8 +612,6 @@ class _Take(Pending):
 
 class _Put(Pending):
     """A pending `tube:put` that waits for room in the tube."""
-
-    _tasks: Tasks
 
     def __init__(self, tasks: Tasks, caller: Caller, call: Request) -> None:
         super().__init__(caller, call)
@@ -642,16 +630,11 @@ class _Put(Pending):
 class Kicking(SlicedCall):
     """Moves up to `count` buried tasks back to their tube. The result is their number."""
 
-    _engine: Engine
-    _tube: Tube
-    _left: int
-    _kicked: int
-
     def __init__(self, call: Request, engine: Engine, tube: Tube, count: int) -> None:
         super().__init__(call)
         self._engine = engine
         self._tube = tube
-        self._left = min(count, len(tube.buried))
+        self._left: int = min(count, len(tube.buried))
         self._kicked = 0
 
     def run_slice(self, caller: Caller, now: i64) -> bytes | None:
@@ -670,12 +653,6 @@ class EmptyingCall(SlicedCall):
 
     The tasks to remove are as many as the tube had at the start, even if new tasks arrive.
     """
-
-    _engine: Engine
-    _tube: Tube
-    _results: bytes
-    _drops: bool
-    _emptying: Emptying
 
     def __init__(self, call: Request, engine: Engine, tube: Tube, results: bytes, drops: bool) -> None:
         """Create the call. `results` are its encoded results, or empty if the result is the number of removed tasks."""
@@ -711,15 +688,11 @@ class _Releasing(SlicedCall):
     Removing the last job moves no other job in the list, so no task is handled twice.
     """
 
-    _engine: Engine
-    _tube: Tube
-    _left: int
-
     def __init__(self, call: Request, engine: Engine, tube: Tube) -> None:
         super().__init__(call)
         self._engine = engine
         self._tube = tube
-        self._left = len(tube.taken)
+        self._left: int = len(tube.taken)
 
     def run_slice(self, caller: Caller, now: i64) -> bytes | None:
         tube = self._tube
@@ -732,13 +705,6 @@ class _Releasing(SlicedCall):
 
 class _Listing(SlicedCall):
     """Returns the tasks of a tube that are in a state, in the order of their puts, until the reply is full."""
-
-    _tasks: Tasks
-    _tube: Tube
-    _state: int
-    _cursor: int
-    _found: int
-    _writer: BytesWriter
 
     def __init__(self, call: Request, tasks: Tasks, tube: Tube, state: int) -> None:
         super().__init__(call)
@@ -768,16 +734,12 @@ class _Listing(SlicedCall):
 class QueueFunctions(FunctionFamily):
     """The functions of the `queue` module."""
 
-    _context: CommandContext
-    _engine: Engine
-    _functions: dict[bytes, Method]
-
     def __init__(self, site: CommandContext) -> None:
         self._context = site
-        self._engine = site.engine
+        self._engine: Engine = site.engine
         create = Method(ADMIN, self.create_tube)
         told = Method(READ, self.statistics)
-        self._functions = {
+        self._functions: dict[bytes, Method] = {
             b"create_tube": create,
             b"schema.create_tube": create,
             b"tube": Method(READ, self.tube),
@@ -946,15 +908,11 @@ def description(tube: Tube) -> dict[str, object]:
 class _Names(SlicedCall):
     """Runs queue.tube() without a name: returns the names of all tubes that the caller may use, oldest tube first."""
 
-    _engine: Engine
-    _cursor: int
-    _names: list[object]
-
     def __init__(self, call: Request, engine: Engine) -> None:
         super().__init__(call)
         self._engine = engine
         self._cursor = 0
-        self._names = []
+        self._names: list[object] = []
 
     def run_slice(self, caller: Caller, now: i64) -> bytes | None:
         tubes, self._cursor = self._engine.scan_tubes(self._cursor, SLICE)
@@ -967,16 +925,11 @@ class _Names(SlicedCall):
 class _Statistics(SlicedCall):
     """Runs queue.statistics() without a name: returns the statistics of all tubes that the caller may use, by name."""
 
-    _engine: Engine
-    _cursor: int
-    _found: i64
-    _writer: BytesWriter
-
     def __init__(self, call: Request, engine: Engine) -> None:
         super().__init__(call)
         self._engine = engine
         self._cursor = 0
-        self._found = 0
+        self._found: i64 = 0
         self._writer = BytesWriter()
 
     def run_slice(self, caller: Caller, now: i64) -> bytes | None:

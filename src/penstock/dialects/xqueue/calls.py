@@ -26,9 +26,6 @@ _COMMON_METHODS: Final = ("select", "count", "len")
 class XqueueFunctions(FunctionFamily):
     """The functions of the module `xqueue`. There is one: `xqueue.upgrade`."""
 
-    _spaces: XqueueSpaces
-    _upgrade: Method
-
     def __init__(self, spaces: XqueueSpaces) -> None:
         self._spaces = spaces
         self._upgrade = Method(ADMIN, self.upgrade)
@@ -54,14 +51,10 @@ class XqueueFunctions(FunctionFamily):
 class SpaceMethods(FunctionFamily):
     """The functions `box.space.NAME:method`. Calls on spaces that `upgrade` did not make go to another family."""
 
-    _spaces: XqueueSpaces
-    _others: FunctionFamily
-    _methods: dict[bytes, Method]
-
     def __init__(self, spaces: XqueueSpaces, others: FunctionFamily) -> None:
         self._spaces = spaces
         self._others = others
-        self._methods = {}
+        self._methods: dict[bytes, Method] = {}
         for name in METHODS:
             if name in _COMMON_METHODS:
                 continue

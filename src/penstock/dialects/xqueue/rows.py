@@ -59,18 +59,15 @@ _TYPE_NAMES: Final[list[tuple[type, str]]] = [
 class Rows:
     """Converts between the rows of one space and jobs."""
 
-    options: Options
-    _names: list[str]
-    _payload: list[int]  # Positions of the fields that are in the body, if there is a format.
-    _queue_fields: frozenset[int]  # Positions of the fields that are not in the body.
-
     def __init__(self, options: Options, space: str) -> None:
         self.options = options
         self.space = space
-        self._names = [field.name for field in options.format]
+        self._names: list[str] = [field.name for field in options.format]
         fields = (options.status, options.runat, options.priority, options.tube)
-        self._queue_fields = frozenset([*options.key, *(at for at in fields if at != NO_FIELD)])
-        self._payload = [at for at in range(len(options.format)) if at not in self._queue_fields]
+        # Positions of the fields that are not in the body.
+        self._queue_fields: frozenset[int] = frozenset([*options.key, *(at for at in fields if at != NO_FIELD)])
+        # Positions of the fields that are in the body, if there is a format.
+        self._payload: list[int] = [at for at in range(len(options.format)) if at not in self._queue_fields]
 
     # From users
 

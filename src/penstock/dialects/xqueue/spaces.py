@@ -26,23 +26,17 @@ from penstock.node.context import CommandContext
 class Upgrade:
     """The result of an upgrade: the space, and the options that changed, with their values before and after."""
 
-    space: Space
-    changed: dict[str, list[Any]]  # Empty for a new space.
-
     def __init__(self, space: Space, changed: dict[str, list[Any]]) -> None:
         self.space = space
-        self.changed = changed
+        self.changed = changed  # Empty for a new space.
 
 
 class XqueueSpaces:
     """The spaces that were used since start, by name."""
 
-    context: CommandContext
-    _known: dict[bytes, Space]
-
     def __init__(self, site: CommandContext) -> None:
         self.context = site
-        self._known = {}
+        self._known: dict[bytes, Space] = {}
 
     def find(self, name: bytes) -> Space | None:
         """Return the space with a name, or None if there is no such tube or it is not a space."""
