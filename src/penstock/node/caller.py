@@ -96,10 +96,6 @@ class Caller:
         self._sending_count = len(self.unsent)
         return self.reply.take()
 
-    def sent_jobs(self) -> list[Job]:
-        """Return the jobs in the bytes of the last `take_replies`, as long as `confirm_sent` was not called."""
-        return self.unsent[: self._sending_count]
-
     def confirm_sent(self) -> bool:
         """Record that the bytes of the last `take_replies` are sent. Return whether the connection has to be closed."""
         self.sending = 0

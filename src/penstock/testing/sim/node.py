@@ -129,11 +129,7 @@ class SimConnection(Client):
         self.session = session
         self.asked: list[bytes] = []
         self.bulk_max = _BULK_BYTES_MAX
-        self._taken_ms = 0  # The node's clock when the replies were produced.
-
-    def take_replies(self) -> bytes:
-        self._taken_ms = int(self._node.turn.now)
-        return super().take_replies()
+        self.produced_ms = -1  # The node's clock when the reply was produced; -1 if there is none.
 
     def send(self, replies: bytes) -> None:
         if not self.is_closed:
@@ -141,7 +137,8 @@ class SimConnection(Client):
         super().send(replies)
 
     def write(self, data: bytes) -> None:
-        self.session.client.hears(self.session, data, self._taken_ms)
+        produced_ms, self.produced_ms = self.produced_ms, -1
+        self.session.client.hears(self.session, data, produced_ms)
 
     def close(self) -> None:
         self.abort()
@@ -426,6 +423,7 @@ class SimNode(Driver):
             self._read_input(turn)
             turn.open_if_planned()
             turn.end()
+            self._note_replies()
         except JournalFailed:
             self._stop_by_disk()
             return
@@ -441,6 +439,15 @@ class SimNode(Driver):
         self._reads_input = False
         if self.links.is_stale:
             self.keep_links()
+
+    def _note_replies(self) -> None:
+        """Record which replies the turn has produced. A crash may still prevent that they are sent."""
+        for client in self._clients.values():
+            if client.reply.length and client.produced_ms < 0:
+                client.produced_ms = int(self.turn.now)
+            for job in client.unsent:
+                if job.once:
+                    self.world.handed_out(self.site.id_of(job))
 
     def _stop_by_disk(self) -> None:
         self.crash(power=False)
@@ -479,9 +486,6 @@ class SimNode(Driver):
         """Check the replies that are handed to a client's connection."""
         if replies.startswith(b"+D-"):
             self.world.added(replies[1:41], client.asked)
-        for job in client.sent_jobs():
-            if job.once:
-                self.world.handed_out(self.site.id_of(job))
 
     def closed(self, client: SimConnection) -> None:
         """Handle that the node itself has closed the connection of a client."""
