@@ -184,7 +184,7 @@ class AsyncQueue(_AsyncWrapper, api_async.AsyncQueue):
         self._host = queue._host
 
     @classmethod
-    def around(cls, queue: Queue) -> Self:
+    def _around(cls, queue: Queue) -> Self:
         """Wrap a blocking queue for asyncio. Both use the same session."""
         return cls(queue)
 
@@ -193,7 +193,7 @@ class AsyncQueue(_AsyncWrapper, api_async.AsyncQueue):
         return self._sync
 
     async def session(self) -> AsyncQueue:
-        return AsyncQueue.around(self.sync.session())
+        return AsyncQueue._around(self.sync.session())
 
     async def take(
         self, tubes: Iterable[api_async.AsyncTube], count: int = 1, timeout: Duration = 0
