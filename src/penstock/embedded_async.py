@@ -176,24 +176,19 @@ async def _sleep_through(host: Host, wait: Waiting, sleeper: _Task) -> None:
 
 
 class AsyncQueue(_AsyncWrapper, api_async.AsyncQueue):
-    """A session on a queue in this process, for asyncio."""
+    """A session on a queue in this process, for asyncio. It wraps a blocking queue; both use the same session."""
 
     def __init__(self, queue: Queue) -> None:
         self._sync = queue
         self._inner: Queue = Queue(queue._session.for_tasks(), queue)
         self._host = queue._host
 
-    @classmethod
-    def _around(cls, queue: Queue) -> Self:
-        """Wrap a blocking queue for asyncio. Both use the same session."""
-        return cls(queue)
-
     @property
     def sync(self) -> Queue:
         return self._sync
 
     async def session(self) -> AsyncQueue:
-        return AsyncQueue._around(self.sync.session())
+        return AsyncQueue(self.sync.session())
 
     async def take(
         self, tubes: Iterable[api_async.AsyncTube], count: int = 1, timeout: Duration = 0
