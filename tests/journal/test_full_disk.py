@@ -18,6 +18,7 @@ from penstock.embedded import Job, Queue, Tube
 from penstock.host.host import Host, Store
 from penstock.host.maintenance.runner import Maintenance
 from penstock.host.session import Session
+from penstock.options import NewJob
 from penstock.testing.disk import MemoryDisk
 from penstock.testing.invariants import check
 from tests.journal.maintenance_waits import wait_for, wait_for_rest
@@ -220,6 +221,42 @@ def test_a_take_that_exceeds_a_segment_is_complete_if_there_is_room(
     others_fill(disk, queue)
     for job in jobs:
         job.ack()
+
+
+@pytest.mark.parametrize("distinct", [True, False], ids=["a key of each", "one key of all"])
+def test_jobs_with_long_keys_can_end_beside_many_jobs_without_keys(
+    filled: tuple[MemoryDisk, Queue, Tube], distinct: bool
+) -> None:
+    """The space that is reserved for taken jobs depends on the keys of these jobs, not on those of other jobs."""
+    disk, queue, tube = filled
+    disk.capacity = None
+    keyed = queue.tube("keyed", "utubettl", key_limit=3_000)
+    keyed.put_many([NewJob(b"", key=f"{number if distinct else 0} {'k' * 1_000}") for number in range(2_000)])
+    held = keyed.take_many(2_000)
+    assert len(held) == 2_000
+    tube.put_many([b""] * 20_000)
+    others_fill(disk, queue)
+    use_up(tube)
+    for job in held:
+        job.ack()
+    check(queue._host.engine)
+
+
+def test_a_take_of_many_jobs_with_long_keys_is_accepted_only_if_all_of_them_can_end(
+    filled: tuple[MemoryDisk, Queue, Tube],
+) -> None:
+    disk, queue, tube = filled
+    disk.capacity = None
+    keyed = queue.tube("keyed", "utube")
+    keyed.put_many([NewJob(b"", key=f"{number} {'k' * 4_000}") for number in range(3_000)])
+    tube.put_many([b""] * 20_000)
+    others_fill(disk, queue)
+    held = keyed.take_many(3_000)
+    assert 100 < len(held) < 3_000
+    use_up(tube)
+    for job in held:
+        job.ack()
+    check(queue._host.engine)
 
 
 def test_timers_wait_for_disk_space(filled: tuple[MemoryDisk, Queue, Tube]) -> None:

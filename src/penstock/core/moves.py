@@ -53,6 +53,7 @@ is space for it.
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Final
 
 from mypy_extensions import i32, i64, u8
 
@@ -91,6 +92,13 @@ from penstock.core.table import JobTable, NumberSet
 from penstock.core.tube import Tube, key_of
 from penstock.core.waits import EndWait, PeerWait, PutWait, TakeWait, Waiting
 
+# Labels of this length count as one more transition in `moves_left`. Shorter ones are free, because the log reserves
+# this number of bytes with each transition.
+LABEL_BYTES_PER_MOVE: Final = 128
+
+# The bytes that the log adds to each label, rounded up.
+_LABEL_HEADER_BYTES: Final = 8
+
 
 class Moves:
     """All tubes, jobs, sessions and deadlines of one node, and their transitions."""
@@ -110,6 +118,7 @@ class Moves:
     room_bytes: i64  # Bytes of bodies that the log has room for. The shell sets it after each commit.
     moves_left: i64  # Transitions that do not end a job and that the log has room for. Low only on a full disk.
     taken_count: i64  # Number of taken jobs of all tubes. Each needs room in the log to end.
+    taken_label_bytes: i64  # Bytes of the labels of taken jobs: see `row_label_bytes`.
     # Taken at-most-once jobs by id, in order of delivery. They can only be acked, so a node without a journal may drop
     # them to free memory.
     delivered_once: dict[int, Job]
@@ -157,6 +166,7 @@ class Moves:
         self.room_bytes = NEVER
         self.moves_left = NEVER
         self.taken_count = 0
+        self.taken_label_bytes = 0
         self.delivered_once = {}
         self.resident_bytes = 0
         self.waiting_bytes = 0
@@ -402,15 +412,17 @@ class Moves:
             tube.remove_from(job, came_from)
             if tube.ready_bodies is not None:
                 _index_body(tube, job, came_from, state)
-            if job.extra is not None and (state == s.DONE or state == s.ZOMBIE) and job.extra.unique:
-                _no_longer_unique(tube, job)
             if came_from == s.TAKEN:
                 self.taken_count -= 1
+                if job.extra is not None or tube.keys is not None:
+                    self.taken_label_bytes -= row_label_bytes(job, tube)
                 if job.once:
                     del self.delivered_once[job.id]
                 self._remove_holder(job, tube)
             elif came_from == s.STAGED:
                 self._leave_stage(job)
+            if job.extra is not None and (state == s.DONE or state == s.ZOMBIE) and job.extra.unique:
+                _no_longer_unique(tube, job)
             if self.end_waits_by_id and (state == s.GONE or s.BURIED <= state <= s.ZOMBIE):
                 self._end_waits_by_event(job, came_from, event)
             if state == s.GONE:
@@ -429,6 +441,8 @@ class Moves:
                     self._wake_line(tube, None)
             elif state == s.TAKEN:
                 self.taken_count += 1
+                if job.extra is not None or tube.keys is not None:
+                    self.taken_label_bytes += row_label_bytes(job, tube)
                 if job.once:
                     self.delivered_once[job.id] = job
         self._arm(job, tube)
@@ -437,6 +451,8 @@ class Moves:
     def _report(self, job: Job, tube: Tube, rule: i64, now: i64) -> None:
         self.moves_left -= 1
         extra = job.extra
+        if extra is not None or tube.keys is not None:
+            self.moves_left -= row_label_bytes(job, tube) // LABEL_BYTES_PER_MOVE
         if extra is not None and extra.copy is not None and self.copies is not None:
             self.copies.moved(job, tube, rule, now)
         self.outbox.moved(job, tube, rule, now)
@@ -616,8 +632,7 @@ class Moves:
 
         The space that is reserved for the end of taken jobs does not count.
         """
-        label_bytes = self.labels.total // max(1, self.jobs.count)
-        self.moves_left = self.outbox.more_moves(self.moves_left, self.taken_count, label_bytes)
+        self.moves_left = self.outbox.more_moves(self.moves_left, self.taken_count, self.taken_label_bytes)
 
     def wake_all_takes(self) -> None:
         """Mark all lists of waiting takes to be served, because the log has space for transitions again."""
@@ -776,6 +791,7 @@ class Moves:
         if state == s.TAKEN:
             keys.give_back(job)
             self._wake(tube, job)
+            self.taken_label_bytes += len(key) - len(old.name)
         if tube.key_stats:
             _count(tube, old.name, s.rule_of(s.MOVED_OUT, state), state, s.GONE)
             tube.arriving = True
@@ -1200,6 +1216,25 @@ def _no_longer_unique(tube: Tube, job: Job) -> None:
     del tube.uniques[extra.unique]
     tube.labels.total -= len(extra.unique)
     extra.unique = b""
+
+
+def row_label_bytes(job: Job, tube: Tube) -> i64:
+    """Return how many bytes the labels of a job add to each of its rows in the log.
+
+    The labels are its key, its name, its unique value and the consumer of its claim, each up to 64 KB.
+    """
+    length: i64 = 0
+    if tube.keys is not None:
+        length += _LABEL_HEADER_BYTES + len(key_of(tube, job))
+    extra = job.extra
+    if extra is not None:
+        if extra.name:
+            length += _LABEL_HEADER_BYTES + len(extra.name)
+        if extra.unique:
+            length += _LABEL_HEADER_BYTES + len(extra.unique)
+        if extra.consumer:
+            length += _LABEL_HEADER_BYTES + len(extra.consumer)
+    return length
 
 
 def resident_length(job: Job) -> i64:

@@ -14,7 +14,7 @@ from penstock.core.engine import Engine
 from penstock.core.ids import SEQUENCE_BITS
 from penstock.core.job import HELD_BY_CLAIM, NO_KEY, NO_SLOT, Job
 from penstock.core.limits import NEVER, NOTE_MEMORY_BYTES, STAGE_EXPIRE_MS
-from penstock.core.moves import resident_length
+from penstock.core.moves import resident_length, row_label_bytes
 from penstock.core.policy import TubePolicy
 from penstock.core.sessions import Session
 from penstock.core.table import JobTable
@@ -38,6 +38,7 @@ def index_jobs(engine: Engine, tube: Tube, jobs: list[Job], keys: dict[int, byte
         engine.resident_bytes += resident_length(job)
         if job.state == s.TAKEN:
             engine.taken_count += 1
+            engine.taken_label_bytes += row_label_bytes(job, tube)
             if job.once:
                 engine.delivered_once[job.id] = job
             if tube.keys is not None:

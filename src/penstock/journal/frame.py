@@ -162,6 +162,7 @@ class MoveSource:
         """Return how many more transitions the log has space for. The result can be negative.
 
         `pending` is the number of bytes that are not written yet. The space to end `taken` taken jobs is reserved.
+        `label_bytes` is the total length of their labels.
         """
         raise NotImplementedError
 

@@ -23,18 +23,19 @@ the larger one, not the sum (`_writable_bytes`). Free space counts only for puts
 `Log.update_room` also subtracts OWED_BYTES for each existing job from the space of puts. This second promise (each
 accepted job can be taken, return once and be acked) includes free space, so other programs can break it.
 
-**The grant.** The engine counts transitions and not bytes, because that costs one subtraction per transition.
+**The grant.** The engine counts transitions and not bytes, because that costs one subtraction per transition. A
+transition of a job with long labels counts as several (`Moves._report`).
 
-    beside = certain space - UNREFUSABLE_BYTES - taken jobs * bytes of a row
-    moves  = beside / 4 / bytes of a row
+    beside = certain space - UNREFUSABLE_BYTES - taken jobs * MOVE_BYTES - labels of the taken jobs
+    moves  = beside / 4 / MOVE_BYTES
 
 One quarter of `beside` is for the rows of the granted transitions. The second quarter is for the rows that end the jobs
 which these transitions take. The other half is for rows that are not counted as transitions.
 
-Invariant: certain space >= (taken jobs at the grant + transitions since then) * bytes of a row. It holds because a
-transition adds at most one taken job. It is kept by two rules: a transition that does not end a taken job needs a
-grant, and a grant ends when it is used up (`Moves._refill_moves`) or when half of `beside` was written
-(`recount_below`).
+Invariant: the certain space is at least the bytes of the jobs that were taken at the grant, plus a row with short
+labels for each transition that was used since then (`bytes_for_taken`). A transition adds at most one taken job, so
+this is sufficient. Two rules keep the invariant: a transition that does not end a taken job needs a grant, and a grant
+ends when it is used up (`Moves._refill_moves`) or when half of `beside` was written (`recount_below`).
 
 **The states of the space.**
 
@@ -61,6 +62,7 @@ from typing import Final
 
 from mypy_extensions import i64
 
+from penstock.core.moves import LABEL_BYTES_PER_MOVE
 from penstock.journal.disk import Disk, File
 from penstock.journal.frame import FRAME_HEADER_BYTES, ROW_BYTES, MoveSource
 from penstock.journal.segment import SEGMENT_HEADER_BYTES, SegmentHeader
@@ -77,10 +79,6 @@ MOVE_BYTES: Final = FRAME_HEADER_BYTES + ROW_BYTES
 
 # A row and its share of a frame: the bytes that a put needs beside its body.
 PUT_BYTES: Final = 1_024
-
-# Upper limit of the mean bytes that labels (names, keys and dedup ids) add to a transition. The mean is taken over the
-# existing jobs, but dedup ids may belong to many more jobs that have ended.
-_LABEL_BYTES_MAX: Final = 4_096
 
 # Milliseconds between two requests for free space to a disk that is nearly full.
 REFRESH_MS: Final = 500
@@ -130,8 +128,7 @@ class Room(MoveSource):
         self.moves = 0  # Granted transitions.
         self.recount_below = 1 << 60  # The grant is valid while existing files have at least this many free bytes.
         self._used_up = False  # Whether the last grant was zero.
-        self._taken = 0  # Number of taken jobs at the last grant.
-        self._move_bytes = MOVE_BYTES  # Bytes per transition at the last grant.
+        self._taken_bytes = 0  # Bytes that the jobs which were taken at the last grant need to end.
         self._disk = disk
 
     def refresh(self) -> None:
@@ -159,7 +156,7 @@ class Room(MoveSource):
 
     def bytes_for_taken(self, moves_left: int) -> int:
         """Return how many bytes taken jobs need at most to end, if `moves_left` granted transitions are unused."""
-        return (self._taken + self.moves - moves_left) * self._move_bytes
+        return self._taken_bytes + (self.moves - moves_left) * (MOVE_BYTES + LABEL_BYTES_PER_MOVE)
 
     def bytes_for_puts(self, tail: OpenSegment, left: int, pending: int, moves_left: int) -> int:
         """Return how many bytes puts can write to one of the files, so that all taken jobs can still end.
@@ -182,18 +179,19 @@ class Room(MoveSource):
     def more_moves(self, tail: object, offset: i64, pending: i64, taken: i64, label_bytes: i64) -> i64:
         """Return how many transitions there is space for, so that all taken jobs can still end.
 
-        `pending` is the number of bytes that are not written yet. Only a quarter of the free space is granted for the
-        rows of these transitions. A second quarter is for the rows that end their jobs. The other half is for rows that
-        are written for other reasons before this is called again.
+        `pending` is the number of bytes that are not written yet. `label_bytes` is the total length of the labels of
+        the `taken` jobs. Only a quarter of the free space is granted for the rows of these transitions. A second
+        quarter is for the rows that end their jobs. The other half is for rows that are written for other reasons
+        before this is called again.
         """
         assert isinstance(tail, OpenSegment)
-        self._taken, self._move_bytes = taken, MOVE_BYTES + min(label_bytes, _LABEL_BYTES_MAX)
-        held, few = UNREFUSABLE_BYTES + taken * self._move_bytes, self.segment_bytes // 8
+        self._taken_bytes = taken * MOVE_BYTES + label_bytes
+        held, few = UNREFUSABLE_BYTES + self._taken_bytes, self.segment_bytes // 8
         beside = self._writable_bytes(tail, offset, pending) - held
         if beside < few:
             self._extend_by(tail, 2 * few - beside)
             beside = self._writable_bytes(tail, offset, pending) - held
-        self.moves = beside // (4 * self._move_bytes)
+        self.moves = beside // (4 * MOVE_BYTES)
         if self._used_up and beside < _EXTEND_BYTES_MIN:
             # The end of one job does not make room for many.
             self.moves = min(0, self.moves)

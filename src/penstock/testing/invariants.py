@@ -27,6 +27,7 @@ from penstock.core.deadlines import NOWHERE, Timed
 from penstock.core.engine import Engine
 from penstock.core.job import HELD_BY_CLAIM, NO_SLOT, Job
 from penstock.core.limits import NEVER, NO_ROOM_MS
+from penstock.core.moves import row_label_bytes
 from penstock.core.sessions import Session
 from penstock.core.waits import Waiting
 from penstock.testing.assertions import HEAP_CHILDREN, filled, free, same, same_jobs, shown
@@ -47,6 +48,8 @@ def check(engine: Engine) -> None:
     for tube in engine.tubes.values():
         check_tube(tube, by_tube[tube.slot])
     same("E2", "taken jobs", engine.taken_count, sum(job.state == s.TAKEN for job in jobs))
+    labels = sum(row_label_bytes(job, engine.tube_of(job)) for job in jobs if job.state == s.TAKEN)
+    same("E2", "labels of taken jobs", engine.taken_label_bytes, labels)
     once = {job.id for job in jobs if job.state == s.TAKEN and job.once}
     same("E2", "delivered jobs of at most one delivery", set(engine.delivered_once), once)
     same("E2", "what names take", engine.labels.total, sum(map(label_bytes, engine.tubes.values())))
