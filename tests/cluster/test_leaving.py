@@ -220,7 +220,7 @@ def test_jobs_of_strict_tubes_stay_on_their_node(leaves: bool) -> None:
         guild[0].engine.put(guild[0].engine.tubes[b"orders"], Draft(b"x" * 80_000), guild.now)
         guild[0].engine.memory_max = guild[0].engine.memory_used() + 10_000
         guild[0].ask("addjob", "orders", "fills the rest", 1000)
-    assert guild[0].cluster.is_external()
+    assert guild[0].cluster.state.keeps_nothing()
     before = len(guild[0].jobs())
     assert guild[0].ask("addjob", "orders", "body", 1000, "replicate", 1).startswith(b"D-")
     assert guild[0].ask("addjob", "orders", "body", 1000, "async").startswith(b"D-")

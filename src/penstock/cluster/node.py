@@ -316,7 +316,7 @@ class Cluster(ReplicationHooks):
         """Return how many copies a job of a queue gets if its producer does not give a number of copies."""
         if not self.members.peers or (tube is not None and not is_shared(tube)):
             return 1
-        return self.replications.default_level(name, self.is_external(), now)
+        return self.replications.default_level(name, self.state.keeps_nothing(), now)
 
     def added_alone(self) -> None:
         """Count a job that has one copy, because its producer gave no number and no other node accepts copies."""
@@ -327,14 +327,6 @@ class Cluster(ReplicationHooks):
         """Return the nodes that have confirmed a copy of a job that waits for its copies."""
         started = self.replications.by_id.get(self.state.id_of(job)) if job.state == s.STAGED else None
         return [] if started is None else started.confirmed
-
-    def reachable(self) -> int:
-        """Return how many other nodes a copy could be sent to."""
-        return self.members.reachable_count()
-
-    def is_external(self) -> bool:
-        """Return whether this node keeps no copies of new jobs. A node without other members keeps them in any case."""
-        return self.state.keeps_nothing()
 
     def replicate(
         self,
@@ -448,10 +440,6 @@ class Cluster(ReplicationHooks):
         """Return the member that follows `after` in the order of ids, or b"" after the last one."""
         behind = [node for node in self.members.member_ids() if node > after]
         return min(behind) if behind else b""
-
-    def postponed(self, job: Job, now: i64) -> None:
-        """Restart the retry time on all holders: a client sent WORKING for a job that another node delivered."""
-        self.requeue.postponed(job, now)
 
     def leave_to_others(self, job: Job, now: i64) -> bool:
         """Leave a taken job, whose body cannot be read on this node, to another holder of the job.

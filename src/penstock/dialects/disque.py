@@ -163,7 +163,7 @@ class Disque:
         external = False
         if cluster is not None:
             # A tube that lives on one node cannot store its jobs on another.
-            external = cluster.is_external() and (tube is None or is_shared(tube))
+            external = cluster.state.keeps_nothing() and (tube is None or is_shared(tube))
             self._check_reachable(cluster, tube, replicate, external)
         elif replicate > 1:
             raise Refused(_NOREPL)
@@ -197,7 +197,7 @@ class Disque:
             if replicate > 1:
                 raise Refused(b"ERR a queue of this type lives on one node; REPLICATE must be 1")
             return
-        short = (replicate if external else replicate - 1) - cluster.reachable()
+        short = (replicate if external else replicate - 1) - cluster.members.reachable_count()
         if short > 0:
             if external and short == 1:
                 reason = b"I'm leaving the cluster" if self.context.leaving else b"I'm out of memory"
@@ -403,7 +403,7 @@ class Disque:
         elif job.ttr != NEVER and job.state != s.BURIED:
             outcome = self._engine.switch(job, s.DELAYED, now, min(job.ttr, DURATION_MS_MAX))
             if self.context.cluster is not None:
-                self.context.cluster.postponed(job, now)
+                self.context.cluster.requeue.postponed(job, now)
         else:
             outcome = OK
         if outcome != OK:

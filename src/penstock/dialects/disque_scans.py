@@ -103,8 +103,10 @@ def parse_query(args: list[bytes], jobs: bool) -> Query:
 class _CursorScan(PagedReply):
     """A scan, and the results that it has found so far."""
 
-    def __init__(self, query: Query, end: i64) -> None:
+    def __init__(self, engine: Engine, disque: Disque, query: Query, end: i64) -> None:
         super().__init__()
+        self._engine = engine
+        self._disque = disque
         self.query = query
         self.cursor: int = query.cursor
         # Entries with this number or a greater one were made after the scan began.
@@ -127,9 +129,7 @@ class QueueScan(_CursorScan):
     """Runs QSCAN."""
 
     def __init__(self, engine: Engine, disque: Disque, query: Query) -> None:
-        super().__init__(query, engine.next_number)
-        self._engine = engine
-        self._disque = disque
+        super().__init__(engine, disque, query, engine.next_number)
 
     def scan(self, caller: Caller, now: i64) -> bool:
         query = self.query
@@ -155,9 +155,7 @@ class JobScan(_CursorScan):
     """Runs JSCAN."""
 
     def __init__(self, engine: Engine, disque: Disque, query: Query) -> None:
-        super().__init__(query, engine.next_id)
-        self._engine = engine
-        self._disque = disque
+        super().__init__(engine, disque, query, engine.next_id)
 
     def scan(self, caller: Caller, now: i64) -> bool:
         query = self.query

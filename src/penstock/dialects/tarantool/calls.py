@@ -83,10 +83,14 @@ class FunctionFamily:
 
 
 class Functions(FunctionFamily):
-    """A family whose functions have no owner: a dictionary of functions by name."""
+    """A family whose functions are the same for all owners: a dictionary of functions by name."""
 
     def __init__(self, functions: dict[bytes, Method]) -> None:
         self._functions = functions
+
+    def add(self, name: bytes, method: Method) -> None:
+        """Add a function that the server, not a subclass, implements."""
+        self._functions[name] = method
 
     def method(self, owner: bytes, name: bytes) -> Method | None:
         return self._functions.get(name)

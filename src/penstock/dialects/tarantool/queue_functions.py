@@ -30,7 +30,7 @@ from penstock.core.tube import Tube
 from penstock.core.waits import PutWait, TakeWait, Waiting
 from penstock.dialects.native.delivery_commands import check_policy
 from penstock.dialects.tarantool.calls import (
-    FunctionFamily,
+    Functions,
     Method,
     Pending,
     SlicedCall,
@@ -344,37 +344,32 @@ def _shown_id(call: Request) -> str:
     return str(value)[:64]
 
 
-class TubeMethods(FunctionFamily):
+class TubeMethods(Functions):
     """The methods of a tube: `queue.tube.NAME:method`."""
 
     def __init__(self, site: CommandContext) -> None:
         self.tasks = Tasks(site)
         self._context = site
         self._engine: Engine = site.engine
-        self._methods: dict[bytes, Method] = {
-            b"put": Method(WRITE, self.put),
-            b"take": Method(WRITE, self.take),
-            b"ack": Method(WRITE, self.ack),
-            b"release": Method(WRITE, self.release),
-            b"touch": Method(WRITE, self.touch),
-            b"peek": Method(READ, self.peek),
-            b"bury": Method(WRITE, self.bury),
-            b"kick": Method(WRITE, self.kick),
-            b"delete": Method(WRITE, self.delete),
-            # For administrators and for users with a grant for the tube, which `truncate` checks.
-            b"truncate": Method(EVERYTHING, self.truncate),
-            b"drop": Method(ADMIN, self.drop),
-            b"release_all": Method(ADMIN, self.release_all),
-            b"tasks_by_state": Method(READ, self.tasks_by_state),
-            b"on_task_change": Method(READ, _refuse_function),
-        }
-
-    def add(self, name: bytes, method: Method) -> None:
-        """Add a method that the server, not this class, implements."""
-        self._methods[name] = method
-
-    def method(self, owner: bytes, name: bytes) -> Method | None:
-        return self._methods.get(name)
+        super().__init__(
+            {
+                b"put": Method(WRITE, self.put),
+                b"take": Method(WRITE, self.take),
+                b"ack": Method(WRITE, self.ack),
+                b"release": Method(WRITE, self.release),
+                b"touch": Method(WRITE, self.touch),
+                b"peek": Method(READ, self.peek),
+                b"bury": Method(WRITE, self.bury),
+                b"kick": Method(WRITE, self.kick),
+                b"delete": Method(WRITE, self.delete),
+                # For administrators and for users with a grant for the tube, which `truncate` checks.
+                b"truncate": Method(EVERYTHING, self.truncate),
+                b"drop": Method(ADMIN, self.drop),
+                b"release_all": Method(ADMIN, self.release_all),
+                b"tasks_by_state": Method(READ, self.tasks_by_state),
+                b"on_task_change": Method(READ, _refuse_function),
+            }
+        )
 
     def put(self, caller: Caller, call: Request, name: bytes, now: i64) -> bytes | None:
         """Run tube:put(data, {ttl, ttr, delay, pri, utube, stube, timeout}): put a task and return it.
@@ -731,7 +726,7 @@ class _Listing(SlicedCall):
         return head.getvalue()
 
 
-class QueueFunctions(FunctionFamily):
+class QueueFunctions(Functions):
     """The functions of the `queue` module."""
 
     def __init__(self, site: CommandContext) -> None:
@@ -739,23 +734,18 @@ class QueueFunctions(FunctionFamily):
         self._engine: Engine = site.engine
         create = Method(ADMIN, self.create_tube)
         told = Method(READ, self.statistics)
-        self._functions: dict[bytes, Method] = {
-            b"create_tube": create,
-            b"schema.create_tube": create,
-            b"tube": Method(READ, self.tube),
-            b"statistics": told,
-            b"stats": told,
-            b"identify": Method(READ | WRITE, self.identify),
-            b"state": Method(READ, self.state),
-            b"register_driver": Method(ADMIN, _refuse_function),
-        }
-
-    def add(self, name: bytes, method: Method) -> None:
-        """Add a function that the server, not this class, implements."""
-        self._functions[name] = method
-
-    def method(self, owner: bytes, name: bytes) -> Method | None:
-        return self._functions.get(name)
+        super().__init__(
+            {
+                b"create_tube": create,
+                b"schema.create_tube": create,
+                b"tube": Method(READ, self.tube),
+                b"statistics": told,
+                b"stats": told,
+                b"identify": Method(READ | WRITE, self.identify),
+                b"state": Method(READ, self.state),
+                b"register_driver": Method(ADMIN, _refuse_function),
+            }
+        )
 
     def create_tube(self, caller: Caller, call: Request, _: bytes, now: i64) -> bytes | None:
         """Run queue.create_tube(name, type, {temporary, if_not_exists, ttl, ttr, pri, capacity, …}).
