@@ -169,6 +169,53 @@ MUTANTS: Final = (
         "if not any(data[at + length - 8 : at + length]) and length < 64:",
     ),
     Mutant("names-are-not-synced", "journal.disk", "_sync_directory(self.path)", "pass"),
+    # The turn
+    Mutant(
+        "no-commit-during-a-sync", "node.turn", "if log is not None:", "if log is not None and not self.is_syncing:"
+    ),
+    Mutant(
+        "later-output-leaves-with-an-earlier-sync",
+        "node.turn",
+        "assert output is not None",
+        "assert output is not None\noutput.replies += self._take_output().replies",
+    ),
+    Mutant(
+        "messages-leave-before-the-sync",
+        "node.turn",
+        "messages = cluster.outbox.take() if cluster is not None and cluster.outbox.by_peer else None",
+        "messages = None\nif cluster and self.links:\n    self.links.send(cluster.outbox.take())",
+    ),
+    Mutant("sent-delivery-is-undone", "node.caller", "if self._sending_count > 0:", "if self._sending_count > 1:"),
+    Mutant(
+        "unsent-delivery-is-kept",
+        "node.turn",
+        "for job, delivery in zip(client.unsent, client.unsent_deliveries):",
+        "for job, delivery in zip(client.unsent[:0], client.unsent_deliveries):",
+    ),
+    Mutant(
+        "served-wait-of-a-lost-client-is-kept",
+        "node.turn",
+        "for wait in self._unanswered(client):",
+        "for wait in self._unanswered(client)[:0]:",
+    ),
+    Mutant("rest-of-a-client-is-forgotten", "node.turn", "if left == MORE_LEFT:", "if False:"),
+    Mutant("has-arrived-is-not-reset", "node.turn", "client.has_arrived = False", "pass"),
+    Mutant("session-outlives-its-client", "node.turn", "self.engine.disconnect(client.connection, self.now)", "pass"),
+    Mutant("disconnected-client-is-run", "node.turn", "if not client.lost:", "if True:"),
+    Mutant("client-that-does-not-read-is-run", "node.turn", "elif client.is_unread:", "elif False:"),
+    Mutant("budget-of-a-turn-is-ignored", "node.inbox", "budget -= self._at - before", "pass"),
+    Mutant(
+        "command-behind-a-wait-is-run",
+        "node.inbox",
+        "while caller.wait is None and not caller.busy and not caller.closing:",
+        "while not caller.busy and not caller.closing:",
+    ),
+    Mutant(
+        "closed-connection-counts-as-delivered",
+        "node.client",
+        "if self.is_closed or (self.unsent and self.is_closing()):",
+        "if self.is_closed:",
+    ),
     # The engine
     Mutant(
         "key-stays-busy-when-buried",
