@@ -169,24 +169,27 @@ def states_page() -> str:
     parts = [
         "# The states of a job",
         "This page is generated from the table in `src/penstock/core/states.py` by `make docs`. Do not edit it.",
-        "A job is in one state at a time. An event moves it to the next state. One table defines which event is "
-        "allowed in which\nstate, and the next state. Nothing else changes the state of a job.",
+        "A job is in one state at a time. An event, such as a take or the end of a delay, moves it to the next state. "
+        "One table of\nrules defines which event is allowed in which state, and the state that follows. The state of a "
+        "job never changes in any\nother way.",
         "## The diagram",
-        "Events that can happen in nearly every state are not drawn: deleting a job, truncating its tube, moving the "
-        "job to\nanother tube, and setting its state. The table of rules below includes them.",
+        "The diagram omits four kinds of events that can happen in nearly every state: deleting a job, truncating its "
+        "tube,\nmoving the job to another tube, and setting its state with `switch`. The [table of rules](#the-rules) "
+        "includes them.",
         diagram(),
         "## The states, and their names in each client API",
-        "The names in the first column are used in Python, in errors and in statistics. The other columns show the "
-        "names in the\nAPIs of the originals. Disque has no name for a job that is gone, and shows a buried job as "
-        "active. The statistics of\nxqueue also have `S` for a task that is in another tube; "
-        "`tube.transitions()` calls it `elsewhere`.",
+        "The names in the first column are used in Python, in errors and in statistics. The last four columns show "
+        "the names in\nthe APIs of other queues that Penstock offers. Disque has no name for a job that is gone, and "
+        "shows a buried job as\nactive. If a job moves to another tube, statistics count this as a change to one more "
+        "state: `S` in xqueue, and\n`elsewhere` in `tube.transitions()`.",
         states_table(),
         "## The events",
-        "The number of an event never changes. `tube.events()` counts events by these names.",
+        "Each event has a number, which is the same in all versions of Penstock. `tube.events()` returns how often "
+        "each event\nhappened in a tube, by the names in this table.",
         events_table(),
         "## The rules",
-        f"There are {s.RULES_COUNT} rules. A tube counts how often it applied each rule. "
-        "All statistics are sums of these counts.",
+        f"A rule consists of an event, the state before it and the state after it. There are {s.RULES_COUNT} rules. "
+        "A tube counts how\noften it applied each rule, and all statistics are sums of these counts.",
         rules_table(),
     ]
     return "\n\n".join(parts) + "\n"
@@ -217,7 +220,7 @@ def errors_table() -> str:
 
 # The limits that a user can reach: what they limit, and their unit.
 LIMITS = {
-    "DURATION_MS_MAX": ("the longest ttl, ttr, delay or timeout that ends", "ms"),
+    "DURATION_MS_MAX": ("the longest ttl, ttr, delay or timeout, unless it is unlimited", "ms"),
     "PRIORITY_MAX": ("the greatest priority; the least is its negative", ""),
     "NUMBER_MAX": ("the greatest number that a put can give a job within its tube", ""),
     "NAME_BYTES_MAX": ("the name of a tube, a key, a job's name, a unique value, a dedup id", "bytes"),
@@ -228,30 +231,33 @@ LIMITS = {
     "BATCH_JOBS_MAX": ("jobs in one put, take, kick or claim", "jobs"),
     "BATCH_BYTES_MAX": ("bodies, keys and names in one put", "bytes"),
     "JOB_MEMORY_BYTES": ("memory of a job without its body, counted against `memory_limit`", "bytes"),
-    "NOTE_MEMORY_BYTES": ("memory of an acknowledgement that is not collected yet, without its ids", "bytes"),
+    "NOTE_MEMORY_BYTES": (
+        "memory of an acknowledgement that other nodes have not confirmed yet, without its ids",
+        "bytes",
+    ),
     "TUBE_MEMORY_BYTES": ("memory of a tube without its name and its notes, counted against `memory_limit`", "bytes"),
     "CONSUMER_MEMORY_BYTES": (
-        "memory of a consumer of claims without its name, counted against the limit",
+        "memory of a consumer of claims without its name, counted against `memory_limit`",
         "bytes",
     ),
     "DEDUP_MEMORY_BYTES": (
         "memory of a remembered dedup id without its bytes, counted against `memory_limit`",
         "bytes",
     ),
-    "NOTES_CHARS_MAX": ("notes of a client API about a tube: the options of an xqueue space", "characters"),
+    "NOTES_CHARS_MAX": ("data that a client API stores with a tube: the options of an xqueue space", "characters"),
     "MEMORY_BYTES_MIN": ("the least value of `memory_limit`", "bytes"),
-    "NACKS_MAX": ("failures in another system that a put can state", "failures"),
+    "NACKS_MAX": ("failures before an import that a put can state", "failures"),
     "WAIT_TUBES_MAX": ("tubes that one waiting take watches", "tubes"),
     "WAITS_PER_CONNECTION_MAX": ("calls of one connection to a server that wait at a time", "calls"),
     "DEDUP_COUNT": ("dedup ids that a tube remembers, unless `dedup_count` is set", "ids"),
-    "DEDUP_MS": ("how long a tube remembers them, unless `dedup_window` is set", "ms"),
+    "DEDUP_MS": ("how long a tube remembers dedup ids, unless `dedup_window` is set", "ms"),
     "CLAIMS_OPEN_MAX": ("claims that a consumer has open", "claims"),
     "STAGE_EXPIRE_MS": ("how long a stage waits to be published, unless `expire` is set", "ms"),
     "STAGE_REMEMBERED_MS": ("how long the end of a stage is remembered", "ms"),
     "STAGES_REMEMBERED": ("ended stages that are remembered", "stages"),
     "STAGES_PER_COMMAND_MAX": ("stages that one command publishes or discards", "stages"),
     "FIRED_PER_TURN_MAX": ("deadlines that fire in one turn", "deadlines"),
-    "NO_ROOM_MS": ("how long a deadline waits for room on a full disk", "ms"),
+    "NO_ROOM_MS": ("how long a deadline waits before it is tried again on a full disk", "ms"),
     "SCAN_EXAMINED_MAX": ("jobs that a scan examines for one page of results", "jobs"),
 }
 # Constants that users cannot reach: special values, and sizes without consequences.

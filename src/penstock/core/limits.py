@@ -56,10 +56,10 @@ RESULT_TTL_MS: Final = 86_400_000
 # "Until the job's own ttl ends", as the ttl of a result. Valid durations are not negative.
 JOB_TTL: Final = -2
 
-# The number of jobs that one command may put, take or name. More would delay all other clients.
+# The number of jobs that one command can put, take or name. More would delay all other clients.
 BATCH_JOBS_MAX: Final = 100_000
 
-# The bytes of bodies, keys and names that one command may put, because all of them have to fit in one frame of the log.
+# The bytes of bodies, keys and names that one command can put, because all of them have to fit in one frame of the log.
 BATCH_BYTES_MAX: Final = 768 * 1024 * 1024
 
 # The bytes of the log after which a turn leaves the rest of its work to the next turn. A turn and a whole batch of puts
@@ -73,7 +73,8 @@ ROW_ROOM_BYTES: Final = 512
 # memory limit also holds for jobs with reasons. It includes a body that is too short to be moved to disk.
 JOB_MEMORY_BYTES: Final = 400
 
-# The memory of a note without its key and value, including the object that it describes.
+# The memory of a note, which is a value that a node of a cluster stores, without its key and value. It includes the
+# object that the note describes.
 NOTE_MEMORY_BYTES: Final = 300
 
 # The memory of a tube without its name and jobs: its counters, containers and lists of waiting calls. The estimate
@@ -99,11 +100,10 @@ WAIT_TUBES_MAX: Final = 1_024
 # The number of takes that can wait on one connection at the same time.
 WAITS_PER_CONNECTION_MAX: Final = 1_024
 
-# The initial number of failures of an imported job. Later failures are added in 32 bits.
+# The initial number of failures of an imported job. Failures are counted in 32 bits, so later ones can still be added.
 NACKS_MAX: Final = 1_000_000
 
-# The default number of puts per tube whose dedup ids are kept, and the default time for which they are kept. 100,000 of
-# them take about 20 MB.
+# By default, a tube keeps this many dedup ids, and keeps each of them for this time. 100,000 ids take about 20 MB.
 DEDUP_COUNT: Final = 100_000
 DEDUP_MS: Final = 600_000
 
@@ -114,12 +114,12 @@ CLAIMS_OPEN_MAX: Final = 64
 # take longer than a day set a longer time.
 STAGE_EXPIRE_MS: Final = 86_400_000
 
-# The time for which the names of published and discarded stages are kept, and their number, so that a repeated request
-# gets the same answer. 100,000 of them take about 30 MB.
+# The names of published and discarded stages are kept for this time, and at most this many, so that a repeated request
+# gets the same answer. 100,000 names take about 30 MB.
 STAGE_REMEMBERED_MS: Final = 86_400_000
 STAGES_REMEMBERED: Final = 100_000
 
-# The number of stages that one command may publish or discard, because it is one row of the log and one turn.
+# The number of stages that one command can publish or discard, because the command is one row of the log and one turn.
 STAGES_PER_COMMAND_MAX: Final = 10_000
 
 # The number of deadlines that fire in one turn, which takes about one millisecond in compiled code. The rest fire in

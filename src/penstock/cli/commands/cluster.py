@@ -149,7 +149,7 @@ def leave(
 ) -> None:
     """Let a node leave the cluster. It accepts no new jobs and hands over its jobs. Stop it when it has no jobs.
 
-    Tubes whose home is this node do not move to another one. The output lists them.
+    Tubes that live only on this node do not move to another node. The output lists them.
     """
     known = _nodes(target)
     execute(target, "CLUSTER", "LEAVING", "no" if stay else "yes")
@@ -244,7 +244,9 @@ def rehome(
     ] = None,
     force: Annotated[
         bool,
-        typer.Option("--force", help="Continue even if the node may still run. It steps down when it learns of this."),
+        typer.Option(
+            "--force", help="Continue even if the node may still run. It stops when another node reports the change."
+        ),
     ] = False,
     nodes_file: Annotated[
         str,

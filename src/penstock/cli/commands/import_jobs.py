@@ -119,7 +119,7 @@ def tarantool(
 ) -> None:
     """Import the tasks of tarantool/queue and of xqueue. Stop producers and consumers first.
 
-    Tasks keep their order, data, priority, micro-queue, and the remaining ttl and delay. Taken tasks become ready.
+    Tasks keep their order, data, priority, key (utube), and the remaining ttl and delay. Taken tasks become ready.
     """
     from penstock.cli.imports.tarantool_client import SCHEME, TarantoolServer
     from penstock.cli.imports.tarantool_dump import TarantoolDump

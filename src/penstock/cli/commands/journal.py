@@ -167,7 +167,7 @@ def export(
 ) -> None:
     """Export all events of the log to standard output or to a file.
 
-    Parquet has the columns of docs/reference/spark.md. A file appears when it is complete.
+    A Parquet file has the columns that docs/reference/spark.md lists. A file appears when it is complete.
     """
     from penstock.cli.journal_export import write_json_lines, write_parquet
     from penstock.cli.progress import bytes_bar

@@ -324,7 +324,7 @@ GROUPS: Final[dict[str, tuple[Setting, ...]]] = {
     "Cluster": (
         _setting(
             *("cluster-port", PORT, "0"),
-            "The TCP port for other nodes; 0 uses `port` + 10,000, or none if that is not a port.",
+            "The TCP port for other nodes; 0 uses `port` + 10,000, or opens none if that is above 65,535.",
         ),
         _setting(
             *("cluster-secret", Secret(), ""),
