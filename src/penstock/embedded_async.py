@@ -175,8 +175,15 @@ async def _sleep_through(host: Host, wait: Waiting, sleeper: _Task) -> None:
         host.stop_sleeping(sleeper)
 
 
+def wrap(queue: Queue) -> AsyncQueue:
+    """Wrap a blocking queue for asyncio. Both use the same session."""
+    # mypy takes AsyncQueue for abstract, because `_AsyncWrapper` adds its methods at run time.
+    kind: type[AsyncQueue] = AsyncQueue
+    return kind(queue)
+
+
 class AsyncQueue(_AsyncWrapper, api_async.AsyncQueue):
-    """A session on a queue in this process, for asyncio. It wraps a blocking queue; both use the same session."""
+    """A session on a queue in this process, for asyncio."""
 
     def __init__(self, queue: Queue) -> None:
         self._sync = queue
@@ -188,7 +195,7 @@ class AsyncQueue(_AsyncWrapper, api_async.AsyncQueue):
         return self._sync
 
     async def session(self) -> AsyncQueue:
-        return AsyncQueue(self.sync.session())
+        return wrap(self.sync.session())
 
     async def take(
         self, tubes: Iterable[api_async.AsyncTube], count: int = 1, timeout: Duration = 0

@@ -70,7 +70,7 @@ def open_async(
     """Open a queue for asyncio, in memory, in a directory or on a server. See `open` for the options."""
     check_keywords("open_async", options, _KEYWORDS, "path", "grace")
     if not _is_url(path):
-        return embedded_async.AsyncQueue(embedded.open(path, grace=0 if grace is None else grace, **options))
+        return embedded_async.wrap(embedded.open(path, grace=0 if grace is None else grace, **options))
     from penstock.client.async_queue import connect_async
 
     return connect_async(_url(path, options), grace=grace)
