@@ -177,9 +177,7 @@ async def _sleep_through(host: Host, wait: Waiting, sleeper: _Task) -> None:
 
 def wrap(queue: Queue) -> AsyncQueue:
     """Wrap a blocking queue for asyncio. Both use the same session."""
-    # mypy takes AsyncQueue for abstract, because `_AsyncWrapper` adds its methods at run time.
-    kind: type[AsyncQueue] = AsyncQueue
-    return kind(queue)
+    return AsyncQueue._around(queue)
 
 
 class AsyncQueue(_AsyncWrapper, api_async.AsyncQueue):
@@ -189,6 +187,11 @@ class AsyncQueue(_AsyncWrapper, api_async.AsyncQueue):
         self._sync = queue
         self._inner: Queue = Queue(queue._session.for_tasks(), queue)
         self._host = queue._host
+
+    @classmethod
+    def _around(cls, queue: Queue) -> Self:
+        # mypy takes the class for abstract, because `_AsyncWrapper` adds its methods at run time. `cls` is allowed.
+        return cls(queue)
 
     @property
     def sync(self) -> Queue:
