@@ -86,7 +86,7 @@ def test_every_method_of_the_originals_is_compared_with_ours() -> None:
     said, rows = (REFERENCE / "compatibility.md").read_text(), (REFERENCE / "xqueue.md").read_text()
     tubes, queue, old = TubeMethods(SITE), QueueFunctions(SITE), Queue15Functions(SITE)
     functions = [f"queue.{name.decode()}" for name in queue._functions]
-    methods = [name.decode() for name in [*tubes._methods, *old.functions()]]
+    methods = [name.decode() for name in [*tubes._functions, *old.functions()]]
     commands = [command.name.decode().upper() for command in tables()[0]]
     for page, names in ((said, functions), (said, methods), (said, commands), (rows, METHODS)):
         missing = [name for name in names if not re.search(rf"[`.]{re.escape(name.split('.', 1)[-1])}[`(]", page)]
