@@ -79,7 +79,7 @@ class Caller:
         self._sending_count = 0
 
     def wait_for(self, wait: Waiting, answer: WaitReply) -> None:
-        """Make the caller wait. If the wait has already ended, its reply is written at the end of the turn."""
+        """Make the caller wait until `wait` has ended. `answer` writes the reply then, at the end of a turn."""
         self.wait = wait
         self.on_wait_end = answer
 

@@ -35,7 +35,7 @@ class Client(Caller):
         super().__init__(connection)
         self.number = number
         self.user_name = ""
-        self.name = b""  # As it named itself with CLIENT SETNAME.
+        self.name = b""  # The name that the client chose with CLIENT SETNAME.
         self.library = b""
         self.library_version = b""
         self.address = ""
@@ -66,7 +66,7 @@ class Client(Caller):
         return self.inbox.run(self, budget, now)
 
     def ran(self, left: i64, now: i64) -> None:
-        """Decide whether to read on, after commands ran. `left` says why they stopped."""
+        """Decide whether the connection is read further, after commands ran. `left` is the reason why they stopped."""
         if left == ALL_RUN and not (self.is_unfinished or self.is_held or self.has_eof):
             self.active = now
             return
@@ -143,7 +143,7 @@ class Client(Caller):
         return -1
 
     def buffered(self) -> int:
-        """Return how many bytes of replies are written and not sent, and are in results of a running command."""
+        """Return how many bytes of replies wait to be sent, including those that a running command has yet to write."""
         return int(self.owed)
 
     def write(self, data: bytes) -> None:
@@ -167,4 +167,4 @@ class Client(Caller):
         self.is_held = held
 
     def note_unfinished(self) -> None:
-        """Handle a change of `is_unfinished`."""
+        """Called when `is_unfinished` has changed."""

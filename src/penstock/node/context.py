@@ -248,7 +248,7 @@ class CommandContext:
     # Room in the log, and new tubes
 
     def check_new(self, names: list[bytes], policy: TubePolicy) -> None:
-        """Raise an error if there is no room for new tubes, or if they may not be made here. Nothing is changed."""
+        """Raise an error if there is no room for new tubes, or if this node must not create them. Change nothing."""
         self.raise_if_elsewhere(names)
         needed: i64 = 0
         for name in names:
@@ -259,7 +259,7 @@ class CommandContext:
             self._check_home(name, policy)
 
     def new_tube(self, name: bytes, policy: TubePolicy, drafts: list[Draft], now: i64) -> Tube:
-        """Make a tube for these jobs. If it cannot accept all of them, raise an error before anything is changed."""
+        """Create a tube for these jobs. If it cannot accept all of them, raise an error before anything is changed."""
         self.raise_if_elsewhere([name])
         self.reserve_log(_log_bytes(drafts) + tube_bytes(name, policy))
         self.engine.check_first(name, policy, drafts, now)

@@ -114,11 +114,11 @@ class CommandFamily:
         self.members = {}
 
     def add(self, member: Command) -> None:
-        """Add a member. Its name has two words, and the first is the name of this family."""
+        """Add a subcommand. Its name has two words, and the first is the name of this family."""
         self.members[member.name.partition(b" ")[2].upper()] = member
 
     def as_command(self) -> Command:
-        """Return one command that runs all members. A caller that may run at least one member may run this command."""
+        """Return one command for all subcommands. Callers with the permission for at least one of them can run it."""
         group: i64 = 0
         for member in self.members.values():
             group |= member.group
@@ -129,7 +129,7 @@ class CommandFamily:
         return command
 
     def run(self, caller: Caller, args: list[bytes], now: int) -> None:
-        """Run the member that the second word names."""
+        """Run the subcommand that the second word names."""
         member = self.members.get(args[1].upper())
         if member is None:
             words = b", ".join(self.members)
@@ -143,13 +143,13 @@ class CommandFamily:
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class DispatchHooks:
-    """Calls from the dispatcher to its surroundings. This class is for a dispatcher without a server."""
+    """Callbacks from the dispatcher to its server. This base class is for a dispatcher without a server."""
 
     def command_runs(self, caller: Caller, args: list[bytes]) -> None:
-        """Show a command before it runs to the clients that run MONITOR."""
+        """Send a command that is about to run to the clients that use MONITOR."""
 
     def was_slow(self, caller: Caller, args: list[bytes], ns: i64) -> None:
-        """Record a command that took `ns` nanoseconds, at least `slow_ns`."""
+        """Record a slow command, which took `ns` nanoseconds."""
 
     def failed(self, error: Exception) -> None:
         """Report an internal error."""
@@ -207,11 +207,11 @@ class Dispatcher:
         return command
 
     def find(self, name: bytes) -> Command | None:
-        """Return the command with a name, or None. The caller is a client, or another node on behalf of its client."""
+        """Return the command with a name, or None. Other nodes use the original names of renamed commands."""
         return self.commands.get(name.lower()) or self._originals.get(name.lower())
 
     def run_all(self, caller: Caller, commands: list[list[bytes]], start: i64, now: i64) -> i64:
-        """Run the caller's commands from index `start` on until it waits. Return the index of the next command."""
+        """Run the caller's commands starting at index `start`, until it waits. Return the index of the next command."""
         at = start
         count: i64 = len(commands)
         began: i64 = self.clock_ns()
@@ -388,7 +388,7 @@ class _RerunCommand(WaitReply):
         self._args = args
 
     def write(self, caller: Caller, wait: Waiting, now: i64) -> None:
-        """Run the command again."""
+        """Run the command again, because the question was answered."""
         check_question_answered(wait)
         self._dispatcher.run(caller, self._command, self._args, now)
 

@@ -31,10 +31,10 @@ _TOO_MANY: Final = b"ERR max number of clients reached"
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class Admission:
-    """The server's decisions about forwarded clients."""
+    """Decides whether a forwarded client is accepted, and provides its inbox and limits. Implemented by each driver."""
 
     def make_room(self) -> bool:
-        """Make room for one more client. Return whether there is room."""
+        """Return whether one more client is accepted. A client that has not logged in can be disconnected for it."""
         return True
 
     def inbox(self, protocol: i64) -> Inbox:

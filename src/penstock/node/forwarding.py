@@ -76,7 +76,7 @@ class Tunnel:
         self.was_read()
 
     def was_read(self) -> None:
-        """Continue with the client, because the other end has read bytes. By default, do nothing."""
+        """Called when the other end has read bytes, so that more fit in the window."""
 
     def answered(self, data: bytes, ends: bool) -> None:
         """Handle a part of a reply. `ends` marks the last part."""
@@ -90,7 +90,7 @@ class Tunnel:
         raise NotImplementedError
 
     def send_hurry(self) -> None:
-        """Ask the other end to stop the waits of the commands in progress."""
+        """Ask the other end to end the waits of the commands in progress, as if they had timed out."""
         self._writer.write(m.FORWARD, m.STOP_WAITING, b"")
 
     def send_end(self) -> None:
@@ -142,7 +142,7 @@ class CallTunnel(Tunnel):
             self._blocks = self.client.busy = True
 
     def was_read(self) -> None:
-        """Run the client's calls again, if they had to wait until the other end has read bytes."""
+        """Run the client's next calls, if they had to wait because the tunnel was full."""
         if self._blocks and not self.is_full():
             self._blocks = self.client.busy = False
             self._turn.run(self.client)
@@ -260,7 +260,7 @@ def _merge(parts: list[bytes]) -> bytes:
 class Forwarding(RemoteCommands):
     """The commands that clients of a node run on other nodes, and their tunnels.
 
-    `guests` are the clients at the other end: those of other nodes that use tubes of this one.
+    `guests` are the forwarded clients: clients of other nodes that use tubes of this node.
     """
 
     def __init__(self, turn: Turn, context: CommandContext, cluster: Cluster, guests: ForwardedClients) -> None:
@@ -416,7 +416,7 @@ class Forwarding(RemoteCommands):
     # Called by the turn and by the links
 
     def receive(self, sender: bytes, message: Message) -> None:
-        """Handle a message about a tunnel: of one of this node's clients, or of a forwarded client."""
+        """Handle a message of a tunnel that belongs to one of this node's clients or to a forwarded client."""
         self.turn.begin()
         if isinstance(message, Credentials):
             self.guests.receive(sender, message)
@@ -446,7 +446,7 @@ class Forwarding(RemoteCommands):
         self.guests.has_room(node)
 
     def link_lost(self, node: bytes) -> None:
-        """End all tunnels to and from a node, because messages in either direction may be lost."""
+        """End all tunnels to and from a node, because a link was lost and messages may be lost with it."""
         self.turn.begin()
         for tunnel in [each for each in self._tunnels.values() if each.node == node]:
             # The other end may not have noticed.

@@ -18,7 +18,7 @@ from penstock.node.dispatch import Dispatcher
 from penstock.wire.input_buffer import RequestBuffer
 from penstock.wire.resp import RespParser
 
-# Reasons why `Inbox.run` returned. From MORE_LEFT on, complete commands are left.
+# Reasons why `Inbox.run` returned. With MORE_LEFT and STOPPED, complete commands can be left.
 ALL_RUN: Final = 0  # Nothing is left.
 PART_LEFT: Final = 1  # An incomplete command is left, or a protocol error.
 MORE_LEFT: Final = 2  # The limit of one turn is reached.
@@ -76,7 +76,7 @@ class Inbox:
         raise NotImplementedError
 
     def run_parsed(self, caller: Caller, start: i64, now: i64) -> i64:
-        """Run the parsed commands from index `start` on until the caller waits. Return the index of the next one."""
+        """Run parsed commands, starting at index `start`, until the caller waits. Return the index of the next one."""
         raise NotImplementedError
 
     def free_parsed(self) -> None:

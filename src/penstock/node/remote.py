@@ -18,7 +18,7 @@ from penstock.wire.iproto import Request
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class RemoteCommands:
-    """The commands that clients of this node run on other nodes. This class refuses all of them."""
+    """The commands that clients of this node run on other nodes. This base class is for a node without peers."""
 
     def forward(self, caller: Caller, args: list[bytes], where: Elsewhere) -> None:
         """Forward a RESP command to another node, or its parts to several nodes. Raise an error if this fails."""
@@ -37,7 +37,7 @@ class RemoteCommands:
         return []
 
     def identified(self, caller: Caller) -> None:
-        """Tell the other nodes that a client uses about its new session or grace time."""
+        """Send a client's new session or grace time to the other nodes that it uses."""
 
     def stop_waiting(self, caller: Caller) -> None:
         """End the client's waits on other nodes as soon as possible."""

@@ -13,7 +13,7 @@ from mypy_extensions import i64
 # A sync runs in the loop if syncs take no longer than this on average: a change of threads costs as much.
 INLINE_MAX_S: Final = 0.0005
 
-# A sync of more bytes than this takes longer than the average tells, so it runs in a thread.
+# A sync of more bytes than this takes longer than the average, so it runs in a thread.
 INLINE_BYTES_MAX: Final = 256 * 1024
 
 # The weight of the newest sync in the moving average.

@@ -63,7 +63,7 @@ class TunnelWriter:
         self._is_back = is_back
 
     def write(self, kind: int, aux: int, data: bytes) -> None:
-        """Send a message of this kind, with the number `aux` and bytes."""
+        """Send a message of the given kind. The meaning of the number `aux` depends on the kind."""
         self._links.send(self.node, TunnelMessage(kind, self._number, self._is_back, aux, data))
 
     def write_command(self, data: bytes, ends: bool) -> None:
@@ -148,6 +148,6 @@ class Inflow:
         self._held = True
 
     def go_on(self) -> None:
-        """Start confirming again."""
+        """Confirm received bytes again, also those that were read in the meantime."""
         self._held = False
         self.read(0)

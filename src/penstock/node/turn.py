@@ -95,7 +95,7 @@ class Driver:
         raise NotImplementedError
 
     def start_sync(self, log: Log) -> None:
-        """Make the log durable up to its present end, then call `Turn.synced`. This may happen within this call."""
+        """Make the log durable up to its present end, then call `Turn.synced`, within this call or later."""
         raise NotImplementedError
 
 
@@ -104,7 +104,7 @@ class SuspendedCommand(SlicedCommand):
     """A long command that waits for an event outside of the engine. `Turn.resume` continues it."""
 
     def stop_waiting(self) -> None:
-        """Stop waiting as soon as possible and reply, because the client sends no more."""
+        """End the wait as soon as possible, so that the command replies, because the client sends no more."""
 
     def cancel(self) -> None:
         """Drop the command, because its client has disconnected."""
@@ -141,15 +141,15 @@ class Turn:
     _dirty: list[Client]  # Clients that have replies to be sent.
     _to_run: dict[Client, None]  # Clients that have more commands than fit in a turn, oldest first.
     _long: deque[tuple[Client, SlicedCommand]]
-    _rested_ns: i64  # The next slice of a long command may run from this time on, even if others are busy.
+    _rested_ns: i64  # At this time, the next slice of a long command can run even if other clients are busy.
     _clients_ran: bool  # Clients ran commands in this turn.
     _others_ran: bool  # Other clients ran commands since the turn of the last slice, including that turn.
     _parked: dict[Client, SuspendedCommand]  # Long commands that wait for an event outside of the engine.
     _unread: dict[Client, SlicedCommand]  # Long commands that wait until their clients read.
     _paused_until: i64  # No command of a client runs before this time.
-    _paused: dict[Client, None]  # Clients that sent commands in the meantime.
+    _paused: dict[Client, None]  # Clients that sent commands during such a pause.
     _output: _Output | None  # The output that waits for the sync.
-    _deferred: list[Callable[[], None]]  # Work of the next turn.
+    _deferred: list[Callable[[], None]]  # Work that `end` does first.
     _numbers: i64  # The number of the last client.
     _news: i64  # The last value of `Cluster.news` that was handled.
 
@@ -265,7 +265,7 @@ class Turn:
     # Input
 
     def defer(self, work: Callable[[], None]) -> None:
-        """Do some work at the end of the next turn, or of this one if it has not begun to end."""
+        """Run `work` when the present turn ends, or when the next one ends if the present one is ending already."""
         self._deferred.append(work)
         self.plan()
 
@@ -275,7 +275,7 @@ class Turn:
         return int(self._numbers)
 
     def join(self, client: Client) -> None:
-        """Add a client."""
+        """Add a client that has connected."""
         self.clients[client.number] = client
 
     def received(self, client: Client, data: bytes) -> None:
@@ -301,7 +301,7 @@ class Turn:
         self.end_waits(client)
 
     def arrived(self, client: Client) -> None:
-        """Record that a client has sent bytes. Its commands run after the driver has read from all ready sockets.
+        """Note that a client has sent bytes. Its commands run after the driver has read from all ready sockets.
 
         Reading all sockets first keeps each phase's code in the instruction cache. The lock is not held while reading.
         """
@@ -328,7 +328,7 @@ class Turn:
         self._keep_frame_small()
 
     def run_later(self, client: Client) -> None:
-        """Run the commands of a client at the end of the turn."""
+        """Run the commands that a client has sent at the end of the turn, not now."""
         self.begin()
         self._to_run[client] = None
 
@@ -406,7 +406,7 @@ class Turn:
         self.answered(client)
 
     def answered(self, client: Client) -> None:
-        """Send the replies of a client after the turn."""
+        """Call `Client.send` for a client after the turn, with the bytes in its reply buffer, even if there are none."""
         self.begin()
         if not client.is_dirty:
             client.is_dirty = True
@@ -498,7 +498,7 @@ class Turn:
             self._long.append((client, parked))
 
     def _may_step_long(self) -> bool:
-        """Return whether a long command may continue: no other client ran, or others had their share of the time."""
+        """Return whether the next slice can run: no other client ran commands, or the others had their share of time."""
         return not self._others_ran or self.dispatcher.clock_ns() >= self._rested_ns
 
     def _step_long(self) -> None:

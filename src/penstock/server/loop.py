@@ -26,7 +26,7 @@ _log = logging.getLogger("penstock")
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class LoopHooks(DispatchHooks):
-    """Calls from a loop and its dispatcher to the server."""
+    """Callbacks from a loop and its dispatcher to the server."""
 
     def __init__(self, loop: TurnLoop) -> None:
         self._loop = loop
@@ -62,7 +62,7 @@ class TurnLoop(Driver):
         self._lock.acquire()
 
     def wake_at(self, due: i64) -> None:
-        """End the turn at the end of this round of the loop, or begin one at the time `due`."""
+        """End the turn after the loop has read all ready sockets (SOON), or plan a turn for the engine time `due`."""
         if due == SOON:
             self.linger.turn_begins()
         elif due < self._timer_due:
@@ -78,7 +78,7 @@ class TurnLoop(Driver):
     def start_sync(self, log: Log) -> None:
         """Make the log durable up to its present end: in the loop if that is fast, otherwise in a thread.
 
-        If the journal is switched off in the meantime, it was closed, and all of it is durable.
+        If the journal is switched off during a sync, closing it makes all of it durable.
         """
         position = log.written
 
@@ -132,7 +132,7 @@ class TurnLoop(Driver):
         turn.send()
 
     def stop(self) -> None:
-        """End the last turn. All clients are disconnected before, and no other turn follows."""
+        """End the last turn. All clients were disconnected before this call."""
         self.turn.stop()
         self.end_turn()
         if self._timer is not None:
@@ -154,7 +154,7 @@ class TurnLoop(Driver):
         self.host.gives_up(defect)
 
     def on_failure(self, error: BaseException) -> None:
-        """Fail the node from any thread."""
+        """Called in any thread when the host has failed: fail the node in the thread of the loop."""
         # The loop may already be closed.
         with contextlib.suppress(RuntimeError):
             self.loop.call_soon_threadsafe(self.fail, error)

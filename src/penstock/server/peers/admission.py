@@ -20,7 +20,7 @@ from penstock.wire.resp import RespParser
 
 
 class ServerAdmission(Admission):
-    """Accepts forwarded clients within the limits of the server's own clients."""
+    """Accepts forwarded clients. The limits of the server's own clients also count for them."""
 
     def __init__(self, server: Server, iproto_ports: list[IprotoPort]) -> None:
         self._server = server

@@ -1,6 +1,6 @@
 """A simulated node: the real engine, log, turn, commands and cluster protocol with simulated surroundings.
 
-It drives the turn of `node/turn.py` as the event loop of a server does. A crash may occur between any two turns, and
+It drives the turn of `node/turn.py` as the event loop of a server does. A crash can occur between any two turns, and
 while the log is synced.
 """
 
@@ -311,12 +311,12 @@ class SimNode(Driver):
             other.peer_ended(self, life)
 
     def peer_ended(self, other: SimNode, life: int) -> None:
-        """Process the reset of a link after the process `life` of `other` ended, if the network delivers the reset."""
+        """Close the links to the process `life` of `other`, which has ended, unless the network is cut."""
         if self.up and not self.world.network.is_cut(other.number, self.number):
             self._came_in(lambda now: self._link_down(other, life, now))
 
     def pause(self) -> None:
-        """Suspend the process."""
+        """Suspend the process. Its input waits until `resume`."""
         self.paused = True
 
     def resume(self) -> None:
@@ -347,7 +347,7 @@ class SimNode(Driver):
     # The clock
 
     def now(self) -> int:
-        """Return engine time."""
+        """Return the engine time in ms."""
         return int(self.turn.clock.now())
 
     # Input
@@ -363,7 +363,7 @@ class SimNode(Driver):
             self._came_in(lambda now: self._receive_command(session, args))
 
     def hang_up(self, session: Session) -> None:
-        """Handle that a client closed its connection."""
+        """Remove a client that has closed its connection."""
         self._came_in(lambda now: self._leave(session))
 
     def receive(self, sender: int, life: int, messages: list[Message]) -> None:
@@ -389,7 +389,7 @@ class SimNode(Driver):
         """Do nothing: a simulated process has one thread, so the engine needs no lock."""
 
     def wake_at(self, due: i64) -> None:
-        """End the turn soon, or at the engine time `due`."""
+        """Run a turn soon (SOON), or at the engine time `due`."""
         if due == SOON:
             if not self._reads_input:
                 self._plan_turn()
@@ -488,14 +488,14 @@ class SimNode(Driver):
             self.world.added(replies[1:41], client.asked)
 
     def closed(self, client: SimConnection) -> None:
-        """Handle that the node itself has closed the connection of a client."""
+        """Remove a client whose connection this node has closed."""
         client.session.client.reset(client.session)
         self._came_in(lambda now: self._leave(client.session))
 
     # Syncs
 
     def start_sync(self, log: Log) -> None:
-        """Sync the log, which takes some time."""
+        """Plan the end of a sync of the log for a random time from now."""
         self._sync_position = log.written
         life = self.life
         self.world.schedule.after(spread(self._random, self.sync_us, SYNC_MAX), lambda: self._synced(life))
@@ -540,7 +540,7 @@ class SimNode(Driver):
         self.turn.plan()
 
     def set_leaving(self, leaving: bool) -> None:
-        """Run CLUSTER LEAVING."""
+        """Run CLUSTER LEAVING: start or stop to hand over all jobs to other nodes."""
         self.leaving = self.site.leaving = leaving
         self.left_at = self.world.schedule.now if leaving else NEVER
         replace(identity(self.disk), leaving=leaving).write(self.disk)
