@@ -406,7 +406,7 @@ class Turn:
         self.answered(client)
 
     def answered(self, client: Client) -> None:
-        """Call `Client.send` for a client after the turn, with the bytes in its reply buffer, even if there are none."""
+        """Call `Client.send` for a client after the turn, with the bytes in its reply buffer, even if it is empty."""
         self.begin()
         if not client.is_dirty:
             client.is_dirty = True
@@ -498,7 +498,7 @@ class Turn:
             self._long.append((client, parked))
 
     def _may_step_long(self) -> bool:
-        """Return whether the next slice can run: no other client ran commands, or the others had their share of time."""
+        """Return whether the next slice can run: no other client ran commands, or others had their share of time."""
         return not self._others_ran or self.dispatcher.clock_ns() >= self._rested_ns
 
     def _step_long(self) -> None:
