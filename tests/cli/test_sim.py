@@ -11,7 +11,8 @@ from typer.testing import CliRunner
 from penstock.cli.errors import ERROR, OK, USAGE
 from penstock.cli.main import app
 from penstock.testing.sim import swarm
-from penstock.testing.sim.simulation import Report, simulate
+from penstock.testing.sim.simulation import Report
+from penstock.testing.sim.swarm import simulate
 from tests.server.serving import environment
 
 SMALL = ["--set", "nodes=1", "--set", "jobs=5", "--set", "chaos_ms=500", "--set", "replicate=1", "--set", "nemeses="]

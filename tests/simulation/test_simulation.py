@@ -169,3 +169,40 @@ def test_seeds_that_found_defects_pass_with_given_options(what: str) -> None:
     seed, settings = FOUND[what]
     report = simulate(seed, settings.split())
     assert report.passed, report.shown(settings.split())
+
+
+# The workload `tubes`: tubes with homes, sessions, RESP and IPROTO.
+
+TUBES = ["workload=tubes"]
+TUBE_SEEDS_COMPILED = 60
+TUBE_SEEDS_INTERPRETED = 20
+
+
+def test_no_promise_of_a_tube_is_broken_through_any_node(compiled: bool) -> None:
+    broken: list[str] = []
+
+    def check(report: Report) -> None:
+        if not report.passed:
+            broken.append(report.shown(TUBES))
+
+    tally = run_seeds(1, TUBE_SEEDS_COMPILED if compiled else TUBE_SEEDS_INTERPRETED, TUBES, 1, check)
+    assert not broken, "\n\n".join(broken)
+    if compiled:
+        assert not tally.missing(), f"no seed has seen: {tally.missing()}"
+
+
+def test_a_seed_of_tubes_gives_the_same_history_twice() -> None:
+    first, second = simulate(6, TUBES), simulate(6, TUBES)
+    assert first == second and first.digest != simulate(6).digest
+
+
+# Seeds of the workload `tubes` that found a defect, with the options that are drawn from them.
+FOUND_WITH_TUBES = {
+    "a client came back to the home of its tube in the turn in which its grace time ended": 37,
+}
+
+
+@pytest.mark.parametrize("what", FOUND_WITH_TUBES)
+def test_seeds_of_tubes_that_found_defects_pass(what: str) -> None:
+    report = simulate(FOUND_WITH_TUBES[what], TUBES)
+    assert report.passed, report.shown(TUBES)

@@ -13,6 +13,7 @@ from mypy_extensions import i64, mypyc_attr
 from penstock.cluster import messages as m
 from penstock.cluster.messages import Credentials, TunnelMessage
 from penstock.cluster.node import Cluster
+from penstock.core.errors import UnknownSession
 from penstock.core.limits import UNSET
 from penstock.core.tube_patterns import TubePatterns
 from penstock.core.waits import Connection
@@ -234,9 +235,10 @@ class ForwardedClients:
         """Let a forwarded client join the session of the original client."""
         engine, now = self.turn.engine, self.turn.now
         grace = credentials.grace - 1 if credentials.grace else UNSET
-        if credentials.token in engine.sessions:
+        try:
             engine.identify(client.connection, credentials.token, now, grace)
-        else:
+        except UnknownSession:
+            # The session is new here, or its grace time ends with this turn.
             opener = engine.connect(credentials.token)
             engine.identify(client.connection, credentials.token, now, grace)
             engine.disconnect(opener, now)

@@ -28,13 +28,16 @@ def sim(
 
     Each run is checked against the answers that clients got and the jobs that nodes hold. A failing seed is printed
     with its options and the command that replays it. The same seed always gives the same run.
+
+    The clients use Disque's commands. With --set workload=tubes they use tubes of other types, which live on one node,
+    with native commands and over IPROTO, through all nodes.
     """
-    from penstock.testing.sim.options import draw
+    from penstock.testing.sim.options import options_of
     from penstock.testing.sim.swarm import run_seeds
 
     given = settings or []
     try:
-        options = draw(seed).changed(given)
+        options = options_of(seed, given)
     except ValueError as error:
         fail(str(error), USAGE)
 

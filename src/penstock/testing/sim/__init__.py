@@ -5,6 +5,7 @@
 """
 
 from penstock.testing.sim.options import Options, draw
-from penstock.testing.sim.simulation import Report, simulate
+from penstock.testing.sim.simulation import Report
+from penstock.testing.sim.swarm import simulate
 
 __all__ = ["Options", "Report", "draw", "simulate"]

@@ -10,6 +10,8 @@ from collections.abc import Callable, Sequence
 from random import Random
 from typing import Protocol
 
+from mypy_extensions import mypyc_attr
+
 from penstock.core.limits import NEVER
 from penstock.testing.sim.history import DONE, REFUSED, UNKNOWN, Ack, Add, Delivery, History, Nack
 from penstock.testing.sim.options import Options
@@ -28,6 +30,7 @@ class Session:
 
     def __init__(self, client: Client) -> None:
         self.client = client
+        self.is_iproto = client.is_iproto
         self.is_open = True
         self.state: object = None  # Used by the node.
 
@@ -66,6 +69,7 @@ class Cluster(Protocol):
 OnAnswer = Callable[[object | None, int, int], None]
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)
 class Client:
     """A client with one connection at a time."""
 
@@ -76,6 +80,7 @@ class Client:
         self.node: ServingNode | None = None
         self.home: ServingNode | None = None  # The only node that it connects to, if set.
         self.stopped = False
+        self.is_iproto = False
         self._session: Session | None = None
         self._parser = ReplyParser()
         self._asked = 0  # The number of commands that it has sent.
@@ -103,12 +108,14 @@ class Client:
         schedule.after(timeout, lambda: self._give_up(asked))
 
     def _connect(self) -> None:
-        nodes = [self.home] if self.home is not None else self.cluster.serving()
-        node = self.random.choice(nodes)
+        node = self._choose_node()
         session = Session(self)
         self._session, self.node = session, node
         self._parser = ReplyParser()
         self.cluster.schedule.after(0, lambda: node.connect(session))
+
+    def _choose_node(self) -> ServingNode:
+        return self.random.choice([self.home] if self.home is not None else self.cluster.serving())
 
     def hang_up(self) -> None:
         """Close the connection, even if a command is outstanding."""
@@ -138,9 +145,13 @@ class Client:
 
     def _hear(self, session: Session, data: bytes, local_ms: int, sent: int) -> None:
         if session.is_open:
-            self._parser.feed(data)
-            for answer in self._parser.parse():
+            for answer in self._parse(data):
                 self._end(answer, local_ms, sent)
+
+    def _parse(self, data: bytes) -> list[object]:
+        """Add received bytes. Return the replies that are complete now."""
+        self._parser.feed(data)
+        return list(self._parser.parse())
 
     def _give_up(self, asked: int) -> None:
         if asked == self._asked and self._on_answer is not None:

@@ -346,7 +346,11 @@ class Nemeses:
     def snapshot(self) -> Undo | None:
         """Replace the log of a node by a snapshot."""
         node = self._one_up()
-        return (lambda: None) if node is not None and node.snapshot() else None
+        if node is None or not node.snapshot():
+            return None
+        if node.ids_of(s.TAKEN):
+            self._world.sometimes("a snapshot was written while jobs were taken")
+        return lambda: None
 
     # Operators and clients
 

@@ -12,7 +12,7 @@ from penstock.wire.bus import PACKET_BYTES_MAX, Frames, MessageEncoder, PacketTa
 from penstock.wire.bus import decode_messages as read
 
 # A message that would take longer is lost.
-_DELAY_MAX = 2 * SECOND
+DELAY_MAX = 2 * SECOND
 
 # The key of the packets' tags.
 _KEY = bytes(32)
@@ -83,8 +83,8 @@ class Network:
 
     def _carry(self, sender: int, receiver: int, life: int, messages: list[Message]) -> None:
         if self._encoded:
-            messages = _as_they_arrive(messages)
-        delay = spread(self._random, self.delay, _DELAY_MAX)
+            messages = as_they_arrive(messages)
+        delay = spread(self._random, self.delay, DELAY_MAX)
         self._schedule.after(delay, lambda: self._arrive(sender, receiver, life, messages))
 
     def _arrive(self, sender: int, receiver: int, life: int, messages: list[Message]) -> None:
@@ -95,7 +95,7 @@ class Network:
             self._receivers[receiver](sender, life, messages)
 
 
-def _as_they_arrive(messages: list[Message]) -> list[Message]:
+def as_they_arrive(messages: list[Message]) -> list[Message]:
     """Encode and decode messages, as on a real link."""
     frames, seal = Frames(), PacketTags(_KEY)
     frames.bytes_max = PACKET_BYTES_MAX

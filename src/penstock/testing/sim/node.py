@@ -13,8 +13,9 @@ from typing import Protocol
 
 from mypy_extensions import i64
 
+from penstock.cluster import messages as m
 from penstock.cluster.members import Members
-from penstock.cluster.messages import MEET, JobsMessage, Message
+from penstock.cluster.messages import CLAIM, MEET, ElectionMessage, JobsMessage, Message
 from penstock.cluster.node import Cluster
 from penstock.cluster.peer_outbox import PeerOutbox
 from penstock.cluster.roster import file_text, read_file
@@ -22,20 +23,19 @@ from penstock.core.engine import Engine
 from penstock.core.errors import JournalFailed, NoSpace
 from penstock.core.ids import NOT_AN_ID, IdForms
 from penstock.core.job import Job
-from penstock.core.limits import NEVER
+from penstock.core.limits import NEVER, WAITS_PER_CONNECTION_MAX
 from penstock.core.outbox import Outbox
 from penstock.core.waits import Connection
-from penstock.dialects.disque import Disque
+from penstock.dialects.tarantool.calls import CallDispatcher, CallInbox
 from penstock.journal.identity import NODE_FILE, Identity, identity, next_opening
 from penstock.journal.log import Log
 from penstock.journal.maintenance.snapshot import take_snapshot
 from penstock.journal.recovery.opening import open_log
 from penstock.journal.room import RESERVE_BYTES
-from penstock.node.caller import WRITE
 from penstock.node.client import Client
 from penstock.node.clock import Clock
 from penstock.node.context import CommandContext
-from penstock.node.dispatch import Command, Dispatcher
+from penstock.node.dispatch import Dispatcher
 from penstock.node.forwarded_clients import Admission, ForwardedClients
 from penstock.node.forwarding import Forwarding
 from penstock.node.inbox import Inbox, RespInbox
@@ -44,12 +44,15 @@ from penstock.node.tunnels import TunnelLinks
 from penstock.node.turn import SOON, Driver, Turn
 from penstock.testing.sim.clients import Session
 from penstock.testing.sim.clocks import MachineClock
+from penstock.testing.sim.commands import calls, commands
 from penstock.testing.sim.disk import SimDisk
 from penstock.testing.sim.links import End, Links
-from penstock.testing.sim.network import Network
-from penstock.testing.sim.options import EVERYSEC, NO_JOURNAL, Options
+from penstock.testing.sim.network import Network, as_they_arrive
+from penstock.testing.sim.options import EVERYSEC, NO_JOURNAL, TUBES, Options
+from penstock.testing.sim.pipes import Pipe
 from penstock.testing.sim.schedule import MS, SECOND, Schedule, Streams, spread
 from penstock.wire.bus import INCARNATION_BYTES
+from penstock.wire.iproto import IprotoParser, IprotoReply
 from penstock.wire.resp import RespParser
 from penstock.wire.resp_client import encode
 
@@ -97,6 +100,9 @@ class Environment(Protocol):
 
     def gone_astray(self, id: bytes) -> None:
         """Record that a node sends a handover of a job to a process that no longer exists."""
+
+    def tubes_changed(self, node: SimNode) -> None:
+        """Record that a node has started, or has created or dropped tubes."""
 
     def stopped_by_disk(self, node: SimNode) -> None:
         """Record that a node stopped because its disk failed."""
@@ -171,7 +177,7 @@ class SimAdmission(Admission):
         self._node = node
 
     def inbox(self, protocol: i64) -> Inbox:
-        return self._node.inbox()
+        return self._node.inbox(protocol == m.IPROTO)
 
     def bulk_max(self) -> i64:
         return _BULK_BYTES_MAX
@@ -187,6 +193,7 @@ class SimNode(Driver):
     cluster: Cluster
     site: CommandContext
     desk: Dispatcher
+    calls: CallDispatcher
     turn: Turn
     forwarding: Forwarding
     links: Links
@@ -220,6 +227,12 @@ class SimNode(Driver):
         self._sync_over = False  # A sync ended while the node was suspended.
         self._sync_position = 0  # The end of the log when the sync began.
         self._table_changes = -1
+        # Only with the workload `tubes`: see pipes.py.
+        self._uses_pipes = world.options.workload == TUBES
+        self._pipe_random = world.streams.stream(f"pipes {number}")
+        self._pipes: dict[bytes, Pipe] = {}  # The links to other nodes.
+        self._inbound: dict[bytes, Pipe] = {}  # The links from other nodes.
+        self._tubes_count = 0
 
     # Start and end
 
@@ -233,6 +246,8 @@ class SimNode(Driver):
             self.disk.unlock()
             return False
         self.up = True
+        self._tubes_count = len(self.engine.tubes)
+        self.world.tubes_changed(self)
         self.turn.plan()
         return True
 
@@ -241,6 +256,7 @@ class SimNode(Driver):
         self.life += 1
         self._came = []
         self._clients = {}
+        self._pipes, self._inbound = {}, {}
         self._turn_planned = self._reads_input = self._sync_over = False
         self._timer_at = NEVER
         wall = self.clock.wall_ms()
@@ -272,7 +288,8 @@ class SimNode(Driver):
         self.cluster = Cluster(self.engine, self.site.ids, members, mail, entropy, self._body_of, self._make_room)
         self.site.cluster = self.cluster
         self._join()
-        self.desk = Dispatcher(_commands(Disque(self.site)), lambda: 0)
+        self.desk = Dispatcher(commands(self.site), lambda: 0)
+        self.calls = calls(self.site, self.desk)
         self._start_turn()
         self.links = Links(
             world.schedule,
@@ -307,6 +324,8 @@ class SimNode(Driver):
             self.disk.process_ended()
         for session in self._clients:
             session.client.reset(session)
+        for node in list(self._pipes):
+            self._close_pipe(node)
         for other in self.world.others(self):
             other.peer_ended(self, life)
 
@@ -428,6 +447,9 @@ class SimNode(Driver):
             self._stop_by_disk()
             return
         turn.send()
+        if len(self.engine.tubes) != self._tubes_count:
+            self._tubes_count = len(self.engine.tubes)
+            self.world.tubes_changed(self)
 
     def _read_input(self, turn: Turn) -> None:
         """Pass everything that has arrived to the turn."""
@@ -459,11 +481,16 @@ class SimNode(Driver):
         turn = self.turn
         connection = self.engine.connect(self._random.randbytes(16))
         client = self._clients[session] = SimConnection(self, session, turn.next_number(), connection)
-        client.inbox = self.inbox()
+        client.inbox = self.inbox(session.is_iproto)
+        if session.is_iproto:
+            client.reply = IprotoReply()
         turn.join(client)
 
-    def inbox(self) -> Inbox:
+    def inbox(self, is_iproto: bool) -> Inbox:
         """Return the inbox of a new client."""
+        if is_iproto:
+            parser = IprotoParser(_BULK_BYTES_MAX, _BULK_BYTES_MAX)
+            return CallInbox(parser, self.calls, WAITS_PER_CONNECTION_MAX)
         return RespInbox(RespParser(_BULK_BYTES_MAX, _BULK_BYTES_MAX), self.desk)
 
     def random_bytes(self, length: int) -> bytes:
@@ -474,7 +501,7 @@ class SimNode(Driver):
         client = self._clients.get(session)
         if client is not None:
             client.asked = args
-            self.turn.received(client, encode(args))
+            self.turn.received(client, args[0] if session.is_iproto else encode(args))
 
     def _leave(self, session: Session) -> None:
         client = self._clients.pop(session, None)
@@ -569,6 +596,9 @@ class SimNode(Driver):
         """Send messages to other nodes. Those without a link are dropped."""
         self._look_for_strays(messages)
         for node, some in messages.items():
+            if self._uses_pipes:
+                self._send_on_pipe(node, some)
+                continue
             other = self.links.to(node)
             if other is not None:
                 self.world.network.send(self.number, other.number, self.links.life_of(node), some)
@@ -586,6 +616,8 @@ class SimNode(Driver):
 
     def is_two_way(self, node: bytes) -> bool:
         """Return whether this node and another one have links to each other's present processes."""
+        if self._uses_pipes:
+            return node in self._inbound and self.cluster.members.is_linked(node)
         other = self.links.to(node)
         if not isinstance(other, SimNode) or not other.up or self.links.life_of(node) != other.life:
             return False
@@ -596,11 +628,91 @@ class SimNode(Driver):
         members = self.cluster.members
         for node in self.links.keep(members):
             self._lost_link(node)
+        for node in list(self._pipes):
+            if self.links.to(node) is None:
+                self._lost_link(node)
         self._save_table()
 
     def _lost_link(self, node: bytes) -> None:
+        self._close_pipe(node)
         self.cluster.link_down(node, self.turn.now)
         self.forwarding.link_lost(node)
+
+    # Ordered links, of the workload `tubes`
+
+    def _open_pipe(self, other: End) -> None:
+        assert isinstance(other, SimNode)
+        world, id, life = self.world, self.id, other.life
+        pipe = Pipe(world.schedule, world.network, self._pipe_random, self.number, other.number)
+        self._pipes[other.id] = pipe
+        pipe.send(lambda: other.pipe_opened(id, pipe, life))
+
+    def _send_on_pipe(self, node: bytes, messages: list[Message]) -> None:
+        pipe, network = self._pipes.get(node), self.world.network
+        if pipe is None:
+            return
+        if network.loss and self._pipe_random.random() < network.loss:
+            pipe.break_off()
+            self.world.schedule.after(0, lambda: self._came_in(lambda now: self._pipe_broke(node, pipe)))
+            self._end_pipe(node, pipe)
+            return
+        other, id, life = self.world.nodes[pipe.receiver], self.id, self.links.life_of(node)
+        some = as_they_arrive(messages) if self.world.options.encoded else messages
+        pipe.send(lambda: other.pipe_received(id, pipe, life, some))
+
+    def _close_pipe(self, node: bytes) -> None:
+        pipe = self._pipes.pop(node, None)
+        if pipe is not None and not pipe.is_broken:
+            other, id = self.world.nodes[pipe.receiver], self.id
+            pipe.send(lambda: other.pipe_ended(id, pipe))
+
+    def _end_pipe(self, node: bytes, pipe: Pipe) -> None:
+        """Let the other end of a broken pipe detect this."""
+        other, id = self.world.nodes[pipe.receiver], self.id
+        self.world.schedule.after(self.world.network.delay, lambda: other.pipe_ended(id, pipe))
+
+    def _pipe_broke(self, node: bytes, pipe: Pipe) -> None:
+        if self._pipes.get(node) is pipe:
+            self.world.sometimes("a link broke")
+            self.links.drop(node)
+            self._lost_link(node)
+
+    def pipe_opened(self, sender: bytes, pipe: Pipe, life: int) -> None:
+        """Accept a link from another node."""
+        if life == self.life:
+            self._came_in(lambda now: self._accept_pipe(sender, pipe))
+
+    def pipe_received(self, sender: bytes, pipe: Pipe, life: int, messages: list[Message]) -> None:
+        """Receive messages on a link. They are for the process `life`, which may be an earlier one."""
+        if life == self.life:
+            self._came_in(lambda now: self._receive_on_pipe(sender, pipe, messages))
+        elif self.up:
+            self.world.nodes[pipe.sender].peer_ended(self, life)
+
+    def pipe_ended(self, sender: bytes, pipe: Pipe) -> None:
+        """Handle that a link from another node is closed."""
+        self._came_in(lambda now: self._lose_pipe(sender, pipe))
+
+    def _accept_pipe(self, sender: bytes, pipe: Pipe) -> None:
+        before = self._inbound.get(sender)
+        self._inbound[sender] = pipe
+        if before is not None:
+            self.forwarding.link_lost(sender)
+
+    def _receive_on_pipe(self, sender: bytes, pipe: Pipe, messages: list[Message]) -> None:
+        if self._inbound.get(sender) is pipe:
+            for message in messages:
+                if message.kind == MEET:
+                    self.world.wants_back(self, sender)
+                elif isinstance(message, ElectionMessage) and message.kind == CLAIM:
+                    if message.tube in self.cluster.elections.by_tube:
+                        self.world.sometimes("two nodes wanted to create a tube at the same time")
+            self.turn.receive(sender, self.world.nodes[pipe.sender].host, messages)
+
+    def _lose_pipe(self, sender: bytes, pipe: Pipe) -> None:
+        if self._inbound.get(sender) is pipe:
+            del self._inbound[sender]
+            self.forwarding.link_lost(sender)
 
     def _save_table(self) -> None:
         members = self.cluster.members
@@ -611,6 +723,8 @@ class SimNode(Driver):
     def _link_up(self, named: bytes, other: End, now: int) -> None:
         if other.up and self.cluster.link_up(named, other.id, other.incarnation, now):
             self.links.is_up(named, other.id, other)
+            if self._uses_pipes:
+                self._open_pipe(other)
         else:
             self.links.is_of_no_use(named)
 
@@ -667,13 +781,3 @@ class SimNode(Driver):
     def _secret(self, what: str) -> str:
         text = f"{self.world.streams.seed} {self.number} {self.installs} {what}"
         return hashlib.blake2b(text.encode()).hexdigest()
-
-
-def _commands(disque: Disque) -> list[Command]:
-    """Return the commands that the simulated clients use."""
-    rows = [
-        *(("addjob", disque.addjob), ("getjob", disque.getjob), ("ackjob", disque.ackjob)),
-        *(("fastack", disque.fastack), ("working", disque.working), ("nack", disque.nack)),
-        *(("enqueue", disque.enqueue), ("dequeue", disque.dequeue), ("pause", disque.pause)),
-    ]
-    return [Command(name, 0, "w", WRITE, "", "", handler) for name, handler in rows]

@@ -16,12 +16,22 @@ ALWAYS = "always"
 EVERYSEC = "everysec"
 NO_JOURNAL = "none"
 
+# The workloads: Disque's commands on `disque` tubes, or tubes of other types, which live on one node.
+DISQUE = "disque"
+TUBES = "tubes"
+
 # The names of all nemeses.
 NEMESES = (
     *("partition", "one_way", "swizzle", "kill", "power_cut", "pause", "clock_jump", "slow_disk", "failing_disk"),
     *("full_disk", "memory", "leave", "join", "wipe", "snapshot", "hang_up", "closed_queue"),
     *("set_aside", "lose"),
 )
+
+# The nemeses of the workload `tubes`. The others are about the queues of Disque and about copies of jobs.
+TUBE_NEMESES = tuple(name for name in NEMESES if name not in ("closed_queue", "set_aside", "lose"))
+
+# The number of kinds of tubes in tubes.py.
+TUBE_KINDS = 7
 
 
 @dataclass(frozen=True)
@@ -60,6 +70,13 @@ class Options:
     chaos_ms: int = 8_000
     nemeses: tuple[str, ...] = ()
     faults_every_ms: int = 2_000
+    # The workload, and the options of `tubes`
+    workload: str = DISQUE
+    tubes: tuple[int, ...] = ()  # The kinds of the tubes: see tubes.py.
+    grace_ms: tuple[int, ...] = (0,)  # The grace times of sessions.
+    iproto_share: float = 0.0  # The share of clients that use IPROTO.
+    hold_share: float = 0.0  # The share of steps in which a consumer takes more jobs before it finishes one.
+    cut_share: float = 0.0  # The share of steps in which a consumer closes its connection, to resume its session.
 
     @property
     def is_calm(self) -> bool:
@@ -139,6 +156,52 @@ def draw(seed: int) -> Options:
         loss=random.choice((0.0, 0.0, 0.01, 0.1, 0.3)),
         duplication=random.choice((0.0, 0.0, 0.05, 0.5)),
         nemeses=tuple(name for name in NEMESES if random.random() < 0.2),
+    )
+
+
+def options_of(seed: int, settings: list[str]) -> Options:
+    """Return the options of a seed for the workload in `settings`, with these settings applied."""
+    options = draw_tubes(seed) if f"workload={TUBES}" in settings else draw(seed)
+    options = options.changed(settings)
+    if options.workload not in (DISQUE, TUBES):
+        raise ValueError(f"workload={options.workload}: not a value; an example is {TUBES}")
+    return options
+
+
+def draw_tubes(seed: int) -> Options:
+    """Draw the options of a seed for the workload `tubes`."""
+    random = Streams(seed).stream("options of tubes")
+    calm = random.random() < 0.25
+    options = Options(
+        nodes=random.choice((1, 2, 3, 3, 3, 3, 4, 5)),
+        node_timeout_ms=random.choice((1_000, 2_000, 3_000)),
+        journal=random.choice((ALWAYS, ALWAYS, ALWAYS, ALWAYS, EVERYSEC, NO_JOURNAL)),
+        sync_us=random.choice((50, 200, 1_000, 8_000)),
+        turn_us=random.choice((20, 100, 1_000)),
+        delay_us=random.choice((200, 500, 2_000)) if calm else random.choice((200, 1_000, 5_000, 20_000)),
+        producers=random.randint(1, 3),
+        consumers=random.randint(1, 5),
+        jobs=random.choice((20, 30, 40, 60, 100)),
+        body_bytes=_some(random, (0, 1, 100, 4_000)),
+        nack_share=random.choice((0.0, 0.1, 0.3)),
+        drop_share=random.choice((0.0, 0.1, 0.3)),
+        chaos_ms=random.randint(2_000, 10_000),
+        faults_every_ms=random.choice((300, 1_000, 3_000)),
+        encoded=int(random.random() < 0.2),
+        workload=TUBES,
+        tubes=tuple(sorted(random.sample(range(TUBE_KINDS), random.randint(1, 4)))),
+        grace_ms=_some(random, (0, 0, 500, 2_000, 5_000)),
+        iproto_share=random.choice((0.0, 0.3, 0.5, 1.0)),
+        hold_share=random.choice((0.0, 0.2, 0.6)),
+        cut_share=random.choice((0.0, 0.05, 0.2)),
+    )
+    if calm:
+        return options
+    return replace(
+        options,
+        drift_ppm=random.choice((0, 0, 1_000, 50_000)),
+        loss=random.choice((0.0, 0.0, 0.001, 0.01)),
+        nemeses=tuple(name for name in TUBE_NEMESES if random.random() < 0.2),
     )
 
 

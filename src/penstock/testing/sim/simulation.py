@@ -18,7 +18,7 @@ from penstock.testing.sim.clients import Client, Consumer, Producer
 from penstock.testing.sim.history import Violation
 from penstock.testing.sim.nemeses import Nemeses
 from penstock.testing.sim.node import SYNC_MAX
-from penstock.testing.sim.options import Options, draw
+from penstock.testing.sim.options import Options
 from penstock.testing.sim.schedule import MS, SECOND
 from penstock.testing.sim.world import World
 
@@ -78,26 +78,31 @@ class Simulation(World):
             self._heal()
             self._traffic()
             self._drain()
-            violations = checkers.judge(self)
+            violations = self._judge()
         except Violation as broken:
             violations = [str(broken)]
+        return Report(
+            self.seed,
+            self.options,
+            violations,
+            self.history.digest(),
+            self.schedule.events,
+            self.schedule.now / SECOND,
+            self._counts(),
+            self.counted,
+        )
+
+    def _judge(self) -> list[str]:
+        return checkers.judge(self)
+
+    def _counts(self) -> dict[str, int]:
         history = self.history
-        counts = {
+        return {
             "adds": len(history.adds),
             "deliveries": len(history.deliveries),
             "acks": sum(map(len, history.acks.values())),
             "faults": len(history.faults),
         }
-        return Report(
-            self.seed,
-            self.options,
-            violations,
-            history.digest(),
-            self.schedule.events,
-            self.schedule.now / SECOND,
-            counts,
-            self.counted,
-        )
 
     # Phases
 
@@ -262,8 +267,3 @@ class Simulation(World):
         checkers.check_acks(self)
         checkers.check_memory(self)
         checkers.check_forgotten(self)
-
-
-def simulate(seed: int, settings: list[str] | None = None) -> Report:
-    """Run the simulation of a seed. `settings` override some of its options."""
-    return Simulation(seed, draw(seed).changed(settings or [])).run()

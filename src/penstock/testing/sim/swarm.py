@@ -11,8 +11,9 @@ from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, field
 from typing import Final
 
-from penstock.testing.sim.options import draw
-from penstock.testing.sim.simulation import Report, simulate
+from penstock.testing.sim.options import TUBES, options_of
+from penstock.testing.sim.simulation import Report, Simulation
+from penstock.testing.sim.tube_simulation import TubeSimulation
 
 # Events that must occur in a few hundred seeds. A guarantee about an event that never occurs is not tested.
 EXPECTED: Final = (
@@ -35,6 +36,32 @@ EXPECTED: Final = (
     "WILLQUEUE was sent",
 )
 
+# The same for the workload `tubes`.
+EXPECTED_OF_TUBES: Final = (
+    "a command was forwarded",
+    "a delivery was taken back",
+    "a forwarded take waited and was served",
+    "a job returned because its session ended",
+    "a job returned because its ttr passed",
+    "a job was acked by a resumed session",
+    "a link broke",
+    "a link was lost while a forwarded command ran",
+    "a node was started again",
+    "a partition healed",
+    "a power cut lost a write",
+    "a put was forwarded",
+    "a session ended with jobs",
+    "a session had expired",
+    "a session was resumed through another node",
+    "a session was resumed with jobs",
+    "a snapshot was written while jobs were taken",
+    "an ack of another session was refused",
+    "an IPROTO call was forwarded",
+    "nemesis leave",
+    "the home of a tube was elected",
+    "two nodes wanted to create a tube at the same time",
+)
+
 # Seeds per task of a worker process.
 _CHUNK: Final = 10
 
@@ -50,10 +77,12 @@ class Tally:
     seconds: float = 0.0
     counts: Counter[str] = field(default_factory=Counter)
     sometimes: Counter[str] = field(default_factory=Counter)
+    workload: str = ""
 
     def add(self, report: Report) -> None:
         """Add the result of a seed."""
         self.seeds += 1
+        self.workload = report.options.workload
         self.events += report.events
         self.simulated_s += report.simulated_s
         self.counts.update(report.counts)
@@ -63,7 +92,8 @@ class Tally:
 
     def missing(self) -> list[str]:
         """Return the expected events that did not occur."""
-        return [what for what in EXPECTED if not self.sometimes[what]]
+        expected = EXPECTED_OF_TUBES if self.workload == TUBES else EXPECTED
+        return [what for what in expected if not self.sometimes[what]]
 
     def shown(self) -> list[str]:
         """Return the summary as lines of text."""
@@ -76,13 +106,19 @@ class Tally:
         return [*lines, "sometimes:", *(f"  {count:>9,}  {what}" for what, count in sorted(self.sometimes.items()))]
 
 
+def simulate(seed: int, settings: list[str] | None = None) -> Report:
+    """Run the simulation of a seed. `settings` override some of its options."""
+    options = options_of(seed, settings or [])
+    return (TubeSimulation if options.workload == TUBES else Simulation)(seed, options).run()
+
+
 def run_seed(seed: int, settings: list[str]) -> Report:
     """Run the simulation of a seed. An exception counts as a violation, because a real node would have stopped."""
     try:
         return simulate(seed, settings)
     except Exception:
         where = traceback.format_exc(limit=-8)
-        return Report(seed, draw(seed).changed(settings), [f"it stopped: {where}"], "", 0, 0.0, {})
+        return Report(seed, options_of(seed, settings), [f"it stopped: {where}"], "", 0, 0.0, {})
 
 
 def _run_chunk(first: int, count: int, settings: list[str]) -> list[Report]:

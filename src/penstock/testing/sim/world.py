@@ -87,6 +87,9 @@ class World:
         """Record that a node sends a handover of a job to a process that no longer exists."""
         self.history.astray[id] += 1
 
+    def tubes_changed(self, node: SimNode) -> None:
+        """Record that a node has started, or has created or dropped tubes."""
+
     def stopped_by_disk(self, node: SimNode) -> None:
         """Record that a node stopped because its disk failed."""
         self.sometimes("a disk failed under a node")

@@ -1,0 +1,86 @@
+"""The history of the workload `tubes`, as clients saw it: puts, takes, leases and the commands that end leases.
+
+Every call has one of three outcomes, as in history.py: done, refused or unknown.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from penstock.core.limits import NEVER
+from penstock.testing.sim.history import UNKNOWN
+from penstock.testing.sim.tubes import TubeKind
+
+
+@dataclass
+class Put:
+    """The put of one job. Every job has a different body, so the body of a delivery identifies its put."""
+
+    body: bytes
+    tube: TubeKind
+    key: bytes
+    priority: int
+    delay_ms: int
+    node: int  # The node that the client is connected to.
+    is_iproto: bool
+    invoked: int  # Simulated time in microseconds.
+    ended: int = NEVER
+    outcome: str = UNKNOWN
+    id: bytes = b""  # Empty if the reply does not contain it.
+
+
+@dataclass
+class Take:
+    """A take, with or without jobs in its reply."""
+
+    tube: TubeKind
+    node: int
+    client: int
+    token: bytes
+    is_iproto: bool
+    invoked: int
+    ended: int = NEVER
+    outcome: str = UNKNOWN
+
+
+@dataclass
+class Lease:
+    """A job that a client received. Its session holds the job until the lease ends."""
+
+    body: bytes
+    tube: TubeKind
+    id: bytes  # As the client names the job.
+    number: int  # The number of the job in its tube.
+    deliveries: int  # How often the job was delivered, as the reply says; 0 if it does not.
+    take: Take
+    grace_ms: int
+    sent: int  # When the node sent the reply.
+    at: int  # When the client received it.
+    # When the job can be released at the earliest: the client sent a command that releases it, or disconnected.
+    free_from: int = NEVER
+    resumed: bool = False  # The client resumed its session after it had received the job.
+    finishes: list[Finish] = field(default_factory=list)
+
+
+@dataclass
+class Finish:
+    """A command that ends a lease: ack, release, nack or bury. `intruder` marks one of another session."""
+
+    verb: str
+    token: bytes
+    client: int
+    invoked: int
+    intruder: bool = False
+    ended: int = NEVER
+    outcome: str = UNKNOWN
+    refusal: str = ""
+
+
+class TubeHistory:
+    """The history of the tubes in one simulation."""
+
+    def __init__(self) -> None:
+        self.puts: dict[bytes, Put] = {}  # By body.
+        self.takes: list[Take] = []
+        self.leases: list[Lease] = []
+        self.kicks: list[tuple[TubeKind, int]] = []  # The tubes that were kicked, and when.

@@ -1,0 +1,170 @@
+"""A simulation with the workload `tubes`: tubes of several types, each with a home, used through all nodes."""
+
+from __future__ import annotations
+
+from penstock.testing.invariants import check
+from penstock.testing.sim import tube_checkers
+from penstock.testing.sim.clients import Client
+from penstock.testing.sim.history import Violation
+from penstock.testing.sim.node import SimNode
+from penstock.testing.sim.options import Options
+from penstock.testing.sim.schedule import MS, SECOND
+from penstock.testing.sim.simulation import Simulation
+from penstock.testing.sim.tube_checkers import TubeWorld
+from penstock.testing.sim.tube_clients import TubeClient, TubeConsumer, TubeProducer
+from penstock.testing.sim.tube_history import TubeHistory
+from penstock.testing.sim.tubes import KINDS
+
+# The time that a healed cluster has to accept a put, and to agree on the homes.
+_WORKS_AFTER = 60 * SECOND
+
+# The time in which all tubes must be emptied: more than the longest grace time and ttr.
+_EMPTY_AFTER = 120 * SECOND
+
+
+class TubeSimulation(TubeWorld, Simulation):
+    """Runs the workload `tubes` through the phases of a simulation, and checks it."""
+
+    def __init__(self, seed: int, options: Options) -> None:
+        self.tubes = TubeHistory()
+        self.disputed = set()
+        self._homes: dict[bytes, set[tuple[int, int]]] = {}  # The homes of each tube: numbers and installs of nodes.
+        super().__init__(seed, options)
+
+    # The homes of tubes
+
+    def serving(self) -> list[SimNode]:
+        """Return the nodes that clients can connect to. A new node accepts clients after it has met another one."""
+        alone = len(self.nodes) == 1
+        return [node for node in self.nodes if alone or not node.up or node.cluster.members.size() > 1] or self.nodes
+
+    def tubes_changed(self, node: SimNode) -> None:
+        """Check W1: a tube is not created while another node that this node has met has it."""
+        here = node.number, node.installs
+        names = set(tube_checkers.strict_tubes(node))
+        for name, homes in self._homes.items():
+            if name not in names:
+                homes.discard(here)
+        for name in sorted(names):
+            homes = self._homes.setdefault(name, set())
+            others = [self.nodes[number] for number, installs in sorted(homes) if (number, installs) != here]
+            homes.add(here)
+            for other in others:
+                self._check_home(node, other, name)
+
+    def _check_home(self, node: SimNode, other: SimNode, name: bytes) -> None:
+        forgot = any(fault.forgets for fault in self.history.faults)
+        met = other.joined and node.cluster.members.is_member(other.id) and other.cluster.members.is_member(node.id)
+        if met and not forgot:
+            raise Violation(f"W1: the tube {name.decode()} lives on node {node.number} and on node {other.number}")
+        self.disputed.add(name)
+        self.sometimes("a tube has two homes, because its nodes had not met or lost their jobs")
+
+    # Phases
+
+    def _chaos(self) -> None:
+        options, work = self.options, self.streams.stream("work")
+        chaos = options.chaos_ms * MS
+        for number in range(options.producers):
+            producer = TubeProducer(self, number, self.streams.stream(f"producer {number}"))
+            producer.jobs_left = max(1, options.jobs // options.producers)
+            producer.pause_us = chaos // producer.jobs_left
+            self._let_in(producer)
+        for number in range(options.consumers):
+            self._let_in(TubeConsumer(self, 100 + number, self.streams.stream(f"consumer {number}")))
+        self.nemeses.begin()
+        end = self.schedule.now + chaos
+        while self.schedule.now < end:
+            self.schedule.run(min(end, self.schedule.now + work.randint(SECOND, 3 * SECOND)))
+            self._look_around()
+
+    def _heal(self) -> None:
+        super()._heal()
+        for node in self.nodes:
+            if node.leaving:
+                node.set_leaving(False)
+
+    def _stop_producers(self) -> None:
+        for client in self.clients:
+            if isinstance(client, TubeProducer):
+                client.stopped = True
+
+    def _traffic(self) -> None:
+        """Check W1 and V2: the healed cluster agrees on its members and homes, and accepts jobs through every node."""
+        self._until(self._is_whole, self._whole_after(), "C12: the nodes do not agree on the members")
+        self._stop_producers()
+        producers: list[TubeProducer] = []
+        for node in self.nodes:
+            for at in self.options.tubes:
+                number = 50 + 10 * node.number + at
+                producer = TubeProducer(self, number, self.streams.stream(f"producer {number} after"))
+                producer.home, producer.must_work, producer.kind = node, True, KINDS[at]
+                producer.kinds = [KINDS[at]]
+                producer.is_iproto = producer.is_iproto and KINDS[at].over_iproto
+                producer.jobs_left, producer.pause_us = 1, 100 * MS
+                producers.append(producer)
+        self._make_careful()
+        for producer in producers:
+            self._let_in(producer)
+        self._until(
+            lambda: all(each.jobs_left == 0 for each in producers) and not self._is_waiting(producers),
+            _WORKS_AFTER,
+            "V2: the healed cluster accepts no jobs",
+        )
+        self._until(lambda: tube_checkers.homes_agree(self), _WORKS_AFTER, "W1: the nodes do not agree on the homes")
+
+    def _is_waiting(self, producers: list[TubeProducer]) -> bool:
+        numbers = {producer.number for producer in producers}
+        return any(
+            put.ended > self.schedule.now and int(put.body.split(b"-")[0]) in numbers
+            for put in self.tubes.puts.values()
+        )
+
+    def _make_careful(self) -> None:
+        for client in self.clients:
+            if isinstance(client, TubeConsumer):
+                client.careful = True
+        for node in self.nodes:
+            consumer = TubeConsumer(self, 200 + node.number, self.streams.stream(f"consumer at {node.number}"))
+            consumer.home, consumer.careful = node, True
+            consumer.grace_ms = 0
+            self._let_in(consumer)
+
+    def _drain(self) -> None:
+        self._kick_all()
+        self._until(self._is_quiet, _EMPTY_AFTER, "")
+        for client in self.clients:
+            client.stopped = True
+
+    def _kick_all(self) -> None:
+        """Return buried jobs to their tubes. Repeat this once a second."""
+        for node in self.nodes:
+            for name in tube_checkers.strict_tubes(node):
+                self.tell(node, [b"KICK", name, b"1000"])
+        self.schedule.after(SECOND, self._kick_all)
+
+    def _is_quiet(self) -> bool:
+        return not any(tube_checkers.jobs_of(node) for node in self.nodes) and not any(
+            isinstance(client, TubeClient) and client.held for client in self.clients
+        )
+
+    def _look_around(self) -> None:
+        for node in self.nodes:
+            if node.up:
+                check(node.engine)
+
+    def _judge(self) -> list[str]:
+        return tube_checkers.judge(self)
+
+    def _counts(self) -> dict[str, int]:
+        history = self.tubes
+        return {
+            "puts": len(history.puts),
+            "takes": len(history.takes),
+            "deliveries": len(history.leases),
+            "faults": len(self.history.faults),
+        }
+
+    def _let_in(self, client: Client) -> None:
+        self.clients.append(client)
+        client.begin()

@@ -1,0 +1,34 @@
+"""The kinds of tubes that the workload `tubes` uses. Each lives on one node, its home, and has promises of its own."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+ARRIVAL = "arrival"
+PRIORITY = "priority"
+
+
+@dataclass(frozen=True)
+class TubeKind:
+    """One kind of tube, as clients create it and as checkers see it."""
+
+    name: bytes
+    type: bytes
+    words: tuple[bytes, ...] = ()  # Further options of TUBE CREATE.
+    options: tuple[tuple[str, object], ...] = ()  # The same options of queue.create_tube.
+    order: str = ARRIVAL  # The order in which jobs are delivered.
+    key_limit: int = 0  # How many jobs of a key can be taken at a time; 0: the tube has no keys.
+    ttr_ms: int = 0  # How long a consumer can hold a job; 0: without limit.
+    capacity: int = 0  # The number of jobs that fit; 0: any number.
+    over_iproto: bool = True  # queue.create_tube can create it.
+
+
+KINDS = (
+    TubeKind(b"fifo", b"fifo"),
+    TubeKind(b"priorities", b"fifottl", order=PRIORITY),
+    TubeKind(b"timed", b"fifottl", (b"TTR", b"2s"), (("ttr", 2),), order=PRIORITY, ttr_ms=2_000),
+    TubeKind(b"keys", b"utube", key_limit=1),
+    TubeKind(b"pairs", b"utube", (b"KEY-LIMIT", b"2"), key_limit=2, over_iproto=False),
+    TubeKind(b"limited", b"limfifottl", (b"CAPACITY", b"4"), (("capacity", 4),), order=PRIORITY, capacity=4),
+    TubeKind(b"fair", b"utubettl", (b"FAIR", b"yes"), order="", key_limit=1, over_iproto=False),
+)
