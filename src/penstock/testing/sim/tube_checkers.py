@@ -91,7 +91,7 @@ def _contents(world: TubeWorld) -> Iterator[str]:
     for lease in world.tubes.leases:
         put = world.tubes.puts.get(lease.body)
         if put is None:
-            yield f"W2: {lease.body!r}, which was never put, was delivered from {lease.tube.name!r}"
+            yield f"W2: {_short(lease.body)}, which was never put, was delivered from {lease.tube.name!r}"
         elif put.tube is not lease.tube:
             yield f"W2: {_shown(put)} was delivered from {lease.tube.name!r}"
         elif put.id and lease.id and put.id != lease.id:
@@ -119,19 +119,19 @@ def _acked(world: TubeWorld) -> Iterator[str]:
         acks = [each for lease in leases for each in lease.finishes if each.verb == "ack"]
         done = [each for each in acks if each.outcome == DONE]
         if len(done) > 1:
-            yield f"W5: {body!r} was acked {len(done)} times, by clients {[each.client for each in done]}"
+            yield f"W5: {_short(body)} was acked {len(done)} times, by clients {[each.client for each in done]}"
         for lease in leases:
             if done and lease.take.invoked > done[0].ended:
                 acked = done[0]
-                yield f"W5: {body!r} was acked at {_moment(acked.ended)} and delivered at {_moment(lease.sent)}"
+                yield f"W5: {_short(body)} was acked at {_moment(acked.ended)} and delivered at {_moment(lease.sent)}"
         if not acks:
-            yield f"W9: {body!r} of {tube.name!r} was delivered and not acked at the end"
+            yield f"W9: {_short(body)} of {tube.name!r} was delivered and not acked at the end"
         if world.options.is_calm and not tube.ttr_ms:
             for lease in leases:
                 first = lease.finishes[0] if lease.finishes else None
                 held = first is not None and not first.intruder and lease.free_from >= first.invoked
                 if first is not None and held and not lease.resumed and first.outcome == REFUSED:
-                    yield f"W6: the {first.verb} of {body!r} was refused: {first.refusal}"
+                    yield f"W6: the {first.verb} of {_short(body)} was refused: {first.refusal}"
 
 
 def _order(world: TubeWorld) -> Iterator[str]:
@@ -174,7 +174,7 @@ def _keys(world: TubeWorld) -> Iterator[str]:
         for at, _, _ in spans:
             held = [each for begin, end, each in spans if begin <= at < end]
             if len(held) > limit:
-                bodies = [each.body for each in held]
+                bodies = [_short(each.body) for each in held]
                 yield f"W3: {len(held)} jobs of the key {key!r} of {name!r} were taken at {_moment(at)}: {bodies}"
 
 
@@ -199,13 +199,13 @@ def _leases(world: TubeWorld) -> Iterator[str]:
             continue
         counts = [lease.deliveries for lease in leases if lease.deliveries]
         if len(set(counts)) < len(counts):
-            yield f"W8: {body!r} was delivered twice under the same number: {counts}"
+            yield f"W8: {_short(body)} was delivered twice under the same number: {counts}"
         for lease in leases:
             until = _held_until(world, lease)
             for other in leases:
                 if other is not lease and lease.at <= other.sent < until and other.take.token != lease.take.token:
                     yield (
-                        f"W8: {body!r} of {lease.tube.name!r} was delivered to client {lease.take.client} at "
+                        f"W8: {_short(body)} of {lease.tube.name!r} was delivered to client {lease.take.client} at "
                         f"{_moment(lease.sent)}, which held it until {_moment(until)}, and to client "
                         f"{other.take.client} at {_moment(other.sent)}"
                     )
@@ -282,9 +282,12 @@ def _note_node(world: TubeWorld, node: SimNode) -> None:
                 world.counted[what] += events[event]
 
 
+def _short(body: bytes) -> str:
+    return repr(body.rstrip(b"."))
+
+
 def _shown(put: Put) -> str:
-    body = put.body if len(put.body) < 20 else put.body[:20] + b"..."
-    return f"{body!r} ({put.tube.name.decode()}, put through node {put.node} at {_moment(put.invoked)})"
+    return f"{_short(put.body)} ({put.tube.name.decode()}, put through node {put.node} at {_moment(put.invoked)})"
 
 
 def _moment(us: int) -> str:
