@@ -5,12 +5,22 @@ from __future__ import annotations
 import pytest
 
 from penstock.node.caller import WRITE, Caller, SlicedCommand
-from penstock.node.dispatch import Command
+from penstock.node.dispatch import Command, DispatchHooks
 from penstock.node.turn import SOON, SuspendedCommand
 
 from .fake_node import FakeClient, FakeNode, resp
 
 SLICE_NS = 1_000_000_000
+
+
+class RecordedErrors(DispatchHooks):
+    """Hooks that record the internal errors of commands."""
+
+    def __init__(self) -> None:
+        self.errors: list[Exception] = []
+
+    def failed(self, error: Exception) -> None:
+        self.errors.append(error)
 
 
 class Slices(SlicedCommand):
@@ -180,12 +190,11 @@ def test_a_client_that_leaves_while_it_does_not_read_drops_its_long_command(node
 
 
 def test_the_error_of_a_slice_is_the_reply_and_closes_the_client(node: FakeNode) -> None:
-    errors: list[Exception] = []
-    node.desk.on_error = errors.append
+    node.desk.hooks = hooks = RecordedErrors()
     start(node, node.main, Slices(node, 2, ValueError("a defect")))
     node.settle()
     assert node.main.replies()[0].startswith("ERR internal error") and node.main.is_shut
-    assert [str(error) for error in errors] == ["a defect"]
+    assert [str(error) for error in hooks.errors] == ["a defect"]
 
 
 # ---- Suspended commands ----------------------------------------------------------------------------------------------
