@@ -206,7 +206,7 @@ class FakeNode:
     def connect(self, protocol: int = m.RESP_3) -> FakeClient:
         """Return a new client."""
         self.connections += 1
-        client = FakeClient(self, self.engine.connect(b"%016d" % self.connections))
+        client = FakeClient(self, self.engine.connect(self.id[:8] + b"%08d" % self.connections))
         client.inbox = self.inbox(protocol)
         client.reply.resp3 = protocol == m.RESP_3
         if protocol == m.IPROTO:

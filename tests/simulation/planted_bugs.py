@@ -216,6 +216,42 @@ MUTANTS: Final = (
         "if self.is_closed or (self.unsent and self.is_closing()):",
         "if self.is_closed:",
     ),
+    # Forwarding
+    Mutant(
+        "reply-of-any-node-is-passed-on",
+        "node.forwarding",
+        "if tunnel is None or tunnel.node != sender:",
+        "if tunnel is None:",
+    ),
+    Mutant("error-within-a-forwarded-reply", "node.forwarding", "if self._began:", "if False:"),
+    Mutant(
+        "forwarded-wait-is-not-stopped",
+        "node.forwarding",
+        'self._writer.write(m.FORWARD, m.STOP_WAITING, b"")',
+        "pass",
+    ),
+    Mutant(
+        "closed-before-the-forwarded-reply",
+        "node.client",
+        "elif self.has_eof and not self.remote_count:",
+        "elif self.has_eof:",
+    ),
+    Mutant("lost-forwarded-client-stays", "node.forwarded_clients", "self._guests.turn.leave(self)", "pass"),
+    Mutant(
+        "forwarded-client-of-an-earlier-home",
+        "node.forwarded_clients",
+        "if credentials.epoch != self._cluster.members.epoch:",
+        "if False:",
+    ),
+    Mutant(
+        "end-of-a-forwarded-wait-is-marked-early",
+        "node.forwarded_clients",
+        "return not self.is_blocked() and self.reply.length == 0 and not self.inbox.buffer.is_unfinished()",
+        "return self.reply.length == 0 and not self.inbox.buffer.is_unfinished()",
+    ),
+    Mutant(
+        "no-limit-of-forwarded-clients", "node.forwarded_clients", "if not self._admission.make_room():", "if False:"
+    ),
     # The engine
     Mutant(
         "key-stays-busy-when-buried",
