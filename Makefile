@@ -54,8 +54,9 @@ test-interpreted: $(VENV)/tools ## run the tests of the pure packages without co
 fuzz: $(VENV)/tools ## fuzz each target for SECONDS=60; failing inputs are stored in tests/data/corpus
 	@PYTHONPATH=src:. $(PY) -m tests.fuzz $(or $(SECONDS),60)
 
-sim: tools setup ## simulate SEEDS=1000 clusters from SEED=1 on, with one process per core
-	@$(VENV)/bin/penstock sim --seed $(or $(SEED),1) --seeds $(or $(SEEDS),1000) --workers 0
+sim: tools setup ## simulate SEEDS=1000 clusters from SEED=1 on, with WORKLOAD=disque or tubes and one process per core
+	@$(VENV)/bin/penstock sim --seed $(or $(SEED),1) --seeds $(or $(SEEDS),1000) --workers 0 \
+		--set workload=$(or $(WORKLOAD),disque)
 
 homes: tools setup ## use the tubes of a cluster while its nodes are killed, with JOBS=5000 per tube
 	@env -u PYTHONPATH PENSTOCK_HOMES_JOBS=$(or $(JOBS),5000) $(PY) -m pytest tests/server/peers/test_killed_homes.py $(ARGS)

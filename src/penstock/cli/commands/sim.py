@@ -33,7 +33,7 @@ def sim(
     with native commands and over IPROTO, through all nodes.
     """
     from penstock.testing.sim.options import options_of
-    from penstock.testing.sim.swarm import run_seeds
+    from penstock.testing.sim.swarm import EXPECTED_AFTER, run_seeds
 
     given = settings or []
     try:
@@ -54,3 +54,8 @@ def sim(
     typer.echo("\n".join(tally.shown()))
     if tally.failed:
         fail(f"{len(tally.failed):,} of {tally.seeds:,} seeds failed", ERROR)
+    # With other options than those of the seeds, some events cannot occur.
+    is_drawn = all(setting.startswith("workload=") for setting in given)
+    missing = tally.missing() if is_drawn and tally.seeds >= EXPECTED_AFTER else []
+    if missing:
+        fail(f"expected events did not occur: {', '.join(missing)}", ERROR)

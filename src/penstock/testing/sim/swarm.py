@@ -62,6 +62,9 @@ EXPECTED_OF_TUBES: Final = (
     "two nodes wanted to create a tube at the same time",
 )
 
+# `penstock sim` fails if an expected event did not occur in this many seeds or more.
+EXPECTED_AFTER: Final = 1_000
+
 # Seeds per task of a worker process.
 _CHUNK: Final = 10
 
