@@ -273,12 +273,21 @@ class SimNode(Driver):
         else:
             fsync = world.options.journal
             boot = f"boot {self.number} {self.boots}"
-            opened = open_log(self.disk, lambda: wall, boot, fsync=fsync, entropy=entropy, segment_bytes=_SEGMENT_BYTES)
+            opened = open_log(
+                self.disk,
+                lambda: wall,
+                boot,
+                fsync=fsync,
+                entropy=entropy,
+                segment_bytes=_SEGMENT_BYTES,
+                grace_ms=world.options.iproto_grace_ms,
+            )
             self.log, self.engine = opened.log, opened.engine
             self.log.update_room()
             node, key = opened.node, opened.key
         self.id = node.encode()
         self.engine.memory_max = self.memory_max
+        self.engine.session_grace_ms = world.options.iproto_grace_ms
         self.site = CommandContext(self.engine, IdForms(self.id[:8], key), self.id, self._body_of, self._make_room)
         self.leaving = self.site.leaving = identity(self.disk).leaving
         memory = self._random.randbytes(INCARNATION_BYTES)

@@ -73,7 +73,8 @@ class Options:
     # The workload, and the options of `tubes`
     workload: str = DISQUE
     tubes: tuple[int, ...] = ()  # The kinds of the tubes: see tubes.py.
-    grace_ms: tuple[int, ...] = (0,)  # The grace times of sessions.
+    grace_ms: tuple[int, ...] = (0,)  # The grace times of RESP sessions.
+    iproto_grace_ms: int = 0  # The grace time of IPROTO sessions: the default of the nodes.
     iproto_share: float = 0.0  # The share of clients that use IPROTO.
     hold_share: float = 0.0  # The share of steps in which a consumer takes more jobs before it finishes one.
     cut_share: float = 0.0  # The share of steps in which a consumer closes its connection, to resume its session.
@@ -191,6 +192,7 @@ def draw_tubes(seed: int) -> Options:
         workload=TUBES,
         tubes=tuple(sorted(random.sample(range(TUBE_KINDS), random.randint(1, 4)))),
         grace_ms=_some(random, (0, 0, 500, 2_000, 5_000)),
+        iproto_grace_ms=Streams(seed).stream("grace of IPROTO").choice((0, 500, 2_000)),
         iproto_share=random.choice((0.0, 0.3, 0.5, 1.0)),
         hold_share=random.choice((0.0, 0.2, 0.6)),
         cut_share=random.choice((0.0, 0.05, 0.2)),

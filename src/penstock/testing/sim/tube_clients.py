@@ -48,7 +48,8 @@ class TubeClient(Client):
         super().__init__(cluster, number, random)
         self.world = cluster
         self.is_iproto = random.random() < cluster.options.iproto_share
-        self.grace_ms = 0 if self.is_iproto else random.choice(cluster.options.grace_ms)
+        grace_ms = random.choice(cluster.options.grace_ms)
+        self.grace_ms = cluster.options.iproto_grace_ms if self.is_iproto else grace_ms
         self.token = b""
         self.held: list[Lease] = []  # Jobs that it has taken and not finished.
         self.kinds = [KINDS[at] for at in cluster.options.tubes]
@@ -108,7 +109,9 @@ class TubeClient(Client):
     def ready(self, act: Callable[[], None]) -> None:
         """Connect and join the session if necessary. Then call `act`."""
         if self._session is not None and self._lost_take and self.is_iproto:
-            # An IPROTO client cannot list the jobs of its session, so it ends the session.
+            # An IPROTO client cannot list the jobs of its session, so it begins a new one.
+            self._lost_connection()
+            self.end_session()
             self.hang_up()
         if self._session is not None:
             if self._lost_take:

@@ -104,6 +104,8 @@ class TubeSimulation(TubeWorld, Simulation):
                 producer.jobs_left, producer.pause_us = 1, 100 * MS
                 producers.append(producer)
         self._make_careful()
+        # Buried jobs can fill a tube.
+        self._kick_all()
         for producer in producers:
             self._let_in(producer)
         self._until(
@@ -127,11 +129,9 @@ class TubeSimulation(TubeWorld, Simulation):
         for node in self.nodes:
             consumer = TubeConsumer(self, 200 + node.number, self.streams.stream(f"consumer at {node.number}"))
             consumer.home, consumer.careful = node, True
-            consumer.grace_ms = 0
             self._let_in(consumer)
 
     def _drain(self) -> None:
-        self._kick_all()
         self._until(self._is_quiet, _EMPTY_AFTER, "")
         for client in self.clients:
             client.stopped = True
