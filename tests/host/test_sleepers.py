@@ -17,7 +17,7 @@ import penstock
 from penstock.core.waits import WAITING
 from tests.conformance.interfaces import PATIENCE_S
 
-from .stopped_clock import no_time_passes
+from ..embedded.stopped_clock import no_time_passes
 
 
 class Dozer:
