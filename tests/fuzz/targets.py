@@ -16,7 +16,7 @@ from penstock.host.host import Host
 from penstock.server.commands import command_table
 from penstock.server.config.configuration import Config
 from penstock.server.net.connection import Connection
-from penstock.server.net.iproto_connection import iproto_ports
+from penstock.server.net.iproto_port import iproto_ports
 from penstock.server.server import Server
 from penstock.testing import check
 from penstock.wire import bus

@@ -14,7 +14,7 @@ import uvloop
 from penstock.server.commands import command_table
 from penstock.server.config.configuration import load
 from penstock.server.main import open_bus, open_host, pages
-from penstock.server.net.iproto_connection import iproto_ports
+from penstock.server.net.iproto_port import iproto_ports
 from penstock.server.net.listening import Accept
 from penstock.server.net.ports import Ports
 from penstock.server.peers.admission import open_forwarding

@@ -38,7 +38,7 @@ from penstock.server.net.clients import HANDSHAKES_MAX
 from penstock.server.net.connection import Connection
 from penstock.server.net.descriptors import clients_that_fit
 from penstock.server.net.http import Answer, Pages
-from penstock.server.net.iproto_connection import IprotoConnection, IprotoPort
+from penstock.server.net.iproto_port import IprotoPort
 from penstock.server.net.listening import Accept
 from penstock.server.net.ports import IPROTO_PORTS, Ports
 from penstock.server.net.tls import Handshakes
@@ -299,7 +299,7 @@ class _IprotoLoading(_LoadingConnection):
     def client(self, server: Server, doors: dict[str, IprotoPort]) -> Connection:
         door = doors[self._setting]
         # The client already has its greeting, and its password is scrambled with the salt in it.
-        client = cast(IprotoConnection, server.clients.accept_as(door.greeted))
+        client = cast(Connection, server.clients.accept_as(door.greeted))
         client.salt = self._salt[: iproto.SALT_BYTES]
         client.inbox = CallInbox(self.parser, door.calls, WAITS_PER_CONNECTION_MAX)
         return client

@@ -30,7 +30,7 @@ from penstock.server.gc_schedule import freeze_loaded
 from penstock.server.loading import Loading
 from penstock.server.net.descriptors import clients_that_fit
 from penstock.server.net.http import Answer, Pages
-from penstock.server.net.iproto_connection import iproto_ports
+from penstock.server.net.iproto_port import iproto_ports
 from penstock.server.net.ports import Ports
 from penstock.server.peers.admission import open_forwarding
 from penstock.server.peers.bus import NEEDS_SECRET, is_loopback

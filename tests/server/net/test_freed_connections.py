@@ -20,7 +20,7 @@ from ..iproto_wire import call
 from ..serving import PATIENCE_S, command
 
 # Classes whose objects belong to a connection of a client or a node.
-_OURS = ("Connection", "IprotoConnection", "Guest", "HttpConnection", "Inbound", "Outbound", "Tunnel")
+_OURS = ("Connection", "ForwardedClient", "HttpConnection", "Inbound", "Outbound", "Tunnel")
 _TLS = ("Handshake", "_Accepted", "SSLProtocol", "_SSLProtocolTransport", "SSLObject", "socket")
 _THEIRS = ("RespTunnel", "CallTunnel", "Outflow", "Inflow", "RespParser", "IprotoParser", "Frames", "TCPTransport")
 _KINDS = {*_OURS, *_TLS, *_THEIRS, "Task", "CoroWrapper"}

@@ -49,12 +49,16 @@ class Connection(Client):
         self._turn = turn
         self._overseer = overseer
         self.is_local = False  # The client is on this machine.
+        self.greeting = b""  # Sent first, over IPROTO.
+        self.salt = b""  # The part of the greeting with which passwords are scrambled.
         self._unchecked_bytes: i64 = 0  # Bytes sent since the write buffer was checked.
 
     # Called by asyncio
 
     def connection_made(self, transport: asyncio.Transport) -> None:
         self.transport = transport
+        if self.greeting:
+            transport.write(self.greeting)
         self._turn.join(self)
         self._overseer.opened(self)
 

@@ -13,7 +13,7 @@ from penstock.node.forwarded_clients import Admission, ForwardedClients
 from penstock.node.forwarding import Forwarding
 from penstock.node.inbox import Inbox, RespInbox
 from penstock.node.tunnels import TunnelLinks
-from penstock.server.net.iproto_connection import IprotoPort
+from penstock.server.net.iproto_port import IprotoPort
 from penstock.server.server import Server
 from penstock.wire.iproto import IprotoParser
 from penstock.wire.resp import RespParser

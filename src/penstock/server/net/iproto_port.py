@@ -27,38 +27,11 @@ from penstock.wire.msgpack import Reader
 _DEFAULT_USER: Final = "guest"
 
 
-class IprotoConnection(Connection):
-    """A client connection over IPROTO."""
-
-    __slots__ = ("_greeting", "is_15", "salt")
-
-    def __init__(
-        self, iproto_door: IprotoPort, number: int, engine_connection: EngineConnection, greets: bool = True
-    ) -> None:
-        server = iproto_door.server
-        super().__init__(server.turn, server.clients, number, engine_connection)
-        limits = server.clients.limits
-        self.is_15 = iproto_door.is_15
-        known = not server.accounts.any
-        self.inbox = CallInbox(
-            IprotoParser(limits.bulk_max, limits.buffer_max, known), iproto_door.calls, WAITS_PER_CONNECTION_MAX
-        )
-        self.reply = IprotoReply()
-        salt = iproto_door.entropy(32)
-        self.salt = salt[: iproto.SALT_BYTES]
-        self._greeting = iproto.greeting(VERSION, iproto_door.uuid, salt) if greets else b""
-
-    def connection_made(self, transport: asyncio.Transport) -> None:
-        transport.write(self._greeting)
-        super().connection_made(transport)
-
-
 class IprotoPort:
     """An IPROTO port, with the functions that its clients can call."""
 
     def __init__(self, server: Server, is_15: bool, entropy: Callable[[int], bytes]) -> None:
         self.server = server
-        self.is_15 = is_15
         self.entropy = entropy
         self.uuid = uuid_of(server.node_id)
         self.calls = functions(server, is_15, self._log_in)
@@ -67,15 +40,24 @@ class IprotoPort:
     def accept(self) -> asyncio.BaseProtocol:
         return self.server.clients.accept_as(self._connection)
 
-    def greeted(self, number: int, engine_connection: EngineConnection) -> IprotoConnection:
-        """Return a connection that sends no greeting, because another node, or this one while loading, has sent it."""
-        return IprotoConnection(self, number, engine_connection, False)
+    def greeted(self, number: int, engine_connection: EngineConnection) -> Connection:
+        """Return a connection that sends no greeting, because this node has sent it while it was loading."""
+        server, limits = self.server, self.server.clients.limits
+        connection = Connection(server.turn, server.clients, number, engine_connection)
+        parser = IprotoParser(limits.bulk_max, limits.buffer_max, not server.accounts.any)
+        connection.inbox = CallInbox(parser, self.calls, WAITS_PER_CONNECTION_MAX)
+        connection.reply = IprotoReply()
+        return connection
 
-    def _connection(self, number: int, engine_connection: EngineConnection) -> IprotoConnection:
-        return IprotoConnection(self, number, engine_connection)
+    def _connection(self, number: int, engine_connection: EngineConnection) -> Connection:
+        connection = self.greeted(number, engine_connection)
+        salt = self.entropy(32)
+        connection.salt = salt[: iproto.SALT_BYTES]
+        connection.greeting = iproto.greeting(VERSION, self.uuid, salt)
+        return connection
 
     def _log_in(self, caller: Caller, request: Request) -> None:
-        if not isinstance(caller, IprotoConnection):
+        if not isinstance(caller, Connection):
             # A client of another node has logged in there.
             raise BoxError(iproto.ER_PASSWORD, "a client of another node cannot log in here")
         if request.name.decode("utf-8", "replace") == _DEFAULT_USER and not self.server.accounts.any:
@@ -88,7 +70,7 @@ class IprotoPort:
 class _IprotoLogin(Login):
     """A login by AUTH of IPROTO."""
 
-    def __init__(self, server: Server, caller: IprotoConnection, request: Request) -> None:
+    def __init__(self, server: Server, caller: Connection, request: Request) -> None:
         self._accounts = server.accounts
         self._answers = iproto_reply(caller)
         self._name = request.name.decode("utf-8", "replace")
