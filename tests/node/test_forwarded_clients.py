@@ -10,13 +10,20 @@ from penstock.cluster.peer_outbox import PeerOutbox
 from penstock.core.engine import Engine
 from penstock.core.ids import IdForms
 from penstock.core.outbox import Outbox
+from penstock.dialects.tarantool.queue_functions import QueueFunctions
 from penstock.journal.log import Log
+from penstock.node.caller import Caller
 from penstock.node.clock import Clock
+from penstock.node.context import CommandContext
 from penstock.node.dispatch import Dispatcher
 from penstock.node.forwarded_clients import Admission, ForwardedClients
 from penstock.node.inbox import Inbox, RespInbox
+from penstock.node.remote import RemoteCommands
 from penstock.node.tunnels import TunnelLinks
 from penstock.node.turn import Driver, Turn
+from penstock.wire import iproto
+from penstock.wire.iproto import Request
+from penstock.wire.msgpack import pack
 from penstock.wire.resp import RespParser
 
 NODE, OTHER = b"a" * 40, b"b" * 40
@@ -107,3 +114,27 @@ def test_a_client_that_comes_back_within_its_grace_time_keeps_its_session() -> N
     home.turn.end()
     home.admit(2, 500)
     assert home.engine.sessions[TOKEN] is first and len(first.connections) == 1
+
+
+class Identified(RemoteCommands):
+    """Records the callers whose new sessions are sent to other nodes."""
+
+    def __init__(self) -> None:
+        self.callers: list[Caller] = []
+
+    def identified(self, caller: Caller) -> None:
+        self.callers.append(caller)
+
+
+def test_a_session_that_is_resumed_over_iproto_is_resumed_at_the_other_nodes_that_it_uses() -> None:
+    engine = Engine(1, 1_000_000, Outbox(), 7)
+    context = CommandContext(engine, IdForms(NODE[:8], b"k" * 32), NODE, engine.outbox.body_of, lambda needed: None)
+    remote = context.remote = Identified()
+    first, second = engine.connect(TOKEN), engine.connect(b"another 16 bytes")
+    caller, call = Caller(second), Request(iproto.CALL, 1)
+    identify = QueueFunctions(context).identify
+    identify(caller, call, b"", engine.now)
+    assert remote.callers == []
+    call.args = [pack(TOKEN)]
+    identify(caller, call, b"", engine.now)
+    assert second.session is first.session and remote.callers == [caller]

@@ -196,13 +196,16 @@ def test_a_seed_of_tubes_gives_the_same_history_twice() -> None:
     assert first == second and first.digest != simulate(6).digest
 
 
-# Seeds of the workload `tubes` that found a defect, with the options that are drawn from them.
-FOUND_WITH_TUBES = {
-    "a client came back to the home of its tube in the turn in which its grace time ended": 37,
+# Seeds of the workload `tubes` that found a defect, with the settings that they had then.
+IPROTO = ["iproto_share=1.0", "iproto_grace_ms=2000", "grace_ms=2000", "cut_share=0.2", "hold_share=0.6"]
+FOUND_WITH_TUBES: dict[str, tuple[int, list[str]]] = {
+    "a client came back to the home of its tube in the turn in which its grace time ended": (37, []),
+    "a session was resumed over IPROTO, and its job at another node was delivered again": (415, IPROTO),
 }
 
 
 @pytest.mark.parametrize("what", FOUND_WITH_TUBES)
 def test_seeds_of_tubes_that_found_defects_pass(what: str) -> None:
-    report = simulate(FOUND_WITH_TUBES[what], TUBES)
-    assert report.passed, report.shown(TUBES)
+    seed, settings = FOUND_WITH_TUBES[what]
+    report = simulate(seed, [*TUBES, *settings])
+    assert report.passed, report.shown([*TUBES, *settings])

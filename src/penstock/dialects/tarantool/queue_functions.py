@@ -830,6 +830,7 @@ class QueueFunctions(Functions):
                 self._engine.identify(caller.connection, token, now)
             except UnknownSession:
                 raise LuaError(f"The UUID {uuid.UUID(bytes=token)} is unknown.") from None
+            self._context.remote.identified(caller)
         writer = BytesWriter()
         writer.append(0x91)
         write_text(writer, caller.connection.session.token)

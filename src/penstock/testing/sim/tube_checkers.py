@@ -130,7 +130,7 @@ def _acked(world: TubeWorld) -> Iterator[str]:
             for lease in leases:
                 first = lease.finishes[0] if lease.finishes else None
                 held = first is not None and not first.intruder and lease.free_from >= first.invoked
-                if first is not None and held and not lease.resumed and first.outcome == REFUSED:
+                if first is not None and held and first.outcome == REFUSED:
                     yield f"W6: the {first.verb} of {_short(body)} was refused: {first.refusal}"
 
 

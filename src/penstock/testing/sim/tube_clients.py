@@ -11,6 +11,7 @@ from collections.abc import Callable
 from random import Random
 from typing import Protocol
 
+from penstock.core.limits import NEVER
 from penstock.testing.sim.clients import Client, Cluster, OnAnswer, ServingNode
 from penstock.testing.sim.history import DONE, REFUSED, UNKNOWN, Violation
 from penstock.testing.sim.schedule import MS, SECOND, spread
@@ -147,9 +148,12 @@ class TubeClient(Client):
             self.world.sometimes("a session was resumed with jobs")
         if self.node is not self._left:
             self.world.sometimes("a session was resumed through another node")
+        in_time = self.now < self._left_at + self._grace() - _RESUME_MARGIN
         for lease in self.held:
-            # The grace time can have ended at the home of the tube, which may be another node.
             lease.resumed = True
+            if self.world.options.is_calm and in_time and self.node is self._left and lease.verb_count() == 0:
+                # The session is resumed at the homes of its tubes, too, and holds the job without limit.
+                lease.free_from = NEVER
         self.ready(act)
 
     def _session_refused(self, invoked: int, answer: ErrorReply) -> None:

@@ -61,6 +61,10 @@ class Lease:
     resumed: bool = False  # The client resumed its session after it had received the job.
     finishes: list[Finish] = field(default_factory=list)
 
+    def verb_count(self) -> int:
+        """Return how many commands of its session have tried to end it."""
+        return sum(not each.intruder for each in self.finishes)
+
 
 @dataclass
 class Finish:
