@@ -252,6 +252,26 @@ MUTANTS: Final = (
     Mutant(
         "no-limit-of-forwarded-clients", "node.forwarded_clients", "if not self._admission.make_room():", "if False:"
     ),
+    # The election of homes, and sessions
+    Mutant(
+        "home-without-a-majority",
+        "cluster.home_election",
+        "return not self._missing(claim) and 1 + len(yes) > members.size() // 2",
+        "return bool(yes)",
+    ),
+    Mutant(
+        "grant-is-not-recorded",
+        "cluster.home_election",
+        "self._homes.promise(name, sender, message.number, now)",
+        "pass",
+    ),
+    Mutant("grace-time-runs-on-after-identify", "core.engine", "self.deadlines.clear(session)", "pass"),
+    Mutant(
+        "no-grace-time",
+        "core.engine",
+        "self.deadlines.set(session, now + self.grace_of(session))",
+        "self.deadlines.set(session, now)",
+    ),
     # The engine
     Mutant(
         "key-stays-busy-when-buried",
