@@ -47,10 +47,10 @@ class TubeSimulation(TubeWorld, Simulation):
                 homes.discard(here)
         for name in sorted(names):
             homes = self._homes.setdefault(name, set())
-            others = [self.nodes[number] for number, installs in sorted(homes) if (number, installs) != here]
-            homes.add(here)
-            for other in others:
-                self._check_home(node, other, name)
+            if here not in homes:
+                for number, _ in sorted(homes):
+                    self._check_home(node, self.nodes[number], name)
+                homes.add(here)
 
     def _check_home(self, node: SimNode, other: SimNode, name: bytes) -> None:
         forgot = any(fault.forgets for fault in self.history.faults)
