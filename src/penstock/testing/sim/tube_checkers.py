@@ -129,8 +129,10 @@ def _acked(world: TubeWorld) -> Iterator[str]:
         if world.options.is_calm and not tube.ttr_ms:
             for lease in leases:
                 first = lease.finishes[0] if lease.finishes else None
-                held = first is not None and not first.intruder and lease.free_from >= first.invoked
-                if first is not None and held and first.outcome == REFUSED:
+                if first is None or first.intruder or first.outcome != REFUSED:
+                    continue
+                # A session that was resumed at the end of its grace time may have lost the job.
+                if lease.free_from == NEVER or (not lease.resumed and lease.free_from >= first.invoked):
                     yield f"W6: the {first.verb} of {_short(body)} was refused: {first.refusal}"
 
 
