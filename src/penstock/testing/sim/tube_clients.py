@@ -148,10 +148,12 @@ class TubeClient(Client):
             self.world.sometimes("a session was resumed with jobs")
         if self.node is not self._left:
             self.world.sometimes("a session was resumed through another node")
-        in_time = self.now < self._left_at + self._grace() - _RESUME_MARGIN
         for lease in self.held:
             lease.resumed = True
-            if self.world.options.is_calm and in_time and self.node is self._left and lease.verb_count() == 0:
+            # Only the node through which the job was taken certainly knows that the session uses its home.
+            same = self.node is not None and self.node.number == lease.take.node
+            in_time = self.now < lease.free_from - _RESUME_MARGIN
+            if self.world.options.is_calm and same and in_time and lease.verb_count() == 0:
                 # The session is resumed at the homes of its tubes, too, and holds the job without limit.
                 lease.free_from = NEVER
         self.ready(act)
