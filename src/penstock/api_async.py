@@ -451,7 +451,7 @@ class AsyncTube(Interface, ABC):
     ) -> list[AsyncJob] | None:
         """Claim up to `count` jobs as claim `number` of a consumer. Return None if no job is ready.
 
-        The first claim has number 1. Until it is acked, claiming the same number again returns the same jobs. The claim
+        The first claim has number 1. Until a claim is acked, claiming its number again returns the same jobs. A claim
         ends `lease` seconds after it was made or renewed, and its jobs return to the tube. `token` is a fencing token:
         a call raises Fenced if an earlier call for this consumer had a greater token. A process that replaces another
         one under the same consumer name uses a greater token.

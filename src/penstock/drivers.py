@@ -9,7 +9,7 @@ on_task_change, options)` is called then and at every start. It returns the tube
     delete(id)             remove a task and return it
     release(id, options)   return a taken task to the queue
     bury(id)               set a task aside
-    kick(count)            return up to `count` buried tasks to the queue, and their number
+    kick(count)            make up to `count` buried tasks ready, and return their number
     peek(id)               return a task, or None
 
 A task is a tuple. Its first field is its id and its second its state: `r` ready, `t` taken, `-` done, `!` buried, `~`

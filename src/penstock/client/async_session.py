@@ -1,4 +1,4 @@
-"""A session on a server, for asyncio: the implementation of `base_session.py` with coroutines that suspend.
+"""A session on a server, for asyncio. It implements the abstract methods of `base_session.py`.
 
 All asyncio tasks share one connection for calls that do not wait. A call that waits has a connection to itself. If an
 asyncio task is cancelled while it waits for a job, the client closes its side of the connection. The server then
@@ -203,10 +203,10 @@ class AsyncSession(BaseSession[AsyncConnection]):
         return connection
 
     def _release_connection(self, connection: AsyncConnection) -> None:
-        """Keep or close a connection after the call that used it alone.
+        """Keep or close a connection that a call had to itself, because the call has ended.
 
         If the call was cancelled before its reply came, close this side, so that the server replies immediately. The
-        call counts as a take in progress until then.
+        call stays in the count of takes in progress until the connection is closed.
         """
         self._waiting_connections.discard(connection)
         if connection.lost is not None:

@@ -694,7 +694,10 @@ def _was_put(id: bytes, tube: bytes, body: bytes, kind: int, asked: Draft | None
 def stage(
     stage: bytes, name: bytes, expire_ms: int, bodies: Iterable[Body | NewJob], options: PutOptions
 ) -> Call[Any] | None:
-    """Build the call that puts a job for each body into a stage, for a tube. Return None if there are no bodies."""
+    """Build the call that puts a job for each body into a stage. Return None if there are no bodies.
+
+    When the stage is published, the jobs go to the tube `name`.
+    """
     check_keywords("put_many", options, PUT_KEYWORDS, "tube", "bodies")
     call = put_many(name, bodies, options)
     if call is not None:

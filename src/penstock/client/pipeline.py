@@ -56,7 +56,7 @@ class Pipeline(Interface):
         self._answers: list[Answer] = []
 
     def put(self, tube: api.Tube, body: Body, **options: Unpack[PutOptions]) -> Answer:
-        """Put a job. The value is its id."""
+        """Put a job. The `value` of the returned answer is the id of the job."""
         check_keywords("put", options, PUT_KEYWORDS, "tube", "body")
         return self._add(commands.put(_of(KnownTube, tube)._raw, body, 0, options), lambda facts: facts.id)
 
@@ -89,7 +89,7 @@ class Pipeline(Interface):
         return self._add(commands.job_meta(job.id))
 
     def kick(self, tube: api.Tube, count: int = 1, *, delay: Seconds = 0, ttl: Duration | None = None) -> Answer:
-        """Return up to `count` buried jobs to their tube. The value is their number."""
+        """Return up to `count` buried jobs to their tube. The `value` of the returned answer is their number."""
         return self._add(commands.kick(_of(KnownTube, tube)._raw, count, delay, ttl))
 
     def send(self) -> list[Answer]:

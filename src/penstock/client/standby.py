@@ -171,7 +171,10 @@ class Standby:
         return files
 
     def _is_the_same_log(self) -> bool:
-        """Return whether the node's log has the last commit of this standby. The bodies in it can be missing."""
+        """Return whether the node's log has the last commit of this standby.
+
+        Bodies are not compared, because the node can have removed them from its history.
+        """
         last = self._mirror.last_frame
         if last is None:
             return True

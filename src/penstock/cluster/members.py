@@ -614,7 +614,7 @@ class Members:
             self._receive_rumour(peer, rumour, now)
 
     def _compare_incarnation(self, peer: Peer, incarnation: bytes) -> None:
-        """Compare the incarnation in a greeting with the one that the handshake of our link named.
+        """Drop our link to a node if the incarnation in its greeting is not the one in the handshake of the link.
 
         The links of both directions are independent. If the incarnations differ, there are three cases:
         - Our link leads to a new process, and the greeting is a late one of the process before it, which was killed.
@@ -622,8 +622,8 @@ class Members:
         - The node lost its jobs while it was running.
 
         The greeting does not show which case it is, but a new handshake does. The link is therefore dropped. Jobs are
-        handed over again when a greeting confirms the incarnation of the new handshake. This ends, because a killed
-        process has only a few greetings in transit.
+        handed over again when a greeting confirms the incarnation of the new handshake. Until then, late greetings of a
+        killed process can cause the link to be dropped again, but only a few of them are in transit.
         """
         if not peer.linked:
             return

@@ -193,7 +193,7 @@ class Replications:
     def wait_ended(self, wait: CopyWait, now: i64) -> None:
         """Delete a job that has too few copies, because its producer no longer waits: it timed out or disconnected.
 
-        If this class ends the wait, the replication is over already, and nothing is done.
+        If this class ended the wait, the replication is over already, and nothing is done.
         """
         started = self.by_id.get(self._place.id_of(wait.job))
         if started is not None and started.wait is wait:

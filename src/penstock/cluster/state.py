@@ -158,9 +158,9 @@ class ClusterState:
         return id
 
     def known_holders(self, holders: list[bytes]) -> list[bytes]:
-        """Return the holders that are named to other nodes: those that have not left the cluster.
+        """Return the holders that messages to other nodes contain: those that have not left the cluster.
 
-        A receiver that never met a former member would wait for a confirmation of that node.
+        A receiver that never met a former member does not know that it left, and would wait for its confirmation.
         """
         members = self.members
         if not members.past:

@@ -294,7 +294,7 @@ class StandbyOnly(CommandError):
 
 
 class Superseded(CommandError):
-    """A standby has become this node. Start `penstock serve` on the directory: its present content is moved aside."""
+    """A standby replaced this node. Run `penstock serve` on the directory: its log is moved aside for a new node."""
 
     code: ClassVar[str] = "SUPERSEDED"
 

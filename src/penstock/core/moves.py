@@ -909,7 +909,7 @@ class Moves:
             self.woken_tubes.append(tube)
 
     def _defer_line(self, tube: Tube, key: bytes | None) -> None:
-        """Leave the waits for this tube and key to the next turn, because this turn has done enough work."""
+        """Let the next turn serve the commands that wait for this tube and key. This turn has done enough work."""
         self._deferred.append(tube)
         self._deferred_keys.append(key)
 

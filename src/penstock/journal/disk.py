@@ -1,7 +1,7 @@
 """The only module that creates, writes and syncs files. All other modules use a `Disk`; tests replace it.
 
-Names refer to files in one directory. When a call that changes names returns, the change survives a power cut. Bytes
-that `write` has written survive once `sync` returns.
+Names refer to files in one directory. When a call that creates, renames or removes a file returns, the change
+survives a power cut. Bytes that `write` has written survive once `sync` returns.
 """
 
 from __future__ import annotations

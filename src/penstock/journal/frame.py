@@ -156,7 +156,7 @@ class Spilled:
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class MoveSource:
-    """Base class that computes how many transitions the log has space for. Implemented in `room.py`."""
+    """Limits the transitions of jobs to the space of the log. This is the base class; `room.py` implements it."""
 
     def more_moves(self, tail: object, offset: i64, pending: i64, taken: i64, label_bytes: i64) -> i64:
         """Return how many more transitions the log has space for. The result can be negative.

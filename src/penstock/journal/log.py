@@ -77,7 +77,7 @@ class _Sleeper:
         self._lock.acquire()
 
     def sleep(self) -> None:
-        """Sleep until woken, or for a short time, because the thread that has to wake this one may be interrupted."""
+        """Sleep until woken, at most `_SLEEP_S`, because the thread that has to wake this one may be interrupted."""
         self._lock.acquire(timeout=_SLEEP_S)
 
     def wake(self) -> None:

@@ -167,4 +167,4 @@ class Client(Caller):
         self.is_held = held
 
     def note_unfinished(self) -> None:
-        """Called when `is_unfinished` has changed."""
+        """Do nothing. Subclasses override this method to react when `is_unfinished` has changed."""

@@ -1,6 +1,6 @@
-"""The commands of this node's clients that run on other nodes, as the rest of the node sees them.
+"""The interface to commands of this node's clients that run on other nodes.
 
-The base class is for a node without peers. `forwarding.py` has the real one.
+`RemoteCommands` is the base class, which a node without peers uses. `forwarding.py` implements it for a cluster.
 """
 
 from __future__ import annotations

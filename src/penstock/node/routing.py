@@ -19,7 +19,10 @@ class Elsewhere(NoHome):
 
 
 class OnSeveralNodes(Elsewhere):
-    """A command whose tubes or jobs are on several nodes. `parts` has the words to run on each node and on this one."""
+    """A command whose tubes or jobs are on several nodes, one of which can be this node.
+
+    `parts` has the words of the command that each of these nodes runs, by node id.
+    """
 
     def __init__(self, parts: dict[bytes, list[bytes]]) -> None:
         super().__init__(next(iter(parts)), "a part of this")

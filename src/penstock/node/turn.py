@@ -88,9 +88,10 @@ class Driver:
         raise NotImplementedError
 
     def wake_at(self, due: i64) -> None:
-        """Call `Turn.end` at this engine time, or earlier. SOON means after all input that is ready now.
+        """Let the turn end at the engine time `due`, or earlier.
 
-        At a later time than SOON, the driver calls `Turn.plan` first.
+        If `due` is SOON, call `Turn.end` after all input that is ready now. Otherwise call `Turn.plan` when the time
+        has come; it calls this method with SOON.
         """
         raise NotImplementedError
 

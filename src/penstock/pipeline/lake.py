@@ -80,7 +80,7 @@ class Lake:
 
     @property
     def state(self) -> Path:
-        """The directory of everything except the tables' folders."""
+        """The directory of the manifest, the checkpoint and all other files outside of the tables' folders."""
         return self.root / "_state"
 
     @property

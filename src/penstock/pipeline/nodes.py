@@ -69,9 +69,9 @@ def read_to(lake: Lake, heads: dict[str, Head]) -> dict[str, int]:
 
 
 def _find_gaps(lake: Lake, heads: dict[str, Head], known: Nodes, from_first: bool = False) -> bool:
-    """If history was trimmed before it was read, let the complete history start after this gap.
+    """Update `since`, the position from which the lake has all events of a node. Return whether anything changed.
 
-    Return whether anything changed.
+    If the node trimmed events that the lake had not read, `since` becomes the first position that the node still has.
     """
     reached, before = read_to(lake, heads), json.dumps(known)
     for node, head in heads.items():

@@ -152,7 +152,10 @@ class Loading:
             raise
 
     def hand_over(self, server: Server, doors: dict[str, IprotoPort], pages: Pages) -> None:
-        """Hand all present and future connections over to the server. `doors` are its IPROTO ports."""
+        """Hand all present and future connections over to the server.
+
+        `doors` are the IPROTO ports of the server, by the names of their settings.
+        """
         self.ports.resp = server.clients.accept
         self.ports.iproto = {name: door.accept for name, door in doors.items()}
         self.ports.http.pages = pages

@@ -13,7 +13,7 @@ from penstock.wire.columns import VarColumn
 
 
 class GatheredRows:
-    """Rows about jobs, one after the other, and their var fields as columns."""
+    """The fixed-length rows of jobs in one buffer. Bodies, keys and reasons, which vary in length, are in columns."""
 
     count: i64
     names: dict[int, bytes]  # Names of tubes, by number.
@@ -72,7 +72,7 @@ class GatheredRows:
             at += size
 
     def rows(self) -> bytes:
-        """Return the rows, `ROW_BYTES` each."""
+        """Return the rows, one after the other. The length of each row is `ROW_BYTES`."""
         return self._rows.getvalue()
 
     def positions(self) -> bytes:

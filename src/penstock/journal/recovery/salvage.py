@@ -86,9 +86,10 @@ def _remove_duplicate_labels(jobs: list[Job]) -> None:
 
 
 def _end_claims(replay: Replay, jobs: list[Job]) -> None:
-    """Create the missing consumers of claims.
+    """Let recovery end the claims whose rows are lost, so that their jobs return to their tubes.
 
-    If no row says that a claim is open, the claim ends and its jobs return to their tubes.
+    Recovery ends every claim of a consumer that is not in `open_claims`. A consumer whose rows are lost is therefore
+    created without open claims.
     """
     for job in jobs:
         if job.extra is not None and job.extra.consumer:

@@ -415,7 +415,11 @@ class OutputLimits(Kind[OutputLimit]):
 
 
 class Collected(Kind[dict[str, T]]):
-    """A dictionary of entries by name. Every line of a config file adds one. CONFIG REWRITE keeps all of them."""
+    """A dictionary of entries by name.
+
+    A config file can have the setting on several lines. Each of these lines adds an entry, and CONFIG REWRITE keeps all
+    entries.
+    """
 
     several = True
 

@@ -1,7 +1,8 @@
 """The node's HTTP port, for health checks and metrics: /livez, /readyz and /metrics. One request per connection.
 
-It answers GET and HEAD without a body, and refuses everything else. It checks `Host` (`http_host.py`), because a web
-page could otherwise read the metrics through the browser of a user who can reach this port.
+It answers GET and HEAD, ignores the body of a request, and refuses all other methods. It checks `Host`
+(`http_host.py`), because a web page could otherwise read the metrics through the browser of a user who can reach this
+port.
 
 The number of connections is limited. A new connection takes the place of the oldest one that has not sent its request,
 or else of the oldest one that does not read its reply. So silent connections never keep a health check out.

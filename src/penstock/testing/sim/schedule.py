@@ -48,7 +48,10 @@ class Streams:
         self.seed = seed
 
     def stream(self, name: str) -> Random:
-        """Return the generator with a name. Its seed is a text, so it does not depend on Python's hash seed."""
+        """Return a new random number generator for `name`.
+
+        Its seed is a text, so its numbers do not depend on Python's hash seed.
+        """
         return Random(f"{self.seed}/{name}")
 
 
