@@ -3,25 +3,18 @@
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import pytest
 
 from penstock.core import states as s
 from penstock.core.limits import NEVER
 from penstock.dialects.spaces.arguments import read_iterator, read_key
+from penstock.dialects.spaces.indexes import Index, read_fields
 from penstock.dialects.xqueue import arguments as a
 from penstock.dialects.xqueue.options import XqueueError
 from penstock.wire.errors import BoxError, LuaError
 
-
-class NamedIndex:
-    """An index as far as the iterators use it."""
-
-    name = "primary"
-
-
-INDEX: Any = NamedIndex()
+INDEX = Index(0, "primary", [0], read_fields("id:unsigned"))
 
 
 @pytest.mark.parametrize(
