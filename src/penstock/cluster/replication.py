@@ -216,10 +216,10 @@ class Replications:
             self._give_up(started, now)
 
     def _remove(self, started: Replication) -> CopyWait | None:
-        """End a replication, and return the wait of its producer, which the caller has to answer.
+        """End a replication. Return the wait of its producer, if the producer still waits; the caller has to end it.
 
-        Only this function removes a replication. A method that queues or withdraws the job calls it first, so no
-        callback of the engine finds a replication that is in use.
+        Only this function removes a replication. A method that queues or withdraws the job calls it first. If the
+        engine then reports the end of the job to this class, the replication is not found and does not end twice.
         """
         assert self.by_id.get(started.id) is started, "a replication ends once"
         del self.by_id[started.id]

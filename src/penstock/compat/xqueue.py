@@ -54,7 +54,9 @@ def upgrade(queue: api.Queue, space: str, options: dict[str, Any]) -> Space:
 
     `worker` is a function that `workers` threads call with tasks. If the function returns, its task is acked. If it
     raises, the task returns to the space, and the logger `penstock` logs the error. The threads end with the queue or
-    by `space.stop()`. The function that makes ids runs under the queue's lock, so it must not call the queue.
+    by `space.stop()`.
+
+    If `features.id` is a function, it is called under the queue's lock to make ids, so it must not call the queue.
     """
     name = to_bytes(space, "the name of a space")
     worker, workers = _read_workers(options)

@@ -575,8 +575,9 @@ class Engine(Driving):
     ) -> EndWait:
         """Create a wait for the end of a job. A job that was acked and is kept counts as ended.
 
-        With `failures`, the wait also ends when the job is buried or dead-lettered. A job that was in the tube `home`
-        counts as dead-lettered if it is now in the tube to which its retry policy moves exhausted jobs.
+        With `failures`, the wait also ends when the job is buried or dead-lettered. `home` is the tube in which the
+        caller expects the job. If the retry policy of the job, or else of `home`, moves exhausted jobs to another
+        tube, and the job is in that tube now, it counts as dead-lettered.
         """
         self.advance(now)
         check_duration(timeout_ms, "timeout")

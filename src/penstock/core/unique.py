@@ -103,7 +103,8 @@ class DedupWindow:
     def some(self, number: int, count: int) -> tuple[int, list[tuple[bytes, int, int, int]]]:
         """Return up to `count` puts, starting at put `number`, oldest first, and the number of the next put.
 
-        Each put is returned as its dedup id, the job's id and ttl class, and the time. Puts are numbered in order.
+        Each put is returned as its dedup id, the job's id and ttl class (see ids.py), and the time of the put. Puts are
+        numbered in order.
         Repeated calls therefore return each put that stays in the window exactly once, even if other puts are added or
         removed.
         """

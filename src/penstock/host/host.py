@@ -468,10 +468,12 @@ class Host:
         return self.syncs and self.journal is not None and self.journal.log.writer.frame_bytes() < _SHARED_BYTES
 
     def settle(self, shares: bool = False) -> None:
-        """End a turn: commit it and wake the sleepers that it served. If a deadline came nearer, wake the timekeeper.
+        """End a turn: commit it, and wake the threads and tasks whose waits it ended.
+
+        If the next deadline is now earlier than before, also wake the thread or task that waits for deadlines.
 
         With `shares`, the caller awaits `until_durable` next, so the changes can be committed later in a shared frame.
-        The woken sleepers need no commit, because each starts with a turn of its own.
+        Waiting threads and tasks can be woken before that commit, because each begins a turn of its own when it wakes.
         """
         if not shares or not self._may_share():
             self.commit()

@@ -97,7 +97,7 @@ class Progress:
         return f"{self.percent:.0f} % ({self.done_bytes >> 20} of {self.total_bytes >> 20} MB)"
 
     def sentence(self) -> str:
-        """Return the error line, with its code, that is the reply to every command."""
+        """Return the error line, with its code, that refuses a command while the journal is loading."""
         return f"{LoadingError.code} Penstock is loading its journal, {self}; try again soon"
 
     def info(self) -> str:

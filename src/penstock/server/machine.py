@@ -17,7 +17,7 @@ def memory_bytes() -> int:
 def _cgroup_limits() -> Iterator[int]:
     """Yield the memory limits of all cgroups that contain this process.
 
-    In a container, the root directory can be the container's own cgroup.
+    The limit at the root of the cgroup file system is read too, because in a container this can be its own cgroup.
     """
     for path in [*_own_groups(), _CGROUPS / "memory.max", _CGROUPS / "memory/memory.limit_in_bytes"]:
         try:

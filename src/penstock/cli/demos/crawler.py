@@ -1,4 +1,4 @@
-"""The crawler of `penstock demo`, which never visits a domain with two workers at a time.
+"""The crawler of `penstock demo`. It shows how a utube keeps two workers from visiting a domain at the same time.
 
 The pages belong to a few hundred made-up domains, and most pages to a few popular ones. Each page is put into two
 tubes. In the `fifo`, several of the twelve workers visit the same domain at the same time. In the `utube`, whose key is

@@ -69,18 +69,18 @@ class Words:
         return word
 
     def value(self) -> bytes:
-        """Return the value of the option that was read last."""
+        """Read the value of the current option, whose name `option` returned."""
         if self.at >= len(self.args):
             raise BadSyntax(f"{excerpt(self.args[-1]).upper()} must be followed by a value")
         self.at += 1
         return self.args[self.at - 1]
 
     def duration(self) -> int:
-        """Return the value of the last option as a duration in milliseconds, or NEVER if it is unlimited."""
+        """Read the value of the current option as a duration in milliseconds, or NEVER if it is unlimited."""
         return duration(self.value(), self._name())
 
     def moment(self) -> int:
-        """Return the value of the last option as a moment, in milliseconds since 1970."""
+        """Read the value of the current option as a moment, in milliseconds since 1970."""
         word = self.value()
         ms = read_duration(word)
         if ms in (NO_DURATION, NEVER):

@@ -202,7 +202,7 @@ _FIXED: Final = (
 
 
 class _IndexMethod:
-    """One method of an index, for any space."""
+    """One method of an index, such as `select`. The name of the space is an argument of `call`."""
 
     index: bytes  # The name of the index; empty for the primary index.
     method: bytes

@@ -199,7 +199,11 @@ class SelectCall(SlicedCall):
         return len(items) if scan.is_over else count
 
     def _keep(self, item: object) -> None:
-        """Keep an item if it matches and is among the next rows to write."""
+        """Keep an item for the reply if it matches the query.
+
+        Items that were written already are skipped. If enough items are kept that come earlier in the order of the
+        query, the item is left to a later scan.
+        """
         if not self._space.contains(item):
             return
         place = self._space.sort_key(self._query, item)

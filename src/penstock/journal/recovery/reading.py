@@ -267,9 +267,12 @@ class RecoveryReader:
     def _handle_unreadable(
         self, file: FrameFile, run: FrameRun, part: Part, later: list[SegmentHeader], replay: Replay
     ) -> FrameRun | None:
-        """Handle a frame that cannot be read: refuse damage, or record a torn tail.
+        """Handle a frame that cannot be read.
 
-        Return the run of frames to continue with, or None if the segment ends here.
+        If later data proves that the frame was durable, the journal is damaged: raise DamagedJournal, or during a
+        salvage, record the damage. Otherwise the frame is a torn tail of an interrupted write, which is cut off.
+
+        Return the frames at which reading continues, or None if the segment ends here.
         """
         # In this order: an incomplete frame is complete by the time that something follows it.
         proven = self._proves_durable((file, run.end + 8), later, replay)

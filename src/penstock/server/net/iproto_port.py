@@ -1,4 +1,7 @@
-"""Clients over IPROTO: their greeting and their login. There are two kinds of ports, for the two APIs of the queue."""
+"""Clients over IPROTO: their greeting and their login.
+
+There are two kinds of ports, for clients of tarantool/queue and for clients of the Tarantool 1.5 API.
+"""
 
 from __future__ import annotations
 

@@ -68,8 +68,8 @@ class Membership:
     def address_for(self, found_at: str) -> str:
         """Return the address at which clients reach this node. It is the announced address, if one is configured.
 
-        Otherwise it is `found_at`, the local address of the client's own connection, or for a Unix socket (""), the
-        first address that the server listens on.
+        Otherwise it is `found_at`, the local address of the client's own connection. For a client of a Unix socket,
+        `found_at` is empty, and the address is the first one that the server listens on.
         """
         config = self._config
         host, _, port = found_at.rpartition(":")

@@ -204,8 +204,8 @@ class _ClaimClient:
     def claim(self, start: int, most: int, wait: bool) -> tuple[int, int]:
         """Claim up to `most` jobs after the claim `start`. Return the newest claim, and how many jobs were claimed now.
 
-        Existing claims after `start` are included first, even if they have more than `most` jobs, because Spark may not
-        have put them into a batch yet.
+        Spark may not have put the existing claims after `start` into a batch yet, so their jobs count towards `most`.
+        New jobs are claimed only if the existing claims have fewer jobs than that.
         """
         newest, jobs, more = start, 0, 0
         while newest - start < CLAIMS_OPEN_MAX and (jobs < most or newest < self.newest):
