@@ -270,7 +270,7 @@ class RecoveryReader:
         """Handle a frame that cannot be read.
 
         If later data proves that the frame was durable, the journal is damaged: raise DamagedJournal, or during a
-        salvage, record the damage. Otherwise the frame is a torn tail of an interrupted write, which is cut off.
+        salvage, record the damage. Otherwise it is the torn tail of an interrupted write, which is recorded in `cuts`.
 
         Return the frames at which reading continues, or None if the segment ends here.
         """
