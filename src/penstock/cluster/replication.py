@@ -35,7 +35,7 @@ Why no other states are possible:
   another tube, so only this module, an ack and a deletion can end it. Nodes that were asked may deliver their copies
   after the retry time. That is why an ack can arrive before the put is answered.
 - `confirmed` is a subset of `asked`, and every node of `asked` is a holder in the copy record before REPLJOB is sent.
-  An ack therefore reaches every node that may have a copy, also those whose GOTJOB was lost.
+  An ack therefore reaches every node that may have a copy, even if the node's GOTJOB was lost.
 - `needed` is at least 1 if this node keeps no copy. So the job is on another node before it is withdrawn here.
 - A replication ends once. `_remove` takes it out of `by_id` and hands the wait of the producer to its caller *before*
   the job changes its state. The engine reports that change to `left`, and the end of the wait to `wait_ended`. Neither

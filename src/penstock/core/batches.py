@@ -2,7 +2,7 @@
 
 `claims.py` and `stages.py` explain the concepts and have the commands. A claim is closed when it was acked or released,
 or its lease ended. A stage is closed when it was published or discarded. The classes are here, below the engine,
-because the engine holds the batches and closes those whose deadlines pass.
+because the engine holds the batches and closes a batch when its deadline passes.
 """
 
 from __future__ import annotations

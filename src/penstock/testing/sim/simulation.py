@@ -118,7 +118,7 @@ class Simulation(World):
         self._until(self._is_whole, self._whole_after(), "C12: the nodes have not found each other")
 
     def _chaos(self) -> None:
-        options, work = self.options, self.streams.stream("work")
+        options = self.options
         chaos = options.chaos_ms * MS
         for number in range(options.producers):
             producer = Producer(self, number, self.streams.stream(f"producer {number}"))
@@ -127,8 +127,13 @@ class Simulation(World):
             self._let_in(producer)
         for number in range(options.consumers):
             self._let_in(Consumer(self, 100 + number, self.streams.stream(f"consumer {number}")))
+        self._run_with_faults(chaos)
+
+    def _run_with_faults(self, duration: int) -> None:
+        """Let the nemeses cause faults for `duration`, and check the state of the nodes every few seconds."""
+        work = self.streams.stream("work")
         self.nemeses.begin()
-        end = self.schedule.now + chaos
+        end = self.schedule.now + duration
         while self.schedule.now < end:
             self.schedule.run(min(end, self.schedule.now + work.randint(SECOND, 3 * SECOND)))
             self._look_around()

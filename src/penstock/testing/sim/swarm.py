@@ -36,7 +36,7 @@ EXPECTED: Final = (
     "WILLQUEUE was sent",
 )
 
-# The same for the workload `tubes`.
+# The events that must occur with the workload `tubes`.
 EXPECTED_OF_TUBES: Final = (
     "a command was forwarded",
     "a delivery was taken back",

@@ -63,7 +63,7 @@ class TubeSimulation(TubeWorld, Simulation):
     # Phases
 
     def _chaos(self) -> None:
-        options, work = self.options, self.streams.stream("work")
+        options = self.options
         chaos = options.chaos_ms * MS
         for number in range(options.producers):
             producer = TubeProducer(self, number, self.streams.stream(f"producer {number}"))
@@ -72,11 +72,7 @@ class TubeSimulation(TubeWorld, Simulation):
             self._let_in(producer)
         for number in range(options.consumers):
             self._let_in(TubeConsumer(self, 100 + number, self.streams.stream(f"consumer {number}")))
-        self.nemeses.begin()
-        end = self.schedule.now + chaos
-        while self.schedule.now < end:
-            self.schedule.run(min(end, self.schedule.now + work.randint(SECOND, 3 * SECOND)))
-            self._look_around()
+        self._run_with_faults(chaos)
 
     def _heal(self) -> None:
         super()._heal()
