@@ -1,6 +1,6 @@
-"""Which extra installs which package, and the message about a package that is missing.
+"""The optional dependencies: the extra that installs each package, and the message if a package is missing.
 
-The distribution is called `penstock-queue`, because `penstock` in the registry is another project.
+The distribution is called `penstock-queue`, because `penstock` on PyPI is another project.
 """
 
 from __future__ import annotations

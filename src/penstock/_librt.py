@@ -1,8 +1,8 @@
-"""The first compiled module that is imported. It uses the parts of librt that the other compiled modules use.
+"""Checks librt, the runtime library of mypyc. Of all compiled modules, this one is imported first.
 
-mypyc's code reads the memory of librt's objects directly. A compiled module therefore checks librt's ABI when it is
-imported, and fails with ValueError if the version differs. `penstock/__init__.py` imports this module, so that a
-librt that does not fit is reported once, with a remedy, and not by the first module that happens to use it.
+Compiled code reads the memory of librt's objects directly. Each compiled module therefore compares librt's ABI version
+with its own when it is imported, and raises ValueError if they differ. `penstock/__init__.py` imports this module
+before all others, so that it can catch this error in one place and say what to do.
 """
 
 from librt.strings import BytesWriter
@@ -11,7 +11,7 @@ from mypy_extensions import i64
 
 
 def use_librt() -> int:
-    """Use both parts of librt, because mypyc checks only the parts that a module uses."""
+    """Call both parts of librt that compiled modules use: a module's check covers only the parts that it calls."""
     writer = BytesWriter()
     writer.append(0)
     numbers = vec[i64]([0])

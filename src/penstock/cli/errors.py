@@ -123,7 +123,7 @@ def as_clause(sentence: str) -> str:
 
 @contextmanager
 def parsing_answer() -> Iterator[None]:
-    """Turn every error of the block, which reads a server's answer, into BadAnswer, because the server caused it."""
+    """Turn errors of the block into BadAnswer. The block parses a server's answer, so an error means a wrong answer."""
     try:
         yield
     except (AttributeError, LookupError, StopIteration, TypeError, ValueError) as error:
@@ -183,8 +183,8 @@ def _prepare_help(command: Any) -> None:
     """Prepare the help of a command and of its subcommands for the terminal.
 
     Lines of a paragraph are joined, so that the terminal wraps them at its own width. Square brackets in the help of an
-    option are escaped, because rich would drop them as markup. Some releases of typer show a type for flags, and put
-    brackets around names of arguments that already have brackets. Both are prevented.
+    option are escaped, because rich would drop them as markup. Some releases of typer show a type for flags, and a
+    second pair of brackets around the names of optional arguments. This function removes both.
     """
     command.help = "\n\n".join(" ".join(paragraph.split()) for paragraph in (command.help or "").split("\n\n"))
     for param in command.params:

@@ -55,7 +55,7 @@ def text_lines(lines: list[HistoryLine]) -> Iterator[str]:
 
 
 def _between(since: Event, now_ms: int) -> str:
-    """Return how long the job was in the state that the event `since` led to, or "" if it left it immediately."""
+    """Return how long the job stayed in the state after the event `since`, in words. Return "" for no time."""
     lasted = max(0, now_ms - since.time_ms)
     if since.after == "taken":
         return f"ran {duration_text(lasted)}{_ttr(since)}"
@@ -172,6 +172,6 @@ _WORDS: Final[dict[str, Callable[[Event], str]]] = {
 
 
 def _words_of(event: Event) -> str:
-    """Describe an event. One that delays the job has the words of the same event without a delay."""
+    """Describe an event. An event like `kicked delayed` is described as `kicked`."""
     words = _WORDS.get(event.event) or _WORDS.get(event.event.removesuffix(" delayed")) or _just(event.event)
     return words(event)

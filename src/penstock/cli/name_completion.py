@@ -38,7 +38,7 @@ def complete_tubes(ctx: typer.Context, incomplete: str) -> list[str]:
 
 
 def complete_jobs(ctx: typer.Context, incomplete: str) -> list[str]:
-    """Return the ids of jobs that begin with the typed text, if there are few jobs."""
+    """Return the job ids that begin with the typed text. Return none if the queue has many jobs."""
     return _ask(ctx, _ids, incomplete)
 
 

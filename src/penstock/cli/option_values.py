@@ -64,7 +64,7 @@ def rate_option(help: str) -> Any:
 
 
 def parse_json_object(text: str | dict[str, Any]) -> dict[str, Any]:
-    """Parse a JSON object. A value that is not text is a default and is returned unchanged."""
+    """Parse a JSON object. Return a dict unchanged, because it is the default of the option."""
     if not isinstance(text, str):
         return text
     try:
@@ -77,7 +77,7 @@ def parse_json_object(text: str | dict[str, Any]) -> dict[str, Any]:
 
 
 def parse_size(text: str | int) -> int:
-    """Parse a number of bytes like 1000, 64kb or 10gb. A value that is not text is a default: return it unchanged."""
+    """Parse a size like 1000, 64kb or 10gb. Return bytes. Return a number unchanged."""
     from penstock.server.config.kinds import read_size
 
     if not isinstance(text, str):
@@ -138,7 +138,7 @@ def json_error(error: Exception) -> str:
 
 
 def read_ids(words: Iterable[str]) -> Iterator[str]:
-    """Yield the given ids. For `-`, read ids from standard input: one per line, bare or as JSON from `--json`."""
+    """Yield the given ids. For `-`, read standard input: each line is an id, or a job as `--json` prints it."""
     for word in words:
         if word != "-":
             yield word

@@ -42,7 +42,7 @@ class CommandGroup(typer.Typer):
 
 
 def _with_options(function: Callable[..., None]) -> Callable[..., None]:
-    """Return the command with the fields of its bundles as options."""
+    """Return the command with options instead of its dataclass parameters: one option for each field."""
     hints = get_type_hints(function, include_extras=True)
     parameters = inspect.signature(function).parameters.values()
     bundles = {each.name: hints[each.name] for each in parameters if dataclasses.is_dataclass(hints[each.name])}

@@ -51,7 +51,7 @@ def job_records(queue: Queue, jobs: Iterable[Job]) -> Iterator[tuple[Record, Job
 
 
 def _asked(queue: Queue, jobs: list[Job]) -> Iterator[tuple[Job, Callable[[], Record]]]:
-    """Yield each job with a function that returns its metadata. A server is asked about all jobs in one pipeline."""
+    """Yield each job with a function that returns its metadata. A server gets the requests for all jobs together."""
     if not hasattr(queue, "pipeline"):
         yield from ((job, job.meta) for job in jobs)
         return

@@ -1,8 +1,8 @@
 """The queue that a command uses: a server, or a directory that is opened in this process.
 
-Both have the interface of the embedded queue, so commands do not depend on the kind. The first of these that is set
-selects the queue: the options `--url`, `--dir` and `--context`; PENSTOCK_URL; PENSTOCK_CONTEXT; the selected context;
-the server on this machine.
+Both have the interface of the embedded queue, so commands use them in the same way. One of the options `--url`, `--dir`
+and `--context` selects the queue. Without an option, the first of these that is set selects it: the variable
+PENSTOCK_URL, the variable PENSTOCK_CONTEXT, the selected context. Otherwise the server on this machine is used.
 """
 
 from __future__ import annotations
@@ -117,7 +117,7 @@ class Target:
 
     @contextmanager
     def open(self, makes: bool = False) -> Iterator[Queue]:
-        """Open the queue. If a directory has no queue, create one if `makes` is set, and exit otherwise."""
+        """Open the queue. If the target is a directory without a queue, exit, or with `makes` create a queue there."""
         place = self.address()
         if place.directory is None:
             queue = connect(place.url)

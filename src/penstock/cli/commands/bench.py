@@ -74,7 +74,7 @@ def take(*, load: Load, target: Target, out: Output) -> None:
 
 @app.command()
 def mixed(*, load: Load, target: Target, out: Output) -> None:
-    """Measure a put, a take and an ack together, as one call."""
+    """Measure puts, takes and acks. A put, a take and an ack together count as one call."""
     _measure("mixed", load, target, out, _both, takes=True)
 
 

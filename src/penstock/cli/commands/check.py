@@ -32,7 +32,7 @@ from penstock.wire.quoting import printable
 
 
 class Result(typer.Exit):
-    """Ends a check. Its exit code is the level: 0 ok, 1 warning, 2 critical, 3 unknown."""
+    """Raised to end a check. Its exit code is the level: 0 ok, 1 warning, 2 critical, 3 unknown."""
 
 
 class Checks(TyperGroup):
@@ -174,7 +174,7 @@ def report(what: str, subject: str, metrics: list[Metric], thresholds: Threshold
 def print_report(
     what: str, subject: str, level: int, words: str, metrics: list[Metric], format: Format, asked: list[Threshold]
 ) -> None:
-    """Print the result in a format."""
+    """Print the result of a check in the format `format`."""
     known = [metric for metric in metrics if metric.value is not None]
     if format is Format.JSON:
         told = {"check": what, "subject": subject, "status": LEVELS[level].lower(), "code": level, "message": words}

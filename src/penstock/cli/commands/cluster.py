@@ -91,7 +91,7 @@ def nodes(*, target: Target, out: Output) -> None:
 
 @app.command()
 def homes(*, target: Target, out: Output) -> None:
-    """List each tube that lives on a single node, with this node, which is called its home.
+    """List the tubes that live on a single node, with the id and address of this node, their home.
 
     The list contains the tubes that the connected node knows.
     """
@@ -259,8 +259,8 @@ def rehome(
 
     The remaining nodes must list the node as failed, or it must have been removed with `forget`. After this command
     all nodes refuse the old node. If it comes back, it sets its data aside and continues as a new node. Jobs that are
-    delivered at most once are buried, because the old node may have delivered them. Then start `penstock serve` on
-    the directory.
+    delivered at most once are buried, because the old node may have delivered them. After this command, start
+    `penstock serve` on DIR.
     """
     from penstock.cli.commands.cluster_rehome import run
 
@@ -278,7 +278,7 @@ def demo(
 
 
 def _names_of(target: Target, host: str, port: str) -> set[str]:
-    """Return the names that lists can have for a node at this address: the address, and its id if it answers."""
+    """Return the names under which a list can contain a node: its address, and its id if the node answers."""
     from penstock.wire.bus import address
 
     names = {f"{address(host)}:{port}"}

@@ -157,7 +157,7 @@ class RemainingNodes:
             self._learn_addresses(known)
 
     def _learn_addresses(self, known: dict[str, Record]) -> None:
-        """Replace the address of the node in --via by the one that other nodes use. --via may be a local address."""
+        """Store for the node of --via the address that other nodes use, because --via may be a local address."""
         for id, node in self.nodes.items():
             if "myself" in node["flags"] and id in known and "myself" not in known[id]["flags"]:
                 self.nodes[id] = node | {"address": known[id]["address"]}
@@ -186,7 +186,7 @@ class RemainingNodes:
             return False
 
     def _last_record(self) -> Record | None:
-        """Return the last known record of the lost node with an address, or None."""
+        """Return a record of the lost node that has its address, or None if no node knows the address."""
         return next((lost for _, lost in self.views if has_address(lost)), None)
 
     def missed_sentence(self) -> str:
@@ -237,7 +237,7 @@ class RemainingNodes:
             return int(queue.execute("CLUSTER", "EPOCH", self.lost, *epoch))
 
     def table(self) -> str:
-        """Return the nodes file of the new node, with all nodes that answer."""
+        """Return the text of the nodes file for the node that replaces the lost one. It lists all nodes that answer."""
         from penstock.cluster.peers import Peer
         from penstock.cluster.roster import BUS_OFFSET, first_text
 

@@ -1,7 +1,7 @@
 """`penstock dlq`: dead letters, which are jobs that failed too often.
 
-Dead letters are the buried jobs of a tube. If a retry policy moves failed jobs to another tube, they are the jobs of
-that tube, and `--to` names the tube they go back to.
+Dead letters are the buried jobs of a tube. If a retry policy moves failed jobs to a dead-letter tube, the dead letters
+are the jobs of that tube. To retry them, `--to` names the tube that they are moved to.
 """
 
 from __future__ import annotations
@@ -146,7 +146,7 @@ def redrive(
 
 
 def _redrive(job: Job, to: Tube | None, delay: float) -> int:
-    """Return a job to its tube, or move it to the tube `to`. Return OK, or an exit code if this was refused."""
+    """Return a job to its tube, or move it to the tube `to`. Return OK, or the exit code of a refusal."""
     try:
         if to is None:
             job.dig(delay)

@@ -100,7 +100,7 @@ def history(id: JobId, *, target: Target, out: Output) -> None:
 
 
 def _events_in(directory: str, id: str) -> list[Event]:
-    """Read the history of a job from the log. This does not disturb a process that has the queue open."""
+    """Read the history of a job from the log. Another process can have the queue open at the same time."""
     from penstock.journal.disk import ReadOnlyDisk
     from penstock.journal.history.reader import Reader
 

@@ -50,8 +50,9 @@ def replay(
 ) -> None:
     """Put the rows of a query or a table as new jobs.
 
-    A row names a job of the lake with the columns node and job, or has a column body (or value). The columns key,
-    priority, delay, ttl and ttr are options of the new job. Each new job gets a name that identifies its origin.
+    The body of a new job is the column body (or value) of its row, or the body of the job in the lake that the columns
+    node and job name. The columns key, priority, delay, ttl and ttr are options of the new job. Each new job gets a
+    name that identifies its origin.
     """
     if (query is None) == (table is None):
         fail("use either a query or --table", USAGE)

@@ -131,8 +131,8 @@ def put(
     """Add jobs to a tube. The tube is created if it does not exist.
 
     With --from, each line of a JSON lines file becomes a job. Each batch is put completely or not at all. If loading
-    stops, the error shows the value of --skip to continue with. `penstock import jsonl` reads the format of
-    `--lines options`, too. It fills several tubes, and continues without --skip.
+    stops, the error shows the value of --skip to continue with. `penstock import jsonl` also reads the format of
+    `--lines options`. It can put jobs into several tubes, and stores its progress, so it needs no --skip.
     """
     from penstock.options import draft
 

@@ -89,7 +89,7 @@ class Background:
     """
 
     def __init__(self, pidfile: Path | None) -> None:
-        """Fork. The child continues as the server. The parent exits when the child is ready."""
+        """Fork. The child continues as the server. The parent exits when the child is ready or has failed."""
         self._pidfile = pidfile
         self._has_written = False  # The pidfile is ours.
         news, self._ready_pipe = os.pipe()

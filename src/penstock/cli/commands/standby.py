@@ -39,11 +39,11 @@ def standby(
     once: Annotated[bool, typer.Option("--once", help="Copy the current state, and exit.")] = False,
     out: Output,
 ) -> None:
-    """Copy the journal of a server (a node) into a directory continuously, until you stop it.
+    """Copy the journal of a server (a node) into a directory continuously, until you stop the command.
 
-    When the node is lost, `penstock cluster rehome` makes the directory that node, with the same jobs and ids. The
-    standby and the node can be stopped and started at any time; the standby continues where it stopped. The user in
-    the URL must be allowed to administer the node and to use every queue.
+    When the node is lost, `penstock cluster rehome` replaces it by a node on this directory, with the same jobs and
+    ids. The standby and the node can be stopped and started at any time. The standby continues where it stopped. The
+    user in the URL must be allowed to administer the node and to use every queue.
     """
     from penstock.client.url import target
     from penstock.journal.disk import RealDisk
@@ -59,7 +59,7 @@ def standby(
 
 
 def _follow(where: Target, mirror: Mirror, directory: str, once: bool, out: Output) -> None:
-    """Copy the log until it is complete if `once` is set, otherwise forever. Reconnect to a lost server."""
+    """Copy the log forever, and reconnect to a lost server. With `once`, return when the copy is complete."""
     from penstock.client.backoff import Backoff
     from penstock.client.standby import Standby
 

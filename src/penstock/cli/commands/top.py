@@ -38,7 +38,7 @@ def top(
 
 
 def open_reader(place: QueueAddress) -> QueueReader:
-    """Return the reader of a queue, which provides the data of the screen."""
+    """Return an object that reads the data of the screen from a queue."""
     import penstock
     from penstock.cli.top.data import DirectoryBackend, QueueReader, ServerBackend
 

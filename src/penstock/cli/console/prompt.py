@@ -75,7 +75,7 @@ class Prompt:
             self._connect("interrupted; this is a new connection, and jobs that the old one had taken are returned")
 
     def _connect(self, words: str) -> bool:
-        """Connect. Print `words`, or the error if that fails. Return whether the connection was established."""
+        """Connect, and print `words` or the error. Return whether the connection was established."""
         try:
             self._runner.connect()
         except CONNECTION_ERRORS as error:

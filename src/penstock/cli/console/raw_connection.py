@@ -19,7 +19,7 @@ class Status(bytes):
 
 
 class RawConnection(PlainConnection):
-    """A connection to the first address of a target."""
+    """A connection to the first server that a target lists."""
 
     def __init__(self, target: Target) -> None:
         """Connect. Authenticate if the target has a user or a password."""

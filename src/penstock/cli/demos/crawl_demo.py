@@ -14,7 +14,7 @@ from penstock.cli.demos.crawler import Page, Visits
 
 
 def run(pages: int = crawler.PAGES) -> int:
-    """Run the demo. Return 0 if no domain was visited by two workers at a time."""
+    """Run the demo. Return 0 if no domain of the utube was visited by two workers at a time."""
     from penstock.cli.demos import spark_demo
 
     console = Console(width=None if Console().is_terminal else 110)
@@ -32,7 +32,7 @@ def run(pages: int = crawler.PAGES) -> int:
 
 
 def run_in_one_process(console: Console, pages: int = crawler.PAGES) -> int:
-    """Run the crawler in one process, without Spark. Return 0 if no domain had two workers at a time."""
+    """Run the crawler in one process, without Spark. Return the same exit code as `run`."""
     console.print(
         f"A crawler: {pages:,} pages of {crawler.DOMAINS} domains, {crawler.WORKERS} workers, one process, only "
         "Python.\nFirst through a fifo, then through a utube whose key is the domain.\n"

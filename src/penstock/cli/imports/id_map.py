@@ -42,7 +42,7 @@ class IdMap:
 
 
 def _drop_torn_line(file: BinaryIO) -> None:
-    """Remove the last line if an earlier run was killed while it wrote it."""
+    """Remove the last line if it is incomplete, because an earlier run was killed."""
     file.seek(0)
     whole = 0
     for line in file:

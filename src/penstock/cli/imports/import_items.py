@@ -44,7 +44,7 @@ class ImportItem:
 
 @dataclass(frozen=True, slots=True)
 class SkippedItem:
-    """An item that is not put. Items are counted by `reason`. If `wrong` is set, it is printed for each item."""
+    """An item that is not put. Skipped items are counted by `reason`. `wrong` is an error message to print, or ""."""
 
     reason: str
     label: str = ""
@@ -129,7 +129,7 @@ class JsonLinesSource:
         return policy_of(self._type or self._fitting.get(name))
 
     def _read_all(self, progress: Progress) -> int:
-        """Count the lines, and find the tubes whose jobs the default type would refuse."""
+        """Count the lines, and find the tubes that need another type, because their jobs have a key or are `once`."""
         count = 0
         for _, _, raw in scan_lines(self._file, progress):
             count += 1
@@ -157,7 +157,7 @@ class JsonLinesSource:
 
 
 def fingerprint(file: BinaryIO) -> str:
-    """Return a digest that identifies a file: its length, its beginning and its end."""
+    """Return a hash of a file's length, beginning and end, by which the file is recognised."""
     size = _size(file)
     file.seek(0)
     digest = hashlib.sha256(str(size).encode() + file.read(_ENDS_BYTES))

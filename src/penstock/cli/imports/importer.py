@@ -63,7 +63,7 @@ def tube_text(name: str | bytes) -> str:
 
 
 def options_for(policy: TubePolicy, arrival: ImportItem) -> dict[str, Any]:
-    """Return the options of a put. The job number is left out if a tube of this policy would assign it itself."""
+    """Return the options of a put. Leave the job number out if it is in the range that the tube assigns itself."""
     number = arrival.options.get("number")
     if number is None or arrival.old_id is None or number < policy.first_integer:
         return arrival.options
@@ -162,7 +162,7 @@ class Importer:
             await self._finish(queue)
 
     async def _finish(self, queue: AsyncQueue) -> None:
-        """Reset the dedup windows of the tubes that the import created."""
+        """Give the tubes that the import created their usual dedup windows, which were longer during the import."""
         for name, window_s in self._state.created.items():
             # A user may have dropped the tube since, or may not be allowed to alter it.
             with contextlib.suppress(errors.CommandError):
@@ -227,7 +227,7 @@ class _Outcome:
 
 
 async def _outcome(tube: AsyncTube, arrival: ImportItem) -> _Outcome:
-    """Put a job and return the result. An error that is not permanent is raised, because a later run may succeed."""
+    """Put a job. Return the result, also if the tube refuses the job permanently. Raise all other errors."""
     outcome = _Outcome()
     options = options_for(tube.policy, arrival)
     try:

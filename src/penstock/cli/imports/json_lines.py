@@ -57,7 +57,7 @@ def numbered_lines(file: BinaryIO) -> Iterator[tuple[int, int, bytes]]:
 
 
 def scan_lines(file: BinaryIO, progress: Callable[[int, int], None]) -> Iterator[tuple[int, int, bytes]]:
-    """Yield the lines of a whole file as `numbered_lines` does. Report the progress as (bytes read, size)."""
+    """Yield the lines of a file as `numbered_lines` does. Call `progress` with the bytes read and the file size."""
     size = file.seek(0, os.SEEK_END)
     file.seek(0)
     for number, end, raw in numbered_lines(file):

@@ -1,7 +1,7 @@
 """The spaces of a Tarantool server, read from the server or from a dump of its rows.
 
-Both contain the rows of Tarantool's catalogue (`_space` and `_index`), so one reader serves both. Rows stay msgpack
-until a field is needed. The data of a task is therefore imported byte for byte.
+A server and a dump both contain the rows of Tarantool's catalogue (`_space` and `_index`), so the same code reads them.
+Rows are kept as msgpack until a field is needed, so the data of a task is imported byte for byte.
 """
 
 from __future__ import annotations

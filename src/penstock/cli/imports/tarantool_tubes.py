@@ -7,9 +7,9 @@ A tube of tarantool/queue has a row in `_queue`, which names its type, and the t
     fifottl, limfifottl     id, state, next_event, ttl, ttr, pri, created, data
     utubettl                id, state, next_event, ttl, ttr, pri, created, utube, data
 
-Durations are in microseconds, times in microseconds since 1970. A space of xqueue is described by its format. Its
-options exist only in the Lua code that upgraded it, so they are inferred from names and indexes, unless the user gives
-them.
+Durations are in microseconds, times in microseconds since 1970. The layout of an xqueue space is in its row of
+`_space`. The options of such a space exist only in the Lua code that called `xqueue.upgrade`. They are inferred from
+the names of fields and from the indexes, unless the user gives them.
 """
 
 from __future__ import annotations
@@ -179,7 +179,7 @@ class XqueueSpace:
         self._rows = Rows(self._options, space.name)
 
     def numbers_from(self, last: bytes | None) -> TubePolicy:
-        """Return the policy of a new tube. If the ids of tasks are numbers, job numbers start after the last one."""
+        """Return the policy of a new tube. If task ids are numbers, job numbers start after the id in `last`."""
         if self._options.id == AUTO_INCREMENT and last is not None:
             greatest = unpack(fields_of(last)[self._options.key[0]])
             if isinstance(greatest, int) and 0 <= greatest < NUMBER_MAX:
@@ -220,7 +220,7 @@ class XqueueSpace:
         )
 
     def _add_time(self, given: dict[str, Any], status: str, row: list[Any], now_ms: int) -> bool:
-        """Add the state and the remaining delay or ttl. Return whether the task has expired."""
+        """Add the state and the remaining delay or ttl to the options `given`. Return whether the task has expired."""
         options = self._options
         if status in ("B", "D"):
             given["state"] = "buried" if status == "B" else "done"
@@ -238,7 +238,7 @@ class XqueueSpace:
 
 
 def inferred(space: Space) -> dict[str, Any]:
-    """Infer the options of an xqueue space from its names and types. Raise BadSource if it is not one."""
+    """Infer the options of an xqueue space from the names of its fields. Raise BadSource if it is another space."""
     names = [each.get("name") if isinstance(each, dict) else None for each in space.format]
     fields = {what: what for what in ("status", "runat", "priority", "tube") if what in names}
     if not is_xqueue(space):
@@ -270,7 +270,7 @@ def _number(value: Any) -> float:
 
 
 def _label(value: Any) -> bytes:
-    """Return the micro-queue of a task. Numbers become text, as in Tarantool."""
+    """Return the value of a task's `utube` field as bytes. Numbers become text, as in Tarantool."""
     if isinstance(value, bytes):
         return value
     return str(value).encode("utf-8", "surrogateescape")

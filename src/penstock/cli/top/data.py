@@ -42,7 +42,7 @@ _RATES: Final = (
 
 @dataclass(frozen=True, slots=True)
 class ViewData:
-    """The content of a view: rows of text by their keys, and a summary line."""
+    """The content of a view: a table of text, and a summary line. Each row has a key, such as a tube or a job id."""
 
     headings: tuple[str, ...]
     rows: Mapping[str, tuple[str, ...]]

@@ -207,7 +207,7 @@ class Top(App[None]):
         self._show_status()
 
     def _lay_out(self, table: Rows, sheet: ViewData) -> None:
-        """Clear the table. Columns never become narrower, so they do not move between refreshes.
+        """Clear the table, and set the widths of its columns. A refresh never makes a column narrower.
 
         The widths are set explicitly, because a table that computes them may be painted before they are known.
         """
@@ -321,7 +321,7 @@ class Top(App[None]):
     def _change_jobs(
         self, count: Callable[[], int], none: str, question: Callable[[int], str], change: Callable[[int], str]
     ) -> None:
-        """Change the jobs of the selected tube after a question with their number. If there are none, report `none`."""
+        """Count jobs of the selected tube, ask whether to change them, and do it. If there are none, report `none`."""
 
         def ask() -> None:
             if number := count():
@@ -342,7 +342,7 @@ class Top(App[None]):
         self.push_screen(Confirm(printable(question)), answered)
 
     def _try(self, what: Callable[[], object]) -> None:
-        """Run `what` in a thread and report its failure."""
+        """Run `what` in a thread, and report an error of the queue."""
 
         def run() -> None:
             try:
