@@ -1,1 +1,1 @@
-"""The cluster protocol: nodes that hold copies of each other's jobs. Pure: it maps messages and times to messages."""
+"""The cluster protocol, by which nodes hold copies of each other's jobs. It is pure code: no clock, socket or disk."""

@@ -4,18 +4,19 @@ Protocol:
 1. The node that a client acks a job on sends SETACK to all holders that it knows of. It repeats this at growing
    intervals.
 2. A holder deletes its copy, records the ack and answers GOTACK. If it knows of other holders, GOTACK names them.
-3. When all holders have answered, the collecting node sends DELJOB to them, and all of them drop the ack.
-4. A holder that receives no DELJOB becomes a collecting node itself after a while. So the ack is collected even if
-   only one node still has it.
-5. A node that never met one of the holders leaves the collection to nodes that have met it.
+3. When all holders have answered, the node that sent SETACK sends DELJOB to them. All of them drop the ack. The ack is
+   then *collected*.
+4. A holder that receives no DELJOB sends SETACK itself after a while. So the ack is collected even if only one node
+   still has it.
+5. A node that never met one of the holders does not collect the ack. It leaves this to nodes that have met the holder.
 
 A *dummy* is the ack of a job that this node has never had. The job may be on a node that cannot be reached now, so the
 dummy is kept and SETACK is sent to all nodes. The first node that has the job takes over the ack.
 
-A client can be restricted to some tubes. Only a holder knows the tube of a job, so the dummy of a restricted client is
-a request: it contains the client's tube patterns, each holder checks them, and no node regards the dummy as proof that
-the job is done. In particular the dummy leaves no tombstone (`place.recent`), which would remove a job of another tube
-that arrives later.
+A client can be restricted to some tubes, and only a holder can look up the tube of a job. The dummy of a restricted
+client is therefore only a request. It contains the client's tube patterns, which each holder checks. It does not prove
+that the job is done, so it leaves no tombstone (`place.recent`). A tombstone would remove a job that arrives later,
+even if its tube is forbidden to the client.
 """
 
 from __future__ import annotations
@@ -248,7 +249,7 @@ class Acks:
         return True
 
     def _add_holders(self, ack: Ack, sender: bytes, nodes: list[bytes]) -> None:
-        """Add `nodes` to the holders that have to record the ack. Send SETACK to those that are not the sender."""
+        """Add `sender` and `nodes` to the holders that have to record the ack. Send SETACK to the new `nodes`."""
         for node in [sender, *nodes]:
             if node and node not in ack.holders:
                 ack.holders.append(self._place.node(node))
@@ -258,8 +259,8 @@ class Acks:
     def receive_deljob(self, sender: bytes, message: JobMessage, now: i64) -> None:
         """Process DELJOB: delete this node's copy of the job, and its ack.
 
-        The sender's reason is one of these: all holders have recorded the ack, the put failed for lack of copies, the
-        job ended by FASTACK, was deleted, or moved.
+        The sender has one of these reasons: all holders have recorded the ack, the put failed for lack of copies, the
+        job was deleted or ended by FASTACK, or the job moved to a tube that lives on one node.
         """
         place = self._place
         id = message.id

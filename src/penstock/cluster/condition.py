@@ -4,8 +4,8 @@ A node announces its condition in every greeting, so operators and clients see i
 computed from the state of the engine each time and therefore ends by itself. A node is out of disk or memory if it has
 no room for a small job, or for the largest copy that it refused in the last seconds.
 
-The condition does not decide where copies go, because it is up to a second old on other nodes. Each refusal of a copy
-is answered on its own (NOTHELD) and recorded in refusals.py.
+The condition does not decide where copies go, because it is up to a second old on other nodes. A node that refuses a
+copy answers NOTHELD, and the sender of the copy records the refusal (refusals.py).
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class Condition:
     _refused: i64  # When a copy was last refused.
 
     def __init__(self, place: ClusterState, make_room: Callable[[int], None]) -> None:
-        """Compute the condition from the engine of `place`.
+        """Create the condition of the node with the state `place`.
 
         `make_room` tries to free the given number of bytes in the log.
         """

@@ -202,9 +202,9 @@ class Federation:
         self._ask(want, patience_ms, now)
 
     def _is_bare(self, queue: bytes) -> None:
-        """Count the memory of a demand for a queue that does not exist on this node.
+        """Record that the queue of a new demand does not exist on this node, and count the memory of the demand.
 
-        If the demands for such queues use too much memory, drop the oldest of them.
+        If such demands use too much memory, drop the oldest ones.
         """
         self._bare[queue] = None
         self.wants_bytes += len(queue) + _NAMED_BYTES
@@ -422,9 +422,9 @@ class Federation:
         return given
 
     def _give_copy(self, job: Job, node: bytes, images: list[JobImage], now: i64) -> bool:
-        """Add a job to `images`, the jobs for `node`, and keep a copy. Return whether that was possible.
+        """Append a job to `images`, which is sent to `node`. Return False if its body cannot be read.
 
-        The copy is queued here again if the job does not arrive on the other node.
+        This node keeps a copy, and queues it again if the job does not arrive on the other node.
         """
         assert not job.once, "an at-most-once job is handed over, never copied"
         place = self._place

@@ -5,12 +5,14 @@ An at-most-once job has one holder at any time. Protocol:
    answered.
 2. The receiver takes the jobs of each number once. It logs the number together with the jobs and answers TAKENOVER. If
    it cannot take them, it answers NOTTAKEN and logs that as well, and the giver puts the jobs back into their queues.
-3. A number is unique within an *incarnation* of the giver, which changes when the node loses its jobs (`series`). The
-   message also names the incarnation of the receiver. A receiver that has lost its jobs since then accepts nothing.
-   The giver cannot know whether the jobs were delivered before the loss, so the giver deletes at-most-once jobs.
+3. A number is unique within an *incarnation* of the giver, which changes when the giver loses its jobs. YOURJOBS names
+   this incarnation, and that of the receiver when the handover began. If the receiver has lost its jobs since the
+   handover began, it does not accept them. It may have delivered them before the loss, so the giver deletes
+   at-most-once jobs.
 
-Nodes that leave hand over all their jobs in this way. The giver keeps its copies of at-least-once jobs, whose timers
-queue them again if the receiver does not answer. Such a job is then no longer part of the handover.
+Nodes that leave hand over all their jobs in this way, also at-least-once jobs. Of these the giver keeps copies until
+the receiver has answered. If no answer comes, the timer of such a copy queues the job on the giver again, and the job
+is no longer part of the handover.
 """
 
 from __future__ import annotations
@@ -198,7 +200,7 @@ class Handovers:
     # Giving
 
     def hand_over(self, jobs: list[Job], heir: bytes, now: i64) -> int:
-        """Hand over jobs to the node `heir`. The jobs must not be delivered now. Return how many were handed over."""
+        """Hand over jobs, none of which is taken, to the node `heir`. Return how many were handed over."""
         place = self._place
         memory = place.members.incarnation_of(heir)
         if not memory:
@@ -280,7 +282,8 @@ class Handovers:
     def queued(self, job: Job, now: i64) -> None:
         """Remove an at-least-once job that is queued here again from its handover.
 
-        It can be delivered here again. A late TAKENOVER must not delete it, because its retry time would be lost.
+        The job can be delivered here now. A late TAKENOVER must not delete it, because this node has to wait for the
+        retry time of that delivery.
         """
         handing = self.by_job.get(job.id)
         if handing is not None and not job.once and job in handing.jobs:
@@ -422,7 +425,7 @@ class Handovers:
     def _leave_unreadable(self, job: Job, now: i64) -> None:
         """Remove a job from its handover, because its body cannot be read from disk.
 
-        The receiver may have the job already.
+        Delete an at-most-once job, because the receiver may have it already.
         """
         if job.once:
             self.lost += 1
@@ -549,7 +552,10 @@ class Handovers:
             place.send_all(image.holders, HoldersMessage(HOLDERS, image.id, 0, []))
 
     def import_known(self, job: Job, image: JobImage, now: i64) -> None:
-        """Update this node's copy of a job that another node handed over: queue, delay or bury it like the sender's."""
+        """Update this node's copy of a job that another node handed over.
+
+        If the copy is delayed, queue, delay or bury it, as the job was on the other node.
+        """
         copy = job.copy()
         if copy is not None:
             merge_holders(self._place, copy, image.holders)

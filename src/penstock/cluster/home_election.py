@@ -133,9 +133,9 @@ class HomeElections:
             self._end(claim, None)
 
     def resend_after_list(self, node: bytes) -> None:
-        """Send CLAIM for all elections to `node` again, after this node sent it the list of homes.
+        """Send CLAIM for all elections to `node` again, after this node sent its list of tubes to `node`.
 
-        The list cancels the grants of the node, and the node may have lost them in a restart anyway.
+        The list makes `node` remove all grants that it gave to this node. It may also have lost them in a restart.
         """
         self.link_down(node)
         for claim in self.by_tube.values():

@@ -1,9 +1,9 @@
 """The directory of homes: which node each strict tube lives on.
 
-A tube that guarantees something about all of its jobs together is *strict*. It lives on the node that created it. Each
-node sends the list of its strict tubes to every peer when a link comes up, and changes after that (HOMES). Receivers
-keep the lists in their logs, so the home of a tube is known after a restart even if its node is down. home_election.py
-ensures that a tube has one home only.
+A tube that guarantees something about all of its jobs together is *strict*. It lives on the node that created it. When
+a link to a peer comes up, a node sends the list of its strict tubes to the peer. After that it sends each change of the
+list. Both messages are called HOMES. Receivers keep the lists in their logs, so the home of a tube is known after a
+restart even if its node is down. home_election.py ensures that a tube has one home only.
 
 Two nodes that never met can create tubes of the same name. Then each keeps its tube, other nodes use that of the node
 with the lesser id, and `disputes` contains the tube.
@@ -102,7 +102,7 @@ class Homes:
     # Events of the server
 
     def tidy(self, now: i64) -> None:
-        """Remove the homes on nodes that are no longer in the table of nodes."""
+        """Remove the tubes of nodes that are no longer in the table of nodes from the directory."""
         for node in [node for node in self._names if node not in self._place.members.peers]:
             for name in list(self._names[node]):
                 self._remove(name, node, now)
@@ -112,7 +112,10 @@ class Homes:
     # Sending the list of homes
 
     def ask_for_all(self, node: bytes) -> None:
-        """Ask a node for its list of homes. The node may have sent it before it was in this node's table of nodes."""
+        """Ask a node for its list of tubes.
+
+        If the node sent the list before this node had an entry for it, this node ignored the list.
+        """
         self._place.outbox.send(node, HomesMessage(HOMES, LIST_WANTED, [], []))
 
     def send_list(self, node: bytes, now: i64) -> None:

@@ -1,4 +1,4 @@
-"""Conversion of a job to its image in a message, and of an image to a job of this node."""
+"""Conversion of a job to a `JobImage`, the form in which messages contain jobs, and of an image to a job."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def image_of(place: ClusterState, job: Job, now: i64) -> JobImage:
 
 
 def outline_of(place: ClusterState, job: Job, now: i64) -> JobImage:
-    """Return the image of a job, which is its state as it is sent to other nodes, without the body."""
+    """Return the image of a job, but with an empty body."""
     image = JobImage(place.id_of(job), place.engine.tube_of(job).name, b"")
     copy = job.copy()
     image.body_kind = i64(job.body_kind)
@@ -45,9 +45,10 @@ def outline_of(place: ClusterState, job: Job, now: i64) -> JobImage:
 def take_in(
     place: ClusterState, image: JobImage, tube: Tube, wake: i64, state: u8, now: i64, buried: bool = False
 ) -> Job | None:
-    """Add the job of an image to `tube`, ready or delayed until `wake`, and return it. `state` is that of its copy.
+    """Add the job of an image to `tube`, and return it. `state` is the state of the copy (copy_states.py).
 
-    Return None if the job has expired, the image is invalid, or there is no space.
+    The job is buried if `buried`. Otherwise it is delayed until `wake`, or ready if `wake` is NEVER. Return None if the
+    job has expired, the image is invalid, or there is no space.
     """
     engine = place.engine
     if image.ttl_ms <= 0 or not _is_sane(image):

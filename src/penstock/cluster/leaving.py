@@ -3,7 +3,7 @@
 - Taken jobs stay until they are acked or return to their queue. Jobs that return are handed over.
 - Buried jobs are handed over and stay buried.
 - At-most-once jobs that were delivered are deleted, because they cannot be delivered again.
-- Jobs that were switched to done are deleted, and their other holders are informed.
+- Jobs that are done are deleted, here and on their other holders.
 - An ack is dropped when another node has recorded it.
 """
 

@@ -5,12 +5,13 @@ has greeted us over its own link, so that both directions are known to work.
 
 Failures: nodes send PING, and the receiver answers PONG. Every greeting reports some other nodes. A node that owes an
 answer for longer than the node timeout is *suspected*. A node that the majority suspects is *failed* (FAIL). Any answer
-clears both. A node answers on its own link, as it sends all messages. A node that receives our messages but cannot send
-to us therefore counts as unreachable, because it could not confirm a copy.
+clears both. Each node sends all its messages, also its answers, on the link that it opened. A node that receives our
+messages but cannot send to us therefore counts as unreachable, because it could not confirm a copy.
 
 Differences from Disque:
-- An address that the operator names is tried for at least a minute, and again after a restart. The node at this address
-  may have this node as a member already, while this node ignores greetings of nodes that it does not know.
+- An address that the operator names gets MEET for at least a minute, and again after a restart. Our MEET is necessary
+  if the node at the address has this node as a member already. It then sends only PING, and this node ignores a PING
+  from a node that is not in its table.
 - If another id answers at the address of a node, no jobs are sent to the node. If the node has not appeared at another
   address after two timeouts, it is removed.
 - A node whose own process was suspended sends PING again before it suspects others.
@@ -525,7 +526,7 @@ class Members:
         self._spread(peer, now)
 
     def _spread(self, news: Peer, now: i64) -> None:
-        """Greet some other nodes now, because greetings report the state of `news`, which has changed."""
+        """Greet some other nodes now, because the state of the peer `news` has changed. Greetings report it."""
         others = [peer for peer in self.peers.values() if peer.linked and peer is not news]
         for peer in self._sample(others, RUMOURS_MIN):
             self._greet(peer, PING, now)
@@ -621,9 +622,9 @@ class Members:
         - Our link leads to a process that was killed, and the greeting is from the new one.
         - The node lost its jobs while it was running.
 
-        The greeting does not show which case it is, but a new handshake does. The link is therefore dropped. Jobs are
-        handed over again when a greeting confirms the incarnation of the new handshake. Until then, late greetings of a
-        killed process can cause the link to be dropped again, but only a few of them are in transit.
+        The greeting does not show which case it is, but a new handshake does. The link is therefore dropped. No jobs
+        are handed over to the node until a greeting confirms the incarnation of the new handshake. Before that, a late
+        greeting of a killed process can cause the link to be dropped again, but only a few of them are in transit.
         """
         if not peer.linked:
             return

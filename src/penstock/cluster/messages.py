@@ -260,7 +260,8 @@ class CopyMessage(JobMessage):
 class HoldersMessage(JobMessage):
     """GOTACK and HOLDERS: names holders of a job.
 
-    A GOTACK names them only if their fingerprint differs from the one in the SETACK.
+    SETACK contains a fingerprint of the holders that its sender knows of. A GOTACK names holders only if its sender
+    knows of other ones.
     """
 
     def __init__(self, kind: i64, id: bytes, aux: i64, holders: list[bytes]) -> None:

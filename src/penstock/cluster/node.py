@@ -130,9 +130,9 @@ class Cluster(ReplicationHooks):
         return min(self.state.deadlines.next_due, self.members.next_due)
 
     def news(self) -> i64:
-        """Return a number that increases when the server has to act.
+        """Return a number that increases when there is work for the server.
 
-        The server has to open or close a link, write the file of nodes, or log a message for the operator.
+        This work is to open or close a link, to write the file of nodes, or to log a message for the operator.
         """
         return self.members.moves + self.members.changes + self.members.superseded + self.homes.changes
 

@@ -20,7 +20,7 @@ States of a put, and of its job on this node:
     state       by_id  job             the producer  copies
     waiting     yes    STAGED          waits         REPLJOB was sent to `asked`; `confirmed` have answered GOTJOB
     unattended  yes    STAGED          has the id    as above; a put with ASYNC on a node that keeps no copy
-    enough      no     READY, DELAYED  has the id    at least `needed` other nodes; this node counts, unless `external`
+    enough      no     READY, DELAYED  has the id    this node and `needed` others; fewer if it was unattended before
     elsewhere   no     GONE            has the id    at least `needed` other nodes, one of which got ENQUEUE
     given up    no     GONE            NOREPL        nodes that miss DELJOB still have one, and may deliver it
     ended       no     GONE            has the id    another node delivered its copy, and the job was acked or deleted
@@ -31,16 +31,16 @@ States of a put, and of its job on this node:
     waiting, unattended --acked or deleted by a client or a peer--> ended
 
 Why no other states are possible:
-- A job is STAGED exactly as long as its replication is in `by_id`. A staged job cannot be delivered, expire or move to
-  another tube, so only this module, an ack and a deletion can end it. Nodes that were asked may deliver their copies
-  after the retry time. That is why an ack can arrive before the put is answered.
+- A job is STAGED exactly as long as its replication is in `by_id`. The engine does not deliver or expire a staged job,
+  or move it to another tube. So only this module, an ack and a deletion can end it. This module also checks its ttl.
+  Nodes that were asked may deliver their copies after the retry time, so an ack can arrive before the put is answered.
 - `confirmed` is a subset of `asked`, and every node of `asked` is a holder in the copy record before REPLJOB is sent.
   An ack therefore reaches every node that may have a copy, even if the node's GOTJOB was lost.
 - `needed` is at least 1 if this node keeps no copy. So the job is on another node before it is withdrawn here.
-- A replication ends once. `_remove` takes it out of `by_id` and hands the wait of the producer to its caller *before*
-  the job changes its state. The engine reports that change to `left`, and the end of the wait to `wait_ended`. Neither
-  finds a replication that a method is using, so both handle only changes that come from elsewhere.
-- The producer is answered once, because its wait leaves the replication together with it.
+- A replication ends once. Before this module ends the wait of the producer or changes the state of the job, `_remove`
+  takes the replication out of `by_id`. The engine then calls `wait_ended` and `left`, which find no replication and do
+  nothing. So they have an effect only if the cause is outside of this module.
+- The producer is answered once, because `_remove` also takes the wait out of the replication.
 - After a crash, `by_id` is empty and staged jobs are queued: see core/copy_commands.py. The producer got no reply, so
   the job may exist or not.
 
@@ -279,7 +279,7 @@ class Replications:
                 self._succeed(started, now)
 
     def given_away(self, sender: bytes, id: bytes) -> None:
-        """Remove a node from the holders of a job, because it handed its copy over to another node."""
+        """Remove `sender` from the nodes that have confirmed a copy, because it handed its copy to another node."""
         started = self.by_id.get(id)
         if started is not None and sender in started.confirmed:
             started.confirmed.remove(sender)

@@ -130,9 +130,9 @@ class Requeue:
             copy.timers_restarted = now
 
     def postponed(self, job: Job, now: i64) -> None:
-        """Send WORKING to the other holders, because a client of this node asked for more time for a job.
+        """Send WORKING to the other holders of a job that another node has delivered.
 
-        Another node has delivered the job.
+        A client of this node has asked for more time for the job.
         """
         copy = job.copy()
         if copy is not None and has_others(copy):
@@ -140,7 +140,7 @@ class Requeue:
             self._send_working(job, copy, copy.holders, now)
 
     def leave_to_others(self, job: Job, now: i64) -> bool:
-        """Leave a job that cannot be delivered on this node to another holder, whose timer fires earlier.
+        """Delay a job that cannot be delivered on this node, so that the timer of another holder fires first.
 
         Return whether there is another holder.
         """
@@ -168,7 +168,7 @@ class Requeue:
     # Messages from other nodes
 
     def receive_willqueue(self, sender: bytes, message: JobMessage, now: i64) -> None:
-        """Process WILLQUEUE: another holder is about to queue its copy. Send it an answer if it must not do this."""
+        """Process WILLQUEUE: another holder is about to queue its copy. If it must not queue it, send it an answer."""
         place = self._place
         id = message.id
         if self._acks.reject_if_acked(sender, id, now):
@@ -216,7 +216,8 @@ class Requeue:
     def receive_queued(self, sender: bytes, message: CopyMessage, now: i64) -> None:
         """Process QUEUED: a holder has queued its copy.
 
-        If this node has delivered the job, or keeps it queued, send this to the holder. Otherwise leave the job to it.
+        If this node has delivered the job, answer WORKING. If this node keeps the job queued, answer QUEUED. Otherwise
+        leave the job to the holder.
         """
         place = self._place
         if self._acks.reject_if_acked(sender, message.id, now):
@@ -251,7 +252,7 @@ class Requeue:
             self._yield_to_holder(job, copy, message.argument, now)
 
     def receive_enqueue(self, id: bytes, delay_ms: i64, now: i64) -> None:
-        """Process ENQUEUE: the node that created a job keeps no copy, and this node has to queue the job first."""
+        """Process ENQUEUE: queue a new job, because the node that created it keeps no copy."""
         job = self._place.find(id, now)
         if job is None or job.state != s.DELAYED or self._place.engine.tube_of(job).paused_in:
             return
@@ -295,7 +296,7 @@ class Requeue:
             set_aside(self._place.engine, job, wake, now)
 
     def _copy_of(self, job: Job, sender: bytes) -> Copy:
-        """Add the sender to the holders of a job, and return the job's replication data."""
+        """Add the sender to the holders of a job, and return the job's copy record."""
         copy = job.copy()
         if copy is None:
             copy = Copy(b"", 1, [self._place.myself], UNWARNED)
@@ -328,12 +329,12 @@ def must_warn(job: Job, copy: Copy) -> bool:
 
 
 def warning_ms(job: Job) -> i64:
-    """Return how many ms WILLQUEUE is sent before the job is queued again."""
+    """Return the time between WILLQUEUE and the requeue of a job, in ms."""
     return half_or_warning(retry_ms(job))
 
 
 def half_or_warning(retry: i64) -> i64:
-    """Return the time between WILLQUEUE and the requeue: half a second, or half of the retry time if that is less."""
+    """Return half a second, or half of the retry time if that is less: the time between WILLQUEUE and the requeue."""
     return retry // 2 if retry < 2 * WARNING_MS else WARNING_MS
 
 

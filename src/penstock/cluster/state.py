@@ -127,9 +127,10 @@ class ClusterState:
         return job is not None and not is_shared(self.engine.tube_of(job))
 
     def reject_if_moved(self, sender: bytes, id: bytes, now: i64) -> bool:
-        """If the job lives here alone, let the sender of a message about the job delete its copy (DELJOB).
+        """If the job is in a tube that lives on this node only, send DELJOB, so that `sender` deletes its copy.
 
-        The sender has not received the message that the job was moved. Return whether the job lives here alone.
+        `sender` sent a message about the job, so it does not know that the job was moved to this tube. Return whether
+        DELJOB was sent.
         """
         if not self.lives_here_alone(id, now):
             return False
@@ -230,7 +231,10 @@ class ClusterState:
         return engine.memory_used() > engine.memory_max // 100 * SHORT_PERCENT
 
     def keeps_nothing(self) -> bool:
-        """Return whether this node keeps no copies of new jobs. A node without other members keeps them in any case."""
+        """Return whether this node keeps no copies of new jobs, because it is leaving or short of memory.
+
+        A node that is the only member keeps them even if it is short of memory.
+        """
         members = self.members
         return members.leaving or (len(members.peers) > 0 and self.is_short_of_memory() and members.size() > 1)
 
