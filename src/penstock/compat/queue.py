@@ -100,7 +100,7 @@ class Task(NamedTuple):
 
 
 class Queue:
-    """The Lua module `queue`: the tubes by their names, and the functions of the module."""
+    """The counterpart of the Lua module `queue`: its functions, and the tubes by their names."""
 
     def __init__(self, over: api.Queue) -> None:
         self._over = over
@@ -258,7 +258,7 @@ class Tube:
         return Task(self._id(job), _returned_letter(job), job.body)
 
     def take(self, timeout: float | None = None, options: dict[str, Any] | None = None, **more: Any) -> Task | None:
-        """Take the next task, or return None. If none is ready, wait `timeout` seconds; None waits without limit."""
+        """Take the next task, or return None if none is ready within `timeout` seconds. The default is no limit."""
         key = _known("take", self._over.policy, {**(options or {}), **more}, _has_take_option).pop("key", None)
         job = self._over.take(None if timeout is None else _at_least_zero(timeout, "timeout"), key=key)
         if job is None:
@@ -357,9 +357,9 @@ class Tube:
     def on_task_change(self, callback: OnChange | None) -> OnChange | None:
         """Call a function with every task that changes and with the event. Return the function that was set before.
 
-        The function receives the task with its state after the change. The function is called in order, in a thread of
-        its own, after the commit and before the command that caused the change returns. If the queue is on a server,
-        the function is called later, and the data of a task that is gone can be None.
+        The function receives the task with its state after the change. It receives the changes in their order, in a
+        thread of its own. It is called after the commit and before the command that caused the change returns. If the
+        queue is on a server, the function is called later, and the data of a task that is gone can be None.
         """
         before, self._callback = self._callback, callback
         if self._unsubscribe is not None:
@@ -454,13 +454,13 @@ class Tube:
 
 
 def _returned_letter(job: api.Job) -> str:
-    """Return the state of a task after its return to the queue: ready, even if another client has taken it since."""
+    """Return the letter of the state of a new task: "r" (ready), even if another client has already taken it."""
     letter = _LETTERS[job.state]
     return "r" if letter == "t" else letter
 
 
 def _give_back(job: api.Job, deliveries: int) -> None:
-    """Return a job that the caller did not receive to its tube. If this fails, it returns when the session ends."""
+    """Return a job that the caller did not receive to its tube. If this fails, the end of the session returns it."""
     with contextlib.suppress(PenstockError):
         if isinstance(job, EmbeddedJob):
             job._tube._host.undeliver(PendingDelivery([job._core], [deliveries]))

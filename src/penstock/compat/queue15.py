@@ -237,7 +237,7 @@ class _OnServer:
 
 
 def _refusal(error: CommandError) -> CommandError:
-    """Return the error to raise for a refusal of a server: a Queue15Error, unless its code is one of Penstock."""
+    """Return the error to raise for an error of a server: a Queue15Error, unless `error` has a code of Penstock."""
     return Queue15Error(str(error)) if error.code == CommandError.code else error
 
 

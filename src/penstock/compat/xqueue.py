@@ -1,7 +1,7 @@
 """xqueue in Python, for any Penstock queue: `upgrade(queue, "space", {...})` returns a space with xqueue's methods.
 
-A map is a dict, an array is a list, and a tuple is a tuple. `wait` returns two values. A method that returns nothing in
-Lua returns None. A refused call raises an `XqueueError` with xqueue's own message.
+Lua's maps, arrays and tuples are dicts, lists and tuples here. `wait` returns two values. A method that returns nothing
+in Lua returns None. A refused call raises an `XqueueError` with xqueue's own message.
 """
 
 from __future__ import annotations

@@ -1,1 +1,1 @@
-"""The engine at work in one process: its clock, lock, journal, sessions, waiting threads and background threads."""
+"""The host of an engine in one process: its clock, lock, journal, sessions, waiting threads and background threads."""

@@ -1,4 +1,4 @@
-"""The context managers around a call: the lock, the wait for the disk, and the refusal that replaces the lock."""
+"""Context managers around a call: one waits for the disk after the call, and one refuses the call."""
 
 from __future__ import annotations
 

@@ -76,7 +76,7 @@ class ChangeFeed:
         self._changes.put((tube.name, WatchedChange(change, name, body, job.user_body_kind())))
 
     def subscribe(self, callback: Callable[[Change], None], tube: bytes | None) -> Callable[[], None]:
-        """Call `callback` on every change, in one tube or (None) in all.
+        """Call `callback` on every change in a tube, or in all tubes if `tube` is None.
 
         Return a function that cancels the subscription.
         """

@@ -1,6 +1,7 @@
 """Waits for the disk on behalf of asyncio tasks.
 
-Tasks that run in one pass of the event loop share one frame and one sync. `node/sync_policy.py` decides where it runs.
+Tasks that run in one pass of the event loop share one frame and one sync. `node/sync_policy.py` decides whether the
+sync runs in the event loop or in a thread.
 """
 
 from __future__ import annotations

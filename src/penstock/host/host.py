@@ -85,11 +85,13 @@ class Host:
 
     `with host:` is a turn: the part of a call that runs under the lock.
 
-    At the end of a turn, its changes are in the log, and the waits that it served are woken. (Asyncio tasks share
-    frames. Their changes are written to the log when one of them starts to wait for the disk, or when another caller
-    ends a turn.) The lock around a turn is always a bare `threading.Lock`: `with host.lock, host:`. An interrupt can
-    occur between any two steps of Python code, so a lock that Python code acquires and releases could stay locked for
-    ever. The next turn completes an interrupted turn.
+    At the end of a turn, its changes are in the log, and the threads and tasks whose waits it ended are woken. Asyncio
+    tasks are an exception, because they share frames. Their changes are written to the log when one of them starts to
+    wait for the disk, or when another caller ends a turn.
+
+    The lock around a turn is always a bare `threading.Lock`: `with host.lock, host:`. An interrupt can occur between
+    any two steps of Python code, so a lock that Python code acquires and releases could stay locked for ever. The next
+    turn completes an interrupted turn.
     """
 
     now: Callable[[], int]  # Engine time, in ms.
@@ -254,7 +256,7 @@ class Host:
         self.outbox = self.engine.outbox = outbox
 
     def _attach_log(self, log: Log, retention: Retention, snapshot_bytes: int) -> None:
-        """Start to log changes to `log`."""
+        """Write all later changes to `log`."""
         assert self.disk is not None
         # Create the reserve file before the first put, because it cannot be created on a full disk.
         reserve_file.create(self.disk, log.room.segment_bytes)
@@ -334,7 +336,7 @@ class Host:
                 self.close()
 
     def fail(self, error: CommandError) -> None:
-        """Refuse all later calls and wake all sleepers, because durability can no longer be guaranteed.
+        """Refuse all later calls and wake all waiting threads and tasks, because durability is no longer guaranteed.
 
         The caller holds the lock.
         """
@@ -347,7 +349,7 @@ class Host:
         self.wake_all()
 
     def wake_all(self) -> None:
-        """Wake all sleepers after the queue was closed or has failed. The caller holds the lock."""
+        """Wake all waiting threads and tasks, because the queue was closed or has failed. The caller holds the lock."""
         for sleeper in self._sleepers:
             sleeper.wake()
         if self._keeper is not None:
@@ -489,7 +491,7 @@ class Host:
             self._keeper.wake()
 
     def settle_after(self, error: BaseException) -> None:
-        """End a turn that raised `error`. A half-done command must reach neither the log nor a later command."""
+        """End a turn that raised `error`. If the error left a command half done, fail the host and commit nothing."""
         if self.failure is not None:
             return
         if not self.gives_up(error):
@@ -505,7 +507,7 @@ class Host:
         return True
 
     def sleep_ms(self, wait: Waiting, sleeper: Sleeper) -> int | None:
-        """Return how many ms a sleeper can sleep: -1 for no limit, None if its wait has ended."""
+        """Return how many ms a waiting thread or task can sleep: -1 for no limit, None if `wait` has ended."""
         with self.lock, self:
             self.advance()
             if wait.outcome != w.WAITING:
@@ -523,9 +525,9 @@ class Host:
             return -1 if self._keeper_until == NEVER else max(0, self._keeper_until - self.now())
 
     def stop_sleeping(self, sleeper: Sleeper) -> None:
-        """Remove a sleeper that is awake.
+        """Remove a thread or task that no longer sleeps.
 
-        If no sleeper is the timekeeper now, wake another one, which becomes the timekeeper.
+        If no thread or task runs the timers now, wake another one, so that the timers are run.
         """
         with self.lock:
             self._sleepers.pop(sleeper, None)
@@ -540,9 +542,10 @@ class Host:
                     break
 
     def keep_time(self, keeper: Sleeper) -> int | None:
-        """Run due timers.
+        """Run due timers. `keeper` is the thread that calls this.
 
-        Return the ms until the next deadline (-1 for none), or None if `keeper` is not the timekeeper.
+        Return the ms until the next deadline, or -1 if there is none. Return None if another thread or task is the
+        timekeeper, which runs the next timers.
         """
         with self.lock, self:
             self.advance()
@@ -552,9 +555,9 @@ class Host:
             return -1 if self._keeper_until == NEVER else max(0, self._keeper_until - self.now())
 
     def _start_keeper(self) -> None:
-        """Start a thread that is the timekeeper, because only asyncio tasks are waiting.
+        """Start a thread that runs the timers, because only asyncio tasks are waiting.
 
-        Their event loop may be busy, so the timers of other sleepers must not depend on it.
+        Their event loop may be busy, so timers must not depend on it.
         """
         keeper = Timekeeper(self)
         self._keeper = keeper
@@ -686,7 +689,7 @@ _SUDDEN: Final = (MemoryError, RecursionError, AssertionError, LookupError)
 
 
 def _interrupted_engine(error: BaseException) -> bool:
-    """Return whether an interrupt or a sudden error like MemoryError occurred while the engine was changing.
+    """Return whether an interrupt or a sudden error like MemoryError occurred while the engine changed its state.
 
     Compiled code is interrupted only in the Python code that it calls, for example in subscribers.
     """

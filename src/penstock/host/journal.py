@@ -178,7 +178,7 @@ class Journal:
 
 
 class _Growth:
-    """Called by a log when it grows. It has no reference to the queue, because the queue refers to the log."""
+    """The callback that a log calls when it grows. It does not refer to the queue, to avoid a reference cycle."""
 
     def __init__(self, maintenance: Maintenance, syncer: WakeFlag) -> None:
         self._maintenance = maintenance
@@ -192,7 +192,7 @@ class _Growth:
 class _Commit:
     """The callback with which a committer writes the pending rows of the queue.
 
-    Its reference to the queue is weak, because the queue refers to the committer.
+    Its reference to the queue is weak, to avoid a reference cycle.
     """
 
     def __init__(self, host: weakref.ref[Owner]) -> None:

@@ -15,8 +15,8 @@ from penstock.host.host import Host
 class Session:
     """One session on a host. `with session:` is a turn, the part of a call that runs under the lock.
 
-    A call is `with session.durable, session.lock, session:`. The lock is the host's lock until the session is closed or
-    forked, or the queue fails; then it is a `Refusal`. Hot paths inline these three steps.
+    A call is `with session.durable, session.lock, session:`. Hot paths inline these three steps. `session.lock` is the
+    host's lock. When the session is closed, when the queue fails, and in the child of a fork, it becomes a `Refusal`.
     """
 
     def __init__(self, host: Host) -> None:

@@ -98,6 +98,6 @@ class DiskSpaceService:
 def _shortening_bytes(queue: MaintainedQueue) -> int:
     """Return how many bytes a snapshot needs on a full disk.
 
-    If no next segment exists, this includes the small segment that the snapshot starts.
+    A snapshot starts a new segment of the log. If the next segment does not exist yet, a small one is included.
     """
     return snapshot_size(queue) + (SMALL_SEGMENT_BYTES if queue.log.room.spare is None else SEGMENT_HEADER_BYTES)

@@ -1,8 +1,8 @@
 """The maintenance thread of a queue directory.
 
 The thread sleeps until the log has grown by a part of a segment, or until history may be too old. Then it runs all due
-services: segments, disk space, snapshots, history, indexes. There is one exception: a snapshot that is long overdue,
-because the queue was never open long enough to take it, is taken in one go before the queue opens.
+services: segments, disk space, snapshots, history, indexes. There is one exception. If the queue was never open long
+enough for a snapshot, the snapshot is taken before the queue opens, without pauses.
 """
 
 from __future__ import annotations
