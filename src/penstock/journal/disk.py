@@ -117,7 +117,10 @@ class Disk(ReadableDisk, Protocol):
 
 @contextlib.contextmanager
 def writing(disk: Disk, name: str) -> Iterator[File]:
-    """Create a file. It gets its name when the block ends, durably. If the block raises, the file is removed."""
+    """Create a file for a `with` block. At the end of the block, the file is synced and gets its name.
+
+    If the block raises, the file is removed.
+    """
     file = disk.begin(name)
     try:
         yield file
@@ -219,7 +222,10 @@ class ReadOnlyDisk:
         return RealFile(self._open(name, os.O_RDONLY))
 
     def _open(self, name: str, flags: int) -> int:
-        """Open a file of this directory. Refuse symbolic links, because those in a foreign copy could point outside."""
+        """Open a file of this directory. Raise DamagedJournal for a symbolic link.
+
+        If the directory was copied from elsewhere, a link could point to any file of this machine.
+        """
         try:
             return os.open(self._path_of(name), flags | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
         except OSError as error:

@@ -1,4 +1,4 @@
-"""The binary format of the log: rows and frames. Pure and compiled. docs/explanation/journal.md documents these boxes.
+"""The binary format of the log: rows and frames. Pure and compiled. docs/explanation/journal.md explains each field.
 
 A *row* is the complete state of a job after a change. Recovery is therefore "the last row wins" and runs no rule of the
 engine. A *frame* is one commit: either all of its rows exist, or none. All integers are little-endian.
@@ -6,25 +6,25 @@ engine. A *frame* is one commit: either all of its rows exist, or none. All inte
 Frame header, 64 bytes:
 
      0  magic u32 "PENF"
-     4  crc32 u32: of bytes 8 to length, with a seed that depends on file and offset
+     4  crc32 u32: of the frame from byte 8 to its end, with a seed that depends on file and offset
      8  version u8 │  9 kind u8 (1: log, 2: snapshot, 3: end of snapshot) │ 10  flags u16
-    12  length u32: of the whole frame, a multiple of 8
-    16  position u64: of the first row; rows are numbered from 1 in the life of a log.
-        In a snapshot: position of the log at which this state was read; later rows of the log are newer
+    12  length of the whole frame u32, a multiple of 8
+    16  position of the first row u64. The first row of a log has position 1.
+        In a snapshot: position of the log at which this state was read. Rows of the log from there on are newer
     24  engine time i64 │ 32  wall time i64, both ms since 1970
-    40  rows u32 │ 44  bytes a row u16 │ 46  0
-    48  var bytes u32 │ 52  0
+    40  number of rows u32 │ 44  length of each row u16 │ 46  0
+    48  length of the var bytes u32 │ 52  0
     56  durable u64: every position below it was on disk when this frame was written
 
 then the rows, then the var bytes, then zeros up to the length.
 
-Row, 128 bytes (a later version may append to it: readers go by the frame's "bytes a row"):
+Row, 128 bytes. Later versions can append fields, so readers use the length of a row from the frame header:
 
      0  job id i64 (epoch 20 bits, sequence 43), or the number of a tube, session or consumer
-     8  order i64 │ 16  wake i64 │ 24  expiry i64 │ 32  ttr i64 (2^61 in these: never)
+     8  order i64 │ 16  wake i64 │ 24  expiry i64 │ 32  ttr i64. In the last three, 2^61 means never
     40  priority i64 │ 48  time of the event i64 │ 56  created i64
     64  position of the job's row before this one u64, 0 for none
-    72  number of the session that holds it, or that acked it, i64, 0 for none
+    72  number of the session that holds or acked the job i64, 0 for none
     80  integer within the tube i64, -1 for none
     88  tube number i64
     96  deliveries u32 │ 100  nacks u32 │ 104  returns u32 │ 108  ttl class u32
@@ -156,7 +156,7 @@ class Spilled:
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class MoveSource:
-    """Limits the transitions of jobs to the space of the log. This is the base class; `room.py` implements it."""
+    """Limits the number of transitions to those that the log has space for. `room.py` implements this base class."""
 
     def more_moves(self, tail: object, offset: i64, pending: i64, taken: i64, label_bytes: i64) -> i64:
         """Return how many more transitions the log has space for. The result can be negative.
@@ -220,7 +220,7 @@ class RowWriter(Outbox):
         self._new_body = False
 
     def attach(self, sessions: list[Session | None]) -> None:
-        """Use the engine's list of sessions, in which the rows of jobs look up their session."""
+        """Set the engine's list of sessions, from which the rows of jobs get their session numbers."""
         self._sessions = sessions
 
     def moved(self, job: Job, tube: Tube, rule: i64, now: i64) -> None:
@@ -447,8 +447,8 @@ class RowWriter(Outbox):
     def make_frame(self, now: i64, wall: i64, durable: i64, seed: int, kind: i64 = LOG_FRAME) -> None:
         """Make a frame of the collected rows.
 
-        It stays in `frame` until `wrote_frame`: a writer that was interrupted writes the same bytes to the same place
-        again.
+        The frame stays in `frame` until `wrote_frame` is called. If the write is interrupted, the same bytes can
+        therefore be written to the same place again.
         """
         self.frame = seal_frame(
             self._words, self._view, self.rows, self._vars, kind, self.position - self.rows, now, wall, durable, seed
@@ -591,7 +591,10 @@ class RowWriter(Outbox):
 
 
 def encode_copy(copy: Copy) -> bytes:
-    """Encode the copies of a job as words: foreign id or "-", requested number of copies, flags, holders."""
+    """Encode the replication data of a job. Its parts are separated by spaces.
+
+    They are the job's id on the node that it came from, or "-", the requested number of copies, flags, and holders.
+    """
     words = [copy.origin_id or b"-", b"%d" % copy.repl, b"-" if copy.state == COPY_FRESH else b"a", *copy.holders]
     return b" ".join(words)
 
@@ -619,7 +622,7 @@ def _tube_fields(tube: Tube) -> dict[str, object]:
 
 
 def _counts(now: list[int], before: list[int]) -> list[tuple[int, int, int]]:
-    """Return (event, state, count) for each rule that was applied. `count` is the sum of its counters in both lists."""
+    """Return (event, state, count) for each applied rule. `count` is the total of this run and all earlier ones."""
     return [
         (int(s.EVENT_OF[rule]), int(s.SOURCE_OF[rule]), now[rule] + before[rule])
         for rule in range(s.RULES_COUNT)
@@ -650,7 +653,7 @@ def seal_frame(
 ) -> bytes:
     """Return a frame of `rows` rows and the var bytes, with its header and checksum.
 
-    `words` and its `view` have space for the header, followed by the rows.
+    `words` contains the rows after unused space for the header. `view` is a memoryview of the same words.
     """
     var_bytes: i64 = len(var)
     while len(var) & 7:
@@ -705,7 +708,7 @@ class Frame:
 
 
 def read_frame(data: bytes, at: i64, seed: int) -> Frame | None:
-    """Return the frame at offset `at`, or None where the log ends in zeros. Raise DamagedFrame for anything else."""
+    """Return the frame at offset `at`, or None if there are only zeros. Raise DamagedFrame if there are other bytes."""
     left = len(data) - at
     if left < FRAME_HEADER_BYTES:
         if any(data[at:]):
@@ -734,7 +737,7 @@ def read_frames(data: bytes, at: i64, base: i64, seed: int, last: bool) -> list[
     """Return the consecutive complete frames of a piece of a file.
 
     `base` is the offset of the piece in the file, `seed` is the seed of the file's checksums, and `last` says that no
-    bytes follow the piece. The list ends before a frame that is not valid. `read_frame` raises the reason.
+    bytes follow the piece. The list ends before the first invalid frame. `read_frame` raises the error for that frame.
     """
     found: list[Frame] = []
     while len(data) - at >= FRAME_HEADER_BYTES:
@@ -753,7 +756,7 @@ def read_frames(data: bytes, at: i64, base: i64, seed: int, last: bool) -> list[
 
 
 def parse_sent_frames(data: bytes) -> list[Frame]:
-    """Return the frames that a server has sent one after the other. Raise DamagedFrame for anything else.
+    """Return the frames that a server has sent one after the other. Raise DamagedFrame if one of them is invalid.
 
     The checksums are not checked, because they depend on the offset in the file. The server has checked them.
     """

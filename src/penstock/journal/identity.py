@@ -109,7 +109,10 @@ def next_epoch(disk: ReadableDisk) -> int:
 
 
 def _has_log(disk: ReadableDisk) -> bool:
-    """Return whether a directory has files of a log. A new queue gets its identity before its first such file."""
+    """Return whether a directory has files of a log. If it has, it must also have an identity.
+
+    A new queue gets its identity before the first file of its log.
+    """
     names = [name.removesuffix(UNFINISHED) for name in disk.names()]
     return any(is_segment(name) or is_snapshot(name) for name in names)
 

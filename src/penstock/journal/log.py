@@ -165,7 +165,10 @@ class Log:
             writer.memory_left = self._engine.memory_left()
 
     def commit_turn(self, now: int, wall: int) -> None:
-        """Commit the rows of a turn. Let the engine continue the work that a full frame or a lack of room has stopped.
+        """Commit the rows of a turn.
+
+        If the engine has stopped work because the frame was full, let it continue after the commit. Do the same if it
+        had no space for takes before and has space now.
 
         Raise JournalFailed if the log cannot be written. The engine has already changed, so its queue must be stopped.
         """
@@ -374,8 +377,8 @@ class Log:
     def begin_snapshot(self, now: int, wall: int, small: bool = False) -> int:
         """Start a new segment and return its number. The snapshot will replace the segments before it.
 
-        With `small`, the new segment is small if no next segment exists, because the snapshot has to free space on a
-        full disk.
+        With `small`, a small segment is created if none was created in advance. It is used on a full disk, where the
+        snapshot has to free space.
         """
         self.commit(now, wall)
         self.check()
@@ -427,7 +430,7 @@ class Log:
     def record_snapshot(self, header: SegmentHeader, size: int, log_bytes: int) -> None:
         """Record that a snapshot of `size` bytes was completed.
 
-        It replaces the segments before its own, which have `log_bytes` bytes.
+        Recovery no longer needs the segments before the snapshot. They have `log_bytes` bytes.
         """
         with self.room.lock:
             self.recovery_range = RecoveryRange(

@@ -1,4 +1,4 @@
-"""The space of a log: who is allowed to use it, and what is reserved on a full disk.
+"""The space of a log: which commands are allowed to use it, and which space is reserved on a full disk.
 
 **The promise.** Every taken job can end, even on a full disk: by an ack, a release, a nack, a bury, its ttr or the end
 of its session. Otherwise a worker would finish its work, and the job would run again.
@@ -9,10 +9,11 @@ check and a write. Only the bytes of existing files are certain, because segment
     present segment (tail)   | frames … offset | unused                    |
     next segment (spare)     | header | unused                             |   created ahead, if the disk has space
 
-A frame is not divided between two files, and all later frames follow it to its file. So the certain space is that of
-the larger one, not the sum (`_writable_bytes`). Free space counts only for puts, which can be refused.
+A frame is not divided between two files. Once a frame is written to the next segment, the rest of the present segment
+stays unused. So the certain space is the larger of the two unused parts, not their sum (`_writable_bytes`). Free space
+of the disk counts only for puts, which can be refused.
 
-**Who is refused, in this order.**
+**What is refused, in this order.**
 
     puts                                 Engine.room_bytes, set by `Log.update_room` with `bytes_for_puts`
     takes, and other transitions that    Engine.moves_left, granted by `more_moves`
@@ -43,12 +44,13 @@ ends when it is used up (`Moves._refill_moves`) or when half of `beside` was wri
       ▲                                            │ ▲                                                  │
       └──── next segment created or extended ──────┘ └──── an extension succeeds, or jobs have ended ───┘
 
-*Short*: each grant tries to extend a file (`_extend_by`), at most every REFRESH_MS after a failure. *Used up*: takes
-are refused and timers of jobs that are not taken wait. This state ends only when _EXTEND_BYTES_MIN are available.
-Otherwise each ack would let one consumer take one job. `Log.update_room` then wakes the waiting takes.
+In the state *short*, each grant tries to extend a file (`_extend_by`). After a failure it waits REFRESH_MS before the
+next attempt. In the state *used up*, takes are refused and timers of jobs that are not taken wait. This state ends only
+when _EXTEND_BYTES_MIN are available. Otherwise each ack would let one consumer take one job. When it ends,
+`Log.update_room` wakes the waiting takes.
 
-**Freeing space.** A snapshot frees space, but needs space itself: that of the reserve file (reserve_file.py). While it
-runs, `kept` keeps the log from using this space (`refresh`, `check`).
+**Freeing space.** A snapshot frees space, but needs space itself. It uses the space of the reserve file
+(reserve_file.py). While a snapshot runs, `kept` keeps the log from using this space (`refresh`, `check`).
 
 docs/explanation/full-disk.md describes the same for operators, with the limits of the promise.
 """
@@ -159,7 +161,7 @@ class Room(MoveSource):
         return self._taken_bytes + (self.moves - moves_left) * (MOVE_BYTES + LABEL_BYTES_PER_MOVE)
 
     def bytes_for_puts(self, tail: OpenSegment, left: int, pending: int, moves_left: int) -> int:
-        """Return how many bytes puts can write to one of the files, so that all taken jobs can still end.
+        """Return how many bytes puts can write to the present or the next segment, so that taken jobs can still end.
 
         `left` is the number of unused bytes in the present segment.
         """
@@ -226,9 +228,9 @@ class Room(MoveSource):
             self._extend_not_before = self.wall + REFRESH_MS
 
     def extend(self, file: OpenSegment, size: int, kept: int = 0) -> bool:
-        """Extend a segment to `size` bytes, if the disk has space, and reserve `kept` bytes of it for transitions.
+        """Extend a segment to `size` bytes, if the disk has space. Return whether it was extended.
 
-        Return whether it was extended. The caller holds the lock.
+        `kept` of the new bytes are reserved for transitions. The caller holds the lock.
         """
         try:
             self.check(size - file.size)

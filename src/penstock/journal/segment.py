@@ -306,7 +306,7 @@ class FrameRun:
             return
 
     def torn_reason(self) -> str:
-        """Return why the bytes after the last readable frame are not zeros, or "" if they are."""
+        """Return a description of the bytes after the last readable frame, or "" if they are zeros."""
         if not self.why and self._file.used_end(self.end) > self.end:
             self.why = "zeros followed by other bytes"
         return self.why

@@ -28,7 +28,7 @@ _NO_FULL_SYNC: Final = (errno.EINVAL, errno.ENOTSUP, errno.ENOTTY)
 
 
 def sync_data(descriptor: int) -> None:
-    """Return when the bytes of a file are on the disk. The timestamps of the file may not be."""
+    """Return when the bytes of a file are on the disk. Its timestamps may be written later."""
     if _full_sync(descriptor):
         return
     if hasattr(os, "fdatasync"):

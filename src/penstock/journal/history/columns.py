@@ -134,7 +134,7 @@ def _tube_names(numbers: Any, names: dict[int, bytes]) -> pa.Array:
 
 
 def text_column(values: pa.Array) -> pa.Array:
-    """Decode bytes as text. A byte that is not valid UTF-8 is escaped as `\xff`."""
+    """Decode bytes as text. A byte that is not valid UTF-8 is escaped, for example as `\\xff`."""
     try:
         return values.cast(pa.string())
     except pa.ArrowInvalid:

@@ -104,8 +104,8 @@ class LogFollower:
     def read(self, position: int, end: int, bytes_max: int, names: bool, one_file: bool = False) -> FramePage:
         """Return the frames from the one that contains `position` up to `end`.
 
-        The result has about `bytes_max` bytes, and at least one frame. With `names`, add the names of the tubes that
-        the segment has named so far, because rows contain tube numbers only. With `one_file`, all frames are of one
+        The result has about `bytes_max` bytes, and at least one frame. Rows contain only the numbers of tubes, so with
+        `names` the result also has the tube names of the first frame's segment. With `one_file`, all frames are of one
         file.
         """
         parts: list[bytes] = []

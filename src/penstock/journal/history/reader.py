@@ -110,7 +110,7 @@ class _Segment:
     ) -> Iterator[LocatedFrame]:
         """Yield the frames, starting at offset `start`.
 
-        An incomplete last frame is skipped. With `whole`, it raises an error.
+        An incomplete last frame is skipped. With `whole`, an error is raised for it.
         """
         with FrameFile(self._disk, self.name) as file:
             yield from file.frames(start, piece_bytes, whole)
@@ -223,7 +223,7 @@ class Reader:
         return {}
 
     def positions(self) -> tuple[int, int]:
-        """Return the first position in the log, and a position near its end."""
+        """Return the first position in the log, and a position near its end, which is faster to find than the last."""
         segments = self._segments()
         if not segments:
             return 1, 1

@@ -1,12 +1,13 @@
 """The directory of a standby: a copy of the files of a node's log, up to the position that is durable on the node.
 
 A client that reads the node's files passes them to this module. Received bytes are checked before they are written:
-every frame must belong to the node, the file and the offset, and must continue the previous one. They are on disk
-before more bytes are requested, so an interrupted standby continues where it ended.
+every frame must belong to the node, the file and the offset, and must continue the previous frame. The bytes are on
+disk before more are requested, so an interrupted standby continues where it ended.
 
-The directory is always a prefix of the node's log. Once it is complete, it can be opened as soon as the standby is
-promoted. If the standby is so far behind that the node has deleted the next rows, it is rebuilt in a subdirectory. The
-old files stay until the rebuilt log is complete.
+The copy starts with the node's newest snapshot, or with the first segment if there is none. It has all rows up to some
+position and no later row. Once the snapshot is complete, the standby can be promoted. If the node has deleted rows that
+the standby has not received yet, the copy is rebuilt in a subdirectory. The old files stay until the rebuilt log is
+complete.
 """
 
 from __future__ import annotations
@@ -65,7 +66,8 @@ class _Tail:
 class FrameFacts:
     """The fields of a frame that do not depend on its file and offset.
 
-    A standby compares them in its last frame and the node's, to check that both logs are the same.
+    A standby compares these fields of its own last frame and of the same frame of the node. If they are equal, both
+    logs are the same.
     """
 
     position: int
@@ -245,7 +247,10 @@ class Mirror:
         self._log = self._disk
 
     def remove_obsolete(self, kept: Iterable[ListedFile]) -> None:
-        """Remove files, and bodies in files, that the node has removed, unless recovery of this copy needs them."""
+        """Remove the history that the node has removed: whole files, or only the bodies in them.
+
+        Files that recovery of this copy needs are not changed.
+        """
         have = self._snapshots()
         if not have:
             return

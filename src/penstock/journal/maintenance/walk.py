@@ -1,9 +1,9 @@
 """Visits all objects of an engine in short slices, for a snapshot. Pure and compiled.
 
-Work continues between two slices. Jobs, tubes and puts are visited in the order of their numbers, so each object that
-exists throughout is seen exactly once. Objects that are added, removed or changed meanwhile are in the log from the
-position at which the walk started, and `replay.py` combines both. The walk therefore skips objects that were added
-after its start, and ends however fast others work.
+The engine runs other commands between two slices. Jobs, tubes and puts are visited in the order of their numbers, so
+each object that exists during the whole walk is visited exactly once. Objects that are added, removed or changed
+meanwhile have rows in the log after the start of the walk, and `replay.py` combines these rows with the snapshot.
+Therefore the walk can skip objects that were added after its start, so it ends even if many jobs are added.
 """
 
 from __future__ import annotations

@@ -50,11 +50,11 @@ def open_log(
 ) -> Opened:
     """Read the log of a directory into an engine, and open it for appending.
 
-    `clock` returns the wall clock in ms. It is called after the log was read, which can take seconds. Grace times start
-    at that time, and changes to jobs have it or a later one. Engine time is never less than the last time in the log.
+    `clock` returns the wall clock in ms. It is called after the log was read, which can take seconds. Engine time and
+    all grace times start at the returned time, or at the last time in the log if that is later.
 
-    `segment_bytes` is 0 for a size that suits the disk. With a `memory_max`, bodies are left on disk. If `salvage` is a
-    list, all readable data is used, and the list receives the problems.
+    If `segment_bytes` is 0, the segment size depends on the size of the disk. With a `memory_max`, bodies are left on
+    disk. If `salvage` is a list, all readable data is used, and descriptions of the damage are added to the list.
     """
     who = identity_to_open(disk)
     for name in disk.names():

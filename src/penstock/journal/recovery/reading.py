@@ -1,14 +1,15 @@
 """Reads a directory, as the start of a queue does: the newest snapshot, then the log after it.
 
-The last row of each job wins. Damage is refused.
+The last row of each job wins.
 
 A frame that cannot be read is either the *torn tail* of a log whose last write was interrupted, or *damage*. It is
-damage if later data proves that the frame had been durable: a later frame that says so, or a later frame that was
-written under the present boot of the machine (then no power cut can have reordered the writes). A torn tail is cut.
-Damage is refused with file and offset, or collected in `salvage` during a repair.
+damage if later data proves that the frame had been durable. There are two proofs: the position `durable` of a later
+frame or header, and a later frame that was written since the last boot. The second one is a proof because only a power
+cut can lose a write and keep a later one. A torn tail is truncated. For damage, DamagedJournal is raised with file and
+offset. A repair passes the list `salvage` instead, which receives a description of the damage.
 
-Reading takes no lock, so the log may be in use. A log only grows at its end. Before damage is reported, the place is
-therefore read once more, because the frame may have been incomplete at the first read.
+Reading takes no lock, so a node may be appending to the log. The frame at its end may be incomplete at first and
+complete later. Therefore an unreadable frame is read once more before damage is reported.
 """
 
 from __future__ import annotations
@@ -209,7 +210,7 @@ class RecoveryReader:
             self._refuse(f"{segment_name(self.first_segment)} is missing")
 
     def _check_empty_segment(self, header: SegmentHeader, replay: Replay) -> None:
-        """Check a segment without a first frame: either nothing was written to it yet, or all of it is lost."""
+        """Report damage if later data proves that a segment without a first frame once had durable frames."""
         if self._proves_durable(None, [header], replay):
             with self._open(header.name) as again:
                 # If it has a frame now, the log is in use. All rows from before this reading are in earlier
