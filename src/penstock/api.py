@@ -64,7 +64,7 @@ class Queue(Interface, ABC):
         lost or the queue is closed, so that the session can be resumed. A queue in a directory keeps the grace time
         across restarts.
 
-        Raises UnknownSession if the session ended and its grace time has passed.
+        Raises UnknownSession if that session has ended.
         """
 
     @abstractmethod
@@ -107,7 +107,7 @@ class Queue(Interface, ABC):
     ) -> tuple[list[Job], int]:
         """Return a page of about `count` jobs, and the cursor of the next page, which is 0 after the last page.
 
-        Start with cursor 0. If `tube` or `states` select jobs, a page can have fewer jobs, or none. A scan returns
+        Start with cursor 0. With `tube` or `states`, a page has only matching jobs, and can be empty. A scan returns
         every job that exists during the whole scan. It can miss jobs that are added or removed during the scan.
         """
 
@@ -197,7 +197,7 @@ class Queue(Interface, ABC):
     def stage(self, name: str | bytes, *, expire: Seconds | None = None) -> Stage:
         """Return a stage. Its jobs appear in their tubes together when the stage is published, and not before.
 
-        The stage is discarded if nothing is put into it and it is not published for `expire` seconds, by default a day.
+        An unpublished stage is discarded `expire` seconds after the last put into it. The default is a day.
         """
 
     @abstractmethod
@@ -288,7 +288,7 @@ class Stage(Interface, ABC):
 
 
 class Tube(Interface, ABC):
-    """A tube. The jobs that are taken through this object belong to the session that returned it."""
+    """A tube. The jobs that are taken through this object belong to the session that returned this object."""
 
     __slots__ = ()
 
@@ -314,13 +314,13 @@ class Tube(Interface, ABC):
     def put(self, body: Body, *, timeout: Duration = 0, **options: Unpack[PutOptions]) -> Job:
         """Put a job into the tube and return it. See PutOptions for the options.
 
-        Consumers receive bytes and text unchanged, and any other value as it is read from JSON. With `unique` or
-        `dedup`, an existing job can be returned instead of a new one.
+        Consumers receive bytes and text unchanged. Any other body is converted to JSON and back, so a tuple becomes a
+        list. With `unique` or `dedup`, an existing job can be returned instead of a new one.
 
         If the tube is full, wait up to `timeout` seconds for room; None waits without limit. Raises Full if the tube is
-        still full, Paused if the tube refuses puts, BodyTooLarge, NoSpace if the disk is full, and NoMemory at the
-        memory limit. If the reply of a server was lost, a put with `dedup` is repeated; any other put raises
-        ConnectionLost.
+        still full, Paused if puts are paused, BodyTooLarge if the body is too large, NoSpace if the disk is full, and
+        NoMemory if the memory limit is reached. If the reply of a server was lost, a put with `dedup` is repeated. Any
+        other put then raises ConnectionLost.
         """
 
     @abstractmethod
@@ -368,7 +368,7 @@ class Tube(Interface, ABC):
 
     @abstractmethod
     def kick(self, count: int = 1, *, delay: Seconds = 0, ttl: Duration | None = None) -> int:
-        """Move up to `count` buried jobs back into the tube, in the order in which they are taken. Return their number.
+        """Move up to `count` buried jobs back into the tube, in the tube's order. Return their number.
 
         The jobs can be taken after `delay` seconds. `ttl` replaces their time to live in seconds; None keeps it.
         """
@@ -403,8 +403,9 @@ class Tube(Interface, ABC):
     def info(self) -> dict[str, Any]:
         """Return the present state of the tube.
 
-        The dict has `name`, `type`, the number of jobs in each state, `oldest` (the age of the next job in seconds, or
-        None), `waiting` (waiting takes), `keys`, `paused_in` and `paused_out`.
+        The dict has `name`, `type`, the number of jobs in each state, `oldest` (seconds since the next ready job was
+        put, or None), `waiting` (number of waiting takes), `keys` (number of keys), `paused_in` (puts are paused) and
+        `paused_out` (takes are paused).
         """
 
     @abstractmethod
@@ -474,7 +475,7 @@ class Job(Interface, ABC):
     @property
     @abstractmethod
     def body(self) -> Any:
-        """The body of the job: bytes as bytes, text as text, and any other value as it is read from JSON.
+        """The body of the job: bytes, text, or a value that was decoded from JSON or msgpack.
 
         After `done`, this is the result. If `put` on a server returned an existing job because of `unique` or `dedup`,
         an asyncio job nevertheless has the body that was given to `put`.
@@ -490,9 +491,9 @@ class Job(Interface, ABC):
 
     @abstractmethod
     def done(self, result: Body, *, ttl: Duration | EllipsisType = ...) -> None:
-        """Finish the job successfully. `result` replaces its body and is kept for `ttl` seconds (None: without limit).
+        """Finish the job successfully. `result` replaces its body and is kept for `ttl` seconds; None keeps it forever.
 
-        Without `ttl`, the result is kept for a day, or without limit if the tube keeps acked jobs.
+        If `ttl` is not given, the result is kept for a day, or forever if the tube keeps acked jobs.
         """
 
     @abstractmethod

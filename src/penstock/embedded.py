@@ -1,8 +1,8 @@
 """A queue in this process: the implementation of the public types (`api.py`) for `penstock.open`.
 
 Any number of threads can use a queue. Every call runs under the lock of the `Host`, which runs the engine, and returns
-when its effect is as durable as `fsync` demands. `put`, `take` and `ack` are the hot path. They contain this code
-inline, and the other calls use context managers for it.
+when its effect is as durable as `fsync` demands. Context managers do this for most calls. `put`, `take` and `ack` are
+the hot path, so they lock and sync without a context manager.
 """
 
 from __future__ import annotations
@@ -830,7 +830,7 @@ class Job(api.Job):
         return decode_body(raw, self._core.user_body_kind())
 
     def _fetch(self) -> None:
-        """Read a body that is on disk. The consumer needs it even if the job is deleted meanwhile."""
+        """Read a body that is on disk, and keep it in this object. So it stays available if the job is deleted."""
         ref = self._core.body
         body = self._tube._host.body_of(self._core)
         if isinstance(ref, BodyRef):

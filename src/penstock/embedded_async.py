@@ -3,8 +3,7 @@
 Each object wraps a blocking object of `embedded.py`. A call that cannot wait runs directly in the event loop and
 returns when its effect is durable (`_AsyncWrapper`). A call that can wait for a job, for room or for the end of a job
 suspends its asyncio task. A call that can read or write many bytes of files runs in a thread. Threads and asyncio
-tasks can
-share a queue: `sync` returns the wrapped blocking object.
+tasks can share a queue: `sync` returns the wrapped blocking object.
 """
 
 from __future__ import annotations

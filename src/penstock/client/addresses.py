@@ -1,7 +1,8 @@
 """The addresses of the nodes: those in the URL, and those that the nodes report.
 
-A client uses one address until its node fails or leaves. Then it tries the next one. Addresses of the URL come first,
-because the client can surely reach them. Leaving nodes come last. This module does no I/O.
+A client uses one address until the node there fails or leaves the cluster. Then the client tries the next address.
+Addresses of the URL come first, because the client may be unable to reach the reported ones. Nodes that leave the
+cluster come last. This module does no I/O.
 """
 
 from __future__ import annotations
@@ -29,7 +30,8 @@ class Addresses:
     def __init__(self, named: tuple[Address, ...], learns: bool) -> None:
         """Start with the addresses `named` in the URL.
 
-        If `learns` is set, also use the addresses that nodes report. This is off with TLS, which checks host names.
+        If `learns` is set, also use the addresses that nodes report. With TLS it is not set, because certificates need
+        not contain these addresses.
         """
         self._named = named
         self._learns = learns
@@ -77,8 +79,8 @@ class Addresses:
     def _may_go_to(self, host: str) -> bool:
         """Return whether this client is allowed to connect to a reported address.
 
-        A server must not send its clients to services that only their own machine or network can use, such as the
-        metadata service of a cloud.
+        A server must not make a client connect to a service that is only meant for the client's own machine or
+        network, such as the metadata service of a cloud.
         """
         try:
             address = ipaddress.ip_address(host)

@@ -110,7 +110,7 @@ class AsyncConnection(asyncio.Protocol):
             self.abort(error)
 
     def _note_progress(self) -> None:
-        """Restart the time limit, because the server has sent a reply or enough of a long one."""
+        """Restart the time limit, because the server has sent a reply, or PROGRESS_BYTES of a long one."""
         self._progress_at = self._loop.time()
         self._progress = 0
 
@@ -221,7 +221,7 @@ class AsyncConnection(asyncio.Protocol):
         self._watch_on()
 
     def _watch_on(self) -> None:
-        """Set a timer for the end of the time limit. A timer that fires too early sets itself again."""
+        """Set a timer for the end of the time limit. If an earlier timer is set, keep it: `_watch` sets the next one."""
         if self._limit_s is None:
             return
         due = self._progress_at + self._limit_s

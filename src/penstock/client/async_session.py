@@ -32,7 +32,7 @@ T = TypeVar("T")
 
 
 class _Limit(Deadline):
-    """A deadline that cancels its call a little after the timeout, and later if the server is slow."""
+    """A deadline that cancels its call when the timeout and a margin are over. A slow server gets a longer margin."""
 
     __slots__ = ("_margin_s", "_until", "is_answering", "timeout")
 
@@ -44,7 +44,7 @@ class _Limit(Deadline):
         self.timeout = asyncio.timeout_at(self._until + MARGIN_S)
 
     def answering(self) -> int:
-        """Record that the command is being sent. Return the milliseconds until its timeout, for the server."""
+        """Record that the command is being sent. Return the milliseconds that the server may wait before it replies."""
         self.is_answering = True
         self._reschedule(self._until + self._margin_s)
         # Rounded up, because a server that replies too early would be asked again.
@@ -233,7 +233,7 @@ class AsyncSession(BaseSession[AsyncConnection]):
             self._end_take()
 
     async def _open(self, shared: bool, deadline: Deadline = NO_DEADLINE) -> AsyncConnection:
-        """Return the connection that all tasks share, or one for a single call. Retry for the target's `retry_for`."""
+        """Return the connection that all tasks share, or one for a single call. Retry for the time `retry_for`."""
         search = Backoff(self.target.retry_s if self._connected else self.target.first_s, deadline.until)
         while True:
             # One at a time: the first connection begins the session, and the others join it.

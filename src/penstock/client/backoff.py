@@ -47,7 +47,7 @@ class Backoff:
 
 
 class Margin:
-    """The time after its timeout for which a waiting call still accepts its reply."""
+    """The extra time that the reply to a waiting call may take after the timeout of the call."""
 
     def __init__(self) -> None:
         self.seconds = MARGIN_S
@@ -74,7 +74,7 @@ class Deadline:
         self.until = until
 
     def reconnecting(self) -> None:
-        """Record that the connection was lost."""
+        """Record that the connection was lost, so the call connects again."""
 
 
 def end_of(call: Call[Any]) -> float:

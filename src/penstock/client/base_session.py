@@ -10,8 +10,8 @@ while the server is away. It raises NoServer if the server has been away for lon
 
 The decisions are coroutines. They await only the abstract methods below, which send, connect, sleep and lock. With
 asyncio (`async_session.py`) these methods suspend, and the event loop runs the coroutine. In the blocking session
-(`session.py`) they block and never suspend, so one `send(None)` runs the whole coroutine. An interrupt then passes
-through the frames in the same order as through functions.
+(`session.py`) they block and never suspend, so one `send(None)` runs the whole coroutine. An exception that a signal
+handler raises passes through the coroutines as it would through ordinary functions.
 """
 
 from __future__ import annotations
@@ -154,7 +154,10 @@ class BaseSession(ABC, Generic[C]):
         return await self._call(call, deadline)
 
     def _without_server(self, call: Call[T], error: NoServer | ConnectionLost, deadline: Deadline) -> T:
-        """Return the empty result of a call whose time is over while the server does not answer, or raise the error."""
+        """Return the empty result of a call, if it has one and its timeout has passed. Otherwise raise `error`.
+
+        Also raise `error` if no server has answered for longer than `retry_for`.
+        """
         is_over = time.monotonic() >= deadline.until and not isinstance(error, BadAnswer)
         if not is_over or call.empty is None or self.target.reach.is_gone(self.target.retry_s):
             raise error
@@ -217,7 +220,7 @@ class BaseSession(ABC, Generic[C]):
             raise over
 
     async def _check_execution(self, happened: ExecutionCheck, refused: CommandError) -> None:
-        """Raise the refusal of a repeated call, unless the job's state shows that the first attempt was executed."""
+        """Raise `refused`, the error of a repeated call, unless the job's state shows that the first attempt worked."""
         there: JobFacts | None = None
         if not isinstance(refused, UnknownJob):
             try:

@@ -192,9 +192,9 @@ class ExecutionCheck:
         return NotOwner() if there.deliveries > self.hold else None
 
     def judge(self, refused: CommandError, there: JobFacts | None) -> None:
-        """Raise the refusal, unless the state of the job shows that the first attempt was executed.
+        """Raise `refused`, unless the state of the job shows that the first attempt was executed.
 
-        `there` describes the job now, or is None if it no longer exists.
+        `there` is the present job, or None if it no longer exists.
         """
         state = "gone" if there is None else there.state
         if self.gives_back and (
@@ -260,7 +260,7 @@ def _for_driver(options: dict[str, Any] | None) -> list[bytes]:
 
 
 def put_options(policy: TubePolicy, options: PutOptions) -> PutOptions:
-    """Return the options of a put. In a tube with a driver, the driver receives all of them."""
+    """Return the options of a put. If the tube has a driver, pack all of them into `options`, which the driver gets."""
     if not policy.driven or not options:
         return options
     given: dict[str, Any] = dict(options)
@@ -289,7 +289,7 @@ _TUBE_OPTIONS: Final = {
 
 
 def _tube_words(options: dict[str, Any]) -> list[bytes]:
-    """Return the words of the options of a tube. A time of None means forever. Other options of None are left out."""
+    """Return the words of the options of a tube. None means forever for a time, and leaves out any other option."""
     words: list[bytes] = []
     for name, value in options.items():
         kind = _TUBE_OPTIONS[name]
@@ -533,9 +533,9 @@ def token_of(answer: Reply) -> str:
 
 
 def leave_session(left: str, joined: str) -> list[list[bytes]]:
-    """Return the commands that end the session `left`, unless another connection is in it, and join `joined` again.
+    """Return the commands that leave the session `left` and then join the session `joined` again.
 
-    The jobs of the ended session return to their tubes immediately.
+    If no other connection has joined `left`, that session ends, and its jobs return to their tubes immediately.
     """
     return [[b"IDENTIFY", left.encode(), b"GRACE", b"0"], [b"IDENTIFY", joined.encode()]]
 
@@ -546,7 +546,7 @@ def end_session() -> list[bytes]:
 
 
 def held(end_waits: bool) -> Call[list[str]]:
-    """Ask for the ids of all jobs that the session holds. With `end_waits`, the server first ends its waiting takes."""
+    """Ask for the ids of all jobs that the session holds. With `end_waits`, first end the session's waiting takes."""
     words = [b"JOB", b"HELD", b"ENDWAITS"] if end_waits else [b"JOB", b"HELD"]
     return Call(words, lambda answer: [_job_id(id) for id in items(answer)], REPEAT)
 
@@ -805,7 +805,7 @@ def list_jobs(name: bytes, state: str, limit: int) -> Call[list[JobFacts]]:
 
 
 def _finish(id: str, hold: int, words: list[bytes], *ends: str, gives_back: bool = False) -> Call[None]:
-    """Return a call that is accepted only from the session with the delivery `hold`.
+    """Return a call that ends a job or its delivery. ExecutionCheck decides about a repetition.
 
     `ends` are the possible states of the job after the call.
     """
@@ -856,7 +856,7 @@ def bury(id: str, reason: str, hold: int = 0) -> Call[None]:
 
 
 def touch(id: str, seconds: Seconds | None) -> Call[None]:
-    """Extend the time for a job. Only the restart of its ttr can be repeated, because seconds would be added twice."""
+    """Build the call that extends the time for a job. With `seconds` it is not repeated, to add them only once."""
     words = [b"JOB", b"TOUCH", id.encode()]
     if seconds is None:
         return Call(words, nothing, REPEAT)
@@ -1004,7 +1004,7 @@ def renew_claims(consumer: str, lease: Seconds | None, token: int) -> Call[int]:
 
 
 def release_claims(consumer: str, token: int) -> Call[int]:
-    """End all claims of a consumer. A repetition would end claims that were made since."""
+    """End all claims of a consumer. This is not repeated, because it would also end claims that were made meanwhile."""
     words = [b"CLAIM", b"RELEASE", to_bytes(consumer, "a consumer"), b"TOKEN", b"%d" % integer(token, "token")]
     return Call(words, number, NO_REPEAT)
 

@@ -26,7 +26,7 @@ class JobFacts:
     is_guess: bool = False
 
     def body(self) -> Any:
-        """Return the body: bytes as bytes, text as text, any other value as it is read from JSON."""
+        """Return the body: bytes, text, or a value that was decoded from JSON or msgpack."""
         try:
             return decode_body(self.raw_body, self.body_kind)
         except (ValueError, AssertionError, AttributeError, TypeError):
@@ -74,7 +74,7 @@ class KnownJob:
         return hash(self.id)
 
     def _hold(self) -> int:
-        """Return the number of the delivery of this object, or 0 if the job was not taken or is finished."""
+        """Return the number of the delivery that returned this object; 0 if the job was not taken or is finished."""
         return 0 if self._finished else self._facts.hold()
 
 

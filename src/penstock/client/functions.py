@@ -1,4 +1,4 @@
-"""The functions of a server that clients of Tarantool call, called in the session of a queue.
+"""Calls of the functions that a server has for clients of Tarantool. The session of a queue makes these calls.
 
 The session holds the jobs that a function delivers, as if `tube.take` had taken them. A call that changes something is
 not repeated if its reply was lost, because it may have been executed.

@@ -1,6 +1,7 @@
 """The handshake of a connection: authentication, the session, and the check that the server is Penstock.
 
-`words` returns the commands to send, and `read` interprets their replies. This module does no I/O.
+`session_commands` and `plain_commands` return the commands to send. `read_session` and `read_plain` interpret the
+replies. This module does no I/O.
 """
 
 from __future__ import annotations
@@ -47,7 +48,7 @@ def session_commands(target: Target, token: str, grace_ms: int) -> list[list[byt
 
 
 def plain_commands(target: Target) -> list[list[bytes]]:
-    """Return the commands that open a connection without a session. The journal contains nothing about it."""
+    """Return the commands that open a connection without a session. A session would be written to the journal."""
     hello = [b"HELLO", b"3"]
     if target.user or target.password:
         hello += [b"AUTH", (target.user or "default").encode(), target.password]
@@ -94,7 +95,7 @@ def _strange(seed: tuple[str, int]) -> WrongServer:
 
 
 def refusal(answer: ErrorReply) -> CommandError:
-    """Return the error that an error reply of a server stands for."""
+    """Convert an error reply of a server to an exception, and return the exception."""
     code, _, sentence = answer.line.decode("utf-8", "backslashreplace").partition(" ")
     if not code.isupper():
         return CommandError(answer.line.decode("utf-8", "backslashreplace"))

@@ -3,8 +3,9 @@
 If the reply to a take is lost, the session holds jobs that no caller works on. The server lists all jobs that the
 session holds. Jobs in that list that are not recorded here go back to their tubes.
 
-A thread can release a job, and another thread of the same session can receive it before the reply to the release
-arrives. So the number of the delivery is recorded with each job; 0 if it is unknown. The same holds for tasks.
+A thread or task can release a job, and another one of the same session can receive it before the reply to the release
+arrives. That reply must not remove the new delivery from this record. So each job is recorded with the number of its
+delivery; 0 if it is unknown.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ class HeldJobs:
             self._ids.update(holds)
 
     def remove(self, id: str, hold: int) -> None:
-        """Remove a finished job. If `hold` is a delivery number, keep the job if a caller received a later delivery."""
+        """Remove a finished job. Keep it if a caller has received a later delivery than `hold`; 0 always removes it."""
         with self._lock:
             if not hold or self._ids.get(id, 0) <= hold:
                 self._ids.pop(id, None)
@@ -54,7 +55,7 @@ class HeldJobs:
             return [id for id in held if id not in self._ids]
 
     def ids_to_verify(self) -> set[str] | None:
-        """Return all recorded ids, to be checked with `keep`, or None if there are too few to be worth a check."""
+        """Return all recorded ids, to be checked with `retain`, or None if there are too few to be worth a check."""
         if len(self._ids) < self._ask_at:
             return None
         with self._lock:

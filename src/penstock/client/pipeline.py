@@ -69,7 +69,7 @@ class Pipeline(Interface):
         return self._finish(job, commands.release(job.id, delay, hold=_of(KnownJob, job)._hold()))
 
     def nack(self, job: api.Job, reason: str = "") -> Answer:
-        """Return a job to its tube because it failed."""
+        """Report that the work on a job failed. The retry policy decides what happens next."""
         return self._finish(job, commands.nack(job.id, reason, _of(KnownJob, job)._hold()))
 
     def bury(self, job: api.Job, reason: str = "") -> Answer:

@@ -1,4 +1,4 @@
-"""The reachability of the servers of a target: since when none of them answers, and the log lines about it.
+"""The reachability of the servers that one URL names. This records and logs when none of them answers.
 
 All sessions that come from one `connect` share a `Reachability`, so the loss of a server is logged once, however many
 sessions notice it. A server counts as lost when it does not answer in time, or when it was connected and no address of

@@ -1,6 +1,6 @@
 """A connection that reconnects, for clients that take no jobs: readers of the log and of claims.
 
-It has no session, so a server holds nothing for it. One thread uses it at a time.
+It has no session, so it cannot hold jobs. One thread uses it at a time.
 """
 
 from __future__ import annotations

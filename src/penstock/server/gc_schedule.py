@@ -1,8 +1,8 @@
 """When Python's garbage collector runs: often and briefly on young objects, rarely on all of them.
 
-No object that belongs to a client or a link is part of a cycle once it is closed, so reference counts free most of
-them. A collection of all objects is skipped while there are many objects: with a million jobs it takes 50 ms. No job is
-part of a cycle, but the collector still visits the memory pages of all jobs.
+Reference counts free most objects, because closed clients and links are not part of a cycle, and neither are jobs. A
+collection of all objects still visits the memory pages of all jobs, and takes 50 ms with a million jobs. So it is
+skipped while there are many objects.
 """
 
 from __future__ import annotations

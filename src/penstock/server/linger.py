@@ -1,10 +1,11 @@
 """The rounds of the event loop: when a turn ends, and whether the loop sleeps afterwards. Compiled.
 
-A turn ends with the round of the loop in which it began. Waking a sleeping process takes tens of microseconds, on a
-virtual machine up to a hundred, and the process that wakes it spends as much. This is several times the cost of a
-command. So after a turn the loop polls for more work without sleeping, for the time of the setting `linger`, if that
-recently paid off. As KVM does for halted processors, it decides by the last pause. If the pause was shorter than
-`linger`, sleeping was a loss. After a longer pause the loop sleeps immediately, so an idle server uses no processor.
+A turn ends at the end of the round in which it began. Waking a sleeping process takes tens of microseconds, and up to a
+hundred on a virtual machine. The process that wakes it spends as much. This is several times the cost of a command. So
+after a turn the loop can poll for more work, without sleeping, for the time of the setting `linger`.
+
+The last pause between two turns decides, as KVM decides for halted processors. If it was shorter than `linger`, the
+loop polls. If it was longer, the loop sleeps immediately, so an idle server uses no processor.
 """
 
 from __future__ import annotations

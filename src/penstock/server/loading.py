@@ -132,7 +132,7 @@ class Loading:
     async def run(self, open_host: OpenHost, stopped: asyncio.Future[None]) -> Host | None:
         """Load the journal and return its host, or None if the server is stopped first.
 
-        Stopping does no harm to the directory.
+        A stop during loading does not damage the files of the queue.
         """
         loaded = _in_thread(self._loop, lambda: open_host(self.config, self.progress.update))
         ends: list[asyncio.Future[Any]] = [loaded, stopped]
@@ -171,7 +171,7 @@ class Loading:
         return True
 
     def _make_room(self) -> bool:
-        """Make room for one more TLS handshake. It always succeeds."""
+        """Make room for one more TLS handshake, by closing the oldest one if necessary. Return True."""
         if len(self._handshakes) >= HANDSHAKES_MAX:
             self._handshakes.close_oldest()
         return True

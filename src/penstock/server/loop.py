@@ -62,7 +62,7 @@ class TurnLoop(Driver):
         self._lock.acquire()
 
     def wake_at(self, due: i64) -> None:
-        """End the turn after the loop has read all ready sockets (SOON), or plan a turn for the engine time `due`."""
+        """Plan a turn for the engine time `due`. If it is SOON, end this turn after all ready sockets are read."""
         if due == SOON:
             self.linger.turn_begins()
         elif due < self._timer_due:
@@ -78,7 +78,7 @@ class TurnLoop(Driver):
     def start_sync(self, log: Log) -> None:
         """Make the log durable up to its present end: in the loop if that is fast, otherwise in a thread.
 
-        If the journal is switched off during a sync, closing it makes all of it durable.
+        If the journal is switched off during a sync, nothing is lost, because closing the journal syncs all of it.
         """
         position = log.written
 

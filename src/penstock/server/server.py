@@ -301,11 +301,11 @@ class Server:
         return self.evict_some(_EVICT_PERCENT) and self._uses_more_than(_EVICT_PERCENT)
 
     def evict_some(self, percent: int = 0) -> bool:
-        """If there is no journal, delete some jobs or acks that are no longer needed. Return whether there were any.
+        """If there is no journal, free memory by deleting some jobs or acks. Return whether there were any to delete.
 
-        Stop when at most `percent` of the memory is used. The candidates are delivered jobs of RETRY 0, the oldest
-        delivery first, and then acks. A put for which there is no memory calls this, so it is not refused while there
-        is such a job.
+        Jobs with RETRY 0 that were delivered are deleted, the oldest delivery first, until at most `percent` of the
+        memory is used. If there are none, acks are deleted. A put for which there is no memory calls this before it is
+        refused.
         """
         if self.host.journal is not None or self.config.max_memory_policy != "acks":
             return False
@@ -320,7 +320,7 @@ class Server:
         return bool(jobs) or cluster.acks.evict(_EVICT_SLICE, self.turn.now) > 0
 
     def rewrite_in_background(self) -> None:
-        """Start a snapshot in the background. The log before it is then removed."""
+        """Start a snapshot in the background, so that older rows of the log can be removed."""
         task = self.loop.create_task(self._rewrite())
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)

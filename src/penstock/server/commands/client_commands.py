@@ -184,7 +184,7 @@ def _wait_word(wait: Waiting | None) -> str:
 
 
 def _parse_kill(args: list[bytes]) -> tuple[Callable[[Client], bool], bool]:
-    """Parse CLIENT KILL. Return a function that selects connections, and whether to keep the caller's own."""
+    """Parse CLIENT KILL. Return a function that selects connections, and whether to skip the caller's own connection."""
     tests: list[Callable[[Client], bool]] = []
     skip_me = True
     if len(args) < 4 or len(args) % 2:

@@ -140,9 +140,9 @@ class ClusterCommands:
         caller.reply.integer(members.failure_reports(node, now))
 
     def _epoch(self, caller: Connection, node: bytes, raised: list[bytes], now: int) -> None:
-        """Run CLUSTER EPOCH: reply with the greatest known epoch of a node. If `raised` is given, set it first.
+        """Run CLUSTER EPOCH: reply with the greatest known epoch of a node.
 
-        A standby raises the epoch of a node before it replaces the node.
+        If `raised` has a number, first raise the epoch to it. A standby does this before it replaces the node.
         """
         if not wire.is_node_id(node):
             raise Refused(b"ERR Invalid node identifier")

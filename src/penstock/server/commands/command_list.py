@@ -1,4 +1,4 @@
-"""Lists all commands of the server without starting one, for the documentation and the help of `penstock cli`."""
+"""Lists all commands without a running server, for the documentation and the help of `penstock cli`."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """The functions that clients call by name: over IPROTO, and over RESP by CALL.
 
-Only `queue.statistics` has two meanings: the map of today's queue, or the flat list of the 1.5 API. The functions of
-the 1.5 API are also available under `queue15`, where they are the same on every port.
+Only `queue.statistics` depends on the port: it returns a map as in tarantool/queue, or a flat list as in the 1.5 API.
+The functions of the 1.5 API are also available under `queue15`, where they are the same on every port.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""JOURNAL: the log of this node by position, for programs that follow it, and its files, for a standby.
+"""JOURNAL: read the log of this node. Followers read it by position, and a standby copies its files.
 
 Files are read in separate threads, so a cold disk does not delay other clients. A follower that has read everything
 waits for new rows. All waiting followers are in one table. A sync only checks whether this table is empty, and
@@ -238,7 +238,7 @@ class _Files(_Lookup):
         return identity(disk), tap.files()
 
     def answer(self, reply: Reply) -> None:
-        """Write the node, the secret keys that make its job ids, the positions, and the files."""
+        """Write the id of the node, the secret key for its job ids, the positions, and the files."""
         assert isinstance(self.found, tuple)
         who, files = self.found
         log = self._commands.server.host.has_journal().log
@@ -330,7 +330,7 @@ class _Follow(_JournalCommand):
         return True
 
     def _is_at_end(self) -> bool:
-        """Return whether there is nothing to read and the timeout has passed. Otherwise start to read or to wait."""
+        """Return True if there is nothing to read and the timeout has passed. If not, start to read or to wait."""
         journal = self._commands.server.host.journal
         if journal is None:
             self.cancel()

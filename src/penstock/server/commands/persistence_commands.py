@@ -15,7 +15,7 @@ class Persistence:
         self._server = server
 
     def bgrewriteaof(self, caller: Connection, args: list[bytes], now: int) -> None:
-        """Run BGREWRITEAOF: start a snapshot in the background, then remove the log before it."""
+        """Run BGREWRITEAOF: start a snapshot in the background, so that older rows of the log can be removed."""
         if self._server.rewriting:
             raise Refused(b"ERR Background append only file rewriting already in progress")
         self._server.rewrite_in_background()

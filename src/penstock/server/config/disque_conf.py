@@ -127,7 +127,7 @@ def _is_include(line: str) -> bool:
 
 
 def _setting_of(line: str) -> Setting | None:
-    """Return the setting of a line, or None if CONFIG REWRITE does not write it."""
+    """Return the setting of a line, or None if CONFIG REWRITE must not replace the line."""
     try:
         words = words_of(line)
     except UnbalancedQuotes:

@@ -378,7 +378,7 @@ class OutputLimit(NamedTuple):
 class OutputLimits(Kind[OutputLimit]):
     """The output limits of normal clients. Disque has no other class of clients.
 
-    Early versions of Disque's example file had lines for two other classes of Redis. They are accepted and ignored.
+    Early versions of Disque's example file had lines for Redis's classes `slave` and `pubsub`. Such lines are ignored.
     """
 
     annotation = "OutputLimit"

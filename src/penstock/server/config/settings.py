@@ -2,8 +2,8 @@
 
 A setting has a name for Python, TOML, flags (`--max-clients`) and the environment (`PENSTOCK_MAX_CLIENTS`). It also has
 a directive for Disque's config files, CONFIG and flags (`--maxclients`), which is Disque's word if Disque has the
-setting. Both are accepted everywhere. Defaults are written as users write values. A server that is started from a
-config file in Disque's form has Disque's defaults where its operators may rely on them.
+setting. Both are accepted everywhere. Defaults are written as users write values. With a config file in Disque's
+form, some settings have Disque's defaults instead, because operators of Disque may rely on them.
 """
 
 from __future__ import annotations

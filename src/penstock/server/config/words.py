@@ -39,6 +39,6 @@ def hex_escape(character: str) -> str:
 
 
 def quote(word: str, escape: Callable[[str], str] = hex_escape) -> str:
-    """Return a word in double quotes, on one line and printable. By default, `split` reads it back unchanged."""
+    """Return a word in double quotes, on one printable line. With the default `escape`, `split` reads the word back."""
     shown = (f"\\{each}" if each in '"\\' else each if each.isprintable() else escape(each) for each in word)
     return f'"{"".join(shown)}"'

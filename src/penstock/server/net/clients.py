@@ -1,9 +1,9 @@
 """All client connections of a node: which are accepted, and which are closed.
 
 Connections and unfinished TLS handshakes together never exceed `max-clients`. When the limit is reached, a new
-connection takes the place of the oldest unfinished handshake, or of the oldest connection that has not authenticated:
-the larger of the two groups gives way, so a flood on one port displaces itself. A new connection is refused if all
-others have authenticated.
+connection replaces the oldest member of the larger of two groups: unfinished handshakes, and connections that have not
+authenticated. So a flood on one port replaces its own connections. A new connection is refused if all others
+have authenticated.
 
 A connection is closed if a request is not complete in time, if its replies are not read, if it does not authenticate,
 or if it is idle for too long. The candidates of each kind are kept in the order in which they began, so a check costs
@@ -278,7 +278,7 @@ class Clients:
             self._displaced = self._refused = 0
 
     def _is_silent(self, connection: Connection, since: float) -> bool:
-        """Return whether an idle client may be closed: it waits for no reply, or has not read one since `since`."""
+        """Return whether an idle client may be closed: it waits for no reply, or has read no replies since `since`."""
         if connection.is_waiting or connection.is_monitor:
             return False
         is_unrun = connection.inbox.buffer.pending() > 0 and connection not in self._unfinished
@@ -325,7 +325,7 @@ def _began_before(those: dict[Connection, float], when: float) -> list[Connectio
 
 
 def _has_left(sock: socket.socket | None) -> bool:
-    """Return whether the peer has closed a TCP connection. The system knows this before all bytes are read."""
+    """Return whether the peer has closed a TCP connection. This works before all received bytes are read."""
     if sock is None or sock.family == socket.AF_UNIX or not hasattr(socket, "TCP_INFO"):
         return False
     return sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 1)[0] != _TCP_ESTABLISHED

@@ -1,6 +1,6 @@
 """A client connection over a socket: bytes in, replies out. Compiled.
 
-What is run and when it is read from is decided in `node/client.py`. `clients.py` closes connections that exceed a
+`node/client.py` decides which commands run, and when the socket is read. `clients.py` closes connections that exceed a
 limit.
 """
 
@@ -127,7 +127,7 @@ class Connection(Client):
             self.transport.resume_reading()
 
     def note_unfinished(self) -> None:
-        """Let the overseer close the connection if the rest of a command is late."""
+        """Report whether a command is incomplete. `clients.py` closes the connection if the rest comes too late."""
         self._overseer.is_unfinished(self, self.is_unfinished)
 
     # Called by commands and by the overseer
@@ -140,7 +140,7 @@ class Connection(Client):
         self._overseer.authenticated(self)
 
     def has_left(self) -> None:
-        """End the client's waits, because it has disconnected while reading was paused. The rest can then be read."""
+        """End the waits of a client that has disconnected while reading was paused. Its other commands can then run."""
         self._turn.has_left(self)
 
     def fileno(self) -> int:

@@ -45,8 +45,8 @@ async def start(listener: asyncio.Server, backlog: int) -> None:
 def _set_backlog(listener: asyncio.Server, backlog: int) -> None:
     """Set how many connections wait in the system's queue.
 
-    asyncio has one argument for this number and for how many connections it accepts at a time.
-    Two processes can bind one port until one of them listens, so this raises OSError if another process was faster.
+    asyncio's argument `backlog` cannot do this, because it also sets how many connections are accepted at a time.
+    Several processes can bind a port, but only one can listen on it. In the others this raises OSError.
     """
     for each in listener.sockets:
         with socket.socket(fileno=os.dup(each.fileno())) as same:

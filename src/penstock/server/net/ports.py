@@ -59,8 +59,8 @@ class Ports:
     ) -> None:
         """Create the ports, all closed. `resp` makes the protocol objects of RESP connections.
 
-        `iproto` has such functions for IPROTO connections, by the settings of the ports. `pages` are the pages of the
-        HTTP port.
+        `iproto` has a function for the connections of each IPROTO port, by the name of its setting. `pages` are the
+        pages of the HTTP port.
         """
         self.resp = resp
         self.iproto = iproto
