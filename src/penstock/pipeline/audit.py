@@ -1,4 +1,4 @@
-"""The audit: checks from the history whether every guarantee was kept, and lists the events that violate one.
+"""The audit: checks from the history whether every guarantee was kept, and lists the violations.
 
 It reads only the events (bronze), so it does not depend on the derived tables. If the nodes can be reached, the counts
 of state changes in the lake are also compared with the counts of the nodes.
@@ -81,7 +81,7 @@ class Verdict:
 def audit(
     spark: SparkSession, lake: Lake, source: Source | None = None, told: ProgressCallback = no_progress
 ) -> Verdict:
-    """Check all events of the lake. With a source, update the lake first, and compare its counts with the nodes'."""
+    """Check all events of the lake. With a source, first update the lake, and compare its counts with the nodes."""
     heads = None
     if source is not None:
         heads = source.heads()
@@ -110,7 +110,7 @@ def audit(
 def _judge(spark: SparkSession, rows: int) -> list[Finding]:
     """Return a finding for each guarantee: its number of violations, with examples.
 
-    One query looks for the violations of all guarantees, because it is faster than a query for each.
+    A single query finds the violations of all guarantees, because separate queries would be slower.
     """
     asked = " UNION ALL ".join(f"SELECT '{name}' AS promise, * FROM ({sql(f'audit/{name}')})" for name in PROMISES)
     spark.sql(asked).createOrReplaceTempView("broken")
@@ -142,7 +142,7 @@ class _Scope:
     tubes: dict[str, tuple[bool, int]]  # By tube: whether its policy is known, and the number of checked events.
 
     def is_judged(self, name: str) -> bool:
-        """Return whether there were any events to check the guarantee with."""
+        """Return whether the lake had any events for which the guarantee could be checked."""
         return any(known or name not in _BY_TUBE for known, _ in self.tubes.values())
 
     def not_checked(self, name: str) -> Iterator[str]:

@@ -32,6 +32,6 @@ def audit_section(verdict: Verdict) -> Section:
 
 
 def kept_figure(verdict: Verdict) -> tuple[str, str]:
-    """Return the number of guarantees that were kept, as a figure of a report."""
+    """Return a label and a text for the report: how many guarantees were kept, and how many there are."""
     kept = sum(finding.kept is True for finding in verdict.findings)
     return "guarantees kept", f"{kept} of {len(verdict.findings)}"

@@ -1,9 +1,9 @@
 """Bronze: the events of all nodes in order of arrival, each exactly once, even if a process is killed at any time.
 
-The lake's manifest has two positions for each node: the first one that bronze lacks, and the first one of the log that
-was not read yet. The second may be greater, because not all rows of a log are events. Both change in the same commit as
-the files. An event that arrives again, because a batch is repeated, a checkpoint is lost, or the log is read from the
-start, is recognised by its position and left out.
+The lake's manifest has two positions for each node: the position after its last event in bronze, and the position up to
+which its log was read. The second can be greater, because not all rows of a log are events. Both change in the same
+commit as the files. An event can arrive again if a batch is repeated, a checkpoint is lost, or the log is read from the
+start. It is then recognised by its position and left out.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ WereRead = Callable[[], dict[str, int]]
 
 
 def read_positions_unknown() -> dict[str, int]:
-    """Return no positions. The default of `were_read`: the logs were read at least up to the added events."""
+    """Return no positions, as the default of `were_read`. Then each log counts as read up to its last added event."""
     return {}
 
 

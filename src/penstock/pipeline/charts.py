@@ -46,9 +46,9 @@ def over_time(
     span: tuple[datetime, datetime] | None,
     level: bool = False,
 ) -> Figure:
-    """Return a chart over time: a panel for each field of `panels`, and in it a curve for each tube.
+    """Return a chart over time: a panel for each field in `panels`, with a curve for each tube.
 
-    The values of `panels` are titles. With `level`, draw steps, because a value is valid until the next one.
+    `panels` maps fields to the titles of their panels. With `level`, a curve has steps: a value holds until the next.
     """
     # Four panels are arranged two by two.
     across = len(panels) if len(panels) <= PANELS_ACROSS_MAX else 2
@@ -79,7 +79,7 @@ def over_time(
 
 
 def bars(rows: Sequence[Row], name: str, values: dict[str, str], unit: str) -> Figure:
-    """Return a bar chart with the first row on top. `values` has the fields and their titles."""
+    """Return a bar chart with the first row on top. `values` maps the fields to show to their titles."""
     figure = go.Figure()
     # Bars are placed by number. Placed by label, bars with equal or equally shortened labels would overlap.
     places = [str(number) for number in range(len(rows))]
@@ -101,7 +101,7 @@ def bars(rows: Sequence[Row], name: str, values: dict[str, str], unit: str) -> F
 
 
 def matrix(rows: Sequence[Row], down: str, across: str, count: str) -> Figure:
-    """Return a heat map of counts by two names."""
+    """Return a heat map that adds the field `count` of all rows with the same fields `down` and `across`."""
     downs = list(dict.fromkeys(row[down] for row in rows))
     acrosses = list(dict.fromkeys(row[across] for row in rows))
     counts: dict[tuple[Any, Any], int] = {}

@@ -41,7 +41,7 @@ def compact(spark: SparkSession, lake: Lake, only_many: bool = False) -> tuple[i
 
 
 def _small(lake: Lake, table: Table, day: str) -> list[str]:
-    """Return the small files of a day, except files with events that silver does not have yet."""
+    """Return the small files of a day. Files whose events were not added to silver yet are left out."""
     fresh = lake.manifest.fresh if table is EVENTS else ()
     return [
         name for name in lake.files(table, [day]) if name not in fresh and _size(lake, table, name) < FILE_BYTES // 2

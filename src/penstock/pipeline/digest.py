@@ -49,7 +49,7 @@ def digest(spark: SparkSession, lake: Lake, told: RowsProgress = lambda done, to
 def _portion(lake: Lake) -> list[str]:
     """Return the new files of the oldest day, and of the next days up to ROWS_A_TURN events in all.
 
-    Days are never split, because the files of a day can be in any order.
+    The new files of a day are never separated, because their events are not in order from file to file.
     """
     found: list[str] = []
     for day in sorted({day_of(name) for name in lake.manifest.fresh}):
@@ -88,7 +88,10 @@ def _commit_turn(spark: SparkSession, lake: Lake, names: list[str]) -> None:
 
 
 def _write_views(spark: SparkSession, lake: Lake, change: LakeCommit, days: list[str], sums: dict[Table, Any]) -> None:
-    """Write the tables that are computed from tallies: `latency` for `days`, `backlog` also for all later days."""
+    """Write the tables that are computed from other gold tables.
+
+    `latency` changes for `days` only. `backlog` is a running total, so it also changes for all later days.
+    """
     later = [day for day in lake.days(FLOWS) if day > days[0] and day not in days]
     before = [day for day in lake.days(BACKLOG) if day < days[0]][-1:]
     for name, rows in (
@@ -104,7 +107,7 @@ def _write_views(spark: SparkSession, lake: Lake, change: LakeCommit, days: list
 
 
 def _answers(spark: SparkSession, folder: Path, tables: Sequence[Table]) -> dict[Table, Any]:
-    """Run several queries of gold in one Spark job, as a union in one wide table. Return their results by table."""
+    """Run the queries of several gold tables as one Spark query, which is their union. Return the result of each."""
 
     def wide(one: DataFrame, other: DataFrame) -> DataFrame:
         return one.unionByName(other, allowMissingColumns=True)

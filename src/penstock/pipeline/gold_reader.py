@@ -62,7 +62,7 @@ class GoldReader:
             yield ds.dataset(self._lake.path(table, file), schema=schema).to_table(filter=wanted)
 
     def summed(self, name: str, by: Sequence[str], **how: str) -> list[Row]:
-        """Return a table grouped by the columns `by`. `how` has the aggregation of other columns: `puts="sum"`."""
+        """Return the rows of a table grouped by the columns `by`. Other columns are aggregated: `puts="sum"`."""
         return rows_of(group(self.table(name), by, **how))
 
     @cached_property
@@ -81,7 +81,7 @@ class GoldReader:
 
     @cached_property
     def _activity(self) -> pa.Table:
-        """The tubes and minutes with any activity. A tube that only receives dead letters is only in `flows`."""
+        """The tubes and minutes in `rates` and `flows`. A tube that only receives dead letters is not in `rates`."""
         return pa.concat_tables(self.table(name).select(["tube", "minute"]) for name in ("rates", "flows"))
 
     def require_tubes(self, tubes: Collection[str]) -> GoldReader:
@@ -97,7 +97,7 @@ class GoldReader:
 
 
 def group(table: pa.Table, by: Sequence[str], **how: str) -> pa.Table:
-    """Return a table grouped by the columns `by`. `how` has the aggregation of other columns: sum, max or last."""
+    """Group a table by the columns `by`. `how` maps other columns to their aggregation: sum, max or last."""
     # With several threads, the order of rows is undefined, and so is the last one.
     grouped = table.group_by(list(by), use_threads="last" not in how.values())
     return grouped.aggregate(list(how.items())).rename_columns([*by, *how])

@@ -94,7 +94,7 @@ class Lake:
         return self
 
     def count_by(self, grain: str) -> None:
-        """Set the time resolution of gold to minute or second. It cannot change after the first commit."""
+        """Set whether gold counts events per minute or per second. This cannot change after the first commit."""
         if self.manifest.commits and grain != self.manifest.grain:
             raise BadLake(
                 f"{self.root} counts by the {self.manifest.grain}; create another lake to count by the {grain}"
@@ -110,7 +110,7 @@ class Lake:
     # Reading
 
     def folder(self, table: Table) -> Path:
-        """Return the folder of a table's files for readers that use the manifest."""
+        """Return the folder with all files of a table, valid or not. Its readers need the manifest."""
         return self.state / "files" / table.path
 
     def path(self, table: Table, name: str) -> Path:
@@ -149,7 +149,7 @@ class Lake:
         return found.append_column(table.by, pa.repeat(day, len(found))).select(table.arrow.names).cast(table.arrow)
 
     def show(self, spark: SparkSession, tables: Iterable[Table] = ALL) -> None:
-        """Create a SQL view for each table, under its name: events, jobs, rates and so on."""
+        """Create a temporary SQL view for each table, with the table's name: events, jobs, rates and so on."""
         for table in tables:
             self.read(spark, table).createOrReplaceTempView(table.name)
 
@@ -165,7 +165,7 @@ class Lake:
 
     @contextmanager
     def writing(self) -> Iterator[Lake]:
-        """Delete the files of incomplete commits, and hold the lock for writing during the block."""
+        """Hold the lock for writing during the block. Before the block, delete the files of incomplete commits."""
         self.make()
         lock = os.open(self.state / "lock", os.O_RDWR | os.O_CREAT, 0o644)
         try:
@@ -269,7 +269,7 @@ class LakeCommit:
         newest: dict[str, int] | None = None,
         read: dict[str, int] | None = None,
     ) -> None:
-        """Publish all changes atomically, with a new manifest. Where an argument is None, the old value is kept."""
+        """Publish all changes atomically, with a new manifest. If an argument is None, its old value is kept."""
         lake, old = self._lake, self._lake.manifest
         now = int(time.time())
         new = Manifest(VERSION, self._number, grain=old.grain)

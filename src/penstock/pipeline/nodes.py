@@ -1,8 +1,8 @@
 """Facts about the nodes that the audit needs and that events do not have, stored in the lake's nodes.json.
 
 The facts are the position at which the complete history of a node starts in the lake, and the guarantees of its tubes.
-They are requested while the nodes can be reached. If the policy of a tube changes, the weaker guarantee is stored, so
-that the audit reports no violation of a rule that was not in force.
+They are requested while the nodes can be reached. If the policy of a tube changes, only the guarantees of both policies
+are stored. Otherwise the audit could report a violation from a time when the guarantee did not apply.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def check(lake: Lake, source: Source) -> None:
 
 
 def refresh(lake: Lake, source: Source, from_first: bool = False) -> None:
-    """Request the facts from the nodes and store them. `from_first`: the logs will be read from the beginning."""
+    """Request the facts from the nodes and store them. `from_first` means that the logs will be read from the start."""
     check(lake, source)
     known = load(lake)
     _find_gaps(lake, source.heads(), known, from_first)
@@ -49,7 +49,7 @@ def refresh(lake: Lake, source: Source, from_first: bool = False) -> None:
 def record_read(lake: Lake, source: Source, ends: dict[str, int]) -> dict[str, int]:
     """Store the gaps in the history, after logs were read up to `ends`. Return the first unread position of each log.
 
-    History that is trimmed during the read also counts as a gap, because it may have been trimmed before it was read.
+    History that a node trimmed during the read also counts as a gap, because it may not have been read before.
     """
     heads, known = source.heads(), load(lake)
     if _find_gaps(lake, heads, known):

@@ -1,8 +1,8 @@
 """Replay: puts the rows of a query or of a saved table into a tube as new jobs.
 
-A row either names a job of the lake with `node` and `job`, or has a body itself. Each new job gets a name made of its
-origin, and a dedup id made of the replay and the origin. An interrupted replay can therefore be repeated: jobs that it
-has put already are not put again, nor are jobs that are still unfinished from an earlier replay.
+A row either has a body itself, or names a job of the lake in its columns `node` and `job`. Each new job gets a name
+made of its origin, and a dedup id made of the replay and the origin. An interrupted replay can therefore be repeated: a
+row is not put again if this replay has already put it, or if its job from an earlier replay is still unfinished.
 """
 
 from __future__ import annotations
@@ -91,7 +91,7 @@ def rows_of(spark: SparkSession, lake: Lake | None, query: str | None, table: st
 
 @as_pipeline_error()
 def as_jobs(rows: DataFrame, tube: str | None, lake_is_there: bool) -> DataFrame:
-    """Convert rows to rows of jobs: tube, body, kind of a body from the lake, origin, and options."""
+    """Convert rows to rows with the columns tube, body, body_kind and origin, and a column for each option."""
     from pyspark.sql import functions as f
 
     # Column names are case-insensitive in Spark.
@@ -118,7 +118,7 @@ def as_jobs(rows: DataFrame, tube: str | None, lake_is_there: bool) -> DataFrame
 
 
 def _with_bodies(rows: DataFrame, known: bool) -> DataFrame:
-    """Add the columns body and kind to rows: the body in the row, or else the body of its job in the lake."""
+    """Add the columns body and body_kind. A row without a body gets the body of its job in the lake."""
     from pyspark.sql import functions as f
 
     names = [name.lower() for name in rows.columns]
@@ -211,7 +211,7 @@ def _streamed(jobs: DataFrame) -> Iterator[Row]:
 
 
 def _paced(rows: Iterable[Row], rate: float | None) -> Iterator[list[Row]]:
-    """Yield rows in batches, and wait before each batch until it is due."""
+    """Yield rows in batches, at most `rate` rows per second."""
     size = BATCH_JOBS if rate is None else max(1, min(BATCH_JOBS, round(rate / BATCHES_A_SECOND)))
     rest = iter(rows)
     due = time.monotonic()

@@ -245,7 +245,7 @@ class _ReportBuilder:
         return table.set_column(table.schema.get_field_index("minute"), "minute", minutes)
 
     def _fill_steps(self, points: list[Row], fields: Iterable[str], nothing: int | None) -> list[Row]:
-        """Add points with the value `nothing` for steps without rows, because gold has no rows for idle minutes."""
+        """For each step without a row, add a point with the value `nothing`. Gold has no rows for idle minutes."""
         there = {(row["tube"], row["minute"]): row for row in points}
         blank = dict.fromkeys(fields, nothing)
         return [
@@ -255,7 +255,7 @@ class _ReportBuilder:
         ]
 
     def _extend_to_end(self, points: list[Row], last: list[Row]) -> list[Row]:
-        """Sort points by time, and add the row of each tube in `last` at the end of the chart."""
+        """Sort points by time. If a tube has no point at the end of the chart, add its row of `last` there."""
         if self._gold.span is None:
             return points
         end = self._gold.span[1]
@@ -294,7 +294,7 @@ class _ReportBuilder:
 
 
 def percentiles(counts: pa.Table, by: Sequence[str]) -> list[Row]:
-    """Return percentiles of durations in ms. Each is the upper end of the bucket that contains the percentile."""
+    """Return percentiles of durations in ms from a histogram. Each is the upper limit of a bucket."""
     buckets: dict[tuple[Any, ...], list[tuple[int, int]]] = defaultdict(list)
     for row in counts.to_pylist():
         buckets[tuple(row[each] for each in by)].append((row["bucket"], row["count"]))

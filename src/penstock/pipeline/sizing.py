@@ -27,8 +27,8 @@ def configure(spark: SparkSession) -> SparkSession:
 def sized_for(spark: SparkSession, rows: int) -> Iterator[None]:
     """Configure Spark for queries over about `rows` rows during the block.
 
-    Spark's adaptive execution could choose the number of tasks, too, but it submits every shuffle as a Spark job of
-    its own.
+    This replaces Spark's adaptive execution, which also chooses the number of tasks, but runs every shuffle as a
+    separate Spark job.
     """
     settings = {
         "spark.sql.shuffle.partitions": str(1 + rows // _ROWS_A_TASK),

@@ -43,7 +43,7 @@ def no_progress(what: str, done: int, total: int) -> None:
 
 @dataclass
 class Intake:
-    """The function that Spark calls with each batch. It must be picklable, because Spark may use another process."""
+    """Adds batches of events to the lake. Spark may call it in another process, so it must be picklable."""
 
     root: str
     source: Source
@@ -71,7 +71,7 @@ class Intake:
             compact(events.sparkSession, lake, only_many=True)
 
     def refresh_nodes(self, lake: Lake) -> None:
-        """Check that the nodes still match the lake before events are added. Each minute, update the policies."""
+        """Check that the nodes' logs still continue the lake. Once a minute, also request the policies of tubes."""
         now = time.monotonic()
         if now >= self.refresh_at:
             nodes.refresh(lake, self.source)
@@ -96,7 +96,7 @@ def once(spark: SparkSession, lake: Lake, source: Source, told: ProgressCallback
 
 
 def run(spark: SparkSession, lake: Lake, source: Source, every_s: float, told: ProgressCallback = no_progress) -> None:
-    """Add new events to the lake every `every_s` seconds, or less often if that takes longer, until stopped."""
+    """Add new events to the lake every `every_s` seconds until stopped. A longer batch delays the next one."""
     intake = Intake(str(lake.root), source, True, told)
     with lake.writing(), as_pipeline_error():
         nodes.refresh(lake, source)

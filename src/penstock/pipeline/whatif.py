@@ -1,7 +1,7 @@
 """Estimates the wait times of a tube with another number of workers, or another limit of running jobs per key.
 
-The jobs of a tube are simulated (simulation.py) with their real arrival and run times. To show how accurate this is,
-the result has the measured wait times next to the estimate for the real number of workers.
+The jobs of a tube are simulated (simulation.py) with their real arrival and run times. To show how accurate the
+simulation is, the result has the measured wait times next to the estimate for the real number of workers.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class History:
     pool: WorkerPool  # The real workers, inferred from the greatest number of jobs that ran at the same time.
 
     def busy_share(self, workers: int, waited: Sequence[float]) -> float:
-        """Return the share of time that `workers` workers are busy if the jobs wait for the times in `waited`."""
+        """Return the share of the time that `workers` workers are busy. `waited` has the wait time of each job."""
         arrivals = self.arrivals
         end = max(map(sum, zip(arrivals.at_ms, waited, arrivals.run_ms)))
         return min(1.0, sum(arrivals.run_ms) / (workers * max(1.0, end - self.pool.begin_ms)))
@@ -111,7 +111,7 @@ def _per_key(keys: list[Any], spans: list[tuple[int, int]]) -> int | None:
 
 
 def _pause_ms(table: pa.Table, spans: list[tuple[int, int]]) -> float:
-    """Return the mean pause of a worker between two jobs, if the next job was already waiting."""
+    """Return the mean time between two jobs of a worker, over the cases in which the second job was already waiting."""
     pauses: list[int] = []
     done_at: dict[tuple[str, int], int] = {}
     turns = zip(spans, table["node"].to_pylist(), table["session"].to_pylist(), _ms(table["ready_at"]))

@@ -91,7 +91,7 @@ def nodes(*, target: Target, out: Output) -> None:
 
 @app.command()
 def homes(*, target: Target, out: Output) -> None:
-    """List the tubes that live on a single node, with the id and address of this node, their home.
+    """List the tubes that live on a single node (their home), with the id and address of that node.
 
     The list contains the tubes that the connected node knows.
     """
