@@ -221,7 +221,7 @@ class AsyncConnection(asyncio.Protocol):
         self._watch_on()
 
     def _watch_on(self) -> None:
-        """Set a timer for the end of the time limit. If an earlier timer is set, keep it: `_watch` sets the next one."""
+        """Set a timer for the end of the time limit. Keep an earlier timer, because `_watch` sets the next one."""
         if self._limit_s is None:
             return
         due = self._progress_at + self._limit_s

@@ -184,7 +184,7 @@ def _wait_word(wait: Waiting | None) -> str:
 
 
 def _parse_kill(args: list[bytes]) -> tuple[Callable[[Client], bool], bool]:
-    """Parse CLIENT KILL. Return a function that selects connections, and whether to skip the caller's own connection."""
+    """Parse CLIENT KILL. Return a function that selects clients, and whether to skip the caller itself."""
     tests: list[Callable[[Client], bool]] = []
     skip_me = True
     if len(args) < 4 or len(args) % 2:
