@@ -454,7 +454,7 @@ class Tube:
 
 
 def _returned_letter(job: api.Job) -> str:
-    """Return the letter of the state of a new task: "r" (ready), even if another client has already taken it."""
+    """Return the letter of the state of a new task. If another client has already taken it, return "r" for ready."""
     letter = _LETTERS[job.state]
     return "r" if letter == "t" else letter
 

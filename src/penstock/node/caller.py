@@ -1,4 +1,4 @@
-"""The calling client of commands: its permissions, its pending wait, and its replies that are not sent yet."""
+"""The client that calls a command: its permissions, its pending wait, and its replies that are not sent yet."""
 
 from __future__ import annotations
 
@@ -129,7 +129,7 @@ def check_tube(caller: Caller, tube: bytes) -> None:
 def check_own(caller: Caller, name: bytes, what: bytes) -> None:
     """Raise an error if the name of a stage or a consumer does not match the caller's tube patterns.
 
-    The jobs of a stage do not show who uses it: it may have no jobs at the moment and still belong to another user.
+    The tubes of its jobs cannot be checked instead, because a stage of another user may have no jobs at the moment.
     """
     if not caller.any_tube and not caller.may_use(name):
         raise Refused(b"NOPERM this user has no permission to use this " + what)
@@ -148,8 +148,8 @@ def check_join(caller: Caller, session: Session | None) -> None:
 def whole_server_refusal(caller: Caller) -> bytes:
     """Return the error line for a caller that may not use commands about the whole server, or b"" if it may.
 
-    A user with tube patterns administers only its own tubes. Nodes forward only commands about single tubes, so a
-    command about the whole server that arrives through another node does not come from one of that node's clients.
+    A user with tube patterns administers only its own tubes. A forwarded client is refused as well, because nodes
+    forward only commands about single tubes. Any other command from a node was not sent by one of its clients.
     """
     if caller.entry_node:
         return b"NOPERM a command about the whole server is not run for a client of another node"
@@ -187,7 +187,10 @@ class SlicedCommand:
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class PendingCall:
-    """A call whose reply follows later, of a caller that can have several. It is the tag of its wait in the engine."""
+    """A call that waits in the engine, and whose reply follows later. The `tag` of the wait is this object.
+
+    It is used for callers that can have several pending calls.
+    """
 
     caller: Caller
 

@@ -62,11 +62,11 @@ class Client(Caller):
     # Called by the turn
 
     def run(self, budget: i64, now: i64) -> i64:
-        """Run up to `budget` commands that the client has sent. Return why it stopped: a constant of inbox.py."""
+        """Run up to `budget` commands that the client has sent. Return why no more were run: a constant of inbox.py."""
         return self.inbox.run(self, budget, now)
 
     def ran(self, left: i64, now: i64) -> None:
-        """Decide whether the connection is read further, after commands ran. `left` is the reason why they stopped."""
+        """Pause or resume reading after commands ran. `left` is the result of `run`: why no more were run."""
         if left == ALL_RUN and not (self.is_unfinished or self.is_held or self.has_eof):
             self.active = now
             return
@@ -78,9 +78,9 @@ class Client(Caller):
             self._all_run(now)
 
     def _all_run(self, now: i64) -> None:
-        """Read again if reading was paused, because all complete commands have run.
+        """Resume reading after all complete commands have run.
 
-        Close the connection after malformed bytes, or if the client sends no more.
+        If the client sent malformed bytes or sends no more, close the connection after the replies.
         """
         self.active = now
         buffer = self.inbox.buffer
@@ -109,7 +109,7 @@ class Client(Caller):
         self.inbox.end_wait(self, wait, now, refusal)
 
     def send(self, replies: bytes) -> None:
-        """Send replies. Close the connection if they were the last ones."""
+        """Send replies. If the connection is to be closed after them, close it."""
         # If the connection is closed, the jobs in the reply are not delivered.
         if self.is_closed or (self.unsent and self.is_closing()):
             return

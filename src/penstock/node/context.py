@@ -210,13 +210,16 @@ class CommandContext:
                 raise Elsewhere(node, f"job {quoted_name(args[at])}")
 
     def spread_to_used_nodes(self, caller: Caller, args: list[bytes]) -> None:
-        """Raise OnSeveralNodes if the caller's session uses other nodes, because a command is about all its jobs."""
+        """Raise OnSeveralNodes for a command about all jobs of the caller's session, if it uses other nodes."""
         nodes = self.remote.nodes_in_use(caller)
         if nodes:
             raise OnSeveralNodes({node: list(args) for node in [self.node, *nodes]})
 
     def find_node_with(self, caller: Caller, about: i64, names: list[bytes]) -> bytes:
-        """Return the other node that has one of these names, or b"". Raise NeedsLookup to ask the other nodes."""
+        """Return the other node that has a stage or a consumer with one of these names, or b"" if there is none.
+
+        Raise NeedsLookup if the other nodes have not been asked yet. `about` is STAGE or CONSUMER.
+        """
         if self.cluster is None or self.cluster.members.size() == 1:
             return b""
         asked = self._questions.pop(int(caller.connection.number), {})
@@ -311,8 +314,8 @@ class CommandContext:
     def bodies(self, caller: Caller, jobs: list[Job], now: i64) -> list[bytes]:
         """Return the bodies of jobs that a caller has just taken. All are read before the reply begins.
 
-        A body on disk may be damaged. Its job is removed from `jobs`: it is buried, or left to a node that has a copy,
-        or returned to its tube if the tube has no bury.
+        A body on disk may be damaged. Its job is removed from `jobs` and left to another node that has a copy. If there
+        is none, the job is buried, or returned to its tube if the tube has no bury.
         """
         bodies: list[bytes] = []
         for job in jobs:

@@ -35,7 +35,7 @@ class Admission:
     """Decides whether a forwarded client is accepted, and provides its inbox and limits. Implemented by each driver."""
 
     def make_room(self) -> bool:
-        """Return whether one more client is accepted. A client that has not logged in can be disconnected for it."""
+        """Return whether one more client is accepted. This may disconnect a client that has not logged in."""
         return True
 
     def inbox(self, protocol: i64) -> Inbox:
@@ -47,7 +47,7 @@ class Admission:
         raise NotImplementedError
 
     def token(self, length: i64) -> bytes:
-        """Return random bytes."""
+        """Return `length` random bytes for the token of a session."""
         raise NotImplementedError
 
 
@@ -166,7 +166,7 @@ class ForwardedClients:
         return len(self._clients)
 
     def receive(self, sender: bytes, message: Credentials | TunnelMessage) -> None:
-        """Handle a message about a forwarded client. Credentials add the client."""
+        """Handle a message about a forwarded client. A message with credentials adds or updates the client."""
         client = self._clients.get((sender, message.number))
         if isinstance(message, Credentials):
             self._admit(sender, message, client)

@@ -325,7 +325,7 @@ class Forwarding(RemoteCommands):
     def _tunnel(self, client: Client, node: bytes, what: str, is_promised: bool = False) -> Tunnel:
         """Return the tunnel of a client to a node. Open it if necessary, and send the client's credentials.
 
-        Raise an error if the node cannot be reached. `what` names the tube or job in it.
+        Raise an error if the node cannot be reached. `what` names the tube or job in the error.
         """
         if client.entry_node:
             raise NoHome(f"{what} has moved to {self._cluster.state.describe(node)}; try again")

@@ -96,7 +96,7 @@ class Inbox:
         raise NotImplementedError
 
     def refuse_bytes(self, caller: Caller, why: bytes) -> None:
-        """Write an error reply, because the client has sent malformed bytes. Nothing more of it is read."""
+        """Write an error reply, because the client has sent malformed bytes. Its later bytes are not read."""
         raise NotImplementedError
 
     def refusal(self, line: bytes) -> bytes:

@@ -1,6 +1,6 @@
-"""Errors of commands that cannot run on this node, or not yet: they say where the command has to run, or what to ask.
+"""Errors of commands that must run on another node, or that can run only after other nodes have answered a question.
 
-Not compiled, because their base classes in core/errors.py are not.
+This module is not compiled, because the base classes in core/errors.py are not.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from penstock.core.errors import NoHome, PenstockError
 
 
 class Elsewhere(NoHome):
-    """A command whose tube or job is on another node. Nothing is changed, so the command can be forwarded."""
+    """The tube or job of a command is on another node. Nothing is changed, so the command can be forwarded."""
 
     def __init__(self, node: bytes, what: str, is_promised: bool = False) -> None:
         super().__init__(f"{what} lives on node {node.decode()}; connect to that node")
@@ -19,7 +19,7 @@ class Elsewhere(NoHome):
 
 
 class OnSeveralNodes(Elsewhere):
-    """A command whose tubes or jobs are on several nodes, one of which can be this node.
+    """The tubes or jobs of a command are on several nodes, one of which can be this node.
 
     `parts` has the words of the command that each of these nodes runs, by node id.
     """
@@ -30,14 +30,14 @@ class OnSeveralNodes(Elsewhere):
 
 
 class NeedsAnswer(PenstockError):
-    """A command that can run only after other nodes have answered a question. Nothing is changed."""
+    """The command can run only after other nodes have answered a question. Nothing is changed."""
 
     def __init__(self) -> None:
         super().__init__("the other nodes have to be asked first; try again")
 
 
 class NeedsHome(NeedsAnswer):
-    """A command that creates a tube with a home. The other nodes have to agree on the home first."""
+    """The command creates a tube with a home. The other nodes have to agree on the home first."""
 
     def __init__(self, tube: bytes) -> None:
         super().__init__()
@@ -45,7 +45,7 @@ class NeedsHome(NeedsAnswer):
 
 
 class NeedsLookup(NeedsAnswer):
-    """A command with a name that this node does not have. The other nodes have to be asked for it first."""
+    """The command names a stage or a consumer that this node does not have. The other nodes have to be asked for it."""
 
     def __init__(self, about: int, name: bytes) -> None:
         super().__init__()

@@ -23,7 +23,7 @@ _CONFIRM_BYTES: Final = WINDOW_BYTES // 4
 class TunnelLinks:
     """Sends the messages of tunnels to other nodes, and to this node itself, because a part of a command may run here.
 
-    These messages depend on no change of this node, or on durable ones. So they are sent immediately.
+    A message is sent immediately, because it depends only on changes that are already durable, or on none.
     """
 
     def __init__(self, turn: Turn, cluster: Cluster) -> None:

@@ -2,10 +2,10 @@
 
     read all → run all → fire timers → serve waits → append → sync → send
 
-**The promise.** No client and no peer receives a byte that depends on a change which a crash can undo. So all commands
-of a turn share one commit, and everything that the turn produced leaves the node only when the log is as durable as
-the fsync policy says: replies, also those of reads and refusals, and messages to peers. A turn is therefore the unit of
-atomicity and of the cost of a sync: the more clients a turn serves, the less each of them pays.
+**The promise.** No client and no peer receives a byte that depends on a change which a crash can undo. All commands of
+a turn share one commit. Everything that the turn produced leaves the node only when the log is as durable as the fsync
+policy says: replies, also those of reads and refusals, and messages to peers. A turn is therefore the unit of
+atomicity. Its clients share the cost of one sync: the more clients a turn serves, the less each of them pays.
 
 **The driver.** A turn has no clock, socket, disk or lock of its own. The event loop of a server (`server/loop.py`) and
 the simulated machine (`testing/sim/node.py`) drive the same code:
@@ -23,18 +23,17 @@ the simulated machine (`testing/sim/node.py`) drive the same code:
 
 While a sync runs in a thread, further turns are opened, ended and committed. Their output waits in the clients' reply
 buffers and in the cluster's outbox. `synced` sends the output that was collected when the sync was started, and only
-that: later output depends on later frames. Then it starts the next sync, if the present turn is closed. If it is open,
-the buffers contain replies whose changes are not committed yet, so the end of the turn takes care of them.
+that, because later output depends on later frames. Then `synced` starts the next sync, unless a turn is open. The
+changes of an open turn are not committed yet, so its output has to wait for the end of the turn.
 
-**Deliveries.** A job counts as delivered when the reply with it was handed to the client's connection. Until then its
-client can disconnect, and `leave` undoes the delivery: the job was never seen, so it goes back without counting as a
-failure. Such jobs are in one of three places: in the reply buffer or in the bytes that wait for a sync (`unsent` of the
-caller), in the result of a wait that ended in this turn and is not answered yet (`jobs` of the wait), or nowhere,
-because the reply was sent.
+**Deliveries.** A job counts as delivered when the reply with it was handed to the client's connection. If the client
+disconnects before that, `leave` undoes the delivery. The job was never seen, so its return does not count as a failure.
+`leave` finds such jobs in two places: in `unsent` of the caller, if the reply is in the reply buffer or waits for a
+sync, and in `jobs` of a wait that ended in this turn and has no reply yet.
 
 **Order.** Each client's commands run in the order in which it sent them. Between clients, the order is the one in
 which their bytes arrived. A client that sends many commands is interrupted after COMMANDS_PER_TURN of them and goes on
-in the next turn. A long command runs in slices, one per turn, and leaves the other clients most of the time.
+in the next turn. A long command runs in slices, one per turn. Most of the time is left for the other clients.
 
 **Failures.** An error of a command is a reply. An internal error of a command closes its client. If the log fails, or
 if an error interrupts a change of the engine half-way, no reply of the turn is sent: `end` raises the error, and the
@@ -81,17 +80,17 @@ _NS_PER_MS: Final = 1_000_000
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class Driver:
-    """The surroundings of a turn: an event loop, or a simulated machine."""
+    """The event loop or simulated machine that calls a turn, and that the turn calls back."""
 
     def begin(self) -> None:
         """Take the lock of the engine. The driver releases it when `Turn.end` has returned."""
         raise NotImplementedError
 
     def wake_at(self, due: i64) -> None:
-        """Let the turn end at the engine time `due`, or earlier.
+        """Wake the turn at the engine time `due`, or earlier.
 
-        If `due` is SOON, call `Turn.end` after all input that is ready now. Otherwise call `Turn.plan` when the time
-        has come; it calls this method with SOON.
+        If `due` is SOON, read all input that is ready now, and then call `Turn.end`. Otherwise call `Turn.plan` at the
+        time `due`. `Turn.plan` then calls this method with SOON.
         """
         raise NotImplementedError
 
@@ -260,7 +259,7 @@ class Turn:
             self._driver.wake_at(due)
 
     def stop(self) -> None:
-        """Plan no more turns. All clients are disconnected before. The driver ends the present turn."""
+        """Plan no more turns. The driver still ends the present turn."""
         self.stopped = True
 
     # Input
@@ -302,7 +301,7 @@ class Turn:
         self.end_waits(client)
 
     def arrived(self, client: Client) -> None:
-        """Note that a client has sent bytes. Its commands run after the driver has read from all ready sockets.
+        """Record that a client has sent bytes. Its commands run after the driver has read from all ready sockets.
 
         Reading all sockets first keeps each phase's code in the instruction cache. The lock is not held while reading.
         """
@@ -329,7 +328,7 @@ class Turn:
         self._keep_frame_small()
 
     def run_later(self, client: Client) -> None:
-        """Run the commands that a client has sent at the end of the turn, not now."""
+        """At the end of the turn, run the commands that a client has sent."""
         self.begin()
         self._to_run[client] = None
 
@@ -407,7 +406,7 @@ class Turn:
         self.answered(client)
 
     def answered(self, client: Client) -> None:
-        """Call `Client.send` for a client after the turn, with the bytes in its reply buffer, even if it is empty."""
+        """Call `Client.send` for a client after the turn, even if its reply buffer is empty."""
         self.begin()
         if not client.is_dirty:
             client.is_dirty = True
