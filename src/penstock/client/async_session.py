@@ -286,7 +286,7 @@ class AsyncSession(BaseSession[AsyncConnection]):
             self._do_later(connection.finish())
 
     async def identify(self, token: str | None, grace: Seconds | None) -> None:
-        """Join the session of another token. The previous session ends, unless another connection is in it."""
+        """Join the session of another token. The previous session ends, unless it has another connection."""
         self._check()
         # All tasks share what is changed here, so cancelling the caller must not leave it half done.
         joining = asyncio.ensure_future(self._identify(commands.identify(token, grace), grace is not None))

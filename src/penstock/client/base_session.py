@@ -210,7 +210,7 @@ class BaseSession(ABC, Generic[C]):
                 await self._settle(deadline)
 
     async def _check_hold(self, happened: ExecutionCheck) -> None:
-        """Raise NotTaken or NotOwner if the delivery that a repeated call is about has ended."""
+        """Raise NotTaken or NotOwner if the delivery has ended to which a repeated call applies."""
         try:
             there = await self._call(Call(happened.ask, commands.job, REPEAT))
         except NotAllowed:

@@ -166,7 +166,7 @@ class Call(Generic[T]):
             self.words[self.timeout_at] = self.wait_word()
 
     def hold(self) -> int:
-        """Return the number of the delivery that the call is about, or 0 if it is about any delivery."""
+        """Return the number of the delivery to which the call applies, or 0 if it applies to any delivery."""
         return 0 if self.execution_check is None else self.execution_check.hold
 
     def wait_word(self) -> bytes:
@@ -183,9 +183,9 @@ class ExecutionCheck:
     gives_back: bool  # The call returns the job, so the job may be in any other state by now.
 
     def error_if_ended(self, there: JobFacts) -> CommandError | None:
-        """Return an error if the delivery that the call is about has ended, otherwise None.
+        """Return an error if the delivery `hold` has ended, otherwise None.
 
-        If it has ended, the call must not be repeated, even if the session has taken the job again.
+        After its end the call must not be repeated, even if the session has taken the job again.
         """
         if there.state != "taken":
             return NotTaken()

@@ -328,7 +328,7 @@ class Session(BaseSession[Connection]):
             connection.finish()
 
     def identify(self, token: str | None, grace: Seconds | None) -> None:
-        """Join the session of another token. The previous session ends, unless another connection is in it."""
+        """Join the session of another token. The previous session ends, unless it has another connection."""
         call = commands.identify(token, grace)
         # A user who names a session wants it on this node.
         self._sources = None

@@ -38,7 +38,7 @@ def start(server: Server, info: Info) -> list[asyncio.Task[None]]:
 
 
 async def every(server: Server, seconds: float, chore: Callable[[], bool | None], rest_s: float = _REST_S) -> None:
-    """Run `chore` every `seconds`. If it returns True, it has more to do: run it again after other tasks."""
+    """Run `chore` every `seconds`. If it returns True, it has more to do, so run it again without this pause."""
     is_done = True
     while True:
         await asyncio.sleep(seconds if is_done else 0)

@@ -1,4 +1,4 @@
-"""When Python's garbage collector runs: often and briefly on young objects, rarely on all of them.
+"""The schedule of Python's garbage collector: often and briefly on young objects, rarely on all objects.
 
 Reference counts free most objects, because closed clients and links are not part of a cycle, and neither are jobs. A
 collection of all objects still visits the memory pages of all jobs, and takes 50 ms with a million jobs. So it is

@@ -24,7 +24,7 @@ from penstock.server.server import Server
 
 
 def commands_of(rows: list[Command]) -> list[Command]:
-    """Return the rows of the table, where rows with the same first word become one command (see CommandFamily)."""
+    """Return the commands of the table. Rows with the same first word become one command (see CommandFamily)."""
     commands: list[Command] = []
     families: dict[str, CommandFamily] = {}
     for row in rows:

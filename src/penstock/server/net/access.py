@@ -31,7 +31,7 @@ class Account:
     ) -> None:
         """Create a user. `secret` is the SHA-256 of the password, or None if every password is accepted.
 
-        `chap` is the digest that logins over IPROTO are checked with (`chap_of`). If it is empty, these are refused.
+        `chap` is the digest for logins over IPROTO (`chap_of`). If it is empty, such logins are refused.
         """
         self.name = name
         self.groups = groups

@@ -203,8 +203,8 @@ class Bus(PeerLinks):
     def why_not(self, host: str) -> str:
         """Return the reason why links to or from an address are not allowed, or "" if they are.
 
-        A peer acts for its clients with the rights that it claims for them, so an unauthenticated peer is an admin. A
-        server without a password trusts every process of its machine anyway. One with a password does not.
+        A peer acts for its clients with the rights that it claims for them, so an unauthenticated peer could do
+        everything. Only a server without a password trusts every process of its machine.
         """
         if self.is_locked:
             return NEEDS_SECRET
