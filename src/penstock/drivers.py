@@ -1,7 +1,8 @@
 """Drivers: types of tubes whose order is decided by code of the user.
 
 A driver is a class with two functions. `create_space(name, options)` is called when a tube is created. `new(space,
-on_task_change, options)` is called then and at every start. It returns the tube object, which has these methods:
+on_task_change, options)` is called then and each time the queue is opened. It returns the tube object, which has these
+methods:
 
     normalize_task(task)   return the task as users see it: (id, state, data)
     put(data, options)     add a task and return it
@@ -391,7 +392,7 @@ def encode_shown(data: Any) -> tuple[bytes, int]:
 
 
 def driver_draft(body: Any, options: dict[str, Any]) -> Draft:
-    """Return the draft of a put into a tube with a driver, which receives the options unchanged."""
+    """Return the draft of a put into a tube with a driver. The driver receives the options unchanged."""
     raw, kind = body if isinstance(body, EncodedBody) else encode_shown(body)
     return Draft(raw, body_kind=kind, options=options)
 

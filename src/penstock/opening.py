@@ -41,8 +41,9 @@ def open(
     A directory is created if it does not exist. It belongs to the queue, and one process at a time can open it.
 
     `fsync` decides when a change is on disk: before the call returns ("always"), within a second ("everysec"), or when
-    the operating system writes it ("never"). `grace` is the grace time in seconds, during which `identify` can resume a
-    session that ended: by default 0, or 10 on a server. `max_body` is the maximum length of a body in bytes.
+    the operating system writes it ("never"). `grace` is the grace time in seconds: how long the jobs of a session
+    stay taken after it was closed or disconnected, so that `identify` can resume it. The default is 0, or 10 on a
+    server. `max_body` is the maximum length of a body in bytes.
     `memory_limit` is the maximum memory of all jobs in bytes (None: no limit). In a directory, bodies beyond the limit
     stay on disk until they are needed. In memory, puts beyond it raise NoMemory.
 

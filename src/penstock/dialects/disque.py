@@ -375,7 +375,7 @@ class Disque:
         return False
 
     def _queue_now(self, job: Job, failed: bool, now: i64) -> int:
-        """Queue a job that no client holds. If `failed` is set (for NACK), count a failure of the job."""
+        """Make a delayed or buried job ready. If `failed` is set (for NACK), count a failure of the job."""
         if job.once and job.deliveries > 0:
             return ONLY_ONCE
         return self._engine.switch(job, s.READY, now, 0, failed)
@@ -427,9 +427,9 @@ class Disque:
         caller.reply.null()
 
     def _ack_of(self, caller: Caller, id: bytes) -> Ack | None:
-        """Return the ack of a job that ended here and that other nodes have not confirmed, or None if there is none.
+        """Return the ack of a job that this node had, or None. An ack is kept until all holders have recorded it.
 
-        The ack does not contain the queue, so it is shown only to callers that are allowed to use every queue.
+        Only callers that may use every queue get the ack, because it does not contain the name of the queue.
         """
         cluster = self.context.cluster
         ack = None if cluster is None or not caller.any_tube else cluster.acks.by_id.get(id)
@@ -599,10 +599,11 @@ class Disque:
     # Ids
 
     def _number_or_elsewhere(self, caller: Caller, text: bytes) -> int:
-        """Return the engine's number for a job id. Raise Elsewhere if a node that the session uses can have the job.
+        """Return the engine's number for a job id.
 
-        Other nodes are not tried, because commands on `disque` jobs take effect everywhere in the cluster, even if the
-        node that made the job is unreachable.
+        Raise Elsewhere if this node cannot have the job, and the session has already used the node that made the job.
+        No other node is tried, because commands on `disque` jobs take effect in the whole cluster, even if the node
+        that made the job is unreachable.
         """
         number = self.number(text)
         if number == NOT_AN_ID:

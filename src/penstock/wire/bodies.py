@@ -1,7 +1,7 @@
 """Conversion of bodies, so that a job that is put through one dialect can be taken through another.
 
-A job stores bytes and their kind (`core/job.py`). Text and bytes are the same in all dialects. Any other value is an
-array of fields in msgpack: one field in the present API of Tarantool's queue, any number in the 1.5 API.
+A job stores bytes and their kind: bytes, text, JSON or msgpack (`core/job.py`). A msgpack body is an array of fields:
+one field in the present API of Tarantool's queue, any number in the 1.5 API.
 
                    over IPROTO                   by Disque's commands       in Python
     bytes, text    binary, text                  the same bytes             bytes, str

@@ -17,8 +17,8 @@ missing packet is detected, and nothing after it is read. Each node sends its ow
 other node that it has seen. A node that was replaced by a standby therefore detects this when it connects to its first
 peer. The listener also names its incarnation, which changes when it loses its jobs, so the dialler knows which
 incarnation receives the packets of this link. A peer with another version gets an error that names the version. For any
-bytes, the parser returns messages or raises a `ProtocolError`. Before a peer has proven its identity, only short frames
-are accepted.
+bytes, the parser returns messages or raises a `ProtocolError`. Before a peer has proven its identity, only short
+messages are accepted.
 """
 
 from __future__ import annotations
@@ -269,7 +269,7 @@ def _epoch_bytes(epoch: i64) -> bytes:
 
 
 def equal_in_constant_time(proof: bytes, expected: bytes) -> bool:
-    """Return whether two proofs are equal. The time does not depend on their contents."""
+    """Return whether two proofs are equal. The time of the comparison does not depend on their contents."""
     return hmac.compare_digest(proof, expected)
 
 
@@ -298,7 +298,7 @@ def _framed(payload: bytes) -> bytes:
 
 
 class Frames:
-    """Splits received bytes into frames by their lengths."""
+    """Splits received bytes into frames. A frame is a length, and a handshake message or a packet."""
 
     bytes_max: i64  # The maximum length of a frame.
     _buffer: bytearray
@@ -356,7 +356,7 @@ class MessageEncoder:
         self._written = {}
 
     def write(self, message: Message) -> bytes:
-        """Return a message as bytes. Results are cached by `id(message)`, because no message is freed during a turn."""
+        """Return a message as bytes, cached by `id(message)`. This id is unique: no message is freed during a turn."""
         known = self._written.get(id(message))
         if known is None:
             writer = BytesWriter()

@@ -42,4 +42,4 @@ class NoProcedure(BoxError):
 
 
 class RefusedByPeer(ProtocolError):
-    """The error for a connection that a peer refused with a reason, in well-formed messages."""
+    """The error for a handshake that the peer refused. The message of the peer was well formed and has the reason."""

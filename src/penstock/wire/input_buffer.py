@@ -130,5 +130,5 @@ class RequestBuffer(InputBuffer):
         raise NotImplementedError
 
     def refuse_more(self) -> None:
-        """Fail, because more than `buffer_max` bytes are buffered."""
+        """Set `error`, because more than `buffer_max` bytes are buffered."""
         raise NotImplementedError

@@ -136,7 +136,7 @@ class IprotoParser(RequestBuffer):
         self._is_known = True
 
     def refuse_more(self) -> None:
-        """Fail, because more than `buffer_max` bytes are buffered."""
+        """Set `error`, because more than `buffer_max` bytes are buffered."""
         self._fail("too many requests are waiting")
 
     def is_unfinished(self) -> bool:
@@ -180,7 +180,7 @@ class IprotoParser(RequestBuffer):
         return requests
 
     def _find_packet(self, reader: Reader) -> bool:
-        """Set the reader to the beginning and the end of the next packet. Return whether the packet is complete."""
+        """Return whether the next packet is complete. If so, set the reader to its header and body."""
         first: i64 = self._buffer[self._pos]
         prefix: i64 = 1 if first < 0x80 else 0
         if 0xCC <= first <= 0xCF:

@@ -101,7 +101,7 @@ class RespParser(RequestBuffer):
         self.line_max = LINE_BYTES_MAX
 
     def refuse_more(self) -> None:
-        """Fail, because more than `buffer_max` bytes are buffered."""
+        """Set `error`, because more than `buffer_max` bytes are buffered."""
         self._fail(b"too big query buffer")
 
     def pending(self) -> i64:

@@ -97,7 +97,7 @@ class Words:
         return number
 
     def number(self) -> int:
-        """Return the value of the last option as the number of a job within its tube."""
+        """Read the value of the current option as the number of a job within its tube."""
         return check_number(self.integer())
 
     def priority(self) -> int:
@@ -107,7 +107,7 @@ class Words:
         return text(self.value(), self._name())
 
     def boolean(self) -> bool:
-        """Return the value of the last option, which must be yes or no."""
+        """Read the value of the current option, which must be yes or no."""
         word = self.value().lower()
         if word == b"yes" or word == b"no":
             return word == b"yes"
@@ -131,7 +131,7 @@ class Words:
 
 
 def read_put(words: Words, draft: Draft, word: bytes) -> bool:
-    """Read the value of the put option `word` into the draft. Return False if there is no such option."""
+    """Store the put option `word` and its value in the new job `draft`. Return False if there is no such option."""
     if word == b"DELAY":
         draft.delay_ms = words.duration()
     elif word == b"AT":

@@ -127,7 +127,7 @@ class ClaimCommands:
         caller.reply.integer(claims.release_claims(self._engine, args[2], token, now))
 
     def _check(self, caller: Caller, consumer: bytes) -> None:
-        """Raise an error if the caller must not use a consumer. Raise Elsewhere if another node has the consumer."""
+        """Raise an error if the caller may not use a consumer's claims. Raise Elsewhere if another node has them."""
         check_own(caller, consumer, b"consumer")
         self._check_claimed(caller, consumer)
         if consumer not in self._engine.consumers:
@@ -163,7 +163,7 @@ class ClaimCommands:
 
 
 def _write_size(reply: Reply, claim: Claim) -> None:
-    """Write the number of jobs in a claim and the size of their bodies. Clients use them to choose the shards."""
+    """Write the number of jobs in a claim and the size of their bodies. Clients choose the number of shards by them."""
     length: i64 = 0
     for job in claim.jobs:
         length += job.body_length()
@@ -202,7 +202,7 @@ class _ReadClaim(PagedReply):
         return self._at == len(jobs)
 
     def _pack(self, page: Reply, end: i64) -> None:
-        """Write jobs as columns (`packed_jobs.py`). `found` then counts groups of jobs instead of jobs."""
+        """Write jobs as a group of columns (`packed_jobs.py`). In the reply, the group is one item."""
         some: list[Job] = []
         length: i64 = 0
         while self._at < end:

@@ -54,7 +54,7 @@ _NOT_ONCE: Final = b"$4\r\nonce\r\n:0\r\n$7\r\ncreated\r\n"
 
 
 class DeliveryCommands:
-    """The commands that put, take and finish jobs, and IDENTIFY. The other native commands use it to find jobs."""
+    """The commands that put, take and finish jobs, and IDENTIFY. Other native commands find jobs with this class."""
 
     def __init__(self, site: CommandContext) -> None:
         self.context = site
@@ -284,9 +284,9 @@ class DeliveryCommands:
             self.ack_or_delete(caller, AckOrDeleteMany(self, args[1:], False), now)
 
     def announce_done(self, caller: Caller, id: bytes, now: i64) -> bool:
-        """Announce to the other nodes that a job which is not on this node is done.
+        """Send the ack of a job that is not on this node to the other nodes.
 
-        Return whether another node can have created the job.
+        Return whether another node may have created the job.
         """
         cluster = self.context.cluster
         if cluster is None or not is_long(id):
@@ -295,9 +295,9 @@ class DeliveryCommands:
         return cluster.may_be_elsewhere(id)
 
     def ack_or_delete(self, caller: Caller, many: AckOrDeleteMany, now: i64) -> None:
-        """Ack or delete every job that a command names, and reply with the number of these jobs.
+        """Ack or delete the jobs that a command names. Reply with the number of jobs that were acked or deleted.
 
-        If the command names one job and fails, the reply is an error instead of 0.
+        If the command names only one job and fails, the reply is an error instead of 0.
         """
         if len(many.ids) == 1:
             self.reply_with_one(caller, many.apply(caller, self.job(caller, many.ids[0], now), now))
@@ -391,7 +391,7 @@ class DeliveryCommands:
     # Ids
 
     def job(self, caller: Caller, text: bytes, now: i64) -> Job:
-        """Return the job with an id. Raise UnknownJob if it does not exist, or Elsewhere if another node can have it.
+        """Return the job with an id. Raise UnknownJob if it does not exist, or Elsewhere if another node may have it.
 
         An id is 40 characters, 32 hex digits, or tube#number. In a tube with a driver it can also be tube#id.
         """
@@ -408,7 +408,7 @@ class DeliveryCommands:
         return caller.may_use(self._engine.tube_of(job).name)
 
     def refuse_elsewhere(self, text: bytes) -> None:
-        """If another node can have created the job, raise an error that names the node."""
+        """If another node may have created the job, raise UnknownJob with a hint which node to ask."""
         if self.context.may_be_elsewhere(text):
             assert self.context.cluster is not None
             raise UnknownJob(f"this node does not have the job; {self.context.cluster.whom_to_ask(text)}")

@@ -91,7 +91,7 @@ class GlobalCommands:
 
 
 class _SumsReply(WaitReply):
-    """Adds the numbers that all nodes answered, and replies with the sums and the number of these nodes."""
+    """Replies with sums over all nodes that answered, the number of these nodes, and the number of the others."""
 
     def __init__(self, site: CommandContext, names: list[bytes]) -> None:
         self._context = site

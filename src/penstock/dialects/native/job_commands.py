@@ -337,7 +337,7 @@ class _Scan(PagedReply):
         return True
 
     def _pack(self, caller: Caller, page: Reply, jobs: list[Job]) -> None:
-        """Write jobs as one group of columns (`packed_jobs.py`). `found` is then 1, or 0 if there are no jobs."""
+        """Write jobs as a group of columns (`packed_jobs.py`). In the reply, the group is one item."""
         some: list[Job] = []
         length: i64 = 0
         for job in jobs:

@@ -1,10 +1,11 @@
-"""Jobs as columns, for clients that read thousands of jobs: one bulk per field for all jobs, instead of a map per job.
+"""Jobs as columns, for clients that read thousands of jobs. Each column is one bulk with values of all jobs.
 
     ids │ tube: ends, bytes │ states │ kinds │ once │ numbers │ created │ deliveries │ nacks
         │ body: present, ends, bytes │ key: present, ends, bytes
 
 An id has 40 bytes. State, kind, once and present are one byte each. Number (-1: none) and created (ms) are i64,
-deliveries and nacks i32, all little-endian. Ends are i32 offsets into the bytes: a 0, then the end of each job's value.
+deliveries and nacks i32, all little-endian. Tube, body and key have any length: `bytes` has the values of all jobs, one
+after the other. `ends` has i32 offsets into `bytes`: first 0, then the end of each value.
 """
 
 from __future__ import annotations

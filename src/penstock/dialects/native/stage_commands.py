@@ -132,7 +132,7 @@ class StageCommands:
 
 
 class _CloseStages(SlicedCommand):
-    """Waits until all jobs have left the published or discarded stages, then replies."""
+    """Publishes or deletes the jobs of stages in slices, then replies with the number of jobs."""
 
     def __init__(self, engine: Engine, left: list[Stage], jobs: int) -> None:
         self._engine = engine

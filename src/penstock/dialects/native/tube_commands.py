@@ -185,7 +185,10 @@ class TubeCommands:
 def _read_policy(
     words: Words,
 ) -> tuple[str | TubePolicy | None, dict[str, Any], dict[str, object] | None]:
-    """Parse the options of TUBE CREATE. Return the type or policy, the tube options, and the options of the driver."""
+    """Parse the options of TUBE CREATE or TUBE ALTER.
+
+    Return the value of TYPE or POLICY, the tube options by name, and the value of OPTIONS.
+    """
     base: str | TubePolicy | None = None
     options: dict[str, Any] = {}
     for_driver: dict[str, object] | None = None
@@ -383,7 +386,7 @@ class _Releasing(SlicedCommand):
 class _Emptying(SlicedCommand):
     """Runs TUBE TRUNCATE and TUBE DROP: removes all jobs of the tube in slices. TUBE DROP then removes the tube.
 
-    TRUNCATE ends after the number of jobs that the tube had at the start, even if new jobs arrive.
+    TRUNCATE removes as many jobs as the tube had at the start, so that it ends even if jobs keep arriving.
     """
 
     def __init__(self, engine: Engine, tube: Tube, drops: bool) -> None:

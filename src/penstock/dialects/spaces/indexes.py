@@ -36,7 +36,7 @@ Comparable = tuple[Any, ...]
 
 
 def read_fields(text: str) -> list[Field]:
-    """Parse fields from words such as `name:type`. A question mark means that the field can be nil."""
+    """Parse fields from words such as `name:type`, or `name:type?` if the field can be nil."""
     pairs = [word.split(":") for word in text.split()]
     return [Field(name, type.rstrip("?"), type.endswith("?")) for name, type in pairs]
 

@@ -1,6 +1,6 @@
 """Tubes as spaces: a row for each job.
 
-A row of a tube has the fields and indexes of the original, times in microseconds:
+The fields and indexes are those of tarantool/queue. Times are in microseconds.
 
     fifo       task_id status data
     utube      task_id status utube data
@@ -14,8 +14,8 @@ A row of a tube has the fields and indexes of the original, times in microsecond
     utube      status utube task_id          tubes with keys
     utube_pri  status utube pri task_id      tubes with keys and times
 
-The numbers of a tube's jobs are ordered (`core/table.py`), and so is its primary index. Ready and buried jobs are in
-heaps, which give their first jobs. Other orders are not stored, so they need a scan over the tube.
+The primary index has the order of the job numbers (`core/table.py`). The first ready and buried jobs are read from the
+heaps of the tube. Other orders are not stored, so they need a scan over the tube.
 """
 
 from __future__ import annotations
@@ -125,9 +125,9 @@ class JobSpace(ReadableSpace):
         return _AnyOrder(self.engine, self.tube, states)
 
     def find_few(self, query: Query, now: i64) -> list[object] | None:
-        """Return the jobs that can match, without a scan, or None if that needs a scan.
+        """Return the jobs that can match, or None if a scan is needed to find them.
 
-        This is possible for a primary key, and for a status if few jobs have it or a heap returns its first jobs.
+        No scan is needed for a primary key, for a status of few jobs, or if a heap has the order of the index.
         """
         if not query.exact:
             return None
@@ -176,7 +176,10 @@ class JobSpace(ReadableSpace):
         return self._first_of(rest, key.first, query, 2)
 
     def _first_of(self, heap: JobHeap, before: Job | None, query: Query, parts: int) -> list[object] | None:
-        """Return the first jobs of a heap, or None if it cannot answer the query. The key must have `parts` parts."""
+        """Return `before` and the first jobs of a heap, or None if the heap cannot replace a scan.
+
+        It can if the query is an EQ with `parts` values and a small limit, and the heap has the order of the index.
+        """
         wanted = query.offset + query.limit
         if query.iterator != EQ or len(query.values) != parts or wanted > FEW_MAX or not self.keys_are_numbers():
             return None
@@ -224,7 +227,7 @@ class _ByNumber(Scan):
 
 
 def _integer(value: float, down: bool) -> int:
-    """Round a number up to an integer of at least 0. If `down` is set, round down; negative numbers become -1."""
+    """Round a number up, or down if `down` is set. A negative number becomes 0, or -1 if `down` is set."""
     if value >= NEVER:
         return NEVER
     if value < 0:

@@ -140,7 +140,7 @@ class _CallerSpaces(ReadableSpaces):
         self._caller = caller
 
     def fixed(self) -> list[ReadableSpace]:
-        """Return the schema and the spaces about all tubes, in the order of their numbers."""
+        """Return the schema and those spaces of tarantool/queue that the caller may read, by ascending number."""
         found: list[ReadableSpace] = []
         for name in _FIXED:
             space = self._fixed(name)
@@ -149,7 +149,10 @@ class _CallerSpaces(ReadableSpaces):
         return found
 
     def of_tube(self, tube: Tube) -> ReadableSpace | None:
-        """Return the space of a tube, or None if the tube has no usable name or number for clients."""
+        """Return the space of a tube, or None if the caller may not read it or clients cannot name it.
+
+        Clients cannot name a tube whose name is not UTF-8 or is that of a fixed space, or whose number is too large.
+        """
         if FIRST_NUMBER + int(tube.number) > LAST_NUMBER or not is_utf8(tube.name) or tube.name in _FIXED:
             return None
         return self._spaces.of_tube(tube) if self._may_use(tube.name) else None

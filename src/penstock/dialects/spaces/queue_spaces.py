@@ -6,8 +6,8 @@
     _queue_taken      514      session_id tube_id task_id taken_time                        pk, task
     _queue_taken_2    515      tube_id task_id connection_id session_uuid taken_time        task, uuid
 
-Older releases have `_queue_taken`, and release 1.5 has `_queue_taken_2`. A client sees the rows of tubes that it may
-use. A session's uuid is shown only to that session, because a client with the uuid can join the session.
+tarantool/queue has `_queue_taken` in older releases, and `_queue_taken_2` in its release 1.5. A client sees the rows of
+tubes that it may use. A session's uuid is shown only to that session, because a client with the uuid can join it.
 """
 
 from __future__ import annotations
@@ -319,9 +319,9 @@ class ConsumersSpace(_AllTubesSpace):
         return int(wait.since) * 1000
 
     def sort_key(self, query: Query, item: object) -> tuple[object, ...]:
-        """Return the position of a consumer in the order of the index. It includes the tube.
+        """Return the sort key of a consumer. It ends with the number of the tube.
 
-        Otherwise a client that waits for several tubes would have the same position several times.
+        Without this number, all rows of a client that waits for several tubes would have the same sort key.
         """
         assert isinstance(item, _Consumer)
         return (*super().sort_key(query, item), (2, int(item.tube.number)))

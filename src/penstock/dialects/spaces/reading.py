@@ -3,7 +3,7 @@
 A `ReadableSpace` describes its fields and indexes and has *items*, from which its rows are made. Rows are written
 only for the items that a client gets. There are three ways to find them:
 
-    few       the space returns the few items that can match: a key that names one row, a status of few tasks
+    few       the space returns the few items that can match, for example for a primary key or a rare status
     ordered   a scan returns the items in the order of the index, starting at the key, and stops at the limit
     any       a scan returns all items in any order. The first KEPT_MAX matching items in the order of the index are
               kept and written. If the client wants more, another scan finds the items that follow
@@ -221,7 +221,7 @@ class SelectCall(SlicedCall):
         self._fresh.append((place, self._number, item))
 
     def _sort(self) -> None:
-        """Sort the kept items and drop those that are not among the next rows to write."""
+        """Sort the kept items. If they are more than `_kept_max`, drop the last ones in the order of the query."""
         kept = self._kept
         self._fresh.sort()
         # Python merges two sorted runs in linear time.

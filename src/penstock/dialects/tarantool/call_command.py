@@ -2,7 +2,7 @@
 
     CALL queue.tube.mail:put <msgpack> <msgpack>        each argument is a msgpack value, so its type is kept
 
-The reply has the results, an array in msgpack, and the ids of the jobs that were delivered in them.
+The reply is an array of two: the results in msgpack, and the ids of the jobs that the call delivered.
 """
 
 from __future__ import annotations

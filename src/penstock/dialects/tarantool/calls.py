@@ -83,13 +83,13 @@ class FunctionFamily:
 
 
 class Functions(FunctionFamily):
-    """A family whose functions are the same for all owners: a dictionary of functions by name."""
+    """A family in which every tube or space has the same functions."""
 
     def __init__(self, functions: dict[bytes, Method]) -> None:
         self._functions = functions
 
     def add(self, name: bytes, method: Method) -> None:
-        """Add a function that the server, not a subclass, implements."""
+        """Add a function that is implemented outside this class."""
         self._functions[name] = method
 
     def method(self, owner: bytes, name: bytes) -> Method | None:
@@ -247,7 +247,7 @@ def refuse(caller: Caller, sync: i64, refusal: PenstockError) -> None:
 
 
 class _RerunCall(Pending):
-    """A call that is run again after other nodes have answered the question on which it depends (see NeedsAnswer)."""
+    """A call that raised NeedsAnswer. It is run again when the other nodes have answered."""
 
     def __init__(self, caller: Caller, request: Request) -> None:
         super().__init__(caller, request)
@@ -324,7 +324,7 @@ class CallDispatcher:
         self.dispatcher.report(defect)
 
     def _forward_or_refuse(self, caller: Caller, request: Request, refusal: PenstockError, now: i64) -> None:
-        """Run a refused call on another node, or ask the other nodes, or else write the error."""
+        """For an Elsewhere error, forward the request. For NeedsAnswer, ask other nodes. Otherwise write the error."""
         remote = self.dispatcher.remote
         try:
             if isinstance(refusal, NeedsAnswer):
@@ -443,7 +443,7 @@ class CallDispatcher:
 
 
 def _eval_as_call(request: Request) -> None:
-    """Turn an EVAL into a CALL if clients are known to send its text. Raise an error for any other text."""
+    """Turn an EVAL into a CALL if its Lua text has one of three known forms. Raise an error for any other text."""
     # A longer text cannot match and would take long to split.
     text = b" ".join(request.name.split()) if len(request.name) <= _NAME_BYTES_MAX else b""
     passing_on, creating = _CALL_TEXT.fullmatch(text), _CREATE_TUBE_TEXT.fullmatch(text)

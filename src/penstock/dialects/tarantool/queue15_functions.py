@@ -64,8 +64,8 @@ _TASKS: Final = [
 def statistics(space: int, name: str, tube: Tube, calls: dict[str, int]) -> list[str]:
     """Return the result of `queue.statistics(space, tube)`: a flat list of names and values, all of them strings.
 
-    A tube without events since start is left out. `calls` has the counters of calls that change no job: take_timeout,
-    peek, meta.
+    The list is empty if nothing was counted since the node started. `calls` has the counters of calls that change no
+    job: take_timeout, peek, meta.
     """
     events = views.events(tube)
     found = {counter: sum([events[event] for event in counted]) for counter, counted in _COUNTERS.items()}

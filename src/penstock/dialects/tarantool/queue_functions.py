@@ -1,8 +1,8 @@
-"""The functions of tarantool/queue in its present API (up to release 1.5.0): `queue.tube.NAME:put` and others.
+"""The functions of tarantool/queue up to its release 1.5.0: `queue.tube.NAME:put` and others.
 
-A task is `[id, state, data]`. Error messages are those of the original, because clients compare the ends of messages.
-Options that the type of a tube does not have are ignored (`tube_options.py`). docs/reference/compatibility.md lists the
-differences.
+The older API for Tarantool 1.5 is in `queue15_functions.py`. A task is `[id, state, data]`. Error messages are those of
+the original, because clients compare the ends of messages. Options that the type of a tube does not have are ignored
+(`tube_options.py`). docs/reference/compatibility.md lists the differences.
 """
 
 from __future__ import annotations
@@ -127,8 +127,8 @@ _PRIORITY_FIELD: Final = 6
 def statistics(tube: Tube) -> dict[str, dict[str, int]]:
     """Return the result of `queue.statistics(name)`: how many tasks are in each state, and how many calls were made.
 
-    Calls are counted since the start, by function. `done` counts all tasks that ended, by ack, delete or ttl. It is
-    not part of `total`.
+    Calls are counted by function, since the node started. `done` counts all tasks that ended, by ack, delete or ttl.
+    `total` does not include them.
     """
     events = views.events(tube)
     calls = {call: sum([events[event] for event in counted]) for call, counted in CALLS.items()}
@@ -169,7 +169,7 @@ def wait_ms(call: Request, at: i64) -> int:
 
 
 def key_bytes(value: object) -> bytes | None:
-    """Convert the name of a micro-queue to the key of a job. The name can also be a number, or nil for none."""
+    """Convert the option `utube` or `stube` to the key of a job. It is text, bytes, a number, or nil for no key."""
     if value is None:
         return None
     if isinstance(value, str):
@@ -182,9 +182,9 @@ def key_bytes(value: object) -> bytes | None:
 
 
 def read_put(draft: Draft, options: dict[str, object]) -> int:
-    """Store the options of a put in the draft. Return how long the put waits for room, in ms.
+    """Store the options of a put in the new job `draft`. Return how long the put waits for room, in ms.
 
-    Options that the tube does not support were removed before.
+    The caller has removed the options that the tube does not support.
     """
     timeout = 0
     for name, value in options.items():
@@ -250,7 +250,7 @@ class Tasks:
         self.engine: Engine = site.engine
 
     def tube(self, call: Request, name: bytes) -> Tube:
-        """Return the tube with a name. If it does not exist, neither do its methods: raise NoProcedure."""
+        """Return the tube with a name. If it does not exist, raise NoProcedure, because its methods do not exist."""
         tube = self.engine.tubes.get(name)
         if tube is None:
             self.context.raise_if_elsewhere([name])
@@ -646,7 +646,7 @@ class Kicking(SlicedCall):
 class EmptyingCall(SlicedCall):
     """Removes the tasks of a tube in slices, then the tube itself if `drops` is set.
 
-    The tasks to remove are as many as the tube had at the start, even if new tasks arrive.
+    It removes as many tasks as the tube had at the start, so that it ends even if tasks keep arriving.
     """
 
     def __init__(self, call: Request, engine: Engine, tube: Tube, results: bytes, drops: bool) -> None:
@@ -860,7 +860,7 @@ def _text(name: bytes) -> str:
 
 
 def policy_from_options(base: TubePolicy, options: dict[str, object]) -> TubePolicy:
-    """Return the preset `base` with these options. Options that the type does not support were removed before."""
+    """Return the policy `base` with these options. The caller has removed options that the type does not support."""
     given: dict[str, Any] = {}
     for name, value in options.items():
         if name == "on_task_change":

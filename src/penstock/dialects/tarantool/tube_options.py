@@ -20,7 +20,7 @@ _OWN: Final = frozenset(
 
 
 def has_tube_option(policy: TubePolicy, name: str) -> bool:
-    """Return whether `create_tube` has this option for the type whose preset is `policy`."""
+    """Return whether `create_tube` has this option for a type with this policy."""
     if name == "ttl" or name == "ttl_while_taken":
         return policy.has_ttl
     if name == "ttr":

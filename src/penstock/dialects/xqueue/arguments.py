@@ -1,4 +1,4 @@
-"""Checks of the arguments of a space's methods, except keys, and the errors for wrong ones."""
+"""Functions that check and convert the arguments of a space's methods. Keys are checked in `rows.py`."""
 
 from __future__ import annotations
 

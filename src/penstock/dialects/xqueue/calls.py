@@ -1,4 +1,4 @@
-"""xqueue over CALL: `xqueue.upgrade(space, options)`, and `box.space.NAME:method` for the spaces that it made."""
+"""xqueue over CALL: `xqueue.upgrade(space, options)`, and `box.space.NAME:method` for spaces that `upgrade` made."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class XqueueFunctions(FunctionFamily):
 
 
 class SpaceMethods(FunctionFamily):
-    """The functions `box.space.NAME:method`. Calls on spaces that `upgrade` did not make go to another family."""
+    """The functions `box.space.NAME:method` of xqueue spaces. `others` has the functions of other spaces."""
 
     def __init__(self, spaces: XqueueSpaces, others: FunctionFamily) -> None:
         self._spaces = spaces
@@ -69,7 +69,7 @@ class SpaceMethods(FunctionFamily):
 
 
 class _SpaceMethod:
-    """One method, for all spaces."""
+    """One method of xqueue spaces, such as `put`. The name of the space is an argument of `call`."""
 
     def __init__(self, spaces: XqueueSpaces, others: FunctionFamily, name: str) -> None:
         self._spaces = spaces
@@ -77,7 +77,7 @@ class _SpaceMethod:
         self._name = name
 
     def call(self, caller: Caller, call: Request, owner: bytes, now: int) -> bytes | None:
-        """Call the method on the space `owner`. If `upgrade` did not make it, pass the call to the other family."""
+        """Call the method on the space `owner`. If this is not an xqueue space, call the function of `others`."""
         space = self._spaces.find(owner)
         if space is None:
             other = self._others.method(owner, self._name.encode())

@@ -1,8 +1,8 @@
-"""The options of `xqueue.upgrade`: the fields of a space, its primary key, the fields of the queue, and the features.
+"""The options of `xqueue.upgrade`: the format of a space, its primary key, the fields that the queue uses, features.
 
 A space is a tube. Its features are fields of the tube's policy. The options that the engine does not need (names and
-types of fields, how ids are made, the form of results) are stored as JSON in the notes of the policy, so the journal
-restores the space. Users count fields from 1, as in Lua; this code counts from 0.
+types of fields, how ids are made, the form of results) are stored as JSON in the field `notes` of the policy. So the
+journal restores the space. Users count fields from 1, as in Lua; this code counts from 0.
 """
 
 from __future__ import annotations
@@ -94,7 +94,7 @@ class Options:
     tube_stats: tuple[str, ...]
 
     def same_rows(self, other: Options) -> bool:
-        """Return whether tasks have the same rows in a space with the options `other`."""
+        """Return whether a task has the same row with these options as with the options `other`."""
         mine = (self.format, self.key, self.status, self.runat, self.priority, self.tube)
         return mine == (other.format, other.key, other.status, other.runat, other.priority, other.tube)
 
@@ -135,7 +135,7 @@ def lua_type(value: object) -> str:
 
 
 def read_options(given: object, before: Options | None = None) -> Options:
-    """Parse the options of an upgrade. If the space exists, options that are left out keep their values in `before`."""
+    """Parse the options of an upgrade. If the space exists, options that are left out are taken from `before`."""
     opts = as_map(given, "options")
     _check_known(opts, _OPTIONS, "option")
     if opts.get("worker") is not None or opts.get("workers") is not None:
@@ -391,7 +391,7 @@ def changes(before: Options, after: Options) -> dict[str, list[Any]]:
 
 
 def _noted_options(options: Options) -> dict[str, Any]:
-    """Return the options that are stored in the notes of the policy, because the policy has no field for them."""
+    """Return the options that are stored in the field `notes` of the policy, which has no other field for them."""
     fields = {what: getattr(options, what) + 1 for what in _QUEUE_FIELDS if getattr(options, what) != NO_FIELD}
     return {
         "format": [{"name": field.name, "type": field.type, "is_nullable": field.nullable} for field in options.format],

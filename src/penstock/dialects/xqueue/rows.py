@@ -2,15 +2,14 @@
 
 Users see rows, and the queue stores jobs. The fields of a row are stored as follows:
 
-    the key                        the job's name; a key that the queue makes needs no name: auto_increment is the
-                                   job's number, and uuid is its id
-    tube, priority                 the job's key and priority
-    status, runat                  the job's state and its next deadline; values in a row are ignored
-    all others                     the job's body: a single field as its value; several fields as a map by name, or
-                                   as an array if there is no format
+    primary key       the job's name. Keys of auto_increment and uuid are not stored: they are the job's number and id
+    tube, priority    the job's key and priority
+    status, runat     not stored, and ignored in a put: they follow from the job's state and its next deadline
+    other fields      (the payload) the job's body. A single field is stored as its value. Several fields are stored as
+                      a map by name, or as an array if the space has no format
 
-Clients of other dialects therefore find only the payload in the body. Their jobs are rows here: if a body is not a map
-of this space's fields, the whole body is shown in the first payload field.
+Clients of other dialects therefore find only the payload in the body. A job that they put is also a row. If its body is
+not a map of the space's fields, the first payload field shows the whole body.
 """
 
 from __future__ import annotations
@@ -249,7 +248,7 @@ def tube_key(value: object, at: int) -> bytes:
 
 
 def _is_writable(text: str) -> bool:
-    """Return whether a text can be encoded. Text that a packet contained can be, even if it was not UTF-8."""
+    """Return whether a text can be encoded. This includes text from a packet that was not valid UTF-8."""
     try:
         text.encode("utf-8", "surrogateescape")
     except UnicodeEncodeError:

@@ -501,7 +501,7 @@ class Space:
         return task
 
     def _lookup(self, args: list[object], now: int) -> tuple[list[Any], Job | None]:
-        """Return the primary key in the first argument, in any of its forms, and the job with this key or None."""
+        """Parse the primary key in the first argument. Return the key, and the job with this key or None."""
         key = self._read_key(argument(args, 0))
         self._engine.advance(now)
         job = find_job(self._engine, self.tube, self.options, self.context.ids, key)
@@ -577,7 +577,7 @@ class Space:
 
 
 def tuple_refused() -> XqueueError:
-    """Return the error for a put of a tuple into a space that makes primary keys: a key cannot be added to a tuple."""
+    """Return the error for a put of a tuple into a space that makes primary keys, which cannot be added to a tuple."""
     return XqueueError("Can't use id generation with tuple.")
 
 

@@ -32,7 +32,7 @@ class Upgrade:
 
 
 class XqueueSpaces:
-    """The spaces that were used since start, by name."""
+    """The xqueue spaces of a node, by name. The object of a space is made when the space is first used."""
 
     def __init__(self, site: CommandContext) -> None:
         self.context = site

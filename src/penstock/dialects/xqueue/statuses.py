@@ -18,9 +18,9 @@ STATUS_WORDS: Final = ["X", "Ready", "Taken", "Waiting", "Buried", "Done", "Zomb
 def space_stats(tube: Tube, pretty: bool = False) -> dict[str, object]:
     """Return the result of `space:stats()`: how many tasks have each status, and how many transitions there were.
 
-    A space is one of our tubes, and the tubes of a space are keys of its jobs. The result also has these numbers for
-    each key that is counted separately. Transitions are counted since the start. If `pretty` is set, statuses are
-    words; transitions always have letters.
+    The result also has these numbers for each job key in the option `tube_stats` (in xqueue, these keys are called
+    tubes). Transitions are counted since the node started. If `pretty` is set, statuses are words; transitions always
+    have letters.
     """
     names = STATUS_WORDS if pretty else STATUS_LETTERS
     return {
