@@ -1,4 +1,4 @@
-"""The columns of the sources: which of them are read, and the Arrow types that Spark expects for its types."""
+"""The columns of the sources: selects the ones to read, and gives the Arrow type for each Spark type."""
 
 from __future__ import annotations
 

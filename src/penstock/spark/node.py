@@ -72,7 +72,7 @@ class Node:
         self._link.close()
 
     def call(self, call: Call[T]) -> T:
-        """Send a command and return its result. If the reply is lost, repeat the command if this is safe."""
+        """Send a command and return its result. If the reply is lost and it is safe, send the command again."""
         return self._link.call(call)
 
     def head(self) -> Head:

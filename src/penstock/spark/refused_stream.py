@@ -1,7 +1,7 @@
-"""A stream reader that raises an error from its options later, when Spark calls it for the first time.
+"""A stream reader for wrong options. It raises the error when Spark calls it, and not when it is constructed.
 
-If the construction of a stream reader fails, Spark's driver process reports one of its own undefined variables instead
-of our error. The error of a call to the reader is reported correctly.
+If the construction of a stream reader fails, Spark does not report our error, but an undefined variable in its own
+code. If a call to the reader fails, Spark reports our error.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Planning: finds the positions of each node's log at which a query starts and ends, and splits them into Spark tasks.
 
-A position in an offset is the next one to read: with {"node": 4711}, everything before 4711 has been read.
+An offset has the next position to read of each node: {"node": 4711} means that all positions before 4711 were read.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ class NodeLogs:
         return ends
 
     def positions(self, place: StartPoint, heads: dict[str, Head]) -> dict[str, int]:
-        """Return the start position of every node: the one that `place` gives, or the first one of its log."""
+        """Return the start position of every node. Nodes that `place` does not list start at the first one."""
         if isinstance(place, dict):
             self.check_nodes(place)
             return {name: place.get(name, head.first) for name, head in heads.items()}
@@ -113,7 +113,7 @@ class NodeLogs:
                 )
 
     def check_starts(self, starts: dict[str, int], heads: dict[str, Head]) -> dict[str, int]:
-        """Move starts outside a log to its first or end position. With failOnDataLoss, raise an error instead."""
+        """Replace a start position outside its log by the nearest valid one. With failOnDataLoss, raise an error."""
         found = {}
         for name, head in heads.items():
             start = starts.get(name, head.first)
@@ -173,7 +173,7 @@ def time_at(node: Node, position: int) -> int | None:
 
 
 def _first_since(node: Node, head: Head, moment_ms: int) -> int:
-    """Return the position of the first event at or after a time. Frames are in order of time, so this bisects them."""
+    """Return the position of the first event at or after a time, by a binary search over the frames of the log."""
     low, high = head.first, head.end
     while low < high:
         middle = (low + high) // 2

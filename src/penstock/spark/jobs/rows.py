@@ -93,7 +93,7 @@ class RowWriter:
         return ((tube if tube is not None else self._options.tube) or "").encode()
 
     def _put_tube(self, tube: bytes, batch: pa.RecordBatch) -> None:
-        """Put rows of one tube: directly if they have a unique or dedup value, otherwise into the stage."""
+        """Put rows of one tube: directly if they have a unique or dedup value, otherwise into the stage of the task."""
         if not self._dedup_columns:
             self._put_group(tube, batch, staged=True)
             return

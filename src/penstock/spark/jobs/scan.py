@@ -38,8 +38,9 @@ class Scan(InputPartition):
 class _PushFilters:
     """A `pushFilters` method that works whether or not the session has filter pushdown switched on.
 
-    By default pushdown is off, and then Spark refuses a source that overrides `pushFilters`. Spark detects this by
-    `__func__`. This object has the `__func__` of Spark's own method, so it passes. If pushdown is on, Spark calls it.
+    By default pushdown is off, and then Spark refuses a source that overrides `pushFilters`. Spark compares the
+    `__func__` of the method with its own. This object has Spark's `__func__`, so Spark sees no override and accepts the
+    source. If pushdown is on, Spark calls the object.
     """
 
     def __init__(self, push: Callable[[list[Filter]], Iterable[Filter]]) -> None:
@@ -95,7 +96,7 @@ class JobsReader(DataSourceReader):
             return [Scan(url, tube) for tube in named for url in homes.get(tube) or options.urls[:1]]
 
     def read(self, partition: InputPartition) -> Iterator[RecordBatch]:
-        """Yield the jobs of one Spark task. Without tasks, Spark passes a dummy partition; then yield nothing."""
+        """Yield the jobs of one Spark task. Yield nothing if there are no tasks and Spark passes another object."""
         from penstock.spark.jobs.columns import batch
 
         if not isinstance(partition, Scan):

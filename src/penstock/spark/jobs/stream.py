@@ -47,7 +47,7 @@ T = TypeVar("T")
 
 
 class ClaimPart(InputPartition):
-    """The input of one Spark task: shards of claims."""
+    """The input of one Spark task: parts (shards) of one or several claims."""
 
     def __init__(self, consumer: str, shards: list[tuple[int, int, int]]) -> None:
         self.consumer = consumer
@@ -77,7 +77,7 @@ class JobsStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self._client
 
     def initialOffset(self) -> Offset:
-        """Return the offset after the last acked claim of the consumer. It is 0 for a generated consumer name."""
+        """Return the offset after the last acked claim of the consumer. A generated consumer has no claims yet."""
         acked = 0
         if self._options.consumer is not None:
             with as_source_error(), Node(self._options.url) as node:
@@ -103,8 +103,8 @@ class JobsStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _ack_finished(self, start: Offset) -> Offset:
         """Ack the claims up to `start`. Return the offset to continue from.
 
-        The offset is `start`, unless the server does not have these claims: it has crashed and lost the changes of its
-        last second, or it is another server. Then the jobs are still in their tube, and a new consumer claims them.
+        The offset is `start` if the server has these claims. Otherwise the server has crashed and lost the changes of
+        its last second, or it is another server. The jobs are then still in their tube, and a new consumer claims them.
         """
         if start != self._lost:
             desk = self._client_for(start["consumer"])
@@ -205,7 +205,7 @@ class _ClaimClient:
         """Claim up to `most` jobs after the claim `start`. Return the newest claim, and how many jobs were claimed now.
 
         Spark may not have put the existing claims after `start` into a batch yet, so their jobs count towards `most`.
-        New jobs are claimed only if the existing claims have fewer jobs than that.
+        New jobs are claimed only if the existing claims have fewer than `most` jobs.
         """
         newest, jobs, more = start, 0, 0
         while newest - start < CLAIMS_OPEN_MAX and (jobs < most or newest < self.newest):
@@ -231,7 +231,7 @@ class _ClaimClient:
         return False
 
     def _take(self, number: int, count: int) -> tuple[int, int] | None:
-        """Make the claim `number` if it does not exist. Return the number of its jobs, and their size in bytes.
+        """Claim up to `count` jobs as claim `number`, unless it exists. Return its number of jobs, and their bytes.
 
         Return None if the lease of the claim expired, or if there are no jobs to claim.
         """

@@ -52,7 +52,7 @@ class _StagedWriter:
 
     @property
     def _prefix(self) -> str:
-        """The prefix of stage names. It starts with the tube, because a user can be limited to such names."""
+        """The prefix of stage names. It starts with the tube, because a user may be allowed only names of this tube."""
         return f"{self._options.tube}/spark" if self._options.tube else "spark"
 
     def write(self, iterator: Iterator[RecordBatch]) -> TaskResult:
@@ -102,10 +102,10 @@ class _StagedWriter:
 
     @contextmanager
     def _saving_refused_rows(self, refused: list[bytes], mark: str) -> Iterator[None]:
-        """Save refused rows: write them to a hidden file before the block publishes, and rename the file afterwards.
+        """Save refused rows: write them to a hidden file before the block, and give the file its name after the block.
 
-        If writing fails, nothing is published. For a batch of a stream, the file's name is derived from its mark, so a
-        repeated batch replaces the file.
+        The block publishes the jobs. If the file cannot be written, the block does not run. In a stream, the name is
+        derived from the mark of the batch, so a repeated batch replaces the file.
         """
         if not refused or self._options.errors is None:
             yield
