@@ -61,7 +61,7 @@ class Consumer:
 
 
 class Stage(Timed):
-    """A named set of jobs that are published together. While jobs can be put into it, its deadline is its expiry."""
+    """A named set of jobs that are published together. The deadline of an open stage is the time when it expires."""
 
     name: bytes
     phase: i64  # OPEN, PUBLISHED or DISCARDED.
@@ -145,5 +145,5 @@ class Stages(Timed):
             self._start = 0
 
     def names(self) -> list[bytes]:
-        """Return the names of all stages, in the order in which they were created or ended."""
+        """Return the names of all stages in order of time: of creation if the stage is open, of closing otherwise."""
         return list(self.by_name)

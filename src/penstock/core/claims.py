@@ -146,7 +146,7 @@ def release_claims(engine: Engine, name: bytes, token: int, now: i64) -> int:
 def _end_some(engine: Engine, claims: list[Claim], now: i64) -> None:
     """Return jobs of ended claims to their tubes, or remove the jobs if their claim was acked.
 
-    One turn handles a limited number of jobs. The deadlines of these claims continue the work in the next turn.
+    One turn handles a limited number of jobs. The deadlines of the claims are due, so the next turn handles more.
     """
     ended: i64 = 0
     for each in claims:

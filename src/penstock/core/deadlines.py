@@ -1,9 +1,10 @@
 """The heap of all deadlines: delay, ttl, ttr, timeouts of waits, leases of claims, grace time of sessions.
 
-Each entity has one entry at its nearest deadline, which is moved in place when that changes. Equal deadlines fire in
-the order in which they were set. Removal is immediate: each entity stores its position in the heap. Rejected: lazy
-cancellation, which keeps an entry for every job that was acked within its ttr (30 million dead entries at 100,000 jobs
-per second and a ttr of five minutes), and a timing wheel, whose order after a cascade is hard to guarantee.
+Each object has one entry, for its nearest deadline. When this deadline changes, the entry moves within the heap. Equal
+deadlines fire in the order in which they were set. Entries are removed immediately, because each object stores its
+index in the heap. Rejected: lazy cancellation, which keeps an entry for every job that was acked within its ttr (30
+million dead entries at 100,000 jobs per second and a ttr of five minutes), and a timing wheel, in which it is hard to
+guarantee the order of deadlines that move from a coarse wheel to a finer one.
 """
 
 from __future__ import annotations
@@ -47,7 +48,7 @@ class Deadlines:
         return len(self.items)
 
     def set(self, item: Timed, due: i64) -> None:
-        """Set the nearest deadline of an object. NEVER removes the object from the heap."""
+        """Set the nearest deadline of an object. If `due` is NEVER, remove the object from the heap."""
         if due == NEVER:
             if item.deadline_pos != NOWHERE:
                 self._remove(item)

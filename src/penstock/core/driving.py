@@ -312,7 +312,10 @@ class Driving(Moves):
     # Jobs that returned without the driver
 
     def _serve_driver(self, tube: Tube, now: i64) -> bool:
-        """Call the driver to release the tasks of jobs that returned to the tube. Return whether it can serve takes."""
+        """Call the driver to release the tasks of jobs that returned to the tube.
+
+        Return whether the driver can serve takes.
+        """
         try:
             self._driver(tube, now)
         except CommandError:
@@ -445,7 +448,8 @@ class Driving(Moves):
     def _change_state(self, job: Job, tube: Tube, state: i64, command: i64, now: i64) -> None:
         """Set a job to the state of its task.
 
-        The transition is counted as the event of `command` if that event leads to this state.
+        If `command` releases or nacks a taken job, this is the event of the transition, or POSTPONED if the task is
+        delayed. Otherwise the event follows from the old and the new state.
         """
         event: i64 = _EVENTS[int(job.state), int(state)]
         if state == s.READY and (command == s.RELEASED or command == s.NACKED) and job.state == s.TAKEN:

@@ -401,10 +401,10 @@ class Engine(Driving):
         ttr_ms: int = UNSET,
         bytes_max: int = NEVER,
     ) -> list[Job]:
-        """Deliver up to `count` jobs: one from each tube in the given order, and again, until no tube has a job.
+        """Deliver up to `count` jobs. Take one from each tube in the given order, and repeat this.
 
-        Fewer jobs are delivered if their bodies exceed `bytes_max`, if their keys and names are too long for one turn,
-        or if the disk is full.
+        Fewer jobs are delivered if the tubes have no more, if the bodies exceed `bytes_max`, if the turn has written
+        its maximum to the log, or if the disk is full.
         """
         check_count(count, "count")
         for tube in tubes:
@@ -448,7 +448,8 @@ class Engine(Driving):
     ) -> TakeWait:
         """Create a wait that takes jobs as soon as there are any. When the wait ends, it is in `outbox.ended_waits`.
 
-        The wait gets at most `count` jobs, and no further job once their bodies have `count_bytes` bytes.
+        When jobs are ready, the wait takes up to `count` of them and ends. It takes no more once their bodies have
+        `count_bytes` bytes together.
         """
         self.advance(now)
         check_duration(timeout_ms, "timeout")
@@ -508,7 +509,7 @@ class Engine(Driving):
         return self._refreshed(self.jobs.find(job_id), now)
 
     def refresh(self, job: Job, now: i64) -> None:
-        """Fire all due deadlines, always including those of this job, so that it is in its state at `now`."""
+        """Fire due deadlines, and in any case those of this job, so that the job is in its state at `now`."""
         self.advance(now)
         self._refreshed(job, now)
 
@@ -576,8 +577,8 @@ class Engine(Driving):
         """Create a wait for the end of a job. A job that was acked and is kept counts as ended.
 
         With `failures`, the wait also ends when the job is buried or dead-lettered. `home` is the tube in which the
-        caller expects the job. If the retry policy of the job, or else of `home`, moves exhausted jobs to another
-        tube, and the job is in that tube now, it counts as dead-lettered.
+        caller expects the job. A retry policy can move exhausted jobs to another tube. If the job is in that tube now,
+        it counts as dead-lettered. The policy is that of the job or, if it has none, that of `home`.
         """
         self.advance(now)
         check_duration(timeout_ms, "timeout")
@@ -621,8 +622,8 @@ class Engine(Driving):
     ) -> int:
         """Finish a job: remove it, or keep it if its tube keeps acked jobs.
 
-        The arguments after `now` change a job that is kept, and are ignored otherwise. In tubes where acks cancel, an
-        ack also removes a job that is not taken.
+        The arguments after `now` change a job that is kept, and are ignored otherwise. If the policy of the tube has
+        `ack_cancels`, an ack also removes a job that is not taken.
         """
         if job.state == s.GONE:
             return NO_JOB
@@ -664,8 +665,8 @@ class Engine(Driving):
     def done(self, session: Session, job: Job, body: bytes, body_kind: int, now: i64, ttl_ms: int = UNSET) -> int:
         """Finish a job and store its result as the new body. The job stays DONE until the result expires.
 
-        `ttl_ms` is how long the result is kept. UNSET: one day, or for ever if the tube keeps acked jobs. JOB_TTL:
-        until the job's own ttl ends.
+        `ttl_ms` is how long the result is kept. UNSET means one day, or for ever if the tube keeps acked jobs. JOB_TTL
+        means until the job's own ttl ends.
         """
         check_body(len(body), self.body_bytes_max)
         if ttl_ms != UNSET and ttl_ms != JOB_TTL:
@@ -924,7 +925,7 @@ class Engine(Driving):
         body: bytes | None = None,
         body_kind: int = BODY_BYTES,
     ) -> int:
-        """Dig up to `count` buried jobs, in the order in which they would be taken. Return how many were dug.
+        """Kick the first buried jobs, at most `count`, in the order in which they would be taken. Return how many.
 
         Each of them gets the given delay, ttl and body.
         """
@@ -959,7 +960,7 @@ class Engine(Driving):
         return kicked
 
     def snatch(self, job: Job, now: i64, delay_ms: int = 0) -> int:
-        """Take a job away from the session that holds it: back to its old place, or delayed."""
+        """Take a job away from the session that holds it. The job returns to its old place, or is delayed."""
         self._check_moves()
         if job.state == s.GONE:
             return NO_JOB
@@ -1085,7 +1086,7 @@ class Engine(Driving):
     # Sessions
 
     def connect(self, token: bytes) -> Connection:
-        """Create a connection with a session of its own. Other connections can join the session with this token."""
+        """Create a connection and a new session for it. Other connections can join this session with `token`."""
         assert token not in self.sessions
         free = self.session_slots_free
         slot: i32 = free.pop() if free else len(self.session_slots)

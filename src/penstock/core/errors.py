@@ -42,7 +42,7 @@ class WrongType(CommandError):
 
 
 class OutOfRange(CommandError):
-    """A number is outside its limits; see docs/reference/compatibility.md for each."""
+    """A number is out of range; docs/reference/compatibility.md lists the limits."""
 
     code: ClassVar[str] = "RANGE"
 

@@ -6,8 +6,8 @@ An internal id has 63 bits: the epoch of the run in which the job was created, a
     | epoch 20 |             sequence 43                |
 
 Each open increments the epoch and makes it durable. Therefore an id never names a second job, even if a crash lost rows
-of the log. If a sequence overflows (after 8.8 million million jobs in one run), it continues in the next epoch, and the
-next open starts behind it.
+of the log. If the sequence numbers of a run are used up (after 2^43 jobs), its ids continue in the next epoch. The next
+open then uses a later epoch.
 
 Externally, the number is masked and followed by a keyed tag. An id cannot be guessed, and a forged one is detected
 without a lookup. Both forms contain the same number:
@@ -15,8 +15,9 @@ without a lookup. Both forms contain the same number:
     40 characters   D-node8-<24 characters, base64: masked number 8 bytes, tag 8, masked ttl class 2>-<ttl class>
     32 hex digits   masked number 8 bytes, tag 8 bytes
 
-The last four digits of the long form are the job's ttl in minutes: odd if the job may be delivered again, even if not.
-Clients of Disque read them. They are also masked with the tag, so an id with changed digits is detected as forged.
+The last four digits of the long form are the ttl class: the job's ttl in minutes, as an odd number if the job may be
+delivered again, and as an even number otherwise. Clients of Disque read these digits. The masked part of the id also
+contains the ttl class, so an id with changed digits is detected as forged.
 """
 
 from __future__ import annotations
@@ -65,7 +66,7 @@ def epoch_of(job_id: int) -> int:
 
 
 def ttl_class(ttl_ms: int, once: bool) -> int:
-    """Return the ttl in minutes for a long id: odd if the job may be delivered again, even if not."""
+    """Return the ttl in minutes for a long id. It is made odd if the job may be delivered again, otherwise even."""
     minutes = min(ttl_ms // 60_000, 0xFFFF)
     return minutes & ~1 if once else minutes | 1
 
@@ -166,7 +167,7 @@ class IdForms:
 
 
 def _tag_at(job_id: i64) -> i64:
-    """Return the offset of the id's tag in its block."""
+    """Return the offset of an id's tag in the bytes that `IdForms._tags` returns."""
     return (job_id & ((1 << _BLOCK_BITS) - 1)) * _TAG_BYTES
 
 

@@ -3,9 +3,10 @@
 A key is *open* if it has a ready job and fewer taken jobs than the limit. Only open keys are in the heap that `take`
 reads, so ten thousand busy keys cost a take nothing.
 
-Open keys are ranked in one of two ways. Strict: by the (priority, order) of their first jobs, which gives the order of
-the whole tube. Fair: by a number that increases. A key gets the next number, behind all others, when it opens and when
-it is served while it stays open. Therefore each open key is served once before any is served twice.
+Open keys are ranked in one of two ways. In strict order, they are ranked by the (priority, order) of their first jobs,
+which gives the order of the whole tube. In fair order, each key gets a number when it opens, and a new one each time it
+was served and is still open. Every number is greater than all earlier ones, and the key with the least number is served
+next. Therefore each open key is served once before any is served twice.
 
 A key exists as long as it has jobs in any state.
 """

@@ -20,8 +20,8 @@ are those of testing/invariants.py):
     E10 it belongs to a stage only if it is STAGED                              `_admit_staged`, `_leave_stage`
         the outbox, the copies and the subscribers got the change once          `_report`
 
-A job is GONE before `_admit` and after its end. Between these it is GONE only inside of `_transfer`, which removes it
-from one tube and adds it to another. It stays in the table of jobs, so its id stays valid.
+A job is GONE before `_admit` and after its end. Between these it is GONE only during `_transfer`, which removes it from
+one tube and adds it to another. During a transfer it stays in the table of jobs, so its id stays valid.
 
 **Two moves in one command.** A failed delivery has a cause (for example TTR_PASSED) and can have a consequence (for
 example EXHAUSTED). After the first move the job is READY, although the second one buries it. No consumer can get the
@@ -35,9 +35,9 @@ and `settle` serves these tubes until the list is empty. A tube gets into the li
 job left the tube, so the list becomes empty.
 
 **Time.** `now` is an argument and never decreases. `advance` fires the deadlines up to `now`, in order. Most commands
-call it first, so they see the state of their time. Work per turn is limited: at most FIRED_PER_TURN_MAX deadlines, and
+call it first, so that they use the state at `now`. Work per turn is limited: at most FIRED_PER_TURN_MAX deadlines, and
 no more rows than fit in a frame. The rest is left to the next turn (`deadlines.next_due` is in the past then, or
-`_defer_line` has the tube). Meanwhile a state can outlast its deadline, and this is handled where it matters:
+`_defer_line` has recorded the tube). Meanwhile a state can outlast its deadline. This is handled where it matters:
 
     a READY job has expired      `_first` removes it instead of delivering it
     a command names a due job    `Engine.find` and `Engine.refresh` fire the deadlines of this job first
@@ -332,9 +332,9 @@ class Moves:
         claim.consumer.claims.pop(claim.number, None)
 
     def _close_stage(self, stage: Stage, phase: i64, now: i64) -> None:
-        """Publish or discard a stage (`phase`), so that it accepts no more jobs.
+        """Publish or discard a stage, as `phase` says. It accepts no more jobs.
 
-        Its jobs leave it later, after the jobs of stages that were published or discarded before.
+        Its jobs leave it later, after the jobs of all stages that were published or discarded earlier.
         """
         self.deadlines.clear(stage)
         stage.phase = phase
@@ -1095,7 +1095,7 @@ class Moves:
             self.check_room(0, more)
 
     def _counts_bodies(self) -> bool:
-        """Return whether all bodies have to fit in memory."""
+        """Return whether bodies count for the memory limit. They do not if they can be left on disk."""
         return self.memory_max != NEVER and not self.spills
 
     def _replace_body(self, job: Job, tube: Tube, body: bytes, body_kind: int) -> None:
@@ -1186,7 +1186,7 @@ class Moves:
 
 
 def _count(tube: Tube, key: bytes, rule: i64, came_from: i64, state: i64) -> None:
-    """Count a transition for its key, if that key is counted separately."""
+    """Count a transition in the statistics of its key, if the tube has statistics for this key."""
     stats = tube.key_stats.get(key)
     if stats is not None:
         stats.counts[rule] += 1
@@ -1246,7 +1246,7 @@ def resident_length(job: Job) -> i64:
 def puts_bytes(jobs: i64, log_bytes: i64) -> i64:
     """Return how many bytes of the log these puts need.
 
-    The row of a single job is not counted, because there is always space for it.
+    The row of the first job is not counted, because there is always space for one row.
     """
     return log_bytes + (jobs - 1) * ROW_ROOM_BYTES if jobs > 1 else log_bytes
 

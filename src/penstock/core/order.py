@@ -153,7 +153,7 @@ class TakenBag:
 
 
 class JobBag:
-    """Jobs in no particular order. Removal swaps with the last job."""
+    """Jobs in no particular order. When a job is removed, the last one takes its place."""
 
     def __init__(self) -> None:
         self.items: list[Job] = []

@@ -43,8 +43,8 @@ class Outbox:
     def more_moves(self, left: i64, taken: i64, label_bytes: i64) -> i64:
         """Return how many more transitions the log has space for. The space to end `taken` taken jobs is reserved.
 
-        `left` is how many transitions of the last result are unused. `label_bytes` is the total length of the labels
-        of the taken jobs: their keys, names and unique values.
+        `left` is how many of the transitions that the last call returned are still unused. `label_bytes` is the total
+        length of the labels of the taken jobs: their keys, names and unique values.
         """
         return left
 

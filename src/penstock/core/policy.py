@@ -1,8 +1,8 @@
 """The policy of a tube as data, and the presets under the names that users know.
 
-The engine never compares the name of a type. It reads the fields of the policy, which are compiled when the tube is
-created. A user's own policy is therefore as fast and as well tested as `fifo`. The name is for people, for example in
-error messages.
+The engine never compares the name of a type. It uses attributes of the tube, which are computed from the policy when
+the tube is created. A user's own policy is therefore as fast and as well tested as `fifo`. The name is for people, for
+example in error messages.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Restoring an engine from a log: tubes and jobs are put back without applying rules.
 
-Jobs are added when all rows have been read. Nothing is decided here. Consequences of the restart itself happen by
-ordinary events afterwards: for example, jobs of sessions that ended are given back.
+Jobs are added when all rows have been read, in the states that they have in the log. Consequences of the restart itself
+are ordinary events, which happen afterwards. For example, jobs of sessions that ended are given back.
 """
 
 from __future__ import annotations
@@ -64,7 +64,10 @@ def number_jobs(tube: Tube, jobs: list[Job]) -> None:
 
 
 def by_tube(table: JobTable, late: dict[int, Job], tubes: int) -> list[list[Job]]:
-    """Return the jobs of each of `tubes` tubes in ascending order of their ids. `job.tube` is the index of the tube."""
+    """Return a list of jobs for each tube, in ascending order of their ids. `tubes` is the number of tubes.
+
+    `job.tube` is the index of the job's tube.
+    """
     found: list[list[Job]] = [[] for _ in range(tubes)]
     jobs = table.scan(0, NEVER)
     if late:
@@ -222,8 +225,8 @@ def used_number(engine: Engine, number: i64) -> None:
 def used_orders(engine: Engine, front: i64, creation: i64) -> None:
     """Reserve the order numbers in the log, so that they are not assigned again.
 
-    `front` is the least one, which urgent jobs continue below. `creation` is the greatest one, which other jobs
-    continue above.
+    `front` is the least one. New urgent jobs get numbers below it. `creation` is the greatest one in tubes that are
+    ordered by creation. New jobs of such tubes get numbers above it.
     """
     if front < engine.next_front:
         engine.next_front = front
@@ -232,7 +235,7 @@ def used_orders(engine: Engine, front: i64, creation: i64) -> None:
 
 
 def creation_of(jobs: list[Job]) -> i64:
-    """Return the greatest order number of these jobs, in a tube that is ordered by creation."""
+    """Return the greatest order number of these jobs, or 0. Their tube is ordered by creation."""
     newest: i64 = 0
     for job in jobs:
         if job.order > newest:

@@ -5,12 +5,13 @@
     READY, TAKEN or DELAYED --bury--> BURIED --kick--> READY
     GONE --staged put--> STAGED --publish--> READY or DELAYED
 
-In each state a job is in one container of its tube, and at most one of its times can fire next:
+In each state a job is in one container of its tube, and its deadline is the nearest of the times in this table:
 
     state    container           deadline (job.due)                         holder (job.holder)
     READY    ready, or its key   expiry                                     none
-    TAKEN    taken               wake (ttr); expiry if the ttl kills; in a  its session or claim; none if
-                                 claim none, because the lease counts       anyone may ack
+    TAKEN    taken               wake (ttr), or expiry if taken jobs can    its session or claim; none if
+                                 expire; in a claim none, because the       anyone may ack
+                                 lease counts
     DELAYED  delayed             wake (end of the delay) or expiry          none
     BURIED   buried, or spent    expiry                                     none
     DONE     done                expiry (of the result)                     none
@@ -261,7 +262,7 @@ ARRIVALS: Final = [
 
 
 def state_of(name: str) -> int:
-    """Return the state with this name. Raise OutOfRange if a job cannot be put in it."""
+    """Return the state with this name. Raise OutOfRange if producers cannot put jobs in this state."""
     if name not in ("ready", "buried", "done"):
         raise OutOfRange(f"a job can be put as ready, buried or done, not as {name[:60]!r}")
     return STATE_NAMES.index(name)

@@ -1,11 +1,11 @@
 """The job table: all jobs of a node by id, or of a tube by integer id, in pages of 256.
 
-Ids increase and are never reused, so a page is an array that fills once and then empties. Only jobs that are imported
-with a number of their own are inserted below others. A page that is nearly empty shrinks to a list of the jobs left, so
-that one old job does not occupy two kilobytes. A page is removed with its last job.
+Ids increase and are never reused, so a page is an array that fills once and then empties. Only an imported job that has
+its own number can be inserted below others. A page that is nearly empty shrinks to a list of the jobs left, so that one
+old job does not occupy two kilobytes. A page is removed with its last job.
 
-Pages are kept in order, and the cursor of a scan is an id. A scan therefore needs no state, returns each job exactly
-once that exists from its start to its end, and skips removed jobs. Rejected: a dict of ids, which takes 60 to 100 more
+Pages are kept in order, and the cursor of a scan is an id. Therefore a scan needs no state. It returns each job that
+exists during the whole scan exactly once, and skips removed jobs. Rejected: a dict of ids, which takes 60 to 100 more
 bytes per job.
 """
 

@@ -1,11 +1,11 @@
 r"""Glob patterns, and the list of patterns that says which tubes a user may use.
 
-Patterns are those of Redis and Disque: `*`, `?`, `[abc]`, `[^a-z]`, and `\` to escape a character. Matching keeps a
-single place to backtrack to, behind the last star. Therefore it is never exponential. It takes at most the length of
-the name times that of the pattern.
+Patterns are those of Redis and Disque: `*`, `?`, `[abc]`, `[^a-z]`, and `\` to escape a character. Matching stores only
+one place to backtrack to, behind the last star. Therefore it is never exponential: the number of steps is at most the
+length of the name times that of the pattern.
 
-An empty list matches no tube. `EVERY_TUBE` is the only way to allow all of them, so a list that lost its entries can
-never grant more than it did before.
+An empty list matches no tube. All tubes are allowed only by the pattern `*`, as in `EVERY_TUBE`. A list that lost its
+entries therefore never allows more tubes than before.
 """
 
 from __future__ import annotations
