@@ -42,10 +42,7 @@ class Condition:
     _refused: i64  # When a copy was last refused.
 
     def __init__(self, place: ClusterState, make_room: Callable[[int], None]) -> None:
-        """Create the condition of the node with the state `place`.
-
-        `make_room` tries to free the given number of bytes in the log.
-        """
+        """Create the condition of a node. `make_room` tries to free the given number of bytes in the log."""
         self.paused = {}
         self._place = place
         self._make_room = make_room

@@ -250,8 +250,7 @@ class Federation:
     def _ask(self, want: LocalDemand, patience_ms: i64, now: i64) -> None:
         """Send NEEDJOBS to the sources, and to all nodes, if their intervals have passed.
 
-        If a client waits and the last request to all nodes is no longer valid, send a new one before its interval has
-        passed.
+        If a client waits, also send a new request to all nodes as soon as the last one is no longer valid.
         """
         if want.live_sources(now) and now - want.sources_at >= want.sources_ms():
             self._ask_sources(want, now)

@@ -6,13 +6,11 @@ An at-most-once job has one holder at any time. Protocol:
 2. The receiver takes the jobs of each number once. It logs the number together with the jobs and answers TAKENOVER. If
    it cannot take them, it answers NOTTAKEN and logs that as well, and the giver puts the jobs back into their queues.
 3. A number is unique within an *incarnation* of the giver, which changes when the giver loses its jobs. YOURJOBS names
-   this incarnation, and that of the receiver when the handover began. If the receiver has lost its jobs since the
-   handover began, it does not accept them. It may have delivered them before the loss, so the giver deletes
-   at-most-once jobs.
+   this incarnation, and that of the receiver when the handover began. A receiver that has lost its jobs since then
+   ignores YOURJOBS. It may have delivered the jobs before the loss, so the giver deletes at-most-once jobs.
 
-Nodes that leave hand over all their jobs in this way, also at-least-once jobs. Of these the giver keeps copies until
-the receiver has answered. If no answer comes, the timer of such a copy queues the job on the giver again, and the job
-is no longer part of the handover.
+Nodes that leave hand over all their jobs in this way. The giver keeps copies of at-least-once jobs until the receiver
+has answered. If no answer comes, the timer of such a copy queues the job again, which ends its part in the handover.
 """
 
 from __future__ import annotations
@@ -282,8 +280,8 @@ class Handovers:
     def queued(self, job: Job, now: i64) -> None:
         """Remove an at-least-once job that is queued here again from its handover.
 
-        The job can be delivered here now. A late TAKENOVER must not delete it, because this node has to wait for the
-        retry time of that delivery.
+        The job can be delivered here now. If a late TAKENOVER deleted it, the retry time of that delivery would be
+        lost.
         """
         handing = self.by_job.get(job.id)
         if handing is not None and not job.once and job in handing.jobs:
@@ -554,7 +552,7 @@ class Handovers:
     def import_known(self, job: Job, image: JobImage, now: i64) -> None:
         """Update this node's copy of a job that another node handed over.
 
-        If the copy is delayed, queue, delay or bury it, as the job was on the other node.
+        A delayed copy gets the state that the job had on the other node: ready, delayed or buried.
         """
         copy = job.copy()
         if copy is not None:

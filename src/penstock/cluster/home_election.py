@@ -135,7 +135,7 @@ class HomeElections:
     def resend_after_list(self, node: bytes) -> None:
         """Send CLAIM for all elections to `node` again, after this node sent its list of tubes to `node`.
 
-        The list makes `node` remove all grants that it gave to this node. It may also have lost them in a restart.
+        The list makes `node` remove its grants to this node. A restart of `node` may also have lost them.
         """
         self.link_down(node)
         for claim in self.by_tube.values():

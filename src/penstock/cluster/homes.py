@@ -102,7 +102,7 @@ class Homes:
     # Events of the server
 
     def tidy(self, now: i64) -> None:
-        """Remove the tubes of nodes that are no longer in the table of nodes from the directory."""
+        """Remove from the directory all tubes of nodes that are no longer in the table of nodes."""
         for node in [node for node in self._names if node not in self._place.members.peers]:
             for name in list(self._names[node]):
                 self._remove(name, node, now)
@@ -112,10 +112,7 @@ class Homes:
     # Sending the list of homes
 
     def ask_for_all(self, node: bytes) -> None:
-        """Ask a node for its list of tubes.
-
-        If the node sent the list before this node had an entry for it, this node ignored the list.
-        """
+        """Ask a node for its list of tubes. A list that arrived before the node was in the table was ignored."""
         self._place.outbox.send(node, HomesMessage(HOMES, LIST_WANTED, [], []))
 
     def send_list(self, node: bytes, now: i64) -> None:

@@ -10,8 +10,8 @@ messages but cannot send to us therefore counts as unreachable, because it could
 
 Differences from Disque:
 - An address that the operator names gets MEET for at least a minute, and again after a restart. Our MEET is necessary
-  if the node at the address has this node as a member already. It then sends only PING, and this node ignores a PING
-  from a node that is not in its table.
+  if the node at the address has this node as a member already. That node then sends only PING, and this node ignores a
+  PING from a node that is not in its table.
 - If another id answers at the address of a node, no jobs are sent to the node. If the node has not appeared at another
   address after two timeouts, it is removed.
 - A node whose own process was suspended sends PING again before it suspects others.

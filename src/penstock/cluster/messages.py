@@ -261,7 +261,7 @@ class HoldersMessage(JobMessage):
     """GOTACK and HOLDERS: names holders of a job.
 
     SETACK contains a fingerprint of the holders that its sender knows of. A GOTACK names holders only if its sender
-    knows of other ones.
+    knows of others.
     """
 
     def __init__(self, kind: i64, id: bytes, aux: i64, holders: list[bytes]) -> None:

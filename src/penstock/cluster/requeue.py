@@ -168,7 +168,7 @@ class Requeue:
     # Messages from other nodes
 
     def receive_willqueue(self, sender: bytes, message: JobMessage, now: i64) -> None:
-        """Process WILLQUEUE: another holder is about to queue its copy. If it must not queue it, send it an answer."""
+        """Process WILLQUEUE: another holder is about to queue its copy. Send an answer if this is not allowed."""
         place = self._place
         id = message.id
         if self._acks.reject_if_acked(sender, id, now):

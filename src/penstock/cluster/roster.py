@@ -77,7 +77,7 @@ def file_text(members: Members) -> str:
 
 
 def first_text(myself: bytes, peers: list[Peer], past: dict[bytes, i64] | None = None) -> str:
-    """Return the contents of the first file of a node that has not run with this id.
+    """Return the contents of the file for the first start of a node with the id `myself`.
 
     `peers` are the nodes to meet, and `past` are the epochs of former members.
     """

@@ -460,7 +460,7 @@ def _returned_letter(job: api.Job) -> str:
 
 
 def _give_back(job: api.Job, deliveries: int) -> None:
-    """Return a job that the caller did not receive to its tube. If this fails, the end of the session returns it."""
+    """Give a job that the caller did not receive back to its tube. If this fails, the end of the session does it."""
     with contextlib.suppress(PenstockError):
         if isinstance(job, EmbeddedJob):
             job._tube._host.undeliver(PendingDelivery([job._core], [deliveries]))

@@ -237,7 +237,7 @@ class _OnServer:
 
 
 def _refusal(error: CommandError) -> CommandError:
-    """Return the error to raise for an error of a server: a Queue15Error, unless `error` has a code of Penstock."""
+    """Convert an error of a server to a Queue15Error. Return it unchanged if it has one of Penstock's error codes."""
     return Queue15Error(str(error)) if error.code == CommandError.code else error
 
 

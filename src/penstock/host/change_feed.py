@@ -102,7 +102,7 @@ class ChangeFeed:
         return cancel
 
     def wait(self) -> None:
-        """Return when watchers have received every change so far. The caller does not hold the lock."""
+        """Wait until watchers have received every change so far. The caller does not hold the lock."""
         if self._delivered == self._posted or not self._watchers or threading.current_thread() is self._thread:
             return
         posted = self._posted
@@ -114,7 +114,7 @@ class ChangeFeed:
         self._changes.put(None)
 
     def join(self) -> None:
-        """Return when the thread has ended, if there are watchers. The caller does not hold the lock."""
+        """If there are watchers, wait until the thread has ended. The caller does not hold the lock."""
         if self._watchers and threading.current_thread() is not self._thread:
             self._thread.join()
 

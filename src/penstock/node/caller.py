@@ -129,7 +129,7 @@ def check_tube(caller: Caller, tube: bytes) -> None:
 def check_own(caller: Caller, name: bytes, what: bytes) -> None:
     """Raise an error if the name of a stage or a consumer does not match the caller's tube patterns.
 
-    The tubes of its jobs cannot be checked instead, because a stage of another user may have no jobs at the moment.
+    The name is checked, and not the tubes of the jobs, because a stage of another user may have no jobs now.
     """
     if not caller.any_tube and not caller.may_use(name):
         raise Refused(b"NOPERM this user has no permission to use this " + what)

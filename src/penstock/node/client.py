@@ -3,8 +3,8 @@
 Subclasses have the connection: a socket (`server/net/connection.py`), a tunnel to another node (`node/forwarding.py`),
 or a simulated one (`testing/sim`).
 
-Backpressure: a client is not read from while its replies pile up, or while many of its commands cannot be run because
-it waits.
+Backpressure: a client is not read from while its replies pile up. It is also not read from while it waits for a reply
+and has already sent many more commands.
 """
 
 from __future__ import annotations

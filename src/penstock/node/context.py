@@ -166,7 +166,10 @@ class CommandContext:
             raise Elsewhere(node, f"job {quoted_name(id)}")
 
     def _home_of_job(self, caller: Caller, id: bytes, used: bool) -> bytes:
-        """Return the node that may have a job, or b"" if it is unknown: the node in its id, or the home of its tube."""
+        """Return the other node that may have a job, or b"" if it is unknown.
+
+        An id contains the node or the tube. If it has neither, return the only other node that the session uses.
+        """
         cluster = self.cluster
         if cluster is None or not cluster.members.peers:
             return b""
@@ -210,7 +213,7 @@ class CommandContext:
                 raise Elsewhere(node, f"job {quoted_name(args[at])}")
 
     def spread_to_used_nodes(self, caller: Caller, args: list[bytes]) -> None:
-        """Raise OnSeveralNodes for a command about all jobs of the caller's session, if it uses other nodes."""
+        """If the caller's session uses other nodes, raise OnSeveralNodes, so that the command runs on all of them."""
         nodes = self.remote.nodes_in_use(caller)
         if nodes:
             raise OnSeveralNodes({node: list(args) for node in [self.node, *nodes]})

@@ -276,7 +276,7 @@ class Forwarding(RemoteCommands):
         self._used_max = 1_024  # Above this number of entries, those of ended sessions are removed.
 
     def counts(self) -> dict[str, int]:
-        """Return the number of tunnel ends of each kind, for CLUSTER INFO."""
+        """Return the number of tunnels from this node and of tunnels to this node, for CLUSTER INFO."""
         return {"cluster_tunnels_out": len(self._tunnels), "cluster_tunnels_in": len(self.guests)}
 
     # Called by the dispatchers

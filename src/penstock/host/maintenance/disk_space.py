@@ -98,6 +98,6 @@ class DiskSpaceService:
 def _shortening_bytes(queue: MaintainedQueue) -> int:
     """Return how many bytes a snapshot needs on a full disk.
 
-    A snapshot starts a new segment of the log. If the next segment does not exist yet, a small one is included.
+    A snapshot starts a new segment of the log. If the next segment does not exist, the size of a small one is added.
     """
     return snapshot_size(queue) + (SMALL_SEGMENT_BYTES if queue.log.room.spare is None else SEGMENT_HEADER_BYTES)
