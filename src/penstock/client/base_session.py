@@ -306,7 +306,6 @@ class BaseSession(ABC, Generic[C]):
         return connection
 
     def _record_jobs(self, call: Call[T], found: T) -> T:
-        """Record the jobs that a take returned."""
         assert call.delivered is not None
         held = call.delivered(found)
         self.held_jobs.add(held)

@@ -1,8 +1,8 @@
 """The reachability of the servers that one URL names. This records and logs when none of them answers.
 
-All sessions that come from one `connect` share a `Reachability`, so the loss of a server is logged once, however many
-sessions notice it. A server counts as lost when it does not answer in time, or when it was connected and no address of
-the target can be reached any more. A connection that is lost and made again immediately is not logged.
+All sessions that come from one `connect` share a `Reachability`, so the loss of a server is logged once. A server
+counts as lost when it does not answer in time, or when it was connected and no address of the URL can be reached.
+A connection that is lost and made again immediately is not logged.
 """
 
 from __future__ import annotations

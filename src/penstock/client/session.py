@@ -438,7 +438,6 @@ class Session(BaseSession[Connection]):
             connection.finish()
 
     def _end_on_server(self, idle: list[Connection]) -> None:
-        """End the session on the server."""
         try:
             if not idle:
                 idle.append(Connection(self.target, self._addresses.current, self.token, 0, self.target.connect_s))

@@ -56,7 +56,6 @@ class GarbageCollection:
             gc.collect(1 if second % _YOUNG_INTERVAL_S == 0 else 0)
 
     def _is_short(self) -> bool:
-        """Return whether a collection of all objects would be short."""
         server = self._server
         jobs, tubes = server.membership.cluster.registered(), len(server.turn.engine.tubes)
         thought_s = jobs * _JOB_S + tubes * _TUBE_S + len(server.clients) * _CLIENT_S

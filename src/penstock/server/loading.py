@@ -244,8 +244,6 @@ class _LoadingConnection(asyncio.Protocol):
 
 
 class _RespLoading(_LoadingConnection):
-    """A RESP client that is connected while the journal is loaded."""
-
     parser: RespParser
 
     def __init__(self, loading: Loading) -> None:
@@ -273,8 +271,6 @@ class _RespLoading(_LoadingConnection):
 
 
 class _IprotoLoading(_LoadingConnection):
-    """An IPROTO client that is connected while the journal is loaded."""
-
     parser: IprotoParser
 
     def __init__(self, loading: Loading, setting: str) -> None:

@@ -220,7 +220,6 @@ def _handle_signals(loop: asyncio.AbstractEventLoop, stop: Callable[[int], None]
 
 
 def _stop_loading(stopped: asyncio.Future[None], signum: int) -> None:
-    """Stop the server before the journal is loaded."""
     if not stopped.done():
         _log.info("shutdown started: signal=%s", signal.Signals(signum).name)
         stopped.set_result(None)

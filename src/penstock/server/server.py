@@ -304,8 +304,7 @@ class Server:
         """If there is no journal, free memory by deleting some jobs or acks. Return whether there were any to delete.
 
         Jobs with RETRY 0 that were delivered are deleted, the oldest delivery first, until at most `percent` of the
-        memory is used. If there are none, acks are deleted. A put for which there is no memory calls this before it is
-        refused.
+        memory is used. If there are none, acks are deleted. A put calls this before it is refused for lack of memory.
         """
         if self.host.journal is not None or self.config.max_memory_policy != "acks":
             return False

@@ -460,7 +460,6 @@ class Bus(PeerLinks):
             _log.info("node moved: node=%s address=%s", peer.id.decode(), place)
 
     def _log_disputes(self) -> None:
-        """Log which tubes have two homes."""
         for tube, other in self._cluster.homes.disputes.items():
             _log.warning(
                 "tube has two homes, because it was created before the nodes met: tube=%s other_home=%s "
