@@ -12,7 +12,7 @@ HEAP_CHILDREN: Final = 4
 
 
 def same(invariant: str, what: str, maintained: object, rebuilt: object) -> None:
-    """Assert that a value which the engine maintains equals the value that was rebuilt from the jobs."""
+    """Assert that `maintained`, a value of the engine, equals `rebuilt`, the value computed from the jobs."""
     assert maintained == rebuilt, f"{invariant}: {what}: the engine has {maintained!r}, there should be {rebuilt!r}"
 
 
@@ -22,7 +22,7 @@ def same_jobs(invariant: str, what: str, maintained: Iterable[Job], rebuilt: Ite
 
 
 def same_job(invariant: str, what: str, maintained: Job | None, rebuilt: Job | None) -> None:
-    """Assert that two jobs are the same, have the same rank, or are both None."""
+    """Assert that both arguments are None, or are jobs with the same rank or id."""
     if maintained is None or rebuilt is None or rank(maintained) != rank(rebuilt):
         same(invariant, what, maintained and maintained.id, rebuilt and rebuilt.id)
 
@@ -51,7 +51,7 @@ def least(jobs: Iterable[Job]) -> Job | None:
 
 
 def rank(job: Job) -> tuple[int, int]:
-    """Return the sort key by which jobs are taken: priority, then order."""
+    """Return the key by which jobs are sorted: the priority, and then `job.order` within a priority."""
     return job.priority, job.order
 
 

@@ -59,7 +59,7 @@ def describe(engine: Engine) -> Iterator[str]:
 
 
 def _waits(engine: Engine) -> dict[int, Waiting]:
-    """Return all waits by number, including ended waits that are not reported yet."""
+    """Return all waiting commands by number, and those whose end has not been reported yet."""
     found = {wait.number: wait for wait in engine.outbox.ended_waits}
     for watching in engine.end_waits_by_id.values():
         found |= {wait.number: wait for wait in watching}
@@ -87,7 +87,7 @@ def _fields(thing: object) -> str:
 def field_names(kind: type) -> list[str]:
     """Return the fields of an engine class in a fixed order.
 
-    Compiled classes have a list of them. The fields of interpreted classes are their annotations.
+    A compiled class lists its fields in an attribute. The fields of an interpreted class are its annotations.
     """
     names = getattr(kind, "__mypyc_attrs__", None)
     if names is None:

@@ -1,9 +1,9 @@
 """A disk in memory that records all operations, and from which every state after a power cut can be derived.
 
-`crashes` enumerates the states that a power cut can leave after a prefix of the operations. Synced data survives. Of
-the writes since the last sync, none or all survive, or any prefix or any sectors of the last write. Of the renames
-since names were synced, none or all survive. Data that a failed sync did not write stays readable until the power is
-cut, and no later sync writes it, as on current operating systems.
+`crashes` enumerates the states that a power cut can leave after the first operations. Synced data survives. Of the
+unsynced writes, none survive, all survive, one is lost, or the last one survives in part: up to some byte, without one
+sector, or in one sector only. Of the renames since the last sync of the directory, none or all survive. If a sync
+fails, its data stays readable until the power is cut, and no later sync writes it, as on current operating systems.
 """
 
 from __future__ import annotations
@@ -257,7 +257,7 @@ def _disk_of(files: dict[str, bytes]) -> MemoryDisk:
 
 
 def _play(disk: MemoryDisk, effects: list[Effect]) -> MemoryDisk:
-    """Return a copy of the original disk after these operations."""
+    """Apply these operations to a copy of the disk as it was before all recorded operations. Return the copy."""
     names = dict(disk.base_numbers)
     contents = {number: bytearray(data) for number, data in disk.base.items()}
     for effect in effects:

@@ -8,7 +8,7 @@ size of the engine, so this is for tests, simulations and debugging, never for p
     E3  no more jobs of a key are taken than the limit of its tube allows; after the limit was lowered, this holds as
         soon as the surplus jobs are no longer taken
     E4  the next job is the least available one, by priority and then order
-    E5  a job's deadline is the one that its ttl (E5), its ttr (E6) and its delay (E7) imply in its state
+    E5  a job's deadline is the earliest end of its ttl, its ttr (E6) and its delay (E7), if they count in its state
     E8  a taken job belongs to one live session, to one claim, or to neither; a job in another state belongs to neither
     E9  no command waits for something that is available
     E10 a staged job belongs to one known stage; a stage that has ended and has jobs is being emptied
@@ -101,7 +101,7 @@ def _check_deadlines(engine: Engine, jobs: list[Job], waits: list[Waiting], clai
 
 
 def _has_deadline(engine: Engine, job: Job) -> bool:
-    """Check the deadline of a job, and return whether it has one."""
+    """Check the deadline of a job. Return whether the job has a deadline."""
     if job.state in (s.READY, s.BURIED, s.DONE) or job.holder == HELD_BY_CLAIM:
         same("E7", f"when the state of {shown(job)} ends", job.wake, NEVER)
     assert job.wake != NEVER or job.state not in (s.DELAYED, s.ZOMBIE), f"E7: {shown(job)} would never change its state"
@@ -120,7 +120,7 @@ def _has_deadline(engine: Engine, job: Job) -> bool:
 
 
 def _on_grace(session: Session) -> bool:
-    """Check that a session is in its grace time exactly if it has no connections. Return whether it is."""
+    """Return whether a session is in its grace time. Check that this is so exactly if it has no connections."""
     armed = session.deadline_pos != NOWHERE
     same("E8", f"whether session {session.number} is on its grace time", armed, not session.connections)
     return armed

@@ -167,7 +167,7 @@ def _check_key(what: str, key: Key, limit: int, jobs: list[Job]) -> None:
 
 
 def _check_open(what: str, keys: Keys) -> None:
-    """Check E2: the heap of open keys contains exactly the keys with a ready job and a free place under the limit."""
+    """Check E2: the heap of open keys has exactly the keys with a ready job and fewer taken jobs than the limit."""
     opened = keys.open_keys()
     room = keys.limit if keys.limit > 0 else NEVER
     could = [key for key in keys.all_keys() if key.first is not None and key.taken < room]

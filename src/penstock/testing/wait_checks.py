@@ -39,7 +39,7 @@ def check_lines(engine: Engine) -> list[Waiting]:
 def _for_copies(engine: Engine) -> list[PeerWait]:
     """Return the commands that wait for other nodes.
 
-    These commands are in no list of a tube. A job that waits for copies is staged meanwhile.
+    These commands are in no list of a tube. Check that a job whose command waits for copies is staged meanwhile.
     """
     found: list[PeerWait] = []
     for session in engine.sessions.values():

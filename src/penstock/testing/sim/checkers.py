@@ -73,7 +73,7 @@ def _by_id(world: World) -> dict[bytes, list[Delivery]]:
 
 
 def _total_queue(world: World, by_id: dict[bytes, list[Delivery]]) -> Iterator[str]:
-    """Check C1 and C4: if an add was answered with a job id, the job is delivered, unless it expires."""
+    """Check C1 and C4: if the reply to an ADDJOB is a job id, the job is delivered, unless it expires."""
     delivered = {delivery.body for delivery in world.history.deliveries}
     for add in world.history.adds.values():
         if add.outcome != DONE or add.body in delivered or add.ttl_ms < _LONG_TTL_MS:
@@ -180,7 +180,7 @@ def _spacing(world: World, by_id: dict[bytes, list[Delivery]]) -> Iterator[str]:
 def _is_over(add: Add, delivery: Delivery) -> bool:
     """Return whether the ttl of a job was almost over at a delivery.
 
-    Late messages about the job then reach nodes that have already deleted it.
+    Such deliveries are not checked, because messages about the job can reach nodes that have already deleted it.
     """
     return delivery.sent > add.invoked + add.ttl_ms * MS * 9 // 10
 
@@ -208,8 +208,8 @@ def _nacked_between(world: World, first: Delivery, second: Delivery) -> bool:
 def _fast_acked_between(world: World, first: Delivery, second: Delivery) -> bool:
     """Return whether a job ended with a FASTACK between two deliveries.
 
-    A FASTACK is sent once, and the node deletes the job. A holder that could not be reached brings the job back.
-    This is not a redelivery, and the node no longer has the time of the first delivery.
+    After a FASTACK, the node deletes the job, and with it the time of the delivery. The FASTACK is sent to the holders
+    only once. A holder that could not be reached can bring the job back, and the node may then deliver it at once.
     """
     acks = world.history.acks.get(first.id, [])
     return any(ack.fast and first.sent <= ack.invoked <= second.sent for ack in acks)
@@ -256,8 +256,8 @@ def _is_kept(world: World, ack: Ack) -> bool:
 def _known_at(world: World, acked: int, fast: bool) -> int:
     """Return the time at which every holder must have received an ack.
 
-    The ack is repeated at doubling intervals. So the first attempt after the end of the faults can be delayed by as
-    much time as the faults lasted.
+    A node sends the ack again at intervals that double each time. The last interval that began during the faults can be
+    as long as the faults lasted, so the first attempt after the faults can be this late.
     """
     if world.options.is_calm:
         return acked + _HEARD_AFTER
@@ -366,7 +366,7 @@ def _know_each_other(one: SimNode, other: SimNode) -> bool:
 
 
 def kept_back(world: World) -> list[str]:
-    """Return the violations of C4: the jobs that running nodes could deliver and that were never delivered."""
+    """Return the violations of C4: jobs that running nodes hold ready or delayed, and that were never delivered."""
     delivered = {delivery.id for delivery in world.history.deliveries}
     found: list[str] = []
     for node in world.nodes:
@@ -452,7 +452,7 @@ def check_forgotten(world: World) -> None:
 
 
 def _note_sometimes(world: World, by_id: dict[bytes, list[Delivery]]) -> None:
-    """Count events that must occur in some seeds. If they never occur, passing seeds prove nothing."""
+    """Count events that must occur in some seeds. Without these events, the simulation would test too little."""
     history = world.history
     for deliveries in by_id.values():
         if len(deliveries) > 1:

@@ -280,7 +280,7 @@ class Consumer(Client):
         return bytes(id)
 
     def _finish(self, jobs: list[bytes]) -> None:
-        """Ack, nack or drop all jobs that were delivered together, or ask for more time for all of them."""
+        """Ack, nack or drop all jobs that were delivered together, or extend the time of all with WORKING."""
         random, options = self.random, self.cluster.options
         what = random.random()
         if self.careful:

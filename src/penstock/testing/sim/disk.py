@@ -114,7 +114,7 @@ class SimDisk:
 
 
 class SimFile:
-    """One file. Zeros at its end are not stored, because a segment of the log consists mostly of them."""
+    """One file. Zeros at its end are not stored, because most of a segment of the log is zeros."""
 
     def __init__(self, disk: SimDisk, data: bytes, size: int) -> None:
         self._disk = disk

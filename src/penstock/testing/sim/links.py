@@ -1,9 +1,9 @@
 """The links of a simulated node. Like a server, the node opens a link to every peer in its table.
 
-A link is opened if both directions work at that moment. It breaks when the process at its other end ends and the reset
-can be delivered. A link over a cut network breaks only when the cluster drops it. Messages to a process that has ended
-are not delivered to the next process at its address; the sender receives a reset instead. The *life* of a node is a
-number that rises with each start of its process.
+A link is opened if both directions of the network work at that moment. When the process at its other end has ended, a
+reset breaks the link. Where the network is cut, no reset arrives, and the link breaks only when the cluster protocol
+drops it. Messages to a process that has ended are not delivered to the next process at its address; the sender receives
+a reset instead. The *life* of a node is a number that rises with each start of its process.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class Links:
 
     @property
     def is_stale(self) -> bool:
-        """Return whether links have to be opened or closed, even if the table of nodes has not changed."""
+        """Return whether `keep` must be called, because a link was dropped or `keep` was not called yet."""
         return self._moves == -1
 
     def to(self, node: bytes) -> End | None:
@@ -98,7 +98,7 @@ class Links:
         self._moves = -1
 
     def leading_to(self, other: End, life: int) -> list[bytes]:
-        """Return the links that lead to the process `life` of `other`, or to an earlier one. Both have ended."""
+        """Return the links to `other` that lead to the process with the number `life`, or to an earlier process."""
         return [node for node, end in self._ends.items() if end is other and self._lives[node] <= life]
 
     def is_up(self, named: bytes, found: bytes, other: End) -> None:

@@ -2,8 +2,8 @@
 
 Each method of `Nemeses` that is named after a fault injects it, and returns a function that undoes it.
 
-The number of nodes that are allowed to lose their jobs is drawn for each seed. If every node with a copy of a job lost
-it, the loss would show nothing about the protocol. The history records which nodes lost their jobs, and when.
+Each seed limits how many nodes may lose their jobs. If every node with a copy of a job loses it, no protocol can
+deliver the job, so the loss is not a violation. The history records which nodes lost their jobs, and when.
 """
 
 from __future__ import annotations
@@ -177,7 +177,7 @@ class Nemeses:
     def power_cut(self) -> Undo | None:
         """Cut the power of a machine, and start it again.
 
-        Usually this happens in the middle of its next sync, the worst time.
+        In most cases the power is cut during the machine's next sync, because this is the worst time.
         """
         node = self._one_up()
         if node is None or self._random.random() < 0.3:
@@ -232,7 +232,7 @@ class Nemeses:
         return self._crash("wipe", power=True, wipes=True)
 
     def lose(self) -> Undo | None:
-        """Kill a node for longer than all other faults last, preferably a node that receives a handover."""
+        """Kill a node until all other faults have ended. Prefer a node that other nodes are handing jobs over to."""
         if self.someone_is_away or len(self._world.nodes) == 1:
             return None
         waits = True

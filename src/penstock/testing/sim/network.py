@@ -41,7 +41,7 @@ class Network:
         self._receivers[node] = receive
 
     def cut(self, sender: int, receiver: int) -> None:
-        """Drop messages from `sender` to `receiver`, until `mend` was called as often as `cut`."""
+        """Drop messages from `sender` to `receiver`. Each call of `cut` needs a call of `mend` to undo it."""
         link = sender, receiver
         self._cuts[link] = self._cuts.get(link, 0) + 1
 
@@ -61,7 +61,7 @@ class Network:
         return self._cuts.get((sender, receiver), 0) > 0
 
     def send(self, sender: int, receiver: int, life: int, messages: list[Message]) -> None:
-        """Send the messages of one turn to the process `life` of another node. Most of them arrive together."""
+        """Send the messages of one turn to the process number `life` of another node. Most of them arrive together."""
         if self.loss == 0 and self.duplication == 0:
             self._carry(sender, receiver, life, messages)
             return

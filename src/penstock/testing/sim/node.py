@@ -1,6 +1,6 @@
-"""A simulated node: the real engine, log, turn, commands and cluster protocol with simulated surroundings.
+"""A simulated node: the real engine, log, turn, commands and cluster protocol on a simulated clock, disk and network.
 
-It drives the turn of `node/turn.py` as the event loop of a server does. A crash can occur between any two turns, and
+The node calls the turn of `node/turn.py` as the event loop of a server does. It can crash between any two turns, and
 while the log is synced.
 """
 
@@ -90,16 +90,16 @@ class Environment(Protocol):
         """Return all nodes except `node`."""
 
     def added(self, id: bytes, words: list[bytes]) -> None:
-        """Check the copies of a job when a node answers its ADDJOB (`words`) with the id."""
+        """Check the copies of a job when a node replies with its id. `words` is the ADDJOB command."""
 
     def handed_out(self, id: bytes) -> None:
         """Record that a node sends an at-most-once job to a client."""
 
     def wants_back(self, node: SimNode, id: bytes) -> None:
-        """Record that `node` received MEET from the node `id`, which may have been removed."""
+        """Record that `node` received MEET from the node `id`. The message can be older than that node's removal."""
 
     def gone_astray(self, id: bytes) -> None:
-        """Record that a node sends a handover of a job to a process that no longer exists."""
+        """Record that a node tries to hand over a job to a process that no longer exists."""
 
     def tubes_changed(self, node: SimNode) -> None:
         """Record that a node has started, or has created or dropped tubes."""
@@ -395,7 +395,7 @@ class SimNode(Driver):
         self._came_in(lambda now: self._leave(session))
 
     def receive(self, sender: int, life: int, messages: list[Message]) -> None:
-        """Receive messages of another node. They are for the process `life`, which may be an earlier one."""
+        """Receive messages of another node. If they are for an earlier process (`life`), the sender gets a reset."""
         if life == self.life:
             self._came_in(lambda now: self._receive(sender, messages, now))
         elif self.up:
@@ -417,7 +417,7 @@ class SimNode(Driver):
         """Do nothing: a simulated process has one thread, so the engine needs no lock."""
 
     def wake_at(self, due: i64) -> None:
-        """Run a turn soon (SOON), or at the engine time `due`."""
+        """Run a turn at the engine time `due`, or as soon as possible if `due` is SOON."""
         if due == SOON:
             if not self._reads_input:
                 self._plan_turn()
@@ -472,7 +472,7 @@ class SimNode(Driver):
             self.keep_links()
 
     def _note_replies(self) -> None:
-        """Record which replies the turn has produced. A crash may still prevent that they are sent."""
+        """Record which replies the turn has produced. They are not sent if the node crashes first."""
         for client in self._clients.values():
             if client.reply.length and client.produced_ms < 0:
                 client.produced_ms = int(self.turn.now)
@@ -569,14 +569,14 @@ class SimNode(Driver):
     # Other nodes
 
     def meet(self, other: SimNode) -> None:
-        """Run CLUSTER MEET with the address of `other`. The reply is sent when the table is saved."""
+        """Run CLUSTER MEET with the address of `other`, and save the table of nodes."""
         self.cluster.members.meet(other.host, CLIENT_PORT, BUS_PORT, self.now())
         self.ordered_to_meet.add(other.id)
         self._save_table()
         self.turn.plan()
 
     def set_leaving(self, leaving: bool) -> None:
-        """Run CLUSTER LEAVING: start or stop to hand over all jobs to other nodes."""
+        """Run CLUSTER LEAVING: begin or stop handing over all jobs to other nodes."""
         self.leaving = self.site.leaving = leaving
         self.left_at = self.world.schedule.now if leaving else NEVER
         replace(identity(self.disk), leaving=leaving).write(self.disk)
@@ -602,7 +602,7 @@ class SimNode(Driver):
         self.turn.receive(node, self.world.nodes[sender].host, messages)
 
     def send(self, messages: Messages) -> None:
-        """Send messages to other nodes. Those without a link are dropped."""
+        """Send messages to other nodes. Messages to a node without a link are dropped."""
         self._look_for_strays(messages)
         for node, some in messages.items():
             if self._uses_pipes:
@@ -613,7 +613,7 @@ class SimNode(Driver):
                 self.world.network.send(self.number, other.number, self.links.life_of(node), some)
 
     def _look_for_strays(self, messages: Messages) -> None:
-        """Record handovers to a process that no longer exists. The node itself cannot detect them yet."""
+        """Record handovers to a process that no longer exists. This node has not detected yet that it has ended."""
         for node, some in messages.items():
             other = self.links.to(node)
             if other is not None and other.up and self.links.life_of(node) == other.life:
@@ -676,7 +676,7 @@ class SimNode(Driver):
             pipe.send(lambda: other.pipe_ended(id, pipe))
 
     def _end_pipe(self, node: bytes, pipe: Pipe) -> None:
-        """Let the other end of a broken pipe detect this."""
+        """Make the receiver of a broken pipe detect the break, after a network delay."""
         other, id = self.world.nodes[pipe.receiver], self.id
         self.world.schedule.after(self.world.network.delay, lambda: other.pipe_ended(id, pipe))
 
@@ -699,7 +699,7 @@ class SimNode(Driver):
             self.world.nodes[pipe.sender].peer_ended(self, life)
 
     def pipe_ended(self, sender: bytes, pipe: Pipe) -> None:
-        """Handle that a link from another node is closed."""
+        """Close this end of a link that another node had opened."""
         self._came_in(lambda now: self._lose_pipe(sender, pipe))
 
     def _accept_pipe(self, sender: bytes, pipe: Pipe) -> None:
@@ -759,7 +759,7 @@ class SimNode(Driver):
         return id in self.cluster.acks.by_id or self.cluster.state.recent.contains(id)
 
     def leftovers(self) -> list[str]:
-        """Return a text for each ack and handover of the node. They should end soon."""
+        """Return a text for each ack and handover that the node has not finished yet."""
         found = [f"the ack of {id.decode()}" for id in self.cluster.acks.by_id]
         return [*found, *(f"handover {number}" for number in self.cluster.handovers.under_way)]
 

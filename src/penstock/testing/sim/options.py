@@ -89,7 +89,7 @@ class Options:
         return " ".join(f"{name}={_text(value)}" for name, value in asdict(self).items())
 
     def changed(self, settings: list[str]) -> Options:
-        """Return a copy with some options set, as NAME=VALUE in the format of `shown`."""
+        """Return a copy with changed options. Each of `settings` is NAME=VALUE, as `shown` prints it."""
         changes: dict[str, object] = {}
         kinds = {field.name: getattr(self, field.name) for field in fields(self)}
         for setting in settings:
@@ -208,6 +208,6 @@ def draw_tubes(seed: int) -> Options:
 
 
 def _some(random: Random, values: tuple[int, ...], most: int | None = None) -> tuple[int, ...]:
-    """Return one to three of the values at random. Values greater than `most` are replaced by it."""
+    """Return one to three of the values at random. A value greater than `most` is replaced by `most`."""
     chosen = sorted({random.choice(values) for _ in range(random.choice((1, 1, 2, 3)))})
     return tuple(sorted({min(value, most) for value in chosen})) if most is not None else tuple(chosen)

@@ -224,7 +224,7 @@ class Simulation(World):
     def _until(self, over: Callable[[], bool], limit: int, complaint: str) -> None:
         """Run until the condition `over` holds, for at most `limit`.
 
-        If it does not hold by then, raise Violation with `complaint`, unless that is empty.
+        If it does not hold by then, raise Violation with the text `complaint`. If `complaint` is empty, just return.
         """
         end = self.schedule.now + limit
         while not over():
@@ -254,8 +254,8 @@ class Simulation(World):
     def _meet_again(self) -> None:
         """Run CLUSTER MEET between nodes that cannot learn of each other, as an operator would.
 
-        The nodes that such a node has met are down or were wiped, or messages were lost. A node learns of all nodes
-        that its peers have in their tables, so one meeting is enough for each group.
+        This happens if all nodes that a node has met are down or were wiped, or if messages were lost. After a meeting,
+        gossip spreads all entries of the nodes' tables, so one meeting is enough for each group.
         """
         groups = checkers.acquainted(self)
         for group in groups[1:]:

@@ -137,7 +137,7 @@ def _acked(world: TubeWorld) -> Iterator[str]:
 
 
 def _order(world: TubeWorld) -> Iterator[str]:
-    """Check W7: no job is delivered while another one that comes before it was ready all the time of the take."""
+    """Check W7: a take does not deliver a job if an earlier job of the tube was ready during the whole take."""
     first_take: dict[bytes, int] = {}
     for lease in world.tubes.leases:
         first_take[lease.body] = min(first_take.get(lease.body, NEVER), lease.take.invoked)
@@ -165,7 +165,7 @@ def _precedes(first: Put, second: Put) -> bool:
 
 
 def _keys(world: TubeWorld) -> Iterator[str]:
-    """Check W3. With faults, a client may not know that it has lost a job, so only its first moment counts."""
+    """Check W3. A fault can end a lease unnoticed, so a job counts only while its session certainly holds it."""
     by_key: dict[tuple[bytes, bytes], list[tuple[int, int, Lease]]] = {}
     for lease in world.tubes.leases:
         put = world.tubes.puts.get(lease.body)
@@ -195,7 +195,7 @@ def _held_until(world: TubeWorld, lease: Lease) -> int:
 
 
 def _leases(world: TubeWorld) -> Iterator[str]:
-    """Check W8: while a session certainly holds a job, the job is not delivered to another one."""
+    """Check W8: while a session certainly holds a job, the job is not delivered to another session."""
     for body, leases in _by_body(world).items():
         if _is_excused(world, leases[0].tube.name):
             continue

@@ -94,7 +94,7 @@ class TubeClient(Client):
         return max(0, self.grace_ms * MS * 1_000_000 // slow - 2 * MS)
 
     def end_session(self) -> None:
-        """Begin a new session with the next connection."""
+        """Give up the session and its jobs. The next connection begins a new session."""
         if self.held:
             self.world.sometimes("a session ended with jobs")
         self.held = []
@@ -232,7 +232,7 @@ class TubeClient(Client):
         then()
 
     def refused(self, answer: ErrorReply) -> str:
-        """Count an error. Return whether the call was refused, or its outcome is unknown."""
+        """Count an error reply. Return the outcome of the call: REFUSED, or UNKNOWN if it may have been executed."""
         code = "a call" if self.is_iproto else answer.line.partition(b" ")[0].decode()
         self.world.history.errors[code] += 1
         if b"internal error" in answer.line:

@@ -62,13 +62,13 @@ class Lease:
     finishes: list[Finish] = field(default_factory=list)
 
     def verb_count(self) -> int:
-        """Return how many commands of its session have tried to end it."""
+        """Return how many commands of the session that holds the job have tried to end the lease."""
         return sum(not each.intruder for each in self.finishes)
 
 
 @dataclass
 class Finish:
-    """A command that ends a lease: ack, release, nack or bury. `intruder` marks one of another session."""
+    """A command that ends a lease: ack, release, nack or bury. `intruder` marks a command of another session."""
 
     verb: str
     token: bytes

@@ -1,4 +1,4 @@
-"""The kinds of tubes that the workload `tubes` uses. Each lives on one node, its home, and has promises of its own."""
+"""The kinds of tubes that the workload `tubes` uses. Each tube lives on one node, its home."""
 
 from __future__ import annotations
 

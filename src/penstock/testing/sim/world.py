@@ -77,14 +77,14 @@ class World:
         self.counted[what] += 1
 
     def added(self, id: bytes, words: list[bytes]) -> None:
-        """Check the copies of a job when a node answers its ADDJOB (`words`) with the id."""
+        """Check the copies of a job when a node replies with its id. `words` is the ADDJOB command."""
 
     def handed_out(self, id: bytes) -> None:
         """Record that a node sends an at-most-once job to a client."""
         self.history.written[id] += 1
 
     def gone_astray(self, id: bytes) -> None:
-        """Record that a node sends a handover of a job to a process that no longer exists."""
+        """Record that a node tries to hand over a job to a process that no longer exists."""
         self.history.astray[id] += 1
 
     def tubes_changed(self, node: SimNode) -> None:
