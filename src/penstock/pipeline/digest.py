@@ -3,8 +3,8 @@
 A turn reads the new events, the unfinished jobs, and the affected days of gold, but never the whole history. The cost
 of a turn is proportional to the new events and the unfinished jobs.
 
-Spark processes events and jobs. Its result, a row for each tube and minute or key of a day, is added to the existing
-rows with Arrow in this process, because planning a Spark query takes longer than that.
+Spark processes events and jobs. Its results are small, for example one row for each tube and minute. This process adds
+them to the existing rows with Arrow, because planning a Spark query would take longer.
 """
 
 from __future__ import annotations

@@ -33,7 +33,7 @@ LIVE_STATES: Final = range(s.GONE + 1, s.STATES_COUNT)
 
 
 def check_tube(tube: Tube, jobs: list[Job]) -> None:
-    """Compare everything that a tube maintains with its jobs."""
+    """Compare the counters, lists and indexes of a tube with its jobs."""
     assert not tube.arriving and not tube.dropped, f"E2: {tube.name!r} is in the middle of a transition"
     _check_counts(tube, jobs)
     _check_places(tube, jobs)

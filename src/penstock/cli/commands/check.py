@@ -36,7 +36,7 @@ class Result(typer.Exit):
 
 
 class Checks(TyperGroup):
-    """The group of checks. An error before the measurement exits with UNKNOWN, so that it raises no alarm."""
+    """The group of checks. An error before the measurement, such as a wrong option, exits with UNKNOWN."""
 
     def make_context(self, *args: Any, **options: Any) -> Any:
         with _unknown():

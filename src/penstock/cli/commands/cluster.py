@@ -336,7 +336,7 @@ def _checked(target: Target, node: Record) -> Record:
 
 
 def _warned(node: Record, paused_queues: int) -> Record:
-    """Return the reasons why a node accepts no copies of jobs, as flags and in words."""
+    """Return why a node accepts no copies of jobs: a list of flags, and a text that explains them."""
     queues = "1 paused queue" if paused_queues == 1 else f"{paused_queues or 'some'} paused queues"
     found = [flag for flag in node["flags"] if flag in _CONDITIONS]
     words = "; ".join(_CONDITIONS[flag].format(queues=queues) for flag in found)

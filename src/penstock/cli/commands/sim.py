@@ -29,8 +29,8 @@ def sim(
     Each run is checked against the answers that clients got and the jobs that nodes hold. A failing seed is printed
     with its options and the command that replays it. The same seed always gives the same run.
 
-    The clients use Disque's commands. With --set workload=tubes they use tubes of other types, which live on one node,
-    with native commands and over IPROTO, through all nodes.
+    The clients use Disque's commands. With --set workload=tubes they use native commands and IPROTO, and tubes of
+    other types. Each of these tubes lives on one node, and clients use it through all nodes.
     """
     from penstock.testing.sim.options import options_of
     from penstock.testing.sim.swarm import EXPECTED_AFTER, run_seeds

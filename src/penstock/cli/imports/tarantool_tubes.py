@@ -138,7 +138,7 @@ def _seconds(value: Any) -> float | None:
 
 
 def _add_times(options: dict[str, Any], times: list[float], state: str, now_ms: int) -> str:
-    """Add the remaining ttl and delay, the ttr and the priority. Return why the task is not imported, or ""."""
+    """Add the remaining ttl and delay, the ttr and the priority to `options`. Return why the task is skipped, or ""."""
     next_event, ttl, ttr, pri, created = times
     now = now_ms * 1_000
     delay_s = max(0.0, (next_event - now) / _US) if state == "~" else 0.0

@@ -220,7 +220,7 @@ class DirectoryBackend:
         self._directory = directory  # None for a queue in memory.
 
     def consumers(self, queue: Queue) -> ViewData:
-        """Return the sessions that hold jobs, found from the first taken jobs of each tube."""
+        """Return the sessions that hold jobs. At most TAKEN_READ_MAX taken jobs are read to find them."""
         held: Counter[tuple[int, str]] = Counter()
         next_due: dict[tuple[int, str], float | None] = {}
         looked_at = 0

@@ -1,8 +1,8 @@
 """The screen of `penstock top`: tabs with tables that are refreshed regularly, and keys.
 
 Refreshes and commands run in threads and pass their results to the screen's thread with `call_later`, so the screen
-stays responsive when the server is slow. Destructive keys are capitals. They ask first, with the number of jobs and the
-name of the tube.
+stays responsive when the server is slow. The keys that destroy data are capital letters. The screen then asks first,
+with the number of jobs and the name of the tube.
 """
 
 from __future__ import annotations

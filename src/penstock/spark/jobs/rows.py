@@ -89,7 +89,7 @@ class RowWriter:
             self._put_tube(self._tube(tube), batch.filter(chosen))
 
     def _tube(self, tube: str | None) -> bytes:
-        """Return the tube of a row: `tube` from its column, or else the option `tube`, or else an empty name."""
+        """Return the tube of a row. If its column is null (`tube` is None), use the option `tube`, or an empty name."""
         return ((tube if tube is not None else self._options.tube) or "").encode()
 
     def _put_tube(self, tube: bytes, batch: pa.RecordBatch) -> None:

@@ -86,7 +86,7 @@ class TubeClient(Client):
             self.end_session()
 
     def _grace(self) -> int:
-        """Return how long its session certainly lives after its connection is lost.
+        """Return how long the session certainly lives after it has lost its connection.
 
         A clock that runs fast measures the grace time as shorter, and engines count whole milliseconds.
         """
