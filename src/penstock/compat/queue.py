@@ -385,7 +385,7 @@ class Tube:
         callback(Task(id, _LETTERS[change.after], data), _WHAT.get(call, call))
 
     def _changed(self, callback: OnChange, known: dict[str, Task], change: Change) -> None:
-        """Call the function with a change of a queue on a server, which does not send the task."""
+        """Call the function with a change of a queue on a server. The server sends the change without the task."""
         if known is not self._seen:
             return  # The function was removed or replaced.
         call = _CALL_OF_EVENT.get(change.event)

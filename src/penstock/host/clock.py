@@ -16,12 +16,10 @@ class MachineClock(Clock):
         self._offset_ns: i64 = start_ms * 1_000_000 - time.monotonic_ns()
 
     def now(self) -> i64:
-        """Return the engine time in ms."""
         monotonic_ns: i64 = time.monotonic_ns()
         return (monotonic_ns + self._offset_ns) // 1_000_000
 
     def wall(self) -> i64:
-        """Return the wall time in ms since 1970."""
         return wall_ms()
 
 

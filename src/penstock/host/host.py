@@ -287,7 +287,7 @@ class Host:
 
     @property
     def durable(self) -> Context:
-        """Return the context manager that surrounds the lock in a blocking call."""
+        """Return the context manager that makes a blocking call wait for the disk and for watchers."""
         return Durable(self) if self.syncs or self.has_watchers else NOTHING
 
     def make_durable(self) -> None:

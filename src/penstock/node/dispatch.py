@@ -1,8 +1,8 @@
 """The command table and the dispatcher that runs the commands of all clients, one at a time.
 
-A `Command` is a row of the table. Dispatch, COMMAND, the permissions and docs/reference/protocol.md are made from the
-table. A handler checks everything before it changes or answers anything. If it raises an error, the error is the whole
-reply.
+A `Command` is a row of the table. The permissions, the output of COMMAND and docs/reference/protocol.md are also made
+from the table. A handler checks everything before it changes anything or replies. If it raises an error, the error is
+the whole reply.
 """
 
 from __future__ import annotations

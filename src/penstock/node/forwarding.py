@@ -56,7 +56,7 @@ class Tunnel:
         self._out.write(command, True)
 
     def is_full(self) -> bool:
-        """Return whether more than a window of bytes waits to be sent."""
+        """Return whether more bytes wait to be sent than fit in the window."""
         return self._out.waiting() > WINDOW_BYTES
 
     def receive(self, message: TunnelMessage) -> None:
@@ -109,7 +109,6 @@ class RespTunnel(Tunnel):
         self.send(command)
 
     def answered(self, data: bytes, ends: bool) -> None:
-        """Handle a part of the reply. `ends` marks the last part."""
         if self.reader is not None:
             self.reader.read(data)
             if ends:
@@ -117,7 +116,6 @@ class RespTunnel(Tunnel):
                 reader.end()
 
     def fail(self, why: str, line: bytes) -> None:
-        """End the tunnel, and refuse the command in progress (see Tunnel.fail)."""
         reader, self.reader = self.reader, None
         if reader is not None:
             reader.fail(Refused(line) if line else NoHome(f"{reader.what} lives on {why}{_UNKNOWN}"))
@@ -165,7 +163,6 @@ class CallTunnel(Tunnel):
         return True
 
     def fail(self, why: str, line: bytes) -> None:
-        """End the tunnel, and refuse all calls in progress (see Tunnel.fail)."""
         if self._blocks:
             self.client.busy = False
         for sync, calls in list(self._calls.items()):
@@ -282,7 +279,6 @@ class Forwarding(RemoteCommands):
     # Called by the dispatchers
 
     def ask(self, caller: Caller, question: NeedsAnswer, tag: object, now: i64) -> Waiting:
-        """Ask the other nodes the question on which a command depends. Return the wait that ends with their answers."""
         return self._context.ask_others(caller, question, tag, now)
 
     def forward(self, caller: Caller, args: list[bytes], where: Elsewhere) -> None:
@@ -380,7 +376,6 @@ class Forwarding(RemoteCommands):
             self._used_max = 2 * len(self._used) + 1_024
 
     def nodes_in_use(self, caller: Caller) -> list[bytes]:
-        """Return the reachable other nodes that a client's session uses."""
         if caller.entry_node:
             return []
         nodes = self._used.get(caller.connection.session.token, {})
@@ -397,7 +392,6 @@ class Forwarding(RemoteCommands):
     # Called by the node
 
     def stop_waiting(self, caller: Caller) -> None:
-        """End the client's waits on other nodes as soon as possible."""
         for tunnel in self._by_client.get(_client(caller), {}).values():
             tunnel.send_hurry()
 
@@ -409,7 +403,6 @@ class Forwarding(RemoteCommands):
             tunnel.send_end()
 
     def reads_again(self, caller: Caller) -> None:
-        """Continue to receive replies from other nodes, because the client reads its replies again."""
         for tunnel in self._by_client.get(_client(caller), {}).values():
             tunnel.inflow.go_on()
 

@@ -21,7 +21,7 @@ _WEIGHT: Final = 0.2
 
 
 class SyncPolicy:
-    """The average duration of a sync, and the decision that follows from it."""
+    """Decides where to sync, by the average duration of a sync."""
 
     average_s: float  # A moving average.
 

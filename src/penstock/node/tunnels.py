@@ -137,7 +137,7 @@ class Inflow:
         self._held = False
 
     def read(self, count: int) -> None:
-        """Count `count` bytes as read. Confirm them when they are a quarter of the window."""
+        """Count `count` bytes as read. Confirm all counted bytes when they reach a quarter of the window."""
         self._unconfirmed += count
         if self._unconfirmed >= _CONFIRM_BYTES and not self._held:
             self._confirm(self._unconfirmed)

@@ -423,7 +423,7 @@ class Turn:
             client.abort()
 
     def _run_rest(self) -> None:
-        """Run the clients that were paused or had more commands than fit in a turn, and a slice of a long command."""
+        """Run the commands that earlier turns left, because of a pause or a limit, and a slice of a long command."""
         if self._paused and self._paused_until <= self.now:
             self._to_run.update(self._paused)
             self._paused = {}
@@ -502,7 +502,6 @@ class Turn:
         return not self._others_ran or self.dispatcher.clock_ns() >= self._rested_ns
 
     def _step_long(self) -> None:
-        """Run a slice of the next long command."""
         client, long = self._long.popleft()
         if client.lost:
             return

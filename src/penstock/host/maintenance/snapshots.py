@@ -79,7 +79,7 @@ class SnapshotService:
             raise
 
     def _use(self, queue: MaintainedQueue, number: int) -> None:
-        """Make jobs whose bodies are on disk read them from the new snapshot."""
+        """From now on, read the bodies that are on disk from the new snapshot."""
         if queue.engine.spills:
             began = time.thread_time()
             for _ in use_snapshot(queue.disk, queue.engine, number, lambda: self._pacing.locked(queue)):
