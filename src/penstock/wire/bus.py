@@ -721,7 +721,7 @@ def _nodes(reader: Reader) -> list[bytes]:
 
 
 def _incarnation(reader: Reader) -> bytes:
-    """Read an incarnation, or empty bytes if the message does not need one."""
+    """Read an incarnation. It is empty in messages that need none."""
     memory = reader.string()
     return _exactly(memory, INCARNATION_BYTES, "an incarnation") if memory else memory
 

@@ -28,7 +28,7 @@ class BoxError(PenstockError):
 
 
 class LuaError(BoxError):
-    """An error that a Lua procedure raises. In the originals, its text begins with a file name and a line number."""
+    """An error that a Lua procedure raises. Unlike in Tarantool, its text has no file name and line number."""
 
     def __init__(self, text: str) -> None:
         super().__init__(32, text)

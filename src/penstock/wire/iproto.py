@@ -1,6 +1,6 @@
 """IPROTO, Tarantool's protocol: parses requests and encodes replies.
 
-    length  header map {0: request, 1: sync, …}  body map {…}            a packet; the length is any msgpack number
+    length  header map {0: request, 1: sync, …}  body map {…}            a packet; the length is a msgpack integer
 
 Requests are answered in the order in which they finish. A reply has the sync number of its request. For any bytes, the
 parser returns requests, or sets `error` and reads no more. A packet with an invalid body gives a request `BROKEN`, and
@@ -131,16 +131,13 @@ class IprotoParser(RequestBuffer):
         self._discard = 0
 
     def raise_limits(self, packet_max: i64) -> None:
-        """Raise the limits, because the client has authenticated."""
         self.packet_max = packet_max
         self._is_known = True
 
     def refuse_more(self) -> None:
-        """Set `error`, because more than `buffer_max` bytes are buffered."""
         self._fail("too many requests are waiting")
 
     def is_unfinished(self) -> bool:
-        """Return whether there is a request that is incomplete, or that `parse` has not returned yet."""
         return self._oversized is not None or self.pending() > 0
 
     def parse(self, requests_max: i64) -> list[Request]:

@@ -95,13 +95,11 @@ class RespParser(RequestBuffer):
         self._fresh = True
 
     def raise_limits(self, bulk_max: i64) -> None:
-        """Raise the limits, because the client has authenticated."""
         self.args_max = ARGS_COUNT_MAX
         self.bulk_max = bulk_max
         self.line_max = LINE_BYTES_MAX
 
     def refuse_more(self) -> None:
-        """Set `error`, because more than `buffer_max` bytes are buffered."""
         self._fail(b"too big query buffer")
 
     def pending(self) -> i64:
@@ -109,7 +107,6 @@ class RespParser(RequestBuffer):
         return len(self._buffer) - self._pos + len(self._pending) + self._args_bytes
 
     def is_unfinished(self) -> bool:
-        """Return whether there is a command that is incomplete, or that `parse` has not returned yet."""
         return self._missing > 0 or self.pending() > 0
 
     def parse(self, commands_max: i64) -> list[list[bytes]]:

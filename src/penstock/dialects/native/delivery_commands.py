@@ -414,9 +414,9 @@ class DeliveryCommands:
             raise UnknownJob(f"this node does not have the job; {self.context.cluster.whom_to_ask(text)}")
 
     def number(self, caller: Caller, text: bytes, now: i64) -> int:
-        """Return the engine's number for an id. The job can have ended.
+        """Return the engine's number for a job id, even if the job has ended.
 
-        An id of the form tube#number cannot be resolved after the job has ended: raise UnknownJob.
+        For an id of the form tube#number, raise UnknownJob if the job has ended.
         """
         number = self._parse_id(text)
         return self.job(caller, text, now).id if number == NOT_AN_ID else number

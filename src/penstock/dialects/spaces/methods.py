@@ -233,10 +233,10 @@ def _refuse_pairs(caller: Caller, call: Request, name: bytes, now: i64) -> bytes
 
 
 class BoxFunctions(Functions):
-    """The functions of the module `box`. Functions that only a database has raise an error."""
+    """The functions of the module `box`."""
 
     def method(self, owner: bytes, name: bytes) -> Method | None:
-        """Return the function with a name, or None. Functions that make or configure spaces raise an error."""
+        """Return the function with a name, or None. The functions of a database raise an error when they are called."""
         if name == b"cfg" or name.startswith((b"schema.", b"execute", b"sql.")):
             return Method(READ, _refuse_database)
         return super().method(owner, name)

@@ -86,7 +86,10 @@ class _AllTubesSpace(ReadableSpace):
             write_value(writer, self.value(field, item), DEPTH_MAX)
 
     def tubes_of(self, query: Query, field: int) -> list[Tube] | None:
-        """Return the tube whose number is in `field` of the query, if it exists. Return None if all tubes can match."""
+        """Return the tubes that can match a query, or None for all tubes.
+
+        `field` is the position of the tube number. If the query contains this number, at most one tube can match.
+        """
         parts = query.index.parts
         if not query.exact or field not in parts[: len(query.values)]:
             return None

@@ -1,7 +1,7 @@
 """The functions of tarantool/queue up to its release 1.5.0: `queue.tube.NAME:put` and others.
 
 The older API for Tarantool 1.5 is in `queue15_functions.py`. A task is `[id, state, data]`. Error messages are those of
-the original, because clients compare the ends of messages. Options that the type of a tube does not have are ignored
+tarantool/queue, because clients compare the ends of messages. Options that the type of a tube does not have are ignored
 (`tube_options.py`). docs/reference/compatibility.md lists the differences.
 """
 
@@ -204,7 +204,7 @@ def read_put(draft: Draft, options: dict[str, object]) -> int:
 
 
 def row_length(policy: TubePolicy) -> int:
-    """Return the number of fields in a task's row in the original. The last field is the data."""
+    """Return the number of fields that a task's row has in tarantool/queue. The last field is the data."""
     timed = policy.has_ttl or policy.has_ttr or policy.has_delay
     return 3 + (5 if timed else 0) + (1 if policy.keys != p.KEYS_NONE else 0)
 
@@ -547,7 +547,7 @@ def _refuse_function(caller: Caller, call: Request, name: bytes, now: i64) -> by
 def kick_count(value: object) -> int | float:
     """Convert the count of a kick to a number. The default is 1, and the text of a number is accepted, as in Lua.
 
-    A negative count is allowed: the original kicks no task then, and returns the count.
+    A negative count is allowed: tarantool/queue then kicks no task and returns the count.
     """
     number = 1 if value is None else lua_number(value)
     if number is None:

@@ -197,7 +197,7 @@ class Rows:
     # To users
 
     def row(self, job: Job, key: list[Any], tube: bytes, body: bytes, state: int) -> Row:
-        """Return the row of a job. Its status is that of `state`."""
+        """Return the row of a job, with the status of `state`."""
         options = self.options
         row = self._with_payload(_body_value(body, job.body_kind), job.body_kind)
         for at, value in zip(options.key, key, strict=True):

@@ -1,7 +1,8 @@
 """The methods of a space: put, take, ack and others. They work on the tube of the space.
 
-A method gets a caller, the arguments of the client, the time, and a tag for a wait. It returns its results as a list,
-or `Waits` if they follow later, or `Steps` if it runs in slices. The embedded API and the server use the same methods.
+A method gets a caller, the arguments of the client, the time, and a tag, which identifies the call when its wait ends.
+It returns its results as a list, or `Waits` if they follow later, or `Steps` if it runs in slices. The embedded API and
+the server use the same methods.
 """
 
 from __future__ import annotations
