@@ -35,7 +35,7 @@ class Claim(Timed):
         self.acked = False
 
     def shard(self, index: int, count: int) -> list[Job]:
-        """Return the part of the batch for reader `index` of `count` readers: the same jobs on every read."""
+        """Return the part of the batch for reader `index` of `count` readers. Every call returns the same jobs."""
         return self.jobs[index::count]
 
 

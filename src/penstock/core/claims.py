@@ -92,10 +92,10 @@ def renew_claims(engine: Engine, name: bytes, token: int, lease_ms: int, now: i6
 
 
 def ack_claims(engine: Engine, name: bytes, token: int, upto: int, now: i64) -> int:
-    """Ack all claims up to number `upto` in one step. Return how many jobs they have.
+    """Ack all claims up to number `upto`. Return how many jobs they have.
 
-    Each turn removes a limited number of jobs. `is_acking` returns whether some are left for later turns. Acking again
-    has no effect.
+    All of them are acked at once, but each turn removes a limited number of jobs. `is_acking` returns whether some are
+    left for later turns. Acking again has no effect.
     """
     engine.advance(now)
     _check_number(upto)
@@ -164,7 +164,7 @@ def _check_number(number: int) -> None:
 def _consumer(engine: Engine, name: bytes, token: int) -> Consumer:
     """Return the consumer of this name. Raise Fenced if a greater token was used before.
 
-    A new consumer is not stored here. Only `claim` stores it.
+    If there is none, return a new consumer, which only `claim` stores.
     """
     check_name(name, "the name of a consumer")
     if token < 0 or token >= NEVER:

@@ -289,7 +289,7 @@ class Draft:
         )
 
     def log_bytes(self) -> i64:
-        """Return how many bytes the job needs in the log, in addition to its fixed row."""
+        """Return how many bytes the job needs in the log, in addition to a row of fixed length."""
         length: i64 = len(self.body)
         if self.key is not None:
             length += len(self.key)

@@ -229,7 +229,7 @@ class Keys:
         return list(self.by_name.values())
 
     def _first_left(self, key: Key) -> None:
-        """Update the rank of a key after its first ready job left. If it has no other, remove it from the heap."""
+        """Update the rank of a key after its first ready job left. Remove a key without ready jobs from the heap."""
         first = key.first
         if first is None:
             self._close(key)

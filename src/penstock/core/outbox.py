@@ -64,7 +64,7 @@ class Outbox:
         """Called when a tube was removed."""
 
     def integers_reserved(self, tube: Tube, ceiling: i64, now: i64) -> None:
-        """Called when a tube reserved the integer ids below `ceiling`. After a crash, it continues with `ceiling`."""
+        """Called when a tube reserved the integer ids below `ceiling`. After a crash, the tube continues there."""
 
     def session_made(self, session: Session, now: i64) -> None:
         """Called when a session that can outlive its connections was created, or got another grace time."""
@@ -102,7 +102,7 @@ class ReplicationHooks:
     """
 
     def moved(self, job: Job, tube: Tube, rule: i64, now: i64) -> None:
-        """Called for each transition of a job with copies, before it is logged. It can still change `job.wake`."""
+        """Called for each transition of a job with copies, before it is logged. The hook can change `job.wake`."""
 
     def delays_requeue(self, job: Job, tube: Tube, now: i64) -> bool:
         """Return whether a job with copies that is about to become ready has to wait longer."""

@@ -23,7 +23,7 @@ from penstock.core.tube import Tube
 
 
 def check_stage(engine: Engine, name: bytes, drafts: list[Draft], expire_ms: int, now: i64) -> None:
-    """Raise an error if these drafts cannot be put into a stage of this name, in any tube."""
+    """Raise an error if these drafts cannot be put into a stage of this name, independent of the tube."""
     engine.advance(now)
     check_name(name, "the name of a stage")
     if expire_ms != UNSET:

@@ -104,9 +104,8 @@ class DedupWindow:
         """Return up to `count` puts, starting at put `number`, oldest first, and the number of the next put.
 
         Each put is returned as its dedup id, the job's id and ttl class (see ids.py), and the time of the put. Puts are
-        numbered in order.
-        Repeated calls therefore return each put that stays in the window exactly once, even if other puts are added or
-        removed.
+        numbered in order. Repeated calls therefore return each put that stays in the window exactly once, even if other
+        puts are added or removed.
         """
         first = max(number - self._cut, self._start)
         end = min(first + count, len(self._ring))

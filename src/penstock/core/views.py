@@ -62,7 +62,7 @@ def _moment(moment: int) -> int | None:
 
 
 def rule_counts(tube: Tube, life: bool) -> list[int]:
-    """Return how often each rule was applied: since the node started, or (`life`) since the tube was created."""
+    """Return how often each rule was applied since the node started, or with `life` since the tube was created."""
     if not life:
         return list(tube.counts)
     return [now + before for now, before in zip(tube.counts, tube.counts_before, strict=True)]

@@ -226,9 +226,9 @@ class FrameFile:
                 yield LocatedFrame(data, frame, base)
 
     def whole_pieces(self, last: bool, piece_bytes: int = PIECE_BYTES) -> Iterator[Piece]:
-        """Yield the pieces of a complete file.
+        """Yield all pieces of the file. Raise DamagedJournal if other bytes follow the frames.
 
-        Only the last segment of a log (`last`) may end in an incomplete frame.
+        The last segment of a log (`last`) may end in an incomplete frame, which is skipped.
         """
         yield from self.run(piece_bytes=piece_bytes) if last else self.pieces(piece_bytes=piece_bytes)
 

@@ -54,7 +54,7 @@ class CopyReport:
 def copy_log(
     source: ReadableDisk, target: Disk, to_position: int | None = None, progress: Progress | None = None
 ) -> CopyReport:
-    """Copy a log to an empty directory, with its state at the end or after position `to_position`."""
+    """Copy a log to an empty directory: all of it, or its frames up to position `to_position`."""
     identity(source)
     if target.names():
         raise CommandError("the target is not empty; name a new directory")
@@ -109,7 +109,7 @@ class _Copy:
         return CopyReport(self._first, last - 1, self._files + 1, self._done)
 
     def _newest_before_end(self) -> str | None:
-        """Return the newest snapshot that is complete at the last position of the copy, or None."""
+        """Return the newest snapshot that was completed before the end of the copy, or None."""
         for name in reversed(snapshot_names(self._source)):
             if self._end == NEVER:
                 return name
