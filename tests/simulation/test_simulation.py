@@ -204,6 +204,45 @@ FOUND_WITH_TUBES: dict[str, tuple[int, list[str]]] = {
 }
 
 
+# The same, with all options that they had then.
+FOUND_WITH_TUBES_AND_OPTIONS: dict[str, tuple[int, str]] = {
+    "a paused node relayed a job after its session had ended at the home": (
+        1_001_224,
+        "nodes=4 node_timeout_ms=2000 journal=none sync_us=50 turn_us=20 drift_ppm=50000 delay_us=20000 "
+        "loss=0.001 duplication=0.0 encoded=0 producers=3 consumers=2 queues=1 jobs=20 replicate=3 retry_s=1 "
+        "ttl_s=86400 delay_s=0 body_bytes=0 async_share=0.0 nack_share=0.1 drop_share=0.1 elsewhere_share=0.0 "
+        "fast_share=0.0 working_share=0.0 chaos_ms=3222 nemeses=pause,wipe,snapshot faults_every_ms=1000 "
+        "tubes=0,1,3,5 grace_ms=500 iproto_grace_ms=500 iproto_share=0.0 hold_share=0.6 cut_share=0.2",
+    ),
+    "a session nacked a job because of an earlier delivery of it": (
+        1_001_309,
+        "nodes=2 node_timeout_ms=1000 journal=none sync_us=200 turn_us=20 drift_ppm=0 delay_us=200 loss=0.001 "
+        "duplication=0.0 encoded=1 producers=3 consumers=4 queues=1 jobs=100 replicate=3 retry_s=1 "
+        "ttl_s=86400 delay_s=0 body_bytes=0 async_share=0.0 nack_share=0.3 drop_share=0.0 elsewhere_share=0.0 "
+        "fast_share=0.0 working_share=0.0 chaos_ms=9197 nemeses=partition,power_cut,slow_disk,wipe "
+        "faults_every_ms=3000 tubes=0,1,2,5 grace_ms=2000 iproto_grace_ms=0 iproto_share=0.0 hold_share=0.6 "
+        "cut_share=0.05",
+    ),
+    "a home lost an ack in a power cut, and the session over IPROTO held the job again": (
+        1_001_469,
+        "nodes=2 node_timeout_ms=1000 journal=everysec sync_us=8000 turn_us=20 drift_ppm=1000 delay_us=1000 "
+        "loss=0.0 duplication=0.0 encoded=0 producers=2 consumers=5 queues=1 jobs=20 replicate=3 retry_s=1 "
+        "ttl_s=86400 delay_s=0 body_bytes=1 async_share=0.0 nack_share=0.1 drop_share=0.1 elsewhere_share=0.0 "
+        "fast_share=0.0 working_share=0.0 chaos_ms=7932 nemeses=power_cut,pause,full_disk,memory "
+        "faults_every_ms=300 tubes=0 grace_ms=2000 iproto_grace_ms=2000 iproto_share=1.0 hold_share=0.0 "
+        "cut_share=0.0",
+    ),
+}
+
+
+@pytest.mark.parametrize("what", FOUND_WITH_TUBES_AND_OPTIONS)
+def test_seeds_of_tubes_that_found_defects_pass_with_given_options(what: str) -> None:
+    seed, options = FOUND_WITH_TUBES_AND_OPTIONS[what]
+    settings = [*TUBES, *options.split()]
+    report = simulate(seed, settings)
+    assert report.passed, report.shown(settings)
+
+
 @pytest.mark.parametrize("what", FOUND_WITH_TUBES)
 def test_seeds_of_tubes_that_found_defects_pass(what: str) -> None:
     seed, settings = FOUND_WITH_TUBES[what]

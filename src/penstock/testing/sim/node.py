@@ -36,7 +36,7 @@ from penstock.node.client import Client
 from penstock.node.clock import Clock
 from penstock.node.context import CommandContext
 from penstock.node.dispatch import Dispatcher
-from penstock.node.forwarded_clients import Admission, ForwardedClients
+from penstock.node.forwarded_clients import Admission, ForwardedClient, ForwardedClients
 from penstock.node.forwarding import Forwarding
 from penstock.node.inbox import Inbox, RespInbox
 from penstock.node.links import Messages, PeerLinks
@@ -100,6 +100,9 @@ class Environment(Protocol):
 
     def gone_astray(self, id: bytes) -> None:
         """Record that a node tries to hand over a job to a process that no longer exists."""
+
+    def forwarded_delivery(self, token: bytes, body: bytes, delivery: int) -> None:
+        """Record that a home delivers a job to the session `token`, whose client is connected to another node."""
 
     def tubes_changed(self, node: SimNode) -> None:
         """Record that a node has started, or has created or dropped tubes."""
@@ -479,6 +482,15 @@ class SimNode(Driver):
             for job in client.unsent:
                 if job.once:
                     self.world.handed_out(self.site.id_of(job))
+        if self._uses_pipes:
+            self._note_forwarded_deliveries()
+
+    def _note_forwarded_deliveries(self) -> None:
+        for client in self.turn.clients.values():
+            if client.unsent and isinstance(client, ForwardedClient):
+                token = client.connection.session.token
+                for job, delivery in zip(client.unsent, client.unsent_deliveries, strict=True):
+                    self.world.forwarded_delivery(token, self._body_of(job), delivery)
 
     def _stop_by_disk(self) -> None:
         self.crash(power=False)

@@ -167,10 +167,12 @@ def _precedes(first: Put, second: Put) -> bool:
 def _keys(world: TubeWorld) -> Iterator[str]:
     """Check W3. A fault can end a lease unnoticed, so a job counts only while its session certainly holds it."""
     by_key: dict[tuple[bytes, bytes], list[tuple[int, int, Lease]]] = {}
+    by_body = _by_body(world)
     for lease in world.tubes.leases:
         put = world.tubes.puts.get(lease.body)
         if put is not None and lease.tube.key_limit and not _is_excused(world, lease.tube.name):
-            by_key.setdefault((lease.tube.name, put.key), []).append((lease.at, _held_until(world, lease), lease))
+            until = _held_until(world, lease, by_body[lease.body])
+            by_key.setdefault((lease.tube.name, put.key), []).append((lease.at, until, lease))
     for (name, key), spans in by_key.items():
         limit = spans[0][2].tube.key_limit
         for at, _, _ in spans:
@@ -180,17 +182,21 @@ def _keys(world: TubeWorld) -> Iterator[str]:
                 yield f"W3: {len(held)} jobs of the key {key!r} of {name!r} were taken at {_moment(at)}: {bodies}"
 
 
-def _held_until(world: TubeWorld, lease: Lease) -> int:
-    """Return until when a session certainly holds a job."""
-    ends = min([each.invoked for each in lease.finishes], default=NEVER)
-    until = min(ends, lease.free_from)
+def _held_until(world: TubeWorld, lease: Lease, of_job: list[Lease]) -> int:
+    """Return until when a session certainly holds a job. `of_job` are all leases of the job."""
+    until = lease.free_from
+    for finish in [each for other in of_job for each in other.finishes if each.token == lease.take.token]:
+        # A command names a job and not a delivery. So the session may have sent it because of an earlier delivery.
+        if finish.outcome == UNKNOWN or finish.ended >= lease.delivered:
+            until = min(until, finish.invoked)
     if lease.tube.ttr_ms:
         until = min(until, lease.take.invoked + lease.tube.ttr_ms * MS * 9 // 10)
     if not world.options.is_calm:
-        # The session can lose its last connection at its home at once, and keeps the job for its grace time.
+        # The session can lose its last connection at its home at once, even before the node of the client has sent the
+        # reply, and keeps the job for its grace time.
         slow = 1_000_000 + world.options.drift_ppm
         grace = 0 if "clock_jump" in world.options.nemeses else lease.grace_ms * MS * 1_000_000 // slow - _ROUNDING
-        until = min(until, lease.sent + grace)
+        until = min(until, lease.delivered + grace)
     return until
 
 
@@ -203,13 +209,13 @@ def _leases(world: TubeWorld) -> Iterator[str]:
         if len(set(counts)) < len(counts):
             yield f"W8: {_short(body)} was delivered twice under the same number: {counts}"
         for lease in leases:
-            until = _held_until(world, lease)
+            until = _held_until(world, lease, leases)
             for other in leases:
-                if other is not lease and lease.at <= other.sent < until and other.take.token != lease.take.token:
+                if other is not lease and lease.at <= other.delivered < until and other.take.token != lease.take.token:
                     yield (
                         f"W8: {_short(body)} of {lease.tube.name!r} was delivered to client {lease.take.client} at "
-                        f"{_moment(lease.sent)}, which held it until {_moment(until)}, and to client "
-                        f"{other.take.client} at {_moment(other.sent)}"
+                        f"{_moment(lease.delivered)}, which held it until {_moment(until)}, and to client "
+                        f"{other.take.client} at {_moment(other.delivered)}"
                     )
 
 

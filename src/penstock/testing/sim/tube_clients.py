@@ -418,8 +418,10 @@ class TubeConsumer(TubeClient):
         for item in answer:
             self._received(take, item, sent)
         if self.careful:
-            # A home that could not be reached when the jobs were listed may still have one.
-            self._lost_take = not answer and not self.is_iproto and self.random.random() < 0.1
+            # A home that could not be reached when the jobs were listed may still have one. A home that lost its last
+            # writes may again have a job that was acked.
+            may_hold = not answer and (not self.is_iproto or self._has_lost_writes())
+            self._lost_take = may_hold and self.random.random() < 0.1
             self._later_step(MS if answer else 100 * MS)
         else:
             self._later_step(self.random.choice((1, 20, 200)) * MS)
@@ -429,18 +431,24 @@ class TubeConsumer(TubeClient):
         if self.is_iproto:
             number, letter, data = item
             body = data.encode() if isinstance(data, str) else data
-            lease = Lease(body, take.tube, b"", number, 0, take, self.grace_ms, sent, self.now)
+            at = self.world.tubes.delivered_at(take, body, sent)
+            lease = Lease(body, take.tube, b"", number, 0, take, self.grace_ms, sent, at, self.now)
             if letter != "t":
                 raise Violation(f"W2: take returned {body!r} in the state {letter!r}")
         else:
             facts = dict(zip(item[::2], item[1::2], strict=True))
             body, id, number = facts[b"body"], facts[b"id"], facts[b"number"]
-            lease = Lease(body, take.tube, id, number, facts[b"deliveries"], take, self.grace_ms, sent, self.now)
+            at = self.world.tubes.delivered_at(take, body, sent)
+            lease = Lease(body, take.tube, id, number, facts[b"deliveries"], take, self.grace_ms, sent, at, self.now)
             if facts[b"tube"] != take.tube.name:
                 raise Violation(f"W2: a take of {take.tube.name!r} returned a job of {facts[b'tube']!r}")
         self.world.tubes.leases.append(lease)
         self.held.append(lease)
         self.world.history.note(self.now, "lease", self.number, take.node, take.tube.name, body, lease.deliveries)
+
+    def _has_lost_writes(self) -> bool:
+        """Return whether a node has lost writes that it had confirmed."""
+        return any(fault.forgets for fault in self.world.history.faults)
 
     # Finishing
 
@@ -519,7 +527,7 @@ class TubeConsumer(TubeClient):
         elif answer != 0:
             finish.outcome = DONE
             # A node that lost its jobs uses the numbers of a tube again.
-            forgot = any(fault.forgets for fault in self.world.history.faults)
+            forgot = self._has_lost_writes()
             lost = any(take.token == finish.token and take.outcome == UNKNOWN for take in self.world.tubes.takes)
             if not forgot and not lost:
                 raise Violation(

@@ -54,7 +54,8 @@ class Lease:
     deliveries: int  # How often the job was delivered, as the reply says; 0 if it does not.
     take: Take
     grace_ms: int
-    sent: int  # When the node sent the reply.
+    sent: int  # When the node of the client sent the reply.
+    delivered: int  # When the home delivered the job: earlier than `sent` if the take was forwarded.
     at: int  # When the client received it.
     # When the job can be released at the earliest: the client sent a command that releases it, or disconnected.
     free_from: int = NEVER
@@ -87,4 +88,12 @@ class TubeHistory:
         self.puts: dict[bytes, Put] = {}  # By body.
         self.takes: list[Take] = []
         self.leases: list[Lease] = []
+        # When homes delivered jobs to clients of other nodes: by the token of the session and the body of the job, and
+        # by the number of the delivery.
+        self.forwarded: dict[tuple[bytes, bytes], dict[int, int]] = {}
         self.kicks: list[tuple[TubeKind, int]] = []  # The tubes that were kicked, and when.
+
+    def delivered_at(self, take: Take, body: bytes, sent: int) -> int:
+        """Return when a job was delivered at the home, if the node of the client sent the reply of `take` at `sent`."""
+        times = self.forwarded.get((take.token, body), {}).values()
+        return min((at for at in times if take.invoked <= at <= sent), default=sent)

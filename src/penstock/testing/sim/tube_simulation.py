@@ -52,6 +52,10 @@ class TubeSimulation(TubeWorld, Simulation):
                     self._check_home(node, self.nodes[number], name)
                 homes.add(here)
 
+    def forwarded_delivery(self, token: bytes, body: bytes, delivery: int) -> None:
+        """Record when a home delivered a job to a client of another node."""
+        self.tubes.forwarded.setdefault((token, body), {}).setdefault(delivery, self.schedule.now)
+
     def _check_home(self, node: SimNode, other: SimNode, name: bytes) -> None:
         forgot = any(fault.forgets for fault in self.history.faults)
         met = other.joined and node.cluster.members.is_member(other.id) and other.cluster.members.is_member(node.id)

@@ -87,6 +87,9 @@ class World:
         """Record that a node tries to hand over a job to a process that no longer exists."""
         self.history.astray[id] += 1
 
+    def forwarded_delivery(self, token: bytes, body: bytes, delivery: int) -> None:
+        """Record that a home delivers a job to the session `token`, whose client is connected to another node."""
+
     def tubes_changed(self, node: SimNode) -> None:
         """Record that a node has started, or has created or dropped tubes."""
 
