@@ -5,8 +5,8 @@ SHELL := bash
 MAKEFLAGS += --no-print-directory
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup tools demo test test-compiled test-spark test-simulation test-fronts test-interpreted fuzz sim homes mutants \
-	lint format generate docs bench bench-spark bench-pipeline instructions wheel clean FORCE
+.PHONY: help setup tools demo test test-compiled test-spark test-simulation test-fronts test-interpreted fuzz sim record-seeds \
+	homes mutants lint format generate docs bench bench-spark bench-pipeline instructions wheel clean FORCE
 
 VENV := .venv
 PY := $(VENV)/bin/python
@@ -57,6 +57,10 @@ fuzz: $(VENV)/tools ## fuzz each target for SECONDS=60; failing inputs are store
 sim: tools setup ## simulate SEEDS=1000 clusters from SEED=1 on, with WORKLOAD=disque or tubes and one process per core
 	@$(VENV)/bin/penstock sim --seed $(or $(SEED),1) --seeds $(or $(SEEDS),1000) --workers 0 \
 		--set workload=$(or $(WORKLOAD),disque)
+
+record-seeds: tools setup ## simulate SEEDS=20000 clusters and record them in tests/simulation/runs.tsv; can be interrupted
+	@env -u PYTHONPATH $(PY) -m tests.simulation.record --workload $(or $(WORKLOAD),tubes) --seed $(or $(SEED),1) \
+		--seeds $(or $(SEEDS),20000) --workers $(or $(WORKERS),0) $(if $(SINCE),--since $(SINCE))
 
 homes: tools setup ## use the tubes of a cluster while its nodes are killed, with JOBS=5000 per tube
 	@env -u PYTHONPATH PENSTOCK_HOMES_JOBS=$(or $(JOBS),5000) $(PY) -m pytest tests/server/peers/test_killed_homes.py $(ARGS)

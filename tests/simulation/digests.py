@@ -6,20 +6,26 @@ import sys
 from pathlib import Path
 
 from penstock.testing.sim.simulation import Report
-from penstock.testing.sim.swarm import run_seeds
+from penstock.testing.sim.swarm import Tally, run_seeds
 
 _FILE = Path(__file__).with_name("digests.txt")
 _COUNT = 2_000
 
 
-def main() -> int:
-    found: dict[int, str] = {}
+def run_with_digests(first: int, count: int, settings: list[str], workers: int) -> tuple[Tally, list[str]]:
+    """Run `count` seeds. Print each failure, and return the digests of all histories in the order of the seeds."""
+    digests: list[str] = []
 
     def note(report: Report) -> None:
-        found[report.seed] = report.digest if report.passed else f"failed: {report.digest}"
+        digests.append(report.digest if report.passed else f"failed: {report.digest}")
+        if not report.passed:
+            print(report.shown(settings), flush=True)
 
-    run_seeds(1, _COUNT, [], 0, note)
-    digests = [found[seed] for seed in range(1, _COUNT + 1)]
+    return run_seeds(first, count, settings, workers, note), digests
+
+
+def main() -> int:
+    _, digests = run_with_digests(1, _COUNT, [], 0)
     if "--write" in sys.argv[1:]:
         _FILE.write_text("\n".join(digests) + "\n")
         return 0
