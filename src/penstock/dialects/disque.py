@@ -533,7 +533,7 @@ class Disque:
         return 0 if cluster is None else cluster.federation.rate(tube.name, now)
 
     def peek_oldest(self, caller: Caller, name: bytes, count: int, now: i64) -> None:
-        """Run QPEEK for a positive count: reply with the oldest jobs of a queue. `PeekNewest` handles negative ones."""
+        """Run QPEEK for a positive count: reply with the oldest jobs. `PeekNewest` handles negative counts."""
         self._engine.advance(now)
         self.context.run_sliced(caller, PeekCommand(self, self._find_tube(name), count, False), now)
 

@@ -305,7 +305,7 @@ class DeliveryCommands:
             self.context.run_sliced(caller, many, now)
 
     def reply_with_one(self, caller: Caller, outcome: int) -> None:
-        """Reply to a command that accepts many ids and got one: with 1, or with the error of `outcome`."""
+        """Reply with 1, or with the error of `outcome`, to a command that accepts many ids and names one."""
         if outcome != OK:
             refuse(outcome)
         caller.reply.integer(1)
@@ -352,7 +352,7 @@ class DeliveryCommands:
         self.context.run_sliced(caller, _Kicking(self, tube, count, back.delay, back.ttl), now)
 
     def reply_with_outcome(self, caller: Caller, outcome: int) -> None:
-        """Reply to a command about one job: with OK, or with the error of `outcome`."""
+        """Reply with OK, or with the error of `outcome`, to a command about one job."""
         if outcome != OK:
             refuse(outcome)
         caller.reply.ok()

@@ -179,7 +179,7 @@ def _prefix(space: int) -> bytes:
 
 
 def _split(name: bytes) -> tuple[int, bytes]:
-    """Split the name of our tube into the number of its space and its name within the space."""
+    """Split the engine's name of a tube into the number of its space and its name within the space."""
     digits, mark, rest = name.partition(b"/")
     if mark and rest and digits.isdigit() and digits[:1] != b"0" and len(digits) < 11:
         return int(digits), rest
@@ -284,7 +284,7 @@ class Queue15Functions:
         return name
 
     def name_of(self, space: object, tube: object) -> bytes:
-        """Return the name of our tube for a tube in a space."""
+        """Return the engine's name of a tube of a space."""
         return _prefix(_space_number(space)) + _text(tube, "tube")
 
     # Taking

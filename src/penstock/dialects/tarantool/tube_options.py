@@ -1,8 +1,9 @@
 """The options of Tarantool's queue that a tube supports, and warnings about the others.
 
 tarantool/queue reads the options that the type of a tube uses and ignores all others, even if their values are invalid.
-Its clients depend on this: they send the same options to tubes of every type. Here the policy of a tube decides. A
-supported option is checked. Any other option is dropped, and a warning about it is logged once (ADR 19).
+Its clients depend on this: they send the same options to tubes of every type. Here the policy of a tube decides which
+options the tube supports. A supported option is checked. Any other option is dropped, and a warning about it is logged
+once (ADR 19).
 """
 
 from __future__ import annotations

@@ -300,7 +300,7 @@ def key_of_job(job: Job, options: Options, ids: IdForms) -> list[Any]:
 
 
 def find_unnamed(engine: Engine, tube: Tube, ids: IdForms, key: list[Any]) -> Job | None:
-    """Return the job whose primary key was made by the queue from the job's number or id, or None."""
+    """Find a job by a primary key that the queue made from the job's number or id. Return None if there is none."""
     if len(key) != 1:
         return None
     job: Job | None = None
