@@ -110,7 +110,6 @@ class RequestBuffer(InputBuffer):
         self.has_more = False
 
     def feed(self, data: bytes) -> None:
-        """Add received bytes."""
         if self.error:
             return
         self._append(data)

@@ -416,7 +416,6 @@ def write_text(writer: BytesWriter, text: bytes) -> None:
 
 
 def write_binary(writer: BytesWriter, data: bytes) -> None:
-    """Write binary data."""
     _write_length(writer, len(data), 0xC4, 0xC5, 0xC6)
     writer.write(data)
 

@@ -64,7 +64,6 @@ def _is_escape(text: bytes, at: i64, quote: int) -> bool:
 
 
 def _unescaped(text: bytes, quote: int) -> bytes:
-    """Return the text between quotes without its escapes."""
     if b"\\" not in text:
         return text
     plain = bytearray()

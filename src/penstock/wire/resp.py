@@ -103,7 +103,6 @@ class RespParser(RequestBuffer):
         self._fail(b"too big query buffer")
 
     def pending(self) -> i64:
-        """Return the number of received bytes that `parse` has not returned as commands yet."""
         return len(self._buffer) - self._pos + len(self._pending) + self._args_bytes
 
     def is_unfinished(self) -> bool:

@@ -181,7 +181,6 @@ def _write_outline(reply: Reply, image: JobImage, now: i64) -> None:
 
 
 def _write_time(reply: Reply, name: bytes, ms: int) -> None:
-    """Write a time, or null if it is unlimited."""
     if ms == NEVER:
         reply.bulk(name)
         reply.null()

@@ -81,7 +81,6 @@ class ReadableSpace:
         raise NotImplementedError
 
     def is_dropped(self) -> bool:
-        """Return whether the space was dropped."""
         return False
 
     def contains(self, item: object) -> bool:
