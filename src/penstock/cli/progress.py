@@ -20,7 +20,7 @@ from rich.progress import (
 
 @contextmanager
 def count_bar(what: str) -> Iterator[Callable[[int, int | None], None]]:
-    """Show a bar that counts items. Yield a function to update it: `update(done, total)`. `total` can be None."""
+    """Show a bar that counts items. Yield its function `update(done, total)`. `total` can be None."""
     console = Console(stderr=True)
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:
@@ -30,7 +30,7 @@ def count_bar(what: str) -> Iterator[Callable[[int, int | None], None]]:
 
 @contextmanager
 def bytes_bar(what: str, quiet: bool = False) -> Iterator[Callable[[int, int], None]]:
-    """Show a bar that counts bytes. Yield a function to update it: `update(done, total)`."""
+    """Show a bar that counts bytes. Yield its function `update(done, total)`."""
     console = Console(stderr=True)
     columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TimeRemainingColumn())
     with Progress(*columns, console=console, transient=True, disable=quiet or not console.is_terminal) as progress:
@@ -40,7 +40,7 @@ def bytes_bar(what: str, quiet: bool = False) -> Iterator[Callable[[int, int], N
 
 @contextmanager
 def lines_bar(what: str, total_bytes: int | None) -> Iterator[Callable[[int, int], None]]:
-    """Show a bar for a file that is being read. Yield a function to update it: `update(bytes_read, lines_read)`."""
+    """Show a bar for a file that is being read. Yield its function `update(bytes_read, lines_read)`."""
     columns = (
         TextColumn("{task.description} {task.fields[lines]:,} lines"),
         *(BarColumn(), DownloadColumn(), TimeRemainingColumn()),
@@ -53,10 +53,7 @@ def lines_bar(what: str, total_bytes: int | None) -> Iterator[Callable[[int, int
 
 @contextmanager
 def stages_bar() -> Iterator[Callable[[str, int, int], None]]:
-    """Show a bar for each step of a command. Yield a function to update it: `update(step, done, total)`.
-
-    A total of 0 means that it is unknown.
-    """
+    """Show a bar for each step of a command. Yield a function `update(step, done, total)`. `total` is 0 if unknown."""
     console = Console(stderr=True)
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     with Progress(*columns, console=console, disable=not console.is_terminal) as progress:

@@ -1,8 +1,8 @@
 """The queue that a command uses: a server, or a directory that is opened in this process.
 
-Both have the interface of the embedded queue, so commands use them in the same way. One of the options `--url`, `--dir`
-and `--context` selects the queue. Without an option, the first of these that is set selects it: the variable
-PENSTOCK_URL, the variable PENSTOCK_CONTEXT, the selected context. Otherwise the server on this machine is used.
+Both have the interface of the embedded queue, so commands use them in the same way. The first of these that is set
+selects the queue: an option (`--url`, `--dir` or `--context`), PENSTOCK_URL, PENSTOCK_CONTEXT, the selected context. If
+none is set, the server on this machine is used.
 """
 
 from __future__ import annotations

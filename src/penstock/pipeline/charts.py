@@ -101,7 +101,7 @@ def bars(rows: Sequence[Row], name: str, values: dict[str, str], unit: str) -> F
 
 
 def matrix(rows: Sequence[Row], down: str, across: str, count: str) -> Figure:
-    """Return a heat map that adds the field `count` of all rows with the same fields `down` and `across`."""
+    """Return a heat map of the sums of the field `count`, by the fields `down` and `across`."""
     downs = list(dict.fromkeys(row[down] for row in rows))
     acrosses = list(dict.fromkeys(row[across] for row in rows))
     counts: dict[tuple[Any, Any], int] = {}

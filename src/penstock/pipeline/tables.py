@@ -1,8 +1,8 @@
 """The tables of the lake: their columns, their partition column, and how rows with equal keys are merged.
 
 Most gold tables are tallies: tables of numbers that can be added. A turn of the pipeline adds the numbers of new events
-to those of the same day, and never reads old events again. The other gold tables are views, which are computed from
-tallies. They have values that cannot be added, such as percentiles and the backlog.
+to those of the same day, and never reads old events again. The other gold tables are views. They are computed from
+tallies, because their values (percentiles, backlog) cannot be added.
 """
 
 from __future__ import annotations

@@ -51,7 +51,7 @@ def least(jobs: Iterable[Job]) -> Job | None:
 
 
 def rank(job: Job) -> tuple[int, int]:
-    """Return the key by which jobs are sorted: the priority, and then `job.order` within a priority."""
+    """Return the key by which jobs are sorted: priority, then `job.order`."""
     return job.priority, job.order
 
 

@@ -257,7 +257,7 @@ def _disk_of(files: dict[str, bytes]) -> MemoryDisk:
 
 
 def _play(disk: MemoryDisk, effects: list[Effect]) -> MemoryDisk:
-    """Apply these operations to a copy of the disk as it was before all recorded operations. Return the copy."""
+    """Return a copy of the disk before all recorded operations, with the operations `effects` applied to it."""
     names = dict(disk.base_numbers)
     contents = {number: bytearray(data) for number, data in disk.base.items()}
     for effect in effects:

@@ -186,7 +186,7 @@ class RemainingNodes:
             return False
 
     def _last_record(self) -> Record | None:
-        """Return a record of the lost node that has its address, or None if no node knows the address."""
+        """Return a record of the lost node with its address, or None if there is none."""
         return next((lost for _, lost in self.views if has_address(lost)), None)
 
     def missed_sentence(self) -> str:
@@ -237,7 +237,7 @@ class RemainingNodes:
             return int(queue.execute("CLUSTER", "EPOCH", self.lost, *epoch))
 
     def table(self) -> str:
-        """Return the text of the nodes file for the node that replaces the lost one. It lists all nodes that answer."""
+        """Return the nodes file of the replacement. It lists all nodes that answer."""
         from penstock.cluster.peers import Peer
         from penstock.cluster.roster import BUS_OFFSET, first_text
 
@@ -249,7 +249,6 @@ class RemainingNodes:
 
 
 def _write_identity(disk: RealDisk, who: Identity, epoch: int) -> None:
-    """Write the id of the node and its new epoch into the directory."""
     from penstock.journal.identity import next_epoch
 
     # This is the last step, because it makes the directory the node. `doubtful`: the log may lack the last events of

@@ -183,7 +183,6 @@ def _import(
     out: Output,
     open_source: Callable[[BinaryIO, Progress], Source],
 ) -> None:
-    """Import a file."""
     from penstock.cli.imports.disque_aof import DamagedAof
     from penstock.cli.imports.import_items import default_state_file
     from penstock.cli.progress import bytes_bar

@@ -69,10 +69,7 @@ class Manual:
 
 
 def _options(grammar: str, typed: list[str]) -> list[str]:
-    """Return the words in capitals that can follow in a grammar.
-
-    In a grammar with alternatives, these are the first words of all, or the further words of the one already begun.
-    """
+    """Return the option words (in capitals) of a grammar that can follow the words `typed`."""
     alternatives = [part.strip() for part in grammar.strip("[]").split(" | ")]
     if len(alternatives) == 1:
         return _WORD.findall(grammar)

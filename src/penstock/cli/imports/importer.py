@@ -162,7 +162,7 @@ class Importer:
             await self._finish(queue)
 
     async def _finish(self, queue: AsyncQueue) -> None:
-        """Give the tubes that the import created their usual dedup windows, which were longer during the import."""
+        """Set the dedup windows of the tubes that the import created back to their normal length."""
         for name, window_s in self._state.created.items():
             # A user may have dropped the tube since, or may not be allowed to alter it.
             with contextlib.suppress(errors.CommandError):

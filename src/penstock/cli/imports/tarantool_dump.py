@@ -101,7 +101,6 @@ class TarantoolDump:
         return told
 
     def _row(self, told: dict[str, Any], where: str) -> bytes:
-        """Return the row of a line as msgpack."""
         try:
             if isinstance(told.get("space"), str) and isinstance(told.get("tuple"), list):
                 return pack(told["tuple"])

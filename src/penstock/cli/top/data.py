@@ -42,7 +42,7 @@ _RATES: Final = (
 
 @dataclass(frozen=True, slots=True)
 class ViewData:
-    """The content of a view: a table of text, and a summary line. Each row has a key, such as a tube or a job id."""
+    """The content of a view: a table of text, whose rows have keys, and a summary line."""
 
     headings: tuple[str, ...]
     rows: Mapping[str, tuple[str, ...]]

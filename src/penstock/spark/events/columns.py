@@ -104,7 +104,6 @@ def _slice_to_range(batch: pa.RecordBatch, range: EventsRange) -> pa.RecordBatch
 
 
 def _filter_tubes(batch: pa.RecordBatch, tubes: tuple[str, ...]) -> pa.RecordBatch:
-    """Keep the rows of `tubes`, or all rows if `tubes` is empty."""
     if not tubes:
         return batch
     column = batch.column("tube")

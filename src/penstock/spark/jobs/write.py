@@ -102,10 +102,10 @@ class _StagedWriter:
 
     @contextmanager
     def _saving_refused_rows(self, refused: list[bytes], mark: str) -> Iterator[None]:
-        """Save refused rows: write them to a hidden file before the block, and give the file its name after the block.
+        """Save refused rows: write a hidden file before the block, which publishes, and rename the file after it.
 
-        The block publishes the jobs. If the file cannot be written, the block does not run. In a stream, the name is
-        derived from the mark of the batch, so a repeated batch replaces the file.
+        If the file cannot be written, nothing is published. In a stream, its name is derived from the mark of the
+        batch, so a repeated batch replaces the file.
         """
         if not refused or self._options.errors is None:
             yield

@@ -256,8 +256,8 @@ def _is_kept(world: World, ack: Ack) -> bool:
 def _known_at(world: World, acked: int, fast: bool) -> int:
     """Return the time at which every holder must have received an ack.
 
-    A node sends the ack again at intervals that double each time. The last interval that began during the faults can be
-    as long as the faults lasted, so the first attempt after the faults can be this late.
+    The ack is sent again at intervals that double. The interval in which the faults end can be as long as the faults
+    lasted, so the next attempt can be this late.
     """
     if world.options.is_calm:
         return acked + _HEARD_AFTER

@@ -183,7 +183,6 @@ def _write(file: bytearray, offset: int, data: bytes) -> None:
 
 
 def _sectors(offset: int, data: bytes) -> list[tuple[int, bytes]]:
-    """Split a write at the boundaries of sectors."""
     found = []
     start = 0
     while start < len(data):

@@ -177,7 +177,7 @@ class Nemeses:
     def power_cut(self) -> Undo | None:
         """Cut the power of a machine, and start it again.
 
-        In most cases the power is cut during the machine's next sync, because this is the worst time.
+        In most cases the power is cut during the next sync, which is the worst time.
         """
         node = self._one_up()
         if node is None or self._random.random() < 0.3:

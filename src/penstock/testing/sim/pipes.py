@@ -19,7 +19,7 @@ _AGAIN = 20 * MS
 
 
 class Pipe:
-    """One link from a node to another one. `sender` and `receiver` are the numbers of the nodes."""
+    """One link from the node number `sender` to the node number `receiver`."""
 
     def __init__(self, schedule: Schedule, network: Network, random: Random, sender: int, receiver: int) -> None:
         self.sender = sender
