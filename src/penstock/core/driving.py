@@ -266,7 +266,6 @@ class Driving(Moves):
         return OK
 
     def _remove(self, job: Job, tube: Tube, event: i64, session: Session | None, now: i64) -> None:
-        """Call the driver to delete a task, and remove its job."""
         driver = self._driver(tube, now)
         name = job.ensure_extra().name
         call = driver.delete(name)
@@ -276,7 +275,6 @@ class Driving(Moves):
         self._follow(tube, driver, call, event, name, session, now)
 
     def _release(self, job: Job, tube: Tube, options: dict[str, object], event: i64, now: i64) -> None:
-        """Call the driver to release a task, and return its job to the tube."""
         driver = self._driver(tube, now)
         name = job.ensure_extra().name
         call = driver.release(name, options)
@@ -284,7 +282,6 @@ class Driving(Moves):
         self._follow(tube, driver, call, event, name, None, now)
 
     def _bury_driven(self, job: Job, tube: Tube, reason: bytes, now: i64) -> None:
-        """Call the driver to bury a task, and bury its job."""
         driver = self._driver(tube, now)
         name = job.ensure_extra().name
         call = driver.bury(name)

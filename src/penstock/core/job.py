@@ -182,7 +182,6 @@ class Job(Timed):
         return self.body if extra is None or extra.user_body is None else extra.user_body
 
     def user_body_kind(self) -> int:
-        """Return the kind of `user_body()`."""
         extra = self.extra
         return int(self.body_kind) if extra is None or extra.user_body is None else int(extra.user_body_kind)
 

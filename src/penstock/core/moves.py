@@ -203,7 +203,6 @@ class Moves:
         return tube
 
     def tube_at(self, slot: i64) -> Tube | None:
-        """Return the tube in a slot, or None."""
         return self.tube_slots[slot]
 
     # Time
@@ -648,7 +647,6 @@ class Moves:
         return used + self.waiting_bytes + self.notes_bytes + self.consumers_bytes + self.labels.total
 
     def add_consumer(self, consumer: Consumer) -> None:
-        """Add a consumer of claims."""
         self.consumers[consumer.name] = consumer
         self.consumers_bytes += CONSUMER_MEMORY_BYTES + len(consumer.name)
 
@@ -876,7 +874,6 @@ class Moves:
         return tube
 
     def add_tube(self, tube: Tube) -> None:
-        """Add a tube to the indexes of the node."""
         if tube.slot == len(self.tube_slots):
             self.tube_slots.append(tube)
         else:
@@ -969,7 +966,6 @@ class Moves:
             self._end_wait(wait, w.SERVED)
 
     def _serve_any(self, tube: Tube, now: i64) -> None:
-        """Serve the waiting takes that accept jobs of any key."""
         while True:
             head = tube.take_line.head
             if head is None or not self._serve_take(head.wait, tube, None, now):
@@ -1120,7 +1116,6 @@ class Moves:
         raise NotImplementedError
 
     def _driver_failed(self, tube: Tube, error: CommandError) -> None:
-        """Report an error of a driver that occurred outside a client's command."""
         raise NotImplementedError
 
     # Waits for the end of a job

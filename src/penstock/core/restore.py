@@ -114,7 +114,6 @@ def restore_dedup(tube: Tube, dedup: bytes, job_id: i64, ttl_minutes: i64, when:
 
 
 def restore_notes(engine: Engine, notes: dict[bytes, bytes]) -> None:
-    """Set the notes, and count their memory."""
     engine.notes = notes
     for key, value in notes.items():
         engine.notes_bytes += NOTE_MEMORY_BYTES + len(key) + len(value)

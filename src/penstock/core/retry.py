@@ -41,8 +41,6 @@ _SHAPES: Final[dict[str, int]] = {"const": CONST, "linear": LINEAR, "exp": EXP}
 
 @mypyc_attr(acyclic=True)
 class RetryPolicy:
-    """A parsed retry policy."""
-
     def __init__(self, text: str) -> None:
         self.text = text  # The original text, as the log and clients show it.
         self.tries: i64 = 0  # Maximal number of deliveries; 0 for no limit.

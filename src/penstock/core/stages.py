@@ -129,7 +129,6 @@ def are_closing(stages: list[Stage]) -> bool:
 
 
 def of_names(engine: Engine, names: list[bytes]) -> list[Stage]:
-    """Return those of the named stages that exist."""
     return [engine.stages.by_name[name] for name in names if name in engine.stages.by_name]
 
 

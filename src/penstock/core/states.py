@@ -276,7 +276,6 @@ def rule_of(event: i64, state: i64) -> i64:
 
 
 def allowed(state: i64, event: i64) -> bool:
-    """Return whether an event may happen to a job in this state."""
     return RULE_OF[event * 8 + state] != NO_RULE
 
 

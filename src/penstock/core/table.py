@@ -125,7 +125,6 @@ class JobTable:
         self._hot: Page | None = None
 
     def find(self, number: i64) -> Job | None:
-        """Return the job with this number, or None."""
         page = self._page(number >> PAGE_BITS)
         if page is None:
             return None

@@ -16,8 +16,6 @@ _EVERY: Final = b"*"
 
 
 class Glob:
-    """A compiled pattern."""
-
     def __init__(self, pattern: str) -> None:
         self._parts = _parts(pattern)
 

@@ -28,7 +28,6 @@ class BodyIndex:
         return len(self.single) + sum(len(jobs) for jobs in self.several.values())
 
     def find(self, body: bytes) -> Job | None:
-        """Return a job with this body, or None."""
         more = self.several.get(body)
         return more[0] if more is not None else self.single.get(body)
 

@@ -136,7 +136,6 @@ class BodySource:
     """Base class of readers for bodies that are only on disk. Implemented in `bodies.py`."""
 
     def read(self, ref: BodyRef) -> bytes:
-        """Return the body at `ref`."""
         raise NotImplementedError
 
 
@@ -317,7 +316,6 @@ class RowWriter(Outbox):
             self._acked_by = session.number
 
     def put_seen(self, job: Job, tube: Tube, dedup: bytes) -> None:
-        """Write the dedup id of a put in the next row."""
         if not tube.temporary:
             self._dedup = dedup
 
@@ -420,7 +418,6 @@ class RowWriter(Outbox):
         tube.defined_in_segment = announced
 
     def add_snapshot_dedup(self, tube: Tube, dedup: bytes, job_id: i64, ttl_minutes: i64, when: i64) -> None:
-        """Add the dedup id of a put to a snapshot."""
         start = self._var_bytes
         self._add_var(TAG_DEDUP, dedup)
         job = Job(job_id, 0, b"", 0, when)
@@ -428,7 +425,6 @@ class RowWriter(Outbox):
         self._add_row(job, tube.number, when, 0, 0, SNAPSHOT_DEDUP, start)
 
     def add_snapshot_end(self, told: dict[str, int], now: i64) -> None:
-        """Add the end row to a snapshot."""
         start = self._var_bytes
         self._add_var(TAG_JSON, json.dumps(told).encode())
         self._add_other_row(SNAPSHOT_END, 0, 0, 0, now, start)
@@ -631,7 +627,6 @@ def _counts(now: list[int], before: list[int]) -> list[tuple[int, int, int]]:
 
 
 def signed_crc(data: bytes, seed: int) -> i32:
-    """Return the checksum of some bytes as a signed 32-bit integer."""
     return _signed(crc32(data, seed))
 
 
@@ -836,12 +831,10 @@ class Row:
 
 
 def integer_at(data: bytes, at: i64) -> i64:
-    """Return the 64-bit field of a row at offset `at`."""
     return read_i64_le(data, at)
 
 
 def var_fields(data: bytes, row_at: i64, frame: Frame) -> list[tuple[int, bytes]]:
-    """Return the tags and values of the var fields of a row."""
     at = frame.var_at + i64(read_i32_le(data, row_at + 120))
     end = at + i64(read_i32_le(data, row_at + 124))
     found: list[tuple[int, bytes]] = []

@@ -226,7 +226,6 @@ class Log:
         self.on_durable()
 
     def _sleep(self, position: int) -> None:
-        """Sleep while another thread is the leader."""
         sleeper = _Sleeper(position)
         self._asleep.append(sleeper)
         try:
@@ -254,7 +253,6 @@ class Log:
                 self._asleep.popleft().wake()
 
     def _sync_before(self, tail: OpenSegment) -> None:
-        """Sync the segments that were written before `tail`."""
         before = tail.before
         if before is not None:
             self._sync_before(before)

@@ -44,10 +44,10 @@ ends when it is used up (`Moves._refill_moves`) or when half of `beside` was wri
       ▲                                            │ ▲                                                  │
       └──── next segment created or extended ──────┘ └──── an extension succeeds, or jobs have ended ───┘
 
-In the state *short*, each grant tries to extend a file (`_extend_by`). After a failure it waits REFRESH_MS before the
-next attempt. In the state *used up*, takes are refused and timers of jobs that are not taken wait. This state ends only
-when _EXTEND_BYTES_MIN are available. Otherwise each ack would let one consumer take one job. When it ends,
-`Log.update_room` wakes the waiting takes.
+In the state *short*, each grant tries to extend a file (`_extend_by`), but not within REFRESH_MS after a failure. In
+the state *used up*, takes are refused and timers of jobs that are not taken wait. This state ends only when
+_EXTEND_BYTES_MIN are available. Otherwise each ack would let one consumer take one job. When it ends, `Log.update_room`
+wakes the waiting takes.
 
 **Freeing space.** A snapshot frees space, but needs space itself. It uses the space of the reserve file
 (reserve_file.py). While a snapshot runs, `kept` keeps the log from using this space (`refresh`, `check`).

@@ -65,7 +65,6 @@ def allocate(descriptor: int, offset: int, length: int) -> None:
 
 
 def write_zeros(descriptor: int, offset: int, length: int) -> None:
-    """Write `length` zeros at `offset`."""
     end = offset + length
     while offset < end:
         # The system may write fewer bytes than requested.

@@ -36,8 +36,6 @@ _SLICE_EVENTS: Final = 64
 
 @dataclass
 class FramePage:
-    """A page of frames."""
-
     next: int  # The position to continue from.
     data: bytes = b""
     place: tuple[str, int] = ("", 0)  # File name and offset of the first frame.
@@ -56,8 +54,6 @@ class LogFile:
 
 @dataclass
 class EventPage:
-    """A page of decoded events."""
-
     next: int  # The position to continue from.
     events: list[Event] = field(default_factory=list)
     examined: int = 0
@@ -93,7 +89,6 @@ class LogFollower:
         return found
 
     def fetch(self, name: str, offset: int, length: int) -> bytes:
-        """Return up to `length` bytes of a file of the log."""
         try:
             file = self._disk.open_to_read(name)
         except FileNotFoundError:

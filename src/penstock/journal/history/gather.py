@@ -33,7 +33,6 @@ class GatheredRows:
         self.reasons = VarColumn()
 
     def add(self, data: bytes, frames: list[f.Frame]) -> None:
-        """Add the rows of frames from a piece of a file."""
         for found in frames:
             at = found.rows_at
             position = found.position

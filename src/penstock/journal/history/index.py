@@ -7,8 +7,7 @@ It is created from a full segment alone, so it can be deleted and created again 
 The header is the magic "PENINDEX", a version u16, 0 u16, the number of jobs u32, the number of marks u32, the length of
 the names u32, 0 u32, and the crc32 u32 of everything else except the magic. The arrays contain i64: the ids of jobs in
 ascending order, the positions of their newest rows, and marks. There is a mark about every 64 KB: a pair of the
-position and the offset of a frame. The names are a JSON object. Each key is the number of a tube, in decimal, and its
-value is the name of the tube, in hexadecimal.
+position and the offset of a frame. The names are a JSON object that maps decimal tube numbers to hexadecimal names.
 """
 
 from __future__ import annotations

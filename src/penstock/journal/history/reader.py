@@ -86,8 +86,6 @@ EVENT_FIELDS: Final = tuple(each.name for each in fields(Event) if each.name != 
 
 @dataclass(frozen=True, slots=True)
 class SegmentReport:
-    """The size of one segment."""
-
     name: str
     frames: int
     rows: int
@@ -245,7 +243,6 @@ class Reader:
         return found[::-1]
 
     def _newest(self, segments: list[_Segment], job: int) -> int | None:
-        """Return the position of the newest row of a job, or None."""
         for segment in reversed(segments):
             with contextlib.suppress(FileNotFoundError):
                 position = segment.index().newest(job)

@@ -43,8 +43,6 @@ _EPOCHS_APART: Final = 1_000
 
 @dataclass(frozen=True)
 class CopyReport:
-    """The result of a copy."""
-
     first: int  # Oldest position of its history.
     last: int  # The copy has the state after this position.
     files: int

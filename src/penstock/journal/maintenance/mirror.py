@@ -4,10 +4,9 @@ A client that reads the node's files passes them to this module. Received bytes 
 every frame must belong to the node, the file and the offset, and must continue the previous frame. The bytes are on
 disk before more are requested, so an interrupted standby continues where it ended.
 
-The copy starts with the node's newest snapshot, or with the first segment if there is none. It has all rows up to some
-position and no later row. Once the snapshot is complete, the standby can be promoted. If the node has deleted rows that
-the standby has not received yet, the copy is rebuilt in a subdirectory. The old files stay until the rebuilt log is
-complete.
+The copy starts with the node's newest snapshot, or with the first segment if there is none. Once the snapshot is
+complete, the standby can be promoted. If the node has deleted rows that the standby has not received yet, the copy is
+rebuilt in a subdirectory. The old files stay until the rebuilt log is complete.
 """
 
 from __future__ import annotations
@@ -66,8 +65,7 @@ class _Tail:
 class FrameFacts:
     """The fields of a frame that do not depend on its file and offset.
 
-    A standby compares these fields of its own last frame and of the same frame of the node. If they are equal, both
-    logs are the same.
+    A standby compares its last frame with the same frame of the node, to check that both logs are the same.
     """
 
     position: int

@@ -25,8 +25,6 @@ from penstock.journal.segment import (
 
 @dataclass
 class CheckReport:
-    """The result of a check."""
-
     segments: list[SegmentReport] = field(default_factory=list)
     # Names, each with the position at which the snapshot was complete.
     snapshots: list[tuple[str, int]] = field(default_factory=list)
@@ -89,7 +87,6 @@ class _Check:
             self._number, self._position = number_of(name), NOT_BEGUN
 
     def _check_continues(self, header: SegmentHeader) -> None:
-        """Check that a segment continues the previous one."""
         if self._number and not header.repaired:
             if header.segment != self._number + 1:
                 self._report.problems.append(f"{segment_name(self._number + 1)} is missing")

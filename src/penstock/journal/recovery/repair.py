@@ -39,8 +39,6 @@ DAMAGED: Final = ".damaged"
 
 @dataclass(frozen=True)
 class RepairReport:
-    """The result of a repair."""
-
     problems: list[str]  # Data that could not be read.
     kept_aside: list[str]  # The damaged files, under their new names.
     jobs: int  # Number of jobs after the repair.

@@ -126,7 +126,6 @@ class Replay:
         return None
 
     def apply_frame(self, data: bytes, found: f.Frame, file: i64, base: i64) -> None:
-        """Apply the rows of a frame of the log."""
         at = found.rows_at
         position = found.position
         for _ in range(found.rows):
@@ -149,7 +148,6 @@ class Replay:
             self.latest_ms = found.engine_ms
 
     def apply_snapshot_frame(self, data: bytes, found: f.Frame, file: i64, base: i64) -> None:
-        """Apply the rows of a snapshot frame."""
         at = found.rows_at
         for _ in range(found.rows):
             event = i64(data[at + 112])
@@ -338,7 +336,6 @@ class Replay:
             self.dedups.append((number, dedup, read_i64_le(data, at), ttl_minutes, read_i64_le(data, at + 48)))
 
     def drop(self, job_id: i64) -> None:
-        """Drop a job that is gone."""
         job = self.find(job_id)
         if job is not None:
             if self.late and job_id in self.late:
@@ -353,7 +350,6 @@ class Replay:
             self.bodiless.pop(job_id, None)
 
     def _apply_other(self, data: bytes, at: i64, found: f.Frame, event: i64, position: i64) -> None:
-        """Apply a row about a tube, session, consumer, stage or note."""
         number = read_i64_le(data, at)
         fields = dict(f.var_fields(data, at, found))
         if number > self.highest_number:
