@@ -317,7 +317,7 @@ def _preset_row(policy: p.TubePolicy) -> list[str]:
     times = [
         name for name, has in [("ttl", policy.has_ttl), ("ttr", policy.has_ttr), ("delay", policy.has_delay)] if has
     ]
-    keys = f"{policy.key_limit} taken a key" if policy.keys == p.KEYS_LIMITED else KEYS[policy.keys]
+    keys = f"{policy.key_limit} taken per key" if policy.keys == p.KEYS_LIMITED else KEYS[policy.keys]
     return [
         f"[{policy.type}]({policy.type}.md)",
         ORDERS[policy.order],

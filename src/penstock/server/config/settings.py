@@ -230,7 +230,8 @@ GROUPS: Final[dict[str, tuple[Setting, ...]]] = {
         ),
         _changeable(
             *("maxmemory-policy", Choice("acks", "noeviction"), "acks"),
-            "Whether a server without a journal that runs out of memory may drop acked jobs before it refuses puts.",
+            "Whether a server without a journal may drop delivered jobs of RETRY 0, and then acks that other nodes have"
+            " not confirmed, before it refuses puts for lack of memory.",
             name="max_memory_policy",
         ),
         _changeable(
