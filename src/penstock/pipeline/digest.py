@@ -49,7 +49,7 @@ def digest(spark: SparkSession, lake: Lake, told: RowsProgress = lambda done, to
 def _portion(lake: Lake) -> list[str]:
     """Return the new files of the oldest day, and of the next days up to ROWS_A_TURN events in all.
 
-    The new files of a day are never separated, because their events are not in order from file to file.
+    The new files of a day stay together, because they can be in any order.
     """
     found: list[str] = []
     for day in sorted({day_of(name) for name in lake.manifest.fresh}):
@@ -88,10 +88,7 @@ def _commit_turn(spark: SparkSession, lake: Lake, names: list[str]) -> None:
 
 
 def _write_views(spark: SparkSession, lake: Lake, change: LakeCommit, days: list[str], sums: dict[Table, Any]) -> None:
-    """Write the tables that are computed from other gold tables.
-
-    `latency` changes for `days` only. `backlog` is a running total, so it also changes for all later days.
-    """
+    """Write `latency` for `days`, and `backlog`, a running total, also for all later days."""
     later = [day for day in lake.days(FLOWS) if day > days[0] and day not in days]
     before = [day for day in lake.days(BACKLOG) if day < days[0]][-1:]
     for name, rows in (

@@ -250,14 +250,13 @@ def _sectors(write: Effect) -> list[Effect]:
 
 
 def _disk_of(files: dict[str, bytes]) -> MemoryDisk:
-    """Return a disk with these files and no recorded operations."""
     numbers = {name: next(_numbers) for name in files}
     base = {numbers[name]: data for name, data in files.items()}
     return MemoryDisk({name: bytearray(data) for name, data in files.items()}, [], dict(numbers), base, numbers)
 
 
 def _play(disk: MemoryDisk, effects: list[Effect]) -> MemoryDisk:
-    """Return a copy of the disk before all recorded operations, with the operations `effects` applied to it."""
+    """Apply operations to a copy of the disk before all recorded operations. Return the copy."""
     names = dict(disk.base_numbers)
     contents = {number: bytearray(data) for number, data in disk.base.items()}
     for effect in effects:

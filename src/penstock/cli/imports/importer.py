@@ -218,8 +218,6 @@ _KEPT: Final = object()
 
 @dataclasses.dataclass(slots=True)
 class _Outcome:
-    """The result of one put."""
-
     refusal: str = ""  # Reason of a permanent refusal.
     is_new: bool = True  # False if the job was put before.
     id: str = ""

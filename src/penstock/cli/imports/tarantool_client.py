@@ -72,7 +72,6 @@ class TarantoolServer:
         self._socket.close()
 
     def rows(self, space: Space, after: Any = None) -> Iterator[Row]:
-        """Yield the rows of a space in the order of the primary key, after a cursor."""
         if 0 in space.indexes and space.indexes[0].type != "tree":
             raise BadSource(
                 f"{self.label}: the primary index of space {space.name} is a {space.indexes[0].type} index, which has "
@@ -86,7 +85,6 @@ class TarantoolServer:
                 yield Row(raw, base64.b64encode(key).decode())
 
     def last(self, space: Space) -> bytes | None:
-        """Return the row of a space with the greatest primary key, or None if it is empty."""
         found = self._select(space.id, _IT_LE, b"\x90", 1)
         return found[0] if found else None
 

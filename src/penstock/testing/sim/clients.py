@@ -167,7 +167,6 @@ class Operator(Client):
     """A client that sends a command to a node and ignores the reply."""
 
     def ask_at(self, node: ServingNode, args: list[bytes]) -> None:
-        """Send a command to a node."""
         self.hang_up()
         self.home = node
         self.ask(args, 2 * SECOND, lambda answer, local_ms, sent: None)
@@ -181,7 +180,6 @@ class Producer(Client):
     must_work = False  # Whether every job must be accepted, because the cluster has healed.
 
     def begin(self) -> None:
-        """Add the first job after a pause."""
         self.later(spread(self.random, self.pause_us, 20 * self.pause_us), self._add)
 
     def _add(self) -> None:
@@ -235,7 +233,6 @@ class Consumer(Client):
     careful = False  # Whether it acks everything immediately, because the cluster is being drained.
 
     def begin(self) -> None:
-        """Take the first job after a pause."""
         self.later(spread(self.random, 5 * MS, SECOND), self._take)
 
     def _take(self) -> None:

@@ -384,17 +384,14 @@ class SimNode(Driver):
     # Input
 
     def connect(self, session: Session) -> None:
-        """Accept the connection of a client."""
         if self._is_there(session):
             self._came_in(lambda now: self._let_in(session))
 
     def request(self, session: Session, args: list[bytes]) -> None:
-        """Process a command of a client."""
         if self._is_there(session):
             self._came_in(lambda now: self._receive_command(session, args))
 
     def hang_up(self, session: Session) -> None:
-        """Remove a client that has closed its connection."""
         self._came_in(lambda now: self._leave(session))
 
     def receive(self, sender: int, life: int, messages: list[Message]) -> None:
@@ -464,7 +461,6 @@ class SimNode(Driver):
             self.world.tubes_changed(self)
 
     def _read_input(self, turn: Turn) -> None:
-        """Pass everything that has arrived to the turn."""
         self._reads_input = True
         turn.begin()
         came, self._came = self._came, []

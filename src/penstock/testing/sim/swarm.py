@@ -83,7 +83,6 @@ class Tally:
     workload: str = ""
 
     def add(self, report: Report) -> None:
-        """Add the result of a seed."""
         self.seeds += 1
         self.workload = report.options.workload
         self.events += report.events

@@ -68,7 +68,6 @@ class TubeClient(Client):
     # Connections
 
     def hang_up(self) -> None:
-        """Close the connection, even if a command is outstanding."""
         if self._session is not None:
             self._lost_connection()
         super().hang_up()
@@ -343,7 +342,6 @@ class TubeConsumer(TubeClient):
     careful = False  # Whether it acks everything immediately, because the cluster is being drained.
 
     def begin(self) -> None:
-        """Take the first job after a pause."""
         self._later_step(20 * MS)
 
     def _later_step(self, mean: int) -> None:

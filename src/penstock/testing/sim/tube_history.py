@@ -63,7 +63,7 @@ class Lease:
     finishes: list[Finish] = field(default_factory=list)
 
     def verb_count(self) -> int:
-        """Return how many commands of the session that holds the job have tried to end the lease."""
+        """Return how many commands of the session that holds the job tried to end the lease."""
         return sum(not each.intruder for each in self.finishes)
 
 

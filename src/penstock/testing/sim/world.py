@@ -13,7 +13,7 @@ from penstock.testing.sim.schedule import Schedule, Streams
 
 
 class World:
-    """All objects of one simulation."""
+    """All objects of one simulation. `Environment` in node.py describes the methods that nodes call."""
 
     def __init__(self, seed: int, options: Options) -> None:
         self.options = options
@@ -32,19 +32,15 @@ class World:
             self.network.join(node.number, node.receive)
 
     def node_at(self, host: str) -> SimNode | None:
-        """Return the node at an address."""
         return self._by_host.get(host)
 
     def id_of(self, number: int) -> bytes:
-        """Return the node id of the node with a number."""
         return self.nodes[number].id
 
     def others(self, node: SimNode) -> list[SimNode]:
-        """Return all nodes except `node`."""
         return [other for other in self.nodes if other is not node]
 
     def serving(self) -> list[SimNode]:
-        """Return the nodes that clients can connect to."""
         return self.nodes
 
     def introduce(self, node: SimNode) -> None:
@@ -60,7 +56,6 @@ class World:
                 self.forgotten.append((other, other.life, node.id))
 
     def wants_back(self, node: SimNode, id: bytes) -> None:
-        """Record that `node` received MEET from the node `id`. The message can be older than that node's removal."""
         self.forgotten = [each for each in self.forgotten if each[0] is not node or each[2] != id]
 
     def tell(self, node: SimNode, args: list[bytes]) -> None:
@@ -73,18 +68,15 @@ class World:
             self.tell(node, [b"PAUSE", queue, b"none"])
 
     def sometimes(self, what: str) -> None:
-        """Count an event that must occur at least once in a run of many seeds."""
         self.counted[what] += 1
 
     def added(self, id: bytes, words: list[bytes]) -> None:
         """Check the copies of a job when a node replies with its id. `words` is the ADDJOB command."""
 
     def handed_out(self, id: bytes) -> None:
-        """Record that a node sends an at-most-once job to a client."""
         self.history.written[id] += 1
 
     def gone_astray(self, id: bytes) -> None:
-        """Record that a node tries to hand over a job to a process that no longer exists."""
         self.history.astray[id] += 1
 
     def forwarded_delivery(self, token: bytes, body: bytes, delivery: int) -> None:
@@ -94,6 +86,5 @@ class World:
         """Record that a node has started, or has created or dropped tubes."""
 
     def stopped_by_disk(self, node: SimNode) -> None:
-        """Record that a node stopped because its disk failed."""
         self.sometimes("a disk failed under a node")
         self.history.note(self.schedule.now, "stopped by its disk", node.number)
