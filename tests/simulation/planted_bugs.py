@@ -272,6 +272,20 @@ MUTANTS: Final = (
         "self.deadlines.set(session, now + self.grace_of(session))",
         "self.deadlines.set(session, now)",
     ),
+    # Stages
+    Mutant(
+        "publication-is-not-logged",
+        "core.stages",
+        "engine.outbox.stages_changed(opened, now)",
+        "pass",
+    ),
+    Mutant("mark-is-ignored", "core.stages", "if before is not None:", "if False:"),
+    Mutant(
+        "stage-is-not-looked-for-on-other-nodes",
+        "dialects.native.stage_commands",
+        "node = self._native.context.find_node_with(caller, STAGE, names[:2])",
+        'node = b""',
+    ),
     # The engine
     Mutant(
         "key-stays-busy-when-buried",

@@ -197,9 +197,9 @@ def test_a_seed_of_tubes_gives_the_same_history_twice() -> None:
 
 
 # Seeds of the workload `tubes` that found a defect, with the settings that they had then.
-IPROTO = ["iproto_share=1.0", "iproto_grace_ms=2000", "grace_ms=2000", "cut_share=0.2", "hold_share=0.6"]
+IPROTO = ["features=", "iproto_share=1.0", "iproto_grace_ms=2000", "grace_ms=2000", "cut_share=0.2", "hold_share=0.6"]
 FOUND_WITH_TUBES: dict[str, tuple[int, list[str]]] = {
-    "a client came back to the home of its tube in the turn in which its grace time ended": (37, []),
+    "a client came back to the home of its tube in the turn in which its grace time ended": (37, ["features="]),
     "a session was resumed over IPROTO, and its job at another node was delivered again": (415, IPROTO),
 }
 

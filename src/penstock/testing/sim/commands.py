@@ -6,6 +6,7 @@ from penstock.core.errors import ProtocolError
 from penstock.dialects.disque import Disque
 from penstock.dialects.native.delivery_commands import DeliveryCommands
 from penstock.dialects.native.job_commands import JobCommands
+from penstock.dialects.native.stage_commands import StageCommands
 from penstock.dialects.native.tube_commands import TubeCommands
 from penstock.dialects.tarantool.calls import CallDispatcher, FunctionFamily
 from penstock.dialects.tarantool.queue_functions import QueueFunctions, TubeMethods
@@ -18,14 +19,15 @@ from penstock.wire.iproto import Request
 def commands(context: CommandContext) -> list[Command]:
     """Return the RESP commands that the simulated clients use."""
     disque, native, tubes = Disque(context), DeliveryCommands(context), TubeCommands(context)
-    jobs = JobCommands(native)
+    jobs, stages = JobCommands(native), StageCommands(native)
     rows: list[tuple[str, Handler]] = [
         *(("addjob", disque.addjob), ("getjob", disque.getjob), ("ackjob", disque.ackjob)),
         *(("fastack", disque.fastack), ("working", disque.working), ("nack", disque.nack)),
         *(("enqueue", disque.enqueue), ("dequeue", disque.dequeue), ("pause", disque.pause)),
         *(("put", native.put), ("mput", native.mput), ("take", native.take), ("ack", native.ack)),
         *(("release", native.release), ("requeue", native.requeue), ("bury", native.bury), ("dig", native.dig)),
-        *(("kick", native.kick), ("identify", native.identify)),
+        *(("kick", native.kick), ("identify", native.identify), ("stage", stages.stage)),
+        *(("publish", stages.publish), ("publishonce", stages.publish_once), ("discard", stages.discard)),
     ]
     single = [_command(name, handler) for name, handler in rows]
     return [

@@ -33,6 +33,11 @@ TUBE_NEMESES = tuple(name for name in NEMESES if name not in ("closed_queue", "s
 # The number of kinds of tubes in tubes.py.
 TUBE_KINDS = 7
 
+# The further features of the workload `tubes`, and the share of seeds that use each.
+STAGES = "stages"
+FEATURES = (STAGES,)
+_FEATURE_SHARE = 0.3
+
 
 @dataclass(frozen=True)
 class Options:
@@ -78,6 +83,7 @@ class Options:
     iproto_share: float = 0.0  # The share of clients that use IPROTO.
     hold_share: float = 0.0  # The share of steps in which a consumer takes more jobs before it finishes one.
     cut_share: float = 0.0  # The share of steps in which a consumer closes its connection, to resume its session.
+    features: tuple[str, ...] = ()  # Further clients and behaviour: see FEATURES.
 
     @property
     def is_calm(self) -> bool:
@@ -108,7 +114,7 @@ def _value(name: str, like: object, text: str) -> object:
     try:
         if isinstance(like, tuple):
             parts = [part for part in text.split(",") if part]
-            return tuple(parts) if name == "nemeses" else tuple(int(part) for part in parts)
+            return tuple(parts) if name in ("nemeses", "features") else tuple(int(part) for part in parts)
         if isinstance(like, int):
             return int(text)
         return float(text) if isinstance(like, float) else text
@@ -196,6 +202,8 @@ def draw_tubes(seed: int) -> Options:
         iproto_share=random.choice((0.0, 0.3, 0.5, 1.0)),
         hold_share=random.choice((0.0, 0.2, 0.6)),
         cut_share=random.choice((0.0, 0.05, 0.2)),
+        # Each feature has a stream of its own, so that a new one does not change the draws of the others.
+        features=tuple(name for name in FEATURES if Streams(seed).stream(f"feature {name}").random() < _FEATURE_SHARE),
     )
     if calm:
         return options

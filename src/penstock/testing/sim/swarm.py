@@ -55,11 +55,14 @@ EXPECTED_OF_TUBES: Final = (
     "a session was resumed through another node",
     "a session was resumed with jobs",
     "a snapshot was written while jobs were taken",
+    "a stage expired",
+    "a stage was published through another node",
     "an ack of another session was refused",
     "an IPROTO call was forwarded",
     "nemesis leave",
     "the home of a tube was elected",
     "two nodes wanted to create a tube at the same time",
+    "work that was done twice was published once",
 )
 
 # `penstock sim` fails if an expected event did not occur in this many seeds or more.

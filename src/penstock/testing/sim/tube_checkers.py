@@ -11,6 +11,8 @@
         delivery reaches one client once.
     W9  A job returns when its session has ended: in the end, all tubes can be emptied.
 
+batch_checkers.py has W10, about stages.
+
 The clients see only the begin and the end of their calls. A checker therefore reports a violation only if every
 possible order of the calls violates the promise.
 """
@@ -25,6 +27,7 @@ from penstock.core import views
 from penstock.core.copy_commands import is_shared
 from penstock.core.limits import NEVER
 from penstock.testing.invariants import check
+from penstock.testing.sim.batch_checkers import check_stages
 from penstock.testing.sim.history import DONE, REFUSED, UNKNOWN
 from penstock.testing.sim.node import SimNode
 from penstock.testing.sim.schedule import MS, SECOND
@@ -49,7 +52,7 @@ class TubeWorld(World):
 def judge(world: TubeWorld) -> list[str]:
     """Return all violations that the final state and the history show."""
     found: list[str] = []
-    for checker in (_contents, _lost, _acked, _order, _keys, _leases, _left):
+    for checker in (_contents, _lost, _acked, _order, _keys, _leases, _left, _stages):
         found += list(checker(world))[:_SHOWN_MAX]
     for node in world.nodes:
         check(node.engine)
@@ -161,6 +164,8 @@ def _precedes(first: Put, second: Put) -> bool:
     """Return whether a job is certainly delivered before another one, if both are ready."""
     if first.tube.order == PRIORITY and first.priority != second.priority:
         return first.priority < second.priority
+    if first.stage and first.stage == second.stage:
+        return first.tube.order in (ARRIVAL, PRIORITY) and first.place < second.place
     return first.tube.order in (ARRIVAL, PRIORITY) and first.ended < second.invoked
 
 
@@ -227,6 +232,13 @@ def _left(world: TubeWorld) -> Iterator[str]:
             yield f"W9: node {node.number} still has {job[0].decode()} of {job[2]!r}, which is {state}"
 
 
+def _stages(world: TubeWorld) -> Iterator[str]:
+    """Check W10."""
+    for tube, complaint in check_stages(world.tubes):
+        if not _is_excused(world, tube):
+            yield complaint
+
+
 def jobs_of(node: SimNode) -> list[tuple[bytes, int, bytes]]:
     """Return the jobs of a node: their ids, states and tubes."""
     jobs = node.engine.jobs.scan(0, node.engine.jobs.count + 1)
@@ -258,6 +270,9 @@ def _note_sometimes(world: TubeWorld) -> None:
         now_put = world.tubes.puts.get(lease.body)
         if now_put is not None and now_put.invoked > lease.take.invoked:
             world.sometimes("a forwarded take waited and was served")
+    for stage in world.tubes.stages:
+        if stage.published_through >= 0 and homes.get(stage.tube.name, -1) not in (-1, stage.published_through):
+            world.sometimes("a stage was published through another node")
     for leases in _by_body(world).values():
         if len({lease.take.token for lease in leases}) > 1:
             world.sometimes("a job was delivered to two sessions, one after the other")

@@ -23,7 +23,7 @@ from penstock.wire.msgpack import pack, unpack
 from penstock.wire.resp_client import ErrorReply
 
 # The keys of the jobs in tubes with keys.
-_KEYS = (b"ann", b"bob", b"eve")
+KEYS = (b"ann", b"bob", b"eve")
 
 # The grace time that a client can rely on is shorter by this, for the time until its node gets IDENTIFY.
 _RESUME_MARGIN = 300 * MS
@@ -282,7 +282,7 @@ class TubeProducer(TubeClient):
         assert self.node is not None
         put = Put(body, kind, b"", 0, 0, self.node.number, self.is_iproto, self.now)
         if kind.key_limit:
-            put.key = random.choice(_KEYS)
+            put.key = random.choice(KEYS)
         if kind.order == PRIORITY and random.random() < 0.5:
             put.priority = random.randint(0, 3)
             put.delay_ms = random.choice((0, 0, 0, 200))

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from penstock.core.limits import NEVER
-from penstock.testing.sim.history import UNKNOWN
+from penstock.testing.sim.history import DONE, UNKNOWN
 from penstock.testing.sim.tubes import TubeKind
 
 
@@ -27,6 +27,32 @@ class Put:
     ended: int = NEVER
     outcome: str = UNKNOWN
     id: bytes = b""  # Empty if the reply does not contain it.
+    # The stage of the job, if it has one, and its place there. The job is put when its stage is published; until that
+    # is requested, `invoked` is NEVER.
+    stage: bytes = b""
+    place: int = 0
+
+
+@dataclass
+class StageRecord:
+    """A stage, as its writer sees it. Each of its commands staged a group of jobs."""
+
+    name: bytes
+    tube: TubeKind
+    mark: bytes  # The mark of PUBLISHONCE, or empty.
+    expire_ms: int
+    groups: list[list[Put]] = field(default_factory=list)
+    outcomes: list[str] = field(default_factory=list)  # Of each group.
+    touched: int = 0  # When the last command that staged jobs was sent.
+    published_through: int = -1  # The node through which it was published.
+
+    def count(self) -> int:
+        """Return the number of jobs that were certainly staged."""
+        return sum(len(group) for group, outcome in zip(self.groups, self.outcomes, strict=True) if outcome == DONE)
+
+    def puts(self) -> list[Put]:
+        """Return the puts of all groups."""
+        return [put for group in self.groups for put in group]
 
 
 @dataclass
@@ -91,6 +117,7 @@ class TubeHistory:
         # When homes delivered jobs to clients of other nodes: by the token of the session and the body of the job, and
         # by the number of the delivery.
         self.forwarded: dict[tuple[bytes, bytes], dict[int, int]] = {}
+        self.stages: list[StageRecord] = []
         self.kicks: list[tuple[TubeKind, int]] = []  # The tubes that were kicked, and when.
 
     def delivered_at(self, take: Take, body: bytes, sent: int) -> int:

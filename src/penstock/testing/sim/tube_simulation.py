@@ -7,9 +7,10 @@ from penstock.testing.sim import tube_checkers
 from penstock.testing.sim.clients import Client
 from penstock.testing.sim.history import Violation
 from penstock.testing.sim.node import SimNode
-from penstock.testing.sim.options import Options
+from penstock.testing.sim.options import STAGES, Options
 from penstock.testing.sim.schedule import MS, SECOND
 from penstock.testing.sim.simulation import Simulation
+from penstock.testing.sim.stage_clients import StageWriter
 from penstock.testing.sim.tube_checkers import TubeWorld
 from penstock.testing.sim.tube_clients import TubeClient, TubeConsumer, TubeProducer
 from penstock.testing.sim.tube_history import TubeHistory
@@ -76,7 +77,17 @@ class TubeSimulation(TubeWorld, Simulation):
             self._let_in(producer)
         for number in range(options.consumers):
             self._let_in(TubeConsumer(self, 100 + number, self.streams.stream(f"consumer {number}")))
+        self._let_in_others()
         self._run_with_faults(chaos)
+
+    def _let_in_others(self) -> None:
+        """Let in the clients of the features that the seed uses."""
+        features = self.options.features
+        if STAGES in features:
+            for number in range(300, 302):
+                writer = StageWriter(self, number, self.streams.stream(f"writer {number}"))
+                writer.works_left = self.options.chaos_ms // 1_000
+                self._let_in(writer)
 
     def _heal(self) -> None:
         super()._heal()
@@ -86,7 +97,7 @@ class TubeSimulation(TubeWorld, Simulation):
 
     def _stop_producers(self) -> None:
         for client in self.clients:
-            if isinstance(client, TubeProducer):
+            if isinstance(client, (TubeProducer, StageWriter)):
                 client.stopped = True
 
     def _traffic(self) -> None:
