@@ -1,6 +1,6 @@
 """The optional dependencies: the extra that installs each package, and the message if a package is missing.
 
-The distribution is called `penstock-queue`, because `penstock` on PyPI is another project.
+The distribution is called `penstock-queue`, because `penstock` is another project in the Python package registry.
 """
 
 from __future__ import annotations

@@ -77,7 +77,7 @@ def parse_json_object(text: str | dict[str, Any]) -> dict[str, Any]:
 
 
 def parse_size(text: str | int) -> int:
-    """Parse a size like 1000, 64kb or 10gb. Return bytes. Return a number unchanged."""
+    """Parse a size like 1000, 64kb or 10gb. Return the number of bytes. Return a number unchanged."""
     from penstock.server.config.kinds import read_size
 
     if not isinstance(text, str):

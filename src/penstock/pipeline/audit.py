@@ -81,7 +81,7 @@ class Verdict:
 def audit(
     spark: SparkSession, lake: Lake, source: Source | None = None, told: ProgressCallback = no_progress
 ) -> Verdict:
-    """Check all events of the lake. With a source, first update the lake, and compare its counts with the nodes."""
+    """Check all events of the lake. With a source, first update the lake, then also compare counts with the nodes."""
     heads = None
     if source is not None:
         heads = source.heads()

@@ -49,7 +49,7 @@ def digest(spark: SparkSession, lake: Lake, told: RowsProgress = lambda done, to
 def _portion(lake: Lake) -> list[str]:
     """Return the new files of the oldest day, and of the next days up to ROWS_A_TURN events in all.
 
-    The new files of a day stay together, because they can be in any order.
+    The new files of a day stay together, because their order is not the order of their events.
     """
     found: list[str] = []
     for day in sorted({day_of(name) for name in lake.manifest.fresh}):

@@ -91,7 +91,7 @@ def rows_of(spark: SparkSession, lake: Lake | None, query: str | None, table: st
 
 @as_pipeline_error()
 def as_jobs(rows: DataFrame, tube: str | None, lake_is_there: bool) -> DataFrame:
-    """Convert rows to rows with the columns tube, body, body_kind and origin, and a column for each option."""
+    """Return rows with the columns tube, body, body_kind and origin, and those columns of `rows` that are options."""
     from pyspark.sql import functions as f
 
     # Column names are case-insensitive in Spark.

@@ -1,6 +1,6 @@
 """A disk in memory that records all operations, and from which every state after a power cut can be derived.
 
-`crashes` enumerates the states that a power cut can leave after the first operations. Synced data survives. Of the
+`crashes` enumerates the states that a power cut can leave after some of the operations. Synced data survives. Of the
 unsynced writes, none survive, all survive, one is lost, or the last one survives in part: up to some byte, without one
 sector, or in one sector only. Of the renames since the last sync of the directory, none or all survive. If a sync
 fails, its data stays readable until the power is cut, and no later sync writes it, as on current operating systems.
@@ -256,7 +256,7 @@ def _disk_of(files: dict[str, bytes]) -> MemoryDisk:
 
 
 def _play(disk: MemoryDisk, effects: list[Effect]) -> MemoryDisk:
-    """Apply operations to a copy of the disk before all recorded operations. Return the copy."""
+    """Return the disk as it was before its recorded operations, with only these operations applied."""
     names = dict(disk.base_numbers)
     contents = {number: bytearray(data) for number, data in disk.base.items()}
     for effect in effects:

@@ -259,7 +259,7 @@ def rehome(
 
     The remaining nodes must list the node as failed, or it must have been removed with `forget`. After this command
     all nodes refuse the old node. If it comes back, it sets its data aside and continues as a new node. Jobs that are
-    delivered at most once are buried, because the old node may have delivered them. After this command, start
+    delivered at most once are buried, because the old node may have delivered them. The new node runs when you start
     `penstock serve` on DIR.
     """
     from penstock.cli.commands.cluster_rehome import run

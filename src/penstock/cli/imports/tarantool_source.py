@@ -49,7 +49,7 @@ class TarantoolSource:
                 yield dataclasses.replace(item, cursor=[name, row.cursor])
 
     def new_tube(self, arrival: ImportItem) -> TubePolicy:
-        """Return the policy of a task's tube. The tube numbers new jobs from after the greatest id of the space."""
+        """Return the policy of a task's tube. The numbers of new jobs start after the greatest id of the space."""
         name = str(arrival.tube)
         if name not in self._policies:
             tube = self._tubes[name]

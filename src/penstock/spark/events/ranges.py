@@ -83,7 +83,7 @@ class NodeLogs:
         return ends
 
     def positions(self, place: StartPoint, heads: dict[str, Head]) -> dict[str, int]:
-        """Return the start position of every node. Nodes that `place` does not list start at the first one."""
+        """Return the start position of every node. A node that `place` does not list starts at its first position."""
         if isinstance(place, dict):
             self.check_nodes(place)
             return {name: place.get(name, head.first) for name, head in heads.items()}

@@ -257,7 +257,7 @@ def _known_at(world: World, acked: int, fast: bool) -> int:
     """Return the time at which every holder must have received an ack.
 
     The ack is sent again at intervals that double. The interval in which the faults end can be as long as the faults
-    lasted, so the next attempt can be this late.
+    lasted, so the next attempt can be this much later.
     """
     if world.options.is_calm:
         return acked + _HEARD_AFTER

@@ -232,7 +232,7 @@ class Nemeses:
         return self._crash("wipe", power=True, wipes=True)
 
     def lose(self) -> Undo | None:
-        """Kill a node until all other faults have ended. Prefer a node that other nodes are handing jobs over to."""
+        """Kill a node. It stays down until all other faults have ended. Prefer a node that receives a handover."""
         if self.someone_is_away or len(self._world.nodes) == 1:
             return None
         waits = True

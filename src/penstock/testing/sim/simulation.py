@@ -254,8 +254,8 @@ class Simulation(World):
     def _meet_again(self) -> None:
         """Run CLUSTER MEET between nodes that cannot learn of each other, as an operator would.
 
-        This happens if all nodes that a node has met are down or were wiped, or if messages were lost. After a meeting,
-        gossip spreads all entries of the nodes' tables, so one meeting is enough for each group.
+        A node is in this state if all nodes that it met are down or were wiped, or if messages were lost. After a
+        meeting, gossip spreads all entries of the nodes' tables, so one meeting is enough for each group.
         """
         groups = checkers.acquainted(self)
         for group in groups[1:]:
