@@ -272,7 +272,7 @@ MUTANTS: Final = (
         "self.deadlines.set(session, now + self.grace_of(session))",
         "self.deadlines.set(session, now)",
     ),
-    # Stages
+    # Stages and claims
     Mutant(
         "publication-is-not-logged",
         "core.stages",
@@ -284,6 +284,19 @@ MUTANTS: Final = (
         "stage-is-not-looked-for-on-other-nodes",
         "dialects.native.stage_commands",
         "node = self._native.context.find_node_with(caller, STAGE, names[:2])",
+        'node = b""',
+    ),
+    Mutant("replaced-reader-is-not-refused", "core.claims", "if token < consumer.token:", "if False:"),
+    Mutant(
+        "claim-has-another-order-after-a-restart",
+        "journal.recovery.filling",
+        "jobs.sort(key=lambda job: (job.ensure_extra().claim, job.ensure_extra().claim_place))",
+        "jobs.sort(key=lambda job: (job.ensure_extra().claim, -job.ensure_extra().claim_place))",
+    ),
+    Mutant(
+        "consumer-is-not-looked-for-on-other-nodes",
+        "dialects.native.claim_commands",
+        "node = self._native.context.find_node_with(caller, CONSUMER, [consumer])",
         'node = b""',
     ),
     # The engine

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from penstock.core.errors import ProtocolError
 from penstock.dialects.disque import Disque
+from penstock.dialects.native.claim_commands import ClaimCommands
 from penstock.dialects.native.delivery_commands import DeliveryCommands
 from penstock.dialects.native.job_commands import JobCommands
 from penstock.dialects.native.stage_commands import StageCommands
@@ -19,7 +20,7 @@ from penstock.wire.iproto import Request
 def commands(context: CommandContext) -> list[Command]:
     """Return the RESP commands that the simulated clients use."""
     disque, native, tubes = Disque(context), DeliveryCommands(context), TubeCommands(context)
-    jobs, stages = JobCommands(native), StageCommands(native)
+    jobs, stages, claims = JobCommands(native), StageCommands(native), ClaimCommands(native)
     rows: list[tuple[str, Handler]] = [
         *(("addjob", disque.addjob), ("getjob", disque.getjob), ("ackjob", disque.ackjob)),
         *(("fastack", disque.fastack), ("working", disque.working), ("nack", disque.nack)),
@@ -33,6 +34,13 @@ def commands(context: CommandContext) -> list[Command]:
     return [
         *single,
         _family("tube", [("create", tubes.create), ("info", tubes.info), ("stats", tubes.stats), ("drop", tubes.drop)]),
+        _family(
+            "claim",
+            [
+                *(("take", claims.take), ("read", claims.read), ("info", claims.info), ("ack", claims.ack)),
+                *(("renew", claims.renew), ("release", claims.release)),
+            ],
+        ),
         _family(
             "job",
             [

@@ -35,7 +35,8 @@ TUBE_KINDS = 7
 
 # The further features of the workload `tubes`, and the share of seeds that use each.
 STAGES = "stages"
-FEATURES = (STAGES,)
+CLAIMS = "claims"
+FEATURES = (STAGES, CLAIMS)
 _FEATURE_SHARE = 0.3
 
 

@@ -38,6 +38,8 @@ EXPECTED: Final = (
 
 # The events that must occur with the workload `tubes`.
 EXPECTED_OF_TUBES: Final = (
+    "a claim had ended before its ack",
+    "a claim was read again",
     "a command was forwarded",
     "a delivery was taken back",
     "a forwarded take waited and was served",
@@ -50,6 +52,7 @@ EXPECTED_OF_TUBES: Final = (
     "a partition healed",
     "a power cut lost a write",
     "a put was forwarded",
+    "a reader that was replaced was refused",
     "a session ended with jobs",
     "a session had expired",
     "a session was resumed through another node",

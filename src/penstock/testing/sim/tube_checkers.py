@@ -11,7 +11,8 @@
         delivery reaches one client once.
     W9  A job returns when its session has ended: in the end, all tubes can be emptied.
 
-batch_checkers.py has W10, about stages.
+batch_checkers.py has W10, about stages. The readers in claim_clients.py check W11: a claim has the same jobs each time
+it is read, ends as a whole, and belongs to the reader with the greatest token.
 
 The clients see only the begin and the end of their calls. A checker therefore reports a violation only if every
 possible order of the calls violates the promise.
@@ -132,7 +133,7 @@ def _acked(world: TubeWorld) -> Iterator[str]:
         if world.options.is_calm and not tube.ttr_ms:
             for lease in leases:
                 first = lease.finishes[0] if lease.finishes else None
-                if first is None or first.intruder or first.outcome != REFUSED:
+                if first is None or first.intruder or first.outcome != REFUSED or lease.claim_until:
                     continue
                 # A session that was resumed at the end of its grace time may have lost the job.
                 if lease.free_from == NEVER or (not lease.resumed and lease.free_from >= first.invoked):
@@ -194,6 +195,8 @@ def _held_until(world: TubeWorld, lease: Lease, of_job: list[Lease]) -> int:
         # A command names a job and not a delivery. So the session may have sent it because of an earlier delivery.
         if finish.outcome == UNKNOWN or finish.ended >= lease.delivered:
             until = min(until, finish.invoked)
+    if lease.claim_until:
+        return min(until, lease.claim_until)
     if lease.tube.ttr_ms:
         until = min(until, lease.take.invoked + lease.tube.ttr_ms * MS * 9 // 10)
     if not world.options.is_calm:
@@ -216,12 +219,19 @@ def _leases(world: TubeWorld) -> Iterator[str]:
         for lease in leases:
             until = _held_until(world, lease, leases)
             for other in leases:
-                if other is not lease and lease.at <= other.delivered < until and other.take.token != lease.take.token:
+                if other.take.token != lease.take.token and _began_within(other, lease.at, until):
                     yield (
                         f"W8: {_short(body)} of {lease.tube.name!r} was delivered to client {lease.take.client} at "
                         f"{_moment(lease.delivered)}, which held it until {_moment(until)}, and to client "
                         f"{other.take.client} at {_moment(other.delivered)}"
                     )
+
+
+def _began_within(lease: Lease, begin: int, end: int) -> bool:
+    """Return whether a lease certainly began within a span."""
+    if lease.claim_until:
+        return begin <= lease.take.invoked and lease.sent < end
+    return begin <= lease.delivered < end
 
 
 def _left(world: TubeWorld) -> Iterator[str]:

@@ -14,6 +14,7 @@ from typing import Protocol
 from penstock.core.limits import NEVER
 from penstock.testing.sim.clients import Client, Cluster, OnAnswer, ServingNode
 from penstock.testing.sim.history import DONE, REFUSED, UNKNOWN, Violation
+from penstock.testing.sim.options import CLAIMS
 from penstock.testing.sim.schedule import MS, SECOND, spread
 from penstock.testing.sim.tube_history import Finish, Lease, Put, Take, TubeHistory
 from penstock.testing.sim.tubes import KINDS, PRIORITY, TubeKind
@@ -381,6 +382,11 @@ class TubeConsumer(TubeClient):
     def _take(self) -> None:
         random = self.random
         kind = random.choice(self.kinds)
+        if CLAIMS in self.world.options.features and kind is self.kinds[0] and not self.careful:
+            # Leave most of the jobs to the readers of claims.
+            if random.random() < 0.95:
+                self._later_step(50 * MS)
+                return
         timeout_ms = random.choice((0, 50, 500, 2_000)) if not self.careful else 500
         assert self.node is not None
         take = Take(kind, self.node.number, self.number, self.token, self.is_iproto, self.now)

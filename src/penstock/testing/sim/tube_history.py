@@ -86,6 +86,7 @@ class Lease:
     # When the job can be released at the earliest: the client sent a command that releases it, or disconnected.
     free_from: int = NEVER
     resumed: bool = False  # The client resumed its session after it had received the job.
+    claim_until: int = 0  # If a claim holds the job: the lease of the claim does not end before this time.
     finishes: list[Finish] = field(default_factory=list)
 
     def verb_count(self) -> int:

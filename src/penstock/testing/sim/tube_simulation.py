@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from penstock.testing.invariants import check
 from penstock.testing.sim import tube_checkers
+from penstock.testing.sim.claim_clients import ClaimReader
 from penstock.testing.sim.clients import Client
 from penstock.testing.sim.history import Violation
 from penstock.testing.sim.node import SimNode
-from penstock.testing.sim.options import STAGES, Options
+from penstock.testing.sim.options import CLAIMS, STAGES, Options
 from penstock.testing.sim.schedule import MS, SECOND
 from penstock.testing.sim.simulation import Simulation
 from penstock.testing.sim.stage_clients import StageWriter
@@ -88,6 +89,14 @@ class TubeSimulation(TubeWorld, Simulation):
                 writer = StageWriter(self, number, self.streams.stream(f"writer {number}"))
                 writer.works_left = self.options.chaos_ms // 1_000
                 self._let_in(writer)
+        if CLAIMS in features:
+            for number in range(400, 402):
+                self._let_in(ClaimReader(self, number, self.streams.stream(f"reader {number}")))
+            feeder = TubeProducer(self, 410, self.streams.stream("producer of claims"))
+            feeder.kind = feeder.kinds[0]
+            feeder.is_iproto = feeder.is_iproto and feeder.kind.over_iproto
+            feeder.jobs_left, feeder.pause_us = self.options.chaos_ms // 100, 100 * MS
+            self._let_in(feeder)
 
     def _heal(self) -> None:
         super()._heal()
@@ -97,7 +106,7 @@ class TubeSimulation(TubeWorld, Simulation):
 
     def _stop_producers(self) -> None:
         for client in self.clients:
-            if isinstance(client, (TubeProducer, StageWriter)):
+            if isinstance(client, (TubeProducer, StageWriter, ClaimReader)):
                 client.stopped = True
 
     def _traffic(self) -> None:
