@@ -31,6 +31,8 @@ GROUPS = {
         "_librt.py",
         "core/*.py",
         "journal/frame.py",
+        "journal/layout.py",
+        "journal/rows.py",
         "journal/log.py",
         "journal/room.py",
         "journal/recovery/replay.py",

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from penstock.core.errors import (
         BadAnswer,
         BadDriver,
+        BadHeaders,
         BadId,
         BadName,
         BadRetry,
@@ -104,6 +105,7 @@ __all__ = [
     "BadAnswer",
     "BadDriver",
     "BadId",
+    "BadHeaders",
     "BadName",
     "BadRetry",
     "BadSyntax",

@@ -450,6 +450,7 @@ class Tube(api.Tube):
             with session.lock:
                 if session.revoked:
                     session.refuse()
+                host.engine.outbox.actor = session.connection.session
                 try:
                     core = host.engine.put(self._live() if self._core.dropped else self._core, asked, host.now())
                     if host.watched:

@@ -7,8 +7,8 @@ from penstock.cluster import messages as m
 from penstock.cluster.messages import JobMessage
 from penstock.core import states as s
 from penstock.core.job import Copy, Job
-from penstock.journal.frame import decode_copy, encode_copy
 from penstock.journal.recovery.opening import open_log
+from penstock.journal.rows import decode_copy, encode_copy
 
 from .cluster_nodes import SEGMENT_BYTES, NodeCluster
 

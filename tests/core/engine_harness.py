@@ -29,7 +29,7 @@ class Recorder(Outbox):
         super().__init__()
         self.happened: list[tuple[str, int]] = []
 
-    def moved(self, job: Job, tube: Tube, rule: int, now: int) -> None:
+    def moved(self, job: Job, tube: Tube, rule: int, since: int, holder: int, now: int) -> None:
         self.happened.append((s.EVENT_NAMES[s.TRANSITIONS[rule][0]], job.id))
 
 

@@ -154,7 +154,8 @@ def test_a_job_that_moves_out_of_the_log_leaves_no_ghost_in_it(tmp_path: Path) -
         back.move(logged)
         logged.put("other")
     with penstock.open(tmp_path) as queue:
-        assert queue.tubes() == ["logged"]
+        assert queue.tubes() == ["logged", "temporary"]
+        assert queue.tube("temporary").take() is None
         assert [job.body for job in queue.tube("logged").take_many(9)] == ["back", "other"]
 
 

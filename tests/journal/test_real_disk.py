@@ -141,7 +141,7 @@ def test_everysec_syncs_within_a_second_or_so(tmp_path: Path) -> None:
             lambda path: _link(path, [f"segment-000000000{number}.log" for number in (1, 2, 3)]),
             "log is a symbolic link",
         ),
-        (lambda path: _patch(path / "segment-0000000001.log", 8, b"\x02"), "newer Penstock"),
+        (lambda path: _patch(path / "segment-0000000001.log", 8, b"\x03"), "newer Penstock"),
         (lambda path: _patch(path / "segment-0000000001.log", 10, b"\x01"), "newer Penstock"),
         (lambda path: _patch(path / "segment-0000000001.log", 40, b"\xff"), "offset 0"),
     ],

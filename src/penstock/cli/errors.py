@@ -52,6 +52,7 @@ _CODES: Final[dict[type[Exception], int]] = {
     e.BadId: NOT_FOUND,
     e.WrongType: USAGE,
     e.OutOfRange: USAGE,
+    e.BadHeaders: USAGE,
     e.BadName: USAGE,
     e.BadRetry: USAGE,
     e.UnknownType: USAGE,

@@ -411,7 +411,6 @@ class Driving(Moves):
         if change.state == s.GONE:
             if job is not None:
                 if is_target and event == s.ACKED and session is not None:
-                    self.outbox.acked_by(session, tube)
                     self._move(job, tube, s.ACKED, now)
                 else:
                     self._move(job, tube, s.TRUNCATED if event == s.TRUNCATED else s.DELETED, now)

@@ -521,7 +521,7 @@ class Engine(Driving):
         if job is None:
             return None
         while job.deadline_pos != NOWHERE and job.due <= now:
-            self._fire_job(job, now)
+            self._fire(job, now)
         if self.woken_tubes:
             self.settle(now)
         return None if job.state == s.GONE else job
@@ -656,7 +656,6 @@ class Engine(Driving):
                 self._change(job, tube, key, priority)
         if waits:
             self._publish_now(job, tube, now)
-        self.outbox.acked_by(session, tube)
         self._move(job, tube, event, now)
         if self.woken_tubes:
             self.settle(now)
@@ -681,7 +680,6 @@ class Engine(Driving):
             ttl_ms = NEVER if tube.policy.after_ack == p.KEPT else RESULT_TTL_MS
         if ttl_ms != JOB_TTL:
             job.expiry = NEVER if ttl_ms == NEVER else now + i64(ttl_ms)
-        self.outbox.acked_by(session, tube)
         self._move(job, tube, s.KEPT, now)
         self.settle(now)
         return OK

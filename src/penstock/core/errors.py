@@ -53,6 +53,12 @@ class BadName(CommandError):
     code: ClassVar[str] = "BADNAME"
 
 
+class BadHeaders(CommandError):
+    """A job can have at most 64 headers with 8 KiB together, and each name must be unique, not empty and UTF-8."""
+
+    code: ClassVar[str] = "BADHEADERS"
+
+
 class BodyTooLarge(CommandError):
     """The body is larger than this queue allows; store it elsewhere and queue a reference, or raise max_body."""
 

@@ -84,6 +84,7 @@ class Extra:
     doomed: bool  # Deleted while a claim held the job. It is removed when the claim ends.
     stage: bytes  # Name of the stage that contains the job; empty if none.
     copy: Copy | None  # Replication data; None if the job has no copies.
+    headers: bytes  # Metadata from the producer, encoded by headers.py; empty if none.
     user_body: bytes | None  # The body that users see, in a tube with a driver (driving.py). None in other tubes.
     user_body_kind: u8
 
@@ -101,6 +102,7 @@ class Extra:
         self.doomed = False
         self.stage = b""
         self.copy = None
+        self.headers = b""
         self.user_body = None
         self.user_body_kind = 0
 
@@ -114,6 +116,7 @@ class Job(Timed):
     priority: i64  # Lower values are served first.
     order: i64  # Place among jobs of equal priority. A job that is given back keeps it.
     created: i64  # Time of creation, ms.
+    since: i64  # Time (ms) at which the job entered its present state.
     # Time (ms) at which the ttl ends; NEVER if there is none. While the job is STAGED, `expiry` and `wake` do not fire:
     # they have the values that they would have if the job had been published when it was created.
     expiry: i64
@@ -133,6 +136,7 @@ class Job(Timed):
     returns: i32  # Number of times the job was given back for another reason: release, ttr, disconnect, kick.
     ttl_minutes: i32  # The ttl class encoded in the 40-character id. Fixed at put, because ids never change.
     body_kind: u8
+    format: u8  # Number of the tuple format with which an xqueue row was written; otherwise 0.
     state: u8  # Written by states.py only.
     once: bool  # Delivered at most once. After its delivery the job is never queued again.
 
@@ -145,6 +149,7 @@ class Job(Timed):
         self.priority = 0
         self.order = id
         self.created = now
+        self.since = now
         self.expiry = NEVER
         self.ttr = NEVER
         self.wake = NEVER
@@ -161,6 +166,7 @@ class Job(Timed):
         self.returns = 0
         self.ttl_minutes = 0
         self.body_kind = body_kind
+        self.format = 0
         self.state = 0
         self.once = False
 
@@ -176,12 +182,18 @@ class Job(Timed):
         extra = self.extra
         return None if extra is None else extra.copy
 
+    def headers(self) -> bytes:
+        """Return the encoded headers, or b"" if the job has none."""
+        extra = self.extra
+        return b"" if extra is None else extra.headers
+
     def user_body(self) -> bytes | BodyRef:
         """Return the body that users see. In a tube with a driver, this is the data of the task."""
         extra = self.extra
         return self.body if extra is None or extra.user_body is None else extra.user_body
 
     def user_body_kind(self) -> int:
+        """Return the kind of `user_body()`."""
         extra = self.extra
         return int(self.body_kind) if extra is None or extra.user_body is None else int(extra.user_body_kind)
 
@@ -218,6 +230,8 @@ class Draft:
     initial_state: int  # State of the new job: READY (DELAYED if there is a delay), BURIED or DONE.
     new: bool  # If a job exists for this put already, refuse the put instead of returning that job.
     at_ms: int  # Earliest time of delivery (ms since 1970), instead of a delay; UNSET: none.
+    headers: bytes  # Metadata, encoded by headers.py; empty: none.
+    format: int  # Number of the tuple format of an xqueue row.
 
     def __init__(
         self,
@@ -241,6 +255,8 @@ class Draft:
         arrives: int = ARRIVES_READY,
         new: bool = False,
         at_ms: int = UNSET,
+        headers: bytes = b"",
+        format: int = 0,
     ) -> None:
         self.body = body
         self.body_kind = body_kind
@@ -262,6 +278,8 @@ class Draft:
         self.initial_state = arrives
         self.new = new
         self.at_ms = at_ms
+        self.headers = headers
+        self.format = format
 
     def with_body(self, body: bytes) -> Draft:
         return Draft(
@@ -285,11 +303,13 @@ class Draft:
             self.initial_state,
             self.new,
             self.at_ms,
+            self.headers,
+            self.format,
         )
 
     def log_bytes(self) -> i64:
         """Return how many bytes the job needs in the log, in addition to a row of fixed length."""
-        length: i64 = len(self.body)
+        length: i64 = len(self.body) + len(self.headers)
         if self.key is not None:
             length += len(self.key)
         if self.name is not None:

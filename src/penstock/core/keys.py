@@ -15,14 +15,14 @@ from __future__ import annotations
 
 from mypy_extensions import i32, i64, mypyc_attr
 
-from penstock.core.deadlines import NOWHERE
+from penstock.core.deadlines import NOWHERE, Deadlines, Timed
 from penstock.core.job import NO_SLOT, Job, LabelBytes
 from penstock.core.order import JobHeap
 
 
 @mypyc_attr(acyclic=True)
-class Key:
-    """One key of one tube."""
+class Key(Timed):
+    """One key of one tube. If it is open, its `due` (of Timed) is the time since which its first job is ready."""
 
     name: bytes
     slot: i32
@@ -36,6 +36,7 @@ class Key:
     rank_order: i64  # Second criterion among equal ranks: the order of the first job.
 
     def __init__(self, name: bytes, slot: i32) -> None:
+        super().__init__()
         self.name = name
         self.slot = slot
         self.jobs = 0
@@ -90,6 +91,7 @@ class Keys:
         self.slots: list[Key | None] = []
         self.free_slots: list[i32] = []
         self._open: list[Key] = []
+        self._by_age = Deadlines()  # The open keys by the time since which their first jobs are ready.
 
     def __len__(self) -> int:
         return len(self.by_name)
@@ -135,6 +137,10 @@ class Keys:
         opened = self._open
         return opened[0].first if opened else None
 
+    def oldest(self) -> i64:
+        """Return the least time since which the first job of an open key is ready, or NEVER if no key is open."""
+        return self._by_age.next_due
+
     def first_of(self, name: bytes) -> Job | None:
         """Return the job to take next of one key, or None if the key has no ready job or has reached its limit."""
         key = self.by_name.get(name)
@@ -146,10 +152,12 @@ class Keys:
         self.ready += 1
         if key.pos == NOWHERE:
             self._open_up(key)
-        elif key.first is job and not self.fair:
-            key.rank = job.priority
-            key.rank_order = job.order
-            self._up(key, key.pos)
+        elif key.first is job:
+            self._by_age.set(key, job.since)
+            if not self.fair:
+                key.rank = job.priority
+                key.rank_order = job.order
+                self._up(key, key.pos)
 
     def remove(self, job: Job) -> None:
         key = self.of(job)
@@ -172,11 +180,10 @@ class Keys:
             if key.pos != NOWHERE:
                 self._close(key)
         elif key.pos != NOWHERE:
+            self._first_left(key)
             if self.fair and key.first is not None:
                 self._give_turn(key)
                 self._down(key, key.pos)
-            else:
-                self._first_left(key)
 
     def give_back(self, job: Job) -> None:
         """Count a job as no longer taken. Its key may then be below its limit again."""
@@ -233,7 +240,9 @@ class Keys:
         first = key.first
         if first is None:
             self._close(key)
-        elif not self.fair:
+            return
+        self._by_age.set(key, first.since)
+        if not self.fair:
             key.rank = first.priority
             key.rank_order = first.order
             self._down(key, key.pos)
@@ -253,11 +262,13 @@ class Keys:
         else:
             key.rank = first.priority
             key.rank_order = first.order
+        self._by_age.set(key, first.since)
         pos: i32 = len(self._open)
         self._open.append(key)
         self._up(key, pos)
 
     def _close(self, key: Key) -> None:
+        self._by_age.clear(key)
         opened = self._open
         pos = key.pos
         last = opened.pop()

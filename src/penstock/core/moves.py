@@ -222,6 +222,14 @@ class Moves:
 
     def _fire(self, item: Timed, now: i64) -> i64:
         """Fire one deadline. Return how much work it was, in transitions."""
+        # The session whose command runs at present does not cause these transitions.
+        actor = self.outbox.actor
+        self.outbox.actor = None
+        work = self._fire_item(item, now)
+        self.outbox.actor = actor
+        return work
+
+    def _fire_item(self, item: Timed, now: i64) -> i64:
         if isinstance(item, Job):
             self._fire_job(item, now)
             return 1
@@ -399,6 +407,8 @@ class Moves:
         before it leaves the indexes of its tube, because its row in the log contains its key and name.
         """
         came_from = i64(job.state)
+        since = job.since
+        holder: i64 = 0
         rule = s.move(job, event)
         state = i64(job.state)
         # Not +=, because mypyc compiles += on a list item to a generic call.
@@ -409,6 +419,12 @@ class Moves:
             self._count_key(job, tube, rule, came_from, state)
         if state != came_from:
             tube.remove_from(job, came_from)
+            if tube.keys is None:
+                if came_from == s.READY:
+                    tube.ready_times.remove(since)
+                elif state == s.READY:
+                    tube.ready_times.add(now)
+            job.since = now
             if tube.ready_bodies is not None:
                 _index_body(tube, job, came_from, state)
             if came_from == s.TAKEN:
@@ -417,7 +433,7 @@ class Moves:
                     self.taken_label_bytes -= row_label_bytes(job, tube)
                 if job.once:
                     del self.delivered_once[job.id]
-                self._remove_holder(job, tube)
+                holder = self._remove_holder(job, tube)
             elif came_from == s.STAGED:
                 self._leave_stage(job)
             if job.extra is not None and (state == s.DONE or state == s.ZOMBIE) and job.extra.unique:
@@ -425,7 +441,7 @@ class Moves:
             if self.end_waits_by_id and (state == s.GONE or s.BURIED <= state <= s.ZOMBIE):
                 self._end_waits_by_event(job, came_from, event)
             if state == s.GONE:
-                self._report(job, tube, rule, now)
+                self._report(job, tube, rule, since, holder, now)
                 self._leave_tube(job, tube)
                 if event != s.MOVED_OUT:
                     self.jobs.remove(job)
@@ -445,28 +461,31 @@ class Moves:
                 if job.once:
                     self.delivered_once[job.id] = job
         self._arm(job, tube)
-        self._report(job, tube, rule, now)
+        self._report(job, tube, rule, since, holder, now)
 
-    def _report(self, job: Job, tube: Tube, rule: i64, now: i64) -> None:
+    def _report(self, job: Job, tube: Tube, rule: i64, since: i64, holder: i64, now: i64) -> None:
         self.moves_left -= 1
         extra = job.extra
         if extra is not None or tube.keys is not None:
             self.moves_left -= row_label_bytes(job, tube) // LABEL_BYTES_PER_MOVE
         if extra is not None and extra.copy is not None and self.copies is not None:
             self.copies.moved(job, tube, rule, now)
-        self.outbox.moved(job, tube, rule, now)
+        self.outbox.moved(job, tube, rule, since, holder, now)
         if self.watch is not None:
             self.watch(job, tube, rule, now)
 
-    def _remove_holder(self, job: Job, tube: Tube) -> None:
+    def _remove_holder(self, job: Job, tube: Tube) -> i64:
         """Remove a taken job from its session or claim.
 
-        Wake the takes of the tube, because the job's key may be below its limit now.
+        Wake the takes of the tube, because the job's key may be below its limit now. Return the number of the session,
+        or 0.
         """
+        number: i64 = 0
         if job.holder >= 0:
             holder = self.session_slots[job.holder]
             assert holder is not None
             holder.let_go(job)
+            number = holder.number
         elif job.holder == HELD_BY_CLAIM:
             extra = job.ensure_extra()
             extra.consumer = b""
@@ -475,6 +494,7 @@ class Moves:
         job.holder = NO_SLOT
         if tube.keys is not None:
             self._wake(tube, job)
+        return number
 
     def _leave_stage(self, job: Job) -> None:
         extra = job.ensure_extra()
@@ -961,7 +981,10 @@ class Moves:
                 self._end_wait(wait, w.TIMED_OUT)
                 continue
             if twin is None:
+                actor = self.outbox.actor
+                self.outbox.actor = wait.connection.session
                 self._admit(job, tube, draft, now)
+                self.outbox.actor = actor
             wait.job = job
             self._end_wait(wait, w.SERVED)
 
@@ -1047,8 +1070,15 @@ class Moves:
                 # The next turns remove the rest.
                 self._defer_line(tube, key)
                 return None
-            self._move(job, tube, s.EXPIRED, now)
+            self._expire(job, tube, now)
             expired += 1
+
+    def _expire(self, job: Job, tube: Tube, now: i64) -> None:
+        """Remove a job whose ttl has ended. No session causes this."""
+        actor = self.outbox.actor
+        self.outbox.actor = None
+        self._move(job, tube, s.EXPIRED, now)
+        self.outbox.actor = actor
 
     def _deliver(self, job: Job, tube: Tube, session: Session, ttr_ms: int, now: i64) -> None:
         job.deliveries += 1
@@ -1058,7 +1088,12 @@ class Moves:
         job.wake = NEVER if ttr == NEVER else now + ttr
         if tube.session_owned and not job.once:
             session.hold(job)
+        # A command of another session can serve a waiting take.
+        outbox = self.outbox
+        actor = outbox.actor
+        outbox.actor = session
         self._move(job, tube, s.TOOK, now)
+        outbox.actor = actor
 
     # Holders and bodies
 

@@ -32,9 +32,12 @@ class Outbox:
     """The receiver of the engine's changes."""
 
     ended_waits: list[Waiting]  # Waits that were served or timed out. The shell empties the list.
+    # The session whose command causes the next transitions. None if a timer, another node or the node itself does.
+    actor: Session | None
 
     def __init__(self) -> None:
         self.ended_waits = []
+        self.actor = None
 
     def full(self) -> bool:
         """Return whether this turn has produced so much output that further work is left to the next turn."""
@@ -48,10 +51,11 @@ class Outbox:
         """
         return left
 
-    def moved(self, job: Job, tube: Tube, rule: i64, now: i64) -> None:
+    def moved(self, job: Job, tube: Tube, rule: i64, since: i64, holder: i64, now: i64) -> None:
         """Called after each transition.
 
-        `rule` is the index in states.TRANSITIONS, and the job has its new state already.
+        `rule` is the index in states.TRANSITIONS, and the job has its new state already. `since` is the time at which
+        the job entered its previous state. `holder` is the number of the session that held the job before, or 0.
         """
 
     def tube_made(self, tube: Tube, now: i64) -> None:
@@ -80,9 +84,6 @@ class Outbox:
 
     def body_changed(self) -> None:
         """Called before a transition if the job has a new body."""
-
-    def acked_by(self, session: Session, tube: Tube) -> None:
-        """Called before a transition that this session causes by an ack."""
 
     def put_seen(self, job: Job, tube: Tube, dedup: bytes) -> None:
         """Called before the transition of a job that was put with this dedup id."""

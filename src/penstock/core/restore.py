@@ -54,6 +54,8 @@ def place_jobs(engine: Engine, tube: Tube, jobs: list[Job]) -> None:
         tube.place(job)
         engine._arm(job, tube)
         _index(tube, job)
+    for since in sorted([job.since for job in tube.ready.items]):
+        tube.ready_times.add(since)
 
 
 def number_jobs(tube: Tube, jobs: list[Job]) -> None:

@@ -23,6 +23,9 @@ class Session(Timed):
     grace_ms: i64  # Time that the session stays alive after its last connection closed; UNSET: the engine's default.
     connections: dict[int, object]  # Connections (waits.py) of the session by number.
     held: list[Job]  # Taken jobs in no particular order. job.held_pos is the index.
+    name: bytes  # Name of the client, for the history; empty if it has none.
+    user: bytes  # User of the client, for the history; empty if it has not logged in.
+    named_in_segment: i64  # Newest log segment that contains the present name and user.
 
     def __init__(self, number: i64, slot: i32, token: bytes, grace_ms: i64 = UNSET) -> None:
         super().__init__()
@@ -32,6 +35,21 @@ class Session(Timed):
         self.grace_ms = grace_ms
         self.connections = {}
         self.held = []
+        self.name = b""
+        self.user = b""
+        self.named_in_segment = -1
+
+    def set_client(self, name: bytes, user: bytes) -> None:
+        """Set the name and the user of the client, unless they are empty.
+
+        The log writes them with the next event that the session causes.
+        """
+        name = name or self.name
+        user = user or self.user
+        if name != self.name or user != self.user:
+            self.name = name
+            self.user = user
+            self.named_in_segment = -1
 
     def hold(self, job: Job) -> None:
         job.holder = self.slot

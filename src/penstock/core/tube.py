@@ -13,6 +13,7 @@ from mypy_extensions import i32, i64, u8
 
 from penstock.core import policy as p
 from penstock.core import states as s
+from penstock.core.ages import ReadyTimes
 from penstock.core.errors import BadName, OutOfRange, Unsupported
 from penstock.core.ids import ttl_class
 from penstock.core.job import BODY_BYTES, BODY_MSGPACK, NO_KEY, NO_SLOT, Draft, Job, LabelBytes
@@ -86,6 +87,7 @@ class Tube:
     retry: RetryPolicy | None
 
     ready: JobHeap  # Ready jobs, if the tube has no keys.
+    ready_times: ReadyTimes  # When they became ready.
     keys: Keys | None  # Ready jobs by key, if the tube has keys.
     taken: TakenBag
     delayed: JobBag
@@ -138,6 +140,7 @@ class Tube:
         self.paused_out = False
         self.wanted_by_peers = False
         self.ready = JobHeap()
+        self.ready_times = ReadyTimes()
         self.keys = None
         self.taken = TakenBag()
         self.delayed = JobBag()
@@ -317,6 +320,14 @@ class Tube:
             return keys.first()
         return keys.first_of(key)
 
+    def oldest_ready(self) -> i64:
+        """Return since when the oldest job that a take could return next has been ready, or NEVER if there is none.
+
+        In a tube with keys, these are the first ready jobs of all keys that are below their limit.
+        """
+        keys = self.keys
+        return self.ready_times.oldest() if keys is None else keys.oldest()
+
     def index(self, job: Job, key: bytes) -> None:
         """Add a job to the tube's indexes. Its container depends on its state: see `place`."""
         if self.keys is not None:
@@ -457,6 +468,10 @@ class Tube:
             job.ensure_extra().name = self.check_label(draft.name, "a job's name")
         if draft.unique is not None:
             job.ensure_extra().unique = self.check_label(draft.unique, "a unique value")
+        if draft.headers:
+            job.ensure_extra().headers = draft.headers
+        if draft.format != 0:
+            job.format = u8(draft.format)
         if draft.same_body and not policy.unique_bodies:
             raise self.lacks("index of bodies (unique_bodies)")
         if draft.dedup is not None:

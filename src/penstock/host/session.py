@@ -53,6 +53,7 @@ class Session:
         # The session may have been closed while this thread waited for the lock.
         if self.revoked:
             self.refuse()
+        self.host.engine.outbox.actor = self.connection.session
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         if error is None:

@@ -12,7 +12,8 @@ from typing import Final
 from penstock.core.errors import DamagedJournal, Exhausted
 from penstock.core.job import BodyRef
 from penstock.journal.disk import ReadableDisk, ReadableFile
-from penstock.journal.frame import BodySource, signed_crc
+from penstock.journal.frame import signed_crc
+from penstock.journal.rows import BodySource
 from penstock.journal.segment import segment_name, snapshot_name
 
 # Number of files to keep open. Jobs that are taken in order of arrival need one file. Priorities may need several.

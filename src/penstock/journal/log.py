@@ -25,8 +25,9 @@ from penstock.core.engine import Engine
 from penstock.core.errors import JournalFailed, NoSpace
 from penstock.journal.bodies import Bodies
 from penstock.journal.disk import Disk
-from penstock.journal.frame import FRAME_BYTES_MAX, RowWriter, seed_at
+from penstock.journal.frame import FRAME_BYTES_MAX, seed_at
 from penstock.journal.room import MOVE_BYTES, PUT_BYTES, REFRESH_MS, RESERVE_BYTES, OpenSegment, Room
+from penstock.journal.rows import RowWriter
 from penstock.journal.segment import LOG, NOT_BEGUN, SEGMENT_HEADER_BYTES, SegmentHeader
 
 SEGMENT_BYTES: Final = 16 * 1024 * 1024
@@ -505,7 +506,7 @@ class Log:
         writer = self.writer
         fits = writer.offset + writer.frame_bytes() <= self._tail.size
         if not fits:
-            writer.name_tubes(self._engine.tubes_by_number, self._tail.number + 1, now)
+            writer.name_again(self._engine.tubes_by_number, self._tail.number + 1, now)
         length = writer.frame_bytes()
         if length > FRAME_BYTES_MAX:
             raise OSError(errno.EFBIG, f"a frame of {length} bytes could not be read back")

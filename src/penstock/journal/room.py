@@ -66,7 +66,8 @@ from mypy_extensions import i64
 
 from penstock.core.moves import LABEL_BYTES_PER_MOVE
 from penstock.journal.disk import Disk, File
-from penstock.journal.frame import FRAME_HEADER_BYTES, ROW_BYTES, MoveSource
+from penstock.journal.layout import FRAME_HEADER_BYTES, ROW_BYTES
+from penstock.journal.rows import MoveSource
 from penstock.journal.segment import SEGMENT_HEADER_BYTES, SegmentHeader
 
 # Space for acks, takes and timers after puts are refused, independent of the number of jobs.

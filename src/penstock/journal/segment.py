@@ -21,11 +21,12 @@ from typing import Final, NamedTuple
 
 from penstock.core.errors import DamagedJournal
 from penstock.journal import frame as f
+from penstock.journal import layout
 from penstock.journal.checksum import crc32
 from penstock.journal.disk import Disk, ReadableDisk, ReadableFile
 
 SEGMENT_MAGIC: Final = b"PENSTOCK"
-SEGMENT_VERSION: Final = 1
+SEGMENT_VERSION: Final = 2
 SEGMENT_HEADER_BYTES: Final = 4_096
 
 # The position in the header of a segment that was created in advance. The first frame of the segment has its position.
@@ -87,7 +88,7 @@ def read_header(name: str, data: bytes) -> SegmentHeader:
     if len(data) < SEGMENT_HEADER_BYTES or data[:8] != SEGMENT_MAGIC:
         raise DamagedJournal(f"{name} is not a file of a Penstock log: its header is missing")
     _, version, must_understand, length, crc = _HEAD.unpack_from(data)
-    if version != SEGMENT_VERSION or must_understand:
+    if not 1 <= version <= SEGMENT_VERSION or must_understand:
         raise DamagedJournal(
             f"{name} was written by a newer Penstock (format {version}, bits {must_understand:#x}); use that one"
         )
@@ -183,7 +184,7 @@ class FrameFile:
         if self.header.position != NOT_BEGUN:
             return
         with contextlib.suppress(f.DamagedFrame):
-            first = self.file.read(SEGMENT_HEADER_BYTES, f.FRAME_HEADER_BYTES)
+            first = self.file.read(SEGMENT_HEADER_BYTES, layout.FRAME_HEADER_BYTES)
             data = self.file.read(SEGMENT_HEADER_BYTES, _frame_length(first))
             frame = f.read_frame(data, 0, self.header.frame_seed(SEGMENT_HEADER_BYTES))
             if frame is not None:
@@ -245,10 +246,10 @@ class FrameFile:
 
     def frames_anywhere(self, start: int) -> Iterator[LocatedFrame]:
         """Yield every valid frame at or after offset `start`, at any offset, to find frames after damage."""
-        magic = f.FRAME_MAGIC.to_bytes(4, "little")
+        magic = layout.FRAME_MAGIC.to_bytes(4, "little")
         offset = (start + 7) & ~7
         while offset < self.size:
-            piece = self.file.read(offset, PIECE_BYTES + f.FRAME_HEADER_BYTES)
+            piece = self.file.read(offset, PIECE_BYTES + layout.FRAME_HEADER_BYTES)
             place = piece.find(magic)
             while place >= 0 and place % 8:
                 place = piece.find(magic, place + 1)
@@ -351,7 +352,7 @@ def begun_segment_names(disk: ReadableDisk) -> list[str]:
 
 def _frame_length(data: bytes) -> int:
     """Return the frame length from a frame header if it is plausible, and the length of a header otherwise."""
-    if len(data) < f.FRAME_HEADER_BYTES or data[:4] != f.FRAME_MAGIC.to_bytes(4, "little"):
-        return f.FRAME_HEADER_BYTES
+    if len(data) < layout.FRAME_HEADER_BYTES or data[:4] != layout.FRAME_MAGIC.to_bytes(4, "little"):
+        return layout.FRAME_HEADER_BYTES
     length = int.from_bytes(data[12:16], "little")
-    return length if f.FRAME_HEADER_BYTES <= length <= f.FRAME_BYTES_MAX else f.FRAME_HEADER_BYTES
+    return length if layout.FRAME_HEADER_BYTES <= length <= f.FRAME_BYTES_MAX else layout.FRAME_HEADER_BYTES

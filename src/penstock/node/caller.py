@@ -109,6 +109,9 @@ class Caller:
             self._sending_count = 0
         return self.closing and self.reply.length == 0
 
+    def introduce(self) -> None:
+        """Copy the client's name and user to its session. This base class is for callers that have neither."""
+
     def restrict(self, tubes: TubePatterns) -> None:
         """Replace the patterns of the tubes that the caller may use."""
         self.tubes = tubes

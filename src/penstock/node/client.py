@@ -131,6 +131,16 @@ class Client(Caller):
         self.groups = groups
         self.restrict(tubes)
         self.inbox.buffer.raise_limits(self.bulk_max)
+        self.introduce()
+
+    def set_name(self, name: bytes) -> None:
+        """Set the name that the client chose."""
+        self.name = name
+        self.introduce()
+
+    def introduce(self) -> None:
+        """Copy the client's name and user to its session, for the history."""
+        self.connection.session.set_client(self.name, self.user_name.encode())
 
     def has_answers(self) -> bool:
         """Return whether there are replies that are not sent completely."""

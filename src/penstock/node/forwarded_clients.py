@@ -215,7 +215,7 @@ class ForwardedClients:
         client.log_in(_printable(credentials.user), credentials.groups, TubePatterns(credentials.tubes))
         client.reply.resp3 = credentials.protocol == m.RESP_3
         client.address = _printable(credentials.address)
-        client.name = _printable(credentials.name).encode()
+        client.set_name(_printable(credentials.name).encode())
 
     def _add(self, sender: bytes, credentials: Credentials) -> ForwardedClient:
         turn, number = self.turn, credentials.number

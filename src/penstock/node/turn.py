@@ -396,7 +396,10 @@ class Turn:
         elif client.is_unread:
             client.hold()
         else:
+            outbox = self.engine.outbox
+            outbox.actor = client.connection.session
             left = client.run(COMMANDS_PER_TURN, self.now)
+            outbox.actor = None
             if client.sends_no_more and self.cancel_waits(client):
                 left = MORE_LEFT
             client.ran(left, self.now)
@@ -452,7 +455,9 @@ class Turn:
             ended.clear()
             for wait in waits:
                 client = _client_of(wait)
+                self.engine.outbox.actor = client.connection.session
                 client.end_wait(wait, self.now)
+                self.engine.outbox.actor = None
                 if client.lost:
                     self._take_back(client)
                 else:
@@ -510,10 +515,12 @@ class Turn:
             return
         others_ran = self._clients_ran
         began: i64 = self.dispatcher.clock_ns()
+        self.engine.outbox.actor = client.connection.session
         if self.dispatcher.step(client, long, self.now):
             client.busy = False
         elif client not in self._parked:
             self._long.append((client, long))
+        self.engine.outbox.actor = None
         ended: i64 = self.dispatcher.clock_ns()
         self._rested_ns = ended + _REST * (ended - began)
         # Run the client even if the command is not finished, because a client that left must not wait for it.

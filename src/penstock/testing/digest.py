@@ -12,6 +12,7 @@ import inspect
 from collections.abc import Iterator
 from typing import Final
 
+from penstock.core.ages import ReadyTimes
 from penstock.core.batches import Claim, Consumer, Stage
 from penstock.core.engine import Engine
 from penstock.core.job import Draft, Job
@@ -113,6 +114,8 @@ def _shown(value: object) -> str:
         return f"[{', '.join(map(_name, _standing(value)))}]"
     if isinstance(value, Outbox):
         return f"[{', '.join(map(_name, value.ended_waits))}]"
+    if isinstance(value, ReadyTimes):
+        return str(value.oldest())
     if isinstance(value, JobTable):
         return f"{value.count} jobs"
     if isinstance(value, (TubePolicy, RetryPolicy)):

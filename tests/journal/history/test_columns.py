@@ -47,6 +47,8 @@ def as_event(row: dict[str, Any], job: str | None) -> Event:
         before=row["before"],
         after=row["after"],
         session=row["session"],
+        actor=row["actor"],
+        since_ms=in_ms(row["since"]),
         number=row["number"],
         priority=row["priority"],
         deliveries=row["deliveries"],

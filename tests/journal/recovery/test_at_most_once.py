@@ -11,8 +11,8 @@ from penstock.core import states as s
 from penstock.core.errors import NoSpace
 from penstock.core.job import Draft
 from penstock.host.host import Host, Store
-from penstock.journal.frame import FRAME_HEADER_BYTES
 from penstock.journal.identity import abandon_log, identity
+from penstock.journal.layout import FRAME_HEADER_BYTES
 from penstock.journal.log import ALWAYS, EVERYSEC, FSYNC_CHOICES, NEVER_SYNC
 from penstock.journal.recovery import filling
 from penstock.journal.recovery.opening import Opened, open_log

@@ -13,7 +13,7 @@ from penstock.core.errors import DamagedJournal, NoJournal, OutOfRange
 from penstock.host.boot import boot_id
 from penstock.host.clock import wall_ms
 from penstock.journal.disk import RealDisk
-from penstock.journal.frame import CONSUMER_CHANGED
+from penstock.journal.layout import CONSUMER_CHANGED, EVENT_AT, ROW_BYTES, TO_AT
 from penstock.journal.maintenance.backup import copy_log
 from penstock.journal.recovery.check import check_log
 from penstock.journal.recovery.opening import open_log
@@ -49,7 +49,7 @@ def spoil(path: Path, row: int) -> None:
     disk = RealDisk(str(path.parent))
     with FrameFile(disk, path.name) as file:
         # The last row of a frame, because the first may name the tube.
-        puts = [found for found in file.frames() if found.data[found.frame.var_at - 16] == s.PUT]
+        puts = [found for found in file.frames() if found.data[found.frame.var_at - ROW_BYTES + EVENT_AT] == s.PUT]
         offset = puts[row].base + puts[row].frame.at + 70
     data = bytearray(path.read_bytes())
     data[offset] ^= 4
@@ -80,7 +80,7 @@ def test_jobs_before_and_after_damage_are_kept_and_the_loss_is_reported(director
 def test_jobs_whose_end_was_lost_exist_again(directory: Path) -> None:
     segment = directory / "segment-0000000003.log"
     data = bytearray(segment.read_bytes())
-    data[-600] ^= 1  # In the frames of acks.
+    data[-700] ^= 1  # In the frames of acks.
     segment.write_bytes(data)
     done = fix(directory)
     assert done.jobs == 21
@@ -121,7 +121,7 @@ def test_an_at_most_once_job_is_not_delivered_after_a_repair(directory: Path) ->
         assert tube.take() == once
     segment = directory / "segment-0000000004.log"
     with FrameFile(RealDisk(str(directory)), segment.name) as file:
-        taken = [found for found in file.frames() if found.data[found.frame.var_at - 14] == s.TAKEN][-1]
+        taken = [found for found in file.frames() if found.data[found.frame.var_at - ROW_BYTES + TO_AT] == s.TAKEN][-1]
         offset = taken.base + taken.frame.at + 80
     data = bytearray(segment.read_bytes())
     data[offset] ^= 1
@@ -140,7 +140,7 @@ def lose(directory: Path, event: int, *which: int) -> None:
             places += [
                 (directory / name, found.base + found.frame.at + 80)
                 for found in file.frames()
-                if found.data[found.frame.var_at - 16] == event
+                if found.data[found.frame.var_at - ROW_BYTES + EVENT_AT] == event
             ]
     for path, offset in (places[number] for number in which):
         data = bytearray(path.read_bytes())

@@ -8,10 +8,10 @@ import pytest
 
 from penstock.core import policy
 from penstock.core.job import Draft
-from penstock.journal.frame import RowWriter
 from penstock.journal.maintenance.snapshot import take_snapshot
 from penstock.journal.maintenance.walk import SLICE_ROWS, SLICE_TUBES, EngineWalk
 from penstock.journal.recovery.opening import open_log
+from penstock.journal.rows import RowWriter
 from penstock.testing.disk import MemoryDisk
 from tests.journal.shortened_queue import WALL, reopen
 

@@ -11,6 +11,7 @@ import pytest
 
 from penstock.core.states import EVENT_NAMES
 from penstock.journal import frame as f
+from penstock.journal import layout
 from penstock.journal.disk import ReadOnlyDisk
 from penstock.journal.history.reader import Reader
 from tests.ports import free_port
@@ -38,7 +39,7 @@ def events_of(data: bytes) -> list[tuple[int, str]]:
         (frame.position + row, EVENT_NAMES[data[at + 112]])
         for frame in frames_of(data)
         for row in range(frame.rows)
-        if data[at := frame.rows_at + row * frame.row_bytes] is not None and data[at + 112] < f.TUBE_MADE
+        if data[at := frame.rows_at + row * frame.row_bytes] is not None and data[at + 112] < layout.TUBE_MADE
     ]
 
 
@@ -130,7 +131,7 @@ def test_names_of_tubes_are_sent_to_a_reader_that_starts_in_the_middle(durable: 
     [frame] = frames_of(data)
     row = f.Row(data, frame.rows_at)
     assert pairs(names)[row.tube] == b"first" and b"second" in names
-    assert f.var_fields(data, frame.rows_at, frame)[0] == (f.TAG_BODY, b"c")
+    assert f.var_fields(data, frame.rows_at, frame)[0] == (layout.TAG_BODY, b"c")
 
 
 def test_without_a_timeout_the_head_is_empty(durable: Server) -> None:

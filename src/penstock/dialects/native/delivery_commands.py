@@ -375,6 +375,7 @@ class DeliveryCommands:
         connection = caller.connection
         check_join(caller, self._engine.sessions.get(token))
         self._engine.identify(connection, token or connection.session.token, now, grace)
+        caller.introduce()
         self.context.remote.identified(caller)
         session = connection.session
         reply = caller.reply

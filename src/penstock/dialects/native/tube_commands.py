@@ -234,11 +234,11 @@ def write_stats(reply: Reply, tube: Tube, now: i64, counts: bool) -> None:
     for state in range(1, s.STATES_COUNT):
         _write_pair(reply, s.STATE_NAMES[state].encode(), states[state])
     reply.bulk(b"oldest-ms")
-    first = tube.first_ready(None)
-    if first is None:
+    oldest = tube.oldest_ready()
+    if oldest == NEVER:
         reply.null()
     else:
-        reply.integer(max(now - first.created, 0))
+        reply.integer(max(now - oldest, 0))
     waiting = tube.take_line.length
     for line in tube.key_lines.values():
         waiting += line.length

@@ -828,6 +828,7 @@ class QueueFunctions(Functions):
             check_join(caller, self._engine.sessions.get(token))
             try:
                 self._engine.identify(caller.connection, token, now)
+                caller.introduce()
             except UnknownSession:
                 raise LuaError(f"The UUID {uuid.UUID(bytes=token)} is unknown.") from None
             self._context.remote.identified(caller)

@@ -14,7 +14,7 @@ from penstock.host.maintenance.history import HISTORY_CHECK_S
 from penstock.host.maintenance.maintained_queue import MaintainedQueue
 from penstock.host.maintenance.pacing import PAUSE_SNAPSHOT, Pacing
 from penstock.host.maintenance.segments import SegmentService
-from penstock.journal.frame import ROW_BYTES
+from penstock.journal.layout import ROW_BYTES
 from penstock.journal.log import SEGMENT_BYTES
 from penstock.journal.maintenance.retention import Retention
 from penstock.journal.maintenance.snapshot import Snapshot, use_snapshot

@@ -9,25 +9,21 @@ import numpy as np
 import pyarrow as pa
 
 from penstock.core import states as s
+from penstock.core.headers import decode_headers
 from penstock.core.limits import NEVER
 from penstock.journal.disk import ReadableDisk
-from penstock.journal.frame import FLAG_ONCE, ROW_BYTES
 from penstock.journal.history.gather import GatheredRows
+from penstock.journal.layout import FLAG_ONCE, JOB_FIELDS, ROW_BYTES
 from penstock.journal.segment import FrameFile, begun_segment_names
 
 # Bytes of the log in one batch. Larger batches are not faster, and this size fits in any memory.
 BATCH_BYTES: Final = 4 * 1024 * 1024
 
-# The layout of a row, as in frame.py.
 _ROW: Final = np.dtype(
     {
-        "names": (
-            *("job", "order", "wake", "expiry", "ttr", "priority", "time", "created", "before_position", "session"),
-            *("number", "tube", "deliveries", "nacks", "returns", "ttl_minutes", "event", "before", "after", "flags"),
-            *("body_kind", "origin"),
-        ),
-        "formats": ["<i8"] * 12 + ["<u4"] * 4 + ["u1"] * 5 + ["<u2"],
-        "offsets": [0, 8, 16, 24, 32, 40, 48, 56, 64, 72, 80, 88, 96, 100, 104, 108, 112, 113, 114, 115, 116, 118],
+        "names": [name for name, _, _ in JOB_FIELDS],
+        "formats": [kind for _, kind, _ in JOB_FIELDS],
+        "offsets": [offset for _, _, offset in JOB_FIELDS],
         "itemsize": ROW_BYTES,
     }
 )
@@ -65,6 +61,10 @@ SCHEMA: Final = pa.schema(
         ("body", pa.binary()),
         ("key", pa.binary()),
         ("reason", pa.string()),
+        ("since", _TIMESTAMP),
+        ("actor", pa.int64()),
+        ("tube_number", pa.int64()),
+        ("headers", pa.map_(pa.string(), pa.binary())),
     ]
 )
 
@@ -98,7 +98,11 @@ def batch_of(gathered: GatheredRows, names: dict[int, bytes], only: Collection[s
         "tube": lambda: _tube_names(_column(rows, "tube"), names),
         "before": lambda: pa.DictionaryArray.from_arrays(_column(rows, "before", np.int8), _STATES),
         "after": lambda: pa.DictionaryArray.from_arrays(_column(rows, "after", np.int8), _STATES),
-        "session": lambda: _with_nulls(_column(rows, "session"), 0),
+        "session": lambda: _with_nulls(_column(rows, "holder"), 0),
+        "actor": lambda: _with_nulls(_column(rows, "actor"), 0),
+        "since": lambda: _timestamps(_column(rows, "since"), 0),
+        "tube_number": lambda: pa.array(_column(rows, "tube")),
+        "origin": lambda: pa.array(_column(rows, "zone")),
         "number": lambda: _with_nulls(_column(rows, "number"), -1),
         "time": lambda: _timestamps(_column(rows, "time"), None),
         "created": lambda: _timestamps(_column(rows, "created"), None),
@@ -109,6 +113,7 @@ def batch_of(gathered: GatheredRows, names: dict[int, bytes], only: Collection[s
         "body": lambda: var_column(gathered.bodies.buffers(), gathered.count, pa.binary()),
         "key": lambda: var_column(gathered.keys.buffers(), gathered.count, pa.binary()),
         "reason": lambda: text_column(var_column(gathered.reasons.buffers(), gathered.count, pa.binary())),
+        "headers": lambda: _header_maps(var_column(gathered.headers.buffers(), gathered.count, pa.binary())),
     }
     fields = [field for field in SCHEMA if field.name in only]
     columns = [made[name]() if (name := field.name) in made else pa.array(_column(rows, name)) for field in fields]
@@ -131,6 +136,14 @@ def _tube_names(numbers: Any, names: dict[int, bytes]) -> pa.Array:
     distinct, index = np.unique(numbers, return_inverse=True)
     texts = [names.get(int(n), b"tube %d" % n).decode("utf-8", "backslashreplace") for n in distinct]
     return pa.DictionaryArray.from_arrays(pa.array(index.astype(np.int32)), pa.array(texts, type=pa.string()))
+
+
+def _header_maps(encoded: pa.Array) -> pa.Array:
+    """Decode encoded headers to maps. Few jobs have headers, so the others cost nothing here."""
+    maps: list[list[tuple[str, bytes]] | None] = [None] * len(encoded)
+    for index in np.flatnonzero(encoded.is_valid()):
+        maps[int(index)] = list(decode_headers(encoded[int(index)].as_py()).items())
+    return pa.array(maps, type=SCHEMA.field("headers").type)
 
 
 def text_column(values: pa.Array) -> pa.Array:

@@ -9,6 +9,7 @@ from librt.strings import BytesWriter, read_i32_le, read_i64_le, write_i64_le
 from mypy_extensions import i64
 
 from penstock.journal import frame as f
+from penstock.journal import layout
 from penstock.wire.columns import VarColumn
 
 
@@ -22,6 +23,7 @@ class GatheredRows:
     bodies: VarColumn
     keys: VarColumn
     reasons: VarColumn
+    headers: VarColumn
 
     def __init__(self) -> None:
         self.count = 0
@@ -31,43 +33,50 @@ class GatheredRows:
         self.bodies = VarColumn()
         self.keys = VarColumn()
         self.reasons = VarColumn()
+        self.headers = VarColumn()
 
     def add(self, data: bytes, frames: list[f.Frame]) -> None:
         for found in frames:
             at = found.rows_at
             position = found.position
             for _ in range(found.rows):
-                event = i64(data[at + 112])
-                if event < f.TUBE_MADE:
+                event = i64(data[at + layout.EVENT_AT])
+                if event < layout.TUBE_MADE:
                     self._add_row(data, at, found, position)
-                elif event <= f.INTEGERS_RESERVED or event == f.TUBE_NAMED:
-                    self.names[read_i64_le(data, at)] = dict(f.var_fields(data, at, found))[f.TAG_NAME]
+                elif event <= layout.INTEGERS_RESERVED or event == layout.TUBE_NAMED:
+                    self.names[read_i64_le(data, at)] = dict(f.var_fields(data, at, found))[layout.TAG_NAME]
                 at += found.row_bytes
                 position += 1
 
     def _add_row(self, data: bytes, at: i64, found: f.Frame, position: i64) -> None:
-        self._rows.write(data[at : at + f.ROW_BYTES])
+        if found.version > 1:
+            self._rows.write(data[at : at + layout.ROW_BYTES])
+        else:
+            self._rows.write(f.decode_v1(data[at : at + layout.ROW_BYTES_V1]))
         write_i64_le(self._positions, position)
         self.count += 1
-        length = i64(read_i32_le(data, at + 124))
+        length = i64(read_i32_le(data, at + layout.VAR_LENGTH_AT))
         if length > 0:
-            self._add_vars(data, found.var_at + i64(read_i32_le(data, at + 120)), length)
+            self._add_vars(data, found.var_at + i64(read_i32_le(data, at + layout.VAR_OFFSET_AT)), length)
         self.bodies.end_row()
         self.keys.end_row()
         self.reasons.end_row()
+        self.headers.end_row()
 
     def _add_vars(self, data: bytes, at: i64, length: i64) -> None:
         end = at + length
         while at < end:
             tag = i64(data[at])
             size = i64(read_i32_le(data, at + 1))
-            at += f.VAR_HEADER_BYTES
-            if tag == f.TAG_BODY:
+            at += layout.VAR_HEADER_BYTES
+            if tag == layout.TAG_BODY:
                 self.bodies.add(data, at, size)
-            elif tag == f.TAG_KEY:
+            elif tag == layout.TAG_KEY:
                 self.keys.add(data, at, size)
-            elif tag == f.TAG_REASON:
+            elif tag == layout.TAG_REASON:
                 self.reasons.add(data, at, size)
+            elif tag == layout.TAG_HEADERS:
+                self.headers.add(data, at, size)
             at += size
 
     def rows(self) -> bytes:

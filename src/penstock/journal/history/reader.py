@@ -19,6 +19,7 @@ from penstock.core.errors import BadId, DamagedJournal
 from penstock.core.ids import NOT_AN_ID, IdForms
 from penstock.core.limits import NEVER
 from penstock.journal import frame as f
+from penstock.journal import layout
 from penstock.journal.disk import ReadableDisk
 from penstock.journal.history.index import SegmentIndex, decode_index
 from penstock.journal.identity import identity
@@ -34,16 +35,17 @@ from penstock.journal.segment import (
 )
 
 _OTHER_EVENT_NAMES = {
-    f.TUBE_MADE: "tube made",
-    f.TUBE_CHANGED: "tube changed",
-    f.TUBE_DROPPED: "tube dropped",
-    f.INTEGERS_RESERVED: "integers reserved",
-    f.SESSION_MADE: "session made",
-    f.CONSUMER_CHANGED: "consumer changed",
-    f.STOPPED: "stopped",
-    f.TUBE_NAMED: "tube named",
-    f.STAGES_CHANGED: "stages changed",
-    f.NOTED: "noted",
+    layout.TUBE_MADE: "tube made",
+    layout.TUBE_CHANGED: "tube changed",
+    layout.TUBE_DROPPED: "tube dropped",
+    layout.INTEGERS_RESERVED: "integers reserved",
+    layout.SESSION_MADE: "session made",
+    layout.CONSUMER_CHANGED: "consumer changed",
+    layout.STOPPED: "stopped",
+    layout.TUBE_NAMED: "tube named",
+    layout.STAGES_CHANGED: "stages changed",
+    layout.NOTED: "noted",
+    layout.SESSION_NAMED: "session named",
 }
 
 
@@ -60,7 +62,9 @@ class Event:
     job: str | None = None  # Its 40-character id.
     before: str | None = None
     after: str | None = None
-    session: int | None = None
+    session: int | None = None  # The session that holds the job, or that held it until this event.
+    actor: int | None = None  # The session whose command caused the event.
+    since_ms: int | None = None  # When the job entered the state `before`.
     number: int | None = None  # Number of the job within its tube.
     priority: int = 0
     deliveries: int = 0
@@ -259,7 +263,7 @@ class Reader:
                 return None
             if position < frame.position + frame.rows:
                 at = frame.rows_at + (position - frame.position) * frame.row_bytes
-                return self._event(data, at, frame, position, index.names), f.integer_at(data, at + 64)
+                return self._event(data, at, frame, position, index.names), f.integer_at(data, at + layout.BEFORE_AT)
         return None
 
     def _events_in(self, found: LocatedFrame, names: dict[int, bytes], start: int, end: int) -> Iterator[Event]:
@@ -270,15 +274,16 @@ class Reader:
             yield self._event(data, at, frame, position, names)
 
     def _event(self, data: bytes, at: int, found: f.Frame, position: int, names: dict[int, bytes]) -> Event:
-        event = data[at + 112]
-        time_ms = f.integer_at(data, at + 48)
+        event = data[at + layout.EVENT_AT]
+        time_ms = f.integer_at(data, at + layout.TIME_AT)
         extras = dict(f.var_fields(data, at, found))
-        if event >= f.TUBE_MADE:
-            named = extras.get(f.TAG_NAME) if event <= f.INTEGERS_RESERVED or event == f.TUBE_NAMED else None
+        if event >= layout.TUBE_MADE:
+            is_tube = event <= layout.INTEGERS_RESERVED or event == layout.TUBE_NAMED
+            named = extras.get(layout.TAG_NAME) if is_tube else None
             tube = None if named is None else _text(named)
             word = _OTHER_EVENT_NAMES.get(event, f"event {event}")
             return Event(position=position, time_ms=time_ms, event=word, tube=tube, raw_tube=named)
-        row = f.Row(data, at)
+        row = f.Row(data, at, found)
         named = names.get(row.tube)
         return Event(
             position=position,
@@ -289,7 +294,9 @@ class Reader:
             job=self._ids.long(row.job, row.ttl_minutes).decode(),
             before=s.STATE_NAMES[row.before],
             after=s.STATE_NAMES[row.after],
-            session=row.session or None,
+            session=row.holder or None,
+            actor=row.actor or None,
+            since_ms=row.since or None,
             number=row.local if row.local >= 0 else None,
             priority=row.priority,
             deliveries=row.deliveries,
@@ -297,9 +304,9 @@ class Reader:
             returns=row.returns,
             wake_ms=None if row.wake == NEVER else row.wake,
             expiry_ms=None if row.expiry == NEVER else row.expiry,
-            key=_text(extras[f.TAG_KEY]) if extras.get(f.TAG_KEY) else None,
-            reason=_text(extras[f.TAG_REASON]) if f.TAG_REASON in extras else None,
-            body=extras.get(f.TAG_BODY),
+            key=_text(extras[layout.TAG_KEY]) if extras.get(layout.TAG_KEY) else None,
+            reason=_text(extras[layout.TAG_REASON]) if layout.TAG_REASON in extras else None,
+            body=extras.get(layout.TAG_BODY),
         )
 
 

@@ -15,7 +15,7 @@ from typing import Final
 
 from penstock.core.engine import Engine
 from penstock.core.errors import DamagedJournal
-from penstock.journal import frame as f
+from penstock.journal import layout, rows
 from penstock.journal.disk import Disk
 from penstock.journal.log import Log
 from penstock.journal.maintenance.walk import SLICE_ROWS, EngineWalk, use_snapshot_bodies
@@ -54,7 +54,7 @@ class Snapshot:
         self._disk = disk
         self._log = log
         self._header: SegmentHeader = log.header(self.number, SNAPSHOT)
-        self._writer = f.RowWriter(1)
+        self._writer = rows.RowWriter(1)
         self._writer.bodies = log.writer.bodies
         self._walk = EngineWalk(engine, self._writer, now, rows_max)
         self._upto = 0
@@ -76,7 +76,7 @@ class Snapshot:
     def write(self, now: int, wall: int, last: bool) -> None:
         """Write the rows of the last slice."""
         if self._writer.rows:
-            kind = f.SNAPSHOT_END_FRAME if last else f.SNAPSHOT_FRAME
+            kind = layout.SNAPSHOT_END_FRAME if last else layout.SNAPSHOT_FRAME
             self._writer.make_frame(now, wall, 0, self._header.frame_seed(self._offset), kind)
             self._file.write(self._offset, self._writer.frame)
             self._offset += len(self._writer.frame)
@@ -138,7 +138,7 @@ def snapshot_pieces(file: FrameFile) -> Iterator[Piece]:
         yield piece
         last = piece.frames[-1]
         kind, end = last.kind, piece.base + last.at + last.length
-    if kind != f.SNAPSHOT_END_FRAME or end != file.size:
+    if kind != layout.SNAPSHOT_END_FRAME or end != file.size:
         raise DamagedJournal(f"{file.name} is incomplete: it ends at offset {end}")
 
 

@@ -17,6 +17,7 @@ from mypy_extensions import i64
 from penstock.core.engine import Engine
 from penstock.core.job import BodyRef
 from penstock.journal import frame as f
+from penstock.journal import layout, rows
 
 # Limits of a slice: rows, and about this many bytes. A slice takes a fraction of a millisecond.
 SLICE_ROWS: Final = 512
@@ -29,7 +30,7 @@ SLICE_STAGES: Final = 64
 class EngineWalk:
     """One walk over an engine. It writes the rows to a RowWriter of its own."""
 
-    writer: f.RowWriter
+    writer: rows.RowWriter
     jobs: i64  # Number of jobs seen so far.
     _rows_max: i64
     _engine: Engine
@@ -43,7 +44,7 @@ class EngineWalk:
     _stages: list[bytes]  # Names of the stages that are not visited yet, in reverse order.
     _notes: list[bytes]  # Keys of the notes that are not visited yet.
 
-    def __init__(self, engine: Engine, writer: f.RowWriter, now: i64, rows_max: i64 = SLICE_ROWS) -> None:
+    def __init__(self, engine: Engine, writer: rows.RowWriter, now: i64, rows_max: i64 = SLICE_ROWS) -> None:
         self.writer = writer
         self.jobs = 0
         self._rows_max = rows_max
@@ -180,13 +181,13 @@ def use_snapshot_bodies(engine: Engine, data: bytes, found: f.Frame, snapshot: i
     """Replace the references of jobs to bodies in earlier files by references to a frame of the snapshot."""
     row_at = found.rows_at
     for _ in range(found.rows):
-        if data[row_at + 112] == f.SNAPSHOT_JOB:
+        if data[row_at + layout.EVENT_AT] == layout.SNAPSHOT_JOB:
             job = engine.jobs.find(read_i64_le(data, row_at))
             if job is not None:
                 body = job.body
                 # A body in a file that is newer than the start of the snapshot is another body.
                 if isinstance(body, BodyRef) and body.file < snapshot:
                     # The body is the first var field of a row.
-                    at = found.var_at + i64(read_i32_le(data, row_at + 120)) + f.VAR_HEADER_BYTES
+                    at = found.var_at + i64(read_i32_le(data, row_at + layout.VAR_OFFSET_AT)) + layout.VAR_HEADER_BYTES
                     job.body = BodyRef(-snapshot, base + at, body.length, body.crc)
         row_at += found.row_bytes

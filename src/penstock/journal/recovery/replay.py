@@ -16,10 +16,12 @@ from mypy_extensions import i32, i64, mypyc_attr
 
 from penstock.core import states as s
 from penstock.core.batches import STAGE_WORDS, Consumer, Stage
+from penstock.core.errors import DamagedJournal
 from penstock.core.job import BodyRef, Copy, Job
 from penstock.core.retry import parse_retry
 from penstock.core.table import JobTable
 from penstock.journal import frame as f
+from penstock.journal import layout, rows
 
 # Length of a body that was not read, because its job was put before the first row that was read.
 _UNREAD: Final = -1
@@ -129,9 +131,9 @@ class Replay:
         at = found.rows_at
         position = found.position
         for _ in range(found.rows):
-            event = i64(data[at + 112])
-            self.stopped = event == f.STOPPED
-            if event >= f.TUBE_MADE:
+            event = i64(data[at + layout.EVENT_AT])
+            self.stopped = event == layout.STOPPED
+            if event >= layout.TUBE_MADE:
                 self._apply_other(data, at, found, event, position)
             else:
                 self._apply_job(data, at, found, event, position, file, base)
@@ -150,16 +152,17 @@ class Replay:
     def apply_snapshot_frame(self, data: bytes, found: f.Frame, file: i64, base: i64) -> None:
         at = found.rows_at
         for _ in range(found.rows):
-            event = i64(data[at + 112])
-            if event == f.SNAPSHOT_JOB:
-                self._load_job(data, at, found, read_i64_le(data, at + 64), file, base)
-            elif event == f.SNAPSHOT_DEDUP:
+            event = i64(data[at + layout.EVENT_AT])
+            if event == layout.SNAPSHOT_JOB:
+                self._load_job(data, at, found, read_i64_le(data, at + layout.BEFORE_AT), file, base)
+            elif event == layout.SNAPSHOT_DEDUP:
                 fields = dict(f.var_fields(data, at, found))
-                ttl_minutes = int(read_i32_le(data, at + 108))
-                number, job_id = read_i64_le(data, at + 88), read_i64_le(data, at)
-                self.dedups.append((number, fields[f.TAG_DEDUP], job_id, ttl_minutes, read_i64_le(data, at + 48)))
-            elif event == f.SNAPSHOT_END:
-                self.counters = json.loads(dict(f.var_fields(data, at, found))[f.TAG_JSON])
+                ttl_minutes = int(read_i32_le(data, at + layout.TTL_MINUTES_AT))
+                number, job_id = read_i64_le(data, at + layout.TUBE_AT), read_i64_le(data, at)
+                when = read_i64_le(data, at + layout.TIME_AT)
+                self.dedups.append((number, fields[layout.TAG_DEDUP], job_id, ttl_minutes, when))
+            elif event == layout.SNAPSHOT_END:
+                self.counters = json.loads(dict(f.var_fields(data, at, found))[layout.TAG_JSON])
             else:
                 self._apply_other(data, at, found, event, found.position)
             at += found.row_bytes
@@ -187,11 +190,15 @@ class Replay:
 
     def _apply_job(self, data: bytes, at: i64, found: f.Frame, event: i64, position: i64, file: i64, base: i64) -> None:
         job_id = read_i64_le(data, at)
-        number = read_i64_le(data, at + 88)
+        number = read_i64_le(data, at + layout.TUBE_AT)
         tube = self.tubes[self._tube_index(number)]
         assert tube is not None
         if job_id > self.highest_id:
             self.highest_id = job_id
+        if found.version > 1:
+            actor = read_i64_le(data, at + layout.ACTOR_AT)
+            if actor > self.highest_number:
+                self.highest_number = actor
         known = self.find(job_id)
         if position >= tube.upto:
             self._count(tube, data, at, found, event)
@@ -206,15 +213,15 @@ class Replay:
             return
         if self._leaving:
             self._leaving.pop(job_id, None)
-        if data[at + 114] == s.GONE:
+        if data[at + layout.TO_AT] == s.GONE:
             self.drop(job_id)
             return
         self._load_job(data, at, found, position, file, base)
 
     def _count(self, tube: ReplayedTube, data: bytes, at: i64, found: f.Frame, event: i64) -> None:
-        rule = s.rule_of(event, i64(data[at + 113]))
+        rule = s.rule_of(event, i64(data[at + layout.FROM_AT]))
         tube.counts[rule] += 1
-        local = read_i64_le(data, at + 80)
+        local = read_i64_le(data, at + layout.NUMBER_AT)
         if local >= tube.next_local:
             tube.next_local = local + 1
 
@@ -226,8 +233,8 @@ class Replay:
         A job that returns with another key is counted as gone from the old key and as new in the new one.
         """
         job_id = read_i64_le(data, at)
-        before, after = i64(data[at + 113]), i64(data[at + 114])
-        key = dict(f.var_fields(data, at, found)).get(f.TAG_KEY, b"")
+        before, after = i64(data[at + layout.FROM_AT]), i64(data[at + layout.TO_AT])
+        key = dict(f.var_fields(data, at, found)).get(layout.TAG_KEY, b"")
         old = self._counted_keys.get(job_id)
         if old is None and known is not None and position > known.position:
             old = self.keys.get(job_id)
@@ -243,7 +250,7 @@ class Replay:
 
     def _load_job(self, data: bytes, at: i64, found: f.Frame, position: i64, file: i64, base: i64) -> None:
         job_id = read_i64_le(data, at)
-        number = read_i64_le(data, at + 88)
+        number = read_i64_le(data, at + layout.TUBE_AT)
         job = self.find(job_id)
         if job is None:
             job = Job(job_id, 0, BodyRef(0, 0, _UNREAD, 0), 0, 0)
@@ -252,18 +259,18 @@ class Replay:
                 self.jobs.add(job)
             else:
                 self.late[job_id] = job
-        f.load_row(job, data, at, position)
-        s.restore(job, i64(data[at + 114]))
+        f.load_row(job, data, at, found, position)
+        s.restore(job, i64(data[at + layout.TO_AT]))
         job.tube = i32(self._tube_index(number))
         if job_id > self.highest_id:
             self.highest_id = job_id
         if job.order < self.lowest_order:
             self.lowest_order = job.order
-        session = read_i64_le(data, at + 72)
-        if session != 0:
+        session = read_i64_le(data, at + layout.HOLDER_AT)
+        if session > self.highest_number:
+            self.highest_number = session
+        if session != 0 and job.state == s.TAKEN:
             self.held[job_id] = session
-            if session > self.highest_number:
-                self.highest_number = session
         elif self.held:
             self.held.pop(job_id, None)
         self._load_vars(job, data, at, found, number, file, base)
@@ -276,64 +283,70 @@ class Replay:
     def _load_vars(self, job: Job, data: bytes, row_at: i64, found: f.Frame, number: i64, file: i64, base: i64) -> None:
         # Fields that are written only when they change keep their values from earlier rows.
         copy: Copy | None = job.copy()
+        headers = job.headers()
         job.extra = None
-        at = found.var_at + i64(read_i32_le(data, row_at + 120))
-        end = at + i64(read_i32_le(data, row_at + 124))
+        at = found.var_at + i64(read_i32_le(data, row_at + layout.VAR_OFFSET_AT))
+        end = at + i64(read_i32_le(data, row_at + layout.VAR_LENGTH_AT))
         while at < end:
             tag = i64(data[at])
             length = i64(read_i32_le(data, at + 1))
-            at += f.VAR_HEADER_BYTES
-            if tag == f.TAG_BODY:
+            at += layout.VAR_HEADER_BYTES
+            if tag == layout.TAG_BODY:
                 self._load_body(job, data, at, length, file, base)
             else:
-                self._load_var(job, tag, data[at : at + length], number, read_i64_le(data, row_at + 48))
+                self._load_var(job, tag, data[at : at + length], number, read_i64_le(data, row_at + layout.TIME_AT))
             at += length
-        if i64(data[row_at + 115]) & f.FLAG_DOOMED:
+        if i64(data[row_at + layout.FLAGS_AT]) & layout.FLAG_DOOMED:
             job.ensure_extra().doomed = True
         if copy is not None and job.copy() is None:
             job.ensure_extra().copy = copy
+        if headers and not job.headers():
+            job.ensure_extra().headers = headers
 
     def _load_body(self, job: Job, data: bytes, at: i64, length: i64, file: i64, base: i64) -> None:
-        if self.leave_bodies and length >= f.SPILLED_BYTES_MIN:
+        if self.leave_bodies and length >= rows.SPILLED_BYTES_MIN:
             job.body = BodyRef(file, base + at, i32(length), f.signed_crc(data[at : at + length], 0))
         else:
             job.body = data[at : at + length]
 
     def _load_var(self, job: Job, tag: i64, value: bytes, number: i64, when: i64) -> None:
-        if tag == f.TAG_KEY:
+        if tag == layout.TAG_KEY:
             self.keys[job.id] = value
-        elif tag == f.TAG_REASON:
+        elif tag == layout.TAG_REASON:
             job.ensure_extra().reason = value
-        elif tag == f.TAG_RETRY:
+        elif tag == layout.TAG_RETRY:
             job.ensure_extra().retry = parse_retry(value.decode())
-        elif tag == f.TAG_NAME:
+        elif tag == layout.TAG_NAME:
             job.ensure_extra().name = value
-        elif tag == f.TAG_UNIQUE:
+        elif tag == layout.TAG_UNIQUE:
             job.ensure_extra().unique = value
-        elif tag == f.TAG_DEDUP:
+        elif tag == layout.TAG_DEDUP:
             self.dedups.append((number, value, job.id, int(job.ttl_minutes), when))
-        elif tag == f.TAG_CONSUMER:
+        elif tag == layout.TAG_CONSUMER:
             job.ensure_extra().consumer = value
-        elif tag == f.TAG_CLAIM:
+        elif tag == layout.TAG_CLAIM:
             claim, place = value.split()
             job.ensure_extra().claim = int(claim)
             job.ensure_extra().claim_place = i32(int(place))
-        elif tag == f.TAG_STAGE:
+        elif tag == layout.TAG_STAGE:
             job.ensure_extra().stage = value
-        elif tag == f.TAG_COPY:
-            job.ensure_extra().copy = f.decode_copy(value, self._nodes)
-        elif tag == f.TAG_PRIORITY_GIVEN:
+        elif tag == layout.TAG_COPY:
+            job.ensure_extra().copy = rows.decode_copy(value, self._nodes)
+        elif tag == layout.TAG_HEADERS:
+            job.ensure_extra().headers = value
+        elif tag == layout.TAG_PRIORITY_GIVEN:
             job.ensure_extra().priority_given = int(value)
-        elif tag == f.TAG_BURIES:
+        elif tag == layout.TAG_BURIES:
             job.ensure_extra().buries = i32(int(value))
 
     def _note_dedup(self, data: bytes, at: i64, found: f.Frame, number: i64) -> None:
-        if read_i32_le(data, at + 124) == 0:
+        if read_i32_le(data, at + layout.VAR_LENGTH_AT) == 0:
             return
-        dedup = dict(f.var_fields(data, at, found)).get(f.TAG_DEDUP)
+        dedup = dict(f.var_fields(data, at, found)).get(layout.TAG_DEDUP)
         if dedup is not None:
-            ttl_minutes = int(read_i32_le(data, at + 108))
-            self.dedups.append((number, dedup, read_i64_le(data, at), ttl_minutes, read_i64_le(data, at + 48)))
+            ttl_minutes = int(read_i32_le(data, at + layout.TTL_MINUTES_AT))
+            when = read_i64_le(data, at + layout.TIME_AT)
+            self.dedups.append((number, dedup, read_i64_le(data, at), ttl_minutes, when))
 
     def drop(self, job_id: i64) -> None:
         job = self.find(job_id)
@@ -354,41 +367,43 @@ class Replay:
         fields = dict(f.var_fields(data, at, found))
         if number > self.highest_number:
             self.highest_number = number
-        if event == f.SESSION_MADE:
-            self.sessions[number] = fields[f.TAG_NAME]
-            if f.TAG_JSON in fields:
-                self.graces[number] = json.loads(fields[f.TAG_JSON])["grace_ms"]
-        elif event == f.CONSUMER_CHANGED:
+        if event == layout.SESSION_MADE:
+            self.sessions[number] = fields[layout.TAG_NAME]
+            if layout.TAG_JSON in fields:
+                self.graces[number] = json.loads(fields[layout.TAG_JSON])["grace_ms"]
+        elif event == layout.CONSUMER_CHANGED:
             self._apply_consumer(fields)
-        elif event == f.STAGES_CHANGED:
+        elif event == layout.STAGES_CHANGED:
             self._apply_stages(f.var_fields(data, at, found), fields)
-        elif event == f.NOTED:
-            note = fields.get(f.TAG_NOTE)
+        elif event == layout.NOTED:
+            note = fields.get(layout.TAG_NOTE)
             if note is None:
-                self.notes.pop(fields[f.TAG_NAME], None)
+                self.notes.pop(fields[layout.TAG_NAME], None)
             else:
-                self.notes[fields[f.TAG_NAME]] = note
-        elif event == f.TUBE_NAMED:
+                self.notes[fields[layout.TAG_NAME]] = note
+        elif event == layout.TUBE_NAMED:
             named = self.tubes[self._tube_index(number)]
             assert named is not None
-            named.name = fields[f.TAG_NAME]
-        elif event != f.STOPPED:
+            named.name = fields[layout.TAG_NAME]
+        elif layout.is_unknown_event(event):
+            raise DamagedJournal(f"row {position} has the unknown event {event}; use the newer Penstock that wrote it")
+        elif event != layout.STOPPED and event < layout.SESSION_NAMED:
             at_index = self._tube_index(number)
             tube = self.tubes[at_index]
             assert tube is not None
             if position < tube.upto:
                 return
-            if event == f.TUBE_DROPPED:
+            if event == layout.TUBE_DROPPED:
                 del self.tube_indexes[number]
                 self.tubes[at_index] = None
                 return
-            tube.reserved = read_i64_le(data, at + 80)
-            if event != f.INTEGERS_RESERVED:
-                self._apply_tube(tube, fields, position if found.kind == f.SNAPSHOT_FRAME else 0)
+            tube.reserved = read_i64_le(data, at + layout.NUMBER_AT)
+            if event != layout.INTEGERS_RESERVED:
+                self._apply_tube(tube, fields, position if found.kind == layout.SNAPSHOT_FRAME else 0)
 
     def _apply_tube(self, tube: ReplayedTube, fields: dict[int, bytes], upto: i64) -> None:
-        tube.name = fields[f.TAG_NAME]
-        told = json.loads(fields[f.TAG_JSON])
+        tube.name = fields[layout.TAG_NAME]
+        told = json.loads(fields[layout.TAG_JSON])
         if not tube.fields and "next_local" not in told:
             first: i64 = told["policy"]["first_integer"]
             if first > tube.next_local:
@@ -405,8 +420,8 @@ class Replay:
                 tube.key_counts[bytes.fromhex(name)] = _counts(counts)
 
     def _apply_stages(self, every: list[tuple[int, bytes]], fields: dict[int, bytes]) -> None:
-        told = json.loads(fields[f.TAG_JSON])
-        names = [value for tag, value in every if tag == f.TAG_NAME]
+        told = json.loads(fields[layout.TAG_JSON])
+        names = [value for tag, value in every if tag == layout.TAG_NAME]
         for name, published in zip(names, told["published"], strict=True):
             stage = Stage(name, told["expire_ms"])
             stage.phase = STAGE_WORDS.index(told["phase"])
@@ -416,8 +431,8 @@ class Replay:
             self.stages[name] = stage
 
     def _apply_consumer(self, fields: dict[int, bytes]) -> None:
-        told = json.loads(fields[f.TAG_JSON])
-        consumer = Consumer(fields[f.TAG_NAME], told["token"])
+        told = json.loads(fields[layout.TAG_JSON])
+        consumer = Consumer(fields[layout.TAG_NAME], told["token"])
         consumer.acked = told["acked"]
         consumer.newest = told["newest"]
         consumer.lease_ms = told["lease_ms"]

@@ -97,7 +97,7 @@ class ClientCommands:
     def _setname(self, caller: Client, args: list[bytes]) -> None:
         if len(args) != 3:
             raise _unknown_form()
-        caller.name = check_client_name(args[2])
+        caller.set_name(check_client_name(args[2]))
         caller.reply.ok()
 
     def _setinfo(self, caller: Client, args: list[bytes]) -> None:

@@ -84,7 +84,7 @@ class ConnectionCommands:
     def _greet(self, caller: Connection, version: bytes, name: bytes | None) -> None:
         """Reply to Redis's HELLO, switch to the requested version of RESP, and set the client's name if given."""
         if name is not None:
-            caller.name = name
+            caller.set_name(name)
         reply = caller.reply
         reply.resp3 = version == b"3"
         reply.map(7)

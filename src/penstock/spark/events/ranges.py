@@ -6,18 +6,17 @@ An offset has the next position to read of each node: {"node": 4711} means that 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Final
 
 from pyspark.sql.datasource import InputPartition
 
 from penstock.client.commands import find_tube
 from penstock.core.errors import NotAllowed, OutOfRange, Trimmed, UnknownTube, WrongServer
 from penstock.journal.frame import Frame, integer_at
+from penstock.journal.layout import TIME_AT
 from penstock.spark.events.options import EARLIEST, LATEST, EventsOptions, StartPoint
 from penstock.spark.node import Head, Node
 
 # Offset of the event's time in a row of a frame.
-_TIME_AT: Final = 48
 
 
 @dataclass(frozen=True)
@@ -169,7 +168,7 @@ def time_at(node: Node, position: int) -> int | None:
     frame = Frame(piece.frames, 0)
     if not frame.position <= position < frame.position + frame.rows:
         return None
-    return int(integer_at(piece.frames, frame.rows_at + (position - frame.position) * frame.row_bytes + _TIME_AT))
+    return int(integer_at(piece.frames, frame.rows_at + (position - frame.position) * frame.row_bytes + TIME_AT))
 
 
 def _first_since(node: Node, head: Head, moment_ms: int) -> int:
@@ -191,6 +190,6 @@ def _first_since(node: Node, head: Head, moment_ms: int) -> int:
 def _row_since(data: bytes, frame: Frame, moment_ms: int) -> int:
     """Return the position of the first row at or after a time, or the end of the frame if it has none."""
     for index in range(frame.rows):
-        if integer_at(data, frame.rows_at + index * frame.row_bytes + _TIME_AT) >= moment_ms:
+        if integer_at(data, frame.rows_at + index * frame.row_bytes + TIME_AT) >= moment_ms:
             return frame.position + index
     return frame.position + frame.rows

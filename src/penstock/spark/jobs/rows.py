@@ -42,7 +42,8 @@ _DEDUP_COLUMNS: Final = ("unique", "dedup")
 
 # Errors that a row causes, as opposed to the present state of the server or the tube.
 _ROW_ERRORS: Final = (
-    *(e.BodyTooLarge, e.OutOfRange, e.WrongType, e.Unsupported, e.BadSyntax, e.BadName, e.BadRetry, e.NameTaken),
+    *(e.BodyTooLarge, e.OutOfRange, e.WrongType, e.Unsupported, e.BadSyntax, e.BadName, e.BadHeaders, e.BadRetry),
+    e.NameTaken,
     e.UnknownTube,
 )
 
