@@ -252,6 +252,27 @@ MUTANTS: Final = (
     Mutant(
         "no-limit-of-forwarded-clients", "node.forwarded_clients", "if not self._admission.make_room():", "if False:"
     ),
+    Mutant("bytes-for-a-crowded-link-stay", "node.forwarding", "tunnel.flow()", "pass"),
+    Mutant("replies-for-a-crowded-link-stay", "node.forwarded_clients", "client.flow()", "pass"),
+    Mutant(
+        "forwarded-user-may-use-all-tubes",
+        "node.forwarding",
+        "credentials.tubes = list(EVERY_TUBE.texts if client.any_tube else client.tubes.texts)",
+        "credentials.tubes = list(EVERY_TUBE.texts)",
+    ),
+    Mutant(
+        "user-may-use-all-jobs",
+        "node.context",
+        "if job is not None and not caller.any_tube:",
+        "if False:",
+    ),
+    # Several calls of one connection
+    Mutant(
+        "call-is-answered-with-another-number",
+        "dialects.tarantool.calls",
+        "self.sync = call.sync",
+        "self.sync = call.sync - call.sync % 2",
+    ),
     # The election of homes, and sessions
     Mutant(
         "home-without-a-majority",

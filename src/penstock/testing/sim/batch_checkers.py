@@ -19,7 +19,7 @@ def check_stages(history: TubeHistory) -> Iterator[tuple[bytes, str]]:
     marked: dict[bytes, list[bytes]] = {}
     for lease in history.leases:
         put = history.puts.get(lease.body)
-        if put is not None and put.stage and lease.sent < put.invoked:
+        if put is not None and put.batch and lease.sent < put.invoked:
             when = "was not" if put.invoked == NEVER else "was later"
             yield (
                 lease.tube.name,

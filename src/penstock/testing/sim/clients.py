@@ -81,6 +81,7 @@ class Client:
         self.home: ServingNode | None = None  # The only node that it connects to, if set.
         self.stopped = False
         self.is_iproto = False
+        self.tube_patterns: list[bytes] | None = None  # The tubes that it may use; None: all.
         self._session: Session | None = None
         self._parser = ReplyParser()
         self._asked = 0  # The number of commands that it has sent.

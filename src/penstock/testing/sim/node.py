@@ -15,7 +15,7 @@ from mypy_extensions import i64
 
 from penstock.cluster import messages as m
 from penstock.cluster.members import Members
-from penstock.cluster.messages import CLAIM, MEET, ElectionMessage, JobsMessage, Message
+from penstock.cluster.messages import CLAIM, MEET, ElectionMessage, JobsMessage, Message, TunnelMessage
 from penstock.cluster.node import Cluster
 from penstock.cluster.peer_outbox import PeerOutbox
 from penstock.cluster.roster import file_text, read_file
@@ -25,6 +25,7 @@ from penstock.core.ids import NOT_AN_ID, IdForms
 from penstock.core.job import Job
 from penstock.core.limits import NEVER, WAITS_PER_CONNECTION_MAX
 from penstock.core.outbox import Outbox
+from penstock.core.tube_patterns import TubePatterns
 from penstock.core.waits import Connection
 from penstock.dialects.tarantool.calls import CallDispatcher, CallInbox
 from penstock.journal.identity import NODE_FILE, Identity, identity, next_opening
@@ -32,6 +33,7 @@ from penstock.journal.log import Log
 from penstock.journal.maintenance.snapshot import take_snapshot
 from penstock.journal.recovery.opening import open_log
 from penstock.journal.room import RESERVE_BYTES
+from penstock.node.caller import WRITE
 from penstock.node.client import Client
 from penstock.node.clock import Clock
 from penstock.node.context import CommandContext
@@ -48,7 +50,7 @@ from penstock.testing.sim.commands import calls, commands
 from penstock.testing.sim.disk import SimDisk
 from penstock.testing.sim.links import End, Links
 from penstock.testing.sim.network import Network, as_they_arrive
-from penstock.testing.sim.options import EVERYSEC, NO_JOURNAL, TUBES, Options
+from penstock.testing.sim.options import CROWDED, EVERYSEC, NO_JOURNAL, TUBES, Options
 from penstock.testing.sim.pipes import Pipe
 from penstock.testing.sim.schedule import MS, SECOND, Schedule, Streams, spread
 from penstock.wire.bus import INCARNATION_BYTES
@@ -66,6 +68,9 @@ _NODES_FILE = "nodes.conf"
 
 # The limit of an argument and of a client's buffered input.
 _BULK_BYTES_MAX = 1024 * 1024
+
+# A link with more bytes of clients in transit is crowded, with the feature `crowded`. Two or three commands are more.
+_CROWDED_BYTES = 100
 
 CLIENT_PORT = 7711
 BUS_PORT = 17711
@@ -171,6 +176,9 @@ class SimLinks(PeerLinks):
 
     def is_two_way(self, node: bytes) -> bool:
         return self._node.is_two_way(node)
+
+    def is_crowded(self, node: bytes) -> bool:
+        return self._node.is_crowded(node)
 
 
 class SimAdmission(Admission):
@@ -501,6 +509,8 @@ class SimNode(Driver):
         client.inbox = self.inbox(session.is_iproto)
         if session.is_iproto:
             client.reply = IprotoReply()
+        if session.client.tube_patterns is not None:
+            client.log_in("user", WRITE, TubePatterns(session.client.tube_patterns))
         turn.join(client)
 
     def inbox(self, is_iproto: bool) -> Inbox:
@@ -675,7 +685,30 @@ class SimNode(Driver):
             return
         other, id, life = self.world.nodes[pipe.receiver], self.id, self.links.life_of(node)
         some = as_they_arrive(messages) if self.world.options.encoded else messages
+        if CROWDED in self.world.options.features:
+            self._count_in_transit(node, pipe, sum(len(each.data) for each in some if isinstance(each, TunnelMessage)))
         pipe.send(lambda: other.pipe_received(id, pipe, life, some))
+
+    def _count_in_transit(self, node: bytes, pipe: Pipe, length: int) -> None:
+        """Count bytes of clients. When they have arrived, the link may have room again."""
+        pipe.bytes += length
+
+        def arrived() -> None:
+            was_crowded = pipe.bytes > _CROWDED_BYTES
+            pipe.bytes -= length
+            if was_crowded and pipe.bytes <= _CROWDED_BYTES and self._pipes.get(node) is pipe:
+                self._came_in(lambda now: self.forwarding.has_room(node))
+
+        if length:
+            pipe.send(arrived)
+
+    def is_crowded(self, node: bytes) -> bool:
+        """Return whether the link to a node is too full, so that clients' bytes have to wait."""
+        pipe = self._pipes.get(node)
+        if pipe is None or pipe.bytes <= _CROWDED_BYTES:
+            return False
+        self.world.sometimes("a link was crowded")
+        return True
 
     def _close_pipe(self, node: bytes) -> None:
         pipe = self._pipes.pop(node, None)

@@ -36,7 +36,10 @@ TUBE_KINDS = 7
 # The further features of the workload `tubes`, and the share of seeds that use each.
 STAGES = "stages"
 CLAIMS = "claims"
-FEATURES = (STAGES, CLAIMS)
+CROWDED = "crowded"
+PIPELINES = "pipelines"
+USERS = "users"
+FEATURES = (STAGES, CLAIMS, CROWDED, PIPELINES, USERS)
 _FEATURE_SHARE = 0.3
 
 

@@ -28,6 +28,7 @@ class Pipe:
         self._schedule = schedule
         self._network = network
         self._random = random
+        self.bytes = 0  # The bytes of clients in transit.
         self._last = 0  # When the last item arrives.
         self._held: list[Callable[[], None]] = []  # Items that wait until the network is not cut.
 

@@ -64,7 +64,7 @@ class StageWriter(TubeClient):
         place = len(record.puts())
         for at in range(random.randint(1, 3)):
             body = b"%d-%s-%d" % (self.number, record.name, place + at)
-            put = Put(body, record.tube, b"", 0, 0, -1, False, NEVER, stage=record.name, place=place + at)
+            put = Put(body, record.tube, b"", 0, 0, -1, False, NEVER, batch=record.name, place=place + at)
             if record.tube.key_limit:
                 put.key = random.choice(KEYS)
             if record.tube.order == PRIORITY:

@@ -38,6 +38,7 @@ EXPECTED: Final = (
 
 # The events that must occur with the workload `tubes`.
 EXPECTED_OF_TUBES: Final = (
+    "a call was answered before an earlier one",
     "a claim had ended before its ack",
     "a claim was read again",
     "a command was forwarded",
@@ -47,6 +48,7 @@ EXPECTED_OF_TUBES: Final = (
     "a job returned because its ttr passed",
     "a job was acked by a resumed session",
     "a link broke",
+    "a link was crowded",
     "a link was lost while a forwarded command ran",
     "a node was started again",
     "a partition healed",
@@ -60,6 +62,7 @@ EXPECTED_OF_TUBES: Final = (
     "a snapshot was written while jobs were taken",
     "a stage expired",
     "a stage was published through another node",
+    "a user was refused a job by its id",
     "an ack of another session was refused",
     "an IPROTO call was forwarded",
     "nemesis leave",

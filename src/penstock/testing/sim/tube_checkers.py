@@ -165,7 +165,7 @@ def _precedes(first: Put, second: Put) -> bool:
     """Return whether a job is certainly delivered before another one, if both are ready."""
     if first.tube.order == PRIORITY and first.priority != second.priority:
         return first.priority < second.priority
-    if first.stage and first.stage == second.stage:
+    if first.batch and first.batch == second.batch:
         return first.tube.order in (ARRIVAL, PRIORITY) and first.place < second.place
     return first.tube.order in (ARRIVAL, PRIORITY) and first.ended < second.invoked
 

@@ -73,6 +73,11 @@ class TubeClient(Client):
             self._lost_connection()
         super().hang_up()
 
+    def _give_up(self, asked: int) -> None:
+        if asked == self._asked and self._on_answer is not None and self.world.options.is_calm:
+            raise Violation(f"W0: a command of client {self.number} was not answered in time")
+        super()._give_up(asked)
+
     def _reset(self, session: object) -> None:
         if self._session is session:
             self._lost_connection()
@@ -200,13 +205,15 @@ class TubeClient(Client):
     def _parse(self, data: bytes) -> list[object]:
         if not self.is_iproto:
             return super()._parse(data)
-        answers: list[object] = []
-        for packet in self._packets.feed(data):
-            body = unpack(packet[_HEAD_BYTES:])
-            assert isinstance(body, dict)
-            code = int.from_bytes(packet[_CODE_AT : _CODE_AT + 4], "big")
-            answers.append(ErrorReply(str(body[_ERROR]).encode()) if code else body.get(_DATA, []))
-        return answers
+        return [self._answer_of(packet) for packet in self._packets.feed(data)]
+
+    @staticmethod
+    def _answer_of(packet: bytes) -> object:
+        """Return the results of a call, or its error."""
+        body = unpack(packet[_HEAD_BYTES:])
+        assert isinstance(body, dict)
+        code = int.from_bytes(packet[_CODE_AT : _CODE_AT + 4], "big")
+        return ErrorReply(str(body[_ERROR]).encode()) if code else body.get(_DATA, [])
 
     # Tubes
 

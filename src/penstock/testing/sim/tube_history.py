@@ -27,9 +27,9 @@ class Put:
     ended: int = NEVER
     outcome: str = UNKNOWN
     id: bytes = b""  # Empty if the reply does not contain it.
-    # The stage of the job, if it has one, and its place there. The job is put when its stage is published; until that
-    # is requested, `invoked` is NEVER.
-    stage: bytes = b""
+    # The stage or pipeline of the job, if it has one, and its place there. A staged job is put when its stage is
+    # published; until that is requested, `invoked` is NEVER.
+    batch: bytes = b""
     place: int = 0
 
 

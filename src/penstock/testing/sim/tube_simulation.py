@@ -8,7 +8,8 @@ from penstock.testing.sim.claim_clients import ClaimReader
 from penstock.testing.sim.clients import Client
 from penstock.testing.sim.history import Violation
 from penstock.testing.sim.node import SimNode
-from penstock.testing.sim.options import CLAIMS, STAGES, Options
+from penstock.testing.sim.options import CLAIMS, PIPELINES, STAGES, USERS, Options
+from penstock.testing.sim.pipelining_clients import PipeliningClient
 from penstock.testing.sim.schedule import MS, SECOND
 from penstock.testing.sim.simulation import Simulation
 from penstock.testing.sim.stage_clients import StageWriter
@@ -16,6 +17,7 @@ from penstock.testing.sim.tube_checkers import TubeWorld
 from penstock.testing.sim.tube_clients import TubeClient, TubeConsumer, TubeProducer
 from penstock.testing.sim.tube_history import TubeHistory
 from penstock.testing.sim.tubes import KINDS
+from penstock.testing.sim.user_clients import UserClient
 
 # The time that a healed cluster has to accept a put, and to agree on the homes.
 _WORKS_AFTER = 60 * SECOND
@@ -97,6 +99,12 @@ class TubeSimulation(TubeWorld, Simulation):
             feeder.is_iproto = feeder.is_iproto and feeder.kind.over_iproto
             feeder.jobs_left, feeder.pause_us = self.options.chaos_ms // 100, 100 * MS
             self._let_in(feeder)
+        if PIPELINES in features:
+            for number in range(500, 502):
+                self._let_in(PipeliningClient(self, number, self.streams.stream(f"pipelining client {number}")))
+        if USERS in features:
+            for number in range(600, 602):
+                self._let_in(UserClient(self, number, self.streams.stream(f"user {number}")))
 
     def _heal(self) -> None:
         super()._heal()
