@@ -7,6 +7,7 @@ import pytest
 from penstock.cluster import messages as m
 from penstock.core import states as s
 from penstock.core.errors import ProtocolError
+from penstock.core.headers import encode_headers
 from penstock.core.limits import NEVER
 from penstock.core.tube_patterns import TubePatterns
 from penstock.wire import bus
@@ -27,8 +28,14 @@ def image() -> m.JobImage:
     return job
 
 
+def with_headers() -> m.JobImage:
+    job = image()
+    job.headers = encode_headers([("trace", b"\xff\x00"), ("tenant", b"ann")])
+    return job
+
+
 def handed_over() -> m.JobsMessage:
-    said = m.JobsMessage(m.YOURJOBS, [image(), image()])
+    said = m.JobsMessage(m.YOURJOBS, [image(), with_headers(), image()])
     said.number, said.floor, said.sender_incarnation, said.receiver_incarnation = 7, 5, bytes(16), b"m" * 16
     return said
 

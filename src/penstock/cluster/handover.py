@@ -504,7 +504,7 @@ class Handovers:
             if tube is None or tube.paused_in or self._gives_away(image, now):
                 return False
             tubes.append(tube)
-            body_bytes += len(image.body)
+            body_bytes += len(image.body) + len(image.headers)
         try:
             for image in images:
                 check_body(len(image.body), place.engine.body_bytes_max)

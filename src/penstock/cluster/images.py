@@ -9,6 +9,7 @@ from penstock.cluster.state import ClusterState
 from penstock.core import states as s
 from penstock.core.copy_commands import admit
 from penstock.core.errors import CommandError
+from penstock.core.headers import are_valid
 from penstock.core.ids import LONG_ID_BYTES
 from penstock.core.job import BODY_MSGPACK, Copy, Job
 from penstock.core.limits import DURATION_MS_MAX, NACKS_MAX, NEVER, check_body
@@ -39,6 +40,7 @@ def outline_of(place: ClusterState, job: Job, now: i64) -> JobImage:
     image.deliveries = i64(job.deliveries)
     image.state = i64(job.state)
     image.reason = b"" if job.extra is None else job.extra.reason
+    image.headers = job.headers()
     return image
 
 
@@ -55,10 +57,11 @@ def take_in(
         return None
     try:
         check_body(len(image.body), engine.body_bytes_max)
-        engine.check_room(1, len(image.body))
+        engine.check_room(1, len(image.body) + len(image.headers))
     except CommandError:
         return None
     job = Job(engine.next_id, tube.slot, image.body, u8(image.body_kind), now - image.age_ms)
+    job.since = now
     job.order = image.order
     job.once = image.retry_ms == 0
     job.ttr = NEVER if job.once else image.retry_ms
@@ -74,6 +77,7 @@ def take_in(
     extra = job.ensure_extra()
     extra.copy = Copy(image.id, i32(image.repl), holders, state)
     extra.reason = image.reason
+    extra.headers = image.headers
     assert image.id not in place.foreign, "a node has at most one copy of a job"
     assert job.once or not place.recent.contains(image.id), "a job that has a tombstone is not stored again"
     place.foreign[image.id] = job.id
@@ -93,7 +97,7 @@ def _is_sane(image: JobImage) -> bool:
     for time in (image.ttl_ms, image.delay_ms, image.retry_ms):
         if time < 0 or (time > DURATION_MS_MAX and time != NEVER):
             return False
-    return True
+    return not image.headers or are_valid(image.headers)
 
 
 def ttl_minutes(id: bytes) -> i32:

@@ -409,7 +409,7 @@ class Replications:
         try:
             if tube is None and image.queue not in engine.tubes and not self._place.home_of(image.queue):
                 engine.check_new([image.queue], DISQUE)
-            engine.check_room(1, len(image.body))
+            engine.check_room(1, len(image.body) + len(image.headers))
         except NoSpace:
             return NO_DISK
         except NoMemory:

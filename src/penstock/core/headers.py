@@ -13,6 +13,8 @@ from penstock.core.errors import BadHeaders
 
 HEADERS_MAX: Final = 64
 HEADER_BYTES_MAX: Final = 8 * 1024  # Total length of the names and values of a job.
+_LENGTHS_BYTES: Final = 4
+ENCODED_BYTES_MAX: Final = HEADER_BYTES_MAX + HEADERS_MAX * _LENGTHS_BYTES
 
 
 def encode_headers(headers: Iterable[tuple[str, bytes]]) -> bytes:
@@ -47,8 +49,16 @@ def decode_headers(encoded: bytes) -> dict[str, bytes]:
     headers: dict[str, bytes] = {}
     at = 0
     while at < len(encoded):
-        name_at = at + 4
+        name_at = at + _LENGTHS_BYTES
         value_at = name_at + int.from_bytes(encoded[at : at + 2], "little")
         at = value_at + int.from_bytes(encoded[at + 2 : name_at], "little")
         headers[encoded[name_at:value_at].decode()] = encoded[value_at:at]
     return headers
+
+
+def are_valid(encoded: bytes) -> bool:
+    """Return whether these bytes are encoded headers within the limits. A peer is authenticated, but may be faulty."""
+    try:
+        return encode_headers(list(decode_headers(encoded).items())) == encoded
+    except (BadHeaders, UnicodeDecodeError):
+        return False

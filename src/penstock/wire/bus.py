@@ -80,6 +80,7 @@ from penstock.cluster.messages import (
     TunnelMessage,
 )
 from penstock.core.errors import ProtocolError
+from penstock.core.headers import ENCODED_BYTES_MAX
 from penstock.core.ids import LONG_ID_BYTES
 from penstock.core.limits import BODY_BYTES_HARD_MAX, DURATION_MS_MAX, NAME_BYTES_MAX, NEVER, REASON_BYTES_MAX
 from penstock.core.tube_patterns import TubePatterns
@@ -479,7 +480,8 @@ def _write_jobs(writer: BytesWriter, images: list[JobImage]) -> None:
 
 
 def _write_job(writer: BytesWriter, image: JobImage) -> None:
-    write_array(writer, 16)
+    # Only jobs with headers have the last field, so that other messages stay as they were.
+    write_array(writer, 17 if image.headers else 16)
     write_binary(writer, image.id)
     write_binary(writer, image.queue)
     write_binary(writer, image.body)
@@ -496,6 +498,8 @@ def _write_job(writer: BytesWriter, image: JobImage) -> None:
     _write_names(writer, image.holders)
     write_integer(writer, image.state)
     write_binary(writer, image.reason)
+    if image.headers:
+        write_binary(writer, image.headers)
 
 
 def _write_names(writer: BytesWriter, names: list[bytes]) -> None:
@@ -712,7 +716,10 @@ def _job(reader: Reader) -> JobImage:
     image.state = _number(reader, MERE_COPY)
     image.reason = reader.string()
     _limited(len(image.reason), REASON_BYTES_MAX, "bytes of a reason")
-    _pass(reader, fields - 16)
+    if fields > 16:
+        image.headers = reader.string()
+        _limited(len(image.headers), ENCODED_BYTES_MAX, "bytes of headers")
+        _pass(reader, fields - 17)
     return image
 
 
