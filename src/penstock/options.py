@@ -106,7 +106,7 @@ class TubeOptions(TypedDict, total=False):
     zombie: Seconds  # Keep acked jobs in the state zombie for this long.
     dedup_window: Seconds  # How long a dedup id is kept.
     dedup_count: int  # How many dedup ids are kept.
-    temporary: bool  # Do not write the tube and its jobs to the log.
+    temporary: bool  # Do not write its jobs to the log. After a restart, the tube exists and is empty.
 
 
 class TakeOptions(TypedDict, total=False):

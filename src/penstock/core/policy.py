@@ -101,7 +101,7 @@ class TubePolicy:
     dedup_ms: int = DEDUP_MS
     ids: str = ID_INTEGER
     first_integer: int = 0
-    temporary: bool = False  # Not logged. The tube is lost when the process ends, and has no history.
+    temporary: bool = False  # Its jobs are not logged: they are lost when the process ends.
     driven: bool = False  # A driver decides which job is served next: see driving.py. `notes` has its options.
     notes: str = ""  # Data of a dialect about the tube. The engine stores it without reading it.
 

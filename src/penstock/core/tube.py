@@ -82,7 +82,7 @@ class Tube:
     deletes_on_ack: bool  # Acked jobs are removed, not kept.
     limited: bool  # It has a capacity.
     driven: bool  # A driver decides which job is next: see driving.py.
-    temporary: bool  # The tube and its jobs are not logged.
+    temporary: bool  # Its jobs are not logged.
     pause_holds: bool  # While the tube is paused for puts, jobs do not become ready again either.
     retry: RetryPolicy | None
 

@@ -280,6 +280,7 @@ class Log:
         if room.spare is None and left < self._segment_bytes // 8:
             self.prepare()
         spare = room.spare
+        writer.names_sessions = spare is not None
         ahead = 0 if spare is None else spare.size
         if engine.moves_left <= 0 or here + ahead < room.recount_below:
             engine.count_moves()

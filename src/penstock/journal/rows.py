@@ -71,6 +71,9 @@ _HEADER_WORDS: Final = FRAME_HEADER_BYTES // 8
 _ROW_WORDS: Final = ROW_BYTES // 8
 _FIRST_WORDS: Final = _HEADER_WORDS + 64 * _ROW_WORDS
 
+# The names and users of sessions are cut to this length, because each segment repeats them.
+_SESSION_NAME_BYTES_MAX: Final = 256
+
 # Buffers are reused for the next frame, unless this frame was longer than this.
 _BUFFER_BYTES_MAX: Final = 1024 * 1024
 
@@ -125,6 +128,7 @@ class RowWriter(Outbox):
     memory_left: i64  # Bytes of memory left for new jobs. When it is negative, their bodies stay in the log only.
     bodies: BodySource | None  # Reads bodies that are on disk only.
     room: MoveSource | None  # Computes how much can be written.
+    names_sessions: bool  # Whether there is space for the names of sessions. On a full disk, they are left out.
     _spilled: list[Spilled]  # Jobs of the collected rows whose bodies will be dropped from memory.
     _frame_spilled: list[Spilled]  # Jobs of the frame that was made whose bodies will be dropped from memory.
     _var_start: i64  # Offset of the var bytes in that frame.
@@ -152,6 +156,7 @@ class RowWriter(Outbox):
         self.memory_left = NEVER
         self.bodies = None
         self.room = None
+        self.names_sessions = True
         self._spilled = []
         self._frame_spilled = []
         self._var_start = 0
@@ -186,7 +191,7 @@ class RowWriter(Outbox):
             if actor is not self._last_actor:
                 self._last_actor = actor
                 self._actors.append(actor)
-            if actor.named_in_segment != self.segment:
+            if actor.named_in_segment != self.segment and self.names_sessions:
                 self._name_session(actor, now)
         before = job.position
         job.position = self.position
@@ -334,8 +339,8 @@ class RowWriter(Outbox):
         session.named_in_segment = self.segment
         if session.name or session.user:
             start = self._var_bytes
-            self._add_var(TAG_NAME, session.name)
-            self._add_var(TAG_USER, session.user)
+            self._add_var(TAG_NAME, session.name[:_SESSION_NAME_BYTES_MAX])
+            self._add_var(TAG_USER, session.user[:_SESSION_NAME_BYTES_MAX])
             self._add_other_row(SESSION_NAMED, session.number, 0, 0, now, start)
 
     def consumer_changed(self, consumer: Consumer, now: i64) -> None:
@@ -485,7 +490,7 @@ class RowWriter(Outbox):
                 self._add_tube_row(tube, TUBE_NAMED, now, None)
                 tube.defined_in_segment = segment
         for session in self._actors:
-            if session.named_in_segment != segment:
+            if session.named_in_segment != segment and self.names_sessions:
                 self._name_session(session, now)
                 session.named_in_segment = segment
 
