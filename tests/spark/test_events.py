@@ -3,9 +3,22 @@
 from __future__ import annotations
 
 import json
+import shutil
+from collections.abc import Callable
 from datetime import UTC
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+import penstock
+from penstock.core.headers import encode_headers
+from penstock.core.job import Draft
+from penstock.core.policy import FIFO
+from penstock.journal.disk import RealDisk
+from penstock.journal.history.reader import Reader
+from penstock.journal.recovery.opening import open_log
+from tests.journal.recovery.old_logs import LOGS, WALL
+from tests.server.serving import Server
+from tests.spark.conftest import url_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -104,3 +117,39 @@ def test_only_the_selected_columns_are_read(spark: SparkSession, url: str, queue
     assert [tuple(row) for row in events(spark, url, tube=tube, columns="body", includeBodies=False).collect()] == [
         (None,)
     ] * 3
+
+
+def test_columns_that_version_1_lacks_are_null_in_its_events_and_set_in_later_ones(
+    spark: SparkSession, start: Callable[..., Server], tmp_path: Path
+) -> None:
+    directory = shutil.copytree(LOGS / "v1", tmp_path / "upgraded")
+    old = {event.position for event in Reader(RealDisk(str(directory))).events()}
+    opened = open_log(RealDisk(str(directory)), lambda: WALL + 300_000, "boot")
+    now = opened.engine.now
+    tube = opened.engine.create_tube(b"new", FIFO, now)
+    opened.engine.put(tube, Draft(b"x", headers=encode_headers([("trace", b"\xff"), ("of", b"mail")])), now)
+    opened.log.commit(now, now)
+    opened.log.close(now, now)
+    url = url_of(start("--dir", str(directory), "--history", "9999d"))
+    with penstock.connect(url) as queue:
+        job = queue.tube("new").take()
+        assert job is not None
+        job.ack()
+        read = events(spark, url)
+        assert [(field.name, field.dataType.simpleString(), field.nullable) for field in read.schema[-4:]] == [
+            ("since", "timestamp", True),
+            ("actor", "bigint", True),
+            ("tube_number", "bigint", False),
+            ("headers", "map<string,binary>", True),
+        ]
+        rows = read.orderBy("position").collect()
+        put, taken, acked = (row for row in rows if row.tube == "new")
+        of_old = [(row.since, row.actor, row.headers) for row in rows if row.position in old]
+        assert len(of_old) > 100 and set(of_old) == {(None, None, None)}
+        assert {name: bytes(value) for name, value in put.headers.items()} == {"trace": b"\xff", "of": b"mail"}
+        assert (put.actor, taken.headers, acked.headers) == (None, None, None)
+        assert (taken.since, acked.since) == (put.time, taken.time)
+        assert taken.actor == taken.session == acked.actor == acked.session
+        assert put.tube_number == taken.tube_number == acked.tube_number
+        few = events(spark, url, tube="new", columns="event,since").collect()
+        assert [(row.event, row.since) for row in few] == [(row.event, row.since) for row in (put, taken, acked)]

@@ -34,4 +34,5 @@ def arrow_types() -> dict[str, Any]:
         "boolean": pa.bool_(),
         "binary": pa.binary(),
         "date": pa.date32(),
+        "map<string,binary>": pa.map_(pa.string(), pa.binary()),
     }

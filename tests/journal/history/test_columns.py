@@ -9,6 +9,7 @@ import pyarrow as pa
 import pytest
 
 from penstock.core import policy
+from penstock.core.headers import encode_headers
 from penstock.core.job import Draft
 from penstock.journal.history.columns import SCHEMA, batches
 from penstock.journal.history.reader import Event, Reader
@@ -103,3 +104,19 @@ def test_a_reason_that_is_not_utf8_is_escaped() -> None:
     table.validate(full=True)
     told = [row["reason"] for row in table.to_pylist() if row["event"] == "buried"]
     assert told == ["caf\\xc3", "\\xa9", "café"]
+
+
+def test_headers_are_maps_and_jobs_without_headers_have_none() -> None:
+    disk = MemoryDisk()
+    opened = open_log(disk, lambda: WALL, "boot")
+    engine, log = opened.engine, opened.log
+    tube = engine.create_tube(b"t", policy.FIFOTTL, WALL)
+    given: list[list[tuple[str, bytes]]] = [[("trace", b"\xff"), ("größe", b"")], [], [("a", b"1")]]
+    for headers in given:
+        engine.put(tube, Draft(b"x", headers=encode_headers(headers)), WALL)
+    session = engine.connect(b"session").session
+    assert engine.take(session, tube, WALL) is not None
+    log.commit(WALL, WALL)
+    table = pa.Table.from_batches(batches(disk), SCHEMA)
+    table.validate(full=True)
+    assert [row["headers"] for row in table.to_pylist()] == [given[0], None, given[2], None]

@@ -9,6 +9,8 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
+from penstock.core import policy
+from penstock.core.job import Draft
 from penstock.journal.disk import ReadOnlyDisk, RealDisk
 from penstock.journal.history.columns import SCHEMA, batches
 from penstock.journal.history.reader import Reader
@@ -51,3 +53,17 @@ def test_the_history_of_an_old_log_can_be_read_as_events_and_as_columns(director
         assert event.job is not None
         history = reader.history(reader._ids.parse_long(event.job.encode()))
         assert event in history
+
+
+def test_columns_that_an_old_log_lacks_are_null_until_this_version_continues_it(directory: Path) -> None:
+    disk = RealDisk(str(directory))
+    before = {event.position for event in Reader(disk).events()}
+    opened = open_log(disk, lambda: WALL + 300_000, "boot 3")
+    now = opened.engine.now
+    opened.engine.put(opened.engine.create_tube(b"new", policy.FIFO, now), Draft(b"x"), now)
+    opened.log.commit(now, now)
+    rows = pa.Table.from_batches(batches(disk), SCHEMA).to_pylist()
+    old = [row for row in rows if row["position"] in before]
+    assert {(row["since"], row["actor"], row["headers"]) for row in old} == {(None, None, None)}
+    assert all(row["tube_number"] for row in rows)
+    assert len(old) < len(rows) and all(row["since"] for row in rows if row["position"] not in before)

@@ -113,7 +113,7 @@ def batch_of(gathered: GatheredRows, names: dict[int, bytes], only: Collection[s
         "body": lambda: var_column(gathered.bodies.buffers(), gathered.count, pa.binary()),
         "key": lambda: var_column(gathered.keys.buffers(), gathered.count, pa.binary()),
         "reason": lambda: text_column(var_column(gathered.reasons.buffers(), gathered.count, pa.binary())),
-        "headers": lambda: _header_maps(var_column(gathered.headers.buffers(), gathered.count, pa.binary())),
+        "headers": lambda: _header_maps(gathered),
     }
     fields = [field for field in SCHEMA if field.name in only]
     columns = [made[name]() if (name := field.name) in made else pa.array(_column(rows, name)) for field in fields]
@@ -138,12 +138,18 @@ def _tube_names(numbers: Any, names: dict[int, bytes]) -> pa.Array:
     return pa.DictionaryArray.from_arrays(pa.array(index.astype(np.int32)), pa.array(texts, type=pa.string()))
 
 
-def _header_maps(encoded: pa.Array) -> pa.Array:
-    """Decode encoded headers to maps. Few jobs have headers, so the others cost nothing here."""
-    maps: list[list[tuple[str, bytes]] | None] = [None] * len(encoded)
-    for index in np.flatnonzero(encoded.is_valid()):
-        maps[int(index)] = list(decode_headers(encoded[int(index)].as_py()).items())
-    return pa.array(maps, type=SCHEMA.field("headers").type)
+def _header_maps(gathered: GatheredRows) -> pa.Array:
+    """Return the headers as maps. Rows without headers are null."""
+    kind = SCHEMA.field("headers").type
+    if not gathered.headers:
+        return pa.nulls(gathered.count, kind)
+    decoded = [decode_headers(encoded) for encoded in gathered.headers]
+    lengths = np.zeros(gathered.count, dtype=np.int32)
+    lengths[gathered.header_rows] = [len(headers) for headers in decoded]
+    offsets = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int32)
+    names = pa.array([name for headers in decoded for name in headers], type=kind.key_type)
+    values = pa.array([value for headers in decoded for value in headers.values()], type=kind.item_type)
+    return pa.MapArray.from_arrays(pa.array(offsets), names, values, type=kind, mask=pa.array(lengths == 0))
 
 
 def text_column(values: pa.Array) -> pa.Array:

@@ -14,7 +14,10 @@ from penstock.wire.columns import VarColumn
 
 
 class GatheredRows:
-    """The fixed-length rows of jobs in one buffer. Bodies, keys and reasons, which vary in length, are in columns."""
+    """The fixed-length rows of jobs in one buffer. Bodies, keys and reasons, which vary in length, are in columns.
+
+    Few jobs have headers. Only their rows are recorded, so that the others cost nothing.
+    """
 
     count: i64
     names: dict[int, bytes]  # Names of tubes, by number.
@@ -23,7 +26,8 @@ class GatheredRows:
     bodies: VarColumn
     keys: VarColumn
     reasons: VarColumn
-    headers: VarColumn
+    headers: list[bytes]  # Encoded headers, in the order of the rows.
+    header_rows: list[int]  # The index of the row of each of them.
 
     def __init__(self) -> None:
         self.count = 0
@@ -33,7 +37,8 @@ class GatheredRows:
         self.bodies = VarColumn()
         self.keys = VarColumn()
         self.reasons = VarColumn()
-        self.headers = VarColumn()
+        self.headers = []
+        self.header_rows = []
 
     def add(self, data: bytes, frames: list[f.Frame]) -> None:
         for found in frames:
@@ -54,14 +59,13 @@ class GatheredRows:
         else:
             self._rows.write(f.decode_v1(data[at : at + layout.ROW_BYTES_V1]))
         write_i64_le(self._positions, position)
-        self.count += 1
         length = i64(read_i32_le(data, at + layout.VAR_LENGTH_AT))
         if length > 0:
             self._add_vars(data, found.var_at + i64(read_i32_le(data, at + layout.VAR_OFFSET_AT)), length)
         self.bodies.end_row()
         self.keys.end_row()
         self.reasons.end_row()
-        self.headers.end_row()
+        self.count += 1
 
     def _add_vars(self, data: bytes, at: i64, length: i64) -> None:
         end = at + length
@@ -76,7 +80,8 @@ class GatheredRows:
             elif tag == layout.TAG_REASON:
                 self.reasons.add(data, at, size)
             elif tag == layout.TAG_HEADERS:
-                self.headers.add(data, at, size)
+                self.headers.append(data[at : at + size])
+                self.header_rows.append(self.count)
             at += size
 
     def rows(self) -> bytes:

@@ -16,8 +16,6 @@ from penstock.journal.layout import TIME_AT
 from penstock.spark.events.options import EARLIEST, LATEST, EventsOptions, StartPoint
 from penstock.spark.node import Head, Node
 
-# Offset of the event's time in a row of a frame.
-
 
 @dataclass(frozen=True)
 class EventsRange(InputPartition):

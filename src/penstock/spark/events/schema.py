@@ -1,8 +1,8 @@
 """The columns of an event: one definition for Spark, for Parquet and for the lake.
 
 A row is one event of a job. Its key is (node, position), because a node never uses a position twice. The columns are
-the node and those of `journal/history/columns.py`, in types that Spark has. This is version 1: later versions may
-append columns, but do not rename, retype or remove any.
+the node and those of `journal/history/columns.py`, in types that Spark has. Later versions may append columns, but
+do not rename, retype or remove any.
 """
 
 from __future__ import annotations
@@ -42,12 +42,18 @@ COLUMNS: Final = (
     ("body", "binary"),
     ("key", "binary"),
     ("reason", "string"),
+    ("since", "timestamp"),
+    ("actor", "bigint"),
+    ("tube_number", "bigint"),
+    ("headers", "map<string,binary>"),
 )
 
 NAMES: Final = tuple(name for name, _ in COLUMNS)
 
 # The other columns are declared NOT NULL, because Spark's Java side spends a third of its time per row on null checks.
-_NULLABLE: Final = frozenset(("session", "number", "wake", "expiry", "ttr_ms", "body", "key", "reason"))
+_NULLABLE: Final = frozenset(
+    ("session", "number", "wake", "expiry", "ttr_ms", "body", "key", "reason", "since", "actor", "headers")
+)
 
 
 def select_columns(names: Iterable[str]) -> tuple[str, ...]:
