@@ -286,6 +286,7 @@ MUTANTS: Final = (
         "self._homes.promise(name, sender, message.number, now)",
         "pass",
     ),
+    Mutant("rival-stays-in-the-election", "cluster.home_election", "self._withdraw(mine)", "pass"),
     Mutant("grace-time-runs-on-after-identify", "core.engine", "self.deadlines.clear(session)", "pass"),
     Mutant(
         "no-grace-time",

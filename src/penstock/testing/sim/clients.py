@@ -33,6 +33,7 @@ class Session:
         self.is_iproto = client.is_iproto
         self.is_open = True
         self.state: object = None  # Used by the node.
+        self.arrives = 0  # When the last reply that was sent arrives. Replies arrive in order.
 
 
 class ServingNode(Protocol):
@@ -46,6 +47,9 @@ class ServingNode(Protocol):
 
     def request(self, session: Session, args: list[bytes]) -> None:
         """Run a command that a client sent."""
+
+    def end_input(self, session: Session) -> None:
+        """Receive the end of a client's input. The client still reads replies."""
 
     def hang_up(self, session: Session) -> None:
         """Close a connection."""
@@ -130,13 +134,19 @@ class Client:
     def hears(self, session: Session, data: bytes, local_ms: int) -> None:
         """Process data that the node sends, after a network delay."""
         sent = self.cluster.schedule.now
-        delay = spread(self.random, _DELAY_US, SECOND)
-        self.cluster.schedule.after(delay, lambda: self._hear(session, data, local_ms, sent))
+        session.arrives = max(session.arrives, sent + spread(self.random, _DELAY_US, SECOND))
+        self.cluster.schedule.at(session.arrives, lambda: self._hear(session, data, local_ms, sent))
 
     def reset(self, session: Session) -> None:
-        """End the connection that the node closed, after a network delay."""
+        """End the connection that the node closed, after a network delay. Replies in transit can be lost."""
         delay = spread(self.random, _DELAY_US, SECOND)
         self.cluster.schedule.after(delay, lambda: self._reset(session))
+
+    def end_of_replies(self, session: Session) -> None:
+        """End the connection that the node closed, after all replies have arrived."""
+        delay = spread(self.random, _DELAY_US, SECOND)
+        at = max(session.arrives, self.cluster.schedule.now + delay)
+        self.cluster.schedule.at(at, lambda: self._reset(session))
 
     def _reset(self, session: Session) -> None:
         if session.is_open:

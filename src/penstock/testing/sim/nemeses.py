@@ -225,6 +225,37 @@ class Nemeses:
         forgetful = {fault.node for fault in self._world.history.faults if fault.forgets} | {node.number}
         return len(forgetful) <= self._may_forget
 
+    def lost_home(self) -> Undo | None:
+        """Kill or isolate the next node that creates a tube. Often its peers do not get the list of its tubes before.
+
+        The node stays away until its peers count it as failed, because only then can they elect another home.
+        """
+        self._world.on_new_tube = self._lose_home
+        return lambda: None
+
+    def _lose_home(self, node: SimNode) -> None:
+        world, random = self._world, self._random
+        world.on_new_tube = None
+        kills = random.random() < 0.7
+        away = random.randint(2, 5) * world.options.node_timeout_ms * MS
+
+        def strike() -> None:
+            if self._over or not node.up or node.paused:
+                return
+            undo = self._crash("lost home", power=False, node=node) if kills else self._isolate(node)
+            if undo is not None:
+                world.sometimes("a node was lost when it had created a tube")
+                self._begun += 1
+                number = self._begun
+                self._undo[number] = undo
+                world.schedule.after(away, lambda: self._mend(number))
+
+        world.schedule.after(random.randint(0, node.sync_us), strike)
+
+    def _isolate(self, node: SimNode) -> Undo | None:
+        others = [other.number for other in self._world.others(node)]
+        return self._cut("lost home", [link for at in others for link in ((node.number, at), (at, node.number))])
+
     def wipe(self) -> Undo | None:
         """Lose a machine with its disk. A new node takes its address."""
         if len(self._world.nodes) == 1:

@@ -155,10 +155,13 @@ class SimConnection(Client):
         self.session.client.hears(self.session, data, produced_ms)
 
     def close(self) -> None:
-        self.abort()
+        self.closing = self.is_closed = True
+        self.session.client.end_of_replies(self.session)
+        self._node.closed(self)
 
     def abort(self) -> None:
         self.closing = self.is_closed = True
+        self.session.client.reset(self.session)
         self._node.closed(self)
 
 
@@ -182,10 +185,13 @@ class SimLinks(PeerLinks):
 
 
 class SimAdmission(Admission):
-    """Accepts all forwarded clients."""
+    """Accepts forwarded clients up to the limit of the node."""
 
     def __init__(self, node: SimNode) -> None:
         self._node = node
+
+    def make_room(self) -> bool:
+        return len(self._node.forwarding.guests) < self._node.guests_max
 
     def inbox(self, protocol: i64) -> Inbox:
         return self._node.inbox(protocol == m.IPROTO)
@@ -222,6 +228,7 @@ class SimNode(Driver):
         self.clock = MachineClock(world.schedule)
         self.sync_us = world.options.sync_us
         self.memory_max = NEVER
+        self.guests_max = NEVER  # The limit of forwarded clients.
         self.has_room = True  # Whether it was below the memory limit when the limit was set.
         self.on_sync: Callable[[], None] | None = None  # Called at the begin of its next sync.
         self.left_at = NEVER  # When it was ordered to leave, in simulated time.
@@ -399,6 +406,9 @@ class SimNode(Driver):
         if self._is_there(session):
             self._came_in(lambda now: self._receive_command(session, args))
 
+    def end_input(self, session: Session) -> None:
+        self._came_in(lambda now: self._end_input(session))
+
     def hang_up(self, session: Session) -> None:
         self._came_in(lambda now: self._leave(session))
 
@@ -530,6 +540,11 @@ class SimNode(Driver):
             client.asked = args
             self.turn.received(client, args[0] if session.is_iproto else encode(args))
 
+    def _end_input(self, session: Session) -> None:
+        client = self._clients.get(session)
+        if client is not None:
+            self.turn.end_input(client)
+
     def _leave(self, session: Session) -> None:
         client = self._clients.pop(session, None)
         if client is not None:
@@ -543,7 +558,6 @@ class SimNode(Driver):
 
     def closed(self, client: SimConnection) -> None:
         """Remove a client whose connection this node has closed."""
-        client.session.client.reset(client.session)
         self._came_in(lambda now: self._leave(client.session))
 
     # Syncs
@@ -608,7 +622,9 @@ class SimNode(Driver):
         members.leaving = self.leaving
         if _NODES_FILE in self.disk.names():
             roster = read_file(self.disk.read(_NODES_FILE).decode())
-            members.restore(roster.peers, self.now(), roster.past)
+            # With the workload `disque` this is the clock of the former process, on which the committed digests depend.
+            now = self.engine.now if self._uses_pipes else self.now()
+            members.restore(roster.peers, now, roster.past)
         self._table_changes = members.changes
 
     def _receive(self, sender: int, messages: list[Message], now: int) -> None:

@@ -30,6 +30,9 @@ NEMESES = (
 # The nemeses of the workload `tubes`. The others are about the queues of Disque and about copies of jobs.
 TUBE_NEMESES = tuple(name for name in NEMESES if name not in ("closed_queue", "set_aside", "lose"))
 
+# The nemesis of the feature LATE_TUBES.
+LOST_HOME = "lost_home"
+
 # The number of kinds of tubes in tubes.py.
 TUBE_KINDS = 7
 
@@ -39,7 +42,11 @@ CLAIMS = "claims"
 CROWDED = "crowded"
 PIPELINES = "pipelines"
 USERS = "users"
-FEATURES = (STAGES, CLAIMS, CROWDED, PIPELINES, USERS)
+LATE_TUBES = "late_tubes"  # Tubes are created while there are faults, and a node can be lost when it has created one.
+HALF_CLOSE = "half_close"  # Consumers close their sending side while they wait for a job.
+BIG_BODIES = "big_bodies"  # Replies do not fit into one message between nodes.
+FEW_GUESTS = "few_guests"  # Nodes limit the forwarded clients until the faults are over.
+FEATURES = (STAGES, CLAIMS, CROWDED, PIPELINES, USERS, LATE_TUBES, HALF_CLOSE, BIG_BODIES, FEW_GUESTS)
 _FEATURE_SHARE = 0.3
 
 
@@ -211,12 +218,11 @@ def draw_tubes(seed: int) -> Options:
     )
     if calm:
         return options
-    return replace(
-        options,
-        drift_ppm=random.choice((0, 0, 1_000, 50_000)),
-        loss=random.choice((0.0, 0.0, 0.001, 0.01)),
-        nemeses=tuple(name for name in TUBE_NEMESES if random.random() < 0.2),
-    )
+    drift_ppm = random.choice((0, 0, 1_000, 50_000))
+    loss = random.choice((0.0, 0.0, 0.001, 0.01))
+    nemeses = [name for name in TUBE_NEMESES if random.random() < 0.2]
+    nemeses += [LOST_HOME] if LATE_TUBES in options.features else []
+    return replace(options, drift_ppm=drift_ppm, loss=loss, nemeses=tuple(nemeses))
 
 
 def _some(random: Random, values: tuple[int, ...], most: int | None = None) -> tuple[int, ...]:

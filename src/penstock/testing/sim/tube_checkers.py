@@ -13,6 +13,8 @@
 
 batch_checkers.py has W10, about stages. The readers in claim_clients.py check W11: a claim has the same jobs each time
 it is read, ends as a whole, and belongs to the reader with the greatest token.
+tube_clients.py has W0: without faults, every command has a reply, even if its client sends no more; no reply contains an
+error; and a node has no more forwarded clients than its limit.
 
 The clients see only the begin and the end of their calls. A checker therefore reports a violation only if every
 possible order of the calls violates the promise.
@@ -191,9 +193,11 @@ def _keys(world: TubeWorld) -> Iterator[str]:
 def _held_until(world: TubeWorld, lease: Lease, of_job: list[Lease]) -> int:
     """Return until when a session certainly holds a job. `of_job` are all leases of the job."""
     until = lease.free_from
-    for finish in [each for other in of_job for each in other.finishes if each.token == lease.take.token]:
-        # A command names a job and not a delivery. So the session may have sent it because of an earlier delivery.
-        if finish.outcome == UNKNOWN or finish.ended >= lease.delivered:
+    for finish in [each for other in of_job for each in other.finishes]:
+        # A command names a job and not a delivery. So the session may have sent it because of an earlier delivery. Any
+        # session can bury a job.
+        may_end = finish.token == lease.take.token or finish.verb == "bury"
+        if may_end and (finish.outcome == UNKNOWN or finish.ended >= lease.delivered):
             until = min(until, finish.invoked)
     if lease.claim_until:
         return min(until, lease.claim_until)

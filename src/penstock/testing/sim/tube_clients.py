@@ -14,7 +14,7 @@ from typing import Protocol
 from penstock.core.limits import NEVER
 from penstock.testing.sim.clients import Client, Cluster, OnAnswer, ServingNode
 from penstock.testing.sim.history import DONE, REFUSED, UNKNOWN, Violation
-from penstock.testing.sim.options import CLAIMS
+from penstock.testing.sim.options import BIG_BODIES, CLAIMS, HALF_CLOSE, LATE_TUBES
 from penstock.testing.sim.schedule import MS, SECOND, spread
 from penstock.testing.sim.tube_history import Finish, Lease, Put, Take, TubeHistory
 from penstock.testing.sim.tubes import KINDS, PRIORITY, TubeKind
@@ -32,6 +32,12 @@ _RESUME_MARGIN = 300 * MS
 # The length of a reply packet up to its body, and the position of the code of the reply.
 _HEAD_BYTES = 28
 _CODE_AT = 8
+
+# The length of some bodies with the feature BIG_BODIES. A message between nodes has room for less than half of one.
+_BIG_BODY = 600_000
+
+# In a cluster without faults, a wait of a client that sends no more ends within this time.
+_STOPS_AFTER = 300 * MS
 
 # The reply in which IPROTO says that a call was refused.
 _DATA, _ERROR = 0x30, 0x31
@@ -60,11 +66,19 @@ class TubeClient(Client):
         self._left: ServingNode | None = None  # The node of its last connection.
         self._left_at = 0  # When it lost that connection.
         self._lost_take = False  # The reply of a take was lost, so its session may hold jobs that it has not received.
+        self._unfinished = b""  # The begin of a reply of which more has to arrive.
 
     @property
     def now(self) -> int:
         """Return the simulated time."""
         return self.world.schedule.now
+
+    def usable(self) -> list[TubeKind]:
+        """Return the tubes that are used now. With LATE_TUBES, a further one is used after each part of the faults."""
+        options = self.world.options
+        if LATE_TUBES not in options.features:
+            return self.kinds
+        return self.kinds[: 1 + self.now * len(self.kinds) // (options.chaos_ms * MS)]
 
     # Connections
 
@@ -127,6 +141,7 @@ class TubeClient(Client):
             return
         self._connect()
         self._packets = ReplyPackets()
+        self._unfinished = b""
         invoked, token = self.now, self.token
         if self.is_iproto:
             self.call("queue.identify", [token] if token else [], SECOND, lambda *a: self._identified(act, invoked, *a))
@@ -204,7 +219,11 @@ class TubeClient(Client):
 
     def _parse(self, data: bytes) -> list[object]:
         if not self.is_iproto:
-            return super()._parse(data)
+            found = super()._parse(data)
+            self._unfinished = b"" if found else self._unfinished + data
+            if b"may have been executed" in self._unfinished:
+                raise Violation("W0: an error was sent within a reply")
+            return found
         return [self._answer_of(packet) for packet in self._packets.feed(data)]
 
     @staticmethod
@@ -236,6 +255,9 @@ class TubeClient(Client):
             self.refused(answer)
             if answer.line.startswith(b"TUBEEXISTS"):
                 raise Violation(f"W1: TUBE CREATE {kind.name.decode()} was refused with {answer.line!r}")
+            # A command that is forwarded to a node which then loses the election has to be repeated.
+            if self.world.options.is_calm and b"has moved to" not in answer.line:
+                raise Violation(f"W1: without faults, {kind.name.decode()} was not created: {answer.line!r}")
         then()
 
     def refused(self, answer: ErrorReply) -> str:
@@ -265,7 +287,7 @@ class TubeProducer(TubeClient):
 
     def begin(self) -> None:
         """Create all tubes at about the same time as the other producers, and then put jobs."""
-        self.later(spread(self.random, 5 * MS, 100 * MS), lambda: self._create_all(list(self.kinds)))
+        self.later(spread(self.random, 5 * MS, 100 * MS), lambda: self._create_all(list(self.usable())))
 
     def _create_all(self, kinds: list[TubeKind]) -> None:
         if not kinds:
@@ -281,9 +303,11 @@ class TubeProducer(TubeClient):
         if self.jobs_left <= 0:
             return
         random = self.random
-        kind = self.kind or random.choice(self.kinds)
+        kind = self.kind or random.choice(self.usable())
         self.jobs_left -= 1
         filling = b"." * random.choice(self.world.options.body_bytes)
+        if BIG_BODIES in self.world.options.features and random.random() < 0.3:
+            filling = b"." * _BIG_BODY
         body = b"%d-%d" % (self.number, self.jobs_left) + filling
         if body in self.world.tubes.puts:
             body = b"%d-%d-%d" % (self.number, self.jobs_left, self.now) + filling
@@ -348,6 +372,7 @@ class TubeConsumer(TubeClient):
     """Takes jobs, works on them, and acks, releases, nacks or buries them, or loses its connection."""
 
     careful = False  # Whether it acks everything immediately, because the cluster is being drained.
+    _ended_input = NEVER  # When it closed its sending side, while a take waits.
 
     def begin(self) -> None:
         self._later_step(20 * MS)
@@ -388,7 +413,7 @@ class TubeConsumer(TubeClient):
 
     def _take(self) -> None:
         random = self.random
-        kind = random.choice(self.kinds)
+        kind = random.choice(self.usable())
         if CLAIMS in self.world.options.features and kind is self.kinds[0] and not self.careful:
             # Leave most of the jobs to the readers of claims.
             if random.random() < 0.95:
@@ -403,13 +428,51 @@ class TubeConsumer(TubeClient):
         if self.is_iproto:
             args: list[object] = [timeout_ms / 1_000]
             self.call(f"queue.tube.{kind.name.decode()}:take", args, limit, lambda *a: self._took(take, *a))
+        else:
+            words = [b"TAKE", kind.name, b"COUNT", b"%d" % random.choice((1, 1, 1, 3))]
+            words += [b"TIMEOUT", b"%dms" % timeout_ms] if timeout_ms else []
+            self.ask(words, limit, lambda *a: self._took(take, *a))
+        if HALF_CLOSE in self.world.options.features and not self.careful and random.random() < 0.2:
+            asked = self._asked
+            self.later(random.randint(5, 50) * MS, lambda: self._end_input(asked))
+
+    def _end_input(self, asked: int) -> None:
+        """Close the sending side of the connection while a take waits. The reply must still arrive, and soon."""
+        session, node = self._session, self.node
+        if asked != self._asked or self._on_answer is None or session is None or node is None:
             return
-        words = [b"TAKE", kind.name, b"COUNT", b"%d" % random.choice((1, 1, 1, 3))]
-        words += [b"TIMEOUT", b"%dms" % timeout_ms] if timeout_ms else []
-        self.ask(words, limit, lambda *a: self._took(take, *a))
+        self._ended_input = self.now
+        node.end_input(session)
+
+    def _check_last_reply(self, answer: object | None, ended_input: int) -> None:
+        """Check W0 for a client that has sent no more since `ended_input`: it gets its reply, and soon."""
+        if answer is not None:
+            self.world.sometimes("a client that sent no more got its reply")
+        if self.world.options.is_calm and (answer is None or self.now > ended_input + _STOPS_AFTER):
+            what = "no reply" if answer is None else "its reply late"
+            raise Violation(f"W0: client {self.number}, which sends no more, got {what}")
 
     def _took(self, take: Take, answer: object | None, local_ms: int, sent: int) -> None:
         take.ended = self.now
+        ended_input, self._ended_input = self._ended_input, NEVER
+        if ended_input < NEVER:
+            self._check_last_reply(answer, ended_input)
+        if ended_input == NEVER or answer is None:
+            self._process_take(take, answer, sent)
+        elif isinstance(answer, list):
+            self._process_take(take, answer, sent)
+            self._close_after_reply(sent)
+        else:
+            self._close_after_reply(sent)
+            self._process_take(take, answer, sent)
+
+    def _close_after_reply(self, sent: int) -> None:
+        """Close a connection that the node closed when it sent the last reply."""
+        for lease in self.held:
+            lease.free_from = min(lease.free_from, sent + self._grace())
+        self.hang_up()
+
+    def _process_take(self, take: Take, answer: object | None, sent: int) -> None:
         if isinstance(answer, ErrorReply):
             take.outcome = self.refused(answer)
             self._lost_take |= take.outcome == UNKNOWN
@@ -510,7 +573,7 @@ class TubeConsumer(TubeClient):
         self._later_step(200 * MS if keeps else 5 * MS)
 
     def _kick(self) -> None:
-        kind = self.random.choice(self.kinds)
+        kind = self.random.choice(self.usable())
         self.world.tubes.kicks.append((kind, self.now))
         if self.is_iproto:
             args: list[object] = [10]

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from penstock.core.limits import NEVER
 from penstock.testing.invariants import check
 from penstock.testing.sim import tube_checkers
 from penstock.testing.sim.claim_clients import ClaimReader
 from penstock.testing.sim.clients import Client
 from penstock.testing.sim.history import Violation
 from penstock.testing.sim.node import SimNode
-from penstock.testing.sim.options import CLAIMS, PIPELINES, STAGES, USERS, Options
+from penstock.testing.sim.options import CLAIMS, FEW_GUESTS, PIPELINES, STAGES, USERS, Options
 from penstock.testing.sim.pipelining_clients import PipeliningClient
 from penstock.testing.sim.schedule import MS, SECOND
 from penstock.testing.sim.simulation import Simulation
@@ -24,6 +25,10 @@ _WORKS_AFTER = 60 * SECOND
 
 # The time in which all tubes must be emptied: more than the longest grace time and ttr.
 _EMPTY_AFTER = 120 * SECOND
+
+
+# The limit of forwarded clients of a node, with the feature FEW_GUESTS.
+_GUESTS_MAX = 2
 
 
 class TubeSimulation(TubeWorld, Simulation):
@@ -52,6 +57,8 @@ class TubeSimulation(TubeWorld, Simulation):
         for name in sorted(names):
             homes = self._homes.setdefault(name, set())
             if here not in homes:
+                if self.on_new_tube is not None and len(self.nodes) > 1:
+                    self.on_new_tube(node)
                 for number, _ in sorted(homes):
                     self._check_home(node, self.nodes[number], name)
                 homes.add(here)
@@ -81,6 +88,9 @@ class TubeSimulation(TubeWorld, Simulation):
         for number in range(options.consumers):
             self._let_in(TubeConsumer(self, 100 + number, self.streams.stream(f"consumer {number}")))
         self._let_in_others()
+        if FEW_GUESTS in options.features and not options.is_calm:
+            for node in self.nodes:
+                node.guests_max = _GUESTS_MAX
         self._run_with_faults(chaos)
 
     def _let_in_others(self) -> None:
@@ -109,6 +119,7 @@ class TubeSimulation(TubeWorld, Simulation):
     def _heal(self) -> None:
         super()._heal()
         for node in self.nodes:
+            node.guests_max = NEVER
             if node.leaving:
                 node.set_leaving(False)
 
@@ -180,6 +191,8 @@ class TubeSimulation(TubeWorld, Simulation):
         for node in self.nodes:
             if node.up:
                 check(node.engine)
+                if len(node.forwarding.guests) > node.guests_max:
+                    raise Violation(f"W0: node {node.number} has {len(node.forwarding.guests)} forwarded clients")
 
     def _judge(self) -> list[str]:
         return tube_checkers.judge(self)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable
 
 from penstock.testing.sim.clients import Client, Operator
 from penstock.testing.sim.history import History
@@ -25,6 +26,7 @@ class World:
         self.network = Network(self.schedule, self.streams.stream("network"), options)
         self.nodes = [SimNode(self, number) for number in range(options.nodes)]
         self.clients: list[Client] = []
+        self.on_new_tube: Callable[[SimNode], None] | None = None  # Called when a node has created a tube.
         # The node that removed another one, its life, and the id of the removed node.
         self.forgotten: list[tuple[SimNode, int, bytes]] = []
         self._by_host = {node.host: node for node in self.nodes}
