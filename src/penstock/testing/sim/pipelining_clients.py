@@ -121,7 +121,7 @@ class PipeliningClient(TubeConsumer):
     def _command(self) -> PipelinedCommand:
         what = self.random.random()
         unfinished = [lease for lease in self.held if not lease.finishes]
-        kind = self.random.choice(self.kinds)
+        kind = self.random.choice(self.usable())
         if what < 0.4 and not kind.capacity:
             return self._put_command(kind)
         if what < 0.6 and unfinished:

@@ -13,8 +13,8 @@
 
 batch_checkers.py has W10, about stages. The readers in claim_clients.py check W11: a claim has the same jobs each time
 it is read, ends as a whole, and belongs to the reader with the greatest token.
-tube_clients.py has W0: without faults, every command has a reply, even if its client sends no more; no reply contains an
-error; and a node has no more forwarded clients than its limit.
+tube_clients.py has W0: without faults, every command has a reply, even if its client sends no more; no reply contains
+an error; and a node has no more forwarded clients than its limit.
 
 The clients see only the begin and the end of their calls. A checker therefore reports a violation only if every
 possible order of the calls violates the promise.
