@@ -232,6 +232,24 @@ FOUND_WITH_TUBES_AND_OPTIONS: dict[str, tuple[int, str]] = {
         "faults_every_ms=300 tubes=0 grace_ms=2000 iproto_grace_ms=2000 iproto_share=1.0 hold_share=0.0 "
         "cut_share=0.0",
     ),
+    "a restarted node without a journal used the clock of its former process": (
+        7_851,
+        "nodes=3 node_timeout_ms=1000 journal=none sync_us=50 turn_us=20 drift_ppm=50000 delay_us=5000 "
+        "loss=0.01 duplication=0.0 encoded=1 producers=3 consumers=5 queues=1 jobs=30 replicate=3 retry_s=1 "
+        "ttl_s=86400 delay_s=0 body_bytes=0,4000 async_share=0.0 nack_share=0.0 drop_share=0.0 "
+        "elsewhere_share=0.0 fast_share=0.0 working_share=0.0 chaos_ms=7158 "
+        "nemeses=partition,swizzle,power_cut,clock_jump,failing_disk,leave faults_every_ms=300 tubes=1 "
+        "grace_ms=0 iproto_grace_ms=0 iproto_share=0.3 hold_share=0.6 cut_share=0.2 features=",
+    ),
+    "a session buried a job that another session held": (
+        376,
+        "nodes=3 node_timeout_ms=3000 journal=always sync_us=8000 turn_us=100 drift_ppm=0 delay_us=500 "
+        "loss=0.0 duplication=0.0 encoded=0 producers=2 consumers=5 queues=1 jobs=100 replicate=3 retry_s=1 "
+        "ttl_s=86400 delay_s=0 body_bytes=4000 async_share=0.0 nack_share=0.3 drop_share=0.3 "
+        "elsewhere_share=0.0 fast_share=0.0 working_share=0.0 chaos_ms=7536 nemeses= faults_every_ms=1000 "
+        "tubes=2,3,6 grace_ms=500 iproto_grace_ms=2000 iproto_share=0.0 hold_share=0.6 cut_share=0.0 "
+        "features=stages",
+    ),
 }
 
 
