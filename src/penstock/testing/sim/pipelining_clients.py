@@ -43,7 +43,6 @@ class PipeliningClient(TubeConsumer):
         self.kinds = [kind for kind in self.kinds if kind.over_iproto or not self.is_iproto]
         self._outstanding: dict[int, PipelinedCommand] = {}  # By the number of the command.
         self._put_count = 0
-        self._last_arrival = 0
         if self.kinds:
             super().begin()
 
@@ -78,12 +77,6 @@ class PipeliningClient(TubeConsumer):
         return iproto.encode(request)
 
     # Replies
-
-    def hears(self, session: Session, data: bytes, local_ms: int) -> None:
-        """Process data that the node sends, after a network delay, and after the data that it has sent before."""
-        sent = self.now
-        self._last_arrival = max(self._last_arrival, sent + spread(self.random, 200, SECOND))
-        self.world.schedule.at(self._last_arrival, lambda: self._hear(session, data, local_ms, sent))
 
     def _hear(self, session: Session, data: bytes, local_ms: int, sent: int) -> None:
         if not session.is_open or not self._outstanding:
@@ -189,7 +182,9 @@ class PipeliningClient(TubeConsumer):
                 finish.outcome, finish.refusal = self.refused(answer), answer.line.decode()
             elif answer is not None:
                 finish.outcome = DONE
-            if lease in self.held and finish.outcome != UNKNOWN:
+            # If the home could not be reached, the session still holds the job.
+            keeps = finish.outcome == UNKNOWN or "NOHOME" in finish.refusal or " lives on " in finish.refusal
+            if lease in self.held and not keeps:
                 self.held.remove(lease)
 
         name = f"queue.tube.{lease.tube.name.decode()}:ack"
