@@ -97,6 +97,10 @@ CAUGHT_BY: dict[str, Seeds | Tests | HashSeeds] = {
     "replaced-reader-is-not-refused": Seeds(100, ("workload=tubes", "features=claims")),
     "claim-has-another-order-after-a-restart": Seeds(500, ("workload=tubes", "features=claims")),
     "consumer-is-not-looked-for-on-other-nodes": Seeds(100, ("workload=tubes", "features=claims")),
+    "delivered-job-is-released": Seeds(100, ("workload=tubes", "features=once")),
+    "doubtful-job-is-not-buried": Seeds(
+        500, ("workload=tubes", "features=once", "journal=everysec", "nemeses=power_cut", "chaos_ms=8000")
+    ),
     "key-stays-busy-when-buried": Tests("tests/core/test_keys.py"),
     "two-timers-for-a-job": Seeds(100),
     "ttl-from-take": Seeds(100),

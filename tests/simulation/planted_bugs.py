@@ -321,6 +321,11 @@ MUTANTS: Final = (
         "node = self._native.context.find_node_with(caller, CONSUMER, [consumer])",
         'node = b""',
     ),
+    # At-most-once jobs of tubes
+    Mutant("delivered-job-is-released", "core.engine", "if refusal == OK and job.once:", "if False:"),
+    Mutant(
+        "doubtful-job-is-not-buried", "journal.recovery.filling", "restore.bury_doubtful(engine, job, now)", "pass"
+    ),
     # The engine
     Mutant(
         "key-stays-busy-when-buried",

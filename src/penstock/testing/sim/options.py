@@ -46,7 +46,8 @@ LATE_TUBES = "late_tubes"  # Tubes are created while there are faults, and a nod
 HALF_CLOSE = "half_close"  # Consumers close their sending side while they wait for a job.
 BIG_BODIES = "big_bodies"  # Replies do not fit into one message between nodes.
 FEW_GUESTS = "few_guests"  # Nodes limit the forwarded clients until the faults are over.
-FEATURES = (STAGES, CLAIMS, CROWDED, PIPELINES, USERS, LATE_TUBES, HALF_CLOSE, BIG_BODIES, FEW_GUESTS)
+ONCE = "once"
+FEATURES = (STAGES, CLAIMS, CROWDED, PIPELINES, USERS, LATE_TUBES, HALF_CLOSE, BIG_BODIES, FEW_GUESTS, ONCE)
 _FEATURE_SHARE = 0.3
 
 

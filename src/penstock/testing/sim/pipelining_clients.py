@@ -40,7 +40,7 @@ class PipeliningClient(TubeConsumer):
 
     def begin(self) -> None:
         """Send the first commands after a pause."""
-        self.kinds = [kind for kind in self.kinds if kind.over_iproto or not self.is_iproto]
+        self.kinds = [kind for kind in self.kinds if (kind.over_iproto or not self.is_iproto) and not kind.once]
         self._outstanding: dict[int, PipelinedCommand] = {}  # By the number of the command.
         self._put_count = 0
         if self.kinds:
@@ -183,8 +183,7 @@ class PipeliningClient(TubeConsumer):
             elif answer is not None:
                 finish.outcome = DONE
             # If the home could not be reached, the session still holds the job.
-            keeps = finish.outcome == UNKNOWN or "NOHOME" in finish.refusal or " lives on " in finish.refusal
-            if lease in self.held and not keeps:
+            if lease in self.held and finish.outcome != UNKNOWN and not self.is_unreachable(answer):
                 self.held.remove(lease)
 
         name = f"queue.tube.{lease.tube.name.decode()}:ack"

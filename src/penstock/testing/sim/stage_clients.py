@@ -37,7 +37,7 @@ class StageWriter(TubeClient):
             self.later(spread(self.random, 500 * MS, 3 * SECOND), self._begin_work)
 
     def _begin_work(self) -> None:
-        kind = self.random.choice(self.usable())
+        kind = self.random.choice([kind for kind in self.usable() if not kind.once])
         self._number += 1
         if self.random.random() < 0.4:
             mark = b"work-%d-%d" % (self.number, self._number)

@@ -66,6 +66,7 @@ EXPECTED_OF_TUBES: Final = (
     "a stage was published through another node",
     "a user was refused a job by its id",
     "an ack of another session was refused",
+    "an at-most-once job was delivered",
     "an IPROTO call was forwarded",
     "nemesis leave",
     "the home of a tube was elected",

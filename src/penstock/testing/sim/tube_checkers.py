@@ -12,7 +12,8 @@
     W9  A job returns when its session has ended: in the end, all tubes can be emptied.
 
 batch_checkers.py has W10, about stages. The readers in claim_clients.py check W11: a claim has the same jobs each time
-it is read, ends as a whole, and belongs to the reader with the greatest token.
+it is read, ends as a whole, and belongs to the reader with the greatest token. W14: an at-most-once job is delivered at
+most once.
 tube_clients.py has W0: without faults, every command has a reply, even if its client sends no more; no reply contains
 an error; and a node has no more forwarded clients than its limit.
 
@@ -55,7 +56,7 @@ class TubeWorld(World):
 def judge(world: TubeWorld) -> list[str]:
     """Return all violations that the final state and the history show."""
     found: list[str] = []
-    for checker in (_contents, _lost, _acked, _order, _keys, _leases, _left, _stages):
+    for checker in (_contents, _lost, _acked, _order, _keys, _leases, _left, _stages, _once):
         found += list(checker(world))[:_SHOWN_MAX]
     for node in world.nodes:
         check(node.engine)
@@ -111,7 +112,11 @@ def _contents(world: TubeWorld) -> Iterator[str]:
 def _lost(world: TubeWorld) -> Iterator[str]:
     """Check W4."""
     delivered = {lease.body for lease in world.tubes.leases}
+    # A take whose reply was lost may have delivered a job that is not delivered again.
+    lost = {take.tube.name for take in world.tubes.takes if take.tube.once and take.outcome == UNKNOWN}
     for put in world.tubes.puts.values():
+        if put.tube.once and (put.tube.name in lost or world.tubes.are_once_jobs_buried(world.history.faults)):
+            continue
         if put.outcome == DONE and put.body not in delivered and not _is_excused(world, put.tube.name):
             yield f"W4: {_shown(put)} was never delivered"
 
@@ -130,9 +135,9 @@ def _acked(world: TubeWorld) -> Iterator[str]:
             if done and lease.take.invoked > done[0].ended:
                 acked = done[0]
                 yield f"W5: {_short(body)} was acked at {_moment(acked.ended)} and delivered at {_moment(lease.sent)}"
-        if not acks:
+        if not acks and not tube.once:
             yield f"W9: {_short(body)} of {tube.name!r} was delivered and not acked at the end"
-        if world.options.is_calm and not tube.ttr_ms:
+        if world.options.is_calm and not tube.ttr_ms and not tube.once:
             for lease in leases:
                 first = lease.finishes[0] if lease.finishes else None
                 if first is None or first.intruder or first.outcome != REFUSED or lease.claim_until:
@@ -253,9 +258,23 @@ def _stages(world: TubeWorld) -> Iterator[str]:
             yield complaint
 
 
+def _once(world: TubeWorld) -> Iterator[str]:
+    """Check W14. There is no excuse: a job whose delivery may be lost must be buried."""
+    for body, leases in _by_body(world).items():
+        if leases[0].tube.once:
+            world.sometimes("an at-most-once job was delivered")
+            if len(leases) > 1:
+                moments = [_moment(lease.sent) for lease in leases]
+                yield f"W14: {_short(body)} was delivered {len(leases)} times, at {moments}"
+
+
 def jobs_of(node: SimNode) -> list[tuple[bytes, int, bytes]]:
-    """Return the jobs of a node: their ids, states and tubes."""
+    """Return the jobs of a node that have to end: their ids, states and tubes.
+
+    An at-most-once job that was delivered, or may have been, stays if its consumer is lost.
+    """
     jobs = node.engine.jobs.scan(0, node.engine.jobs.count + 1)
+    jobs = [job for job in jobs if not job.once or job.state not in (s.TAKEN, s.BURIED)]
     return [(node.site.id_of(job), job.state, node.engine.tube_of(job).name) for job in jobs]
 
 

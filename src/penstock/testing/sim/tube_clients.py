@@ -14,10 +14,10 @@ from typing import Protocol
 from penstock.core.limits import NEVER
 from penstock.testing.sim.clients import Client, Cluster, OnAnswer, ServingNode
 from penstock.testing.sim.history import DONE, REFUSED, UNKNOWN, Violation
-from penstock.testing.sim.options import BIG_BODIES, CLAIMS, HALF_CLOSE, LATE_TUBES
+from penstock.testing.sim.options import BIG_BODIES, CLAIMS, HALF_CLOSE, LATE_TUBES, ONCE
 from penstock.testing.sim.schedule import MS, SECOND, spread
 from penstock.testing.sim.tube_history import Finish, Lease, Put, Take, TubeHistory
-from penstock.testing.sim.tubes import KINDS, PRIORITY, TubeKind
+from penstock.testing.sim.tubes import KINDS, ONCE_KIND, PRIORITY, TubeKind
 from penstock.wire import iproto
 from penstock.wire.iproto import ReplyPackets, Request
 from penstock.wire.msgpack import pack, unpack
@@ -61,6 +61,8 @@ class TubeClient(Client):
         self.token = b""
         self.held: list[Lease] = []  # Jobs that it has taken and not finished.
         self.kinds = [KINDS[at] for at in cluster.options.tubes]
+        if ONCE in cluster.options.features and not self.is_iproto:
+            self.kinds.append(ONCE_KIND)
         self._packets = ReplyPackets()
         self._syncs = 0
         self._left: ServingNode | None = None  # The node of its last connection.
@@ -272,6 +274,11 @@ class TubeClient(Client):
         return REFUSED
 
     @staticmethod
+    def is_unreachable(answer: object | None) -> bool:
+        """Return whether a command was refused because the home of its tube cannot be reached."""
+        return isinstance(answer, ErrorReply) and (answer.line.startswith(b"NOHOME") or b" lives on " in answer.line)
+
+    @staticmethod
     def is_missing(answer: ErrorReply) -> bool:
         """Return whether a command was refused because its tube does not exist."""
         return answer.line.startswith(b"NOTUBE") or b"is not defined" in answer.line
@@ -331,6 +338,7 @@ class TubeProducer(TubeClient):
         words += [b"PRIORITY", b"%d" % put.priority] if put.priority else []
         words += [b"DELAY", b"%dms" % put.delay_ms] if put.delay_ms else []
         words += [b"TIMEOUT", b"500ms"] if put.tube.capacity else []
+        words += [b"ONCE"] if put.tube.once else []
         self.ask(words, 4 * SECOND, lambda *a: self._was_put(put, *a))
 
     def _call_put(self, put: Put) -> None:
@@ -559,7 +567,7 @@ class TubeConsumer(TubeClient):
         if isinstance(answer, ErrorReply):
             finish.outcome = self.refused(answer)
             finish.refusal = answer.line.decode()
-            keeps = finish.outcome == UNKNOWN or answer.line.startswith(b"NOHOME") or b" lives on " in answer.line
+            keeps = finish.outcome == UNKNOWN or self.is_unreachable(answer)
             keeps = keeps and len(lease.finishes) < 20
         elif answer is None:
             keeps = True
@@ -585,7 +593,7 @@ class TubeConsumer(TubeClient):
         """Try to ack a job that another session holds."""
         leases = self.world.tubes.leases
         mine = {lease.body for lease in leases if lease.take.token == self.token}
-        others = [lease for lease in leases[-10:] if lease.body not in mine]
+        others = [lease for lease in leases[-10:] if lease.body not in mine and not lease.tube.once]
         if not others:
             self._take()
             return

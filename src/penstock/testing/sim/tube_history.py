@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from penstock.core.limits import NEVER
-from penstock.testing.sim.history import DONE, UNKNOWN
+from penstock.testing.sim.history import DONE, UNKNOWN, Fault
 from penstock.testing.sim.tubes import TubeKind
 
 
@@ -120,6 +120,11 @@ class TubeHistory:
         self.forwarded: dict[tuple[bytes, bytes], dict[int, int]] = {}
         self.stages: list[StageRecord] = []
         self.kicks: list[tuple[TubeKind, int]] = []  # The tubes that were kicked, and when.
+
+    @staticmethod
+    def are_once_jobs_buried(faults: list[Fault]) -> bool:
+        """Return whether a node may have buried its at-most-once jobs, because its log may lack deliveries."""
+        return any(fault.kind == "power cut" or fault.forgets for fault in faults)
 
     def delivered_at(self, take: Take, body: bytes, sent: int) -> int:
         """Return when a job was delivered at the home, if the node of the client sent the reply of `take` at `sent`."""

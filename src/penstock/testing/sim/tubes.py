@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import json
+from dataclasses import asdict, dataclass, replace
+
+from penstock.core.policy import ANYONE, FIFOTTL
 
 ARRIVAL = "arrival"
 PRIORITY = "priority"
@@ -21,6 +24,7 @@ class TubeKind:
     ttr_ms: int = 0  # How long a consumer can hold a job; 0: without limit.
     capacity: int = 0  # The number of jobs that fit; 0: any number.
     over_iproto: bool = True  # queue.create_tube can create it.
+    once: bool = False  # Its jobs are delivered at most once, and every session can ack them.
 
 
 KINDS = (
@@ -32,3 +36,7 @@ KINDS = (
     TubeKind(b"limited", b"limfifottl", (b"CAPACITY", b"4"), (("capacity", 4),), order=PRIORITY, capacity=4),
     TubeKind(b"fair", b"utubettl", (b"FAIR", b"yes"), order="", key_limit=1, over_iproto=False),
 )
+
+# With the feature `once`, RESP clients also use this tube. Its policy is that of `fifottl`, but for its owner.
+_ANYONE = json.dumps(asdict(replace(FIFOTTL, type="anyone", owner=ANYONE))).encode()
+ONCE_KIND = TubeKind(b"once", b"fifottl", (b"POLICY", _ANYONE), order=PRIORITY, over_iproto=False, once=True)

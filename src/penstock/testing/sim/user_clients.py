@@ -19,7 +19,7 @@ class UserClient(TubeConsumer):
     def begin(self) -> None:
         """Log in, and take the first job after a pause."""
         self.is_iproto = False
-        self.allowed: TubeKind = self.random.choice(self.kinds)
+        self.allowed: TubeKind = self.random.choice([kind for kind in self.kinds if not kind.once])
         self.forbidden = [kind for kind in KINDS if kind in self.kinds and kind is not self.allowed]
         self.kinds = [self.allowed]
         self.tube_patterns = [self.allowed.name]
