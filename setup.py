@@ -52,6 +52,7 @@ GROUPS = {
         "node/forwarded_clients.py",
         "node/forwarding.py",
         "node/inbox.py",
+        "node/loading.py",
         "node/links.py",
         "node/remote.py",
         "node/tunnels.py",

@@ -85,6 +85,7 @@ CAUGHT_BY: dict[str, Seeds | Tests | HashSeeds] = {
     "replies-for-a-crowded-link-stay": Seeds(500, ("workload=tubes", "features=crowded")),
     "forwarded-user-may-use-all-tubes": Seeds(100, ("workload=tubes", "features=users")),
     "user-may-use-all-jobs": Seeds(100, ("workload=tubes", "features=users")),
+    "refused-command-is-run-after-loading": Seeds(500, ("workload=tubes", "features=loading")),
     "call-is-answered-with-another-number": Seeds(100, ("workload=tubes", "features=pipelines")),
     "home-without-a-majority": Seeds(500, ("workload=tubes",)),
     "grant-is-not-recorded": Seeds(500, ("workload=tubes",)),

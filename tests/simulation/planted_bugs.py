@@ -266,6 +266,14 @@ MUTANTS: Final = (
         "if job is not None and not caller.any_tube:",
         "if False:",
     ),
+    # Loading
+    Mutant(
+        "refused-command-is-run-after-loading",
+        "node.loading",
+        "reply.error(line)",
+        "reply.error(line)\n"
+        'parser.feed(b"*%d\\r\\n" % len(words) + b"".join(b"$%d\\r\\n%s\\r\\n" % (len(word), word) for word in words))',
+    ),
     # Several calls of one connection
     Mutant(
         "call-is-answered-with-another-number",
@@ -323,9 +331,7 @@ MUTANTS: Final = (
     ),
     # At-most-once jobs of tubes
     Mutant("delivered-job-is-released", "core.engine", "if refusal == OK and job.once:", "if False:"),
-    Mutant(
-        "doubtful-job-is-not-buried", "journal.recovery.filling", "restore.bury_doubtful(engine, job, now)", "pass"
-    ),
+    Mutant("doubtful-job-is-not-buried", "journal.recovery.filling", "restore.bury_doubtful(engine, job, now)", "pass"),
     # The engine
     Mutant(
         "key-stays-busy-when-buried",

@@ -31,6 +31,7 @@ from penstock.host.host import Host
 from penstock.journal.disk import RealDisk
 from penstock.journal.identity import identity
 from penstock.node.inbox import RespInbox
+from penstock.node.loading import refuse_calls, refuse_commands
 from penstock.server.commands.function_table import VERSION, uuid_of
 from penstock.server.commands.info_command import section
 from penstock.server.config.configuration import Config
@@ -44,8 +45,7 @@ from penstock.server.net.ports import IPROTO_PORTS, Ports
 from penstock.server.net.tls import Handshakes
 from penstock.server.server import ENVELOPE_BYTES, Server
 from penstock.wire import iproto
-from penstock.wire.iproto import IprotoParser, IprotoReply
-from penstock.wire.reply import Reply
+from penstock.wire.iproto import IprotoParser
 from penstock.wire.resp import RespParser
 
 _log = logging.getLogger("penstock")
@@ -254,15 +254,9 @@ class _RespLoading(_LoadingConnection):
         )
 
     def answers(self) -> bytes:
-        reply, progress = Reply(), self._loading.progress
-        for words in self.parser.parse(_COMMANDS_AT_ONCE):
-            if words[0].upper() == b"INFO" and not self._loading.needs_password:
-                reply.bulk(progress.info().encode())
-            else:
-                reply.error(progress.sentence().encode())
-        if self.parser.error:
-            reply.error(b"ERR " + self.parser.error)
-        return reply.take()
+        progress = self._loading.progress
+        info = None if self._loading.needs_password else progress.info
+        return refuse_commands(self.parser, _COMMANDS_AT_ONCE, progress.sentence().encode(), info)
 
     def client(self, server: Server, doors: dict[str, IprotoPort]) -> Connection:
         client = cast(Connection, server.clients.accept())
@@ -288,12 +282,7 @@ class _IprotoLoading(_LoadingConnection):
         self.transport.write(iproto.greeting(VERSION, uuid_of(node), self._salt))
 
     def answers(self) -> bytes:
-        answers, sentence = IprotoReply(), self._loading.progress.sentence().encode()
-        for request in self.parser.parse(_COMMANDS_AT_ONCE):
-            answers.refusal(request.sync, iproto.ER_LOADING, sentence)
-        if self.parser.error:
-            answers.refusal(0, iproto.ER_INVALID_MSGPACK, self.parser.error)
-        return answers.take()
+        return refuse_calls(self.parser, _COMMANDS_AT_ONCE, self._loading.progress.sentence().encode())
 
     def client(self, server: Server, doors: dict[str, IprotoPort]) -> Connection:
         door = doors[self._setting]

@@ -42,6 +42,7 @@ from penstock.node.forwarded_clients import Admission, ForwardedClient, Forwarde
 from penstock.node.forwarding import Forwarding
 from penstock.node.inbox import Inbox, RespInbox
 from penstock.node.links import Messages, PeerLinks
+from penstock.node.loading import refuse_calls, refuse_commands
 from penstock.node.tunnels import TunnelLinks
 from penstock.node.turn import SOON, Driver, Turn
 from penstock.testing.sim.clients import Session
@@ -50,7 +51,7 @@ from penstock.testing.sim.commands import calls, commands
 from penstock.testing.sim.disk import SimDisk
 from penstock.testing.sim.links import End, Links
 from penstock.testing.sim.network import Network, as_they_arrive
-from penstock.testing.sim.options import CROWDED, EVERYSEC, NO_JOURNAL, TUBES, Options
+from penstock.testing.sim.options import CROWDED, EVERYSEC, LOADING, NO_JOURNAL, TUBES, Options
 from penstock.testing.sim.pipes import Pipe
 from penstock.testing.sim.schedule import MS, SECOND, Schedule, Streams, spread
 from penstock.wire.bus import INCARNATION_BYTES
@@ -71,6 +72,10 @@ _BULK_BYTES_MAX = 1024 * 1024
 
 # A link with more bytes of clients in transit is crowded, with the feature `crowded`. Two or three commands are more.
 _CROWDED_BYTES = 100
+
+# A node that loads its journal refuses this many commands at a time, with this error.
+_COMMANDS_AT_ONCE = 64
+_LOADING_LINE = b"LOADING Penstock is loading its journal; try again soon"
 
 CLIENT_PORT = 7711
 BUS_PORT = 17711
@@ -251,23 +256,90 @@ class SimNode(Driver):
         self._pipes: dict[bytes, Pipe] = {}  # The links to other nodes.
         self._inbound: dict[bytes, Pipe] = {}  # The links from other nodes.
         self._tubes_count = 0
+        # Only with the feature `loading`: the connected clients of a node that loads its journal.
+        self.is_loading = False
+        self._waiting: dict[Session, RespParser | IprotoParser] = {}
+        self._loading_random = world.streams.stream(f"loading {number}")
 
     # Start and end
 
     def start(self) -> bool:
-        """Start the process with the data on disk. Return False if the disk is full or fails."""
+        """Start the process with the data on disk. Return False if the disk is full or fails.
+
+        With the feature `loading`, a node that is started again first loads its journal for a while. If it is loading
+        already, it is loaded now.
+        """
         assert not self.up
+        if LOADING in self.world.options.features and self.life and self.log is not None and not self.is_loading:
+            self.is_loading = True
+            self.life += 1
+            life = self.life
+            self.world.schedule.after(self._loading_random.randint(0, 2 * SECOND), lambda: self._loaded(life))
+            return True
+        waiting, self._waiting, self.is_loading = self._waiting, {}, False
         self.disk.lock()
         try:
             self._open()
         except (NoSpace, JournalFailed):
             self.disk.unlock()
+            for session in waiting:
+                session.client.reset(session)
             return False
         self.up = True
+        for session, parser in waiting.items():
+            self._take_over(session, parser)
         self._tubes_count = len(self.engine.tubes)
         self.world.tubes_changed(self)
         self.turn.plan()
         return True
+
+    # Loading
+
+    def _loaded(self, life: int) -> None:
+        if life == self.life and self.is_loading:
+            self.start()
+
+    def _refuse(self, session: Session, data: bytes) -> None:
+        """Refuse the commands of a client that is connected while the journal is loaded."""
+        parser = self._waiting.get(session)
+        if parser is None:
+            # It was connected to the process before.
+            session.client.reset(session)
+            return
+        parser.feed(data)
+        if isinstance(parser, IprotoParser):
+            replies = refuse_calls(parser, _COMMANDS_AT_ONCE, _LOADING_LINE)
+        else:
+            replies = refuse_commands(parser, _COMMANDS_AT_ONCE, _LOADING_LINE, None)
+        if replies:
+            self.world.sometimes("a command was refused because its node was loading")
+            session.client.hears(session, replies, -1)
+
+    def _send_in_parts(self, session: Session, args: list[bytes]) -> None:
+        """Let a command of a client arrive in two parts. The journal may be loaded in between."""
+        data = args[0] if session.is_iproto else encode(args)
+        half = self._loading_random.randint(0, len(data))
+        self._refuse(session, data[:half])
+        life = self.life
+        later = self._loading_random.randint(0, 300 * MS)
+        self.world.schedule.after(later, lambda: self._send_rest(session, data[half:], life))
+
+    def _send_rest(self, session: Session, data: bytes, life: int) -> None:
+        if life == self.life and self.is_loading:
+            self._refuse(session, data)
+        elif session.is_open and self.up and life + 1 == self.life:
+            if data:
+                self.world.sometimes("a command was completed after its node had loaded")
+            self._came_in(lambda now: self._receive_bytes(session, data))
+
+    def _take_over(self, session: Session, parser: RespParser | IprotoParser) -> None:
+        """Make an ordinary client of one that was connected while the journal was loaded."""
+        if isinstance(parser, IprotoParser):
+            inbox: Inbox = CallInbox(parser, self.calls, WAITS_PER_CONNECTION_MAX)
+        else:
+            inbox = RespInbox(parser, self.desk)
+        self._came_in(lambda now: self._let_in(session, inbox))
+        self._came_in(lambda now: self._receive_bytes(session, b""))
 
     def _open(self) -> None:
         world = self.world
@@ -399,17 +471,22 @@ class SimNode(Driver):
     # Input
 
     def connect(self, session: Session) -> None:
-        if self._is_there(session):
+        if self.is_loading:
+            self._waiting[session] = self._parser(session.is_iproto)
+        elif self._is_there(session):
             self._came_in(lambda now: self._let_in(session))
 
     def request(self, session: Session, args: list[bytes]) -> None:
-        if self._is_there(session):
+        if self.is_loading:
+            self._send_in_parts(session, args)
+        elif self._is_there(session):
             self._came_in(lambda now: self._receive_command(session, args))
 
     def end_input(self, session: Session) -> None:
         self._came_in(lambda now: self._end_input(session))
 
     def hang_up(self, session: Session) -> None:
+        self._waiting.pop(session, None)
         self._came_in(lambda now: self._leave(session))
 
     def receive(self, sender: int, life: int, messages: list[Message]) -> None:
@@ -512,11 +589,11 @@ class SimNode(Driver):
 
     # Clients
 
-    def _let_in(self, session: Session) -> None:
+    def _let_in(self, session: Session, inbox: Inbox | None = None) -> None:
         turn = self.turn
         connection = self.engine.connect(self._random.randbytes(16))
         client = self._clients[session] = SimConnection(self, session, turn.next_number(), connection)
-        client.inbox = self.inbox(session.is_iproto)
+        client.inbox = inbox or self.inbox(session.is_iproto)
         if session.is_iproto:
             client.reply = IprotoReply()
         if session.client.tube_patterns is not None:
@@ -525,10 +602,16 @@ class SimNode(Driver):
 
     def inbox(self, is_iproto: bool) -> Inbox:
         """Return the inbox of a new client."""
-        if is_iproto:
-            parser = IprotoParser(_BULK_BYTES_MAX, _BULK_BYTES_MAX)
+        parser = self._parser(is_iproto)
+        if isinstance(parser, IprotoParser):
             return CallInbox(parser, self.calls, WAITS_PER_CONNECTION_MAX)
-        return RespInbox(RespParser(_BULK_BYTES_MAX, _BULK_BYTES_MAX), self.desk)
+        return RespInbox(parser, self.desk)
+
+    @staticmethod
+    def _parser(is_iproto: bool) -> RespParser | IprotoParser:
+        if is_iproto:
+            return IprotoParser(_BULK_BYTES_MAX, _BULK_BYTES_MAX)
+        return RespParser(_BULK_BYTES_MAX, _BULK_BYTES_MAX)
 
     def random_bytes(self, length: int) -> bytes:
         """Return random bytes that follow from the seed."""
@@ -544,6 +627,11 @@ class SimNode(Driver):
         client = self._clients.get(session)
         if client is not None:
             self.turn.end_input(client)
+
+    def _receive_bytes(self, session: Session, data: bytes) -> None:
+        client = self._clients.get(session)
+        if client is not None:
+            self.turn.received(client, data)
 
     def _leave(self, session: Session) -> None:
         client = self._clients.pop(session, None)

@@ -47,7 +47,8 @@ HALF_CLOSE = "half_close"  # Consumers close their sending side while they wait 
 BIG_BODIES = "big_bodies"  # Replies do not fit into one message between nodes.
 FEW_GUESTS = "few_guests"  # Nodes limit the forwarded clients until the faults are over.
 ONCE = "once"
-FEATURES = (STAGES, CLAIMS, CROWDED, PIPELINES, USERS, LATE_TUBES, HALF_CLOSE, BIG_BODIES, FEW_GUESTS, ONCE)
+LOADING = "loading"
+FEATURES = (STAGES, CLAIMS, CROWDED, PIPELINES, USERS, LATE_TUBES, HALF_CLOSE, BIG_BODIES, FEW_GUESTS, ONCE, LOADING)
 _FEATURE_SHARE = 0.3
 
 

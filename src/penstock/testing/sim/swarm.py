@@ -43,6 +43,8 @@ EXPECTED_OF_TUBES: Final = (
     "a claim was read again",
     "a client that sent no more got its reply",
     "a command was forwarded",
+    "a command was completed after its node had loaded",
+    "a command was refused because its node was loading",
     "a delivery was taken back",
     "a forwarded take waited and was served",
     "a job returned because its session ended",

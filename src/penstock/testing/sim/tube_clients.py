@@ -144,6 +144,9 @@ class TubeClient(Client):
         self._connect()
         self._packets = ReplyPackets()
         self._unfinished = b""
+        self._identify(act)
+
+    def _identify(self, act: Callable[[], None]) -> None:
         invoked, token = self.now, self.token
         if self.is_iproto:
             self.call("queue.identify", [token] if token else [], SECOND, lambda *a: self._identified(act, invoked, *a))
@@ -153,6 +156,12 @@ class TubeClient(Client):
         self.ask(words, 2 * SECOND, lambda *a: self._identified(act, invoked, *a))
 
     def _identified(self, act: Callable[[], None], invoked: int, answer: object | None, local: int, sent: int) -> None:
+        if self.is_loading(answer):
+            # The node keeps the connection, and serves it when its journal is loaded.
+            self.world.sometimes("a client waited until its node had loaded")
+            again = spread(self.random, 100 * MS, SECOND)
+            self.later(again, lambda: self.ready(act) if self._session is None else self._identify(act))
+            return
         if not isinstance(answer, list):
             if isinstance(answer, ErrorReply):
                 self._session_refused(invoked, answer)
@@ -274,6 +283,11 @@ class TubeClient(Client):
         return REFUSED
 
     @staticmethod
+    def is_loading(answer: object | None) -> bool:
+        """Return whether a command was refused because its node loads its journal."""
+        return isinstance(answer, ErrorReply) and b"is loading its journal" in answer.line
+
+    @staticmethod
     def is_unreachable(answer: object | None) -> bool:
         """Return whether a command was refused because the home of its tube cannot be reached."""
         return isinstance(answer, ErrorReply) and (answer.line.startswith(b"NOHOME") or b" lives on " in answer.line)
@@ -374,6 +388,16 @@ class TubeProducer(TubeClient):
             self.ready(lambda: self.create(put.tube, self._pause))
         else:
             self._pause()
+
+
+class HastyProducer(TubeProducer):
+    """Puts jobs without a session. So its first command at a node that loads its journal is a put."""
+
+    def ready(self, act: Callable[[], None]) -> None:
+        if self._session is None:
+            self._connect()
+            self._packets = ReplyPackets()
+        act()
 
 
 class TubeConsumer(TubeClient):

@@ -9,13 +9,13 @@ from penstock.testing.sim.claim_clients import ClaimReader
 from penstock.testing.sim.clients import Client
 from penstock.testing.sim.history import Violation
 from penstock.testing.sim.node import SimNode
-from penstock.testing.sim.options import CLAIMS, FEW_GUESTS, PIPELINES, STAGES, USERS, Options
+from penstock.testing.sim.options import CLAIMS, FEW_GUESTS, LOADING, PIPELINES, STAGES, USERS, Options
 from penstock.testing.sim.pipelining_clients import PipeliningClient
 from penstock.testing.sim.schedule import MS, SECOND
 from penstock.testing.sim.simulation import Simulation
 from penstock.testing.sim.stage_clients import StageWriter
 from penstock.testing.sim.tube_checkers import TubeWorld
-from penstock.testing.sim.tube_clients import TubeClient, TubeConsumer, TubeProducer
+from penstock.testing.sim.tube_clients import HastyProducer, TubeClient, TubeConsumer, TubeProducer
 from penstock.testing.sim.tube_history import TubeHistory
 from penstock.testing.sim.tubes import KINDS
 from penstock.testing.sim.user_clients import UserClient
@@ -109,6 +109,11 @@ class TubeSimulation(TubeWorld, Simulation):
             feeder.is_iproto = feeder.is_iproto and feeder.kind.over_iproto
             feeder.jobs_left, feeder.pause_us = self.options.chaos_ms // 100, 100 * MS
             self._let_in(feeder)
+        if LOADING in features:
+            for number in range(700, 702):
+                hasty = HastyProducer(self, number, self.streams.stream(f"hasty producer {number}"))
+                hasty.jobs_left, hasty.pause_us = self.options.chaos_ms // 200, 200 * MS
+                self._let_in(hasty)
         if PIPELINES in features:
             for number in range(500, 502):
                 self._let_in(PipeliningClient(self, number, self.streams.stream(f"pipelining client {number}")))
