@@ -109,6 +109,38 @@ def test_missing_early_history_is_reported() -> None:
     assert told == ["earlier history is no longer kept", *life.words()[1:3], "acked"]
 
 
+def test_the_time_in_a_state_is_known_without_the_event_that_began_it() -> None:
+    life = Life().then("put", 0, "ready").taken(0, session=1)
+    life.then("touched", 1_000, "taken", since_ms=START_MS).then("acked", 500, "gone", since_ms=START_MS)
+    assert [line.words for line in job_history.describe(life.events[3:])][1:] == ["ran 1.5 s", "acked"]
+    touched = [line.words for line in job_history.describe(life.events[2:3], START_MS + 3_000)]
+    assert touched == ["earlier history is no longer kept", "touched", "has been running for 3 s"]
+
+
+@pytest.mark.parametrize(
+    ("name", "user", "by"),
+    [("worker-3", "ann", "worker-3 (ann)"), ("worker-3", None, "worker-3"), (None, "ann", "session 35 (ann)")],
+)
+def test_events_name_the_client_that_caused_them(name: str | None, user: str | None, by: str) -> None:
+    acts = {"actor": 35, "actor_name": name, "actor_user": user}
+    life = Life().then("put", 0, "ready", expiry_ms=START_MS + 60_000, **acts)
+    life.then("taken", 0, "taken", session=35, **acts).then("touched", 0, "taken", wake_ms=START_MS + 1_000, **acts)
+    life.then("nacked", 0, "ready", reason="no route", **acts).then("held back", 0, "delayed", **acts)
+    life.then("kicked delayed", 0, "ready", **acts).then("claimed", 0, "taken", **acts).then("kept", 0, "done", **acts)
+    life.then("deleted", 5, "gone", **acts)
+    assert [line.words for line in job_history.describe(life.events) if line.event] == [
+        f"put into emails by {by}, ttl 1 min",
+        f"taken by {by} (delivery 1)",
+        f"touched by {by}: it may run for another 1 s",
+        f"failed by {by} because no route",
+        "held back by its retry policy",
+        f"kicked by {by}",
+        f"taken by a claim of {by} (delivery 1)",
+        f"acked by {by}, and kept",
+        f"deleted by {by}, 5 ms after it was put",
+    ]
+
+
 def test_every_event_has_words() -> None:
     for name in s.EVENT_NAMES:
         event = Event(position=1, time_ms=1, event=name, tube="t", job="D-1", before="gone", after="gone")

@@ -72,6 +72,21 @@ def test_tail_shows_the_last_events_in_words(directory: Path) -> None:
     assert "stopped" in stopped
 
 
+def test_tail_and_export_name_the_client_that_acted(tmp_path: Path) -> None:
+    with penstock.open(tmp_path) as queue:
+        queue._session.connection.session.set_client(b"worker-3", b"ann")
+        queue.tube("emails").put("hello")
+    lines = run("tail", tmp_path).output.splitlines()
+    assert [line.endswith("  by worker-3 (ann)") for line in lines if "put" in line or "session named" in line] == [
+        True,
+        True,
+    ]
+    told = [json.loads(line) for line in run("export", tmp_path).output.splitlines()]
+    assert [(line["actor_name"], line["actor_user"]) for line in told if line["event"] == "put"] == [
+        ("worker-3", "ann")
+    ]
+
+
 def test_follow_with_zero_lines_shows_only_new_events(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     looks = 0
 

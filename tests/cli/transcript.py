@@ -22,9 +22,15 @@ from penstock.cli.main import app
 JOB_ID = re.compile(r"D-[0-9a-f]{8}-[A-Za-z0-9+/]{24}-[0-9a-f]{4}")
 MASKS = [
     (re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\.\d{3}"), "MOMENT"),
-    (re.compile(r'("(?:created|expires|wakes|next_event|time_ms|wake_ms|expiry_ms)": )[0-9.]+'), r"\g<1>MOMENT"),
+    (
+        re.compile(r'("(?:created|expires|wakes|next_event|time_ms|since_ms|wake_ms|expiry_ms)": )[0-9.]+'),
+        r"\g<1>MOMENT",
+    ),
     (re.compile(r'("(?:age|oldest|seconds|connect|answer|ttl|sync)": )[0-9.e-]+'), r"\g<1>TIME"),
-    (re.compile(r'("(?:holder|session|position|free|bytes|jobs_per_second|p\d\d_ms|max_ms)": )[0-9.]+'), r"\g<1>N"),
+    (
+        re.compile(r'("(?:holder|session|actor|position|free|bytes|jobs_per_second|p\d\d_ms|max_ms)": )[0-9.]+'),
+        r"\g<1>N",
+    ),
     (re.compile(r"(oldest|connect|answer|age|sync)=[0-9.]+s"), r"\1=TIME"),
     (re.compile(r"(_seconds\{[^}]*\}) [0-9.]+"), r"\1 TIME"),
     (re.compile(r'("?(?:size|free|segments|behind)"?:?) [0-9]+(?:,[0-9]{3})*'), r"\1 N"),

@@ -464,7 +464,7 @@ def meta(answer: Reply) -> dict[str, Any]:
     return told
 
 
-_EVENT_TEXTS: Final = ("event", "tube", "job", "before", "after", "key", "reason")
+_EVENT_TEXTS: Final = ("event", "tube", "job", "before", "after", "actor_name", "actor_user", "key", "reason")
 
 
 def event(answer: Reply) -> Event:

@@ -279,10 +279,37 @@ def var_fields(data: bytes, row_at: i64, frame: Frame) -> list[tuple[int, bytes]
     return found
 
 
+@mypyc_attr(acyclic=True)
+class Names:
+    """The names that a segment contains, by number. Tubes and sessions have different numbers."""
+
+    tubes: dict[int, bytes]
+    sessions: dict[int, tuple[bytes, bytes]]  # Name and user, each empty if the session has none.
+
+    def __init__(self) -> None:
+        self.tubes = {}
+        self.sessions = {}
+
+    def copy(self) -> Names:
+        copy = Names()
+        copy.tubes = self.tubes.copy()
+        copy.sessions = self.sessions.copy()
+        return copy
+
+    def add(self, data: bytes, at: i64, frame: Frame) -> None:
+        """Add the names in a row that is not about a job."""
+        event = i64(data[at + layout.EVENT_AT])
+        if event <= layout.INTEGERS_RESERVED or event == layout.TUBE_NAMED:
+            self.tubes[read_i64_le(data, at)] = dict(var_fields(data, at, frame))[layout.TAG_NAME]
+        elif event == layout.SESSION_NAMED:
+            fields = dict(var_fields(data, at, frame))
+            self.sessions[read_i64_le(data, at)] = (fields[layout.TAG_NAME], fields[layout.TAG_USER])
+
+
 def index_frames(
-    data: bytes, frames: list[Frame], base: i64, newest: dict[int, int], names: dict[int, bytes], marks: list[int]
+    data: bytes, frames: list[Frame], base: i64, newest: dict[int, int], names: Names, marks: list[int]
 ) -> None:
-    """Record the newest row of each job in `newest`, the names of tubes in `names`, and offsets in `marks`.
+    """Record the newest row of each job in `newest`, the names of tubes and sessions, and offsets in `marks`.
 
     `marks` gets the position and the offset of one frame about every MARK_BYTES bytes.
     """
@@ -296,8 +323,8 @@ def index_frames(
             event = i64(data[at + layout.EVENT_AT])
             if event < layout.TUBE_MADE:
                 newest[read_i64_le(data, at)] = position
-            elif event <= layout.INTEGERS_RESERVED or event == layout.TUBE_NAMED:
-                names[read_i64_le(data, at)] = dict(var_fields(data, at, found))[layout.TAG_NAME]
+            else:
+                names.add(data, at, found)
             at += found.row_bytes
             position += 1
 

@@ -18,6 +18,9 @@ from penstock.core.waits import Connection, Waiting
 from penstock.node.caller import Caller
 from penstock.node.inbox import ALL_RUN, MORE_LEFT, Inbox
 
+# The user of clients that have not logged in, and, as in Redis, of those that log in with a password alone.
+DEFAULT_USER: Final = "default"
+
 # A client that cannot be served now is not read from above this number of bytes. The rest stays in its socket.
 UNREAD_BYTES_MAX: Final = 64 * 1024
 
@@ -139,8 +142,9 @@ class Client(Caller):
         self.introduce()
 
     def introduce(self) -> None:
-        """Copy the client's name and user to its session, for the history."""
-        self.connection.session.set_client(self.name, self.user_name.encode())
+        """Copy the client's name and user to its session, for the history. The default user identifies no client."""
+        user = b"" if self.user_name == DEFAULT_USER else self.user_name.encode()
+        self.connection.session.set_client(self.name, user)
 
     def has_answers(self) -> bool:
         """Return whether there are replies that are not sent completely."""

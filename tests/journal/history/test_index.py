@@ -32,6 +32,47 @@ SEGMENT = 3 * MARK_BYTES
 Told = dict[int, list[tuple[str, str]]]
 
 
+def test_every_segment_has_the_names_of_the_sessions_that_acted_in_it() -> None:
+    disk = MemoryDisk()
+    opened = open_log(disk, lambda: WALL, "one boot", segment_bytes=SEGMENT)
+    engine, log = opened.engine, opened.log
+    tube = engine.create_tube(b"t", policy.FIFO, WALL)
+    named, nameless = engine.connect(b"1" * 16).session, engine.connect(b"2" * 16).session
+    named.set_client(b"worker-3", b"")
+    for number in range(3_000):
+        engine.outbox.actor = (named, nameless, None)[number % 3]
+        engine.put(tube, Draft(b"x" * 50), WALL)
+        if number == 2_500:
+            named.set_client(b"caf\xff", b"ann")
+        log.commit(WALL, WALL)
+    names = segment_names(disk)
+    assert len(names) > 2
+    told: list[list[Event]] = []
+    for _ in range(2):
+        reader = Reader(disk)
+        events = [event for event in reader.events() if event.job]
+        assert {(event.actor, event.actor_name, event.actor_user) for event in events} == {
+            (named.number, "worker-3", None),
+            (named.number, "caf\\xff", "ann"),
+            (nameless.number, None, None),
+            (None, None, None),
+        }
+        for event in events[:: len(events) // 20]:
+            assert event.job is not None
+            [found] = reader.history(reader.number_of(event.job))
+            # A session that was renamed has its last name in the index of a segment.
+            assert found == event or (found.actor_name, event.actor_name) == ("caf\\xff", "worker-3")
+        told.append([*reader.events()])
+        for name in names[:-1]:
+            write_index(disk, name)
+    assert told[0] == told[1]
+    introduced = [event for event in told[0] if event.event == "session named"]
+    assert {(event.actor, event.actor_name) for event in introduced} == {
+        (named.number, "worker-3"),
+        (named.number, "caf\\xff"),
+    }
+
+
 class Story:
     """Work on a disk, and record the changes of each job as subscribers receive them."""
 
@@ -127,7 +168,7 @@ def index_of(disk: MemoryDisk, name: str) -> SegmentIndex:
 
 
 def check_same(one: SegmentIndex, other: SegmentIndex, jobs: list[int]) -> None:
-    assert one.names == other.names
+    assert (one.names.tubes, one.names.sessions) == (other.names.tubes, other.names.sessions)
     assert [one.newest(job) for job in jobs] == [other.newest(job) for job in jobs]
     places = range(5_000)
     assert [one.offset_of(position) for position in places] == [other.offset_of(position) for position in places]
@@ -139,7 +180,7 @@ def test_an_index_is_the_same_after_it_was_written_and_read(story: Story) -> Non
         made = index_of(story.disk, name)
         check_same(decode_index("x.idx", made.encode(lambda: None)), made, jobs)
     empty = decode_index("x.idx", SegmentIndex().encode(lambda: None))
-    assert empty.newest(1) is None and empty.names == {}
+    assert empty.newest(1) is None and empty.names.tubes == empty.names.sessions == {}
 
 
 def test_an_index_has_the_newest_row_of_each_job_and_no_other(story: Story) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+import penstock
 from penstock.core.states import EVENT_NAMES
 from penstock.journal import frame as f
 from penstock.journal import layout
@@ -129,7 +130,7 @@ def test_names_of_tubes_are_sent_to_a_reader_that_starts_in_the_middle(durable: 
     wire.call("PUT", "first", "c")
     _, data, names = wire.call("JOURNAL", "READ", middle, "NAMES")
     [frame] = frames_of(data)
-    row = f.Row(data, frame.rows_at)
+    row = f.Row(data, frame.rows_at, frame)
     assert pairs(names)[row.tube] == b"first" and b"second" in names
     assert f.var_fields(data, frame.rows_at, frame)[0] == (layout.TAG_BODY, b"c")
 
@@ -230,6 +231,24 @@ def test_events_match_the_history(durable: Server) -> None:
     reader = Reader(ReadOnlyDisk(next(str(path.parent) for path in durable.home.rglob("node.json"))))
     positions = [event.position for event in reader.events(position)]
     assert positions == [pairs(event)[b"position"] for event in events] == list(range(position, upto))
+
+
+def test_events_have_the_name_and_user_of_the_client_that_caused_them(start: Callable[..., Server]) -> None:
+    ann = "ann password:s3cret commands:read,write,admin"
+    server = start("--appendfsync", "always", "--requirepass", "x", "--user", ann, password="x")
+    wire = server.connect()
+    wire.call("AUTH", "ann", "s3cret")
+    wire.call("CLIENT", "SETNAME", "worker-3")
+    id = wire.call("PUT", "named", "hello")
+    wire.call("TAKE", "named")
+    wire.call("ACK", id)
+    _, events = wire.call("JOURNAL", "EVENTS", 1, "TUBE", "named")
+    for told in (events, wire.call("JOB", "HISTORY", id)):
+        of_job = [event for event in map(pairs, told) if event.get(b"job") == id]
+        assert {(event[b"actor_name"], event[b"actor_user"]) for event in of_job} == {(b"worker-3", b"ann")}
+        assert len({event[b"actor"] for event in of_job}) == 1 and len(of_job) == 3
+    with penstock.connect(f"penstock://ann:s3cret@127.0.0.1:{server.port}") as queue:
+        assert {(event.actor_name, event.actor_user) for event in queue.history(id.decode())} == {("worker-3", "ann")}
 
 
 def test_events_of_one_tube_skip_the_others_and_return_the_next_position(durable: Server) -> None:

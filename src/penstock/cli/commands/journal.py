@@ -211,11 +211,15 @@ def _show(events: deque[Event] | list[Event], json: bool) -> None:
 
 
 def _line(event: Event) -> str:
+    from penstock.cli.job_history import actor_text
+
     parts = [f"{event.position:>8}", _moment(event), f"{event.event:<17}", event.tube or "", event.job or ""]
     if event.before is not None and event.before != event.after:
         parts.append(f"{event.before} → {event.after}")
     if event.reason is not None:
         parts.append(f"({event.reason})")
+    if actor := actor_text(event):
+        parts.append(f"by {actor}")
     return "  ".join(part for part in parts if part)
 
 

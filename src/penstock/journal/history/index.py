@@ -1,4 +1,4 @@
-"""The index of a segment: the newest row of each job, the offsets of positions, and the names of tubes.
+"""The index of a segment: the newest row of each job, the offsets of positions, and the names of tubes and sessions.
 
 It is created from a full segment alone, so it can be deleted and created again at any time.
 
@@ -7,7 +7,8 @@ It is created from a full segment alone, so it can be deleted and created again 
 The header is the magic "PENINDEX", a version u16, 0 u16, the number of jobs u32, the number of marks u32, the length of
 the names u32, 0 u32, and the crc32 u32 of everything else except the magic. The arrays contain i64: the ids of jobs in
 ascending order, the positions of their newest rows, and marks. There is a mark about every 64 KB: a pair of the
-position and the offset of a frame. The names are a JSON object that maps decimal tube numbers to hexadecimal names.
+position and the offset of a frame. The names are a JSON object: `tubes` maps decimal tube numbers to hexadecimal names,
+and `sessions` maps decimal session numbers to pairs of name and user, both hexadecimal.
 """
 
 from __future__ import annotations
@@ -22,11 +23,11 @@ from typing import Final
 
 from penstock.core.errors import DamagedJournal
 from penstock.journal.checksum import crc32
-from penstock.journal.frame import index_frames
+from penstock.journal.frame import Names, index_frames
 from penstock.journal.segment import SEGMENT_HEADER_BYTES, Piece
 
 INDEX_MAGIC: Final = b"PENINDEX"
-INDEX_VERSION: Final = 1
+INDEX_VERSION: Final = 2
 
 # Number of jobs to look up between two pauses.
 _CHUNK: Final = 8_192
@@ -40,7 +41,7 @@ class SegmentIndex:
 
     def __init__(self) -> None:
         self.end = SEGMENT_HEADER_BYTES  # Offset of the next frame.
-        self.names: dict[int, bytes] = {}
+        self.names = Names()  # If a session changed its name within the segment, this is the last one.
         self._newest: dict[int, int] = {}
         self._marks: list[int] = []  # Alternating positions and offsets.
         # The ids and positions of an index that was read from a file, instead of `_newest`.
@@ -77,7 +78,7 @@ class SegmentIndex:
         for start in range(0, len(ids), _CHUNK):
             pause()
             positions.extend(map(self._newest.__getitem__, ids[start : start + _CHUNK]))
-        names = json.dumps({number: name.hex() for number, name in self.names.items()}).encode()
+        names = _encode_names(self.names)
         rest = names + b"".join(map(_to_bytes, (ids, positions, array("q", self._marks))))
         head = _HEAD.pack(INDEX_MAGIC, INDEX_VERSION, 0, len(ids), len(self._marks) // 2, len(names), 0)
         return head + _crc(head, rest).to_bytes(4, "little") + rest
@@ -89,7 +90,7 @@ def decode_index(name: str, data: bytes) -> SegmentIndex:
     _, _, _, jobs, marks, names_bytes, _ = _HEAD.unpack_from(data)
     index = SegmentIndex()
     at = _HEAD_BYTES + names_bytes
-    index.names = {int(n): bytes.fromhex(name) for n, name in json.loads(data[_HEAD_BYTES:at]).items()}
+    index.names = _decode_names(data[_HEAD_BYTES:at])
     ids_end, positions_end = at + 8 * jobs, at + 16 * jobs
     index._ids, index._positions = _from_bytes(data[at:ids_end]), _from_bytes(data[ids_end:positions_end])
     index._marks = _from_bytes(data[positions_end : positions_end + 16 * marks]).tolist()
@@ -104,6 +105,22 @@ def check(name: str, data: bytes) -> None:
     crc = int.from_bytes(data[_HEAD.size : _HEAD_BYTES], "little")
     if version != INDEX_VERSION or _crc(data[: _HEAD.size], data[_HEAD_BYTES:]) != crc:
         raise DamagedJournal(f"{name} is damaged, or of another version")
+
+
+def _encode_names(names: Names) -> bytes:
+    tubes = {number: name.hex() for number, name in names.tubes.items()}
+    sessions = {number: [name.hex(), user.hex()] for number, (name, user) in names.sessions.items()}
+    return json.dumps({"tubes": tubes, "sessions": sessions}).encode()
+
+
+def _decode_names(encoded: bytes) -> Names:
+    found = json.loads(encoded)
+    names = Names()
+    names.tubes = {int(number): bytes.fromhex(name) for number, name in found["tubes"].items()}
+    names.sessions = {
+        int(number): (bytes.fromhex(name), bytes.fromhex(user)) for number, (name, user) in found["sessions"].items()
+    }
+    return names
 
 
 def _crc(head: bytes, rest: bytes) -> int:

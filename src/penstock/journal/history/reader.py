@@ -64,6 +64,8 @@ class Event:
     after: str | None = None
     session: int | None = None  # The session that holds the job, or that held it until this event.
     actor: int | None = None  # The session whose command caused the event.
+    actor_name: str | None = None  # Name of its client, if it has one.
+    actor_user: str | None = None  # User of its client, if it has logged in.
     since_ms: int | None = None  # When the job entered the state `before`.
     number: int | None = None  # Number of the job within its tube.
     priority: int = 0
@@ -149,12 +151,12 @@ class Reader:
         segments = self._segments()
         at = max(0, _first_after(segments, start) - 1)
         for index, segment in enumerate(segments[at:], at):
-            names: dict[int, bytes] = {}
+            names = f.Names()
             offset = SEGMENT_HEADER_BYTES
             if start > segment.header.position:
                 with contextlib.suppress(FileNotFoundError):
                     known = segment.index()
-                    names, offset = dict(known.names), known.offset_of(start)
+                    names, offset = known.names.copy(), known.offset_of(start)
             # A segment that was removed meanwhile is no longer kept.
             with contextlib.suppress(FileNotFoundError):
                 for found in segment.frames(offset, whole=index + 1 < len(segments)):
@@ -221,7 +223,7 @@ class Reader:
         """Return the names of the tubes in a segment, by number."""
         segment = self._segment_cache.get(name)
         with contextlib.suppress(FileNotFoundError):
-            return dict((segment or _Segment(self._disk, name)).index().names)
+            return dict((segment or _Segment(self._disk, name)).index().names.tubes)
         return {}
 
     def positions(self) -> tuple[int, int]:
@@ -266,14 +268,14 @@ class Reader:
                 return self._event(data, at, frame, position, index.names), f.integer_at(data, at + layout.BEFORE_AT)
         return None
 
-    def _events_in(self, found: LocatedFrame, names: dict[int, bytes], start: int, end: int) -> Iterator[Event]:
+    def _events_in(self, found: LocatedFrame, names: f.Names, start: int, end: int) -> Iterator[Event]:
         data, frame, _ = found
         f.index_frames(data, [frame], 0, {}, names, [])
         for position in range(max(start, frame.position), min(frame.position + frame.rows, end)):
             at = frame.rows_at + (position - frame.position) * frame.row_bytes
             yield self._event(data, at, frame, position, names)
 
-    def _event(self, data: bytes, at: int, found: f.Frame, position: int, names: dict[int, bytes]) -> Event:
+    def _event(self, data: bytes, at: int, found: f.Frame, position: int, names: f.Names) -> Event:
         event = data[at + layout.EVENT_AT]
         time_ms = f.integer_at(data, at + layout.TIME_AT)
         extras = dict(f.var_fields(data, at, found))
@@ -282,9 +284,12 @@ class Reader:
             named = extras.get(layout.TAG_NAME) if is_tube else None
             tube = None if named is None else _text(named)
             word = _OTHER_EVENT_NAMES.get(event, f"event {event}")
+            if event == layout.SESSION_NAMED:
+                number = f.integer_at(data, at + layout.ID_AT)
+                return Event(position=position, time_ms=time_ms, event=word, **_actor(number, names))
             return Event(position=position, time_ms=time_ms, event=word, tube=tube, raw_tube=named)
         row = f.Row(data, at, found)
-        named = names.get(row.tube)
+        named = names.tubes.get(row.tube)
         return Event(
             position=position,
             time_ms=time_ms,
@@ -295,7 +300,6 @@ class Reader:
             before=s.STATE_NAMES[row.before],
             after=s.STATE_NAMES[row.after],
             session=row.holder or None,
-            actor=row.actor or None,
             since_ms=row.since or None,
             number=row.local if row.local >= 0 else None,
             priority=row.priority,
@@ -307,7 +311,14 @@ class Reader:
             key=_text(extras[layout.TAG_KEY]) if extras.get(layout.TAG_KEY) else None,
             reason=_text(extras[layout.TAG_REASON]) if layout.TAG_REASON in extras else None,
             body=extras.get(layout.TAG_BODY),
+            **_actor(row.actor, names),
         )
+
+
+def _actor(session: int, names: f.Names) -> dict[str, Any]:
+    """Return the fields of an event about the session that caused it."""
+    name, user = names.sessions.get(session, (b"", b""))
+    return {"actor": session or None, "actor_name": _text(name) or None, "actor_user": _text(user) or None}
 
 
 def _report(file: FrameFile) -> SegmentReport:

@@ -11,11 +11,9 @@ from typing import Final
 from penstock.core.errors import OutOfRange
 from penstock.core.tube_patterns import EVERY_TUBE, TubePatterns
 from penstock.node.caller import EVERYTHING, GROUPS
+from penstock.node.client import DEFAULT_USER as DEFAULT_USER
 from penstock.server.config.words import to_bytes
 from penstock.wire.bus import PATTERNS_MAX
-
-# As in Redis, AUTH with a password alone logs in as this user.
-DEFAULT_USER: Final = "default"
 
 
 class Account:
