@@ -250,6 +250,15 @@ FOUND_WITH_TUBES_AND_OPTIONS: dict[str, tuple[int, str]] = {
         "tubes=2,3,6 grace_ms=500 iproto_grace_ms=2000 iproto_share=0.0 hold_share=0.6 cut_share=0.0 "
         "features=stages",
     ),
+    "a session acked a job because of an earlier delivery of it": (
+        19_594,
+        "nodes=3 node_timeout_ms=2000 journal=everysec sync_us=50 turn_us=20 drift_ppm=0 delay_us=200 "
+        "loss=0.0 duplication=0.0 encoded=0 producers=3 consumers=1 queues=1 jobs=60 replicate=3 retry_s=1 "
+        "ttl_s=86400 delay_s=0 body_bytes=4000 async_share=0.0 nack_share=0.1 drop_share=0.1 "
+        "elsewhere_share=0.0 fast_share=0.0 working_share=0.0 chaos_ms=5251 nemeses= faults_every_ms=1000 "
+        "tubes=0,2,3 grace_ms=0,500,5000 iproto_grace_ms=500 iproto_share=0.5 hold_share=0.6 cut_share=0.2 "
+        "features=",
+    ),
 }
 
 
