@@ -35,7 +35,7 @@ from penstock.testing.sim.batch_checkers import check_stages
 from penstock.testing.sim.history import DONE, REFUSED, UNKNOWN
 from penstock.testing.sim.node import SimNode
 from penstock.testing.sim.schedule import MS, SECOND
-from penstock.testing.sim.tube_history import Lease, Put, TubeHistory
+from penstock.testing.sim.tube_history import Finish, Lease, Put, TubeHistory
 from penstock.testing.sim.tubes import ARRIVAL, PRIORITY
 from penstock.testing.sim.world import World
 
@@ -142,9 +142,16 @@ def _acked(world: TubeWorld) -> Iterator[str]:
                 first = lease.finishes[0] if lease.finishes else None
                 if first is None or first.intruder or first.outcome != REFUSED or lease.claim_until:
                     continue
+                if any(_may_end(each, first) for other in leases if other is not lease for each in other.finishes):
+                    continue
                 # A session that was resumed at the end of its grace time may have lost the job.
                 if lease.free_from == NEVER or (not lease.resumed and lease.free_from >= first.invoked):
                     yield f"W6: the {first.verb} of {_short(body)} was refused: {first.refusal}"
+
+
+def _may_end(earlier: Finish, finish: Finish) -> bool:
+    """Return whether the session of `finish` may have ended the job before, because of another delivery of it."""
+    return earlier.token == finish.token and earlier.invoked < finish.invoked and earlier.outcome != REFUSED
 
 
 def _order(world: TubeWorld) -> Iterator[str]:
